@@ -1,1 +1,25 @@
+//! Value types that every room speaks: no behaviour outside themselves, no I/O, no dependency on
+//! another room.
+//!
+//! Two rules hold throughout. A value that exists is valid: constructors check the range the
+//! kernel or the Koordinator API gives, so no later code has to. And absence is never a number:
+//! "unlimited" and "all CPUs" are variants, "not said" is `Option`.
 #![forbid(unsafe_code)]
+
+mod cgroup_path;
+mod cpu;
+mod cpuset;
+mod id;
+mod memory;
+mod qos;
+mod setting;
+
+pub use self::{
+    cgroup_path::{CgroupPath, CgroupPathError},
+    cpu::{Bvt, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
+    cpuset::{CpuSet, CpuSetError, CpusetCpus, MAX_CPU},
+    id::{ContainerId, IdError, PodUid, SandboxId},
+    memory::MemoryLimit,
+    qos::{KubeQos, PriorityClass, QosClass, UnknownClass},
+    setting::{Setting, Value},
+};

@@ -1,0 +1,170 @@
+//! Where a control group is, below the cgroup root, the same in every hierarchy.
+
+use std::{fmt, path::Path};
+use thiserror::Error;
+
+/// A path relative to a cgroup root: `kubepods/burstable/pod1234`. Never absolute, never empty in
+/// the middle, never `..`, so joining it to a root cannot leave that root. The root itself is the
+/// empty path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CgroupPath(Box<str>);
+
+/// Why a string is no cgroup path.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum CgroupPathError {
+    #[error("component {component:?} of a cgroup path leads elsewhere")]
+    Escapes { component: String },
+    #[error("cgroup path holds a NUL byte")]
+    Nul,
+    #[error("cgroup path is {length} bytes long, {max} are allowed")]
+    TooLong { length: usize, max: usize },
+}
+
+/// `PATH_MAX` of Linux; the kernel refuses more.
+const MAX_LENGTH: usize = 4096;
+
+// === impl CgroupPath ===
+
+impl CgroupPath {
+    /// The root of a hierarchy.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// Reads a path as the kubelet sends it in `cgroup_parent`: a leading slash and doubled
+    /// slashes are of no meaning.
+    pub fn parse(text: &str) -> Result<Self, CgroupPathError> {
+        if text.len() > MAX_LENGTH {
+            return Err(CgroupPathError::TooLong {
+                length: text.len(),
+                max: MAX_LENGTH,
+            });
+        }
+        if text.contains('\0') {
+            return Err(CgroupPathError::Nul);
+        }
+        let mut path = String::with_capacity(text.len());
+        for component in text.split('/').filter(|c| !c.is_empty()) {
+            if component == "." || component == ".." {
+                return Err(CgroupPathError::Escapes {
+                    component: component.to_owned(),
+                });
+            }
+            if !path.is_empty() {
+                path.push('/');
+            }
+            path.push_str(component);
+        }
+        Ok(Self(path.into()))
+    }
+
+    /// This path and `child` below it.
+    pub fn join(&self, child: &str) -> Result<Self, CgroupPathError> {
+        Self::parse(&format!("{}/{child}", self.0))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn as_path(&self) -> &Path {
+        Path::new(&*self.0)
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The directory above, `None` for the root.
+    pub fn parent(&self) -> Option<Self> {
+        if self.is_root() {
+            return None;
+        }
+        let end = self.0.rfind('/').unwrap_or(0);
+        Some(Self(self.0[..end].into()))
+    }
+
+    /// The last component, `None` for the root.
+    pub fn file_name(&self) -> Option<&str> {
+        self.components().next_back()
+    }
+
+    /// The components from the root down.
+    pub fn components(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split('/').filter(|c| !c.is_empty())
+    }
+
+    /// How far below the root: 0 for the root.
+    pub fn depth(&self) -> usize {
+        self.components().count()
+    }
+
+    /// Whether this is `ancestor` or lies below it.
+    pub fn is_under(&self, ancestor: &Self) -> bool {
+        ancestor.is_root()
+            || self
+                .0
+                .strip_prefix(&*ancestor.0)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+impl fmt::Display for CgroupPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slashes_at_the_front_and_doubled_mean_nothing() {
+        let path = CgroupPath::parse("//kubepods//burstable/pod1/").unwrap();
+        assert_eq!(path.as_str(), "kubepods/burstable/pod1");
+        assert_eq!(path.to_string(), "/kubepods/burstable/pod1");
+        assert_eq!(path.depth(), 3);
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_root() {
+        for text in ["..", "a/../b", "/a/..", "./a", "a/."] {
+            assert!(
+                matches!(
+                    CgroupPath::parse(text),
+                    Err(CgroupPathError::Escapes { .. })
+                ),
+                "{text}"
+            );
+        }
+        assert_eq!(CgroupPath::parse("a\0b"), Err(CgroupPathError::Nul));
+        assert!(CgroupPath::root().join("..").is_err());
+        assert_eq!(CgroupPath::parse("/...").unwrap().as_str(), "...");
+    }
+
+    #[test]
+    fn a_sibling_with_the_same_beginning_is_not_below() {
+        let parent = CgroupPath::parse("kubepods/pod1").unwrap();
+        assert!(
+            CgroupPath::parse("kubepods/pod1/c")
+                .unwrap()
+                .is_under(&parent)
+        );
+        assert!(parent.is_under(&parent));
+        assert!(parent.is_under(&CgroupPath::root()));
+        assert!(
+            !CgroupPath::parse("kubepods/pod12")
+                .unwrap()
+                .is_under(&parent)
+        );
+    }
+
+    #[test]
+    fn the_parent_of_a_top_directory_is_the_root() {
+        let top = CgroupPath::parse("kubepods").unwrap();
+        assert_eq!(top.parent(), Some(CgroupPath::root()));
+        assert_eq!(CgroupPath::root().parent(), None);
+        assert_eq!(top.file_name(), Some("kubepods"));
+    }
+}

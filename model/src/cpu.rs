@@ -1,0 +1,263 @@
+//! CPU time as the Kubernetes API, cgroup v1 and cgroup v2 count it, and the way between them.
+
+use std::fmt;
+use thiserror::Error;
+
+/// A number outside the range of its type.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{what} {value} is outside {min} to {max}")]
+pub struct RangeError {
+    pub what: &'static str,
+    pub value: i128,
+    pub min: i128,
+    pub max: i128,
+}
+
+/// Thousandths of a CPU, never negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MilliCpu(pub u64);
+
+/// Relative CPU weight of cgroup v1 (`cpu.shares`), 2 to 262,144.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuShares(u32);
+
+/// Relative CPU weight of cgroup v2 (`cpu.weight`), 1 to 10,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuWeight(u16);
+
+/// The length of a CFS period in microseconds, 1,000 to 1,000,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuPeriod(u32);
+
+/// CPU time per period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CpuQuota {
+    /// Microseconds in each period, at least 1,000.
+    Micros(u64),
+    Unlimited,
+}
+
+/// Group identity (`cpu.bvt_warp_ns` of Anolis and Alibaba Cloud kernels), −1 to 2: a higher
+/// value runs before a lower one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bvt(i8);
+
+fn check(what: &'static str, value: i128, min: i128, max: i128) -> Result<(), RangeError> {
+    if value < min || value > max {
+        return Err(RangeError {
+            what,
+            value,
+            min,
+            max,
+        });
+    }
+    Ok(())
+}
+
+// === impl MilliCpu ===
+
+impl MilliCpu {
+    /// The weight that Kubernetes gives a request of this size: 1,024 for a CPU, at least 2.
+    pub fn shares(self) -> CpuShares {
+        let shares = u128::from(self.0) * 1024 / 1000;
+        let clamped = shares.clamp(u128::from(CpuShares::MIN.0), u128::from(CpuShares::MAX.0));
+        CpuShares(u32::try_from(clamped).expect("clamped to the range of shares"))
+    }
+
+    /// The quota that Kubernetes gives a limit of this size in a period of 100 ms: at least
+    /// 1,000 µs; none at all for a limit of zero.
+    pub fn quota(self) -> CpuQuota {
+        match self.0.saturating_mul(100) {
+            0 => CpuQuota::Unlimited,
+            micros => CpuQuota::Micros(micros.clamp(CpuQuota::MIN_MICROS, CpuQuota::MAX_MICROS)),
+        }
+    }
+}
+
+// === impl CpuShares ===
+
+impl CpuShares {
+    pub const MIN: Self = Self(2);
+    pub const MAX: Self = Self(262_144);
+
+    pub fn new(shares: i64) -> Result<Self, RangeError> {
+        let (min, max) = (Self::MIN.0.into(), Self::MAX.0.into());
+        check("cpu.shares", shares.into(), min, max)?;
+        Ok(Self(u32::try_from(shares).expect("checked")))
+    }
+
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+// === impl CpuWeight ===
+
+impl CpuWeight {
+    pub fn new(weight: i64) -> Result<Self, RangeError> {
+        check("cpu.weight", weight.into(), 1, 10_000)?;
+        Ok(Self(u16::try_from(weight).expect("checked")))
+    }
+
+    pub fn get(self) -> u16 {
+        self.0
+    }
+}
+
+// === impl CpuPeriod ===
+
+impl CpuPeriod {
+    /// What Kubernetes uses unless the kubelet is told otherwise.
+    pub const DEFAULT: Self = Self(100_000);
+
+    pub fn new(micros: i64) -> Result<Self, RangeError> {
+        check("cpu.cfs_period_us", micros.into(), 1_000, 1_000_000)?;
+        Ok(Self(u32::try_from(micros).expect("checked")))
+    }
+
+    pub fn micros(self) -> u32 {
+        self.0
+    }
+}
+
+// === impl CpuQuota ===
+
+impl CpuQuota {
+    /// The least that the kernel takes.
+    pub const MIN_MICROS: u64 = 1_000;
+    /// The most that the kernel takes (`max_cfs_runtime`, 2⁴⁴ ns, since 5.8).
+    pub const MAX_MICROS: u64 = (1 << 44) / 1_000;
+
+    /// Reads a quota as CRI and cgroup v1 write it: negative is unlimited.
+    pub fn from_micros(micros: i64) -> Result<Self, RangeError> {
+        let Ok(micros) = u64::try_from(micros) else {
+            return Ok(Self::Unlimited);
+        };
+        check(
+            "cpu.cfs_quota_us",
+            micros.into(),
+            Self::MIN_MICROS.into(),
+            Self::MAX_MICROS.into(),
+        )?;
+        Ok(Self::Micros(micros))
+    }
+
+    /// The same share of a CPU in a period of another length than 100 ms.
+    pub fn in_period(self, period: CpuPeriod) -> Self {
+        match self {
+            Self::Unlimited => Self::Unlimited,
+            Self::Micros(micros) => {
+                let scaled =
+                    u128::from(micros) * u128::from(period.0) / u128::from(CpuPeriod::DEFAULT.0);
+                let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
+                Self::Micros(scaled.clamp(Self::MIN_MICROS, Self::MAX_MICROS))
+            }
+        }
+    }
+
+    /// As CRI and cgroup v1 write it: −1 is unlimited.
+    pub fn as_i64(self) -> i64 {
+        match self {
+            Self::Unlimited => -1,
+            Self::Micros(micros) => i64::try_from(micros).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+// === impl Bvt ===
+
+impl Bvt {
+    pub fn new(value: i64) -> Result<Self, RangeError> {
+        check("cpu.bvt_warp_ns", value.into(), -1, 2)?;
+        Ok(Self(i8::try_from(value).expect("checked")))
+    }
+
+    pub fn get(self) -> i8 {
+        self.0
+    }
+}
+
+macro_rules! display_number {
+    ($($type:ty),+) => {$(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )+};
+}
+
+display_number!(MilliCpu, CpuShares, CpuWeight, CpuPeriod, Bvt);
+
+impl fmt::Display for CpuQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Micros(micros) => micros.fmt(f),
+            Self::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_the_kubernetes_formula() {
+        for (milli, shares) in [
+            (0, 2),
+            (1, 2),
+            (2, 2),
+            (100, 102),
+            (500, 512),
+            (1000, 1024),
+            (1001, 1025),
+            (1_000_000, 262_144),
+        ] {
+            assert_eq!(MilliCpu(milli).shares().get(), shares, "{milli}m");
+        }
+        assert_eq!(MilliCpu(u64::MAX).shares(), CpuShares::MAX);
+    }
+
+    #[test]
+    fn quota_has_a_floor_and_zero_is_no_limit() {
+        assert_eq!(MilliCpu(0).quota(), CpuQuota::Unlimited);
+        assert_eq!(MilliCpu(1).quota(), CpuQuota::Micros(1_000));
+        assert_eq!(MilliCpu(500).quota(), CpuQuota::Micros(50_000));
+        assert_eq!(MilliCpu(u64::MAX).quota(), CpuQuota::Micros(17_592_186_044));
+    }
+
+    #[test]
+    fn quota_is_read_as_cri_writes_it() {
+        assert_eq!(CpuQuota::from_micros(-1), Ok(CpuQuota::Unlimited));
+        assert_eq!(CpuQuota::from_micros(50_000), Ok(CpuQuota::Micros(50_000)));
+        let error = CpuQuota::from_micros(999).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cpu.cfs_quota_us 999 is outside 1000 to 17592186044"
+        );
+    }
+
+    #[test]
+    fn a_quota_keeps_its_share_in_another_period() {
+        let period = CpuPeriod::new(20_000).unwrap();
+        assert_eq!(
+            CpuQuota::Micros(50_000).in_period(period),
+            CpuQuota::Micros(10_000)
+        );
+        assert_eq!(
+            CpuQuota::Micros(1_000).in_period(period),
+            CpuQuota::Micros(1_000)
+        );
+        assert_eq!(CpuQuota::Unlimited.in_period(period), CpuQuota::Unlimited);
+    }
+
+    #[test]
+    fn ranges_are_the_kernels() {
+        assert!(CpuShares::new(1).is_err() && CpuShares::new(262_145).is_err());
+        assert!(CpuWeight::new(0).is_err() && CpuWeight::new(10_001).is_err());
+        assert!(Bvt::new(-2).is_err() && Bvt::new(3).is_err());
+        assert_eq!(Bvt::new(-1).unwrap().get(), -1);
+        assert!(CpuPeriod::new(999).is_err() && CpuPeriod::new(1_000_001).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! Classes of pods: Koordinator's, its priorities, and Kubernetes' own.
+
+use std::{fmt, str::FromStr};
+use thiserror::Error;
+
+/// A class name that does not exist. Pods with one count as pods without.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{name:?} is no {what}")]
+pub struct UnknownClass {
+    pub what: &'static str,
+    pub name: String,
+}
+
+macro_rules! class {
+    ($(#[$doc:meta])* $type:ident, $what:literal {
+        $($(#[$variant_doc:meta])* $variant:ident = $name:literal),+ $(,)?
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $type {
+            $($(#[$variant_doc])* $variant),+
+        }
+
+        impl $type {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),+
+                }
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownClass;
+
+            fn from_str(name: &str) -> Result<Self, UnknownClass> {
+                match name {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(UnknownClass {
+                        what: $what,
+                        name: name.chars().take(64).collect(),
+                    }),
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+class!(
+    /// The label `koordinator.sh/qosClass`; exact case.
+    QosClass, "Koordinator QoS class" {
+        /// Latency sensitive, exclusive CPUs.
+        Lse = "LSE",
+        /// Latency sensitive, reserved CPUs.
+        Lsr = "LSR",
+        /// Latency sensitive, shared CPUs.
+        Ls = "LS",
+        /// Best effort.
+        Be = "BE",
+        System = "SYSTEM",
+    }
+);
+
+class!(
+    /// The tier that the kubelet puts a pod in.
+    KubeQos, "Kubernetes QoS class" {
+        Guaranteed = "Guaranteed",
+        Burstable = "Burstable",
+        BestEffort = "BestEffort",
+    }
+);
+
+class!(
+    /// The label `koordinator.sh/priority-class`.
+    PriorityClass, "Koordinator priority class" {
+        Prod = "koord-prod",
+        Mid = "koord-mid",
+        Batch = "koord-batch",
+        Free = "koord-free",
+    }
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_exact_in_case() {
+        assert_eq!("LSR".parse(), Ok(QosClass::Lsr));
+        assert_eq!("SYSTEM".parse(), Ok(QosClass::System));
+        assert!("lsr".parse::<QosClass>().is_err());
+        assert_eq!(
+            "Gold".parse::<QosClass>().unwrap_err().to_string(),
+            "\"Gold\" is no Koordinator QoS class"
+        );
+        assert_eq!("BestEffort".parse(), Ok(KubeQos::BestEffort));
+        assert_eq!("koord-mid".parse(), Ok(PriorityClass::Mid));
+    }
+}

@@ -1,0 +1,93 @@
+//! One knob of a control group and one value for it: the common coin of hooks, ledger and kernel.
+
+use crate::{Bvt, CpuQuota, CpuShares, CpusetCpus, MemoryLimit};
+use std::fmt;
+
+macro_rules! settings {
+    ($($(#[$doc:meta])* $variant:ident($type:ty) = $name:literal),+ $(,)?) => {
+        /// A knob of a control group, named after its cgroup v1 file as Koordinator does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Setting {
+            $($(#[$doc])* $variant),+
+        }
+
+        /// A value for one [`Setting`].
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Value {
+            $($variant($type)),+
+        }
+
+        impl Setting {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),+
+                }
+            }
+        }
+
+        impl Value {
+            pub fn setting(&self) -> Setting {
+                match self {
+                    $(Self::$variant(_) => Setting::$variant),+
+                }
+            }
+        }
+
+        impl fmt::Display for Value {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant(value) => value.fmt(f)),+
+                }
+            }
+        }
+
+        $(impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                Self::$variant(value)
+            }
+        })+
+    };
+}
+
+settings! {
+    /// Relative weight; on cgroup v2 `cpu.weight`.
+    CpuShares(CpuShares) = "cpu.shares",
+    /// Time per period; on cgroup v2 the first number of `cpu.max`.
+    CpuQuota(CpuQuota) = "cpu.cfs_quota_us",
+    /// CPUs that may be used.
+    CpusetCpus(CpusetCpus) = "cpuset.cpus",
+    /// Bytes of memory; on cgroup v2 `memory.max`.
+    MemoryLimit(MemoryLimit) = "memory.limit_in_bytes",
+    /// Group identity.
+    CpuBvt(Bvt) = "cpu.bvt_warp_ns",
+    /// Whether the group runs only when nothing else does.
+    CpuIdle(bool) = "cpu.idle",
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_setting_has_a_name_of_its_own() {
+        let names: BTreeSet<_> = Setting::ALL.iter().map(|s| s.name()).collect();
+        assert_eq!(names.len(), Setting::ALL.len());
+    }
+
+    #[test]
+    fn a_value_knows_its_setting_and_prints_itself() {
+        let value = Value::from(CpuQuota::Unlimited);
+        assert_eq!(value.setting(), Setting::CpuQuota);
+        assert_eq!(value.to_string(), "unlimited");
+        assert_eq!(Value::from(true).to_string(), "true");
+    }
+}

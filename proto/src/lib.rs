@@ -1,1 +1,9 @@
+//! Every contract that crosses a process: CRI messages, Kubernetes and Koordinator objects,
+//! labels, annotations and resource names, and the names in log events.
+//!
+//! Two directions, two attitudes. What comes in is decoded by the rules of the program that wrote
+//! it, bounded in size, and refused with the place and the reason. What goes out of a request is
+//! never re-encoded: a change is appended to the bytes that came.
 #![forbid(unsafe_code)]
+
+pub mod keys;

@@ -1,1 +1,30 @@
+//! The real parts and the doubles that tests, demo and benchmark run on.
+//!
+//! Real parts first: containerd with runc ([`Containerd`]), the kernel's cgroups ([`PodCgroups`]),
+//! a stock kernel for a virtual machine. Doubles only for what a real part cannot do on command:
+//! a runtime that answers by script and records every byte ([`ScriptedRuntime`]), a client that
+//! sends every byte as told ([`RawClient`]), a plain byte relay to measure against.
+//!
+//! Nothing here uses the code under test: messages, framing and cgroup paths are this crate's own.
+//! Whatever it starts or creates belongs to a [`Testbed`] and disappears with it, however its owner
+//! ends.
+
 #![forbid(unsafe_code)]
+
+mod cgroup;
+mod command;
+mod containerd;
+pub mod cri;
+pub mod poll;
+pub mod process;
+mod raw;
+pub mod setup;
+mod testbed;
+mod wire;
+
+pub use cgroup::{CgroupHierarchy, PodCgroup, PodCgroups, PodQos};
+pub use containerd::{Containerd, ContainerdError, Options};
+pub use raw::{RawClient, RawEnd, RawError, RawReply, RawRequest, RawStream};
+pub use setup::{Cache, ContainerdVersion, SetupError};
+pub use testbed::{Testbed, TestbedError};
+pub use wire::{Frame, Frames};

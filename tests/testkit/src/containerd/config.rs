@@ -1,0 +1,76 @@
+//! The configuration of a private containerd: everything below one directory.
+//!
+//! One text in the second version of the format serves 1.6 and 1.7 as it is; 2.x carries it over to
+//! its own third version by itself.
+
+use std::path::Path;
+
+use super::Options;
+use crate::setup::PAUSE_IMAGE;
+
+/// The text of `config.toml` for a containerd whose files are all below `directory`.
+pub(super) fn render(directory: &Path, runc: &Path, options: &Options) -> String {
+    let dir = directory.display();
+    let runc = runc.display();
+    let nri = !options.nri;
+    let registries = options
+        .registry_config
+        .as_ref()
+        .map(|path| format!("config_path = \"{}\"", path.display()))
+        .unwrap_or_default();
+    // - restrict_oom_score_adj: without CAP_SYS_RESOURCE no score can be lowered, and no pod starts.
+    // - runc's Root and the netns directory: their defaults lie outside of the directory.
+    // - opt: 1.x and 2.x make /opt/containerd otherwise.
+    // - the disabled plugins look at the machine's block devices, which are none of ours.
+    format!(
+        r#"version = 2
+root = "{dir}/root"
+state = "{dir}/state"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
+]
+
+[grpc]
+  address = "{dir}/containerd.sock"
+
+[ttrpc]
+  address = "{dir}/containerd.sock.ttrpc"
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{dir}/opt"
+
+[plugins."io.containerd.nri.v1.nri"]
+  disable = {nri}
+  socket_path = "{dir}/nri.sock"
+  plugin_path = "{dir}/nri-plugins"
+  plugin_config_path = "{dir}/nri-conf"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  disable_tcp_service = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  netns_mounts_under_state_dir = true
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{dir}/cni"
+
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    {registries}
+
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      BinaryName = "{runc}"
+      Root = "{dir}/runc"
+      SystemdCgroup = false
+"#
+    )
+}

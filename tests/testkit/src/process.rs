@@ -1,0 +1,94 @@
+//! What a process costs: memory and CPU time, from `/proc`.
+
+use std::time::Duration;
+
+/// CPU time of a process since it started, its ended threads included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTime {
+    pub user: Duration,
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// User and system time together.
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// Resident memory of `pid` in bytes, or `None` when there is no such process.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// CPU time of `pid` in steps of one clock tick (10 ms), or `None` when there is no such process.
+///
+/// The kernel keeps the sum exactly and splits it into user and system by sampling: trust
+/// [`CpuTime::total`] first.
+pub fn cpu_time(pid: u32) -> Option<CpuTime> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_cpu_time(&stat, rustix::param::clock_ticks_per_second())
+}
+
+fn parse_cpu_time(stat: &str, ticks_per_second: u64) -> Option<CpuTime> {
+    // The name in brackets may hold blanks and brackets: count from the last bracket on.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_ascii_whitespace().skip(11);
+    let mut next = || -> Option<Duration> {
+        let ticks: u64 = fields.next()?.parse().ok()?;
+        Some(Duration::from_millis(ticks * 1000 / ticks_per_second))
+    };
+    Some(CpuTime {
+        user: next()?,
+        system: next()?,
+    })
+}
+
+/// Whether a process with this id is there and not merely waiting to be reaped.
+pub fn is_running(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| Some(stat.rsplit_once(')')?.1.trim_start().starts_with('Z')))
+        .is_some_and(|is_zombie| !is_zombie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_read_behind_a_name_with_brackets_and_blanks() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 75 9 9 20 0 1 0 5 6 7";
+        assert_eq!(
+            parse_cpu_time(stat, 100),
+            Some(CpuTime {
+                user: Duration::from_millis(2500),
+                system: Duration::from_millis(750)
+            })
+        );
+    }
+
+    #[test]
+    fn resident_memory_follows_an_allocation() {
+        let before = resident_bytes(std::process::id()).unwrap();
+        let block = vec![1_u8; 64 << 20];
+        let after = resident_bytes(std::process::id()).unwrap();
+        assert!(after >= before + (60 << 20), "{before} then {after}");
+        assert_eq!(block[block.len() - 1], 1);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_figures() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        assert_eq!(resident_bytes(child.id()), None);
+        assert_eq!(cpu_time(child.id()), None);
+        assert!(!is_running(child.id()));
+        assert!(is_running(std::process::id()));
+    }
+}

@@ -1,0 +1,122 @@
+//! containerd and runc of three generations, each in a directory of its own.
+//!
+//! Debian's packages are unpacked, never installed, so that no other containerd of the machine is
+//! displaced. The current 2.x is built from the Go module proxy at a pinned version: a package of a
+//! moving suite would change under the tests.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Cache, Debian, Selection, SetupError};
+use crate::command::run;
+
+/// A generation of containerd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ContainerdVersion {
+    /// 1.6 of Debian bookworm: CRI v1 and v1alpha2, no NRI.
+    V1_6,
+    /// 1.7 of Debian trixie: CRI v1 and v1alpha2, NRI off by default. Download only.
+    V1_7,
+    /// 2.3, pinned, built from source: CRI v1, NRI on by default. The first build takes minutes.
+    V2,
+}
+
+impl ContainerdVersion {
+    /// Every generation, the oldest first.
+    pub const ALL: [Self; 3] = [Self::V1_6, Self::V1_7, Self::V2];
+}
+
+impl fmt::Display for ContainerdVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1_6 => "containerd 1.6",
+            Self::V1_7 => "containerd 1.7",
+            Self::V2 => "containerd 2.3",
+        })
+    }
+}
+
+/// One containerd with the runc beside it.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    bin: PathBuf,
+}
+
+impl Runtime {
+    /// The directory with `containerd`, `containerd-shim-runc-v2`, `ctr` and `runc`.
+    pub fn bin(&self) -> &Path {
+        &self.bin
+    }
+}
+
+const GO_MOD: &str = include_str!("../../../setup/containerd/go.mod");
+const GO_SUM: &str = include_str!("../../../setup/containerd/go.sum");
+
+/// Fetches or builds one generation, with Debian bookworm's runc (newer ones need a newer libc).
+///
+/// # Errors
+///
+/// When a package cannot be fetched or the build fails.
+pub fn ensure_containerd(cache: &Cache, version: ContainerdVersion) -> Result<Runtime, SetupError> {
+    let debian = |suite, packages| Debian {
+        suite,
+        packages,
+        selection: Selection::Exactly,
+    };
+    let containerd = match version {
+        ContainerdVersion::V1_6 => debian("bookworm", &["containerd"])
+            .ensure(cache)?
+            .join("usr/bin"),
+        ContainerdVersion::V1_7 => debian("trixie", &["containerd"])
+            .ensure(cache)?
+            .join("usr/bin"),
+        ContainerdVersion::V2 => build_from_modules(cache)?,
+    };
+    let runc = debian("bookworm", &["runc"])
+        .ensure(cache)?
+        .join("usr/sbin");
+    let inputs = [&*containerd.to_string_lossy(), &*runc.to_string_lossy()];
+    let bin = cache.entry("runtime", &inputs, |out| {
+        for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
+            link(&containerd, program, out)?;
+        }
+        link(&runc, "runc", out)
+    })?;
+    Ok(Runtime { bin })
+}
+
+fn link(from: &Path, program: &str, into: &Path) -> Result<(), SetupError> {
+    let link = into.join(program);
+    symlink(from.join(program), &link).map_err(SetupError::file("create", &link))
+}
+
+fn build_from_modules(cache: &Cache) -> Result<PathBuf, SetupError> {
+    cache.entry("containerd-2", &[GO_MOD, GO_SUM], |out| {
+        eprintln!("setup: building containerd 2 from its Go modules (minutes, once)");
+        let source = out.join("source");
+        fs::create_dir(&source).map_err(SetupError::file("create", &source))?;
+        for (name, text) in [("go.mod", GO_MOD), ("go.sum", GO_SUM)] {
+            let path = source.join(name);
+            write(&path, text).map_err(SetupError::file("write", &path))?;
+        }
+        run(Command::new("go")
+            .args(["build", "-trimpath", "-ldflags=-s -w", "-o"])
+            .arg(out)
+            .arg("tool")
+            .current_dir(&source)
+            .env("GOTOOLCHAIN", "local")
+            .env("GOFLAGS", "-buildvcs=false")
+            .env("GOWORK", "off")
+            .env("CGO_ENABLED", "0"))
+        .map(drop)
+        .map_err(SetupError::recipe("containerd 2"))
+    })
+}
+
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    fs::File::create(path)?.write_all(text.as_bytes())
+}

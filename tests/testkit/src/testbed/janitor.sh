@@ -1,0 +1,99 @@
+# Removes one testbed when nobody owns it any longer: waits for the end of its standard input, whose
+# other end the owner holds and the kernel closes however the owner dies, then clears away processes,
+# mounts, sockets, cgroups and the directory. What it could not remove goes to standard output.
+#
+# A shell script, because a library has no program of its own to start, and an owner that is killed
+# with -9 cannot clean up after itself. It is handed over whole, so no file is read at clean-up time.
+#
+# usage: sh -c JANITOR janitor DIRECTORY CGROUP REGISTRY LOCK
+# LOCK is this testbed's file in REGISTRY; our standard error is open on it and keeps it locked.
+set -u
+trap '' HUP INT TERM
+directory=$1 cgroup=$2 registry=$3 lock=$4
+echo ready
+cat >/dev/null
+
+hierarchies=$(sed -n 's/^[0-9]* [0-9]* [^ ]* [^ ]* \([^ ]*\) .* - cgroup2\{0,1\} .*/\1/p' /proc/self/mountinfo)
+state=io.containerd.runtime.v2.task
+
+# Containers that were given no cgroup parent of ours are found by their ids, which no one else has.
+containers=$(find "$directory" -maxdepth 5 -path "*/$state/*/*" -prune 2>/dev/null |
+    sed 's|.*/||' | grep -x '[0-9a-f]\{64\}')
+# A shim's socket lies outside of its runtime's directories: only the runtime's state names it.
+sockets=$(find "$directory" -maxdepth 6 -path "*/$state/*" \( -name address -o -name bootstrap.json \) \
+    -exec grep -oh '/run/containerd/s/[0-9a-f]*' {} + 2>/dev/null)
+
+groups() { # every cgroup of ours, the deepest first
+    for hierarchy in $hierarchies; do
+        [ ! -d "$hierarchy$cgroup" ] || find "$hierarchy$cgroup" -depth -type d
+        [ -z "$containers" ] || find "$hierarchy" -depth -type d | grep -F "$containers"
+    done 2>/dev/null
+}
+
+processes() { # the members of our cgroups and all their descendants
+    {
+        groups | while read -r group; do cat "$group/cgroup.procs"; done
+        echo descendants
+        cat /proc/[0-9]*/stat | sed 's/^\([0-9]*\) (.*) . \([0-9]*\) .*/\1 \2/'
+    } 2>/dev/null | awk '
+        $1 == "descendants" { listed = 1; next }
+        !listed { if ($1 > 1) ours[$1] = 1; next } # 0 stands for a process of another namespace
+        { parent[$1] = $2 }
+        END {
+            do {
+                found = 0
+                for (pid in parent) if (!(pid in ours) && (parent[pid] in ours)) { ours[pid] = 1; found = 1 }
+            } while (found)
+            for (pid in ours) print pid
+        }'
+}
+
+mounts() { # the mount points below our directory, the latest first
+    awk -v below="$directory/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | tac
+}
+
+attempts() { # attempts COMMAND: repeats it until it prints nothing, for at most ten seconds
+    left=200
+    while [ $left -gt 0 ] && [ -n "$("$1")" ]; do
+        sleep 0.05
+        left=$((left - 1))
+    done
+}
+
+kill_processes() {
+    # A frozen process dies no sooner than it is thawed.
+    groups | while read -r group; do
+        [ ! -e "$group/freezer.state" ] || echo THAWED >"$group/freezer.state"
+    done
+    found=$(processes)
+    [ -z "$found" ] || kill -KILL $found
+    echo "$found"
+}
+unmount() {
+    mounts | while read -r point; do umount -l "$point"; done
+    mounts
+}
+remove_groups() {
+    groups | while read -r group; do rmdir "$group"; done
+    groups
+}
+
+attempts kill_processes
+attempts unmount
+attempts remove_groups
+[ -z "$sockets" ] || rm -f $sockets
+rm -rf "$directory"
+
+processes | sed 's/^/process /'
+mounts | sed 's/^/mount /'
+groups | sed 's/^/cgroup /'
+[ ! -e "$directory" ] || echo "directory $directory"
+
+# What containerd makes at fixed places goes with the last testbed, unless another containerd is here.
+exec 8>"$registry/registry.lock"
+flock 8
+rm -f "$lock"
+if [ -z "$(find "$registry" -name '*.testbed')" ]; then
+    [ "$(ls -A /run/containerd 2>/dev/null)" != s ] || rmdir /run/containerd/s /run/containerd
+    for hierarchy in $hierarchies; do [ ! -d "$hierarchy/k8s.io" ] || rmdir "$hierarchy/k8s.io"; done
+fi 2>/dev/null

@@ -6,4 +6,5 @@
 //! never re-encoded: a change is appended to the bytes that came.
 #![forbid(unsafe_code)]
 
+pub mod annotation;
 pub mod keys;

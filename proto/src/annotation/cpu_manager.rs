@@ -1,0 +1,36 @@
+//! What the kubelet of the node does with CPUs itself.
+
+use super::{error::AnnotationError, json};
+use crate::keys::annotation::KUBELET_CPU_MANAGER_POLICY;
+use koord_model::CpuSet;
+use std::collections::BTreeMap;
+
+/// The annotation [`KUBELET_CPU_MANAGER_POLICY`]; all empty where koordlet did not ask the
+/// kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuManagerPolicy {
+    /// `none`, `static`, or empty.
+    pub policy: String,
+    pub options: BTreeMap<String, String>,
+    pub reserved_cpus: CpuSet,
+}
+
+json::object!(CpuManagerPolicy {
+    "policy" => policy,
+    "options" => options,
+    "reservedCPUs" => reserved_cpus,
+});
+
+// === impl CpuManagerPolicy ===
+
+impl CpuManagerPolicy {
+    pub fn parse(text: &str) -> Result<Self, AnnotationError> {
+        json::parse(KUBELET_CPU_MANAGER_POLICY, text)
+    }
+
+    /// Whether the kubelet gives containers CPUs of their own, so that their cpuset is its
+    /// business.
+    pub fn is_static(&self) -> bool {
+        self.policy == "static"
+    }
+}

@@ -1,0 +1,31 @@
+//! One pod's say in how its CPU time ranks.
+
+use super::{error::AnnotationError, json};
+use crate::keys::annotation::CPU_QOS;
+use koord_model::Bvt;
+
+/// The annotation [`CPU_QOS`]. Upstream obeys it for pods of class `LS` only, and of it only
+/// `enable` and `groupIdentity`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuQos {
+    pub enable: Option<bool>,
+    pub group_identity: Option<Bvt>,
+    /// 0 or 1.
+    pub sched_idle: Option<i64>,
+    pub core_expeller: Option<bool>,
+}
+
+json::object!(CpuQos {
+    "enable" => enable,
+    "groupIdentity" => group_identity,
+    "schedIdle" => sched_idle,
+    "coreExpeller" => core_expeller,
+});
+
+// === impl CpuQos ===
+
+impl CpuQos {
+    pub fn parse(text: &str) -> Result<Self, AnnotationError> {
+        json::parse(CPU_QOS, text)
+    }
+}

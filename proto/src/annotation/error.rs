@@ -1,0 +1,96 @@
+//! Why an annotation cannot be used: one error for all of them, because the caller does the same
+//! with each: it drops what the annotation would have decided, and names key, place and reason.
+
+use super::{json, normalization::NormalizationError, quantity::QuantityError};
+use koord_model::{CpuSetError, RangeError};
+use thiserror::Error;
+
+/// An annotation that cannot be used.
+#[derive(Debug, Error)]
+#[error("annotation {key} is unusable at {path}")]
+pub struct AnnotationError {
+    /// The annotation's key.
+    pub key: &'static str,
+    /// Where in its JSON text, as `$.containers.main.limits`; `$` is the whole.
+    pub path: String,
+    #[source]
+    pub reason: Reason,
+}
+
+/// What is wrong with one value.
+#[derive(Debug, Error)]
+pub enum Reason {
+    #[error("text is {length} bytes long, {} are allowed", json::MAX_LENGTH)]
+    TooLong { length: usize },
+    #[error("nesting is deeper than {} levels", json::MAX_DEPTH)]
+    TooDeep,
+    #[error("text is not JSON")]
+    Syntax(#[source] serde_json::Error),
+    #[error("value is {found}, not {expected}")]
+    WrongType {
+        expected: &'static str,
+        found: &'static str,
+    },
+    #[error("value is no CPU list")]
+    Cpuset(#[source] CpuSetError),
+    #[error("value is no quantity")]
+    Quantity(#[source] QuantityError),
+    #[error("value is no ratio")]
+    Ratio(#[source] NormalizationError),
+    #[error("value is out of range")]
+    Range(#[source] Box<RangeError>),
+}
+
+/// A reason and the way to it, from the inside out.
+#[derive(Debug)]
+pub(super) struct Misfit {
+    steps: Vec<String>,
+    reason: Reason,
+}
+
+// === impl Misfit ===
+
+impl Misfit {
+    /// The same, seen from one level further out.
+    pub(super) fn inside(mut self, step: String) -> Self {
+        self.steps.push(step);
+        self
+    }
+
+    pub(super) fn of(self, key: &'static str) -> AnnotationError {
+        let mut path = String::from("$");
+        self.steps.iter().rev().for_each(|step| path.push_str(step));
+        AnnotationError {
+            key,
+            path,
+            reason: self.reason,
+        }
+    }
+}
+
+impl<R: Into<Reason>> From<R> for Misfit {
+    fn from(reason: R) -> Self {
+        Self {
+            steps: Vec::new(),
+            reason: reason.into(),
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($variant:ident($source:ty)),+ $(,)?) => {$(
+        impl From<$source> for Reason {
+            fn from(source: $source) -> Self {
+                Self::$variant(source)
+            }
+        }
+    )+};
+}
+
+reasons! {
+    Syntax(serde_json::Error),
+    Cpuset(CpuSetError),
+    Quantity(QuantityError),
+    Ratio(NormalizationError),
+    Range(Box<RangeError>),
+}

@@ -1,0 +1,69 @@
+//! Batch resources of a pod's containers. CRI has no field for them, so Koordinator's webhook
+//! writes them into an annotation of the pod.
+
+use super::{
+    error::{AnnotationError, Misfit},
+    json::{self, Decode},
+    quantity::Quantity,
+};
+use crate::keys::{annotation::EXTENDED_RESOURCE_SPEC, resource};
+use koord_model::MilliCpu;
+use std::collections::BTreeMap;
+
+/// The annotation [`EXTENDED_RESOURCE_SPEC`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedResourceSpec {
+    /// By container name, exact in case; regular containers only. `None` if the key is missing.
+    pub containers: Option<BTreeMap<String, ExtendedContainer>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedContainer {
+    pub requests: ExtendedResources,
+    pub limits: ExtendedResources,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedResources {
+    pub batch_cpu: Option<MilliCpu>,
+    /// Bytes.
+    pub batch_memory: Option<u64>,
+}
+
+json::object!(ExtendedResourceSpec { "containers" => containers });
+
+json::object!(ExtendedContainer {
+    "requests" => requests,
+    "limits" => limits,
+});
+
+// === impl ExtendedResourceSpec ===
+
+impl ExtendedResourceSpec {
+    pub fn parse(text: &str) -> Result<Self, AnnotationError> {
+        json::parse(EXTENDED_RESOURCE_SPEC, text)
+    }
+}
+
+// === impl ExtendedResources ===
+
+impl Decode for ExtendedResources {
+    /// Every amount is checked, also of resources that nobody here asks for: one that is no
+    /// quantity spoils the annotation upstream.
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        if json::is_null(json) {
+            *self = Self::default();
+            return Ok(());
+        }
+        json::for_each_member(json, |name, value| {
+            let mut amount = Quantity::default();
+            amount.decode(value)?;
+            match name.as_str() {
+                resource::BATCH_CPU => self.batch_cpu = Some(MilliCpu(amount.unsigned_value()?)),
+                resource::BATCH_MEMORY => self.batch_memory = Some(amount.unsigned_value()?),
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+}

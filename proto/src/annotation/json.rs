@@ -1,0 +1,271 @@
+//! JSON as Go's `encoding/json` takes it into a struct.
+//!
+//! A value is taken *into* a place ([`Decode::decode`]), because that is what makes Go's rules for
+//! repeated keys: the later one is laid over the earlier one. serde_json checks the grammar and
+//! cuts an object into its members; numbers stay text, so that a quantity is exact. Recursion goes
+//! as deep as our types do, never as deep as the input; what no type asks for is skipped without
+//! recursion.
+
+use super::error::{AnnotationError, Misfit, Reason};
+use koord_model::{Bvt, CpuSet};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::{collections::BTreeMap, fmt};
+
+/// The longest annotation text that is looked at, in bytes: Kubernetes allows 256 KiB for all
+/// annotations of an object together.
+pub const MAX_LENGTH: usize = 256 * 1024;
+
+/// How deep objects and lists may be nested; the bound of `encoding/json`.
+pub const MAX_DEPTH: usize = 10_000;
+
+/// The longest part of a foreign key that is shown in a path, in characters.
+const MAX_SHOWN: usize = 64;
+
+/// A place that takes JSON values.
+pub(super) trait Decode {
+    /// Takes `json`, the text of one well-formed value without white space around it.
+    fn decode(&mut self, json: &str) -> Result<(), Misfit>;
+}
+
+/// The members of an object in the order of the text, repeated keys included.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+/// Reads a whole annotation.
+pub(super) fn parse<T: Decode + Default>(
+    key: &'static str,
+    text: &str,
+) -> Result<T, AnnotationError> {
+    let mut value = T::default();
+    check_bounds(text)
+        .and_then(|()| Ok(serde_json::from_str::<&RawValue>(text)?))
+        .and_then(|json| value.decode(json.get()))
+        .map_err(|misfit| misfit.of(key))?;
+    Ok(value)
+}
+
+fn check_bounds(text: &str) -> Result<(), Misfit> {
+    if text.len() > MAX_LENGTH {
+        let length = text.len();
+        return Err(Reason::TooLong { length }.into());
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(Reason::TooDeep.into());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn is_null(json: &str) -> bool {
+    json == "null"
+}
+
+/// The refusal of a value that is of another type than the place.
+pub(super) fn wrong_type(expected: &'static str, json: &str) -> Misfit {
+    let found = match json.as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "a list",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        _ => "a number",
+    };
+    Reason::WrongType { expected, found }.into()
+}
+
+/// Takes each member of an object by `take`; an error is told with the member's key.
+pub(super) fn for_each_member(
+    json: &str,
+    mut take: impl FnMut(String, &str) -> Result<(), Misfit>,
+) -> Result<(), Misfit> {
+    if !json.starts_with('{') {
+        return Err(wrong_type("an object", json));
+    }
+    let Members(members) = serde_json::from_str(json)?;
+    for (key, value) in members {
+        let shown = step(&key);
+        take(key, value.get()).map_err(|misfit| misfit.inside(shown))?;
+    }
+    Ok(())
+}
+
+/// A key as part of a path. Whoever wrote the annotation chose it, so it is cut and escaped.
+fn step(key: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if key.len() <= MAX_SHOWN && !key.is_empty() && key.chars().all(plain) {
+        return format!(".{key}");
+    }
+    let cut: String = key.chars().take(MAX_SHOWN).collect();
+    format!("[{cut:?}]")
+}
+
+/// The text of a string.
+pub(super) fn string(json: &str) -> Result<String, Misfit> {
+    if !json.starts_with('"') {
+        return Err(wrong_type("a string", json));
+    }
+    Ok(serde_json::from_str(json)?)
+}
+
+/// Makes a struct a place for objects: each named member goes to its field, whatever the case of
+/// its key.
+macro_rules! object {
+    ($type:ty { $($key:literal => $field:ident),+ $(,)? }) => {
+        impl $crate::annotation::json::Decode for $type {
+            fn decode(&mut self, json: &str) -> Result<(), $crate::annotation::error::Misfit> {
+                use $crate::annotation::json::{for_each_member, is_null, Decode};
+                if is_null(json) {
+                    return Ok(());
+                }
+                for_each_member(json, |key, value| {
+                    $(if key.eq_ignore_ascii_case($key) {
+                        return Decode::decode(&mut self.$field, value);
+                    })+
+                    Ok(())
+                })
+            }
+        }
+    };
+}
+pub(super) use object;
+
+// === impl Members ===
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+// === impl Decode ===
+
+impl Decode for bool {
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        match json {
+            "true" => *self = true,
+            "false" => *self = false,
+            _ if is_null(json) => {}
+            _ => return Err(wrong_type("a boolean", json)),
+        }
+        Ok(())
+    }
+}
+
+macro_rules! integers {
+    ($($type:ty: $name:literal),+) => {$(
+        impl Decode for $type {
+            fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+                if !is_null(json) {
+                    *self = json.parse().map_err(|_| wrong_type($name, json))?;
+                }
+                Ok(())
+            }
+        }
+    )+};
+}
+
+integers!(i32: "an integer of 32 bits", i64: "an integer of 64 bits");
+
+impl Decode for String {
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        if !is_null(json) {
+            *self = string(json)?;
+        }
+        Ok(())
+    }
+}
+
+impl Decode for CpuSet {
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        if !is_null(json) {
+            *self = string(json)?.parse::<Self>()?;
+        }
+        Ok(())
+    }
+}
+
+impl Decode for Bvt {
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        if !is_null(json) {
+            let mut value = 0_i64;
+            value.decode(json)?;
+            *self = Self::new(value).map_err(Box::new)?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Decode + Default> Decode for Option<T> {
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        if is_null(json) {
+            *self = None;
+            return Ok(());
+        }
+        self.get_or_insert_default().decode(json)
+    }
+}
+
+impl<T: Decode + Default> Decode for Vec<T> {
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        self.clear();
+        if is_null(json) {
+            return Ok(());
+        }
+        if !json.starts_with('[') {
+            return Err(wrong_type("a list", json));
+        }
+        let elements: Vec<&RawValue> = serde_json::from_str(json)?;
+        for (index, element) in elements.iter().enumerate() {
+            let mut value = T::default();
+            value
+                .decode(element.get())
+                .map_err(|misfit| misfit.inside(format!("[{index}]")))?;
+            self.push(value);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Decode + Default> Decode for BTreeMap<String, T> {
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        if is_null(json) {
+            self.clear();
+            return Ok(());
+        }
+        for_each_member(json, |key, element| {
+            let mut value = T::default();
+            value.decode(element)?;
+            self.insert(key, value);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! Koordinator's annotations as types.
+//!
+//! They are read by the rules of the programs that write and read them upstream, so a value that
+//! works there works here: object keys match in any case, unknown keys are skipped, a missing key
+//! or `null` is absence, the last of two equal keys wins, and a value of another type is an error
+//! of the whole annotation. Size and depth are bounded, because whoever creates a pod writes them.
+
+mod cpu_manager;
+mod cpu_qos;
+mod error;
+mod extended_resource;
+mod json;
+mod normalization;
+mod quantity;
+mod resource_status;
+mod shared_pool;
+mod system_qos;
+
+#[cfg(test)]
+mod tests;
+
+use koord_model::{QosClass, UnknownClass};
+
+pub use self::{
+    cpu_manager::CpuManagerPolicy,
+    cpu_qos::CpuQos,
+    error::{AnnotationError, Reason},
+    extended_resource::{ExtendedContainer, ExtendedResourceSpec, ExtendedResources},
+    json::{MAX_DEPTH, MAX_LENGTH},
+    normalization::{CpuNormalizationRatio, NormalizationError},
+    quantity::{Quantity, QuantityError},
+    resource_status::{NumaNode, ResourceStatus},
+    shared_pool::SharedPool,
+    system_qos::SystemQosResource,
+};
+
+/// Reads the value of the label [`QOS_CLASS`](crate::keys::label::QOS_CLASS). Absent and empty are no class; an unknown
+/// name is an error that the caller reports before it goes on as with no class.
+pub fn qos_class(value: Option<&str>) -> Result<Option<QosClass>, UnknownClass> {
+    match value {
+        None | Some("") => Ok(None),
+        Some(name) => name.parse().map(Some),
+    }
+}

@@ -1,0 +1,106 @@
+//! What the scheduler gave a pod: CPUs, and amounts on NUMA nodes.
+
+use super::{
+    error::{AnnotationError, Misfit},
+    json::{self, Decode},
+    quantity::Quantity,
+};
+use crate::keys::{annotation::RESOURCE_STATUS, resource};
+use koord_model::CpuSet;
+
+/// The annotation [`RESOURCE_STATUS`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceStatus {
+    /// CPUs of the pod's own; `None` if it was given none.
+    pub cpuset: Option<CpuSet>,
+    pub numa_nodes: Vec<NumaNode>,
+}
+
+/// What a pod was given on one NUMA node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NumaNode {
+    /// Number of the NUMA node as the kernel counts.
+    pub node: i32,
+    /// CPUs.
+    pub cpu: Quantity,
+    /// Thousandths of a CPU.
+    pub batch_cpu: Quantity,
+}
+
+#[derive(Default)]
+struct Wire {
+    cpuset: CpuSet,
+    numa_nodes: Vec<WireNode>,
+}
+
+#[derive(Default)]
+struct WireNode {
+    node: i32,
+    resources: Amounts,
+}
+
+#[derive(Default)]
+struct Amounts {
+    cpu: Quantity,
+    batch_cpu: Quantity,
+}
+
+json::object!(Wire {
+    "cpuset" => cpuset,
+    "numaNodeResources" => numa_nodes,
+});
+
+json::object!(WireNode {
+    "node" => node,
+    "resources" => resources,
+});
+
+// === impl ResourceStatus ===
+
+impl ResourceStatus {
+    pub fn parse(text: &str) -> Result<Self, AnnotationError> {
+        let Wire { cpuset, numa_nodes } = json::parse(RESOURCE_STATUS, text)?;
+        let numa_nodes = numa_nodes.into_iter().map(|wire| NumaNode {
+            node: wire.node,
+            cpu: wire.resources.cpu,
+            batch_cpu: wire.resources.batch_cpu,
+        });
+        Ok(Self {
+            cpuset: Some(cpuset).filter(|cpuset| !cpuset.is_empty()),
+            numa_nodes: numa_nodes.collect(),
+        })
+    }
+}
+
+// === impl NumaNode ===
+
+impl NumaNode {
+    /// Whether CPU time of either kind was given here, by upstream's test: anything but zero of
+    /// `cpu`, more than zero of `batch-cpu`.
+    pub fn has_cpu(&self) -> bool {
+        !self.cpu.is_zero() || self.batch_cpu.is_positive()
+    }
+}
+
+// === impl Amounts ===
+
+impl Decode for Amounts {
+    /// Every amount is checked, also of resources that nobody here asks for: one that is no
+    /// quantity spoils the annotation upstream.
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        if json::is_null(json) {
+            *self = Self::default();
+            return Ok(());
+        }
+        json::for_each_member(json, |name, value| {
+            let mut amount = Quantity::default();
+            amount.decode(value)?;
+            match name.as_str() {
+                resource::CPU => self.cpu = amount,
+                resource::BATCH_CPU => self.batch_cpu = amount,
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+}

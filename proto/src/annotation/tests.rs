@@ -1,0 +1,493 @@
+//! A hostile corpus: what anyone who may create a pod or edit a node can write, and what comes of
+//! it. Every outcome is a literal.
+
+use super::*;
+use koord_model::{Bvt, CpuSet, MilliCpu};
+use std::{collections::BTreeMap, error::Error, fmt::Debug};
+
+fn cpus(list: &str) -> CpuSet {
+    list.parse().unwrap()
+}
+
+/// The error and all its sources, as the log prints them.
+fn chain<T: Debug>(result: Result<T, AnnotationError>) -> String {
+    let error = result.expect_err("the text must be refused");
+    let mut chain = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        chain += &format!(": {error}");
+        source = error.source();
+    }
+    chain
+}
+
+/// Tries each text; the expected chain stands without the part that every error begins with.
+fn refused<T: Debug>(
+    key: &str,
+    parse: impl Fn(&str) -> Result<T, AnnotationError>,
+    cases: &[(&str, &str)],
+) {
+    for (text, expected) in cases {
+        let expected = format!("annotation {key} is unusable at {expected}");
+        assert_eq!(chain(parse(text)), expected, "{text}");
+    }
+}
+
+/// Whatever the type, these texts are refused alike.
+#[test]
+fn no_annotation_takes_what_is_no_json_or_too_much() {
+    let long = format!("{{\"x\":\"{}\"}}", "x".repeat(MAX_LENGTH));
+    let deep = format!(
+        "{{\"x\":{}{}}}",
+        "[".repeat(MAX_DEPTH),
+        "]".repeat(MAX_DEPTH)
+    );
+    let cases = [
+        (
+            "",
+            "text is not JSON: EOF while parsing a value at line 1 column 0",
+        ),
+        (
+            "{",
+            "text is not JSON: EOF while parsing an object at line 1 column 1",
+        ),
+        (
+            "{}x",
+            "text is not JSON: trailing characters at line 1 column 3",
+        ),
+        (
+            "{'cpuset':''}",
+            "text is not JSON: key must be a string at line 1 column 2",
+        ),
+        ("\0", "text is not JSON: expected value at line 1 column 1"),
+        (
+            "\u{feff}{}",
+            "text is not JSON: expected value at line 1 column 1",
+        ),
+        (
+            "{\"x\":\"\n\"}",
+            "text is not JSON: control character (\\u0000-\\u001F) found while parsing a string at line 1 column 6",
+        ),
+        (
+            "{\"x\":01}",
+            "text is not JSON: invalid number at line 1 column 7",
+        ),
+        (&long, "text is 262152 bytes long, 262144 are allowed"),
+        (&deep, "nesting is deeper than 10000 levels"),
+        ("\"LS\"", "value is a string, not"),
+        ("7", "value is a number, not"),
+        ("true", "value is a boolean, not"),
+    ];
+    let whole = "is unusable at $: ";
+    for (text, expected) in cases {
+        let errors = [
+            chain(ResourceStatus::parse(text)),
+            chain(ExtendedResourceSpec::parse(text)),
+            chain(CpuQos::parse(text)),
+            chain(SharedPool::parse_list(text)),
+            chain(SharedPool::parse_be_list(text)),
+            chain(CpuManagerPolicy::parse(text)),
+            chain(SystemQosResource::parse(text)),
+        ];
+        for error in errors {
+            let (_, reason) = error.split_once(whole).expect(&error);
+            assert!(reason.starts_with(expected), "{reason} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn null_is_absence_for_every_annotation() {
+    assert_eq!(
+        ResourceStatus::parse("null").unwrap(),
+        ResourceStatus::default()
+    );
+    assert_eq!(
+        ExtendedResourceSpec::parse("null").unwrap().containers,
+        None
+    );
+    assert_eq!(CpuQos::parse(" null\n").unwrap(), CpuQos::default());
+    assert_eq!(SharedPool::parse_list("null").unwrap(), []);
+    assert_eq!(
+        CpuManagerPolicy::parse("null").unwrap(),
+        CpuManagerPolicy::default()
+    );
+    assert_eq!(SystemQosResource::parse("null").unwrap(), None);
+}
+
+#[test]
+fn a_resource_status_is_read_in_any_case_of_its_keys() {
+    let plain = r#"{"cpuset":"0-3,8","numaNodeResources":[
+        {"node":1,"resources":{"cpu":"4","kubernetes.io/batch-cpu":500,"memory":"1Gi"}}]}"#;
+    let expected = ResourceStatus {
+        cpuset: Some(cpus("0-3,8")),
+        numa_nodes: vec![NumaNode {
+            node: 1,
+            cpu: Quantity::from_units(4),
+            batch_cpu: Quantity::from_units(500),
+        }],
+    };
+    assert_eq!(ResourceStatus::parse(plain).unwrap(), expected);
+    let other = r#"{"CPUSET":"0-3,8","numanoderesources":[
+        {"Node":1,"RESOURCES":{"cpu":4.0,"kubernetes.io/batch-cpu":"5e2"}}],"later":{"a":[1]}}"#;
+    assert_eq!(ResourceStatus::parse(other).unwrap(), expected);
+}
+
+#[test]
+fn names_of_resources_keep_their_case() {
+    let status = ResourceStatus::parse(
+        r#"{"numaNodeResources":[{"resources":{"CPU":"4","Kubernetes.io/batch-cpu":"5"}}]}"#,
+    );
+    assert_eq!(status.unwrap().numa_nodes, [NumaNode::default()]);
+}
+
+#[test]
+fn the_last_of_two_equal_keys_wins_and_objects_are_laid_over_each_other() {
+    let status = ResourceStatus::parse(r#"{"cpuset":"0","CpuSet":"1","cpuset":null}"#);
+    assert_eq!(status.unwrap().cpuset, Some(cpus("1")));
+
+    let pools = SharedPool::parse_list(r#"[{"node":1,"node":2,"cpuset":"3"}]"#).unwrap();
+    assert_eq!(pools[0].node, 2);
+
+    let spec = ExtendedResourceSpec::parse(
+        r#"{"containers":{"a":{"limits":{"kubernetes.io/batch-cpu":1}}},
+            "CONTAINERS":{"b":{"limits":{"kubernetes.io/batch-cpu":2},
+                               "Limits":{"kubernetes.io/batch-memory":3}}}}"#,
+    );
+    let limits = |cpu, memory| ExtendedContainer {
+        limits: ExtendedResources {
+            batch_cpu: Some(MilliCpu(cpu)),
+            batch_memory: memory,
+        },
+        ..ExtendedContainer::default()
+    };
+    let expected = [
+        ("a".to_owned(), limits(1, None)),
+        ("b".to_owned(), limits(2, Some(3))),
+    ];
+    assert_eq!(spec.unwrap().containers, Some(BTreeMap::from(expected)));
+}
+
+#[test]
+fn an_empty_cpuset_is_none() {
+    for text in [r#"{"cpuset":""}"#, r#"{"cpuset":" "}"#, "{}"] {
+        assert_eq!(ResourceStatus::parse(text).unwrap().cpuset, None, "{text}");
+    }
+}
+
+#[test]
+fn a_numa_node_without_cpu_time_does_not_count() {
+    let nodes = ResourceStatus::parse(
+        r#"{"numaNodeResources":[
+            {"node":0,"resources":{"memory":"1Gi"}},
+            {"node":1,"resources":{"cpu":"1m"}},
+            {"node":2,"resources":{"kubernetes.io/batch-cpu":"1"}},
+            {"node":3,"resources":{"kubernetes.io/batch-cpu":"-1"}},
+            {"node":4,"resources":{"cpu":"0","kubernetes.io/batch-cpu":"0"}},
+            {"node":5,"resources":null}]}"#,
+    );
+    let with_cpu: Vec<_> = nodes
+        .unwrap()
+        .numa_nodes
+        .iter()
+        .map(NumaNode::has_cpu)
+        .collect();
+    assert_eq!(with_cpu, [false, true, true, false, false, false]);
+}
+
+#[test]
+fn a_bad_resource_status_names_the_place() {
+    let many = format!(r#"{{"cpuset":"{}"}}"#, "1-".repeat(4));
+    refused(
+        "scheduling.koordinator.sh/resource-status",
+        ResourceStatus::parse,
+        &[
+            ("[]", "$: value is a list, not an object"),
+            (
+                r#"{"cpuset":7}"#,
+                "$.cpuset: value is a number, not a string",
+            ),
+            (
+                r#"{"CPUset":["0"]}"#,
+                "$.CPUset: value is a list, not a string",
+            ),
+            (
+                r#"{"cpuset":"0-"}"#,
+                "$.cpuset: value is no CPU list: \"\" is no CPU number or range",
+            ),
+            (
+                &many,
+                "$.cpuset: value is no CPU list: \"1-1-1-\" is no CPU number or range",
+            ),
+            (
+                r#"{"cpuset":"3-1"}"#,
+                "$.cpuset: value is no CPU list: CPU range 3-1 runs backwards",
+            ),
+            (
+                r#"{"cpuset":"0-99999"}"#,
+                "$.cpuset: value is no CPU list: CPU 99999 is above 8191, the highest that a kernel knows",
+            ),
+            (
+                r#"{"cpuset":"0\u0000"}"#,
+                "$.cpuset: value is no CPU list: \"0\\0\" is no CPU number or range",
+            ),
+            (
+                r#"{"cpuset":"0\ud800"}"#,
+                "$.cpuset: text is not JSON: unexpected end of hex escape at line 1 column 9",
+            ),
+            (
+                r#"{"numaNodeResources":{}}"#,
+                "$.numaNodeResources: value is an object, not a list",
+            ),
+            (
+                r#"{"numaNodeResources":[{},7]}"#,
+                "$.numaNodeResources[1]: value is a number, not an object",
+            ),
+            (
+                r#"{"numaNodeResources":[{"node":"1"}]}"#,
+                "$.numaNodeResources[0].node: value is a string, not an integer of 32 bits",
+            ),
+            (
+                r#"{"numaNodeResources":[{"node":1.0}]}"#,
+                "$.numaNodeResources[0].node: value is a number, not an integer of 32 bits",
+            ),
+            (
+                r#"{"numaNodeResources":[{"node":2147483648}]}"#,
+                "$.numaNodeResources[0].node: value is a number, not an integer of 32 bits",
+            ),
+            (
+                r#"{"numaNodeResources":[{"resources":{"cpu":true}}]}"#,
+                "$.numaNodeResources[0].resources.cpu: value is a boolean, not a quantity",
+            ),
+            (
+                r#"{"numaNodeResources":[{"resources":{"cpu":"1 core"}}]}"#,
+                "$.numaNodeResources[0].resources.cpu: value is no quantity: \"1 core\" is not written as a number with an optional suffix",
+            ),
+            (
+                r#"{"numaNodeResources":[{"resources":{"a/b":"x"}}]}"#,
+                "$.numaNodeResources[0].resources[\"a/b\"]: value is no quantity: \"x\" is not written as a number with an optional suffix",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn batch_resources_are_milli_cpus_and_bytes() {
+    let spec = ExtendedResourceSpec::parse(
+        r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500"},
+            "limits":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/batch-memory":"1.5Gi",
+                      "kubernetes.io/mid-cpu":"7"}},"Main":null,"side":{}}}"#,
+    );
+    let containers = spec.unwrap().containers.unwrap();
+    let main = ExtendedContainer {
+        requests: ExtendedResources {
+            batch_cpu: Some(MilliCpu(500)),
+            batch_memory: None,
+        },
+        limits: ExtendedResources {
+            batch_cpu: Some(MilliCpu(1_000)),
+            batch_memory: Some(1_610_612_736),
+        },
+    };
+    assert_eq!(containers["main"], main);
+    assert_eq!(containers["Main"], ExtendedContainer::default());
+    assert_eq!(containers["side"], ExtendedContainer::default());
+    assert_eq!(containers.len(), 3);
+}
+
+#[test]
+fn a_bad_extended_resource_spec_names_the_place() {
+    let huge = format!(
+        r#"{{"containers":{{"a":{{"limits":{{"x":{}}}}}}}}}"#,
+        "9".repeat(70)
+    );
+    let name = format!(r#"{{"containers":{{"{}\n":7}}}}"#, "n".repeat(200));
+    let shown = format!(
+        "$.containers[\"{}\"]: value is a number, not an object",
+        "n".repeat(64)
+    );
+    let huge_shown = format!(
+        "$.containers.a.limits.x: value is no quantity: \"{}\" has more digits, or is larger, than a quantity can be",
+        "9".repeat(64)
+    );
+    refused(
+        "node.koordinator.sh/extended-resource-spec",
+        ExtendedResourceSpec::parse,
+        &[
+            (
+                r#"{"containers":[]}"#,
+                "$.containers: value is a list, not an object",
+            ),
+            (
+                r#"{"containers":{"a":[]}}"#,
+                "$.containers.a: value is a list, not an object",
+            ),
+            (
+                r#"{"containers":{"a":{"requests":"1"}}}"#,
+                "$.containers.a.requests: value is a string, not an object",
+            ),
+            (
+                r#"{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"-1"}}}}"#,
+                "$.containers.a.requests[\"kubernetes.io/batch-cpu\"]: value is no quantity: amount is negative",
+            ),
+            (
+                r#"{"containers":{"a":{"limits":{"kubernetes.io/batch-memory":-0.5}}}}"#,
+                "$.containers.a.limits[\"kubernetes.io/batch-memory\"]: value is no quantity: amount is negative",
+            ),
+            (
+                r#"{"containers":{"a":{"limits":{"kubernetes.io/batch-memory":"8Ei"}}}}"#,
+                "$.containers.a.limits[\"kubernetes.io/batch-memory\"]: value is no quantity: \"8Ei\" has more digits, or is larger, than a quantity can be",
+            ),
+            (&huge, &huge_shown),
+            (&name, &shown),
+        ],
+    );
+}
+
+#[test]
+fn a_cpu_qos_keeps_what_was_not_said_apart_from_what_was() {
+    let qos = CpuQos::parse(r#"{"ENABLE":false,"groupidentity":-1,"schedIdle":1}"#).unwrap();
+    assert_eq!(qos.enable, Some(false));
+    assert_eq!(qos.group_identity, Some(Bvt::new(-1).unwrap()));
+    assert_eq!(qos.sched_idle, Some(1));
+    assert_eq!(qos.core_expeller, None);
+    let qos = CpuQos::parse(r#"{"enable":true,"enable":null,"groupIdentity":2}"#).unwrap();
+    assert_eq!(
+        (qos.enable, qos.group_identity),
+        (None, Some(Bvt::new(2).unwrap()))
+    );
+}
+
+#[test]
+fn a_bad_cpu_qos_names_the_place() {
+    refused(
+        "koordinator.sh/cpuQOS",
+        CpuQos::parse,
+        &[
+            (
+                r#"{"enable":"true"}"#,
+                "$.enable: value is a string, not a boolean",
+            ),
+            (
+                r#"{"enable":1}"#,
+                "$.enable: value is a number, not a boolean",
+            ),
+            (
+                r#"{"groupIdentity":3}"#,
+                "$.groupIdentity: value is out of range: cpu.bvt_warp_ns 3 is outside -1 to 2",
+            ),
+            (
+                r#"{"groupIdentity":-2}"#,
+                "$.groupIdentity: value is out of range: cpu.bvt_warp_ns -2 is outside -1 to 2",
+            ),
+            (
+                r#"{"groupIdentity":"2"}"#,
+                "$.groupIdentity: value is a string, not an integer of 64 bits",
+            ),
+            (
+                r#"{"groupIdentity":2e0}"#,
+                "$.groupIdentity: value is a number, not an integer of 64 bits",
+            ),
+            (
+                r#"{"groupIdentity":9223372036854775808}"#,
+                "$.groupIdentity: value is a number, not an integer of 64 bits",
+            ),
+            (
+                r#"{"schedIdle":true}"#,
+                "$.schedIdle: value is a boolean, not an integer of 64 bits",
+            ),
+            (
+                r#"{"coreExpeller":{}}"#,
+                "$.coreExpeller: value is an object, not a boolean",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn node_annotations_are_read_as_koordlet_writes_them() {
+    let pools = SharedPool::parse_list(
+        r#"[{"socket":0,"node":0,"cpuset":"0-25"},{"socket":1,"node":1,"cpuset":"26-51"}]"#,
+    );
+    let pool = |socket, node, list| SharedPool {
+        socket,
+        node,
+        cpuset: cpus(list),
+    };
+    assert_eq!(pools.unwrap(), [pool(0, 0, "0-25"), pool(1, 1, "26-51")]);
+
+    let policy = CpuManagerPolicy::parse(
+        r#"{"policy":"static","options":{"full-pcpus-only":"true"},"reservedCPUs":"0-1"}"#,
+    );
+    let policy = policy.unwrap();
+    assert!(policy.is_static());
+    assert_eq!(policy.options["full-pcpus-only"], "true");
+    assert_eq!(policy.reserved_cpus, cpus("0-1"));
+    assert!(
+        !CpuManagerPolicy::parse(r#"{"policy":"none"}"#)
+            .unwrap()
+            .is_static()
+    );
+    assert!(!CpuManagerPolicy::parse("{}").unwrap().is_static());
+
+    let system = SystemQosResource::parse(r#"{"cpuset":"0-1"}"#)
+        .unwrap()
+        .unwrap();
+    assert_eq!((system.cpuset, system.exclusive), (cpus("0-1"), true));
+    let system = SystemQosResource::parse(r#"{"cpusetExclusive":false}"#).unwrap();
+    assert!(!system.unwrap().exclusive);
+}
+
+#[test]
+fn bad_node_annotations_name_the_place() {
+    refused(
+        "node.koordinator.sh/cpu-shared-pools",
+        SharedPool::parse_list,
+        &[
+            ("{}", "$: value is an object, not a list"),
+            (
+                r#"[{"cpuset":"x"}]"#,
+                "$[0].cpuset: value is no CPU list: \"x\" is no CPU number or range",
+            ),
+            (
+                r#"[{"socket":"0"}]"#,
+                "$[0].socket: value is a string, not an integer of 32 bits",
+            ),
+        ],
+    );
+    refused(
+        "node.koordinator.sh/be-cpu-shared-pools",
+        SharedPool::parse_be_list,
+        &[(r#"[null,[]]"#, "$[1]: value is a list, not an object")],
+    );
+    refused(
+        "kubelet.koordinator.sh/cpu-manager-policy",
+        CpuManagerPolicy::parse,
+        &[
+            (
+                r#"{"policy":0}"#,
+                "$.policy: value is a number, not a string",
+            ),
+            (
+                r#"{"options":{"full-pcpus-only":true}}"#,
+                "$.options.full-pcpus-only: value is a boolean, not a string",
+            ),
+        ],
+    );
+    refused(
+        "node.koordinator.sh/system-qos-resource",
+        SystemQosResource::parse,
+        &[(
+            r#"{"cpusetExclusive":"yes"}"#,
+            "$.cpusetExclusive: value is a string, not a boolean",
+        )],
+    );
+}
+
+#[test]
+fn an_unknown_class_is_an_error_and_no_class_is_none() {
+    assert_eq!(qos_class(Some("LSR")), Ok(Some(QosClass::Lsr)));
+    assert_eq!(qos_class(Some("")), Ok(None));
+    assert_eq!(qos_class(None), Ok(None));
+    assert!(qos_class(Some("ls")).is_err());
+}

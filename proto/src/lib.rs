@@ -8,3 +8,4 @@
 
 pub mod annotation;
 pub mod keys;
+pub mod policy;

@@ -1,0 +1,100 @@
+//! What a pair tells its driver: events about claimed streams, and plain counts.
+
+use std::time::Duration;
+
+use crate::{Side, StreamId, Tag};
+
+/// Something that happened on a claimed stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The whole request message is held. Answer with one of
+    /// [`Pair::release`](crate::Pair::release), [`Pair::release_with`](crate::Pair::release_with)
+    /// and [`Pair::refuse`](crate::Pair::refuse).
+    Request {
+        stream: StreamId,
+        tag: Tag,
+        /// The caller's `grpc-timeout`, counted from the arrival of its headers.
+        timeout: Option<Duration>,
+    },
+    /// The stream passes unopened from here on. May follow a [`Event::Request`] that was not
+    /// answered yet; the answer is then a no-op.
+    Unopened {
+        stream: StreamId,
+        tag: Tag,
+        reason: Unopened,
+    },
+    /// The runtime's answer has ended; all of it was forwarded already.
+    Response {
+        stream: StreamId,
+        tag: Tag,
+        grpc_status: Option<u32>,
+        /// The first reply message without its prefix; `None` if there was none, or it was
+        /// compressed or over [`Limits::reply_message`](crate::Limits::reply_message).
+        message: Option<Vec<u8>>,
+    },
+    /// The stream was reset before its answer had ended.
+    Gone {
+        stream: StreamId,
+        tag: Tag,
+        by: Side,
+    },
+    /// A message is larger than the runtime's window for it. Credit is lent for the rest once
+    /// [`Pair::grant_slot`](crate::Pair::grant_slot) says so.
+    SlotWanted { stream: StreamId },
+    /// A granted slot is free again.
+    SlotFreed { stream: StreamId },
+}
+
+/// Why a claimed stream passes unopened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unopened {
+    /// The message is compressed.
+    Compressed,
+    /// The message is over [`Limits::max_message`](crate::Limits::max_message).
+    TooLarge,
+    /// The body is not one message with a valid prefix.
+    Malformed,
+    /// More bytes followed the message before it was answered.
+    SecondMessage,
+}
+
+/// Counts since they were last taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames read from either side.
+    pub frames: u64,
+    /// Claimed messages released as they came.
+    pub released: u64,
+    /// Claimed messages released with bytes appended.
+    pub patched: u64,
+    /// Patches left out because the message would have been over the limit.
+    pub patches_too_large: u64,
+    /// Claimed streams refused.
+    pub refused: u64,
+    /// Claimed streams passed unopened, compressed.
+    pub unopened_compressed: u64,
+    /// Claimed streams passed unopened, too large.
+    pub unopened_too_large: u64,
+    /// Claimed streams passed unopened, malformed.
+    pub unopened_malformed: u64,
+    /// Claimed streams passed unopened, more than one message.
+    pub unopened_second_message: u64,
+    /// DATA bytes that were dropped and given back as credit: on refused, reset or answered
+    /// streams.
+    pub swallowed_bytes: u64,
+    /// Header blocks encoded anew.
+    pub reencoded: u64,
+}
+
+// === impl Counters ===
+
+impl Counters {
+    pub(crate) fn count_unopened(&mut self, reason: Unopened) {
+        *match reason {
+            Unopened::Compressed => &mut self.unopened_compressed,
+            Unopened::TooLarge => &mut self.unopened_too_large,
+            Unopened::Malformed => &mut self.unopened_malformed,
+            Unopened::SecondMessage => &mut self.unopened_second_message,
+        } += 1;
+    }
+}

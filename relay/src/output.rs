@@ -1,0 +1,81 @@
+//! Bytes on their way to one side.
+//!
+//! One growing buffer, written from the front. It keeps the capacity that recent traffic needed
+//! and lets go of what a burst left behind, so that idle connections stay small.
+//!
+//! Frames of our own wait in `early` until the other end's first bytes went before them: a server's
+//! first frame has to be its SETTINGS, and they may not be here yet.
+
+/// Capacity that is always kept.
+const SMALL: usize = 4 << 10;
+
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    buffer: Vec<u8>,
+    written: usize,
+    early: Vec<u8>,
+    begun: bool,
+    /// Most bytes that recently waited, decaying by an eighth with every emptying.
+    peak: usize,
+}
+
+// === impl Output ===
+
+impl Output {
+    pub(crate) fn pending(&self) -> &[u8] {
+        &self.buffer[self.written..]
+    }
+
+    /// Bytes that wait, those of `early` included.
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len() - self.written + self.early.len()
+    }
+
+    /// Appends what the other end sent.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.compact(bytes.len());
+        self.buffer.extend_from_slice(bytes);
+        if !self.begun {
+            self.begun = true;
+            self.buffer.append(&mut self.early);
+            self.early = Vec::new();
+        }
+    }
+
+    /// Where a frame of our own is written to, whole.
+    pub(crate) fn own(&mut self) -> &mut Vec<u8> {
+        if self.begun {
+            self.compact(0);
+            &mut self.buffer
+        } else {
+            &mut self.early
+        }
+    }
+
+    /// Forgets the first `count` pending bytes.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.peak = self.peak.max(self.buffer.len());
+        self.written = self.buffer.len().min(self.written + count);
+        if self.written == self.buffer.len() {
+            self.buffer.clear();
+            self.written = 0;
+            self.shrink();
+        }
+    }
+
+    /// Moves what waits to the front before the buffer would have to grow for `additional` bytes.
+    fn compact(&mut self, additional: usize) {
+        let full = self.buffer.len() + additional > self.buffer.capacity();
+        if self.written > 0 && (full || self.written > self.buffer.len() / 2) {
+            self.buffer.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    fn shrink(&mut self) {
+        if self.buffer.capacity() > 2 * self.peak.max(SMALL) {
+            self.buffer.shrink_to(self.peak.max(SMALL));
+        }
+        self.peak -= self.peak / 8;
+    }
+}

@@ -1,0 +1,97 @@
+//! The graceful end: the client is asked to go, and its calls finish.
+//!
+//! As RFC 9113 advises in section 6.8: a first GOAWAY with the highest stream id, which stops new
+//! calls without refusing those on their way; a PING, whose acknowledgement says that the client
+//! has read it; then a GOAWAY with the last stream that was opened.
+
+use crate::Side;
+use crate::StreamId;
+use crate::frame::{self, Frame, HEAD_LEN, flag};
+use crate::pair::Pair;
+use crate::violation::Breach;
+
+/// Marks the one PING that is ours.
+const OPAQUE: [u8; 8] = *b"drained?";
+
+pub(super) const HIGHEST: StreamId = 0x7fff_ffff;
+
+/// How far the end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drain {
+    Off,
+    /// Asked for before the runtime's SETTINGS went to the client, which have to be first.
+    Asked,
+    /// GOAWAY and PING are on their way.
+    Announced,
+    /// The last GOAWAY named this stream.
+    Final(StreamId),
+}
+
+// === impl Drain ===
+
+impl Drain {
+    pub(super) fn is_final(self) -> bool {
+        matches!(self, Self::Final(_))
+    }
+}
+
+impl Pair {
+    /// Begins the graceful end. Calls in flight go on; see [`Pair::is_drained`].
+    pub fn drain(&mut self) {
+        if self.drain == Drain::Off {
+            self.drain = Drain::Asked;
+            if self.runtime.begun {
+                self.drain_if_asked();
+            }
+        }
+    }
+
+    /// True once a drain is over: no stream is open, and all was written to the client.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let told = match self.drain {
+            Drain::Off | Drain::Announced => false,
+            Drain::Asked => true,
+            Drain::Final(_) => self.to_client.len() == 0,
+        };
+        told && self.open_streams() == 0
+    }
+
+    pub(super) fn drain_if_asked(&mut self) {
+        if self.drain == Drain::Asked {
+            self.drain = Drain::Announced;
+            let last = self.lowest_goaway;
+            let to_client = self.to_client.own();
+            frame::goaway(to_client, last);
+            frame::ping(to_client, OPAQUE);
+        }
+    }
+
+    pub(super) fn client_ping(&mut self, frame: &Frame<'_>) -> Result<(), Breach> {
+        let ours = frame.head.has(flag::ACK) && frame.payload() == OPAQUE;
+        if ours && self.drain == Drain::Announced {
+            let last = self.last_stream.min(self.lowest_goaway);
+            self.lowest_goaway = last;
+            self.drain = Drain::Final(last);
+            frame::goaway(self.to_client.own(), last);
+        } else {
+            self.forward(Side::Client, frame.bytes);
+        }
+        Ok(())
+    }
+
+    /// Passes the runtime's GOAWAY on. A client takes it for an error if a later one names a
+    /// higher stream than an earlier one did, so ours is not exceeded.
+    pub(super) fn runtime_goaway(&mut self, frame: &Frame<'_>) -> Result<(), Breach> {
+        let last = frame.first_u32() & HIGHEST;
+        if last <= self.lowest_goaway {
+            self.lowest_goaway = last;
+            self.forward(Side::Runtime, frame.bytes);
+            return Ok(());
+        }
+        let mut lowered = frame.bytes.to_vec();
+        lowered[HEAD_LEN..HEAD_LEN + 4].copy_from_slice(&self.lowest_goaway.to_be_bytes());
+        self.forward(Side::Runtime, &lowered);
+        Ok(())
+    }
+}

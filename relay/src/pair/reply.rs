@@ -1,0 +1,161 @@
+//! Frames of the runtime: forwarded as they came, looked at where the stream is claimed, and
+//! swallowed where we had answered already.
+
+use crate::frame::{self, Code, Frame, window_update};
+use crate::hpack::Item;
+use crate::inbound::Block;
+use crate::pair::Pair;
+use crate::stream::Hold;
+use crate::violation::Breach;
+use crate::{Event, Side, StreamId};
+
+impl Pair {
+    pub(super) fn runtime_block(&mut self, block: &Block<'_>) -> Result<(), Breach> {
+        let id = block.stream;
+        if self.is_idle(id) {
+            return Err(Breach::OutOfPlace("HEADERS on an idle stream"));
+        }
+        let refused = self.is_refused(id);
+        let rewrite = &mut self.runtime.rewrite;
+        // The client never sees what this block puts into the table.
+        rewrite.active |= refused;
+        if !refused {
+            rewrite.start();
+        }
+        let limit = self.limits.header_block;
+        let mut grpc_status = None;
+        self.runtime.decoder.decode(block.fragment, |item| {
+            if refused {
+                rewrite.keep_resize(item);
+            } else if rewrite.active {
+                rewrite.push(item, limit);
+            }
+            if let Item::Field {
+                name: b"grpc-status",
+                value,
+                ..
+            } = item
+            {
+                grpc_status = str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
+            }
+        })?;
+        if refused {
+            return Ok(());
+        }
+        self.forward_block(Side::Runtime, block)?;
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.reply_begun = true;
+        }
+        if block.ends_stream {
+            self.runtime_ended(id, grpc_status);
+        }
+        Ok(())
+    }
+
+    pub(super) fn runtime_data(&mut self, frame: &Frame<'_>) -> Result<(), Breach> {
+        let id = frame.head.stream;
+        if self.is_idle(id) {
+            return Err(Breach::OutOfPlace("DATA on an idle stream"));
+        }
+        if let Some(stream) = self.streams.get_mut(&id) {
+            if stream.refused {
+                let length = u32::try_from(frame.head.length).expect("24 bits");
+                self.counters.swallowed_bytes += u64::from(length);
+                if length > 0 {
+                    window_update(self.to_runtime.own(), 0, length);
+                }
+                return Ok(());
+            }
+            if let Some(claim) = &mut stream.claim {
+                let limit = self.limits.reply_message;
+                claim.reply.push(frame.unpadded()?, limit);
+            }
+        }
+        self.forward(Side::Runtime, frame.bytes);
+        if frame.head.ends_stream() {
+            self.runtime_ended(id, None);
+        }
+        Ok(())
+    }
+
+    /// END_STREAM of the runtime was forwarded.
+    fn runtime_ended(&mut self, id: StreamId, grpc_status: Option<u32>) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.runtime_ended = true;
+        if let Some(claim) = &mut stream.claim {
+            if !claim.answered {
+                claim.answered = true;
+                let tag = claim.tag;
+                let message = claim.reply.take();
+                self.events.push_back(Event::Response {
+                    stream: id,
+                    tag,
+                    grpc_status,
+                    message,
+                });
+            }
+            if claim.is_held() || !stream.queue.is_done() {
+                // The runtime answered without the message. It will not be sent, so the runtime
+                // has to be told that nothing more comes.
+                claim.hold = Hold::Dropped;
+                let dropped = stream.queue.clear();
+                claim.window.unhold(dropped);
+                self.ledger.unhold(dropped);
+                self.counters.swallowed_bytes += dropped as u64;
+                self.leave_line(id);
+                frame::rst_stream(self.to_runtime.own(), id, Code::Cancel);
+                self.free_slot(id);
+                self.settle_stream(id);
+            }
+        }
+        self.close_if_done(id);
+    }
+
+    pub(super) fn runtime_reset(&mut self, frame: &Frame<'_>) -> Result<(), Breach> {
+        let id = frame.head.stream;
+        if self.is_idle(id) {
+            return Err(Breach::OutOfPlace("RST_STREAM on an idle stream"));
+        }
+        if self.is_refused(id) {
+            return Ok(());
+        }
+        self.forward(Side::Runtime, frame.bytes);
+        self.gone(id, Side::Runtime);
+        Ok(())
+    }
+
+    /// The connection's window, and those of claimed streams, reach the client by way of the
+    /// ledger; those of other streams as they came.
+    pub(super) fn runtime_window_update(&mut self, frame: &Frame<'_>) -> Result<(), Breach> {
+        let id = frame.head.stream;
+        let increment = frame.first_u32() & 0x7fff_ffff;
+        if id == 0 {
+            if increment == 0 {
+                return Err(Breach::Malformed("WINDOW_UPDATE"));
+            }
+            return self.ledger.granted(increment);
+        }
+        if self.is_idle(id) {
+            return Err(Breach::OutOfPlace("WINDOW_UPDATE on an idle stream"));
+        }
+        match self.streams.get_mut(&id) {
+            Some(stream) if stream.refused => Ok(()),
+            Some(stream) if stream.claim.is_some() && increment > 0 => {
+                if let Some(claim) = &mut stream.claim {
+                    claim.window.granted(increment)?;
+                }
+                self.line_up(id);
+                self.settle_stream(id);
+                Ok(())
+            }
+            _ => {
+                self.forward(Side::Runtime, frame.bytes);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What is remembered of one open stream, and of a refused one.
+//!
+//! An unclaimed stream costs a few words; what a claim needs is boxed.
+
+use std::time::Duration;
+
+use crate::Tag;
+use crate::window::Ledger;
+
+/// Bytes of a gRPC message prefix: one of flags, four of length.
+pub(crate) const PREFIX: usize = 5;
+
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    /// END_STREAM came from the client.
+    pub(crate) client_ended: bool,
+    /// END_STREAM came from the runtime.
+    pub(crate) runtime_ended: bool,
+    /// A header block of the runtime was forwarded.
+    pub(crate) reply_begun: bool,
+    /// We answered it; what still comes from either side is swallowed.
+    pub(crate) refused: bool,
+    /// It waits in the line of those that have something to send.
+    pub(crate) in_line: bool,
+    /// DATA on its way to the runtime.
+    pub(crate) queue: Queue,
+    pub(crate) claim: Option<Box<Claim>>,
+}
+
+/// Payload that is sent from the front.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// END_STREAM follows the last byte.
+    pub(crate) ends: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) tag: Tag,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) hold: Hold,
+    /// Prefix and message, once the prefix is here.
+    pub(crate) total: Option<usize>,
+    pub(crate) window: Ledger,
+    /// This stream's share of what the connection needs.
+    pub(crate) share: usize,
+    pub(crate) slot: Slot,
+    /// Its end was told to the driver.
+    pub(crate) answered: bool,
+    pub(crate) reply: ReplyCopy,
+}
+
+/// How far a claimed request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The message is not whole yet.
+    Collecting,
+    /// The message is whole, the driver was asked.
+    Waiting,
+    /// What is queued and what comes goes on.
+    Passing,
+    /// The runtime answered without it; what comes is swallowed.
+    Dropped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    None,
+    Wanted,
+    Granted,
+}
+
+/// A copy of the first reply message.
+#[derive(Debug)]
+pub(crate) struct ReplyCopy {
+    prefix: [u8; PREFIX],
+    prefix_len: usize,
+    message: Vec<u8>,
+    skipped: bool,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    pub(crate) fn pending(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Nothing is left to send, END_STREAM included.
+    pub(crate) fn is_done(&self) -> bool {
+        self.len() == 0 && !self.ends
+    }
+
+    /// Appends, growing to at most `expected` bytes for as long as that is enough, so that a
+    /// promised length costs nothing until it arrives.
+    pub(crate) fn push(&mut self, data: &[u8], expected: usize) {
+        let length = self.bytes.len() + data.len();
+        if length > self.bytes.capacity() {
+            let target = (2 * self.bytes.capacity()).clamp(length, expected.max(length));
+            self.bytes.reserve_exact(target - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// Appends to a held message and corrects the length in its prefix.
+    pub(crate) fn patch(&mut self, appended: &[u8], message_len: u32) {
+        self.bytes.reserve_exact(appended.len());
+        self.bytes.extend_from_slice(appended);
+        self.bytes[1..PREFIX].copy_from_slice(&message_len.to_be_bytes());
+    }
+
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes = Vec::new();
+            self.sent = 0;
+        }
+    }
+
+    /// Forgets everything. Returns how many bytes that were.
+    pub(crate) fn clear(&mut self) -> usize {
+        let length = self.len();
+        *self = Self::default();
+        length
+    }
+}
+
+// === impl Claim ===
+
+impl Claim {
+    pub(crate) fn new(tag: Tag, timeout: Option<Duration>, window: u32) -> Self {
+        Self {
+            tag,
+            timeout,
+            hold: Hold::Collecting,
+            total: None,
+            window: Ledger::new(window),
+            share: 0,
+            slot: Slot::None,
+            answered: false,
+            reply: ReplyCopy::new(),
+        }
+    }
+
+    /// Bytes that have to arrive before the driver can be asked.
+    pub(crate) fn missing(&self, queued: usize) -> usize {
+        match self.hold {
+            Hold::Collecting => self.total.unwrap_or(PREFIX).saturating_sub(queued),
+            Hold::Waiting | Hold::Passing | Hold::Dropped => 0,
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.hold, Hold::Collecting | Hold::Waiting)
+    }
+}
+
+// === impl ReplyCopy ===
+
+impl ReplyCopy {
+    fn new() -> Self {
+        Self {
+            prefix: [0; PREFIX],
+            prefix_len: 0,
+            message: Vec::new(),
+            skipped: false,
+        }
+    }
+
+    /// Takes what belongs to the first message, if that is at most `limit` bytes and plain.
+    pub(crate) fn push(&mut self, mut data: &[u8], limit: usize) {
+        if self.skipped {
+            return;
+        }
+        let in_prefix = data.len().min(PREFIX - self.prefix_len);
+        let (prefix, rest) = data.split_at(in_prefix);
+        self.prefix[self.prefix_len..][..in_prefix].copy_from_slice(prefix);
+        self.prefix_len += in_prefix;
+        data = rest;
+        let Some(length) = self.length() else { return };
+        if self.prefix[0] != 0 || length > limit {
+            self.skipped = true;
+            return;
+        }
+        let wanted = data.len().min(length - self.message.len());
+        self.message.extend_from_slice(&data[..wanted]);
+    }
+
+    /// The message, if all of it came.
+    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+        let whole = !self.skipped && self.length() == Some(self.message.len());
+        whole.then(|| std::mem::take(&mut self.message))
+    }
+
+    fn length(&self) -> Option<usize> {
+        let [_, a, b, c, d] = self.prefix;
+        (self.prefix_len == PREFIX).then(|| u32::from_be_bytes([a, b, c, d]) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promised_length_costs_nothing_before_it_arrives() {
+        let mut queue = Queue::default();
+        queue.push(b"12345", 16 << 20);
+        assert!(queue.bytes.capacity() <= 64);
+        for _ in 0..100 {
+            queue.push(&[0; 1_000], 100_005);
+        }
+        assert_eq!(queue.bytes.capacity(), 100_005);
+    }
+
+    #[test]
+    fn patch_corrects_the_length_in_the_prefix() {
+        let mut queue = Queue::default();
+        queue.push(b"\x00\x00\x00\x00\x02ab", 7);
+        queue.patch(b"cde", 5);
+        assert_eq!(queue.pending(), b"\x00\x00\x00\x00\x05abcde");
+    }
+
+    #[test]
+    fn first_reply_message_is_copied_however_it_is_cut() {
+        for cut in 0..=12 {
+            let (head, tail) = b"\x00\x00\x00\x00\x03abcNEXT".split_at(cut);
+            let mut copy = ReplyCopy::new();
+            copy.push(head, 3);
+            copy.push(tail, 3);
+            assert_eq!(copy.take().as_deref(), Some(&b"abc"[..]));
+        }
+    }
+
+    #[test]
+    fn reply_that_is_compressed_large_cut_short_or_absent_is_not_copied() {
+        for reply in [
+            &b"\x01\x00\x00\x00\x03abc"[..],
+            b"\x00\x00\x00\x00\x04abcd",
+            b"\x00\x00\x00\x00\x03ab",
+            b"",
+        ] {
+            let mut copy = ReplyCopy::new();
+            copy.push(reply, 3);
+            assert_eq!(copy.take(), None);
+        }
+    }
+}

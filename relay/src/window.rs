@@ -1,0 +1,121 @@
+//! The flow-control ledger: two absolute numbers instead of a list of debts.
+//!
+//! The client sends against what we told it; we send against what the runtime told us. Holding,
+//! patching and dropping make the two differ. Whatever happened, the client's window is brought to
+//! where it should be by one rule, [`Ledger::credit`]: with nothing held it passes on exactly what
+//! the runtime grants, after a patch it swallows the excess, after a drop it gives credit back, and
+//! for a message that has to arrive whole before it can go on it lends.
+//!
+//! The same ledger serves the connection and each claimed stream.
+
+use crate::violation::Breach;
+
+/// The window of a connection, and of streams until SETTINGS say otherwise.
+pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
+
+const MAX_WINDOW: i64 = 0x7fff_ffff;
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// What the runtime still accepts.
+    runtime: i64,
+    /// What the client may still send.
+    client: i64,
+    /// Bytes that we have and will send.
+    held: i64,
+    /// Bytes that have to arrive before anything held can go on.
+    needs: i64,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    pub(crate) fn new(window: u32) -> Self {
+        Self {
+            runtime: i64::from(window),
+            client: i64::from(window),
+            held: 0,
+            needs: 0,
+        }
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        usize::try_from(self.held).unwrap_or(0)
+    }
+
+    /// What the client may still send, at least 0.
+    pub(crate) fn client(&self) -> usize {
+        usize::try_from(self.client).unwrap_or(0)
+    }
+
+    /// What may be sent to the runtime.
+    pub(crate) fn sendable(&self) -> usize {
+        usize::try_from(self.runtime).unwrap_or(0)
+    }
+
+    /// DATA of `length` bytes, padding included, came from the client.
+    pub(crate) fn received(&mut self, length: usize) -> Result<(), Breach> {
+        let length = signed(length);
+        // An empty frame needs no window; a window below 0 is legal after a change of SETTINGS.
+        if length > 0 && length > self.client {
+            return Err(Breach::WindowOverrun);
+        }
+        self.client -= length;
+        Ok(())
+    }
+
+    /// DATA of `length` bytes went to the runtime.
+    pub(crate) fn sent(&mut self, length: usize) {
+        self.runtime -= signed(length);
+    }
+
+    pub(crate) fn hold(&mut self, length: usize) {
+        self.held += signed(length);
+    }
+
+    pub(crate) fn unhold(&mut self, length: usize) {
+        self.held -= signed(length);
+    }
+
+    pub(crate) fn set_needs(&mut self, needs: usize) {
+        self.needs = signed(needs);
+    }
+
+    /// Replaces one stream's share of what is needed.
+    pub(crate) fn change_needs(&mut self, from: usize, to: usize) {
+        self.needs += signed(to) - signed(from);
+    }
+
+    /// The runtime's WINDOW_UPDATE.
+    pub(crate) fn granted(&mut self, increment: u32) -> Result<(), Breach> {
+        self.runtime += i64::from(increment);
+        self.check()
+    }
+
+    /// The client took notice of a new initial window.
+    pub(crate) fn shift(&mut self, delta: i64) -> Result<(), Breach> {
+        self.runtime += delta;
+        self.client += delta;
+        self.check()
+    }
+
+    /// What the client is to be granted now, if anything. To be asked after every event, DATA that
+    /// only passes included: other streams drain what was lent for a held one.
+    pub(crate) fn credit(&mut self) -> Option<u32> {
+        let want = (self.runtime - self.held).max(self.needs).min(MAX_WINDOW) - self.client;
+        let grant = u32::try_from(want).ok().filter(|grant| *grant > 0)?;
+        self.client += want;
+        Some(grant)
+    }
+
+    fn check(&self) -> Result<(), Breach> {
+        if self.runtime.max(self.client) > MAX_WINDOW {
+            return Err(Breach::WindowOverflow);
+        }
+        Ok(())
+    }
+}
+
+fn signed(length: usize) -> i64 {
+    i64::try_from(length).expect("no buffer is larger than isize::MAX")
+}

@@ -1,0 +1,108 @@
+//! Why a setting could not be read or written, and whether that is because its pod has gone.
+
+use koord_model::{CgroupPath, RangeError, Setting, Value};
+use rustix::io::Errno;
+use std::io;
+use thiserror::Error;
+
+/// Why a setting could not be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    #[error("cgroup {at} is gone")]
+    Gone { at: CgroupPath },
+    #[error("cgroup {at} has no {setting} here")]
+    Unsupported { at: CgroupPath, setting: Setting },
+    #[error("cgroup {at} is idle, so its cpu.shares mean nothing")]
+    Masked { at: CgroupPath },
+    #[error("cannot read {file} of cgroup {at}")]
+    Io {
+        at: CgroupPath,
+        file: &'static str,
+        source: io::Error,
+    },
+    #[error("{file} of cgroup {at} holds {text:?}, which is not its format")]
+    Malformed {
+        at: CgroupPath,
+        file: &'static str,
+        text: String,
+    },
+}
+
+/// Why a setting could not be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    #[error("{value} cannot be compared with what cgroup {at} has for {}", value.setting())]
+    Unread {
+        at: CgroupPath,
+        value: Value,
+        source: ReadError,
+    },
+    #[error("{value} is no value for {} of cgroup {at}", value.setting())]
+    Range {
+        at: CgroupPath,
+        value: Value,
+        source: RangeError,
+    },
+    #[error("the kernel refuses {value} as {file} of cgroup {at}")]
+    Refused {
+        at: CgroupPath,
+        file: &'static str,
+        value: Value,
+        source: io::Error,
+    },
+}
+
+/// The errors of a file whose directory was removed before or after it was opened.
+fn means_gone(error: &io::Error) -> bool {
+    [Errno::NOENT, Errno::NODEV]
+        .iter()
+        .any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
+}
+
+// === impl ReadError ===
+
+impl ReadError {
+    /// Whether the group vanished, as it does with its pod: nothing is wrong then.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Gone { .. } => true,
+            Self::Io { source, .. } => means_gone(source),
+            Self::Unsupported { .. } | Self::Masked { .. } | Self::Malformed { .. } => false,
+        }
+    }
+
+    /// Whether the kernel has no such setting for this group.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Unsupported { .. })
+    }
+}
+
+// === impl WriteError ===
+
+impl WriteError {
+    /// Whether the group vanished, as it does with its pod: nothing is wrong then.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Unread { source, .. } => source.is_gone(),
+            Self::Refused { source, .. } => means_gone(source),
+            Self::Range { .. } => false,
+        }
+    }
+
+    /// Whether the kernel has no such setting for this group.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Unread { source, .. } if source.is_unsupported())
+    }
+
+    /// What the kernel answered, if it was asked.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Unread {
+                source: ReadError::Io { source, .. },
+                ..
+            }
+            | Self::Refused { source, .. } => source.raw_os_error(),
+            Self::Unread { .. } | Self::Range { .. } => None,
+        }
+    }
+}

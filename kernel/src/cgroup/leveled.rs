@@ -1,0 +1,105 @@
+//! Changes of several groups at once, in an order that the kernel takes.
+//!
+//! On cgroup v1 a child may not have more than its parent, at any moment. So values grow from the
+//! top down in a first pass and shrink from the bottom up in a second; a set of CPUs that neither
+//! grows nor shrinks is first the union of old and new. If the state before and the state after
+//! keep the kernel's rules, so does every step between them, whatever the order of the changes.
+
+use super::{Applied, Cgroups, Generation, WriteError, Written, table};
+use koord_model::{CgroupPath, CpusetCpus, Setting, Value};
+use std::collections::HashMap;
+
+/// A value that a group is to have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Change {
+    pub at: CgroupPath,
+    pub value: Value,
+}
+
+/// Where a change is after the first pass.
+enum Step {
+    Done(Written),
+    /// The kernel had `old`, has `now`, and shall have `wanted`.
+    Waits {
+        old: Value,
+        now: Value,
+        wanted: Value,
+    },
+}
+
+// === impl Cgroups ===
+
+impl Cgroups {
+    /// Brings every change to the kernel and answers each, in the order given. A change that fails
+    /// stops none of the others. A group and setting may be named once.
+    ///
+    /// `cpu.idle` and `cpu.shares` of one group go together: idle is cleared before shares are
+    /// written and set after, since the kernel refuses the shares of an idle group. On cgroup v1,
+    /// [`CpusetCpus::All`] is what the parent has after the changes.
+    pub fn apply(&self, changes: &[Change]) -> Vec<Applied> {
+        let mut order: Vec<usize> = (0..changes.len()).collect();
+        order.sort_by_key(|&index| {
+            let Change { at, value } = &changes[index];
+            (at.depth(), value.setting() != Setting::CpuIdle)
+        });
+        let mut outcomes: Vec<Option<Applied>> = changes.iter().map(|_| None).collect();
+        let mut waiting = Vec::new();
+        let mut cpusets = HashMap::new();
+        for index in order {
+            match self.widen(&changes[index], &mut cpusets) {
+                Ok(Step::Done(written)) => outcomes[index] = Some(Ok(written)),
+                Ok(Step::Waits { old, now, wanted }) => waiting.push((index, old, now, wanted)),
+                Err(error) => outcomes[index] = Some(Err(error)),
+            }
+        }
+        for (index, old, now, wanted) in waiting.into_iter().rev() {
+            let result = self.put(&changes[index].at, &now, &wanted);
+            outcomes[index] = Some(result.map(|()| Written::Changed { old }));
+        }
+        let answered = |outcome: Option<_>| outcome.expect("a change is done or waits");
+        outcomes.into_iter().map(answered).collect()
+    }
+
+    /// The first pass over one change. `cpusets` says what the groups above will have.
+    fn widen<'a>(
+        &self,
+        Change { at, value }: &'a Change,
+        cpusets: &mut HashMap<&'a CgroupPath, Value>,
+    ) -> Result<Step, WriteError> {
+        let wanted = self.settled_below(at, value, cpusets)?;
+        if wanted.setting() == Setting::CpusetCpus {
+            cpusets.insert(at, wanted.clone());
+        }
+        let Some(old) = self.held_unless_masked(at, value)? else {
+            return Ok(Step::Done(Written::Masked));
+        };
+        if old == wanted {
+            return Ok(Step::Done(Written::Equal));
+        }
+        let now = match table::widened(&old, &wanted) {
+            Some(wide) => {
+                self.put(at, &old, &wide)?;
+                wide
+            }
+            None => old.clone(),
+        };
+        if now == wanted {
+            return Ok(Step::Done(Written::Changed { old }));
+        }
+        Ok(Step::Waits { old, now, wanted })
+    }
+
+    fn settled_below(
+        &self,
+        at: &CgroupPath,
+        value: &Value,
+        cpusets: &HashMap<&CgroupPath, Value>,
+    ) -> Result<Value, WriteError> {
+        let from_parent = *value == CpusetCpus::All.into()
+            && self.tree.generation(table::controller(Setting::CpusetCpus)) == Some(Generation::V1);
+        match at.parent().and_then(|parent| cpusets.get(&parent)) {
+            Some(cpus) if from_parent => Ok(cpus.clone()),
+            _ => self.settled(at, value),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Control groups: what a file is called, what it takes, and how to ask for it.
+//!
+//! [`Cgroups`] reads and writes [`Setting`]s. It promises that a write is checked first, skipped
+//! when the kernel holds the value already, made with one `write(2)` to an existing file, and
+//! logged with the old and the new value. Which version a node runs is decided once for each
+//! controller, and after that is a column of one table, never a question of the caller.
+
+mod error;
+mod layout;
+mod leveled;
+mod table;
+mod tree;
+mod weight;
+
+pub use self::{
+    error::{ReadError, WriteError},
+    layout::{
+        Driver, Layout, ParentError, RuntimeName, container_id_of, directory_of_parent, kube_qos,
+    },
+    leveled::Change,
+    tree::{Controller, DetectError, Generation, OsTree, Tree, Version},
+    weight::WeightCurve,
+};
+
+use self::table::{File, Terms};
+use koord_model::{CgroupPath, CpuPeriod, CpuWeight, CpusetCpus, Setting, Value};
+use std::{
+    io,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use tracing::debug;
+
+/// The control groups of a node.
+#[derive(Debug)]
+pub struct Cgroups {
+    tree: Box<dyn Tree>,
+    quadratic_weights: AtomicBool,
+    page: u64,
+}
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The kernel holds the new value now.
+    Changed { old: Value },
+    /// It held the value already.
+    Equal,
+    /// The group is idle (`cpu.idle`), and the kernel takes no shares for such a group. They have
+    /// to be written after idle is cleared, which sets them to 1,024.
+    Masked,
+}
+
+/// What became of one [`Change`].
+pub type Applied = Result<Written, WriteError>;
+
+// === impl Cgroups ===
+
+impl Cgroups {
+    /// Finds out what is mounted below `root`, which is `/sys/fs/cgroup` on a node, and opens it.
+    /// Shares become weights by [`WeightCurve::Linear`] until
+    /// [`set_weight_curve`](Self::set_weight_curve) says otherwise.
+    pub fn open(root: &Path) -> Result<Self, DetectError> {
+        OsTree::open(root).map(Self::over)
+    }
+
+    /// The control groups of any tree.
+    pub fn over(tree: impl Tree + 'static) -> Self {
+        Self {
+            tree: Box::new(tree),
+            quadratic_weights: AtomicBool::new(false),
+            page: u64::try_from(rustix::param::page_size()).expect("a page is below 2^64 bytes"),
+        }
+    }
+
+    pub fn version(&self) -> Version {
+        self.tree.version()
+    }
+
+    /// Says how the runtimes of this node turn shares into weights. Only a known pair can tell:
+    /// [`WeightCurve::detect`] with [`weight`](Self::weight).
+    pub fn set_weight_curve(&self, curve: WeightCurve) {
+        let quadratic = curve == WeightCurve::Quadratic;
+        self.quadratic_weights.store(quadratic, Ordering::Relaxed);
+    }
+
+    pub fn weight_curve(&self) -> WeightCurve {
+        if self.quadratic_weights.load(Ordering::Relaxed) {
+            WeightCurve::Quadratic
+        } else {
+            WeightCurve::Linear
+        }
+    }
+
+    /// Whether the group is there, in every hierarchy that we write to: runtimes make and remove
+    /// the directories of cgroup v1 one by one.
+    pub fn exists(&self, at: &CgroupPath) -> bool {
+        Controller::ALL
+            .iter()
+            .filter(|controller| self.tree.generation(**controller).is_some())
+            .all(|controller| self.tree.has_directory(*controller, at))
+    }
+
+    /// Whether the kernel has this setting for this group, which depends on the kernel's version,
+    /// its vendor, and on cgroup v2 on the controllers that the parent hands down.
+    pub fn supports(&self, setting: Setting, at: &CgroupPath) -> bool {
+        self.file(at, setting)
+            .is_ok_and(|file| self.tree.has_file(file.controller, at, file.name))
+    }
+
+    /// What the kernel holds.
+    ///
+    /// On cgroup v2 many shares become one weight: the least of them is returned, and writing it
+    /// back gives the same weight. To know whether a value is in force ask
+    /// [`holds`](Self::holds) instead of comparing.
+    pub fn read(&self, at: &CgroupPath, setting: Setting) -> Result<Value, ReadError> {
+        let file = self.file(at, setting)?;
+        if setting == Setting::CpuShares && self.is_idle(at) {
+            return Err(ReadError::Masked { at: at.clone() });
+        }
+        let text = self.text(at, setting, file.name)?;
+        table::parse(setting, file.generation, &text, self.terms())
+            .ok_or_else(|| malformed(at, file.name, text))
+    }
+
+    /// Whether `value` is in force, as far as the kernel can hold it: weights are compared as
+    /// weights, memory limits as whole pages, and all CPUs on cgroup v1 are the parent's.
+    pub fn holds(&self, at: &CgroupPath, value: &Value) -> Result<bool, WriteError> {
+        let held = self.read(at, value.setting());
+        let held = held.map_err(|source| unread(at, value, source))?;
+        Ok(held == self.settled(at, value)?)
+    }
+
+    /// The name and the text of the file behind a setting, white space at its ends removed: what
+    /// an operator sees with `cat`.
+    pub fn raw(
+        &self,
+        at: &CgroupPath,
+        setting: Setting,
+    ) -> Result<(&'static str, String), ReadError> {
+        let file = self.file(at, setting)?;
+        let text = self.text(at, setting, file.name)?;
+        Ok((file.name, text.trim().to_owned()))
+    }
+
+    /// The period that a quota of this group is counted in. Writing a quota never changes it.
+    pub fn period(&self, at: &CgroupPath) -> Result<CpuPeriod, ReadError> {
+        let quota = self.file(at, Setting::CpuQuota)?;
+        let (name, word) = table::period_file(quota.generation);
+        let text = self.text(at, Setting::CpuQuota, name)?;
+        let number = text.split_whitespace().nth(word);
+        number
+            .and_then(|number| CpuPeriod::new(number.parse().ok()?).ok())
+            .ok_or_else(|| malformed(at, name, text))
+    }
+
+    /// The weight of a group on cgroup v2; `None` on v1, which has shares.
+    pub fn weight(&self, at: &CgroupPath) -> Result<Option<CpuWeight>, ReadError> {
+        let file = self.file(at, Setting::CpuShares)?;
+        if file.generation == Generation::V1 {
+            return Ok(None);
+        }
+        let text = self.text(at, Setting::CpuShares, file.name)?;
+        match text.trim().parse().map(CpuWeight::new) {
+            Ok(Ok(weight)) => Ok(Some(weight)),
+            // The kernel shows the weight of an idle group as 0.
+            _ if self.is_idle(at) => Err(ReadError::Masked { at: at.clone() }),
+            _ => Err(malformed(at, file.name, text)),
+        }
+    }
+
+    /// The names of the groups directly below, sorted.
+    pub fn children(&self, at: &CgroupPath) -> Result<Vec<String>, ReadError> {
+        let controller = self.any_controller();
+        let mut names = self
+            .tree
+            .children(controller, at)
+            .map_err(|source| self.unreadable(at, None, "the directory", source))?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The processes directly in the group, in no order.
+    pub fn pids(&self, at: &CgroupPath) -> Result<Vec<u32>, ReadError> {
+        let text = self
+            .tree
+            .read(self.any_controller(), at, PROCESSES)
+            .map_err(|source| self.unreadable(at, None, PROCESSES, source))?;
+        let pids = text.lines().map(|line| line.trim().parse());
+        pids.collect::<Result<_, _>>()
+            .map_err(|_| malformed(at, PROCESSES, text))
+    }
+
+    /// Brings one value to the kernel. Values that parents or children limit go through
+    /// [`apply`](Self::apply).
+    pub fn write(&self, at: &CgroupPath, value: &Value) -> Applied {
+        let wanted = self.settled(at, value)?;
+        let Some(old) = self.held_unless_masked(at, value)? else {
+            return Ok(Written::Masked);
+        };
+        if old == wanted {
+            return Ok(Written::Equal);
+        }
+        self.put(at, &old, &wanted)?;
+        Ok(Written::Changed { old })
+    }
+
+    /// What the kernel holds where `value` is to be written; `None` if it takes none there now.
+    fn held_unless_masked(
+        &self,
+        at: &CgroupPath,
+        value: &Value,
+    ) -> Result<Option<Value>, WriteError> {
+        match self.read(at, value.setting()) {
+            Ok(held) => Ok(Some(held)),
+            Err(ReadError::Masked { .. }) => Ok(None),
+            Err(source) => Err(unread(at, value, source)),
+        }
+    }
+
+    /// What the kernel will hold after `value` was written.
+    fn settled(&self, at: &CgroupPath, value: &Value) -> Result<Value, WriteError> {
+        let file = self
+            .file(at, value.setting())
+            .map_err(|source| unread(at, value, source))?;
+        if (value, file.generation) == (&CpusetCpus::All.into(), Generation::V1) {
+            // The root has every CPU there is; the kernel lets nobody write there.
+            let from = at.parent().unwrap_or_default();
+            return self
+                .read(&from, Setting::CpusetCpus)
+                .map_err(|source| unread(at, value, source));
+        }
+        table::settle(value, file.generation, self.terms()).map_err(|source| WriteError::Range {
+            at: at.clone(),
+            value: value.clone(),
+            source,
+        })
+    }
+
+    /// Writes a settled value.
+    fn put(&self, at: &CgroupPath, old: &Value, new: &Value) -> Result<(), WriteError> {
+        let file = self
+            .file(at, new.setting())
+            .map_err(|source| unread(at, new, source))?;
+        let text = table::render(new, file.generation, self.terms());
+        self.tree
+            .write(file.controller, at, file.name, &text)
+            .map_err(|source| WriteError::Refused {
+                at: at.clone(),
+                file: file.name,
+                value: new.clone(),
+                source,
+            })?;
+        debug!(cgroup = %at, file = file.name, %old, %new, "cgroup file written");
+        Ok(())
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            curve: self.weight_curve(),
+            page: self.page,
+        }
+    }
+
+    fn file(&self, at: &CgroupPath, setting: Setting) -> Result<File, ReadError> {
+        match self.tree.generation(table::controller(setting)) {
+            Some(generation) => Ok(table::file(setting, generation)),
+            None => Err(ReadError::Unsupported {
+                at: at.clone(),
+                setting,
+            }),
+        }
+    }
+
+    fn text(
+        &self,
+        at: &CgroupPath,
+        setting: Setting,
+        name: &'static str,
+    ) -> Result<String, ReadError> {
+        self.tree
+            .read(table::controller(setting), at, name)
+            .map_err(|source| self.unreadable(at, Some(setting), name, source))
+    }
+
+    fn is_idle(&self, at: &CgroupPath) -> bool {
+        matches!(self.read(at, Setting::CpuIdle), Ok(Value::CpuIdle(true)))
+    }
+
+    /// The controller whose hierarchy stands for all when the question is not about a setting.
+    fn any_controller(&self) -> Controller {
+        let there = |controller: &&Controller| self.tree.generation(**controller).is_some();
+        *Controller::ALL
+            .iter()
+            .find(there)
+            .unwrap_or(&Controller::Cpu)
+    }
+
+    /// Tells a group that has gone from a setting that it never had.
+    fn unreadable(
+        &self,
+        at: &CgroupPath,
+        setting: Option<Setting>,
+        file: &'static str,
+        source: io::Error,
+    ) -> ReadError {
+        let controller = setting.map_or_else(|| self.any_controller(), table::controller);
+        let at = at.clone();
+        if !self.tree.has_directory(controller, &at) {
+            return ReadError::Gone { at };
+        }
+        match setting {
+            Some(setting) if source.kind() == io::ErrorKind::NotFound => {
+                ReadError::Unsupported { at, setting }
+            }
+            _ => ReadError::Io { at, file, source },
+        }
+    }
+}
+
+/// The file that lists the processes of a group, in both versions.
+const PROCESSES: &str = "cgroup.procs";
+
+fn malformed(at: &CgroupPath, file: &'static str, text: String) -> ReadError {
+    ReadError::Malformed {
+        at: at.clone(),
+        file,
+        text,
+    }
+}
+
+fn unread(at: &CgroupPath, value: &Value, source: ReadError) -> WriteError {
+    WriteError::Unread {
+        at: at.clone(),
+        value: value.clone(),
+        source,
+    }
+}

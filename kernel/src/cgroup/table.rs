@@ -1,0 +1,209 @@
+//! The one table of control-group files: what each setting is called, how its text reads, and what
+//! it takes, on cgroup v1 and v2.
+//!
+//! Values are compared after [`settle`], which turns a value into what the kernel will show for
+//! it: two values that settle alike are one to the kernel. A new setting is one arm in each of the
+//! functions below, and the compiler names them.
+
+use super::{Controller, Generation, WeightCurve};
+use koord_model::{
+    Bvt, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MAX_CPU, MemoryLimit, RangeError, Setting,
+    Value,
+};
+
+/// Where a setting lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) controller: Controller,
+    pub(super) generation: Generation,
+    pub(super) name: &'static str,
+}
+
+/// What this node says about numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// How shares become weights.
+    pub(super) curve: WeightCurve,
+    /// Bytes of a page of memory: limits are counted in whole ones.
+    pub(super) page: u64,
+}
+
+/// A file name for each generation.
+struct Names {
+    v1: &'static str,
+    v2: &'static str,
+}
+
+pub(super) fn controller(setting: Setting) -> Controller {
+    match setting {
+        Setting::CpuShares | Setting::CpuQuota | Setting::CpuBvt | Setting::CpuIdle => {
+            Controller::Cpu
+        }
+        Setting::CpusetCpus => Controller::Cpuset,
+        Setting::MemoryLimit => Controller::Memory,
+    }
+}
+
+fn names(setting: Setting) -> Names {
+    let (v1, v2) = match setting {
+        Setting::CpuShares => ("cpu.shares", "cpu.weight"),
+        Setting::CpuQuota => ("cpu.cfs_quota_us", "cpu.max"),
+        Setting::CpusetCpus => ("cpuset.cpus", "cpuset.cpus"),
+        Setting::MemoryLimit => ("memory.limit_in_bytes", "memory.max"),
+        Setting::CpuBvt => ("cpu.bvt_warp_ns", "cpu.bvt_warp_ns"),
+        Setting::CpuIdle => ("cpu.idle", "cpu.idle"),
+    };
+    Names { v1, v2 }
+}
+
+pub(super) fn file(setting: Setting, generation: Generation) -> File {
+    let Names { v1, v2 } = names(setting);
+    File {
+        controller: controller(setting),
+        generation,
+        name: match generation {
+            Generation::V1 => v1,
+            Generation::V2 => v2,
+        },
+    }
+}
+
+/// The file that says how long a period is, and which of its words does.
+pub(super) fn period_file(generation: Generation) -> (&'static str, usize) {
+    match generation {
+        Generation::V1 => ("cpu.cfs_period_us", 0),
+        Generation::V2 => ("cpu.max", 1),
+    }
+}
+
+/// Reads what the kernel shows; `None` if the text is not in the format of the file.
+pub(super) fn parse(
+    setting: Setting,
+    generation: Generation,
+    text: &str,
+    terms: Terms,
+) -> Option<Value> {
+    let text = text.trim();
+    Some(match (setting, generation) {
+        (Setting::CpuShares, Generation::V1) => CpuShares::new(text.parse().ok()?).ok()?.into(),
+        (Setting::CpuShares, Generation::V2) => {
+            let weight = CpuWeight::new(text.parse().ok()?).ok()?;
+            terms.curve.shares(weight).into()
+        }
+        (Setting::CpuQuota, Generation::V1) => quota(text.parse::<i64>().ok()?).into(),
+        (Setting::CpuQuota, Generation::V2) => match text.split_whitespace().next()? {
+            "max" => CpuQuota::Unlimited.into(),
+            micros => CpuQuota::Micros(micros.parse().ok()?).into(),
+        },
+        (Setting::CpusetCpus, Generation::V2) if text.is_empty() => CpusetCpus::All.into(),
+        (Setting::CpusetCpus, _) => CpusetCpus::Only(text.parse().ok()?).into(),
+        (Setting::MemoryLimit, Generation::V2) if text == "max" => MemoryLimit::Unlimited.into(),
+        (Setting::MemoryLimit, _) => whole_pages(text.parse().ok()?, terms.page).into(),
+        (Setting::CpuBvt, _) => Bvt::new(text.parse().ok()?).ok()?.into(),
+        (Setting::CpuIdle, _) => match text {
+            "0" => false.into(),
+            "1" => true.into(),
+            _ => return None,
+        },
+    })
+}
+
+/// The text that makes the kernel hold a settled value.
+pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> String {
+    let unlimited = match generation {
+        Generation::V1 => "-1",
+        Generation::V2 => "max",
+    };
+    match value {
+        Value::CpuShares(shares) => match generation {
+            Generation::V1 => shares.to_string(),
+            Generation::V2 => terms.curve.weight(*shares).to_string(),
+        },
+        // On v2 the first number alone leaves the period as it is.
+        Value::CpuQuota(CpuQuota::Micros(micros)) => micros.to_string(),
+        Value::CpuQuota(CpuQuota::Unlimited) => unlimited.to_owned(),
+        Value::CpusetCpus(CpusetCpus::Only(cpus)) => cpus.to_string(),
+        // A write of no bytes at all would not reach the file.
+        Value::CpusetCpus(CpusetCpus::All) => "\n".to_owned(),
+        Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => bytes.to_string(),
+        Value::MemoryLimit(MemoryLimit::Unlimited) => unlimited.to_owned(),
+        Value::CpuBvt(bvt) => bvt.to_string(),
+        Value::CpuIdle(idle) => u8::from(*idle).to_string(),
+    }
+}
+
+/// What the kernel will show after `value` was written, or why it would not take it. All CPUs stay
+/// "all" here: on v1 only the parent can say which they are.
+pub(super) fn settle(
+    value: &Value,
+    generation: Generation,
+    terms: Terms,
+) -> Result<Value, RangeError> {
+    Ok(match value {
+        Value::CpuShares(shares) => match generation {
+            Generation::V1 => (*shares).into(),
+            Generation::V2 => terms.curve.shares(terms.curve.weight(*shares)).into(),
+        },
+        Value::CpuQuota(CpuQuota::Micros(micros)) => {
+            let (min, max) = (CpuQuota::MIN_MICROS, CpuQuota::MAX_MICROS);
+            check("quota in microseconds", *micros, min, max)?;
+            value.clone()
+        }
+        Value::CpusetCpus(CpusetCpus::Only(cpus)) => {
+            let count = u64::try_from(cpus.len()).expect("a count of CPUs is small");
+            check("count of CPUs", count, 1, u64::from(MAX_CPU) + 1)?;
+            value.clone()
+        }
+        Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => {
+            check("memory limit in bytes", *bytes, terms.page, u64::MAX)?;
+            whole_pages(*bytes, terms.page).into()
+        }
+        Value::CpuQuota(CpuQuota::Unlimited)
+        | Value::CpusetCpus(CpusetCpus::All)
+        | Value::MemoryLimit(MemoryLimit::Unlimited)
+        | Value::CpuBvt(_)
+        | Value::CpuIdle(_) => value.clone(),
+    })
+}
+
+/// The value to write first, from the top down, so that the children of this group may follow;
+/// `None` if they may already, and the new value has to wait until they have.
+pub(super) fn widened(old: &Value, new: &Value) -> Option<Value> {
+    match (old, new) {
+        (Value::CpuQuota(old), Value::CpuQuota(wanted)) => (wanted > old).then(|| new.clone()),
+        (Value::MemoryLimit(old), Value::MemoryLimit(wanted)) => {
+            (wanted > old).then(|| new.clone())
+        }
+        (Value::CpusetCpus(CpusetCpus::Only(old)), Value::CpusetCpus(CpusetCpus::Only(wanted))) => {
+            (!wanted.is_subset(old)).then(|| CpusetCpus::Only(old.union(wanted)).into())
+        }
+        (Value::CpusetCpus(CpusetCpus::All), _) | (Value::CpuIdle(_), Value::CpuIdle(true)) => None,
+        // Neither parent nor child limits the others.
+        _ => Some(new.clone()),
+    }
+}
+
+fn quota(micros: i64) -> CpuQuota {
+    u64::try_from(micros).map_or(CpuQuota::Unlimited, CpuQuota::Micros)
+}
+
+/// The kernel counts memory in pages, up to the most that a signed number of bytes can say.
+fn whole_pages(bytes: u64, page: u64) -> MemoryLimit {
+    let most = u64::try_from(i64::MAX).expect("positive") / page * page;
+    match bytes / page * page {
+        bytes if bytes >= most => MemoryLimit::Unlimited,
+        bytes => MemoryLimit::Bytes(bytes),
+    }
+}
+
+fn check(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), RangeError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(RangeError {
+        what,
+        value: value.into(),
+        min: min.into(),
+        max: max.into(),
+    })
+}

@@ -1,0 +1,202 @@
+//! The process itself: its limits, its allocator, what it inherits, and who calls it.
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{Mode, OFlags},
+    io::Errno,
+    net::{AddressFamily, SocketType, sockopt},
+    process::{Resource, Rlimit},
+};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+use thiserror::Error;
+
+/// Why a listening socket that the environment names cannot be used.
+#[derive(Debug, Error)]
+pub enum InheritError {
+    #[error("LISTEN_FDS says {count}, and one socket is what we serve")]
+    Count { count: String },
+    #[error("descriptor 3 was promised and is not there")]
+    Descriptor(#[source] io::Error),
+    #[error("descriptor 3 is no listening stream socket of the unix family")]
+    NotAListener,
+}
+
+/// The first descriptor that systemd hands over (`SD_LISTEN_FDS_START`).
+const FIRST_INHERITED: i32 = 3;
+
+/// Sizes from which the allocator asks the kernel for memory and gives it back, in bytes.
+#[cfg(target_env = "gnu")]
+const ALLOCATOR_THRESHOLD: libc::c_int = 128 * 1024;
+
+/// Fixes two thresholds of the C library's allocator at what they are at start. Left alone, they
+/// grow with the largest block that was ever freed, and the memory of one burst of large messages
+/// would stay with us for good. `false` if the allocator refused, or is not glibc's.
+pub fn tune_allocator() -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        let set = |parameter| {
+            // SAFETY: `mallopt` takes two numbers, holds the allocator's lock, and may be called at
+            // any time.
+            let answer = unsafe { libc::mallopt(parameter, ALLOCATOR_THRESHOLD) };
+            answer == 1
+        };
+        set(libc::M_MMAP_THRESHOLD) && set(libc::M_TRIM_THRESHOLD)
+    }
+    #[cfg(not(target_env = "gnu"))]
+    false
+}
+
+/// Takes the listening socket that systemd hands over, if it hands over one to this process.
+///
+/// `listen_pid` and `listen_fds` are what the environment has for `LISTEN_PID` and `LISTEN_FDS`.
+/// The answer is a duplicate that children do not inherit, nor do they inherit the original.
+pub fn inherited_listener(
+    listen_pid: Option<&str>,
+    listen_fds: Option<&str>,
+) -> Result<Option<OwnedFd>, InheritError> {
+    let own = rustix::process::getpid().as_raw_nonzero().to_string();
+    let (true, Some(count)) = (listen_pid == Some(own.as_str()), listen_fds) else {
+        return Ok(None);
+    };
+    match count {
+        "0" => return Ok(None),
+        "1" => {}
+        _ => {
+            return Err(InheritError::Count {
+                count: count.to_owned(),
+            });
+        }
+    }
+    // SAFETY: the number is not −1, and a descriptor that systemd's protocol gives to this very
+    // process is nobody else's, so nobody closes it meanwhile; one that is not open at all is
+    // refused by the first call below.
+    let inherited = unsafe { BorrowedFd::borrow_raw(FIRST_INHERITED) };
+    take_listener(inherited).map(Some)
+}
+
+fn take_listener(inherited: BorrowedFd<'_>) -> Result<OwnedFd, InheritError> {
+    let failed = |errno: Errno| InheritError::Descriptor(errno.into());
+    rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::CLOEXEC).map_err(failed)?;
+    let listens = sockopt::socket_domain(inherited) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(inherited) == Ok(SocketType::STREAM)
+        && sockopt::socket_acceptconn(inherited) == Ok(true);
+    if !listens {
+        return Err(InheritError::NotAListener);
+    }
+    rustix::io::fcntl_dupfd_cloexec(inherited, FIRST_INHERITED + 1).map_err(failed)
+}
+
+/// Raises the limit of open descriptors as far as it goes without privilege, and says how far that
+/// is; `None` is unlimited.
+pub fn raise_nofile() -> io::Result<Option<u64>> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    rustix::process::setrlimit(Resource::Nofile, raised)?;
+    Ok(limit.maximum)
+}
+
+/// The effective user of this process.
+pub fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The user at the other end of a unix socket, as it was when the connection was made.
+pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
+    Ok(sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
+/// How soon a process is killed when memory runs out, −1,000 (never) to 1,000 (first), from the
+/// tree of processes at `proc`.
+pub fn oom_score_adj(proc: &Path, pid: u32) -> io::Result<i16> {
+    let text = std::fs::read_to_string(oom_file(proc, pid))?;
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    text.trim().parse().map_err(invalid)
+}
+
+/// Sets [`oom_score_adj`]. Lowering it takes `CAP_SYS_RESOURCE`.
+pub fn set_oom_score_adj(proc: &Path, pid: u32, score: i16) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(oom_file(proc, pid), flags, Mode::empty())?;
+    rustix::io::write(file, score.to_string().as_bytes())?;
+    Ok(())
+}
+
+fn oom_file(proc: &Path, pid: u32) -> PathBuf {
+    proc.join(pid.to_string()).join("oom_score_adj")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        os::unix::net::{UnixListener, UnixStream},
+        process,
+    };
+
+    #[test]
+    fn the_allocator_takes_both_thresholds() {
+        assert_eq!(tune_allocator(), cfg!(target_env = "gnu"));
+    }
+
+    #[test]
+    fn nothing_is_inherited_when_the_environment_speaks_of_another_process() {
+        let own = process::id().to_string();
+        assert!(matches!(inherited_listener(None, None), Ok(None)));
+        assert!(matches!(inherited_listener(Some("1"), Some("1")), Ok(None)));
+        assert!(matches!(
+            inherited_listener(Some(&own), Some("0")),
+            Ok(None)
+        ));
+        let error = inherited_listener(Some(&own), Some("2")).unwrap_err();
+        assert!(matches!(error, InheritError::Count { count } if count == "2"));
+    }
+
+    #[test]
+    fn only_a_listening_unix_socket_is_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let taken = take_listener(listener.as_fd()).unwrap();
+        let flags = rustix::io::fcntl_getfd(&taken).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        drop(listener);
+        UnixStream::connect(&path).expect("the duplicate still listens");
+
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let refused = take_listener(stream.as_fd()).unwrap_err();
+        assert!(matches!(refused, InheritError::NotAListener));
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let refused = take_listener(file.as_fd()).unwrap_err();
+        assert!(matches!(refused, InheritError::NotAListener));
+    }
+
+    #[test]
+    fn the_peer_of_our_own_socket_is_ourselves() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        assert_eq!(peer_uid(&one).unwrap(), own_uid());
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_ends_at_its_maximum() {
+        let raised = raise_nofile().unwrap();
+        assert_eq!(rustix::process::getrlimit(Resource::Nofile).current, raised);
+    }
+
+    #[test]
+    fn a_score_can_be_raised_and_read_back() {
+        let mut child = process::Command::new("sleep").arg("60").spawn().unwrap();
+        let proc = Path::new("/proc");
+        let set = set_oom_score_adj(proc, child.id(), 987);
+        let read = oom_score_adj(proc, child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        set.unwrap();
+        assert_eq!(read.unwrap(), 987);
+    }
+}

@@ -125,8 +125,8 @@ impl CpuPeriod {
 impl CpuQuota {
     /// The least that the kernel takes.
     pub const MIN_MICROS: u64 = 1_000;
-    /// The most that the kernel takes (`max_cfs_runtime`, 2⁴⁴ ns, since 5.8).
-    pub const MAX_MICROS: u64 = (1 << 44) / 1_000;
+    /// The most that the kernel takes (`max_cfs_runtime`, 2⁴⁴ − 1 µs, since 5.8; tried on 6.18).
+    pub const MAX_MICROS: u64 = (1 << 44) - 1;
 
     /// Reads a quota as CRI and cgroup v1 write it: negative is unlimited.
     pub fn from_micros(micros: i64) -> Result<Self, RangeError> {
@@ -224,7 +224,10 @@ mod tests {
         assert_eq!(MilliCpu(0).quota(), CpuQuota::Unlimited);
         assert_eq!(MilliCpu(1).quota(), CpuQuota::Micros(1_000));
         assert_eq!(MilliCpu(500).quota(), CpuQuota::Micros(50_000));
-        assert_eq!(MilliCpu(u64::MAX).quota(), CpuQuota::Micros(17_592_186_044));
+        assert_eq!(
+            MilliCpu(u64::MAX).quota(),
+            CpuQuota::Micros(17_592_186_044_415)
+        );
     }
 
     #[test]
@@ -234,7 +237,7 @@ mod tests {
         let error = CpuQuota::from_micros(999).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cpu.cfs_quota_us 999 is outside 1000 to 17592186044"
+            "cpu.cfs_quota_us 999 is outside 1000 to 17592186044415"
         );
     }
 

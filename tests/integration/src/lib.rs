@@ -1,1 +1,15 @@
+//! A node in small: a private containerd, a kubelet's cgroup tree and the proxy in front, for the
+//! demo and for the tests of the node tier.
+//!
+//! Expected values are literals in [`classes`]; nothing here uses the code under test but by its
+//! sockets, its flags and the kernel.
 #![forbid(unsafe_code)]
+
+pub mod classes;
+mod node;
+mod proxy;
+
+pub use self::{
+    node::Node,
+    proxy::{Proxy, ProxyOptions},
+};

@@ -1,0 +1,80 @@
+//! A private containerd with the proxy in front and a kubelet's cgroups around.
+
+use crate::{
+    classes::PodSpecOf,
+    proxy::{Proxy, ProxyOptions},
+};
+use anyhow::{Context, Result};
+use koord_testkit::{
+    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, Testbed, cri::CriClient,
+};
+
+/// The whole node. Dropping it removes every trace.
+#[derive(Debug)]
+pub struct Node {
+    pub proxy: Proxy,
+    pub cgroups: PodCgroups,
+    pub containerd: Containerd,
+}
+
+/// A pod that runs on the node.
+#[derive(Debug)]
+pub struct RunningPod {
+    pub sandbox: String,
+    pub container: String,
+    pub cgroup: PodCgroup,
+}
+
+// === impl Node ===
+
+impl Node {
+    pub fn start(version: ContainerdVersion, options: ProxyOptions) -> Result<Self> {
+        let containerd = Containerd::start(version, &Options::default())?;
+        let cgroups = PodCgroups::new(containerd.testbed())?;
+        let proxy = Proxy::start(containerd.testbed(), &containerd.socket(), options)?;
+        Ok(Self {
+            proxy,
+            cgroups,
+            containerd,
+        })
+    }
+
+    pub fn testbed(&self) -> &Testbed {
+        self.containerd.testbed()
+    }
+
+    /// Starts the proxy again, after it was stopped or killed.
+    pub fn launch_proxy(&mut self) -> Result<()> {
+        self.proxy.launch(self.containerd.testbed())
+    }
+
+    /// A client that goes through the proxy.
+    pub async fn client(&self) -> Result<CriClient> {
+        Ok(CriClient::connect(&self.proxy.socket()).await?)
+    }
+
+    /// Makes the pod's cgroup as a kubelet would, runs its sandbox, creates and starts its
+    /// container.
+    pub async fn run(&self, client: &CriClient, pod: &PodSpecOf) -> Result<RunningPod> {
+        let name = pod.name;
+        let cgroup = self.cgroups.pod(pod.pod.uid(), pod.qos)?;
+        let spec = pod.pod.clone().cgroup(&cgroup);
+        let sandbox = client
+            .run_pod(&spec)
+            .await
+            .with_context(|| format!("run pod {name}"))?;
+        let container = client
+            .create_container(&sandbox, &pod.container, &spec)
+            .await
+            .with_context(|| format!("create the container of {name}"))?;
+        client
+            .start_container(&container)
+            .await
+            .with_context(|| format!("start the container of {name}"))?;
+        Ok(RunningPod {
+            sandbox,
+            container,
+            cgroup,
+        })
+    }
+}

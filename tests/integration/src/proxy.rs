@@ -1,0 +1,205 @@
+//! The proxy as a process, started, asked, stopped and killed like an operator would.
+
+use anyhow::{Context, Result, bail, ensure};
+use koord_testkit::{Testbed, poll::wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, ExitStatus},
+};
+
+/// What a test wants of the proxy beyond the sockets.
+#[derive(Clone, Debug, Default)]
+pub struct ProxyOptions {
+    /// Contents of the node policy file; none without.
+    pub policy: Option<String>,
+    /// More command-line arguments.
+    pub args: Vec<String>,
+}
+
+/// A running proxy with its sockets in a testbed.
+#[derive(Debug)]
+pub struct Proxy {
+    child: Option<Child>,
+    directory: PathBuf,
+    cgroup_root: String,
+    runtime: PathBuf,
+    options: ProxyOptions,
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// Starts a proxy in front of the socket `runtime` and waits until it answers.
+    pub fn start(testbed: &Testbed, runtime: &Path, options: ProxyOptions) -> Result<Self> {
+        let mut proxy = Self {
+            child: None,
+            directory: testbed.directory().to_owned(),
+            cgroup_root: testbed.cgroup_root(),
+            runtime: runtime.to_owned(),
+            options,
+        };
+        if let Some(policy) = proxy.options.policy.clone() {
+            proxy.write_policy(&policy)?;
+        }
+        proxy.launch(testbed)?;
+        Ok(proxy)
+    }
+
+    /// Starts it (again) and waits until its socket answers.
+    pub fn launch(&mut self, testbed: &Testbed) -> Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())?;
+        let mut command = testbed.command(binary()?);
+        command
+            .arg("--koord-runtimeproxy-endpoint")
+            .arg(self.socket())
+            .arg("--remote-runtime-service-endpoint")
+            .arg(&self.runtime)
+            .arg("--admin-endpoint")
+            .arg(self.admin_socket())
+            .arg("--state-dir")
+            .arg(self.directory.join("state"))
+            .arg("--cgroup-root")
+            .arg(&self.cgroup_root)
+            .arg("--node-name")
+            .arg("node-1")
+            .args(&self.options.args)
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        if self.options.policy.is_some() {
+            command.arg("--node-policy").arg(self.policy_path());
+        }
+        let child = self
+            .child
+            .insert(command.spawn().context("start the proxy")?);
+        let socket = self.directory.join("proxy.sock");
+        let mut ended = None;
+        wait_until("the proxy accepts connections", || {
+            ended = child.try_wait().ok().flatten();
+            ended.is_some() || UnixStream::connect(&socket).is_ok()
+        });
+        if let Some(status) = ended {
+            bail!("the proxy ended with {status}: {}", self.log());
+        }
+        Ok(())
+    }
+
+    /// The socket that stands for the runtime's.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("proxy.sock")
+    }
+
+    pub fn admin_socket(&self) -> PathBuf {
+        self.directory.join("admin").join("admin.sock")
+    }
+
+    pub fn policy_path(&self) -> PathBuf {
+        self.directory.join("node-policy.yaml")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.join("proxy.log")
+    }
+
+    /// All that it wrote.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// Replaces the node policy file, by rename as an editor does.
+    pub fn write_policy(&self, text: &str) -> Result<()> {
+        let fresh = self.directory.join("node-policy.yaml.new");
+        File::create(&fresh)?.write_all(text.as_bytes())?;
+        Ok(std::fs::rename(fresh, self.policy_path())?)
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Kills it as the kernel's OOM killer would.
+    pub fn kill9(&mut self) -> Result<()> {
+        self.end(Signal::KILL).map(drop)
+    }
+
+    /// Asks it to stop and gives its exit status.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        self.end(Signal::TERM)?.context("it was not running")
+    }
+
+    fn end(&mut self, signal: Signal) -> Result<Option<ExitStatus>> {
+        let Some(mut child) = self.child.take() else {
+            return Ok(None);
+        };
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.context("a child has an id")?, signal)?;
+        Ok(Some(child.wait()?))
+    }
+
+    /// Asks the admin socket: status code and body.
+    pub fn admin(&self, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
+        let mut stream = UnixStream::connect(self.admin_socket())?;
+        // HTTP/1.0: the body ends with the connection.
+        write!(
+            stream,
+            "{method} {path} HTTP/1.0\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply)?;
+        let (head, body) = reply.split_once("\r\n\r\n").context("no HTTP reply")?;
+        let code = head.split(' ').nth(1).context("no status")?.parse()?;
+        Ok((code, body.to_owned()))
+    }
+
+    /// The ledger.
+    pub fn ledger(&self) -> Result<serde_json::Value> {
+        let (code, body) = self.admin("GET", "/ledger", "")?;
+        ensure!(code == 200, "GET /ledger answered {code}: {body}");
+        Ok(serde_json::from_str(&body)?)
+    }
+
+    /// The sum of a metric over all its series whose text contains all of `labels`.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
+        let (code, body) = self.admin("GET", "/metrics", "")?;
+        ensure!(code == 200, "GET /metrics answered {code}: {body}");
+        let mut sum = 0.0;
+        for line in body.lines().filter(|line| !line.starts_with('#')) {
+            let Some((series, value)) = line.rsplit_once(' ') else {
+                continue;
+            };
+            let series_name = series.split('{').next().unwrap_or(series);
+            if series_name == name && labels.iter().all(|label| series.contains(label)) {
+                sum += value.parse::<f64>()?;
+            }
+        }
+        Ok(sum)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // The testbed's janitor kills what is left; here the process is only reaped.
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill().and_then(|()| child.wait()));
+        }
+    }
+}
+
+/// The proxy's binary: beside the running test or demo, where cargo puts both.
+fn binary() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let beside = own
+        .ancestors()
+        .skip(1)
+        .map(|directory| directory.join("koord-runtime-proxy"))
+        .take(3)
+        .find(|path| path.is_file());
+    beside.context("koord-runtime-proxy is not built: run `cargo build -p koord-runtime-proxy`")
+}

@@ -1,0 +1,160 @@
+//! `docs/dependencies.md` gives a reason for each thing that we take from others, and only for those.
+
+use std::collections::BTreeSet;
+
+use crate::none;
+use crate::tree;
+
+const DOCUMENT: &str = "docs/dependencies.md";
+
+type Names = BTreeSet<String>;
+
+#[test]
+fn every_direct_crate_has_its_reason() {
+    let used = tree::packages()
+        .into_iter()
+        .flat_map(|package| package.dependencies)
+        .filter(|used| !used.ours)
+        .map(|used| used.name)
+        .collect();
+    same("Crates", &used);
+}
+
+#[test]
+fn every_direct_go_module_has_its_reason() {
+    let used = tree::files()
+        .iter()
+        .filter(|file| file.at.ends_with("go.mod"))
+        .flat_map(|file| required(&file.text).map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    same("Go modules", &used);
+}
+
+#[test]
+fn every_debian_package_has_its_reason() {
+    let mut used = Names::new();
+    for file in tree::files() {
+        if file.at.starts_with("tests/testkit/src/setup/") {
+            used.extend(unpacked(crate::rust::product_part(&file.text)).map(str::to_owned));
+        } else if file.at == "Makefile" {
+            used.extend(needed(&file.text).map(str::to_owned));
+        }
+    }
+    same("Debian packages", &used);
+}
+
+#[test]
+fn every_tool_has_its_reason() {
+    let makefile = std::fs::read_to_string(tree::root().join("Makefile")).unwrap();
+    same("Tools", &installed(&makefile).map(str::to_owned).collect());
+}
+
+#[test]
+fn every_crate_is_taken_without_its_default_features() {
+    let manifest = std::fs::read_to_string(tree::root().join("Cargo.toml")).unwrap();
+    let section = manifest.split("[workspace.dependencies]\n").nth(1).unwrap();
+    let careless: Vec<_> = section
+        .lines()
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| line.contains('=') && !line.starts_with('#'))
+        .filter(|line| !line.contains("path = ") && !line.contains("default-features = false"))
+        .map(str::to_owned)
+        .collect();
+    none(&careless);
+}
+
+#[test]
+fn names_are_found_in_each_kind_of_manifest() {
+    let module = "module x\n\nrequire a.b/c v1.2.3\n\nrequire (\n\td.e/f v1.0.0\n\tg.h/i v0.1.0 // indirect\n)\n";
+    assert_eq!(required(module).collect::<Vec<_>>(), ["a.b/c", "d.e/f"]);
+    let setup = "packages: &[\"one\", \"two\"],\ndebian(\"suite\", &[\"three\"])\n.args(&[\"no\"])";
+    assert_eq!(unpacked(setup).collect::<Vec<_>>(), ["one", "two", "three"]);
+    assert_eq!(needed("\t@.ci/need g++ gpp\n").collect::<Vec<_>>(), ["gpp"]);
+    assert_eq!(
+        installed("\t@.ci/install-tool t 1.0 d\n").collect::<Vec<_>>(),
+        ["t"]
+    );
+    let document =
+        "## Crates\n\n| what | why |\n| --- | --- |\n| `a`, `b` | c |\n\n## Tools\n| `d` | e |\n";
+    assert_eq!(
+        listed(document, "Crates"),
+        Names::from(["a".to_owned(), "b".to_owned()])
+    );
+}
+
+/// Fails unless the section lists exactly these.
+#[track_caller]
+fn same(section: &str, used: &Names) {
+    let document = std::fs::read_to_string(tree::root().join(DOCUMENT)).unwrap();
+    let listed = listed(&document, section);
+    assert!(
+        !used.is_empty(),
+        "nothing was found for the section {section}"
+    );
+    let missing = used
+        .difference(&listed)
+        .map(|name| format!("{DOCUMENT} has no reason for {name}"));
+    let unused = listed
+        .difference(used)
+        .map(|name| format!("{DOCUMENT} lists {name}, which nothing uses"));
+    none(&missing.chain(unused).collect::<Vec<_>>());
+}
+
+/// The names in backticks in the first column of a section's table.
+fn listed(document: &str, section: &str) -> Names {
+    document
+        .split("\n## ")
+        .map(|part| part.trim_start_matches("## "))
+        .find_map(|part| part.strip_prefix(section)?.strip_prefix('\n'))
+        .unwrap_or_default()
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The modules that a go.mod requires itself.
+fn required(module: &str) -> impl Iterator<Item = &str> {
+    let mut open = false;
+    module.lines().filter_map(move |line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["require", "("] => open = true,
+            [")"] => open = false,
+            ["require", name, _version] => return Some(*name),
+            [name, _version] if open => return Some(*name),
+            _ => {}
+        }
+        None
+    })
+}
+
+/// The packages that the test kit unpacks: the lists beside `packages:` and in calls of `debian`.
+fn unpacked(source: &str) -> impl Iterator<Item = &str> {
+    source
+        .lines()
+        .filter(|line| line.contains("packages: &[") || line.contains("debian("))
+        .filter_map(|line| line.split_once("&[")?.1.split_once(']'))
+        .flat_map(|(list, _)| list.split('"').skip(1).step_by(2))
+}
+
+/// The packages that `.ci/need` installs when a command is missing.
+fn needed(makefile: &str) -> impl Iterator<Item = &str> {
+    makefile.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("@.ci/need ")?
+            .split_whitespace()
+            .nth(1)
+    })
+}
+
+/// The crates that `.ci/install-tool` builds.
+fn installed(makefile: &str) -> impl Iterator<Item = &str> {
+    makefile.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("@.ci/install-tool ")?
+            .split_whitespace()
+            .next()
+    })
+}

@@ -1,0 +1,146 @@
+//! What the documents point at is there: files, and the tests that they name as proof.
+//!
+//! A proof is written as `path/to/file.rs::name`. A table row that has to name one and cannot says
+//! "untested:" and why.
+
+use crate::none;
+use crate::tree::{self, File};
+
+/// Documents whose every table row ends with its proof.
+const PROVEN: &[&str] = &["docs/spec.md", "docs/compatibility.md"];
+
+fn documents() -> Vec<File> {
+    let mut files = tree::files();
+    files.retain(|file| file.at.ends_with(".md"));
+    files
+}
+
+#[test]
+fn every_link_inside_the_tree_leads_somewhere() {
+    let mut complaints = Vec::new();
+    for document in documents() {
+        let directory = document
+            .at
+            .rsplit_once('/')
+            .map_or("", |(directory, _)| directory);
+        for target in links(&document.text) {
+            let path = target.split('#').next().unwrap_or(target);
+            let inside = !path.is_empty() && !path.contains("://") && !path.starts_with("mailto:");
+            if inside && !tree::root().join(directory).join(path).exists() {
+                complaints.push(format!("{}: {target}", document.at));
+            }
+        }
+    }
+    none(&complaints);
+}
+
+#[test]
+fn every_test_that_a_document_names_exists() {
+    let files = tree::files();
+    let mut complaints = Vec::new();
+    for document in documents() {
+        for (path, name) in proofs(&document.text) {
+            let exists = files
+                .iter()
+                .any(|file| file.at == path && defines(&file.text, name));
+            if !exists {
+                complaints.push(format!("{}: {path}::{name}", document.at));
+            }
+        }
+    }
+    none(&complaints);
+}
+
+#[test]
+fn every_promise_names_its_test_or_says_that_it_has_none() {
+    let documents = documents();
+    let mut complaints = Vec::new();
+    for at in PROVEN {
+        let document = documents.iter().find(|document| document.at == *at);
+        let text = &document.unwrap_or_else(|| panic!("{at} is missing")).text;
+        let rows: Vec<_> = rows(text).collect();
+        assert!(rows.len() > 10, "{at} has {} rows", rows.len());
+        complaints.extend(
+            rows.into_iter()
+                .filter(|row| !is_proven(row))
+                .map(|row| format!("{at}: {row}")),
+        );
+    }
+    none(&complaints);
+}
+
+#[test]
+fn links_proofs_and_rows_are_read_as_written() {
+    let text = "See [a](docs/a.md#x) and `relay/src/pair.rs::a_name`, not `a::b`.\n\
+                | promise | test |\n| --- | --- |\n| one | untested: no device |\n| two | soon |\n";
+    assert_eq!(links(text).collect::<Vec<_>>(), ["docs/a.md#x"]);
+    assert_eq!(
+        proofs(text).collect::<Vec<_>>(),
+        [("relay/src/pair.rs", "a_name")]
+    );
+    let verdicts: Vec<_> = rows(text).map(is_proven).collect();
+    assert_eq!(verdicts, [true, false]);
+    assert!(defines("fn a_name() {}", "a_name"));
+    assert!(!defines("fn a_name_longer() {} // a_name", "a_name"));
+}
+
+/// The targets of `[text](target)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target)
+}
+
+/// What stands between backticks as `file::name`, the file being source.
+fn proofs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|code| code.rsplit_once("::"))
+        .filter(|(path, _)| {
+            [".rs", ".go", ".sh"]
+                .iter()
+                .any(|ending| path.ends_with(ending))
+        })
+}
+
+/// Whether a Rust or Go source has a function of that name, or a table of cases names it in quotes.
+fn defines(source: &str, name: &str) -> bool {
+    [
+        format!("fn {name}("),
+        format!("func {name}("),
+        format!("\"{name}\""),
+    ]
+    .iter()
+    .any(|definition| source.contains(definition))
+}
+
+/// The rows of tables, without their heads.
+fn rows(text: &str) -> impl Iterator<Item = &str> {
+    let is_row = |line: &&str| line.starts_with('|');
+    let lines: Vec<&str> = text.lines().collect();
+    let heads: Vec<bool> = (0..lines.len())
+        .map(|at| {
+            lines[at].starts_with("| ---")
+                || lines
+                    .get(at + 1)
+                    .is_some_and(|next| next.starts_with("| ---"))
+        })
+        .collect();
+    lines
+        .into_iter()
+        .zip(heads)
+        .filter(|(_, head)| !head)
+        .map(|(line, _)| line)
+        .filter(is_row)
+}
+
+fn is_proven(row: &str) -> bool {
+    let last = row
+        .trim_end_matches([' ', '|'])
+        .rsplit('|')
+        .next()
+        .unwrap_or_default();
+    proofs(last).next().is_some() || last.trim_start().starts_with("untested: ")
+}

@@ -5,7 +5,7 @@
 //! grows nor shrinks is first the union of old and new. If the state before and the state after
 //! keep the kernel's rules, so does every step between them, whatever the order of the changes.
 
-use super::{Applied, Cgroups, Generation, WriteError, Written, table};
+use super::{Applied, Cgroups, WriteError, Written, table};
 use koord_model::{CgroupPath, CpusetCpus, Setting, Value};
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ impl Cgroups {
     /// stops none of the others. A group and setting may be named once.
     ///
     /// `cpu.idle` and `cpu.shares` of one group go together: idle is cleared before shares are
-    /// written and set after, since the kernel refuses the shares of an idle group. On cgroup v1,
+    /// written and set after, since the kernel refuses the shares of an idle group.
     /// [`CpusetCpus::All`] is what the parent has after the changes.
     pub fn apply(&self, changes: &[Change]) -> Vec<Applied> {
         let mut order: Vec<usize> = (0..changes.len()).collect();
@@ -89,17 +89,20 @@ impl Cgroups {
         Ok(Step::Waits { old, now, wanted })
     }
 
+    /// [`settled`](Self::settled), but all CPUs are those that the parent will have.
     fn settled_below(
         &self,
         at: &CgroupPath,
         value: &Value,
         cpusets: &HashMap<&CgroupPath, Value>,
     ) -> Result<Value, WriteError> {
-        let from_parent = *value == CpusetCpus::All.into()
-            && self.tree.generation(table::controller(Setting::CpusetCpus)) == Some(Generation::V1);
+        let settled = self.settled(at, value)?;
+        if *value != CpusetCpus::All.into() || settled == *value {
+            return Ok(settled);
+        }
         match at.parent().and_then(|parent| cpusets.get(&parent)) {
-            Some(cpus) if from_parent => Ok(cpus.clone()),
-            _ => self.settled(at, value),
+            Some(cpus @ Value::CpusetCpus(CpusetCpus::Only(_))) => Ok(cpus.clone()),
+            _ => Ok(settled),
         }
     }
 }

@@ -8,6 +8,7 @@
 mod error;
 mod layout;
 mod leveled;
+mod os_tree;
 mod table;
 mod tree;
 mod weight;
@@ -18,7 +19,8 @@ pub use self::{
         Driver, Layout, ParentError, RuntimeName, container_id_of, directory_of_parent, kube_qos,
     },
     leveled::Change,
-    tree::{Controller, DetectError, Generation, OsTree, Tree, Version},
+    os_tree::{DetectError, OsTree},
+    tree::{Controller, Generation, Tree, Version},
     weight::WeightCurve,
 };
 
@@ -124,7 +126,7 @@ impl Cgroups {
     }
 
     /// Whether `value` is in force, as far as the kernel can hold it: weights are compared as
-    /// weights, memory limits as whole pages, and all CPUs on cgroup v1 are the parent's.
+    /// weights, memory limits as whole pages, and all CPUs are those of the parent.
     pub fn holds(&self, at: &CgroupPath, value: &Value) -> Result<bool, WriteError> {
         let held = self.read(at, value.setting());
         let held = held.map_err(|source| unread(at, value, source))?;
@@ -223,11 +225,9 @@ impl Cgroups {
         let file = self
             .file(at, value.setting())
             .map_err(|source| unread(at, value, source))?;
-        if (value, file.generation) == (&CpusetCpus::All.into(), Generation::V1) {
-            // The root has every CPU there is; the kernel lets nobody write there.
-            let from = at.parent().unwrap_or_default();
+        if *value == CpusetCpus::All.into() {
             return self
-                .read(&from, Setting::CpusetCpus)
+                .every_cpu(at, file)
                 .map_err(|source| unread(at, value, source));
         }
         table::settle(value, file.generation, self.terms()).map_err(|source| WriteError::Range {
@@ -235,6 +235,21 @@ impl Cgroups {
             value: value.clone(),
             source,
         })
+    }
+
+    /// What a group has to hold to have every CPU of its parent. Only a set that was never given
+    /// means that by itself: once there is one, the kernel does not take it back from a group with
+    /// processes in or below it (ENOSPC, seen on 6.1 with cgroup v2).
+    fn every_cpu(&self, at: &CgroupPath, file: File) -> Result<Value, ReadError> {
+        let own = self.read(at, Setting::CpusetCpus)?;
+        // The root has every CPU there is.
+        let Some(parent) = at.parent().filter(|_| own != CpusetCpus::All.into()) else {
+            return Ok(own);
+        };
+        let name = table::usable_cpus_file(file.generation);
+        let text = self.text(&parent, Setting::CpusetCpus, name)?;
+        table::parse(Setting::CpusetCpus, file.generation, &text, self.terms())
+            .ok_or_else(|| malformed(&parent, name, text))
     }
 
     /// Writes a settled value.

@@ -76,6 +76,14 @@ pub(super) fn period_file(generation: Generation) -> (&'static str, usize) {
     }
 }
 
+/// The file that says which CPUs a group really has.
+pub(super) fn usable_cpus_file(generation: Generation) -> &'static str {
+    match generation {
+        Generation::V1 => "cpuset.cpus",
+        Generation::V2 => "cpuset.cpus.effective",
+    }
+}
+
 /// Reads what the kernel shows; `None` if the text is not in the format of the file.
 pub(super) fn parse(
     setting: Setting,
@@ -123,7 +131,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         Value::CpuQuota(CpuQuota::Micros(micros)) => micros.to_string(),
         Value::CpuQuota(CpuQuota::Unlimited) => unlimited.to_owned(),
         Value::CpusetCpus(CpusetCpus::Only(cpus)) => cpus.to_string(),
-        // A write of no bytes at all would not reach the file.
+        // A write of no bytes at all does not reach the file.
         Value::CpusetCpus(CpusetCpus::All) => "\n".to_owned(),
         Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => bytes.to_string(),
         Value::MemoryLimit(MemoryLimit::Unlimited) => unlimited.to_owned(),
@@ -133,7 +141,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
 }
 
 /// What the kernel will show after `value` was written, or why it would not take it. All CPUs stay
-/// "all" here: on v1 only the parent can say which they are.
+/// "all" here: only the parent can say which they are.
 pub(super) fn settle(
     value: &Value,
     generation: Generation,

@@ -1,0 +1,297 @@
+//! The kernel's own tree of control groups.
+//!
+//! Each hierarchy is opened once, and every path is resolved below that descriptor, component by
+//! component without following links, so that no name leads elsewhere. `openat2` would do it in one
+//! call, but kernels before 5.6 lack it, among them some that have group identity.
+
+use super::{Controller, Generation, Tree, Version};
+use koord_model::CgroupPath;
+use rustix::{
+    fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags},
+    io::Errno,
+};
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use thiserror::Error;
+
+/// The kernel's own tree.
+#[derive(Debug)]
+pub struct OsTree {
+    version: Version,
+    cpu: Option<Mount>,
+    cpuset: Option<Mount>,
+    memory: Option<Mount>,
+}
+
+/// Why no control groups were found.
+#[derive(Debug, Error)]
+pub enum DetectError {
+    #[error("cannot look for control groups in {path}")]
+    Open { path: PathBuf, source: io::Error },
+    #[error("{path} has none of the controllers cpu, cpuset and memory, of either cgroup version")]
+    NoControllers { path: PathBuf },
+}
+
+/// A hierarchy that a controller is in.
+#[derive(Clone, Debug)]
+struct Mount {
+    generation: Generation,
+    directory: Arc<OwnedFd>,
+}
+
+/// From `linux/magic.h`.
+const CGROUP_SUPER_MAGIC: FsWord = 0x0027_e0eb;
+const CGROUP2_SUPER_MAGIC: FsWord = 0x6367_7270;
+
+/// The name of the cgroup v2 mount among those of v1, as systemd gives it.
+const UNIFIED: &str = "unified";
+
+// === impl OsTree ===
+
+impl OsTree {
+    /// Looks at what is mounted at and directly below `root`.
+    pub fn open(root: &Path) -> Result<Self, DetectError> {
+        let failed = |source: io::Error| DetectError::Open {
+            path: root.to_owned(),
+            source,
+        };
+        let top = rustix::fs::open(root, DIRECTORY, Mode::empty()).map_err(|e| failed(e.into()))?;
+        let tree = if generation_of(&top).map_err(failed)? == Some(Generation::V2) {
+            let mount = Mount::new(Generation::V2, top);
+            Self {
+                version: Version::V2,
+                ..Self::find(|controller| mount.if_it_has(controller)).map_err(failed)?
+            }
+        } else {
+            let unified = Mount::at(&top, UNIFIED, Generation::V2).map_err(failed)?;
+            let joint = names_below(&top).map_err(failed)?;
+            let found = Self::find(|controller| match v1_mount(&top, &joint, controller)? {
+                Some(mount) => Ok(Some(mount)),
+                None => unified
+                    .as_ref()
+                    .map_or(Ok(None), |mount| mount.if_it_has(controller)),
+            });
+            let version = match unified {
+                Some(_) => Version::Hybrid,
+                None => Version::V1,
+            };
+            Self {
+                version,
+                ..found.map_err(failed)?
+            }
+        };
+        if tree.cpu.is_none() && tree.cpuset.is_none() && tree.memory.is_none() {
+            let path = root.to_owned();
+            return Err(DetectError::NoControllers { path });
+        }
+        Ok(tree)
+    }
+
+    fn find(mount_of: impl Fn(Controller) -> io::Result<Option<Mount>>) -> io::Result<Self> {
+        Ok(Self {
+            version: Version::V1,
+            cpu: mount_of(Controller::Cpu)?,
+            cpuset: mount_of(Controller::Cpuset)?,
+            memory: mount_of(Controller::Memory)?,
+        })
+    }
+
+    fn mount(&self, controller: Controller) -> Option<&Mount> {
+        match controller {
+            Controller::Cpu => self.cpu.as_ref(),
+            Controller::Cpuset => self.cpuset.as_ref(),
+            Controller::Memory => self.memory.as_ref(),
+        }
+    }
+
+    fn directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<OwnedFd> {
+        let mount = self.mount(controller).ok_or(io::ErrorKind::NotFound)?;
+        beneath(&mount.directory, at)
+    }
+}
+
+impl Tree for OsTree {
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn generation(&self, controller: Controller) -> Option<Generation> {
+        self.mount(controller).map(|mount| mount.generation)
+    }
+
+    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> bool {
+        self.directory(controller, at).is_ok()
+    }
+
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> bool {
+        self.directory(controller, at).is_ok_and(|directory| {
+            rustix::fs::statat(directory, file, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        })
+    }
+
+    fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
+        let directory = self.directory(controller, at)?;
+        read_file(&directory, file)
+    }
+
+    fn write(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        file: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        let directory = self.directory(controller, at)?;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, file, flags, Mode::empty())?;
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, text.as_bytes()))?;
+        if written < text.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        Ok(())
+    }
+
+    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
+        names_below(self.directory(controller, at)?)
+    }
+}
+
+// === impl Mount ===
+
+impl Mount {
+    fn new(generation: Generation, directory: OwnedFd) -> Self {
+        Self {
+            generation,
+            directory: Arc::new(directory),
+        }
+    }
+
+    /// The mount of that generation at `name`, which may be a link as `cpu` is to `cpu,cpuacct`.
+    fn at(top: &OwnedFd, name: &str, generation: Generation) -> io::Result<Option<Self>> {
+        let directory = match rustix::fs::openat(top, name, DIRECTORY, Mode::empty()) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let found = generation_of(&directory)?;
+        Ok((found == Some(generation)).then(|| Self::new(generation, directory)))
+    }
+
+    /// This mount of cgroup v2, if the controller is in it.
+    fn if_it_has(&self, controller: Controller) -> io::Result<Option<Self>> {
+        let controllers = read_file(&self.directory, "cgroup.controllers")?;
+        let has = controllers
+            .split_whitespace()
+            .any(|name| name == controller.name());
+        Ok(has.then(|| self.clone()))
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn generation_of(directory: &OwnedFd) -> io::Result<Option<Generation>> {
+    Ok(match rustix::fs::fstatfs(directory)?.f_type {
+        CGROUP_SUPER_MAGIC => Some(Generation::V1),
+        CGROUP2_SUPER_MAGIC => Some(Generation::V2),
+        _ => None,
+    })
+}
+
+/// The hierarchy of cgroup v1 that a controller is in: alone, or together with others as in
+/// `cpu,cpuacct`.
+fn v1_mount(top: &OwnedFd, names: &[String], controller: Controller) -> io::Result<Option<Mount>> {
+    if let Some(mount) = Mount::at(top, controller.name(), Generation::V1)? {
+        return Ok(Some(mount));
+    }
+    let joint = names
+        .iter()
+        .find(|name| name.split(',').any(|part| part == controller.name()));
+    joint.map_or(Ok(None), |name| Mount::at(top, name, Generation::V1))
+}
+
+/// Opens a directory below another, following no links.
+fn beneath(top: &OwnedFd, at: &CgroupPath) -> io::Result<OwnedFd> {
+    let flags = DIRECTORY | OFlags::NOFOLLOW;
+    let mut directory = rustix::io::fcntl_dupfd_cloexec(top, 0)?;
+    for component in at.components() {
+        directory = rustix::fs::openat(&directory, component, flags, Mode::empty())?;
+    }
+    Ok(directory)
+}
+
+fn read_file(directory: &OwnedFd, name: &str) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let mut text = String::new();
+    File::from(file).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The names of the directories in a directory.
+fn names_below(directory: impl AsFd) -> io::Result<Vec<String>> {
+    // A descriptor of a path alone cannot be listed.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listed = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in Dir::new(listed)? {
+        let entry = entry?;
+        let is_directory = entry.file_type() == FileType::Directory;
+        // A name that is not UTF-8 is none of the kubelet's or of a runtime's.
+        let name = entry.file_name().to_str().unwrap_or(".");
+        if is_directory && name != "." && name != ".." {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_directory_without_control_groups_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("cpu")).unwrap();
+        let error = OsTree::open(directory.path()).unwrap_err();
+        assert!(matches!(error, DetectError::NoControllers { .. }));
+        let error = OsTree::open(&directory.path().join("none")).unwrap_err();
+        assert!(matches!(error, DetectError::Open { .. }));
+    }
+
+    #[test]
+    fn no_component_of_a_path_may_be_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("top/a");
+        std::fs::create_dir_all(&inside).unwrap();
+        symlink(directory.path(), inside.join("out")).unwrap();
+        symlink("/etc/hostname", inside.join("file")).unwrap();
+        let mount = Mount::new(
+            Generation::V2,
+            rustix::fs::open(directory.path().join("top"), DIRECTORY, Mode::empty()).unwrap(),
+        );
+        let tree = OsTree {
+            version: Version::V2,
+            cpu: Some(mount),
+            cpuset: None,
+            memory: None,
+        };
+        let path = |text| CgroupPath::parse(text).unwrap();
+        assert!(tree.has_directory(Controller::Cpu, &path("a")));
+        assert!(!tree.has_directory(Controller::Cpu, &path("a/out")));
+        assert!(!tree.has_directory(Controller::Cpu, &path("a/out/top")));
+        let read = tree.read(Controller::Cpu, &path("a"), "file");
+        assert_eq!(
+            read.unwrap_err().raw_os_error(),
+            Some(Errno::LOOP.raw_os_error())
+        );
+        let written = tree.write(Controller::Cpu, &path("a"), "new", "1");
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

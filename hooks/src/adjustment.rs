@@ -1,0 +1,122 @@
+//! What a hook wants changed.
+//!
+//! An adjustment is said about one cgroup directory: the pod's, the container's, a tier's or a
+//! host application's, as the stage says. How a value gets there, in a request or as a kernel
+//! write, is not the hook's business.
+
+use koord_model::{
+    Bvt, CgroupPath, CpuQuota, CpuShares, CpusetCpus, KubeQos, MemoryLimit, Setting, Value,
+};
+use std::collections::BTreeMap;
+
+/// One field for each [`Setting`]: a setting without a field does not compile.
+macro_rules! adjustment {
+    ($($(#[$doc:meta])* $field:ident: $setting:ident($type:ty)),+ $(,)?) => {
+        /// The values that a hook sets on one cgroup; `None` leaves a setting alone.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Adjustment {
+            $($(#[$doc])* pub $field: Option<$type>,)+
+            /// What [`Adjustment::overriding`] declared.
+            pub overrides: Vec<Setting>,
+        }
+
+        impl Adjustment {
+            pub fn get(&self, setting: Setting) -> Option<Value> {
+                match setting {
+                    $(Setting::$setting => self.$field.clone().map(Value::from)),+
+                }
+            }
+        }
+    };
+}
+
+adjustment! {
+    cpu_shares: CpuShares(CpuShares),
+    /// In a period of 100 ms. Whoever applies it scales it to the period in force there.
+    cpu_quota: CpuQuota(CpuQuota),
+    cpuset_cpus: CpusetCpus(CpusetCpus),
+    memory_limit: MemoryLimit(MemoryLimit),
+    cpu_bvt: CpuBvt(Bvt),
+    /// On pod directories only: elsewhere it stops the kubelet or breaks updates.
+    cpu_idle: CpuIdle(bool),
+}
+
+/// The values that a hook sets for the whole node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeAdjustment {
+    /// The directory of each tier of pods; that of guaranteed pods is the root of all pods.
+    pub tiers: BTreeMap<KubeQos, Adjustment>,
+    /// Applications beside Kubernetes, by their directory.
+    pub host_applications: BTreeMap<CgroupPath, Adjustment>,
+}
+
+// === impl Adjustment ===
+
+impl Adjustment {
+    /// Declares that this hook's value for `setting` replaces that of an earlier hook. Without
+    /// it, setting what an earlier hook has set is a conflict.
+    #[must_use]
+    pub fn overriding(mut self, setting: Setting) -> Self {
+        self.overrides.push(setting);
+        self
+    }
+
+    /// Whether no setting is set.
+    pub fn is_empty(&self) -> bool {
+        self.values().next().is_none()
+    }
+
+    /// The values that are set, in the order of [`Setting::ALL`].
+    pub fn values(&self) -> impl Iterator<Item = Value> {
+        Setting::ALL.iter().filter_map(|setting| self.get(*setting))
+    }
+}
+
+// === impl NodeAdjustment ===
+
+impl NodeAdjustment {
+    /// Whether nothing is set anywhere.
+    pub fn is_empty(&self) -> bool {
+        self.tiers
+            .values()
+            .chain(self.host_applications.values())
+            .all(Adjustment::is_empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_override_alone_sets_nothing() {
+        assert!(
+            Adjustment::default()
+                .overriding(Setting::CpuQuota)
+                .is_empty()
+        );
+        let set = Adjustment {
+            cpu_quota: Some(CpuQuota::Unlimited),
+            cpu_idle: Some(false),
+            ..Adjustment::default()
+        };
+        let values: Vec<Value> = set.values().collect();
+        assert_eq!(
+            values,
+            [Value::CpuQuota(CpuQuota::Unlimited), Value::CpuIdle(false)]
+        );
+    }
+
+    #[test]
+    fn a_node_adjustment_of_empty_parts_is_empty() {
+        let mut node = NodeAdjustment::default();
+        node.tiers.insert(KubeQos::Burstable, Adjustment::default());
+        assert!(node.is_empty());
+        let tier = Adjustment {
+            cpu_bvt: Some(Bvt::default()),
+            ..Adjustment::default()
+        };
+        node.tiers.insert(KubeQos::Burstable, tier);
+        assert!(!node.is_empty());
+    }
+}

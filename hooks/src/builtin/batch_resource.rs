@@ -1,0 +1,134 @@
+//! Best-effort pods get what they have of the node's batch resources.
+//!
+//! Kubernetes knows nothing of `batch-cpu` and `batch-memory`, so the kubelet makes such a pod
+//! without weight and without limits. The pod's annotation says what its containers were given.
+//!
+//! Where this differs from Koordinator v1.8:
+//! - a list of no containers decides nothing, where upstream limits the pod to no memory at all;
+//! - a container that the list leaves out is left alone, where upstream takes it for one without
+//!   limits; it may be a sidecar with limits of its own;
+//! - a quota that normalisation has brought below 1,000 µs is raised to it: the kernel takes no
+//!   less.
+
+use crate::{
+    adjustment::Adjustment,
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
+    view::{ContainerKind, NodeView, Stage, View},
+};
+use koord_model::{CpuQuota, MemoryLimit, MilliCpu, QosClass, Setting};
+use koord_proto::{
+    annotation::{ExtendedContainer, ExtendedResourceSpec},
+    keys::{annotation, label},
+    policy::CpuSuppressPolicy,
+};
+
+pub(super) const META: HookMeta = HookMeta {
+    name: "BatchResource",
+    gate: "BatchResource",
+    default_on: true,
+    maturity: Maturity::Beta,
+    stages: &[Stage::Pod, Stage::Container],
+    fail_policy: FailPolicy::Open,
+    doc: "weighs and limits BE pods and their containers by their batch resources",
+    inputs: Inputs {
+        labels: &[label::QOS_CLASS],
+        annotations: &[annotation::EXTENDED_RESOURCE_SPEC],
+    },
+    settings: &[
+        Setting::CpuShares,
+        Setting::CpuQuota,
+        Setting::MemoryLimit,
+    ],
+};
+
+pub(super) struct BatchResource;
+
+/// What a pod or a container was given; `None` is no limit.
+struct Given {
+    cpu_request: MilliCpu,
+    cpu_limit: Option<MilliCpu>,
+    /// Bytes.
+    memory_limit: Option<u64>,
+}
+
+// === impl BatchResource ===
+
+impl Hook for BatchResource {
+    fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
+        if view.qos() != Some(QosClass::Be) {
+            return Ok(Adjustment::default());
+        }
+        let spec = view.pod.annotations.get(annotation::EXTENDED_RESOURCE_SPEC);
+        let Some(spec) = spec.map(ExtendedResourceSpec::parse).transpose()? else {
+            return Ok(Adjustment::default());
+        };
+        let containers = spec.containers.unwrap_or_default();
+        let given = match view.container {
+            None => containers.values().map(Given::from).reduce(Given::and),
+            Some(container) => match container.kind {
+                ContainerKind::Sandbox => None,
+                ContainerKind::Regular => containers.get(&container.name).map(Given::from),
+            },
+        };
+        Ok(given.map_or_else(Adjustment::default, |given| given.on(view.node)))
+    }
+}
+
+// === impl Given ===
+
+impl From<&ExtendedContainer> for Given {
+    fn from(container: &ExtendedContainer) -> Self {
+        let ExtendedContainer { requests, limits } = container;
+        Self {
+            cpu_request: requests.batch_cpu.unwrap_or_default(),
+            cpu_limit: limits.batch_cpu.filter(|limit| limit.0 > 0),
+            memory_limit: limits.batch_memory.filter(|limit| *limit > 0),
+        }
+    }
+}
+
+impl Given {
+    /// Both together: one without a limit makes the whole one without.
+    fn and(self, other: Self) -> Self {
+        let sum = |a: MilliCpu, b: MilliCpu| MilliCpu(a.0.saturating_add(b.0));
+        Self {
+            cpu_request: sum(self.cpu_request, other.cpu_request),
+            cpu_limit: self.cpu_limit.zip(other.cpu_limit).map(|(a, b)| sum(a, b)),
+            memory_limit: self
+                .memory_limit
+                .zip(other.memory_limit)
+                .map(|(a, b)| a.saturating_add(b)),
+        }
+    }
+
+    fn on(&self, node: &NodeView) -> Adjustment {
+        let bytes = self.memory_limit.and_then(|bytes| i64::try_from(bytes).ok());
+        Adjustment {
+            cpu_shares: Some(self.cpu_request.shares()),
+            cpu_quota: Some(self.quota(node)),
+            memory_limit: Some(bytes.map_or(MemoryLimit::Unlimited, MemoryLimit::from_bytes)),
+            ..Adjustment::default()
+        }
+    }
+
+    fn quota(&self, node: &NodeView) -> CpuQuota {
+        let Some(limit) = self.cpu_limit.filter(|_| !tier_owns_quota(node)) else {
+            return CpuQuota::Unlimited;
+        };
+        match (limit.quota(), node.policy.cpu_normalization_ratio()) {
+            (CpuQuota::Micros(micros), Some(ratio)) => {
+                CpuQuota::Micros(ratio.scale_down(micros).max(CpuQuota::MIN_MICROS))
+            }
+            (quota, _) => quota,
+        }
+    }
+}
+
+/// Whether koordlet holds best-effort pods down by the quota of their tier: with quotas of their
+/// own below it, the kernel would refuse it to lower that one.
+fn tier_owns_quota(node: &NodeView) -> bool {
+    node.policy.slo.as_ref().is_some_and(|slo| {
+        let threshold = slo.resource_used_threshold_with_be;
+        threshold.enable && threshold.cpu_suppress_policy == CpuSuppressPolicy::CfsQuota
+    })
+}

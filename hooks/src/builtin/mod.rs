@@ -1,0 +1,32 @@
+//! The hooks that come with the proxy, one file each.
+//!
+//! Their order here is the order in which they run, and this list is the only one there is:
+//! feature gates, metrics, documentation and the tests over all hooks derive from it.
+
+use crate::hook::{Hook, HookMeta};
+
+/// One built-in hook.
+pub(crate) struct Row {
+    pub(crate) meta: HookMeta,
+    pub(crate) build: fn() -> Box<dyn Hook>,
+}
+
+macro_rules! builtin_hooks {
+    ($($module:ident::$hook:ident),+ $(,)?) => {
+        $(mod $module;)+
+
+        pub(crate) static TABLE: &[Row] = &[
+            $(Row {
+                meta: $module::META,
+                build: || Box::new($module::$hook),
+            }),+
+        ];
+    };
+}
+
+builtin_hooks! {
+    batch_resource::BatchResource,
+    cpuset_allocator::CpusetAllocator,
+    group_identity::GroupIdentity,
+    be_cpu_idle::BeCpuIdle,
+}

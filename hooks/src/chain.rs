@@ -1,0 +1,247 @@
+//! Runs the hooks in order and joins what they want.
+//!
+//! The chain is where a hook's faults end: an error, a panic or a conflict costs that hook its
+//! whole adjustment and nobody else anything. It has no clock and no log; an [`Observer`] is told
+//! when a hook starts and how it ends, and measures if it likes.
+
+use crate::{
+    builtin,
+    gate::{FailPolicies, FeatureGates},
+    hook::{FailPolicy, Hook, HookError, HookMeta},
+    merge::{Merged, NodeMerged},
+    outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},
+    view::{Abilities, ContainerView, NodeView, PodView, Stage, View},
+};
+use koord_proto::keys::label;
+use std::{
+    any::Any,
+    collections::BTreeSet,
+    fmt,
+    panic::{self, AssertUnwindSafe},
+};
+
+/// The hooks that are switched on, in the order in which they run.
+pub struct Chain {
+    links: Vec<Link>,
+}
+
+struct Link {
+    meta: HookMeta,
+    policy: FailPolicy,
+    hook: Box<dyn Hook>,
+}
+
+/// Is told about every hook that runs.
+pub trait Observer {
+    fn started(&mut self, hook: &'static str);
+    fn finished(&mut self, hook: &'static str, result: Result<(), &FailureKind>);
+}
+
+/// Observes nothing.
+impl Observer for () {
+    fn started(&mut self, _hook: &'static str) {}
+    fn finished(&mut self, _hook: &'static str, _result: Result<(), &FailureKind>) {}
+}
+
+// === impl Chain ===
+
+impl Chain {
+    /// The built-in hooks whose gates are on.
+    pub fn new(gates: &FeatureGates, policies: &FailPolicies) -> Self {
+        let links = builtin::TABLE
+            .iter()
+            .filter(|row| gates.enabled(row.meta.gate))
+            .map(|row| Link {
+                meta: row.meta,
+                policy: policies.of(&row.meta),
+                hook: (row.build)(),
+            })
+            .collect();
+        Self { links }
+    }
+
+    /// A chain without hooks, which decides nothing.
+    pub fn empty() -> Self {
+        Self { links: Vec::new() }
+    }
+
+    /// This chain and one more hook at its end.
+    #[must_use]
+    pub fn with_hook(mut self, meta: HookMeta, hook: Box<dyn Hook>) -> Self {
+        let policy = meta.fail_policy;
+        self.links.push(Link { meta, policy, hook });
+        self
+    }
+
+    /// Every built-in hook, on or off, in the order in which they run.
+    pub fn builtin_table() -> impl ExactSizeIterator<Item = &'static HookMeta> {
+        builtin::TABLE.iter().map(|row| &row.meta)
+    }
+
+    /// The hooks of this chain in order.
+    pub fn hooks(&self) -> impl ExactSizeIterator<Item = &HookMeta> {
+        self.links.iter().map(|link| &link.meta)
+    }
+
+    /// The labels that hooks of this chain read; a [`PodView`] needs no others.
+    pub fn labels(&self) -> BTreeSet<&'static str> {
+        self.hooks()
+            .flat_map(|m| m.inputs.labels)
+            .copied()
+            .collect()
+    }
+
+    /// The annotations that hooks of this chain read; a [`PodView`] needs no others.
+    pub fn annotations(&self) -> BTreeSet<&'static str> {
+        self.hooks()
+            .flat_map(|m| m.inputs.annotations)
+            .copied()
+            .collect()
+    }
+
+    /// The hooks that can do nothing on a kernel, each with the reason.
+    pub fn unsupported(
+        &self,
+        kernel: &Abilities,
+    ) -> impl Iterator<Item = (&HookMeta, &'static str)> {
+        self.links
+            .iter()
+            .filter_map(|link| Some((&link.meta, link.hook.unsupported(kernel)?)))
+    }
+
+    /// Decides about the cgroup directory of a pod.
+    pub fn pod(&self, pod: &PodView, node: &NodeView, observer: &mut dyn Observer) -> Outcome {
+        self.decide(Stage::Pod, pod, None, node, observer)
+    }
+
+    /// Decides about a container. Which containers are left out, by runtime handler or namespace,
+    /// is the caller's business.
+    pub fn container(
+        &self,
+        pod: &PodView,
+        container: &ContainerView,
+        node: &NodeView,
+        observer: &mut dyn Observer,
+    ) -> Outcome {
+        self.decide(Stage::Container, pod, Some(container), node, observer)
+    }
+
+    /// Decides about tiers and host applications.
+    pub fn node(&self, node: &NodeView, observer: &mut dyn Observer) -> NodeOutcome {
+        let mut merged = NodeMerged::default();
+        let mut failures = Vec::new();
+        for link in self.at(Stage::Node) {
+            let result = link.observed(observer, || {
+                let adjustment = link.guarded(|hook| hook.decide_node(node))?;
+                Ok(merged.merge(link.meta.name, adjustment)?)
+            });
+            failures.extend(result.err());
+        }
+        NodeOutcome { merged, failures }
+    }
+
+    fn decide(
+        &self,
+        stage: Stage,
+        pod: &PodView,
+        container: Option<&ContainerView>,
+        node: &NodeView,
+        observer: &mut dyn Observer,
+    ) -> Outcome {
+        let mut merged = Merged::default();
+        let mut failures = Vec::new();
+        for link in self.at(stage) {
+            let result = link.observed(observer, || {
+                let view = View {
+                    stage,
+                    pod,
+                    container,
+                    node,
+                    earlier: &merged,
+                };
+                let adjustment = link.guarded(|hook| hook.decide(&view))?;
+                Ok(merged.merge(link.meta.name, adjustment)?)
+            });
+            failures.extend(result.err());
+        }
+        Outcome {
+            merged,
+            failures,
+            notices: self.notices(stage, pod),
+        }
+    }
+
+    fn at(&self, stage: Stage) -> impl Iterator<Item = &Link> {
+        self.links
+            .iter()
+            .filter(move |link| link.meta.stages.contains(&stage))
+    }
+
+    /// Hooks take an unknown class for none, so that the pod starts; here is where it is told.
+    fn notices(&self, stage: Stage, pod: &PodView) -> Vec<Notice> {
+        let asked = self
+            .at(stage)
+            .any(|link| link.meta.inputs.labels.contains(&label::QOS_CLASS));
+        if !asked {
+            return Vec::new();
+        }
+        let unknown = pod.qos_class().err();
+        unknown.map(Notice::UnknownQosClass).into_iter().collect()
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.hooks().map(|meta| meta.name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+// === impl Link ===
+
+impl Link {
+    fn observed(
+        &self,
+        observer: &mut dyn Observer,
+        run: impl FnOnce() -> Result<(), FailureKind>,
+    ) -> Result<(), Failure> {
+        let hook = self.meta.name;
+        observer.started(hook);
+        let result = run();
+        observer.finished(hook, result.as_ref().copied());
+        result.map_err(|kind| Failure {
+            hook,
+            policy: self.policy,
+            kind,
+        })
+    }
+
+    /// Calls the hook; a panic ends here.
+    fn guarded<T>(
+        &self,
+        decide: impl FnOnce(&dyn Hook) -> Result<T, HookError>,
+    ) -> Result<T, FailureKind> {
+        // A hook sees the world through shared references and has no state, so nothing can be
+        // left half done.
+        match panic::catch_unwind(AssertUnwindSafe(|| decide(&*self.hook))) {
+            Ok(result) => Ok(result?),
+            Err(payload) => Err(FailureKind::Panic {
+                message: panic_message(&*payload),
+            }),
+        }
+    }
+}
+
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = match payload.downcast_ref::<String>() {
+        Some(text) => text,
+        None => payload
+            .downcast_ref::<&str>()
+            .copied()
+            .unwrap_or("it left no text"),
+    };
+    text.chars().take(MAX_PANIC_MESSAGE).collect()
+}
+
+/// Characters of a panic's text that are kept: it may quote what a workload wrote.
+const MAX_PANIC_MESSAGE: usize = 256;

@@ -1,0 +1,153 @@
+use super::*;
+
+fn gates(text: &str) -> FeatureGates {
+    FeatureGates::parse(text).unwrap()
+}
+
+/// The hooks of Koordinator that are here, and one of its gates for each of the other kinds.
+fn on(gates: &FeatureGates) -> Vec<&'static str> {
+    [
+        "GroupIdentity",
+        "CPUSetAllocator",
+        "BatchResource",
+        "BECPUIdle",
+        "BECPUManager",
+        "CPUBurst",
+    ]
+    .into_iter()
+    .filter(|name| gates.enabled(name))
+    .collect()
+}
+
+#[test]
+fn defaults_are_koordinators() {
+    let defaults = [
+        "GroupIdentity",
+        "CPUSetAllocator",
+        "BatchResource",
+        "CPUBurst",
+    ];
+    assert_eq!(on(&gates("")), defaults);
+    let all_on: Vec<&str> = known_gates()
+        .map(|gate| gate.name)
+        .filter(|name| gates("").enabled(name))
+        .collect();
+    assert_eq!(
+        all_on,
+        [
+            "BatchResource",
+            "CPUSetAllocator",
+            "GroupIdentity",
+            "BECPUSuppress",
+            "CPUBurst",
+            "NodeTopologyReport",
+            "RdtResctrl",
+        ]
+    );
+}
+
+#[test]
+fn the_groups_move_their_own_and_never_ours() {
+    assert_eq!(
+        on(&gates("AllAlpha=true")),
+        [
+            "GroupIdentity",
+            "CPUSetAllocator",
+            "BatchResource",
+            "BECPUManager",
+            "CPUBurst"
+        ]
+    );
+    assert!(on(&gates("AllBeta=false")).is_empty());
+    assert!(!gates("AllAlpha=true,AllBeta=true").enabled("BECPUIdle"));
+    assert!(gates("AllAlpha=false,AllBeta=false,BECPUIdle=true").enabled("BECPUIdle"));
+}
+
+#[test]
+fn a_name_goes_before_its_group_wherever_it_stands() {
+    for text in [
+        "GroupIdentity=true,AllBeta=false",
+        "AllBeta=false,GroupIdentity=true",
+    ] {
+        assert_eq!(on(&gates(text)), ["GroupIdentity"], "{text}");
+    }
+}
+
+#[test]
+fn spaces_empty_items_and_gos_spellings_of_truth_are_taken() {
+    assert_eq!(on(&gates(" AllBeta = F , ,BECPUIdle=1,")), ["BECPUIdle"]);
+    assert!(!gates("GroupIdentity=true,GroupIdentity=false").enabled("GroupIdentity"));
+}
+
+#[test]
+fn every_fault_is_told_at_once() {
+    let error = FeatureGates::parse("GroupIdentity=yes,Nonsense=true,BatchResource").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "--feature-gates: \"yes\" of GroupIdentity is not true or false; \
+         \"Nonsense\" is not known; \"BatchResource\" is not NAME=VALUE"
+    );
+    assert_eq!(error.faults.len(), 3);
+}
+
+#[test]
+fn upstreams_published_flags_are_taken() {
+    let manifest = gates(
+        "AllAlpha=true,AllBeta=true,Accelerators=true,BECPUEvict=true,BEMemoryEvict=true,CgroupReconcile=true",
+    );
+    assert!(manifest.enabled("GroupIdentity"));
+    let unserved: Vec<&str> = manifest.unserved().collect();
+    assert_eq!(
+        unserved,
+        [
+            "Accelerators",
+            "BECPUEvict",
+            "BEMemoryEvict",
+            "CgroupReconcile"
+        ]
+    );
+}
+
+#[test]
+fn what_is_served_or_off_is_not_reported_as_unserved() {
+    let gates = gates("GroupIdentity=true,BECPUManager=true,CoreSched=false,AllAlpha=true");
+    assert_eq!(gates.unserved().next(), None);
+}
+
+#[test]
+fn be_cpu_manager_becomes_an_option_of_the_hooks() {
+    let options = gates("BECPUManager=true").hook_options(true);
+    assert!(options.be_cpu_manager && options.disable_unset_cpu_quota);
+    assert_eq!(gates("").hook_options(false), HookOptions::default());
+}
+
+#[test]
+fn every_gate_has_one_name() {
+    let mut names: Vec<&str> = known_gates().map(|gate| gate.name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    assert!(!FeatureGates::default().enabled("Nonsense"));
+}
+
+#[test]
+fn a_fail_policy_is_set_for_one_hook() {
+    let policies = FailPolicies::parse("BatchResource=Closed").unwrap();
+    let closed: Vec<&str> = builtin::TABLE
+        .iter()
+        .filter(|row| policies.of(&row.meta) == FailPolicy::Closed)
+        .map(|row| row.meta.name)
+        .collect();
+    assert_eq!(closed, ["BatchResource"]);
+}
+
+#[test]
+fn every_wrong_fail_policy_is_told_at_once() {
+    let error = FailPolicies::parse("BatchResource=Ignore,Nonsense=Open").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "--hook-fail-policy: \"Ignore\" of BatchResource is not Open or Closed; \
+         \"Nonsense\" is not known"
+    );
+}

@@ -1,0 +1,129 @@
+//! What a hook is: a pure function from a view to an adjustment, and a row that describes it.
+//!
+//! Pure means no I/O, no clock, no state: the same view gives the same adjustment, whichever
+//! front asks and however often. The description is data, so that flags, metrics, feature gates
+//! and documentation are read from it and never kept by hand.
+
+use crate::{
+    adjustment::{Adjustment, NodeAdjustment},
+    view::{Abilities, NodeView, Stage, View},
+};
+use koord_model::{CgroupPathError, CpuSet, Setting};
+use koord_proto::annotation::AnnotationError;
+use std::fmt;
+use thiserror::Error;
+
+/// Decides what a pod, a container or the node should have.
+pub trait Hook: Send + Sync {
+    /// Called at the stages [`Stage::Pod`] and [`Stage::Container`].
+    fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError>;
+
+    /// Called at the stage [`Stage::Node`].
+    fn decide_node(&self, _node: &NodeView) -> Result<NodeAdjustment, HookError> {
+        Ok(NodeAdjustment::default())
+    }
+
+    /// Why this hook can do nothing on a kernel, if so. It is called there all the same.
+    fn unsupported(&self, _kernel: &Abilities) -> Option<&'static str> {
+        None
+    }
+}
+
+/// The description of a hook.
+#[derive(Clone, Copy, Debug)]
+pub struct HookMeta {
+    /// In CamelCase; also the label of its metrics.
+    pub name: &'static str,
+    /// The feature gate that switches it.
+    pub gate: &'static str,
+    pub default_on: bool,
+    pub maturity: Maturity,
+    pub stages: &'static [Stage],
+    /// Unless the operator says otherwise.
+    pub fail_policy: FailPolicy,
+    /// One line.
+    pub doc: &'static str,
+    pub inputs: Inputs,
+    /// The settings it may set.
+    pub settings: &'static [Setting],
+}
+
+/// Which of `AllAlpha` and `AllBeta` moves a feature gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Maturity {
+    Alpha,
+    Beta,
+    /// A gate that Koordinator does not have: only its own name moves it.
+    Own,
+}
+
+/// What the failure of a hook means for the call that it was run for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailPolicy {
+    /// The call goes on without what the hook wanted.
+    Open,
+    /// The call is refused.
+    Closed,
+}
+
+/// The keys of pod metadata that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inputs {
+    pub labels: &'static [&'static str],
+    pub annotations: &'static [&'static str],
+}
+
+/// Why a hook could not decide.
+#[derive(Debug, Error)]
+pub enum HookError {
+    #[error(transparent)]
+    Annotation(#[from] AnnotationError),
+    #[error("{key} names the CPUs {cpus}, of which none is among the online {online}")]
+    NoCpuOnline {
+        key: &'static str,
+        cpus: CpuSet,
+        online: CpuSet,
+    },
+    #[error("host application {name:?} has no control group")]
+    HostApplication {
+        name: String,
+        #[source]
+        source: CgroupPathError,
+    },
+}
+
+// === impl FailPolicy ===
+
+impl fmt::Display for FailPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "Open",
+            Self::Closed => "Closed",
+        })
+    }
+}
+
+// === impl Maturity ===
+
+impl fmt::Display for Maturity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Alpha => "alpha",
+            Self::Beta => "beta",
+            Self::Own => "own",
+        })
+    }
+}
+
+// === impl HookError ===
+
+impl HookError {
+    /// The annotation, label or part of the node policy that was at fault.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Annotation(source) => source.key,
+            Self::NoCpuOnline { key, .. } => key,
+            Self::HostApplication { .. } => "spec.hostApplications",
+        }
+    }
+}

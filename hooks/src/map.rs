@@ -1,0 +1,80 @@
+//! Labels and annotations, in the least memory that still finds a key fast.
+//!
+//! A node keeps one map for each pod as long as the pod lives, so there is no spare capacity and
+//! no hashing: a sorted slice, searched by halves.
+
+/// Text by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Map(Box<[(Box<str>, Box<str>)]>);
+
+// === impl Map ===
+
+impl Map {
+    pub fn get(&self, key: &str) -> Option<&str> {
+        #[cfg(test)]
+        reads::note(key);
+        let index = self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
+        Some(&self.0[index].1)
+    }
+
+    /// In the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Map {
+    /// Of equal keys the last wins, as in a protobuf map.
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let mut entries: Vec<(Box<str>, Box<str>)> = entries
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect();
+        entries.reverse();
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries.dedup_by(|(later, _), (earlier, _)| later == earlier);
+        Self(entries.into_boxed_slice())
+    }
+}
+
+/// Which keys were asked for on this thread, so that a test can hold a hook to its declaration.
+#[cfg(test)]
+pub(crate) mod reads {
+    use std::{cell::RefCell, collections::BTreeSet};
+
+    thread_local! {
+        static KEYS: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    pub(super) fn note(key: &str) {
+        KEYS.with_borrow_mut(|keys| keys.insert(key.to_owned()));
+    }
+
+    /// The keys read since the last call.
+    pub(crate) fn take() -> BTreeSet<String> {
+        KEYS.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_equal_keys_wins() {
+        let map: Map = [("b", "1"), ("a", "2"), ("b", "3")].into_iter().collect();
+        assert_eq!(map.get("b"), Some("3"));
+        assert_eq!(map.get("c"), None);
+        assert_eq!(map.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);
+        assert_eq!(map.len(), 2);
+        assert!(!map.is_empty() && Map::default().is_empty());
+    }
+}

@@ -1,0 +1,177 @@
+//! What a hook may look at: the pod, the container, the node and what earlier hooks decided.
+//!
+//! A view is a snapshot behind shared references. Whatever front brought the event fills it the
+//! same way, which is what makes one hook definition serve them all.
+
+use crate::{hook::HookError, map::Map, merge::Merged};
+use koord_model::{
+    CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, PodUid, QosClass,
+    UnknownClass,
+};
+use koord_proto::{
+    annotation,
+    keys::label,
+    policy::{HostApplication, HostCgroupBase, NodePolicy},
+};
+use std::{fmt, sync::Arc};
+
+/// The kind of thing that is decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Tiers of pods and host applications: what follows from the policy of the node alone.
+    Node,
+    /// The cgroup directory of a pod.
+    Pod,
+    /// A container, the sandbox's own included.
+    Container,
+}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub struct PodView {
+    pub uid: PodUid,
+    pub namespace: String,
+    pub name: String,
+    /// At least the labels that [`Chain::inputs`](crate::Chain::inputs) names.
+    pub labels: Map,
+    /// At least the annotations that [`Chain::inputs`](crate::Chain::inputs) names.
+    pub annotations: Map,
+    pub kube_qos: KubeQos,
+    /// Empty for the runtime's default handler.
+    pub runtime_handler: String,
+}
+
+/// Whether a container was asked for or holds the pod together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContainerKind {
+    Sandbox,
+    Regular,
+}
+
+/// A container.
+#[derive(Clone, Debug)]
+pub struct ContainerView {
+    pub name: String,
+    pub kind: ContainerKind,
+    pub requested: Requested,
+}
+
+/// The resources that the caller asked for, before any hook touched them; `None` is "not said".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requested {
+    pub cpu_shares: Option<CpuShares>,
+    /// Time per `cpu_period`, not per 100 ms.
+    pub cpu_quota: Option<CpuQuota>,
+    pub cpu_period: Option<CpuPeriod>,
+    pub memory_limit: Option<MemoryLimit>,
+    pub cpuset_cpus: Option<CpuSet>,
+}
+
+/// The node that the pod is on.
+#[derive(Clone, Debug)]
+pub struct NodeView {
+    pub policy: Arc<NodePolicy>,
+    pub kernel: Abilities,
+    pub tiers: TierPaths,
+    pub options: HookOptions,
+}
+
+/// What the kernel of the node can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// `cpu.bvt_warp_ns` exists and takes effect.
+    pub bvt: bool,
+    /// `cpu.idle` exists (Linux 5.15).
+    pub cpu_idle: bool,
+    /// The CPUs that can run something now.
+    pub online: CpuSet,
+}
+
+/// Where the kubelet keeps its pods; differs with the cgroup driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TierPaths {
+    /// Guaranteed pods lie here directly: `kubepods` or `kubepods.slice`.
+    pub kubepods: CgroupPath,
+    pub burstable: CgroupPath,
+    pub best_effort: CgroupPath,
+}
+
+/// Settings of the operator that change what a built-in hook decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HookOptions {
+    /// `--disable-unset-cpu-quota`: pods with CPUs of their own keep their CFS quota.
+    pub disable_unset_cpu_quota: bool,
+    /// Gate `BECPUManager`: best-effort pods with CPU on a NUMA node are bound to its pool.
+    pub be_cpu_manager: bool,
+}
+
+/// Everything one decision about a pod or a container may depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub stage: Stage,
+    pub pod: &'a PodView,
+    /// `Some` at [`Stage::Container`] only.
+    pub container: Option<&'a ContainerView>,
+    pub node: &'a NodeView,
+    /// What the hooks before this one decided about the same subject.
+    pub earlier: &'a Merged,
+}
+
+// === impl Stage ===
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "node",
+            Self::Pod => "pod",
+            Self::Container => "container",
+        })
+    }
+}
+
+// === impl PodView ===
+
+impl PodView {
+    /// The class that the pod's label names.
+    pub fn qos_class(&self) -> Result<Option<QosClass>, UnknownClass> {
+        annotation::qos_class(self.labels.get(label::QOS_CLASS))
+    }
+}
+
+// === impl NodeView ===
+
+impl NodeView {
+    /// The applications beside Kubernetes that the policy names.
+    pub fn host_applications(&self) -> &[HostApplication] {
+        let slo = self.policy.slo.as_ref();
+        slo.map_or(&[], |slo| &slo.host_applications)
+    }
+
+    /// The directory of a host application on this node.
+    pub fn host_application_path(
+        &self,
+        application: &HostApplication,
+    ) -> Result<CgroupPath, HookError> {
+        let root = CgroupPath::root();
+        let base = match application.cgroup.base {
+            HostCgroupBase::CgroupRoot => &root,
+            HostCgroupBase::Kubepods => &self.tiers.kubepods,
+            HostCgroupBase::KubepodsBurstable => &self.tiers.burstable,
+            HostCgroupBase::KubepodsBesteffort => &self.tiers.best_effort,
+        };
+        base.join(application.cgroup.path.as_str())
+            .map_err(|source| HookError::HostApplication {
+                name: application.name.clone(),
+                source,
+            })
+    }
+}
+
+// === impl View ===
+
+impl View<'_> {
+    /// The class of the pod. A class that does not exist counts as none; the chain reports it.
+    pub fn qos(&self) -> Option<QosClass> {
+        self.pod.qos_class().ok().flatten()
+    }
+}

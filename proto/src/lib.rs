@@ -7,5 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod annotation;
+#[cfg(feature = "client")]
+pub mod client;
+pub mod cri;
 pub mod keys;
 pub mod policy;

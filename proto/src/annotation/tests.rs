@@ -196,7 +196,7 @@ fn a_numa_node_without_cpu_time_does_not_count() {
 }
 
 #[test]
-fn a_bad_resource_status_names_the_place() {
+fn a_bad_cpuset_of_a_resource_status_names_the_place() {
     let many = format!(r#"{{"cpuset":"{}"}}"#, "1-".repeat(4));
     refused(
         "scheduling.koordinator.sh/resource-status",
@@ -235,6 +235,16 @@ fn a_bad_resource_status_names_the_place() {
                 r#"{"cpuset":"0\ud800"}"#,
                 "$.cpuset: text is not JSON: unexpected end of hex escape at line 1 column 9",
             ),
+        ],
+    );
+}
+
+#[test]
+fn a_bad_numa_node_of_a_resource_status_names_the_place() {
+    refused(
+        "scheduling.koordinator.sh/resource-status",
+        ResourceStatus::parse,
+        &[
             (
                 r#"{"numaNodeResources":{}}"#,
                 "$.numaNodeResources: value is an object, not a list",

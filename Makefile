@@ -1,0 +1,105 @@
+# The only door: each step of continuous integration is a target of one line. What needs more than a
+# line is a script in .ci/, or a test. Bare `make` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# What set-up fetches or builds lies outside of the tree, where the test kit keeps its parts too.
+CACHE := $(or $(KOORD_TEST_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/koord-testbed)
+DENY := $(CACHE)/cargo-deny-0.20.2/bin/cargo-deny
+FUZZ := $(CACHE)/cargo-fuzz-0.13.2/bin/cargo-fuzz
+FUZZ_TIME ?= 60
+
+# Every test target belongs to one tier, by where it lies and how it is named: the rooms' own tests
+# to `check` unless they are real_*, those in tests/integration by their first word, the rest to
+# `node`.
+ROOMS := --workspace --exclude koord-testkit --exclude koord-integration --exclude koord-bench
+room_tests := $(notdir $(basename $(wildcard */tests/*.rs)))
+integration := $(patsubst tests/integration/tests/%,%,$(patsubst %.rs,%,$(patsubst %/main.rs,%,$(wildcard tests/integration/tests/*.rs tests/integration/tests/*/main.rs))))
+CHECK := $(filter-out real_%,$(room_tests))
+REAL := $(filter real_%,$(room_tests))
+CONFORMANCE := $(filter conformance%,$(integration))
+VM := $(filter vm_%,$(integration))
+NODE := $(filter-out house $(CONFORMANCE) $(VM),$(integration))
+tests = $(addprefix --test ,$(or $($(1)),$(error the tier $(1) has no test)))
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: ## four pods through the proxy into a real containerd, and a table of what came of it
+	@cargo run --quiet --package koord-integration --bin demo
+
+.PHONY: test
+test: tools ## everything, real runtimes included (KOORD_SKIP_TIERS=vm,fuzz leaves tiers out)
+	@.ci/tiers check node conformance vm fuzz demo
+
+.PHONY: check
+check: fmt-check clippy doc unit deny ## the fast part: no runtime, no network; for every edit
+
+.PHONY: fmt
+fmt: ## format everything
+	@cargo fmt --all && cargo fmt --manifest-path fuzz/Cargo.toml && gofmt -w tests
+
+.PHONY: fmt-check
+fmt-check:
+	@cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check && .ci/gofmt-check
+
+.PHONY: clippy
+clippy:
+	@cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
+
+.PHONY: doc
+doc:
+	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked --workspace --no-deps --document-private-items
+
+.PHONY: unit
+unit:
+	@cargo test --quiet --locked $(ROOMS) --lib --bins $(call tests,CHECK)
+	@cargo test --quiet --locked $(ROOMS) --doc
+	@cargo test --quiet --locked --package koord-integration --test house
+
+.PHONY: deny
+deny:
+	@if [ -x $(DENY) ]; then $(DENY) --log-level error check bans licenses sources; else echo 'deny: left out, cargo-deny is not there yet; `make tools` builds it'; fi
+
+.PHONY: node
+node: ## the tests on real containerds and on this machine's cgroups; needs root
+	@cargo build --quiet --locked --package koord-runtime-proxy
+	@cargo test --locked --package koord-testkit
+	@cargo test --locked --package koord-kernel --features fake $(call tests,REAL)
+	@cargo test --locked --package koord-integration $(call tests,NODE)
+
+.PHONY: conformance
+conformance: ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary)
+	@.ci/conformance "$(CRITEST)" $(call tests,CONFORMANCE)
+
+.PHONY: vm
+vm: ## the kernel room on cgroup v2, in a virtual machine with Debian's stock kernel
+	@cargo test --locked --package koord-integration $(call tests,VM)
+
+.PHONY: fuzz
+fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
+	@.ci/fuzz $(FUZZ) $(FUZZ_TIME)
+
+.PHONY: bench
+bench: ## direct, byte relay and proxy side by side; a table and JSON
+	@cargo run --quiet --release --package koord-bench --bin bench -- $(BENCH_ARGS)
+
+.PHONY: tools
+tools: $(DENY) $(FUZZ) ## build what `make test` needs beside the toolchains, once
+	@.ci/need g++ g++
+	@.ci/need systemd-analyze systemd
+
+$(DENY):
+	@.ci/install-tool cargo-deny 0.20.2 $(CACHE)/cargo-deny-0.20.2
+
+$(FUZZ):
+	@.ci/install-tool cargo-fuzz 0.13.2 $(CACHE)/cargo-fuzz-0.13.2
+
+.PHONY: clean
+clean: ## remove what was built in the tree; the cache stays
+	@cargo clean --quiet && rm -rf fuzz/target fuzz/corpus fuzz/artifacts

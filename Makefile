@@ -66,6 +66,10 @@ unit:
 deny:
 	@if [ -x $(DENY) ]; then $(DENY) --log-level error check bans licenses sources; else echo 'deny: left out, cargo-deny is not there yet; `make tools` builds it'; fi
 
+.PHONY: advisories
+advisories: $(DENY) ## known weaknesses of the locked crates; needs the network
+	@$(DENY) --log-level warn check advisories
+
 .PHONY: node
 node: ## the tests on real containerds and on this machine's cgroups; needs root
 	@cargo build --quiet --locked --package koord-runtime-proxy

@@ -11,5 +11,5 @@ mod proxy;
 
 pub use self::{
     node::Node,
-    proxy::{Proxy, ProxyOptions},
+    proxy::{Proxy, ProxyOptions, binary},
 };

@@ -35,27 +35,49 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy in front of the socket `runtime` and waits until it answers.
     pub fn start(testbed: &Testbed, runtime: &Path, options: ProxyOptions) -> Result<Self> {
-        let mut proxy = Self {
+        let mut proxy = Self::new(testbed, runtime, options)?;
+        proxy.launch(testbed)?;
+        Ok(proxy)
+    }
+
+    /// Prepares one without starting it.
+    pub fn new(testbed: &Testbed, runtime: &Path, options: ProxyOptions) -> Result<Self> {
+        let proxy = Self {
             child: None,
             directory: testbed.directory().to_owned(),
             cgroup_root: testbed.cgroup_root(),
             runtime: runtime.to_owned(),
             options,
         };
-        if let Some(policy) = proxy.options.policy.clone() {
-            proxy.write_policy(&policy)?;
+        if let Some(policy) = &proxy.options.policy {
+            proxy.write_policy(policy)?;
         }
-        proxy.launch(testbed)?;
         Ok(proxy)
     }
 
     /// Starts it (again) and waits until its socket answers.
     pub fn launch(&mut self, testbed: &Testbed) -> Result<()> {
+        self.spawn(testbed)?;
+        let socket = self.socket();
+        let mut ended = None;
+        wait_until("the proxy accepts connections", || {
+            let child = self.child.as_mut();
+            ended = child.and_then(|child| child.try_wait().ok().flatten());
+            ended.is_some() || UnixStream::connect(&socket).is_ok()
+        });
+        if let Some(status) = ended {
+            bail!("the proxy ended with {status}: {}", self.log());
+        }
+        Ok(())
+    }
+
+    /// Starts it (again) and waits for nothing.
+    pub fn spawn(&mut self, testbed: &Testbed) -> Result<()> {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.log_path())?;
-        let mut command = testbed.command(binary()?);
+        let mut command = testbed.command(binary("koord-runtime-proxy")?);
         command
             .arg("--koord-runtimeproxy-endpoint")
             .arg(self.socket())
@@ -75,18 +97,7 @@ impl Proxy {
         if self.options.policy.is_some() {
             command.arg("--node-policy").arg(self.policy_path());
         }
-        let child = self
-            .child
-            .insert(command.spawn().context("start the proxy")?);
-        let socket = self.directory.join("proxy.sock");
-        let mut ended = None;
-        wait_until("the proxy accepts connections", || {
-            ended = child.try_wait().ok().flatten();
-            ended.is_some() || UnixStream::connect(&socket).is_ok()
-        });
-        if let Some(status) = ended {
-            bail!("the proxy ended with {status}: {}", self.log());
-        }
+        self.child = Some(command.spawn().context("start the proxy")?);
         Ok(())
     }
 
@@ -192,14 +203,14 @@ impl Drop for Proxy {
     }
 }
 
-/// The proxy's binary: beside the running test or demo, where cargo puts both.
-fn binary() -> Result<PathBuf> {
+/// A binary of this workspace: beside the running test or program, where cargo puts both.
+pub fn binary(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let beside = own
         .ancestors()
         .skip(1)
-        .map(|directory| directory.join("koord-runtime-proxy"))
+        .map(|directory| directory.join(name))
         .take(3)
         .find(|path| path.is_file());
-    beside.context("koord-runtime-proxy is not built: run `cargo build -p koord-runtime-proxy`")
+    beside.with_context(|| format!("{name} is not built: run `cargo build --workspace --bins`"))
 }

@@ -1,0 +1,186 @@
+//! Callers: each with a connection of its own, each with one call open at a time, as a kubelet's
+//! workers are.
+
+use crate::parts::Target;
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use koord_integration::classes;
+use koord_testkit::{
+    RawClient, RawRequest,
+    cri::message::{CreateContainerRequest, LinuxPodSandboxConfig, VersionRequest},
+};
+use prost::Message;
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A small call that passes through.
+    Unary,
+    /// A reply of 1 MiB that passes through.
+    List,
+    /// CreateContainer of 8 KiB with 60 annotations: opened, decided about, patched.
+    Create,
+}
+
+/// One measurement of one target.
+pub(crate) struct Load {
+    pub(crate) kind: Kind,
+    pub(crate) callers: usize,
+    pub(crate) calls: usize,
+}
+
+/// What one measurement gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+    pub(crate) per_second: f64,
+    pub(crate) cpu_us_per_call: Option<f64>,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Unary, Self::List, Self::Create];
+
+    fn request(self) -> RawRequest {
+        match self {
+            Self::Unary => RawRequest::unary(
+                "/runtime.v1.RuntimeService/Version",
+                VersionRequest::default().encode_to_vec(),
+            ),
+            Self::List => RawRequest::unary("/runtime.v1.ImageService/ListImages", Bytes::new()),
+            Self::Create => RawRequest::unary(
+                "/runtime.v1.RuntimeService/CreateContainer",
+                create_request(),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unary => "small unary",
+            Self::List => "1 MiB list",
+            Self::Create => "CreateContainer, 8 KiB",
+        })
+    }
+}
+
+/// The demo's best-effort pod, grown to 60 annotations and 8 KiB.
+pub(crate) fn create_request() -> Vec<u8> {
+    const SIZE: usize = 8 * 1024;
+    let pod = classes::be("batch");
+    let mut config = pod.pod.config().clone();
+    config.linux = Some(LinuxPodSandboxConfig {
+        cgroup_parent: "/kubepods/besteffort/poduid-batch".to_owned(),
+        ..Default::default()
+    });
+    for number in config.annotations.len()..60 {
+        config
+            .annotations
+            .insert(format!("example.com/annotation-{number:02}"), "x".repeat(64));
+    }
+    let mut request = CreateContainerRequest {
+        pod_sandbox_id: format!("{:064x}", 1),
+        config: Some(pod.container.config),
+        sandbox_config: Some(config),
+    };
+    let missing = SIZE.saturating_sub(request.encoded_len());
+    if let Some(config) = &mut request.config {
+        // Two bytes of tag and length; the exact size does not matter, its order does.
+        config.log_path = "l".repeat(missing.saturating_sub(3));
+    }
+    request.encode_to_vec()
+}
+
+// === impl Load ===
+
+impl Load {
+    pub(crate) async fn run(&self, target: &Target) -> Result<Sample> {
+        let mut clients = Vec::with_capacity(self.callers);
+        for _ in 0..self.callers {
+            clients.push(RawClient::connect(&target.socket).await?);
+        }
+        let request = self.kind.request();
+        let each = self.calls / self.callers;
+        let cpu_before = target.cpu_us();
+        let start = Instant::now();
+        let callers: Vec<_> = clients
+            .into_iter()
+            .map(|client| tokio::spawn(call(client, request.clone(), each)))
+            .collect();
+        let mut latencies = Vec::with_capacity(self.calls);
+        for caller in callers {
+            latencies.extend(caller.await??);
+        }
+        let elapsed = start.elapsed();
+        let cpu_us = target.cpu_us().zip(cpu_before).map(|(now, then)| now - then);
+        Ok(Sample::of(latencies, elapsed, cpu_us))
+    }
+}
+
+async fn call(client: RawClient, request: RawRequest, calls: usize) -> Result<Vec<u64>> {
+    let mut latencies = Vec::with_capacity(calls);
+    for _ in 0..calls {
+        let start = Instant::now();
+        let reply = client.call(request.clone()).await?;
+        latencies.push(u64::try_from(start.elapsed().as_nanos())?);
+        ensure!(
+            reply.grpc_status() == Some(0),
+            "a call failed: {:?}",
+            reply.end
+        );
+    }
+    Ok(latencies)
+}
+
+// === impl Sample ===
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "counts of a benchmark are far below 2^52"
+)]
+impl Sample {
+    pub(crate) fn of(mut latencies: Vec<u64>, elapsed: Duration, cpu_us: Option<u64>) -> Self {
+        latencies.sort_unstable();
+        let count = latencies.len();
+        let at = |percent: usize| {
+            let rank = (count * percent).div_ceil(100).max(1) - 1;
+            latencies.get(rank).copied().unwrap_or_default()
+        };
+        Self {
+            p50_ns: at(50),
+            p99_ns: at(99),
+            per_second: count as f64 / elapsed.as_secs_f64(),
+            cpu_us_per_call: cpu_us.map(|us| us as f64 / count as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let sample = Sample::of((1..=100).rev().collect(), Duration::from_secs(2), Some(400));
+        assert_eq!((sample.p50_ns, sample.p99_ns), (50, 99));
+        assert!((sample.per_second - 50.0).abs() < 1e-9);
+        assert_eq!(sample.cpu_us_per_call, Some(4.0));
+        assert_eq!(Sample::of(vec![7], Duration::from_secs(1), None).p99_ns, 7);
+    }
+
+    #[test]
+    fn the_create_request_has_the_size_and_the_annotations_it_says() {
+        let bytes = create_request();
+        assert!((8_100..8_300).contains(&bytes.len()), "{}", bytes.len());
+        let request = CreateContainerRequest::decode(&*bytes).unwrap();
+        assert_eq!(request.sandbox_config.unwrap().annotations.len(), 60);
+    }
+}

@@ -1,0 +1,106 @@
+//! What the proxy costs: latency, throughput, CPU time and memory, beside no proxy at all and
+//! beside the least that any proxy can cost.
+//!
+//! Every part is a process of its own. Targets are measured in turn within each round, and what is
+//! printed is the median over rounds, so a machine whose speed drifts moves all targets alike:
+//! ratios hold where absolute times do not.
+#![forbid(unsafe_code)]
+
+mod load;
+mod parts;
+mod real;
+mod report;
+mod state;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use load::{Kind, Load};
+use parts::Parts;
+use report::{Report, Row};
+use serde_json::json;
+use std::{io::Write, path::PathBuf, process::ExitCode};
+
+/// Measures the proxy beside a direct connection and a byte relay.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Another proxy to measure beside: NAME=SOCKET. It has to stand in front of --runtime-socket.
+    #[arg(long, value_parser = parts::peer)]
+    peer: Vec<parts::Peer>,
+    /// Where the scripted runtime listens; a path in the bench's own folder by default.
+    #[arg(long)]
+    runtime_socket: Option<PathBuf>,
+    /// Rounds of each measurement.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Where the figures go as JSON.
+    #[arg(long, default_value = "target/bench.json")]
+    json: PathBuf,
+    /// Leave out the part with a real containerd.
+    #[arg(long)]
+    no_real: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<()> {
+    let mut report = Report::default();
+    {
+        let parts = Parts::start(arguments.runtime_socket.clone(), &arguments.peer)?;
+        report.idle_bytes = parts.proxy_resident()?;
+        for kind in Kind::ALL {
+            for callers in [1, 64] {
+                eprintln!("measuring {kind}, {callers} caller(s)");
+                let rows = interleaved(&parts, kind, callers, arguments.rounds).await?;
+                report.add(kind, callers, rows);
+            }
+        }
+    }
+    eprintln!("measuring with 1,000 pods and 3,000 containers");
+    report.state = Some(state::measure(arguments.rounds).await?);
+    if !arguments.no_real {
+        eprintln!("measuring in front of a real containerd");
+        report.real = real::measure(arguments.rounds).await?;
+    }
+    report.weigh();
+    println!("{report}");
+    let figures = json!(report);
+    let mut file = std::fs::File::create(&arguments.json)
+        .with_context(|| format!("create {}", arguments.json.display()))?;
+    writeln!(file, "{figures:#}")?;
+    println!("figures as JSON: {}", arguments.json.display());
+    Ok(())
+}
+
+/// All targets in turn, round by round.
+async fn interleaved(parts: &Parts, kind: Kind, callers: usize, rounds: usize) -> Result<Vec<Row>> {
+    let targets = parts.targets();
+    let mut measured: Vec<Vec<load::Sample>> = targets.iter().map(|_| Vec::new()).collect();
+    // The first round warms up and is thrown away.
+    for round in 0..=rounds {
+        for (target, samples) in targets.iter().zip(&mut measured) {
+            let load = Load {
+                kind,
+                callers,
+                calls: kind.calls(callers),
+            };
+            let sample = load.run(target).await?;
+            if round > 0 {
+                samples.push(sample);
+            }
+        }
+    }
+    Ok(targets
+        .iter()
+        .zip(measured)
+        .map(|(target, samples)| Row::median(target, &samples))
+        .collect())
+}

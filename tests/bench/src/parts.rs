@@ -1,0 +1,156 @@
+//! The processes that are measured, alone in a testbed.
+
+use crate::load::Kind;
+use anyhow::{Context, Result, anyhow};
+use koord_integration::{Proxy, ProxyOptions, binary, classes};
+use koord_testkit::{Testbed, poll::wait_until, process};
+use std::{
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+};
+
+/// Another proxy, started by the caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    name: String,
+    socket: PathBuf,
+}
+
+/// Reads NAME=SOCKET.
+pub(crate) fn peer(text: &str) -> Result<Peer> {
+    let (name, socket) = text
+        .split_once('=')
+        .ok_or_else(|| anyhow!("{text:?} is not NAME=SOCKET"))?;
+    Ok(Peer {
+        name: name.to_owned(),
+        socket: socket.into(),
+    })
+}
+
+/// A way to the runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) socket: PathBuf,
+    /// The process whose CPU time counts.
+    pub(crate) pid: Option<u32>,
+}
+
+/// A scripted runtime that answers at once, the byte relay and the proxy in front of it.
+pub(crate) struct Parts {
+    targets: Vec<Target>,
+    proxy: Proxy,
+    // Last: whatever is left is killed and removed when it goes.
+    testbed: Testbed,
+    children: Vec<Child>,
+}
+
+/// Every hook that has something to do on this machine, with real adjustments.
+pub(crate) fn proxy_options() -> Result<ProxyOptions> {
+    Ok(ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        args: [
+            "--feature-gates",
+            "AllAlpha=true,AllBeta=true,BECPUIdle=true",
+        ]
+        .map(str::to_owned)
+        .into(),
+    })
+}
+
+/// Starts the scripted runtime with `more` arguments on `socket`.
+pub(crate) fn scripted_runtime(testbed: &Testbed, socket: &Path, more: &[&str]) -> Result<Child> {
+    let mut command = testbed.command(binary("koord-scripted-runtime")?);
+    command.arg("--socket").arg(socket).args(more);
+    let child = command.stdout(Stdio::null()).spawn();
+    let child = child.context("start the scripted runtime")?;
+    wait_until("the scripted runtime listens", || {
+        UnixStream::connect(socket).is_ok()
+    });
+    Ok(child)
+}
+
+// === impl Parts ===
+
+impl Parts {
+    pub(crate) fn start(runtime_socket: Option<PathBuf>, peers: &[Peer]) -> Result<Self> {
+        let testbed = Testbed::new()?;
+        let directory = testbed.directory().to_owned();
+        let runtime = runtime_socket.unwrap_or_else(|| directory.join("runtime.sock"));
+        let mut children = vec![scripted_runtime(&testbed, &runtime, &[])?];
+        let relay = directory.join("relay.sock");
+        let mut command = testbed.command(binary("koord-byte-relay")?);
+        command.arg("--listen").arg(&relay);
+        command.arg("--target").arg(&runtime);
+        children.push(command.spawn().context("start the byte relay")?);
+        wait_until("the byte relay listens", || {
+            UnixStream::connect(&relay).is_ok()
+        });
+        let proxy = Proxy::start(&testbed, &runtime, proxy_options()?)?;
+        let target = |name: &str, socket: &Path, pid| Target {
+            name: name.to_owned(),
+            socket: socket.to_owned(),
+            pid,
+        };
+        let mut targets = vec![
+            target("direct", &runtime, None),
+            target("relay", &relay, Some(children[1].id())),
+            target("proxy", &proxy.socket(), proxy.pid()),
+        ];
+        for peer in peers {
+            let listens = || UnixStream::connect(&peer.socket).is_ok();
+            eprintln!(
+                "waiting for {}: start it in front of {}",
+                peer.name,
+                runtime.display()
+            );
+            wait_until("the peer listens", listens);
+            targets.push(target(&peer.name, &peer.socket, None));
+        }
+        Ok(Self {
+            targets,
+            proxy,
+            testbed,
+            children,
+        })
+    }
+
+    pub(crate) fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    pub(crate) fn proxy_resident(&self) -> Result<u64> {
+        let pid = self.proxy.pid().context("the proxy runs")?;
+        process::resident_bytes(pid).context("the proxy's memory")
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        eprintln!("clearing away {}", self.testbed.directory().display());
+        for child in &mut self.children {
+            drop(child.kill().and_then(|()| child.wait()));
+        }
+    }
+}
+
+impl Target {
+    /// CPU time spent so far, in microseconds.
+    pub(crate) fn cpu_us(&self) -> Option<u64> {
+        let time = process::cpu_time(self.pid?)?;
+        u64::try_from(time.total().as_micros()).ok()
+    }
+}
+
+impl Kind {
+    /// Calls of one round: enough for a stable 99th percentile, few enough for many rounds.
+    pub(crate) fn calls(self, callers: usize) -> usize {
+        match (self, callers) {
+            (Self::List, 1) => 300,
+            (Self::List, _) => 20 * callers,
+            (_, 1) => 3_000,
+            _ => 250 * callers,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The figures as a table and as JSON, held against what was promised.
+
+use crate::{
+    load::{Kind, Sample},
+    parts::Target,
+    state::{State, median},
+};
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use serde::Serialize;
+use std::fmt;
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// The medians of one target for one kind of call.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    target: String,
+    p50_us: f64,
+    p99_us: f64,
+    calls_per_second: f64,
+    cpu_us_per_call: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Group {
+    kind: String,
+    callers: usize,
+    rows: Vec<Row>,
+}
+
+/// One promise and what was measured.
+#[derive(Debug, Serialize)]
+struct Promise {
+    what: String,
+    measured: f64,
+    at_most: f64,
+    kept: bool,
+}
+
+/// Everything that was measured.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    groups: Vec<Group>,
+    pub(crate) idle_bytes: u64,
+    pub(crate) state: Option<State>,
+    /// CreateContainer in front of a real containerd.
+    pub(crate) real: Vec<Row>,
+    promises: Vec<Promise>,
+}
+
+// === impl Row ===
+
+impl Row {
+    pub(crate) fn median(target: &Target, samples: &[Sample]) -> Self {
+        Self::named(&target.name, samples)
+    }
+
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "nanoseconds of one call are far below 2^52"
+    )]
+    pub(crate) fn named(target: &str, samples: &[Sample]) -> Self {
+        let of = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
+        let cpu: Vec<f64> = samples.iter().filter_map(|s| s.cpu_us_per_call).collect();
+        Self {
+            target: target.to_owned(),
+            p50_us: of(|s| s.p50_ns as f64 / 1e3),
+            p99_us: of(|s| s.p99_ns as f64 / 1e3),
+            calls_per_second: of(|s| s.per_second),
+            cpu_us_per_call: (!cpu.is_empty()).then(|| median(cpu)),
+        }
+    }
+}
+
+// === impl Report ===
+
+impl Report {
+    pub(crate) fn add(&mut self, kind: Kind, callers: usize, rows: Vec<Row>) {
+        self.promises.extend(promises(kind, callers, &rows));
+        self.groups.push(Group {
+            kind: kind.to_string(),
+            callers,
+            rows,
+        });
+    }
+
+    /// The promises about memory and starts, once everything is measured.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "the memory of a process is far below 2^52"
+    )]
+    pub(crate) fn weigh(&mut self) {
+        let mut promise = |what: &str, measured: f64, at_most: f64| {
+            self.promises
+                .push(Promise::new(what.to_owned(), measured, at_most));
+        };
+        promise("resident idle, MiB", self.idle_bytes as f64 / MIB, 8.0);
+        if let Some(state) = &self.state {
+            let mib = |bytes: u64| bytes as f64 / MIB;
+            promise(
+                "resident with 1,000 pods, MiB",
+                mib(state.resident_bytes),
+                16.0,
+            );
+            promise(
+                "resident after 64 callers, MiB",
+                mib(state.loaded_bytes),
+                20.0,
+            );
+            promise("exec to first answer, ms", state.first_answer_ms, 100.0);
+            promise(
+                "exec to first adjusted update, ms",
+                state.first_update_ms,
+                1000.0,
+            );
+        }
+    }
+}
+
+fn promises(kind: Kind, callers: usize, rows: &[Row]) -> Vec<Promise> {
+    let row = |name: &str| rows.iter().find(|row| row.target == name);
+    let (Some(direct), Some(relay), Some(proxy)) = (row("direct"), row("relay"), row("proxy"))
+    else {
+        return Vec::new();
+    };
+    let added = |figure: fn(&Row) -> f64| (figure(proxy) - figure(direct)) / figure(direct);
+    let times = |figure: fn(&Row) -> f64| figure(proxy) / figure(relay);
+    let one = |what: &str, measured, at_most| {
+        Promise::new(
+            format!("{kind}, {callers} caller(s): {what}"),
+            measured,
+            at_most,
+        )
+    };
+    if callers > 1 {
+        let slower = relay.calls_per_second / proxy.calls_per_second;
+        return vec![one("the relay's throughput over ours", slower, 1.0)];
+    }
+    match kind {
+        Kind::Unary => vec![
+            one("direct round trips added, p50", added(|r| r.p50_us), 0.6),
+            one("direct round trips added, p99", added(|r| r.p99_us), 0.8),
+        ],
+        Kind::Create => vec![
+            one("direct round trips added, p50", added(|r| r.p50_us), 0.8),
+            one("direct round trips added, p99", added(|r| r.p99_us), 1.0),
+        ],
+        Kind::List => vec![
+            one("times the relay, p50", times(|r| r.p50_us), 1.05),
+            one("times the relay, p99", times(|r| r.p99_us), 1.2),
+        ],
+    }
+}
+
+// === impl Promise ===
+
+impl Promise {
+    fn new(what: String, measured: f64, at_most: f64) -> Self {
+        Self {
+            kept: measured <= at_most,
+            what,
+            measured,
+            at_most,
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = styled([
+            "call", "callers", "way", "p50 µs", "p99 µs", "calls/s", "CPU µs/call",
+        ]);
+        for group in &self.groups {
+            for row in &group.rows {
+                add(&mut table, &group.kind, &group.callers.to_string(), row);
+            }
+        }
+        for row in &self.real {
+            add(&mut table, "CreateContainer, containerd", "1", row);
+        }
+        writeln!(f, "{table}")?;
+        let mut table = styled(["promise", "measured", "at most", ""]);
+        for promise in &self.promises {
+            table.add_row([
+                promise.what.clone(),
+                format!("{:.2}", promise.measured),
+                format!("{:.2}", promise.at_most),
+                if promise.kept { "kept" } else { "MISSED" }.to_owned(),
+            ]);
+        }
+        write!(f, "{table}")
+    }
+}
+
+fn styled<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    table
+}
+
+fn add(table: &mut Table, kind: &str, callers: &str, row: &Row) {
+    table.add_row([
+        kind.to_owned(),
+        callers.to_owned(),
+        row.target.clone(),
+        format!("{:.0}", row.p50_us),
+        format!("{:.0}", row.p99_us),
+        format!("{:.0}", row.calls_per_second),
+        row.cpu_us_per_call
+            .map(|us| format!("{us:.1}"))
+            .unwrap_or_default(),
+    ]);
+}

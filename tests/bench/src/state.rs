@@ -1,0 +1,124 @@
+//! A node full of pods: how soon the proxy answers after a start, and what it weighs.
+
+use crate::{
+    load::{Kind, Load},
+    parts::{Target, proxy_options, scripted_runtime},
+};
+use anyhow::{Context, Result, ensure};
+use koord_integration::Proxy;
+use koord_testkit::{
+    Testbed,
+    cri::{CriClient, message::LinuxContainerResources},
+    poll::wait_until_async,
+    process,
+};
+use serde::Serialize;
+use std::time::Instant;
+
+const PODS: &str = "1000";
+const CONTAINERS: &str = "3000";
+
+/// With 1,000 pods and 3,000 containers.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct State {
+    /// From exec to the first answered call, milliseconds, median.
+    pub(crate) first_answer_ms: f64,
+    /// From exec to the first update that was adjusted rightly, milliseconds, median.
+    pub(crate) first_update_ms: f64,
+    /// Resident with that state.
+    pub(crate) resident_bytes: u64,
+    /// Resident after 64 callers did all they do.
+    pub(crate) loaded_bytes: u64,
+}
+
+pub(crate) async fn measure(rounds: usize) -> Result<State> {
+    let testbed = Testbed::new()?;
+    let runtime = testbed.directory().join("runtime.sock");
+    let full = ["--pods", PODS, "--containers", CONTAINERS];
+    let mut child = scripted_runtime(&testbed, &runtime, &full)?;
+    let mut answers = Vec::new();
+    let mut updates = Vec::new();
+    let mut proxy = Proxy::new(&testbed, &runtime, proxy_options()?)?;
+    for _ in 0..rounds {
+        proxy.stop().ok();
+        let start = Instant::now();
+        proxy.spawn(&testbed)?;
+        first_answer(&proxy).await;
+        answers.push(start.elapsed().as_secs_f64() * 1e3);
+        first_update(&proxy).await?;
+        updates.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let pid = proxy.pid().context("the proxy runs")?;
+    ensure!(
+        proxy.ledger()?["pods"].as_array().map(Vec::len) == Some(1000),
+        "the ledger has not all pods"
+    );
+    // The ledger as JSON is large; a fresh process has never printed it.
+    proxy.stop()?;
+    proxy.spawn(&testbed)?;
+    first_answer(&proxy).await;
+    first_update(&proxy).await?;
+    let pid = proxy.pid().unwrap_or(pid);
+    let resident_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
+    let target = Target {
+        name: "proxy".to_owned(),
+        socket: proxy.socket(),
+        pid: Some(pid),
+    };
+    for kind in Kind::ALL {
+        let load = Load {
+            kind,
+            callers: 64,
+            calls: kind.calls(64),
+        };
+        load.run(&target).await?;
+    }
+    let loaded_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
+    proxy.stop()?;
+    child.kill()?;
+    child.wait()?;
+    Ok(State {
+        first_answer_ms: median(answers),
+        first_update_ms: median(updates),
+        resident_bytes,
+        loaded_bytes,
+    })
+}
+
+async fn first_answer(proxy: &Proxy) {
+    let socket = proxy.socket();
+    loop {
+        // Refused or cut off: it is not there yet.
+        if let Ok(client) = CriClient::connect(&socket).await
+            && client.version().await.is_ok()
+        {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
+
+/// Container 0 is one of an LS pod: the policy's shared pool is appended to each of its updates.
+async fn first_update(proxy: &Proxy) -> Result<()> {
+    let client = CriClient::connect(&proxy.socket()).await?;
+    let container = format!("{:064x}", 1 << 24);
+    wait_until_async("an update is adjusted", || async {
+        let resources = LinuxContainerResources {
+            cpu_shares: 100,
+            ..Default::default()
+        };
+        let updated = client.update_resources(&container, resources).await;
+        let labels = ["UpdateContainerResources", "patched"];
+        updated.is_ok()
+            && proxy
+                .metric("koord_runtime_proxy_calls_total", &labels)
+                .is_ok_and(|count| count >= 1.0)
+    })
+    .await;
+    Ok(())
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -12,3 +12,4 @@ pub mod client;
 pub mod cri;
 pub mod keys;
 pub mod policy;
+pub mod wire;

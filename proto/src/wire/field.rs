@@ -1,0 +1,319 @@
+//! Walking over the fields of a message as it lies on the wire.
+
+use std::str;
+use thiserror::Error;
+
+/// One field as met on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    pub number: u32,
+    pub value: Value<'a>,
+}
+
+/// A value by its wire type; what it means is in the schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    Varint(u64),
+    Fixed64([u8; 8]),
+    /// A string, bytes, a message, a map entry or a packed list.
+    Delimited(&'a [u8]),
+    Fixed32([u8; 4]),
+}
+
+/// Why bytes are no message, or not one of the expected shape.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum WireError {
+    #[error("message ends inside a field")]
+    Truncated,
+    #[error("number takes more than 64 bits")]
+    Overlong,
+    #[error("field number is outside 1 to 536870911")]
+    FieldNumber,
+    #[error("field {number} has wire type {wire_type}, which CRI does not use")]
+    WireType { number: u32, wire_type: u8 },
+    #[error("field {number} is no message")]
+    NoMessage { number: u32 },
+}
+
+/// The fields of a message in the order of the wire. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+/// The fields of `message`, which is not copied.
+pub fn fields(message: &[u8]) -> Fields<'_> {
+    Fields { rest: message }
+}
+
+/// Whether the field at the end of `path` is there, however often the messages on the way are
+/// repeated.
+///
+/// It tells an absent message from an empty one: appending to a `linux.resources` that was not
+/// there creates it.
+pub fn contains(message: &[u8], path: &[u32]) -> Result<bool, WireError> {
+    let Some((number, below)) = path.split_first() else {
+        return Ok(true);
+    };
+    let mut found = false;
+    for field in fields(message) {
+        let field = field?;
+        if field.number == *number {
+            found |= below.is_empty() || contains(field.message()?, below)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The last value of `key` in the map at the end of `path`, whose keys and values are strings.
+pub fn map_value<'a>(
+    message: &'a [u8],
+    path: &[u32],
+    key: &[u8],
+) -> Result<Option<&'a [u8]>, WireError> {
+    let Some((number, below)) = path.split_first() else {
+        return entry(message, key);
+    };
+    let mut found = None;
+    for field in fields(message) {
+        let field = field?;
+        if field.number == *number {
+            found = map_value(field.message()?, below, key)?.or(found);
+        }
+    }
+    Ok(found)
+}
+
+/// The value of one map entry if its key is `key`.
+fn entry<'a>(entry: &'a [u8], key: &[u8]) -> Result<Option<&'a [u8]>, WireError> {
+    let (mut found, mut value): (&[u8], &[u8]) = (b"", b"");
+    for field in fields(entry) {
+        let field = field?;
+        match field.number {
+            1 => found = field.message()?,
+            2 => value = field.message()?,
+            _ => {}
+        }
+    }
+    Ok((found == key).then_some(value))
+}
+
+/// The text of a string field of `message` itself; `None` if it is missing, is no UTF-8, or the
+/// message is malformed.
+pub fn string_field(message: &[u8], number: u32) -> Option<&str> {
+    let mut found = None;
+    for field in fields(message) {
+        match field.ok()? {
+            Field { number: n, value } if n == number => found = Some(value),
+            _ => {}
+        }
+    }
+    match found? {
+        Value::Delimited(bytes) => str::from_utf8(bytes).ok(),
+        _ => None,
+    }
+}
+
+// === impl Field ===
+
+impl<'a> Field<'a> {
+    fn message(self) -> Result<&'a [u8], WireError> {
+        let Self { number, value } = self;
+        match value {
+            Value::Delimited(bytes) => Ok(bytes),
+            _ => Err(WireError::NoMessage { number }),
+        }
+    }
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    fn read(&mut self) -> Result<Field<'a>, WireError> {
+        let key = u32::try_from(self.varint()?).map_err(|_| WireError::FieldNumber)?;
+        let number = key >> 3;
+        if number == 0 {
+            return Err(WireError::FieldNumber);
+        }
+        let value = match key & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => Value::Fixed64(self.fixed()?),
+            2 => {
+                let length = usize::try_from(self.varint()?).map_err(|_| WireError::Truncated)?;
+                let (bytes, rest) = self
+                    .rest
+                    .split_at_checked(length)
+                    .ok_or(WireError::Truncated)?;
+                self.rest = rest;
+                Value::Delimited(bytes)
+            }
+            5 => Value::Fixed32(self.fixed()?),
+            other => {
+                let wire_type = u8::try_from(other).expect("three bits");
+                return Err(WireError::WireType { number, wire_type });
+            }
+        };
+        Ok(Field { number, value })
+    }
+
+    fn varint(&mut self) -> Result<u64, WireError> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.rest.split_first().ok_or(WireError::Truncated)?;
+            self.rest = rest;
+            // The tenth byte holds the one bit that is left of 64.
+            if shift == 63 && *byte > 1 {
+                return Err(WireError::Overlong);
+            }
+            number |= u64::from(byte & 0x7f) << shift;
+            if *byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(WireError::Overlong)
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated)?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<Field<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.read();
+        if field.is_err() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_wire_type_is_walked_over() {
+        let message = b"\x08\x96\x01\x11ABCDEFGH\x1a\x02hi\x25abcd";
+        let met: Result<Vec<_>, _> = fields(message).collect();
+        let field = |number, value| Field { number, value };
+        assert_eq!(
+            met.unwrap(),
+            [
+                field(1, Value::Varint(150)),
+                field(2, Value::Fixed64(*b"ABCDEFGH")),
+                field(3, Value::Delimited(b"hi")),
+                field(4, Value::Fixed32(*b"abcd")),
+            ]
+        );
+    }
+
+    #[test]
+    fn malformed_bytes_are_an_error_and_the_end() {
+        for (message, error) in [
+            (&b"\x08"[..], WireError::Truncated),
+            (b"\x80", WireError::Truncated),
+            (b"\x0a\x02x", WireError::Truncated),
+            (
+                b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                WireError::Truncated,
+            ),
+            (b"\x09\0\0\0\0\0\0\0", WireError::Truncated),
+            (b"\x0d\0\0\0", WireError::Truncated),
+            (
+                b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",
+                WireError::Overlong,
+            ),
+            (
+                b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                WireError::Overlong,
+            ),
+            (b"\0\0", WireError::FieldNumber),
+            (b"\x80\x80\x80\x80\x10\0", WireError::FieldNumber),
+            (
+                b"\x0b\x0c",
+                WireError::WireType {
+                    number: 1,
+                    wire_type: 3,
+                },
+            ),
+            (
+                b"\x0c",
+                WireError::WireType {
+                    number: 1,
+                    wire_type: 4,
+                },
+            ),
+            (
+                b"\x0e",
+                WireError::WireType {
+                    number: 1,
+                    wire_type: 6,
+                },
+            ),
+            (
+                b"\x0f",
+                WireError::WireType {
+                    number: 1,
+                    wire_type: 7,
+                },
+            ),
+        ] {
+            let met: Vec<_> = fields(message).collect();
+            assert_eq!(met, [Err(error)], "{message:x?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_are_read() {
+        let met: Vec<_> =
+            fields(b"\xf8\xff\xff\xff\x0f\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").collect();
+        let value = Value::Varint(u64::MAX);
+        assert_eq!(
+            met,
+            [Ok(Field {
+                number: 536_870_911,
+                value
+            })]
+        );
+    }
+
+    #[test]
+    fn a_field_is_found_in_any_repetition_of_its_parents() {
+        // config {}, config { linux { resources {} } }, config {}
+        let message = b"\x12\0\x12\x04\x7a\x02\x0a\0\x12\0";
+        assert_eq!(contains(message, &[2, 15, 1]), Ok(true));
+        assert_eq!(contains(message, &[2, 15, 2]), Ok(false));
+        assert_eq!(contains(message, &[2, 14]), Ok(false));
+        assert_eq!(contains(b"", &[2, 15, 1]), Ok(false));
+        let error = WireError::NoMessage { number: 2 };
+        assert_eq!(contains(b"\x10\x01", &[2, 15, 1]), Err(error));
+        assert_eq!(
+            contains(b"\x12\x01\x08", &[2, 15]),
+            Err(WireError::Truncated)
+        );
+    }
+
+    #[test]
+    fn the_last_string_and_the_last_map_entry_win() {
+        assert_eq!(string_field(b"\x0a\x01a\x0a\x01b", 1), Some("b"));
+        assert_eq!(string_field(b"\x12\x01a", 1), None);
+        assert_eq!(string_field(b"\x0a\x01\xff", 1), None);
+        assert_eq!(string_field(b"\x08\x01", 1), None);
+        assert_eq!(string_field(b"\x0a\x01a\x0a", 1), None);
+
+        // config { annotations { k: "1" } annotations { k: "2" } annotations { l: "" } }
+        let message =
+            b"\x12\x15\x52\x06\x0a\x01k\x12\x011\x52\x06\x0a\x01k\x12\x012\x52\x03\x0a\x01l";
+        assert_eq!(map_value(message, &[2, 10], b"k"), Ok(Some(&b"2"[..])));
+        assert_eq!(map_value(message, &[2, 10], b"l"), Ok(Some(&b""[..])));
+        assert_eq!(map_value(message, &[2, 10], b"m"), Ok(None));
+    }
+}

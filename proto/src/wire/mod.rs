@@ -1,0 +1,30 @@
+//! Changing a request without decoding it: protobuf on the wire.
+//!
+//! A decoder that meets a message field a second time merges it into the first: a later scalar and
+//! a later map entry win, lists grow. So a change is a few bytes behind the request, and all that
+//! came, fields from the future and strings that are not UTF-8 included, goes on as it came. gogo
+//! and protobuf-go both merge so. What this cannot do is remove a list element or a map entry.
+//!
+//! Reading ([`fields`] and what builds on it) is strict, takes no memory, and recurses only along a
+//! path that the caller names.
+
+mod field;
+mod patch;
+mod writer;
+
+pub use self::{
+    field::{Field, Fields, Value, WireError, contains, fields, map_value, string_field},
+    patch::{
+        CreateContainerPatch, Entry, ResourcesPatch, RunPodSandboxPatch,
+        UpdateContainerResourcesPatch, UpdatePodSandboxResourcesPatch,
+    },
+};
+
+/// The largest message that containerd takes, in bytes; a larger one fails the call.
+pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+
+/// The length in bytes of a request with a patch behind it, to be held against the receiver's
+/// limit.
+pub fn patched_length(request: &[u8], patch: &[u8]) -> usize {
+    request.len().saturating_add(patch.len())
+}

@@ -1,0 +1,393 @@
+//! A request with a patch behind it decodes to the request with the named fields changed and
+//! nothing else: checked with another decoder (prost) on messages fuller than those we list.
+
+use koord_proto::{
+    cri,
+    wire::{
+        self, CreateContainerPatch, Entry, ResourcesPatch, RunPodSandboxPatch,
+        UpdateContainerResourcesPatch, UpdatePodSandboxResourcesPatch, WireError,
+    },
+};
+use proptest::{collection, option, prelude::*};
+use prost::Message;
+use std::collections::BTreeMap;
+
+/// CreateContainerRequest with fields that we do not list and fields that nobody knows.
+#[derive(Clone, PartialEq, Message)]
+struct Create {
+    #[prost(string, tag = "1")]
+    pod_sandbox_id: String,
+    #[prost(message, optional, tag = "2")]
+    config: Option<Config>,
+    #[prost(bytes, optional, tag = "3")]
+    sandbox_config: Option<Vec<u8>>,
+    #[prost(bytes, optional, tag = "536870911")]
+    unknown: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Config {
+    #[prost(string, repeated, tag = "3")]
+    command: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    envs: Vec<Env>,
+    #[prost(btree_map = "string, string", tag = "9")]
+    labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "10")]
+    annotations: BTreeMap<String, String>,
+    #[prost(bool, tag = "14")]
+    tty: bool,
+    #[prost(message, optional, tag = "15")]
+    linux: Option<Linux>,
+    #[prost(fixed32, repeated, tag = "99")]
+    unknown: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Env {
+    #[prost(string, tag = "1")]
+    key: String,
+    /// Any bytes.
+    #[prost(bytes, tag = "2")]
+    value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Linux {
+    #[prost(message, optional, tag = "1")]
+    resources: Option<Resources>,
+    #[prost(bytes, optional, tag = "2")]
+    security_context: Option<Vec<u8>>,
+    #[prost(fixed64, optional, tag = "77")]
+    unknown: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Resources {
+    #[prost(int64, tag = "1")]
+    cpu_period: i64,
+    #[prost(int64, tag = "2")]
+    cpu_quota: i64,
+    #[prost(int64, tag = "3")]
+    cpu_shares: i64,
+    #[prost(int64, tag = "4")]
+    memory_limit_in_bytes: i64,
+    #[prost(int64, tag = "5")]
+    oom_score_adj: i64,
+    #[prost(string, tag = "6")]
+    cpuset_cpus: String,
+    #[prost(string, tag = "7")]
+    cpuset_mems: String,
+    #[prost(btree_map = "string, string", tag = "9")]
+    unified: BTreeMap<String, String>,
+    #[prost(int64, tag = "10")]
+    memory_swap_limit_in_bytes: i64,
+    #[prost(string, optional, tag = "1000")]
+    unknown: Option<String>,
+}
+
+/// The three other requests have the same resources in other places.
+#[derive(Clone, PartialEq, Message)]
+struct Run {
+    #[prost(message, optional, tag = "1")]
+    config: Option<Sandbox>,
+    #[prost(string, tag = "2")]
+    runtime_handler: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sandbox {
+    #[prost(string, tag = "2")]
+    hostname: String,
+    #[prost(btree_map = "string, string", tag = "6")]
+    labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "7")]
+    annotations: BTreeMap<String, String>,
+    #[prost(message, optional, tag = "8")]
+    linux: Option<SandboxLinux>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SandboxLinux {
+    #[prost(string, tag = "1")]
+    cgroup_parent: String,
+    #[prost(message, optional, tag = "4")]
+    overhead: Option<Resources>,
+    #[prost(message, optional, tag = "5")]
+    resources: Option<Resources>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Update {
+    #[prost(string, tag = "1")]
+    container_id: String,
+    #[prost(message, optional, tag = "2")]
+    linux: Option<Resources>,
+    #[prost(btree_map = "string, string", tag = "4")]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct UpdatePod {
+    #[prost(string, tag = "1")]
+    pod_sandbox_id: String,
+    #[prost(message, optional, tag = "2")]
+    overhead: Option<Resources>,
+    #[prost(message, optional, tag = "3")]
+    resources: Option<Resources>,
+}
+
+fn text() -> impl Strategy<Value = String> {
+    "[a-c/é]{0,3}"
+}
+
+fn map() -> impl Strategy<Value = BTreeMap<String, String>> {
+    collection::btree_map(text(), text(), 0..4)
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    collection::vec(any::<u8>(), 0..6)
+}
+
+fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    collection::vec((text(), text()), 0..4)
+}
+
+fn number() -> impl Strategy<Value = i64> {
+    prop_oneof![Just(0), Just(-1), Just(i64::MIN), any::<i64>()]
+}
+
+prop_compose! {
+    fn resources()(
+        numbers in any::<[i64; 6]>(),
+        cpuset_cpus in text(),
+        cpuset_mems in text(),
+        unified in map(),
+        unknown in option::of(text()),
+    ) -> Resources {
+        let [cpu_period, cpu_quota, cpu_shares, memory, oom_score_adj, swap] = numbers;
+        Resources {
+            cpu_period,
+            cpu_quota,
+            cpu_shares,
+            memory_limit_in_bytes: memory,
+            oom_score_adj,
+            cpuset_cpus,
+            cpuset_mems,
+            unified,
+            memory_swap_limit_in_bytes: swap,
+            unknown,
+        }
+    }
+}
+
+prop_compose! {
+    fn config()(
+        command in collection::vec(text(), 0..3),
+        envs in collection::vec((text(), bytes()), 0..4),
+        labels in map(),
+        annotations in map(),
+        tty in any::<bool>(),
+        linux in option::of((option::of(resources()), option::of(bytes()), any::<Option<u64>>())),
+        unknown in any::<[u32; 2]>(),
+    ) -> Config {
+        Config {
+            command,
+            envs: envs.into_iter().map(|(key, value)| Env { key, value }).collect(),
+            labels,
+            annotations,
+            tty,
+            linux: linux.map(|(resources, security_context, unknown)| Linux {
+                resources,
+                security_context,
+                unknown,
+            }),
+            unknown: unknown.to_vec(),
+        }
+    }
+}
+
+prop_compose! {
+    fn create()(
+        pod_sandbox_id in text(),
+        config in option::of(config()),
+        sandbox_config in option::of(bytes()),
+        unknown in option::of(bytes()),
+    ) -> Create {
+        Create { pod_sandbox_id, config, sandbox_config, unknown }
+    }
+}
+
+prop_compose! {
+    fn resources_patch()(
+        numbers in [option::of(number()), option::of(number()), option::of(number()),
+                    option::of(number()), option::of(number())],
+        cpuset_cpus in option::of(text()),
+    ) -> ResourcesPatch {
+        let [cpu_period, cpu_quota, cpu_shares, memory, swap] = numbers;
+        ResourcesPatch {
+            cpu_period,
+            cpu_quota,
+            cpu_shares,
+            memory_limit_in_bytes: memory,
+            memory_swap_limit_in_bytes: swap,
+            cpuset_cpus,
+        }
+    }
+}
+
+/// What a patch of resources makes of `original`.
+fn changed(original: Option<Resources>, patch: &ResourcesPatch) -> Option<Resources> {
+    if patch.is_empty() {
+        return original;
+    }
+    let before = original.unwrap_or_default();
+    Some(Resources {
+        cpu_period: patch.cpu_period.unwrap_or(before.cpu_period),
+        cpu_quota: patch.cpu_quota.unwrap_or(before.cpu_quota),
+        cpu_shares: patch.cpu_shares.unwrap_or(before.cpu_shares),
+        memory_limit_in_bytes: patch
+            .memory_limit_in_bytes
+            .unwrap_or(before.memory_limit_in_bytes),
+        memory_swap_limit_in_bytes: patch
+            .memory_swap_limit_in_bytes
+            .unwrap_or(before.memory_swap_limit_in_bytes),
+        cpuset_cpus: patch.cpuset_cpus.clone().unwrap_or(before.cpuset_cpus),
+        ..before
+    })
+}
+
+fn patched<M: Message + Default>(original: &M, patch: &[u8]) -> M {
+    let mut message = original.encode_to_vec();
+    message.extend_from_slice(patch);
+    M::decode(&*message).expect("a patched message is a message")
+}
+
+proptest! {
+    #[test]
+    fn a_patched_creation_differs_in_the_named_fields_only(
+        original in create(),
+        resources in resources_patch(),
+        annotations in entries(),
+        envs in entries(),
+    ) {
+        let patch = CreateContainerPatch { resources, annotations, envs };
+        let mut expected = original.clone();
+        if patch != CreateContainerPatch::default() {
+            let config = expected.config.get_or_insert_default();
+            config.annotations.extend(patch.annotations.clone());
+            config.envs.extend(patch.envs.iter().map(|(key, value)| Env {
+                key: key.clone(),
+                value: value.clone().into_bytes(),
+            }));
+            if !patch.resources.is_empty() {
+                let linux = config.linux.get_or_insert_default();
+                linux.resources = changed(linux.resources.take(), &patch.resources);
+            }
+        }
+        prop_assert_eq!(patched(&original, &patch.encode()), expected);
+    }
+
+    #[test]
+    fn a_patched_sandbox_differs_in_the_named_fields_only(
+        hostname in text(),
+        cgroup_parent in text(),
+        overhead in option::of(resources()),
+        resources in option::of(resources()),
+        (labels, annotations) in (map(), map()),
+        patch in resources_patch(),
+        (new_labels, new_annotations) in (entries(), entries()),
+    ) {
+        let linux = Some(SandboxLinux { cgroup_parent, overhead, resources });
+        let config = Some(Sandbox { hostname, labels, annotations, linux });
+        let original = Run { config, runtime_handler: "kata".to_owned() };
+        let mut expected = original.clone();
+        let config = expected.config.as_mut().unwrap();
+        config.labels.extend(new_labels.clone());
+        config.annotations.extend(new_annotations.clone());
+        let linux = config.linux.as_mut().unwrap();
+        linux.resources = changed(linux.resources.take(), &patch);
+        let patch = RunPodSandboxPatch {
+            resources: patch,
+            labels: new_labels,
+            annotations: new_annotations,
+        };
+        prop_assert_eq!(patched(&original, &patch.encode()), expected);
+    }
+
+    #[test]
+    fn a_patched_update_differs_in_the_named_fields_only(
+        container_id in text(),
+        linux in option::of(resources()),
+        annotations in map(),
+        patch in resources_patch(),
+        new_annotations in entries(),
+    ) {
+        let original = Update { container_id, linux, annotations };
+        let mut expected = original.clone();
+        expected.linux = changed(expected.linux.take(), &patch);
+        expected.annotations.extend(new_annotations.clone());
+        let patch = UpdateContainerResourcesPatch {
+            resources: patch,
+            annotations: new_annotations,
+        };
+        prop_assert_eq!(patched(&original, &patch.encode()), expected);
+    }
+
+    #[test]
+    fn a_patched_pod_update_differs_in_the_named_fields_only(
+        pod_sandbox_id in text(),
+        (overhead, resources) in (option::of(resources()), option::of(resources())),
+        patch in resources_patch(),
+    ) {
+        let original = UpdatePod { pod_sandbox_id, overhead, resources };
+        let mut expected = original.clone();
+        expected.resources = changed(expected.resources.take(), &patch);
+        let patch = UpdatePodSandboxResourcesPatch { resources: patch };
+        prop_assert_eq!(patched(&original, &patch.encode()), expected);
+    }
+
+    #[test]
+    fn the_walker_sees_what_the_decoder_sees(original in create(), key in text()) {
+        let message = original.encode_to_vec();
+        let config = original.config.unwrap_or_default();
+        prop_assert_eq!(
+            wire::contains(&message, CreateContainerPatch::RESOURCES),
+            Ok(config.linux.and_then(|linux| linux.resources).is_some())
+        );
+        prop_assert_eq!(
+            wire::map_value(&message, CreateContainerPatch::ANNOTATIONS, key.as_bytes()),
+            Ok(config.annotations.get(&key).map(|value| value.as_bytes()))
+        );
+        let id = Some(original.pod_sandbox_id).filter(|id| !id.is_empty());
+        prop_assert_eq!(wire::string_field(&message, 1).map(str::to_owned), id);
+    }
+
+    #[test]
+    fn a_cut_off_message_is_an_error_or_a_shorter_message(original in create(), cut in 0_usize..64) {
+        let message = original.encode_to_vec();
+        let cut = &message[..message.len().saturating_sub(cut)];
+        let walked: Result<Vec<_>, WireError> = wire::fields(cut).collect();
+        prop_assert!(walked.is_ok() || cri::CreateContainerRequest::read(cut).is_none());
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_judged_as_the_decoder_judges_them(message in collection::vec(any::<u8>(), 0..48)) {
+        let Some(decoded) = cri::CreateContainerRequest::read(&message) else {
+            return Ok(());
+        };
+        let resources = decoded.config.as_ref().and_then(cri::ContainerConfig::resources);
+        match wire::contains(&message, CreateContainerPatch::RESOURCES) {
+            Ok(found) => prop_assert_eq!(found, resources.is_some()),
+            // The decoder skips groups, which CRI has none of.
+            Err(WireError::WireType { wire_type: 3, .. }) => {}
+            Err(error) => prop_assert!(false, "{error}"),
+        }
+    }
+}
+
+#[test]
+fn the_length_of_a_patched_request_is_that_of_both_parts() {
+    assert_eq!(wire::patched_length(&[0; 5], &[0; 3]), 8);
+    assert_eq!(wire::MAX_MESSAGE, 16_777_216);
+}

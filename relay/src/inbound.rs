@@ -57,6 +57,8 @@ pub(crate) struct Rewrite {
     pub(crate) active: bool,
     /// The smallest and the last table size that dropped blocks set; the next block carries them.
     resizes: Option<(usize, usize)>,
+    /// The smallest table that the receiver asked for since it was sent a block.
+    owed: Option<usize>,
     block: Vec<u8>,
 }
 
@@ -228,6 +230,22 @@ impl Rewrite {
             let (smallest, _) = self.resizes.unwrap_or((size, size));
             self.resizes = Some((smallest.min(size), size));
         }
+    }
+
+    /// The receiver was told that its table size is respected, so the next block has to begin with
+    /// an update if the size went down. The sender's will; one of ours has to as well.
+    pub(crate) fn owe(&mut self, limit: usize) {
+        self.owed = Some(self.owed.map_or(limit, |owed| owed.min(limit)));
+    }
+
+    /// What a block of our own has to begin with; `table_size` is the sender's choice so far.
+    pub(crate) fn owed_resize(&mut self, table_size: usize) -> Option<usize> {
+        self.owed.take().filter(|owed| *owed < table_size)
+    }
+
+    /// A block of the sender's goes on.
+    pub(crate) fn passed(&mut self) {
+        self.owed = None;
     }
 
     /// Writes the block to its receiver.

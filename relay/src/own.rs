@@ -8,9 +8,17 @@ const STATUS_200: u8 = 0x80 | 8;
 const MAX_TEXT: usize = 4_096;
 
 /// A header block that ends a call with a status. It inserts nothing into the dynamic table, so it
-/// fits between any two blocks of the runtime.
-pub(crate) fn error_block(reply_begun: bool, grpc_status: u32, text: &str) -> Vec<u8> {
+/// fits between any two blocks of the runtime. `resize` is the table size that it has to begin with.
+pub(crate) fn error_block(
+    resize: Option<usize>,
+    reply_begun: bool,
+    grpc_status: u32,
+    text: &str,
+) -> Vec<u8> {
     let mut block = Vec::with_capacity(64 + text.len());
+    if let Some(size) = resize {
+        hpack::write_resize(&mut block, size);
+    }
     if !reply_begun {
         block.push(STATUS_200);
         hpack::write_literal(&mut block, b"content-type", b"application/grpc", false);
@@ -55,12 +63,12 @@ mod tests {
     #[test]
     fn reply_that_had_begun_gets_trailers_alone() {
         assert_eq!(
-            error_block(true, 9, "no"),
+            error_block(None, true, 9, "no"),
             b"\x00\x0bgrpc-status\x019\x00\x0cgrpc-message\x02no"
         );
         assert_eq!(
-            error_block(false, 14, ""),
-            b"\x88\x00\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0214"
+            error_block(Some(10), false, 14, ""),
+            b"\x2a\x88\x00\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0214"
         );
     }
 }

@@ -280,6 +280,7 @@ impl Pair {
         } else {
             side
         };
+        let most = self.limits.header_table;
         let settings = &mut self.inbound(announcer).settings;
         let mut shift = 0;
         if announcer == side {
@@ -287,8 +288,13 @@ impl Pair {
         } else {
             shift = settings.acknowledge()?;
         }
-        let table = settings.table_limit().min(self.limits.header_table);
-        self.inbound(announcer.other()).decoder.set_limit(table);
+        let table = settings.table_limit().min(most);
+        let acknowledged = settings.acknowledged_table();
+        let encoding = self.inbound(announcer.other());
+        encoding.decoder.set_limit(table);
+        if announcer != side {
+            encoding.rewrite.owe(acknowledged);
+        }
         self.forward(side, frame.bytes);
         if announcer == Side::Runtime && shift != 0 {
             self.shift_windows(shift)?;

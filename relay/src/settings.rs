@@ -90,6 +90,11 @@ impl Settings {
         self.in_force.initial_window
     }
 
+    /// The largest dynamic table by the acknowledged announcement alone.
+    pub(crate) fn acknowledged_table(&self) -> usize {
+        self.in_force.header_table as usize
+    }
+
     /// The longest payload that the other side may send.
     pub(crate) fn frame_limit(&self) -> usize {
         self.frame_limit as usize

@@ -10,7 +10,7 @@ use crate::window::Ledger;
 /// Bytes of a gRPC message prefix: one of flags, four of length.
 pub(crate) const PREFIX: usize = 5;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stream {
     /// END_STREAM came from the client.
     pub(crate) client_ended: bool,
@@ -22,6 +22,7 @@ pub(crate) struct Stream {
     pub(crate) refused: bool,
     /// It waits in the line of those that have something to send.
     pub(crate) in_line: bool,
+    pub(crate) window: Ledger,
     /// DATA on its way to the runtime.
     pub(crate) queue: Queue,
     pub(crate) claim: Option<Box<Claim>>,
@@ -43,7 +44,6 @@ pub(crate) struct Claim {
     pub(crate) hold: Hold,
     /// Prefix and message, once the prefix is here.
     pub(crate) total: Option<usize>,
-    pub(crate) window: Ledger,
     /// This stream's share of what the connection needs.
     pub(crate) share: usize,
     pub(crate) slot: Slot,
@@ -52,7 +52,7 @@ pub(crate) struct Claim {
     pub(crate) reply: ReplyCopy,
 }
 
-/// How far a claimed request is.
+/// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// The message is not whole yet.
@@ -79,6 +79,37 @@ pub(crate) struct ReplyCopy {
     prefix_len: usize,
     message: Vec<u8>,
     skipped: bool,
+}
+
+// === impl Stream ===
+
+impl Stream {
+    pub(crate) fn new(window: u32, claim: Option<Claim>) -> Self {
+        Self {
+            client_ended: false,
+            runtime_ended: false,
+            reply_begun: false,
+            refused: false,
+            in_line: false,
+            window: Ledger::new(window),
+            queue: Queue::default(),
+            claim: claim.map(Box::new),
+        }
+    }
+
+    /// What is left of a stream that we answered.
+    pub(crate) fn tombstone() -> Self {
+        Self {
+            refused: true,
+            ..Self::new(0, None)
+        }
+    }
+
+    pub(crate) fn hold(&self) -> Hold {
+        self.claim
+            .as_ref()
+            .map_or(Hold::Passing, |claim| claim.hold)
+    }
 }
 
 // === impl Queue ===
@@ -134,13 +165,12 @@ impl Queue {
 // === impl Claim ===
 
 impl Claim {
-    pub(crate) fn new(tag: Tag, timeout: Option<Duration>, window: u32) -> Self {
+    pub(crate) fn new(tag: Tag, timeout: Option<Duration>) -> Self {
         Self {
             tag,
             timeout,
             hold: Hold::Collecting,
             total: None,
-            window: Ledger::new(window),
             share: 0,
             slot: Slot::None,
             answered: false,
@@ -155,9 +185,14 @@ impl Claim {
             Hold::Waiting | Hold::Passing | Hold::Dropped => 0,
         }
     }
+}
 
-    pub(crate) fn is_held(&self) -> bool {
-        matches!(self.hold, Hold::Collecting | Hold::Waiting)
+// === impl Hold ===
+
+impl Hold {
+    /// Nothing of the request's body goes on.
+    pub(crate) fn is_holding(self) -> bool {
+        matches!(self, Self::Collecting | Self::Waiting)
     }
 }
 

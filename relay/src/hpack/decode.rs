@@ -76,6 +76,12 @@ impl Decoder {
         self.limit = limit;
     }
 
+    /// The size of the dynamic table, in bytes, that the encoder last chose.
+    #[must_use]
+    pub fn table_size(&self) -> usize {
+        self.table.capacity()
+    }
+
     /// Decodes one whole header block and shows each item in order.
     ///
     /// # Errors

@@ -4,26 +4,24 @@ use crate::StreamId;
 use crate::frame::{self, Code};
 use crate::own;
 use crate::pair::Pair;
-use crate::stream::{Claim, Hold, PREFIX, Queue, Slot, Stream};
+use crate::stream::{Hold, PREFIX, Slot, Stream};
 
 impl Pair {
     /// The message that waits for an answer, without its prefix.
     #[must_use]
     pub fn held(&self, stream: StreamId) -> Option<&[u8]> {
         let stream = self.streams.get(&stream)?;
-        let waiting = stream.claim.as_ref()?.hold == Hold::Waiting;
-        waiting.then(|| &stream.queue.pending()[PREFIX..])
+        (stream.hold() == Hold::Waiting).then(|| &stream.queue.pending()[PREFIX..])
     }
 
     /// Lets the request go on as it came. For a message that is still arriving, this gives up on
     /// holding it. False if there is nothing to release.
     pub fn release(&mut self, stream: StreamId) -> bool {
-        let Some((_, claim)) = self.held_claim(stream) else {
+        if !self.is_holding(stream) {
             return false;
-        };
-        claim.hold = Hold::Passing;
+        }
         self.counters.released += 1;
-        self.released(stream);
+        self.pass(stream);
         true
     }
 
@@ -43,28 +41,28 @@ impl Pair {
                 return false;
             }
         };
-        let Some((opened, claim)) = self.held_claim(stream) else {
-            return false;
-        };
-        opened.patch(appended, length);
-        claim.hold = Hold::Passing;
-        claim.window.hold(appended.len());
-        self.ledger.hold(appended.len());
+        if let Some(opened) = self.streams.get_mut(&stream) {
+            opened.queue.patch(appended, length);
+            opened.window.hold(appended.len());
+            self.ledger.hold(appended.len());
+        }
         self.counters.patched += 1;
-        self.released(stream);
+        self.pass(stream);
         true
     }
 
     /// Ends the call with an error of our own; the runtime never sees the message. `message` is the
     /// `grpc-message` before percent-encoding. False if there is nothing to refuse.
     pub fn refuse(&mut self, stream: StreamId, grpc_status: u32, message: &str) -> bool {
-        if self.held_claim(stream).is_none() {
+        if !self.is_holding(stream) {
             return false;
         }
         let Some(opened) = self.detach(stream) else {
             return false;
         };
-        let block = own::error_block(opened.reply_begun, grpc_status, message);
+        let table_size = self.runtime.decoder.table_size();
+        let resize = self.runtime.rewrite.owed_resize(table_size);
+        let block = own::error_block(resize, opened.reply_begun, grpc_status, message);
         let to_client = self.to_client.own();
         frame::headers(to_client, stream, true, None, &block);
         if !opened.client_ended {
@@ -79,7 +77,8 @@ impl Pair {
 
     /// Lends credit for the rest of a large message. False if it is not wanted any more.
     pub fn grant_slot(&mut self, stream: StreamId) -> bool {
-        let Some((_, claim)) = self.held_claim(stream) else {
+        let opened = self.streams.get_mut(&stream);
+        let Some(claim) = opened.and_then(|opened| opened.claim.as_mut()) else {
             return false;
         };
         if claim.hold != Hold::Collecting || claim.slot != Slot::Wanted {
@@ -91,13 +90,17 @@ impl Pair {
         true
     }
 
-    fn held_claim(&mut self, stream: StreamId) -> Option<(&mut Queue, &mut Claim)> {
-        let stream = self.streams.get_mut(&stream)?;
-        let claim = stream.claim.as_deref_mut()?;
-        claim.is_held().then_some((&mut stream.queue, claim))
+    fn is_holding(&self, stream: StreamId) -> bool {
+        let opened = self.streams.get(&stream);
+        opened.is_some_and(|opened| opened.hold().is_holding())
     }
 
-    fn released(&mut self, stream: StreamId) {
+    /// What is held goes on, and so does what follows.
+    fn pass(&mut self, stream: StreamId) {
+        let opened = self.streams.get_mut(&stream);
+        if let Some(claim) = opened.and_then(|opened| opened.claim.as_mut()) {
+            claim.hold = Hold::Passing;
+        }
         self.line_up(stream);
         self.settle_stream(stream);
         self.settle();
@@ -106,11 +109,7 @@ impl Pair {
 
     /// Remembers a refused stream, and forgets the oldest one over the limit.
     fn bury(&mut self, id: StreamId) {
-        let tombstone = Stream {
-            refused: true,
-            ..Stream::default()
-        };
-        self.streams.insert(id, tombstone);
+        self.streams.insert(id, Stream::tombstone());
         self.tombstones.push_back(id);
         if self.tombstones.len() > self.limits.tombstones
             && let Some(oldest) = self.tombstones.pop_front()

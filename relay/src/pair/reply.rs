@@ -98,12 +98,12 @@ impl Pair {
                     message,
                 });
             }
-            if claim.is_held() || !stream.queue.is_done() {
+            if claim.hold.is_holding() || !stream.queue.is_done() {
                 // The runtime answered without the message. It will not be sent, so the runtime
                 // has to be told that nothing more comes.
                 claim.hold = Hold::Dropped;
                 let dropped = stream.queue.clear();
-                claim.window.unhold(dropped);
+                stream.window.unhold(dropped);
                 self.ledger.unhold(dropped);
                 self.counters.swallowed_bytes += dropped as u64;
                 self.leave_line(id);
@@ -128,8 +128,8 @@ impl Pair {
         Ok(())
     }
 
-    /// The connection's window, and those of claimed streams, reach the client by way of the
-    /// ledger; those of other streams as they came.
+    /// Credit reaches the client by way of the ledgers. With nothing held that is the same frame at
+    /// the same place.
     pub(super) fn runtime_window_update(&mut self, frame: &Frame<'_>) -> Result<(), Breach> {
         let id = frame.head.stream;
         let increment = frame.first_u32() & 0x7fff_ffff;
@@ -144,10 +144,8 @@ impl Pair {
         }
         match self.streams.get_mut(&id) {
             Some(stream) if stream.refused => Ok(()),
-            Some(stream) if stream.claim.is_some() && increment > 0 => {
-                if let Some(claim) = &mut stream.claim {
-                    claim.window.granted(increment)?;
-                }
+            Some(stream) if increment > 0 && !(stream.client_ended && stream.queue.is_done()) => {
+                stream.window.granted(increment)?;
                 self.line_up(id);
                 self.settle_stream(id);
                 Ok(())

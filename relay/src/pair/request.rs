@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::frame::{Frame, window_update};
+use crate::frame::Frame;
 use crate::hpack::Item;
 use crate::inbound::Block;
 use crate::pair::Pair;
@@ -39,14 +39,9 @@ impl Pair {
         self.last_stream = block.stream;
         let opening = self.follow_opening(block)?;
         let window = self.runtime.settings.initial_window();
-        let claim = opening
-            .tag
-            .map(|tag| Box::new(Claim::new(tag, opening.timeout, window)));
-        let stream = Stream {
-            claim,
-            ..Stream::default()
-        };
-        self.streams.insert(block.stream, stream);
+        let claim = opening.tag.map(|tag| Claim::new(tag, opening.timeout));
+        self.streams
+            .insert(block.stream, Stream::new(window, claim));
         if block.ends_stream {
             if opening.tag.is_some() {
                 self.pass_unopened(block.stream, Unopened::Malformed);
@@ -91,6 +86,7 @@ impl Pair {
             Side::Client => (&mut self.client, &mut self.to_runtime),
             Side::Runtime => (&mut self.runtime, &mut self.to_client),
         };
+        inbound.rewrite.passed();
         if inbound.rewrite.active {
             self.counters.reencoded += 1;
             return inbound
@@ -121,7 +117,7 @@ impl Pair {
         if stream.refused || stream.queue.len() > 0 {
             return Err(Breach::OutOfPlace("trailers behind held DATA"));
         }
-        let held = stream.claim.as_ref().is_some_and(|claim| claim.is_held());
+        let held = stream.hold().is_holding();
         self.forward_block(Side::Client, block)?;
         if held {
             self.pass_unopened(block.stream, Unopened::Malformed);
@@ -146,20 +142,16 @@ impl Pair {
         if stream.client_ended {
             return Err(Breach::OutOfPlace("DATA after the end of its stream"));
         }
-        let mut hold = None;
-        if let Some(claim) = &mut stream.claim {
-            claim.window.received(length)?;
-            hold = Some(claim.hold);
-        }
-        match hold {
-            None | Some(Hold::Passing) => self.pass_data(frame, data),
-            Some(Hold::Dropped) => {
+        stream.window.received(length)?;
+        match stream.hold() {
+            Hold::Passing => self.pass_data(frame, data),
+            Hold::Dropped => {
                 self.counters.swallowed_bytes += length as u64;
                 if frame.head.ends_stream() {
                     self.client_ended(id);
                 }
             }
-            Some(Hold::Collecting | Hold::Waiting) => self.hold_data(id, data, frame),
+            Hold::Collecting | Hold::Waiting => self.hold_data(id, data, frame),
         }
         self.settle_stream(id);
         Ok(())
@@ -173,29 +165,16 @@ impl Pair {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        let mut window = self.ledger.sendable();
-        if let Some(claim) = &stream.claim {
-            window = window.min(claim.window.sendable());
-        }
+        let window = self.ledger.sendable().min(stream.window.sendable());
         if stream.queue.is_done() && length <= window {
             self.ledger.sent(length);
-            if let Some(claim) = &mut stream.claim {
-                claim.window.sent(length);
-            }
+            stream.window.sent(length);
             self.to_runtime.append(frame.bytes);
         } else {
             stream.queue.push(data, data.len());
             stream.queue.ends = ends;
             self.ledger.hold(data.len());
-            match &mut stream.claim {
-                Some(claim) => claim.window.hold(data.len()),
-                // The runtime will not see the padding, so it cannot give it back.
-                None if length > data.len() => {
-                    let padding = u32::try_from(length - data.len()).expect("at most 256");
-                    window_update(self.to_client.own(), id, padding);
-                }
-                None => {}
-            }
+            stream.window.hold(data.len());
             self.line_up(id);
         }
         if ends {
@@ -216,7 +195,7 @@ impl Pair {
         let expected = claim.total.unwrap_or(0);
         stream.queue.push(data, expected);
         stream.queue.ends = ends;
-        claim.window.hold(data.len());
+        stream.window.hold(data.len());
         self.ledger.hold(data.len());
         let mut unopened = None;
         if claim.total.is_none()
@@ -284,10 +263,7 @@ impl Pair {
             return Err(Breach::OutOfPlace("RST_STREAM on an idle stream"));
         }
         // Where we answered, or gave a message up, the runtime was told already.
-        let ended = |stream: &Stream| {
-            let hold = stream.claim.as_ref().map(|claim| claim.hold);
-            stream.refused || hold == Some(Hold::Dropped)
-        };
+        let ended = |stream: &Stream| stream.refused || stream.hold() == Hold::Dropped;
         if !self.streams.get(&id).is_some_and(ended) {
             self.forward(Side::Client, frame.bytes);
         }

@@ -17,42 +17,41 @@ impl Pair {
         }
     }
 
-    /// The same for one claimed stream: its own window, its share of what the connection needs,
-    /// and its wish for a slot.
+    /// The same for one stream: its own window and, if it is claimed, its share of what the
+    /// connection needs and its wish for a slot.
     pub(super) fn settle_stream(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        let Some(claim) = &mut stream.claim else {
-            return;
-        };
-        let missing = claim.missing(stream.queue.len());
-        let granted = claim.slot == Slot::Granted;
-        claim.window.set_needs(if granted { missing } else { 0 });
+        let mut missing = 0;
+        if let Some(claim) = &stream.claim {
+            missing = claim.missing(stream.queue.len());
+            let granted = claim.slot == Slot::Granted;
+            stream.window.set_needs(if granted { missing } else { 0 });
+        }
         if !stream.client_ended
-            && let Some(grant) = claim.window.credit()
+            && let Some(grant) = stream.window.credit()
         {
             window_update(self.to_client.own(), id, grant);
         }
-        let share = min(missing, claim.window.client());
-        self.ledger.change_needs(claim.share, share);
-        claim.share = share;
-        if missing > claim.window.client() && claim.slot == Slot::None {
-            claim.slot = Slot::Wanted;
-            self.events.push_back(Event::SlotWanted { stream: id });
+        if let Some(claim) = &mut stream.claim {
+            let share = min(missing, stream.window.client());
+            self.ledger.change_needs(claim.share, share);
+            claim.share = share;
+            if missing > share && claim.slot == Slot::None {
+                claim.slot = Slot::Wanted;
+                self.events.push_back(Event::SlotWanted { stream: id });
+            }
         }
     }
 
     /// The client took notice of the runtime's new initial window.
     pub(super) fn shift_windows(&mut self, delta: i64) -> Result<(), Breach> {
-        let mut claimed = Vec::new();
-        for (id, stream) in &mut self.streams {
-            if let Some(claim) = &mut stream.claim {
-                claim.window.shift(delta)?;
-                claimed.push(*id);
-            }
+        for stream in self.streams.values_mut() {
+            stream.window.shift(delta)?;
         }
-        for id in claimed {
+        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
+        for id in ids {
             self.line_up(id);
             self.settle_stream(id);
         }
@@ -64,7 +63,7 @@ impl Pair {
         if let Some(stream) = self.streams.get_mut(&id)
             && !stream.in_line
             && !stream.queue.is_done()
-            && stream.claim.as_ref().is_none_or(|claim| !claim.is_held())
+            && !stream.hold().is_holding()
         {
             stream.in_line = true;
             self.line.push_back(id);
@@ -90,8 +89,7 @@ impl Pair {
                 continue;
             };
             let queued = stream.queue.len();
-            let of_stream = stream.claim.as_ref().map(|claim| claim.window.sendable());
-            let count = queued.min(OWN_PAYLOAD).min(of_stream.unwrap_or(usize::MAX));
+            let count = queued.min(OWN_PAYLOAD).min(stream.window.sendable());
             if count > 0 && self.ledger.sendable() == 0 {
                 break;
             }
@@ -119,10 +117,8 @@ impl Pair {
         queue.ends &= !ends;
         self.ledger.sent(count);
         self.ledger.unhold(count);
-        if let Some(claim) = &mut stream.claim {
-            claim.window.sent(count);
-            claim.window.unhold(count);
-        }
+        stream.window.sent(count);
+        stream.window.unhold(count);
         if stream.queue.is_done() {
             self.free_slot_if_sent(id);
             self.close_if_done(id);
@@ -135,8 +131,7 @@ impl Pair {
     pub(super) fn free_slot_if_sent(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get(&id)
             && stream.queue.is_done()
-            && let Some(claim) = &stream.claim
-            && claim.hold == Hold::Passing
+            && stream.hold() == Hold::Passing
         {
             self.free_slot(id);
         }

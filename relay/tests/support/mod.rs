@@ -1,4 +1,4 @@
-//! What the tests of this room share: frames, written and read without the room's own code.
+//! What the tests of this room share: both ends of a connection, written without the room's code.
 
 #![allow(
     dead_code,
@@ -6,4 +6,7 @@
     reason = "each test file uses a part of it"
 )]
 
+pub mod end;
 pub mod frame;
+pub mod hpack;
+pub mod rng;

@@ -245,3 +245,6 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
 
 /// Characters of a panic's text that are kept: it may quote what a workload wrote.
 const MAX_PANIC_MESSAGE: usize = 256;
+
+#[cfg(test)]
+mod tests;

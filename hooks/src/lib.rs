@@ -10,6 +10,8 @@
 mod adjustment;
 mod builtin;
 mod chain;
+#[cfg(test)]
+mod fixture;
 mod gate;
 mod hook;
 mod map;

@@ -132,3 +132,6 @@ fn tier_owns_quota(node: &NodeView) -> bool {
         threshold.enable && threshold.cpu_suppress_policy == CpuSuppressPolicy::CfsQuota
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,3 +60,6 @@ fn wanted(node: &NodeView) -> bool {
         strategy.cpu_policy == CpuPolicy::GroupIdentity && strategy.be_class.cpu_qos.enable
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,3 +152,6 @@ fn online(key: &'static str, cpus: &CpuSet, node: &NodeView) -> Result<CpuSet, H
     }
     Ok(usable)
 }
+
+#[cfg(test)]
+mod tests;

@@ -158,3 +158,6 @@ impl Ranks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,3 +30,6 @@ builtin_hooks! {
     group_identity::GroupIdentity,
     be_cpu_idle::BeCpuIdle,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+use super::*;
+use crate::{
+    fixture::{container, decide_container, decide_pod, node, node_with, pod, sandbox, shown, slo},
+    view::PodView,
+};
+use koord_proto::{
+    annotation::CpuNormalizationRatio,
+    policy::{NodeMetadata, NodePolicy, NodeSloSpec, ResourceUsedThreshold},
+};
+
+const SPEC: &str = annotation::EXTENDED_RESOURCE_SPEC;
+
+/// Two containers with limits: half a CPU and 256 MiB, two CPUs and 1 GiB.
+const LIMITED: &str = r#"{"containers":{
+    "a":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"256Mi"},
+         "limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"256Mi"}},
+    "b":{"requests":{"kubernetes.io/batch-cpu":1000},
+         "limits":{"kubernetes.io/batch-cpu":"2k","kubernetes.io/batch-memory":"1073741824"}}}}"#;
+
+/// As above, but the second container has no limits.
+const HALF_LIMITED: &str = r#"{"containers":{
+    "a":{"requests":{"kubernetes.io/batch-cpu":"500"},
+         "limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"256Mi"}},
+    "b":{"requests":{"kubernetes.io/batch-cpu":"1000"}}}}"#;
+
+fn be(spec: &str) -> PodView {
+    pod("BE", &[(SPEC, spec)])
+}
+
+fn of_pod(spec: &str, node: &NodeView) -> String {
+    shown(&decide_pod(&BatchResource, &be(spec), node).unwrap())
+}
+
+fn of_container(spec: &str, name: &str, node: &NodeView) -> String {
+    let decided = decide_container(&BatchResource, &be(spec), &container(name), node);
+    shown(&decided.unwrap())
+}
+
+fn faster(ratio: &str) -> NodeView {
+    node_with(NodePolicy {
+        node: Some(NodeMetadata {
+            cpu_normalization_ratio: CpuNormalizationRatio::parse(ratio).unwrap(),
+            ..NodeMetadata::default()
+        }),
+        ..NodePolicy::default()
+    })
+}
+
+fn suppressed_by(threshold: ResourceUsedThreshold) -> NodeView {
+    node_with(NodePolicy {
+        slo: Some(NodeSloSpec {
+            resource_used_threshold_with_be: threshold,
+            ..slo()
+        }),
+        ..NodePolicy::default()
+    })
+}
+
+#[test]
+fn a_pod_has_the_sum_of_its_containers() {
+    assert_eq!(
+        of_pod(LIMITED, &node()),
+        "cpu.shares=1536 cpu.cfs_quota_us=250000 memory.limit_in_bytes=1342177280"
+    );
+}
+
+#[test]
+fn one_container_without_limits_makes_the_pod_unlimited() {
+    assert_eq!(
+        of_pod(HALF_LIMITED, &node()),
+        "cpu.shares=1536 cpu.cfs_quota_us=unlimited memory.limit_in_bytes=unlimited"
+    );
+}
+
+#[test]
+fn a_container_has_what_the_list_says_of_it() {
+    for (spec, name, values) in [
+        (
+            LIMITED,
+            "a",
+            "cpu.shares=512 cpu.cfs_quota_us=50000 memory.limit_in_bytes=268435456",
+        ),
+        (
+            LIMITED,
+            "b",
+            "cpu.shares=1024 cpu.cfs_quota_us=200000 memory.limit_in_bytes=1073741824",
+        ),
+        (
+            HALF_LIMITED,
+            "b",
+            "cpu.shares=1024 cpu.cfs_quota_us=unlimited memory.limit_in_bytes=unlimited",
+        ),
+        (
+            r#"{"containers":{"c":{}}}"#,
+            "c",
+            "cpu.shares=2 cpu.cfs_quota_us=unlimited memory.limit_in_bytes=unlimited",
+        ),
+        (
+            r#"{"containers":{"c":{"limits":{"kubernetes.io/batch-cpu":0,"kubernetes.io/batch-memory":0}}}}"#,
+            "c",
+            "cpu.shares=2 cpu.cfs_quota_us=unlimited memory.limit_in_bytes=unlimited",
+        ),
+        (
+            r#"{"containers":{"c":{"limits":{"kubernetes.io/batch-cpu":"9"}}}}"#,
+            "c",
+            "cpu.shares=2 cpu.cfs_quota_us=1000 memory.limit_in_bytes=unlimited",
+        ),
+    ] {
+        assert_eq!(of_container(spec, name, &node()), values, "{name} of {spec}");
+    }
+}
+
+#[test]
+fn what_the_list_leaves_out_is_left_alone() {
+    assert_eq!(of_container(LIMITED, "sidecar", &node()), "");
+    assert_eq!(of_container(LIMITED, "A", &node()), "");
+    let decided = decide_container(&BatchResource, &be(LIMITED), &sandbox(), &node());
+    assert!(decided.unwrap().is_empty());
+}
+
+#[test]
+fn a_list_of_nothing_decides_nothing() {
+    for spec in ["{}", "null", r#"{"containers":null}"#, r#"{"containers":{}}"#] {
+        assert_eq!(of_pod(spec, &node()), "", "{spec}");
+        assert_eq!(of_container(spec, "a", &node()), "", "{spec}");
+    }
+}
+
+#[test]
+fn only_pods_of_class_be_with_the_annotation_are_touched() {
+    for class in ["", "LSE", "LSR", "LS", "SYSTEM", "be", "Gold"] {
+        let other = pod(class, &[(SPEC, LIMITED)]);
+        let decided = decide_pod(&BatchResource, &other, &node()).unwrap();
+        assert!(decided.is_empty(), "{class:?}");
+    }
+    let bare = decide_pod(&BatchResource, &pod("BE", &[]), &node()).unwrap();
+    assert!(bare.is_empty());
+}
+
+#[test]
+fn a_faster_cpu_is_had_for_less_time() {
+    for (ratio, pod_quota, container_quota) in [
+        ("1.20", "208334", "41667"),
+        ("2.00", "125000", "25000"),
+        ("1.00", "250000", "50000"),
+        ("0.80", "250000", "50000"),
+        ("-1", "250000", "50000"),
+    ] {
+        let node = faster(ratio);
+        assert_eq!(
+            of_pod(LIMITED, &node),
+            format!(
+                "cpu.shares=1536 cpu.cfs_quota_us={pod_quota} memory.limit_in_bytes=1342177280"
+            ),
+            "{ratio}"
+        );
+        assert_eq!(
+            of_container(LIMITED, "a", &node),
+            format!(
+                "cpu.shares=512 cpu.cfs_quota_us={container_quota} memory.limit_in_bytes=268435456"
+            ),
+            "{ratio}"
+        );
+    }
+}
+
+#[test]
+fn a_scaled_quota_is_one_that_the_kernel_takes() {
+    let spec = r#"{"containers":{"c":{"limits":{"kubernetes.io/batch-cpu":"15"}}}}"#;
+    for (ratio, quota) in [("1.20", 1_250), ("1.50", 1_000), ("4.00", 1_000)] {
+        let decided =
+            decide_container(&BatchResource, &be(spec), &container("c"), &faster(ratio)).unwrap();
+        assert_eq!(decided.cpu_quota, Some(CpuQuota::Micros(quota)), "{ratio}");
+    }
+}
+
+#[test]
+fn quotas_go_where_koordlet_holds_the_tier_down_by_its_quota() {
+    let by = |enable, cpu_suppress_policy| {
+        let node = suppressed_by(ResourceUsedThreshold {
+            enable,
+            cpu_suppress_policy,
+        });
+        let pod = decide_pod(&BatchResource, &be(LIMITED), &node).unwrap();
+        let container =
+            decide_container(&BatchResource, &be(LIMITED), &container("a"), &node).unwrap();
+        (pod.cpu_quota.unwrap(), container.cpu_quota.unwrap())
+    };
+    let kept = (CpuQuota::Micros(250_000), CpuQuota::Micros(50_000));
+    let gone = (CpuQuota::Unlimited, CpuQuota::Unlimited);
+    assert_eq!(by(true, CpuSuppressPolicy::CfsQuota), gone);
+    assert_eq!(by(false, CpuSuppressPolicy::CfsQuota), kept);
+    assert_eq!(by(true, CpuSuppressPolicy::Cpuset), kept);
+}
+
+#[test]
+fn sums_beyond_every_machine_stay_in_range() {
+    let spec = r#"{"containers":{
+        "a":{"requests":{"kubernetes.io/batch-cpu":9223372036854775807},
+             "limits":{"kubernetes.io/batch-cpu":9223372036854775807,"kubernetes.io/batch-memory":9223372036854775807}},
+        "b":{"requests":{"kubernetes.io/batch-cpu":9223372036854775807},
+             "limits":{"kubernetes.io/batch-cpu":9223372036854775807,"kubernetes.io/batch-memory":9223372036854775807}},
+        "c":{"requests":{"kubernetes.io/batch-cpu":9223372036854775807},
+             "limits":{"kubernetes.io/batch-cpu":9223372036854775807,"kubernetes.io/batch-memory":9223372036854775807}}}}"#;
+    assert_eq!(
+        of_pod(spec, &node()),
+        "cpu.shares=262144 cpu.cfs_quota_us=17592186044415 memory.limit_in_bytes=unlimited"
+    );
+}

@@ -1,0 +1,187 @@
+use super::*;
+use crate::{
+    fixture::{decide_pod, host_application, in_tier, node, node_with, pod, slo},
+    view::PodView,
+};
+use koord_proto::policy::{HostCgroupBase, NodePolicy, NodeSloSpec};
+
+const OWN: &str = annotation::CPU_QOS;
+
+fn ruled(slo: NodeSloSpec) -> NodeView {
+    node_with(NodePolicy {
+        slo: Some(slo),
+        ..NodePolicy::default()
+    })
+}
+
+fn under_core_sched() -> NodeView {
+    let mut slo = slo();
+    slo.resource_qos_strategy.cpu_policy = CpuPolicy::CoreSched;
+    ruled(slo)
+}
+
+fn without_bvt(mut node: NodeView) -> NodeView {
+    node.kernel.bvt = false;
+    node
+}
+
+fn rank(pod: &PodView, node: &NodeView) -> Option<i8> {
+    let decided = decide_pod(&GroupIdentity, pod, node).unwrap();
+    decided.cpu_bvt.map(Bvt::get)
+}
+
+/// The ranks of a class in the tiers guaranteed, burstable and best effort.
+fn ranks(class: &str, node: &NodeView) -> [Option<i8>; 3] {
+    [KubeQos::Guaranteed, KubeQos::Burstable, KubeQos::BestEffort]
+        .map(|tier| rank(&in_tier(tier, pod(class, &[])), node))
+}
+
+#[test]
+fn a_pod_has_the_rank_of_its_class() {
+    let node = ruled(slo());
+    for (class, expected) in [("LSE", 2), ("LSR", 2), ("LS", 1), ("BE", -1)] {
+        assert_eq!(ranks(class, &node), [Some(expected); 3], "{class}");
+    }
+}
+
+#[test]
+fn a_pod_without_class_ranks_by_its_tier_and_so_does_a_system_pod() {
+    let node = ruled(slo());
+    for class in ["", "SYSTEM", "Gold", "ls"] {
+        assert_eq!(ranks(class, &node), [Some(2), Some(1), Some(-1)], "{class:?}");
+    }
+}
+
+#[test]
+fn a_guaranteed_pod_without_class_falls_back_to_ls_and_then_to_nothing() {
+    let mut slo = slo();
+    slo.resource_qos_strategy.lsr_class = Default::default();
+    assert_eq!(ranks("", &ruled(slo.clone())), [Some(1), Some(1), Some(-1)]);
+    slo.resource_qos_strategy.ls_class = Default::default();
+    assert_eq!(ranks("", &ruled(slo)), [Some(0), Some(0), Some(-1)]);
+}
+
+#[test]
+fn a_class_that_is_not_enabled_ranks_0() {
+    let node = ruled(NodeSloSpec::default());
+    for class in ["LSE", "LSR", "LS", "BE", "SYSTEM", ""] {
+        assert_eq!(ranks(class, &node), [Some(0); 3], "{class:?}");
+    }
+}
+
+#[test]
+fn without_a_policy_or_under_core_scheduling_everything_ranks_0() {
+    for node in [node(), under_core_sched()] {
+        for class in ["LSE", "LSR", "LS", "BE", "SYSTEM", ""] {
+            assert_eq!(ranks(class, &node), [Some(0); 3], "{class:?}");
+        }
+        let decided = GroupIdentity.decide_node(&node).unwrap();
+        for tier in KubeQos::ALL {
+            assert_eq!(decided.tiers[tier], ranked(Bvt::default()), "{tier}");
+        }
+    }
+}
+
+#[test]
+fn tiers_rank_as_ls_and_be_and_their_root_0() {
+    let decided = GroupIdentity.decide_node(&ruled(slo())).unwrap();
+    let rank = |tier| decided.tiers[&tier].cpu_bvt.map(Bvt::get);
+    assert_eq!(rank(KubeQos::Guaranteed), Some(0));
+    assert_eq!(rank(KubeQos::Burstable), Some(1));
+    assert_eq!(rank(KubeQos::BestEffort), Some(-1));
+}
+
+#[test]
+fn an_ls_pod_can_say_its_own_rank() {
+    for (text, expected) in [
+        (r#"{"enable":true,"groupIdentity":-1}"#, -1),
+        (r#"{"enable":true,"groupIdentity":2}"#, 2),
+        (r#"{"Enable":true,"GROUPIDENTITY":0}"#, 0),
+        (r#"{"enable":true}"#, 1),
+        (r#"{"enable":false,"groupIdentity":2}"#, 0),
+        (r#"{"groupIdentity":2}"#, 0),
+        ("{}", 0),
+        ("null", 0),
+    ] {
+        let own = pod("LS", &[(OWN, text)]);
+        assert_eq!(rank(&own, &ruled(slo())), Some(expected), "{text}");
+    }
+}
+
+#[test]
+fn the_annotation_counts_where_the_class_is_off_but_not_under_core_scheduling() {
+    let own = pod("LS", &[(OWN, r#"{"enable":true,"groupIdentity":2}"#)]);
+    assert_eq!(rank(&own, &ruled(NodeSloSpec::default())), Some(2));
+    assert_eq!(rank(&own, &node()), Some(2));
+    assert_eq!(rank(&own, &under_core_sched()), Some(0));
+}
+
+#[test]
+fn the_annotation_of_other_classes_is_not_even_read() {
+    for (class, expected) in [("LSE", 2), ("LSR", 2), ("BE", -1), ("SYSTEM", 1), ("", 1)] {
+        for text in ["not JSON", r#"{"enable":true,"groupIdentity":0}"#] {
+            let own = pod(class, &[(OWN, text)]);
+            assert_eq!(rank(&own, &ruled(slo())), Some(expected), "{class:?} {text}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_out_of_range_is_an_error_on_every_kernel() {
+    let own = pod("LS", &[(OWN, r#"{"enable":true,"groupIdentity":3}"#)]);
+    for node in [ruled(slo()), without_bvt(node())] {
+        let error = decide_pod(&GroupIdentity, &own, &node).unwrap_err();
+        assert_eq!(error.key(), "koordinator.sh/cpuQOS");
+        assert_eq!(
+            error.to_string(),
+            "annotation koordinator.sh/cpuQOS is unusable at $.groupIdentity"
+        );
+    }
+}
+
+#[test]
+fn a_host_application_ranks_as_its_class() {
+    let of = |name, qos| host_application(name, qos, HostCgroupBase::CgroupRoot);
+    let node = ruled(NodeSloSpec {
+        host_applications: vec![
+            of("a-lse", Some(QosClass::Lse)),
+            of("b-lsr", Some(QosClass::Lsr)),
+            of("c-ls", Some(QosClass::Ls)),
+            of("d-be", Some(QosClass::Be)),
+            of("e-system", Some(QosClass::System)),
+            of("f-none", None),
+            host_application("g", Some(QosClass::Be), HostCgroupBase::KubepodsBesteffort),
+        ],
+        ..slo()
+    });
+    let decided = GroupIdentity.decide_node(&node).unwrap();
+    let seen: Vec<(&str, i8)> = decided
+        .host_applications
+        .iter()
+        .map(|(path, adjustment)| (path.as_str(), adjustment.cpu_bvt.unwrap().get()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("a-lse", 2),
+            ("b-lsr", 2),
+            ("c-ls", 1),
+            ("d-be", -1),
+            ("e-system", 0),
+            ("f-none", 0),
+            ("kubepods/besteffort/g", -1),
+        ]
+    );
+}
+
+#[test]
+fn a_kernel_without_group_identity_is_left_alone() {
+    let node = without_bvt(ruled(slo()));
+    assert_eq!(ranks("LS", &node), [None; 3]);
+    assert!(GroupIdentity.decide_node(&node).unwrap().is_empty());
+    assert_eq!(
+        GroupIdentity.unsupported(&node.kernel),
+        Some("the kernel has no cpu.bvt_warp_ns")
+    );
+    assert_eq!(GroupIdentity.unsupported(&ruled(slo()).kernel), None);
+}

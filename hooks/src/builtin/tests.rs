@@ -1,0 +1,244 @@
+//! What holds of every built-in hook. These tests go over the table, so a new line in it is tested
+//! without another word here, as long as the corpus reaches what the hook reads and sets.
+
+use super::*;
+use crate::{
+    adjustment::{Adjustment, NodeAdjustment},
+    chain::Chain,
+    fixture::{
+        container, decide_container, decide_pod, host_application, in_tier, node, node_with, pod,
+        sandbox, slo, topology,
+    },
+    gate::{FailPolicies, FeatureGates},
+    map::reads,
+    outcome::{FailureKind, Outcome},
+    view::{Abilities, NodeView, PodView, Stage},
+};
+use koord_model::{KubeQos, QosClass, Setting};
+use koord_proto::{
+    keys::annotation,
+    policy::{HostCgroupBase, NodePolicy, NodeSloSpec},
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One sound value for every annotation that a hook reads.
+const SOUND: [(&str, &str); 3] = [
+    (
+        annotation::EXTENDED_RESOURCE_SPEC,
+        r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Mi"}}}}"#,
+    ),
+    (annotation::RESOURCE_STATUS, r#"{"cpuset":"3"}"#),
+    (annotation::CPU_QOS, r#"{"enable":true,"groupIdentity":1}"#),
+];
+
+fn nodes() -> Vec<NodeView> {
+    let policy = NodePolicy {
+        slo: Some(NodeSloSpec {
+            host_applications: vec![host_application(
+                "nginx",
+                Some(QosClass::Ls),
+                HostCgroupBase::CgroupRoot,
+            )],
+            ..slo()
+        }),
+        topology: Some(topology()),
+        ..NodePolicy::default()
+    };
+    let mut nodes = vec![node(), node_with(policy)];
+    for mut mainline in nodes.clone() {
+        mainline.kernel.bvt = false;
+        nodes.push(mainline);
+    }
+    nodes
+}
+
+fn pods() -> Vec<PodView> {
+    let mut pods = Vec::new();
+    for class in ["", "LSE", "LSR", "LS", "BE", "SYSTEM", "Gold"] {
+        for tier in KubeQos::ALL {
+            pods.push(in_tier(*tier, pod(class, &[])));
+            pods.push(in_tier(*tier, pod(class, &SOUND)));
+        }
+    }
+    pods
+}
+
+/// Everything that a hook decides about the corpus.
+fn decisions(row: &Row) -> (Vec<Adjustment>, Vec<NodeAdjustment>) {
+    let hook = (row.build)();
+    let (mut adjustments, mut node_adjustments) = (Vec::new(), Vec::new());
+    for node in nodes() {
+        for stage in row.meta.stages {
+            match stage {
+                Stage::Node => node_adjustments.push(hook.decide_node(&node).unwrap()),
+                Stage::Pod => adjustments.extend(
+                    pods()
+                        .iter()
+                        .map(|pod| decide_pod(&*hook, pod, &node).unwrap()),
+                ),
+                Stage::Container => {
+                    for container in [container("main"), sandbox()] {
+                        adjustments.extend(
+                            pods().iter().map(|pod| {
+                                decide_container(&*hook, pod, &container, &node).unwrap()
+                            }),
+                        );
+                    }
+                }
+            }
+        }
+    }
+    (adjustments, node_adjustments)
+}
+
+fn strings(keys: &[&str]) -> BTreeSet<String> {
+    keys.iter().map(|key| (*key).to_owned()).collect()
+}
+
+#[test]
+fn names_and_gates_are_unique() {
+    for name in [|meta: &HookMeta| meta.name, |meta: &HookMeta| meta.gate] {
+        let names: BTreeSet<&str> = TABLE.iter().map(|row| name(&row.meta)).collect();
+        assert_eq!(names.len(), TABLE.len());
+    }
+}
+
+#[test]
+fn every_hook_has_a_stage_and_one_line_of_documentation() {
+    for Row { meta, .. } in TABLE {
+        assert!(!meta.stages.is_empty(), "{}", meta.name);
+        assert!(!meta.settings.is_empty(), "{}", meta.name);
+        assert!(meta.doc.len() > 10 && meta.doc.len() <= 120, "{}", meta.doc);
+        assert!(!meta.doc.contains(['\n', '|']), "{}", meta.doc);
+        assert!(!meta.doc.ends_with('.'), "{}", meta.doc);
+    }
+}
+
+#[test]
+fn an_empty_view_gives_an_empty_adjustment() {
+    let mut node = node();
+    node.kernel = Abilities::default();
+    for row in TABLE {
+        let hook = (row.build)();
+        let pod = pod("", &[]);
+        assert!(decide_pod(&*hook, &pod, &node).unwrap().is_empty());
+        assert!(
+            decide_container(&*hook, &pod, &container("main"), &node)
+                .unwrap()
+                .is_empty()
+        );
+        assert!(hook.decide_node(&node).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn the_same_view_gives_the_same_adjustment() {
+    for row in TABLE {
+        assert_eq!(decisions(row), decisions(row), "{}", row.meta.name);
+    }
+}
+
+#[test]
+fn a_hook_reads_the_keys_that_it_declares_and_no_others() {
+    for row in TABLE {
+        reads::take();
+        decisions(row);
+        let mut declared = strings(row.meta.inputs.labels);
+        declared.extend(strings(row.meta.inputs.annotations));
+        assert_eq!(reads::take(), declared, "{}", row.meta.name);
+    }
+}
+
+#[test]
+fn a_hook_sets_the_settings_that_it_declares_and_no_others() {
+    for row in TABLE {
+        let (mut adjustments, node_adjustments) = decisions(row);
+        for NodeAdjustment {
+            tiers,
+            host_applications,
+        } in node_adjustments
+        {
+            adjustments.extend(tiers.into_values());
+            adjustments.extend(host_applications.into_values());
+        }
+        let set: BTreeSet<Setting> = adjustments
+            .iter()
+            .flat_map(|adjustment| adjustment.values().map(|value| value.setting()))
+            .collect();
+        let declared: BTreeSet<Setting> = row.meta.settings.iter().copied().collect();
+        assert_eq!(set, declared, "{}", row.meta.name);
+    }
+}
+
+/// All hooks at once, whatever their defaults.
+fn every_hook() -> Chain {
+    let on: Vec<String> = TABLE
+        .iter()
+        .map(|r| format!("{}=true", r.meta.gate))
+        .collect();
+    let gates = FeatureGates::parse(&on.join(",")).unwrap();
+    Chain::new(&gates, &FailPolicies::default())
+}
+
+fn outcomes(chain: &Chain, pod: &PodView) -> Vec<(Stage, Outcome)> {
+    let container = container("main");
+    let about = |node| {
+        let of_container = chain.container(pod, &container, node, &mut ());
+        [
+            (Stage::Pod, chain.pod(pod, node, &mut ())),
+            (Stage::Container, of_container),
+        ]
+    };
+    nodes().iter().flat_map(about).collect()
+}
+
+#[test]
+fn the_built_in_hooks_agree_with_one_another() {
+    for pod in pods() {
+        for (_, outcome) in outcomes(&every_hook(), &pod) {
+            assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+        }
+    }
+}
+
+#[test]
+fn a_malformed_annotation_costs_its_hook_the_whole_adjustment_and_is_named() {
+    let deep = "[".repeat(100_000);
+    let huge = format!("\"{}\"", "x".repeat(1 << 20));
+    let unusable = [
+        "", "not JSON", "[]", "7", r#"{"a":"#, "\"\0\"", &deep, &huge,
+    ];
+    // The class for which each annotation is read; one that is missing here fails the test.
+    let class = BTreeMap::from([
+        (annotation::EXTENDED_RESOURCE_SPEC, "BE"),
+        (annotation::RESOURCE_STATUS, "LSR"),
+        (annotation::CPU_QOS, "LS"),
+    ]);
+    for Row { meta, .. } in TABLE {
+        for key in meta.inputs.annotations {
+            for text in unusable {
+                let pod = pod(class[key], &[(key, text)]);
+                for (stage, outcome) in outcomes(&every_hook(), &pod) {
+                    let failed = failed_on(&outcome);
+                    if !meta.stages.contains(&stage) {
+                        assert_eq!(failed, None);
+                        continue;
+                    }
+                    assert_eq!(failed, Some((meta.name, *key)), "{text:.40}");
+                    let mut owners = outcome.merged.iter().map(|(_, owner)| owner.hook);
+                    assert!(!owners.any(|hook| hook == meta.name), "{key} {text:.40}");
+                }
+            }
+        }
+    }
+}
+
+/// The only hook that failed, and the key that it failed on.
+fn failed_on(outcome: &Outcome) -> Option<(&'static str, &'static str)> {
+    assert!(outcome.failures.len() <= 1, "{:?}", outcome.failures);
+    let failure = outcome.failures.first()?;
+    match &failure.kind {
+        FailureKind::Error(error) => Some((failure.hook, error.key())),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,174 @@
+//! Pods, nodes and policies for the tests of this crate.
+
+use crate::{
+    adjustment::Adjustment,
+    hook::{Hook, HookError},
+    merge::Merged,
+    view::{
+        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, PodView, Requested, Stage,
+        TierPaths, View,
+    },
+};
+use koord_model::{Bvt, CgroupPath, CpuSet, KubeQos, PodUid, QosClass};
+use koord_proto::{
+    annotation::{CpuManagerPolicy, SharedPool, SystemQosResource},
+    keys::label,
+    policy::{
+        ClassCpuQos, ClassQos, HostApplication, HostCgroup, HostCgroupBase, NodePolicy,
+        NodeSloSpec, NodeTopology, ResourceQosStrategy,
+    },
+};
+use std::sync::Arc;
+
+/// A burstable pod; an empty class is no label.
+pub(crate) fn pod(class: &str, annotations: &[(&str, &str)]) -> PodView {
+    let labels = Some((label::QOS_CLASS, class)).filter(|_| !class.is_empty());
+    PodView {
+        uid: PodUid::new("5f2b8a9e").unwrap(),
+        namespace: "default".into(),
+        name: "web".into(),
+        labels: labels.into_iter().collect(),
+        annotations: annotations.iter().copied().collect(),
+        kube_qos: KubeQos::Burstable,
+        runtime_handler: String::new(),
+    }
+}
+
+pub(crate) fn in_tier(kube_qos: KubeQos, pod: PodView) -> PodView {
+    PodView { kube_qos, ..pod }
+}
+
+pub(crate) fn container(name: &str) -> ContainerView {
+    ContainerView {
+        name: name.into(),
+        kind: ContainerKind::Regular,
+        requested: Requested::default(),
+    }
+}
+
+pub(crate) fn sandbox() -> ContainerView {
+    ContainerView {
+        kind: ContainerKind::Sandbox,
+        ..container("")
+    }
+}
+
+/// A node of eight CPUs whose kernel has everything, and of which no policy is known.
+pub(crate) fn node() -> NodeView {
+    let path = |text| CgroupPath::parse(text).unwrap();
+    NodeView {
+        policy: Arc::default(),
+        kernel: Abilities {
+            bvt: true,
+            cpu_idle: true,
+            online: cpus("0-7"),
+        },
+        tiers: TierPaths {
+            kubepods: path("kubepods"),
+            burstable: path("kubepods/burstable"),
+            best_effort: path("kubepods/besteffort"),
+        },
+        options: HookOptions::default(),
+    }
+}
+
+pub(crate) fn node_with(policy: NodePolicy) -> NodeView {
+    NodeView {
+        policy: Arc::new(policy),
+        ..node()
+    }
+}
+
+/// A policy that ranks every class, each differently.
+pub(crate) fn slo() -> NodeSloSpec {
+    let class = |rank| ClassQos {
+        cpu_qos: ClassCpuQos {
+            enable: true,
+            group_identity: Bvt::new(rank).unwrap(),
+            ..ClassCpuQos::default()
+        },
+    };
+    NodeSloSpec {
+        resource_qos_strategy: ResourceQosStrategy {
+            lsr_class: class(2),
+            ls_class: class(1),
+            be_class: class(-1),
+            ..ResourceQosStrategy::default()
+        },
+        ..NodeSloSpec::default()
+    }
+}
+
+/// Two NUMA nodes with pools, and CPUs of class `SYSTEM`.
+pub(crate) fn topology() -> NodeTopology {
+    let pool = |node, list| SharedPool {
+        socket: 0,
+        node,
+        cpuset: cpus(list),
+    };
+    NodeTopology {
+        shared_pools: vec![pool(0, "1-2"), pool(1, "5-6")],
+        be_shared_pools: vec![pool(0, "2"), pool(1, "6")],
+        cpu_manager: CpuManagerPolicy::default(),
+        system_qos: Some(SystemQosResource {
+            cpuset: cpus("0"),
+            exclusive: true,
+        }),
+    }
+}
+
+pub(crate) fn host_application(
+    name: &str,
+    qos: Option<QosClass>,
+    base: HostCgroupBase,
+) -> HostApplication {
+    HostApplication {
+        name: name.into(),
+        qos,
+        priority: None,
+        cgroup: HostCgroup {
+            base,
+            path: CgroupPath::parse(name).unwrap(),
+        },
+    }
+}
+
+pub(crate) fn cpus(list: &str) -> CpuSet {
+    list.parse().unwrap()
+}
+
+pub(crate) fn decide_pod(
+    hook: &dyn Hook,
+    pod: &PodView,
+    node: &NodeView,
+) -> Result<Adjustment, HookError> {
+    hook.decide(&View {
+        stage: Stage::Pod,
+        pod,
+        container: None,
+        node,
+        earlier: &Merged::default(),
+    })
+}
+
+pub(crate) fn decide_container(
+    hook: &dyn Hook,
+    pod: &PodView,
+    container: &ContainerView,
+    node: &NodeView,
+) -> Result<Adjustment, HookError> {
+    hook.decide(&View {
+        stage: Stage::Container,
+        pod,
+        container: Some(container),
+        node,
+        earlier: &Merged::default(),
+    })
+}
+
+/// Values as an operator sees them: `cpu.shares=2 …`.
+pub(crate) fn shown(adjustment: &Adjustment) -> String {
+    let values = adjustment.values();
+    let values: Vec<String> = values.map(|v| format!("{}={v}", v.setting())).collect();
+    values.join(" ")
+}

@@ -11,13 +11,23 @@ type Names = BTreeSet<String>;
 
 #[test]
 fn every_direct_crate_has_its_reason() {
-    let used = tree::packages()
-        .into_iter()
-        .flat_map(|package| package.dependencies)
-        .filter(|used| !used.ours)
-        .map(|used| used.name)
-        .collect();
-    same("Crates", &used);
+    let (mut shipped, mut for_tests) = (Names::new(), Names::new());
+    for package in tree::packages() {
+        let is_test = package.at.starts_with("tests/") || package.at == "fuzz";
+        for used in package.dependencies.into_iter().filter(|used| !used.ours) {
+            let names = if is_test || used.dev {
+                &mut for_tests
+            } else {
+                &mut shipped
+            };
+            names.insert(used.name);
+        }
+    }
+    same("Crates in the binary", &shipped);
+    same(
+        "Crates in tests alone",
+        &for_tests.difference(&shipped).cloned().collect(),
+    );
 }
 
 #[test]
@@ -65,8 +75,12 @@ fn every_crate_is_taken_without_its_default_features() {
 
 #[test]
 fn names_are_found_in_each_kind_of_manifest() {
-    let module = "module x\n\nrequire a.b/c v1.2.3\n\nrequire (\n\td.e/f v1.0.0\n\tg.h/i v0.1.0 // indirect\n)\n";
-    assert_eq!(required(module).collect::<Vec<_>>(), ["a.b/c", "d.e/f"]);
+    let module = "require a.b/c v1.2.3\n\ntool (\n\td.e/f/cmd/x\n)\n\nrequire (\n\tg.h/i v0.1.0\n\t\
+                  d.e/f v1.0.0 // indirect\n\tj.k/l v0.1.0 // indirect\n)\n";
+    assert_eq!(
+        required(module).collect::<Vec<_>>(),
+        ["a.b/c", "g.h/i", "d.e/f"]
+    );
     let setup = "packages: &[\"one\", \"two\"],\ndebian(\"suite\", &[\"three\"])\n.args(&[\"no\"])";
     assert_eq!(unpacked(setup).collect::<Vec<_>>(), ["one", "two", "three"]);
     assert_eq!(needed("\t@.ci/need g++ gpp\n").collect::<Vec<_>>(), ["gpp"]);
@@ -75,9 +89,9 @@ fn names_are_found_in_each_kind_of_manifest() {
         ["t"]
     );
     let document =
-        "## Crates\n\n| what | why |\n| --- | --- |\n| `a`, `b` | c |\n\n## Tools\n| `d` | e |\n";
+        "## Go\n\n| what | why |\n| --- | --- |\n| `a`, `b` | c |\n\n## Tools\n| `d` | e |\n";
     assert_eq!(
-        listed(document, "Crates"),
+        listed(document, "Go"),
         Names::from(["a".to_owned(), "b".to_owned()])
     );
 }
@@ -114,8 +128,15 @@ fn listed(document: &str, section: &str) -> Names {
         .collect()
 }
 
-/// The modules that a go.mod requires itself.
+/// The modules that a go.mod requires itself, or builds a tool of.
 fn required(module: &str) -> impl Iterator<Item = &str> {
+    let is_tool = |name: &str| {
+        module
+            .lines()
+            .map(str::trim)
+            .filter_map(|line| line.strip_prefix(name))
+            .any(|path| path.starts_with('/') && !path.contains(' '))
+    };
     let mut open = false;
     module.lines().filter_map(move |line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -124,6 +145,7 @@ fn required(module: &str) -> impl Iterator<Item = &str> {
             [")"] => open = false,
             ["require", name, _version] => return Some(*name),
             [name, _version] if open => return Some(*name),
+            [name, _version, "//", "indirect"] if open && is_tool(name) => return Some(*name),
             _ => {}
         }
         None

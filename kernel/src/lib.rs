@@ -6,4 +6,8 @@
 
 pub mod cgroup;
 pub mod cpu;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod process;
+#[cfg(any(test, feature = "fake"))]
+pub mod proof;

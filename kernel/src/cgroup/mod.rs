@@ -36,7 +36,7 @@ use tracing::debug;
 /// The control groups of a node.
 #[derive(Debug)]
 pub struct Cgroups {
-    tree: Box<dyn Tree>,
+    pub(crate) tree: Box<dyn Tree>,
     quadratic_weights: AtomicBool,
     page: u64,
 }

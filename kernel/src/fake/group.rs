@@ -1,0 +1,185 @@
+//! One fake control group: what its files show and how they take what is written, as far as that
+//! depends on the group alone.
+
+use super::text;
+use crate::cgroup::Generation;
+use koord_model::CpuSet;
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+
+/// The state behind the files of a group, in the kernel's own terms.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) shares: u64,
+    pub(super) idle: bool,
+    /// `None` is unlimited; microseconds, as are the next two.
+    pub(super) quota: Option<u64>,
+    pub(super) period: u64,
+    pub(super) burst: u64,
+    pub(super) bvt: i64,
+    pub(super) cpus: CpuSet,
+    pub(super) memory_limit: u64,
+    pub(super) pids: BTreeSet<u32>,
+}
+
+/// `MIN_SHARES` and `MAX_SHARES` of `kernel/sched/sched.h`, `WEIGHT_IDLEPRIO` and the default.
+const MIN_SHARES: u64 = 2;
+const MAX_SHARES: u64 = 1 << 18;
+const IDLE_SHARES: u64 = 3;
+const DEFAULT_SHARES: u64 = 1024;
+
+/// What a new group on cgroup v1 is charged for by itself: less cannot be its limit.
+const CHARGED: u64 = 2 * text::PAGE;
+
+/// `max_cfs_runtime`, in microseconds.
+const MAX_RUNTIME: u64 = (1 << 44) - 1;
+
+// === impl Group ===
+
+impl Group {
+    pub(super) fn new(cpus: CpuSet) -> Self {
+        Self {
+            shares: DEFAULT_SHARES,
+            idle: false,
+            quota: None,
+            period: 100_000,
+            burst: 0,
+            bvt: 0,
+            cpus,
+            memory_limit: text::NO_LIMIT,
+            pids: BTreeSet::new(),
+        }
+    }
+
+    /// What a file shows; `None` if there is no such file.
+    pub(super) fn show(&self, generation: Generation, file: &str) -> Option<String> {
+        let quota = self.quota.map(|quota| quota.to_string());
+        let text = match (generation, file) {
+            (Generation::V1, "cpu.shares") => self.shares.to_string(),
+            (Generation::V2, "cpu.weight") => ((self.shares * 100 + 512) / 1024).to_string(),
+            (Generation::V1, "cpu.cfs_quota_us") => quota.unwrap_or("-1".to_owned()),
+            (Generation::V1, "cpu.cfs_period_us") => self.period.to_string(),
+            (Generation::V2, "cpu.max") => {
+                format!("{} {}", quota.unwrap_or("max".to_owned()), self.period)
+            }
+            (Generation::V1, "cpu.cfs_burst_us") | (Generation::V2, "cpu.max.burst") => {
+                self.burst.to_string()
+            }
+            (_, "cpu.idle") => u8::from(self.idle).to_string(),
+            (_, "cpu.bvt_warp_ns") => self.bvt.to_string(),
+            (_, "cpuset.cpus") => self.cpus.to_string(),
+            (Generation::V1, "memory.limit_in_bytes") => self.memory_limit.to_string(),
+            (Generation::V2, "memory.max") => match self.memory_limit {
+                text::NO_LIMIT => "max".to_owned(),
+                limit => limit.to_string(),
+            },
+            (_, "cgroup.procs") => {
+                return Some(self.pids.iter().map(|pid| format!("{pid}\n")).collect());
+            }
+            _ => return None,
+        };
+        Some(text + "\n")
+    }
+
+    /// Takes what is written to a file, but for what other groups have to say about it. `cpus` is
+    /// how many CPUs the machine has.
+    pub(super) fn store(&mut self, file: &str, written: &str, cpus: u32) -> Result<(), Errno> {
+        match file {
+            "cpu.shares" => {
+                let shares = text::unsigned(written)?;
+                self.set_shares(shares)
+            }
+            "cpu.weight" => match text::unsigned(written)? {
+                weight @ 1..=10_000 => self.set_shares((weight * 1024 + 50) / 100),
+                _ => Err(Errno::RANGE),
+            },
+            "cpu.cfs_quota_us" => {
+                let quota = u64::try_from(text::signed(written)?).ok();
+                self.set_bandwidth(quota, self.period, self.burst)
+            }
+            "cpu.cfs_period_us" => {
+                let period = text::unsigned(written)?;
+                self.set_bandwidth(self.quota, period, self.burst)
+            }
+            "cpu.cfs_burst_us" | "cpu.max.burst" => {
+                let burst = text::unsigned(written)?;
+                self.set_bandwidth(self.quota, self.period, burst)
+            }
+            "cpu.max" => {
+                let (quota, period) = text::quota_and_period(written)?;
+                self.set_bandwidth(quota, period.unwrap_or(self.period), self.burst)
+            }
+            "cpu.idle" => match text::signed(written)? {
+                idle @ (0 | 1) => {
+                    self.set_idle(idle == 1);
+                    Ok(())
+                }
+                _ => Err(Errno::INVAL),
+            },
+            "cpu.bvt_warp_ns" => match text::signed(written)? {
+                bvt @ -1..=2 => {
+                    self.bvt = bvt;
+                    Ok(())
+                }
+                _ => Err(Errno::INVAL),
+            },
+            "cpuset.cpus" => {
+                self.cpus = text::cpus(written, cpus)?;
+                Ok(())
+            }
+            "memory.limit_in_bytes" => {
+                let limit = text::bytes(written, "-1")?;
+                if limit < CHARGED {
+                    return Err(Errno::BUSY);
+                }
+                self.memory_limit = limit;
+                Ok(())
+            }
+            // What does not fit is killed here, and the limit stands.
+            "memory.max" => {
+                self.memory_limit = text::bytes(written, "max")?;
+                Ok(())
+            }
+            _ => Err(Errno::ACCESS),
+        }
+    }
+
+    fn set_shares(&mut self, shares: u64) -> Result<(), Errno> {
+        if self.idle {
+            return Err(Errno::INVAL);
+        }
+        self.shares = shares.clamp(MIN_SHARES, MAX_SHARES);
+        Ok(())
+    }
+
+    /// The kernel forgets the shares of a group that becomes idle.
+    fn set_idle(&mut self, idle: bool) {
+        if idle != self.idle {
+            self.shares = if idle { IDLE_SHARES } else { DEFAULT_SHARES };
+        }
+        self.idle = idle;
+    }
+
+    /// `tg_set_cfs_bandwidth`.
+    fn set_bandwidth(&mut self, quota: Option<u64>, period: u64, burst: u64) -> Result<(), Errno> {
+        let too_short = |micros: u64| micros < 1_000;
+        let quota_is_wrong = quota.is_some_and(|quota| {
+            too_short(quota)
+                || quota > MAX_RUNTIME
+                || burst > quota
+                || burst.saturating_add(quota) > MAX_RUNTIME
+        });
+        if quota_is_wrong || too_short(period) || period > 1_000_000 {
+            return Err(Errno::INVAL);
+        }
+        (self.quota, self.period, self.burst) = (quota, period, burst);
+        Ok(())
+    }
+
+    /// The part of a CPU that the group may use, in 2²⁰ths; `None` is unlimited.
+    pub(super) fn ratio(&self) -> Option<u64> {
+        let quota = u128::from(self.quota?);
+        let ratio = (quota << 20) / u128::from(self.period);
+        Some(u64::try_from(ratio).unwrap_or(u64::MAX))
+    }
+}

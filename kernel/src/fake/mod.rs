@@ -1,0 +1,295 @@
+//! A tree of control groups that keeps the kernel's rules, for tests that need one to make or to
+//! break at will.
+//!
+//! It refuses what the kernel refuses (unknown files, numbers out of range, a child with more than
+//! its parent) with the kernel's errors, shows values as the kernel does, can be made to fail, and
+//! remembers what was written. Each rule is proven: one script of writes is answered alike by this
+//! tree and by real kernels ([`crate::proof`]).
+
+mod group;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use rustix::io::Errno;
+
+use self::group::Group;
+use crate::cgroup::{Controller, Generation, Tree, Version};
+use koord_model::{CgroupPath, CpuSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io, mem,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+/// A fake tree. Clones are handles to the same tree, so that a test keeps one and gives one away.
+#[derive(Clone, Debug)]
+pub struct FakeTree(Arc<Mutex<State>>);
+
+/// Something that was written and taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    pub at: CgroupPath,
+    pub file: String,
+    pub text: String,
+}
+
+#[derive(Debug)]
+struct State {
+    generation: Generation,
+    cpus: u32,
+    lacking: BTreeSet<String>,
+    groups: BTreeMap<CgroupPath, Group>,
+    failures: Vec<(CgroupPath, String, Errno)>,
+    writes: Vec<Write>,
+}
+
+// === impl FakeTree ===
+
+impl FakeTree {
+    /// A machine with `cpus` CPUs, numbered from 0, and nothing but the root group.
+    pub fn new(generation: Generation, cpus: u32) -> Self {
+        let mut online = CpuSet::new();
+        for cpu in 0..cpus {
+            online.insert(cpu).expect("a fake has few CPUs");
+        }
+        Self(Arc::new(Mutex::new(State {
+            generation,
+            cpus,
+            lacking: ["cpu.bvt_warp_ns".to_owned()].into(),
+            groups: [(CgroupPath::root(), Group::new(online))].into(),
+            failures: Vec::new(),
+            writes: Vec::new(),
+        })))
+    }
+
+    /// The same on a kernel with group identity.
+    pub fn with_group_identity(self) -> Self {
+        self.state().lacking.remove("cpu.bvt_warp_ns");
+        self
+    }
+
+    /// The same on a kernel without a file.
+    pub fn without(self, file: &str) -> Self {
+        self.state().lacking.insert(file.to_owned());
+        self
+    }
+
+    /// Makes a group, and those above it.
+    pub fn make(&self, at: &CgroupPath) {
+        if let Some(parent) = at.parent() {
+            self.make(&parent);
+        }
+        let group = || Group::new(CpuSet::new());
+        self.state().groups.entry(at.clone()).or_insert_with(group);
+    }
+
+    /// Removes a group with all below it, as a runtime does.
+    pub fn remove(&self, at: &CgroupPath) {
+        self.state().groups.retain(|path, _| !path.is_under(at));
+    }
+
+    /// Puts a process into a group.
+    ///
+    /// # Panics
+    /// If the group does not exist, or on cgroup v1 has no CPUs yet, which the kernel refuses too.
+    pub fn enter(&self, at: &CgroupPath, pid: u32) {
+        let mut state = self.state();
+        let needs_cpus = state.generation == Generation::V1;
+        let group = state.groups.get_mut(at).expect("the group exists");
+        assert!(!needs_cpus || !group.cpus.is_empty(), "{at} has no CPUs");
+        group.pids.insert(pid);
+    }
+
+    /// Ends a process.
+    pub fn leave(&self, pid: u32) {
+        for group in self.state().groups.values_mut() {
+            group.pids.remove(&pid);
+        }
+    }
+
+    /// Makes the next write to a file fail.
+    pub fn fail_next_write(&self, at: &CgroupPath, file: &str, errno: Errno) {
+        let failure = (at.clone(), file.to_owned(), errno);
+        self.state().failures.push(failure);
+    }
+
+    /// What was written since the last call, in order; refused writes are not in it.
+    pub fn take_writes(&self) -> Vec<Write> {
+        mem::take(&mut self.state().writes)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0
+            .lock()
+            .expect("no test panics while it holds the tree")
+    }
+}
+
+impl Tree for FakeTree {
+    fn version(&self) -> Version {
+        match self.state().generation {
+            Generation::V1 => Version::V1,
+            Generation::V2 => Version::V2,
+        }
+    }
+
+    fn generation(&self, _: Controller) -> Option<Generation> {
+        Some(self.state().generation)
+    }
+
+    fn has_directory(&self, _: Controller, at: &CgroupPath) -> bool {
+        self.state().groups.contains_key(at)
+    }
+
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> bool {
+        self.read(controller, at, file).is_ok()
+    }
+
+    fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
+        Ok(self.state().read(controller, at, file)?)
+    }
+
+    fn write(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        file: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        Ok(self.state().write(controller, at, file, text)?)
+    }
+
+    fn children(&self, _: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
+        let state = self.state();
+        if !state.groups.contains_key(at) {
+            return Err(Errno::NOENT.into());
+        }
+        let below = state.below(at).filter_map(|(path, _)| path.file_name());
+        Ok(below.map(ToOwned::to_owned).collect())
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> Result<String, Errno> {
+        let group = self.groups.get(at).ok_or(Errno::NOENT)?;
+        let foreign = file != "cgroup.procs" && !belongs(controller, file);
+        if foreign || self.lacking.contains(file) {
+            return Err(Errno::NOENT);
+        }
+        if self.generation == Generation::V2 {
+            if file == "cpuset.cpus.effective" {
+                return Ok(format!("{}\n", self.effective(at)));
+            }
+            // The root of cgroup v2 has no limits.
+            if at.is_root() && file != "cgroup.procs" {
+                return Err(Errno::NOENT);
+            }
+        }
+        group.show(self.generation, file).ok_or(Errno::NOENT)
+    }
+
+    fn write(
+        &mut self,
+        controller: Controller,
+        at: &CgroupPath,
+        file: &str,
+        text: &str,
+    ) -> Result<(), Errno> {
+        self.read(controller, at, file)?;
+        let planned = |(path, name, _): &(CgroupPath, String, Errno)| path == at && name == file;
+        if let Some(index) = self.failures.iter().position(planned) {
+            return Err(self.failures.remove(index).2);
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        let old = self.groups[at].clone();
+        let mut new = old.clone();
+        new.store(file, text, self.cpus)?;
+        if at.is_root() {
+            // "cpuset.cpus" of the root says so, all others that the value is wrong.
+            let cpuset = controller == Controller::Cpuset;
+            return Err(if cpuset { Errno::ACCESS } else { Errno::INVAL });
+        }
+        if new.cpus != old.cpus {
+            self.check_cpus(at, &new.cpus)?;
+        }
+        self.groups.insert(at.clone(), new);
+        if let Err(errno) = self.check_ratios() {
+            self.groups.insert(at.clone(), old);
+            return Err(errno);
+        }
+        self.writes.push(Write {
+            at: at.clone(),
+            file: file.to_owned(),
+            text: text.to_owned(),
+        });
+        Ok(())
+    }
+
+    /// `validate_change` of `kernel/cgroup/cpuset.c`.
+    fn check_cpus(&self, at: &CgroupPath, cpus: &CpuSet) -> Result<(), Errno> {
+        if self.generation == Generation::V1 {
+            if self.below(at).any(|(_, child)| !child.cpus.is_subset(cpus)) {
+                return Err(Errno::BUSY);
+            }
+            let parent = at.parent().expect("the root is not written");
+            if !cpus.is_subset(&self.groups[&parent].cpus) {
+                return Err(Errno::ACCESS);
+            }
+        }
+        let inside =
+            |(path, group): (&CgroupPath, &Group)| path.is_under(at) && !group.pids.is_empty();
+        let populated = self.groups.iter().any(inside);
+        if populated && cpus.is_empty() {
+            return Err(Errno::NOSPC);
+        }
+        Ok(())
+    }
+
+    /// `tg_cfs_schedulable_down` of `kernel/sched/core.c`: on cgroup v1 no group may have a greater
+    /// part of a CPU than any above it; on v2 it then has the lesser part.
+    fn check_ratios(&self) -> Result<(), Errno> {
+        if self.generation == Generation::V2 {
+            return Ok(());
+        }
+        // A parent sorts before its children, so its own bound is known.
+        let mut bounds: BTreeMap<&CgroupPath, Option<u64>> = BTreeMap::new();
+        for (path, group) in &self.groups {
+            let parent = path.parent().and_then(|parent| bounds[&parent]);
+            let bound = match (group.ratio(), parent) {
+                (Some(own), Some(parent)) if own > parent => return Err(Errno::INVAL),
+                (own, parent) => own.or(parent),
+            };
+            bounds.insert(path, bound);
+        }
+        Ok(())
+    }
+
+    /// The CPUs that a group really has on cgroup v2: its own that its parent has, or its parent's.
+    fn effective(&self, at: &CgroupPath) -> CpuSet {
+        let own = &self.groups[at].cpus;
+        let Some(parent) = at.parent() else {
+            return own.clone();
+        };
+        let parent = self.effective(&parent);
+        let common = own.intersection(&parent);
+        if common.is_empty() { parent } else { common }
+    }
+
+    fn below(&self, at: &CgroupPath) -> impl Iterator<Item = (&CgroupPath, &Group)> {
+        let at = at.clone();
+        self.groups
+            .iter()
+            .filter(move |(path, _)| path.parent().as_ref() == Some(&at))
+    }
+}
+
+/// Whether a file is one of a controller's, as its name says.
+fn belongs(controller: Controller, file: &str) -> bool {
+    file.split('.').next() == Some(controller.name())
+}

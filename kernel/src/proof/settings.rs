@@ -1,0 +1,195 @@
+//! One setting at a time: what is equal, what is refused, what is shown.
+
+use super::{Ground, cpus, either, generation, make};
+use crate::cgroup::{Applied, Controller, Generation, ReadError, WeightCurve, WriteError, Written};
+use koord_model::{
+    CgroupPath, CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value,
+};
+
+/// The text of the file behind a setting.
+pub(super) fn shown(ground: &dyn Ground, at: &CgroupPath, setting: Setting) -> String {
+    let raw = ground.cgroups().raw(at, setting);
+    raw.expect("a group that was made has its files").1
+}
+
+fn written(answer: Applied) -> Written {
+    answer.expect("the kernel takes a value in range")
+}
+
+fn shares(shares: i64) -> Value {
+    CpuShares::new(shares).expect("a number of a check").into()
+}
+
+pub(super) fn shares_are_equal_when_their_weights_are(ground: &mut dyn Ground) {
+    let at = &make(ground, &["p"])[0];
+    let cgroups = ground.cgroups();
+    let write = |value: i64| written(cgroups.write(at, &shares(value)));
+    assert!(matches!(write(2_048), Written::Changed { .. }));
+    assert_eq!(
+        shown(ground, at, Setting::CpuShares),
+        either(ground, "2048", "79")
+    );
+    assert_eq!(write(2_048), Written::Equal);
+    assert!(cgroups.holds(at, &shares(2_048)).expect("it can be read"));
+    let near = cgroups.holds(at, &shares(2_049)).expect("it can be read");
+    assert_eq!(near, generation(ground) == Generation::V2);
+
+    cgroups.set_weight_curve(WeightCurve::Quadratic);
+    assert!(matches!(write(1_024), Written::Changed { .. }));
+    assert_eq!(
+        shown(ground, at, Setting::CpuShares),
+        either(ground, "1024", "100")
+    );
+    let weight = cgroups.weight(at).expect("it can be read");
+    assert_eq!(
+        weight.map(|weight| weight.get()),
+        (generation(ground) == Generation::V2).then_some(100)
+    );
+    // What was read can be written, and nothing changes.
+    let old = cgroups
+        .read(at, Setting::CpuShares)
+        .expect("it can be read");
+    assert_eq!(written(cgroups.write(at, &old)), Written::Equal);
+}
+
+pub(super) fn memory_is_counted_in_pages(ground: &mut dyn Ground) {
+    let at = &make(ground, &["p"])[0];
+    let write = |limit: MemoryLimit| written(ground.cgroups().write(at, &limit.into()));
+    let odd = MemoryLimit::Bytes(50_000_000);
+    assert_eq!(
+        write(odd),
+        Written::Changed {
+            old: MemoryLimit::Unlimited.into()
+        }
+    );
+    assert_eq!(shown(ground, at, Setting::MemoryLimit), "49999872");
+    assert_eq!(write(odd), Written::Equal);
+    assert_eq!(
+        write(MemoryLimit::Unlimited),
+        Written::Changed {
+            old: MemoryLimit::Bytes(49_999_872).into()
+        }
+    );
+    let unlimited = either(ground, "9223372036854771712", "max");
+    assert_eq!(shown(ground, at, Setting::MemoryLimit), unlimited);
+    assert_eq!(write(MemoryLimit::Unlimited), Written::Equal);
+}
+
+pub(super) fn a_quota_leaves_the_period_alone(ground: &mut dyn Ground) {
+    let at = &make(ground, &["p"])[0];
+    let cgroups = ground.cgroups();
+    assert_eq!(
+        cgroups.period(at).expect("it can be read"),
+        CpuPeriod::DEFAULT
+    );
+    let (file, text) = match generation(ground) {
+        Generation::V1 => ("cpu.cfs_period_us", "20000"),
+        Generation::V2 => ("cpu.max", "max 20000"),
+    };
+    let period = cgroups.tree.write(Controller::Cpu, at, file, text);
+    period.expect("the kernel takes a period in range");
+    for (quota, text) in [
+        (
+            CpuQuota::Micros(5_000),
+            either(ground, "5000", "5000 20000"),
+        ),
+        (CpuQuota::Unlimited, either(ground, "-1", "max 20000")),
+    ] {
+        let changed = written(cgroups.write(at, &quota.into()));
+        assert!(matches!(changed, Written::Changed { .. }));
+        assert_eq!(shown(ground, at, Setting::CpuQuota), text);
+        assert_eq!(written(cgroups.write(at, &quota.into())), Written::Equal);
+        assert_eq!(cgroups.period(at).expect("it can be read").micros(), 20_000);
+    }
+}
+
+pub(super) fn all_cpus_are_the_parents(ground: &mut dyn Ground) {
+    let paths = make(ground, &["p", "p/c"]);
+    let (pod, container) = (&paths[0], &paths[1]);
+    let all = Value::from(CpusetCpus::All);
+    let write = |ground: &dyn Ground, at: &CgroupPath, value: &Value| {
+        written(ground.cgroups().write(at, value))
+    };
+    // A new group of cgroup v2 has them without being told.
+    let first = write(ground, pod, &all);
+    assert_eq!(
+        first == Written::Equal,
+        generation(ground) == Generation::V2
+    );
+    assert_eq!(
+        shown(ground, pod, Setting::CpusetCpus),
+        either(ground, "0-1", "")
+    );
+
+    write(ground, container, &cpus("0").into());
+    ground.enter(container);
+    assert_eq!(
+        write(ground, container, &all),
+        Written::Changed {
+            old: cpus("0").into()
+        }
+    );
+    assert_eq!(shown(ground, container, Setting::CpusetCpus), "0-1");
+    assert_eq!(write(ground, container, &all), Written::Equal);
+    assert!(
+        ground
+            .cgroups()
+            .holds(container, &all)
+            .expect("it can be read")
+    );
+}
+
+pub(super) fn a_value_out_of_range_is_not_written(ground: &mut dyn Ground) {
+    let at = &make(ground, &["p"])[0];
+    for value in [
+        Value::from(CpuQuota::Micros(999)),
+        CpuQuota::Micros(1 << 44).into(),
+        MemoryLimit::Bytes(4_095).into(),
+        CpusetCpus::Only(Default::default()).into(),
+    ] {
+        let before = shown(ground, at, value.setting());
+        let answer = ground.cgroups().write(at, &value);
+        assert!(matches!(answer, Err(WriteError::Range { .. })), "{value}");
+        assert_eq!(shown(ground, at, value.setting()), before);
+    }
+}
+
+pub(super) fn a_group_that_is_gone_is_told_from_a_setting_that_is_not_there(
+    ground: &mut dyn Ground,
+) {
+    let at = &make(ground, &["p"])[0];
+    let cgroups = ground.cgroups();
+    assert!(cgroups.exists(at));
+    assert!(cgroups.supports(Setting::CpuShares, at));
+    assert!(!cgroups.supports(Setting::CpuBvt, at));
+    let error = cgroups
+        .read(at, Setting::CpuBvt)
+        .expect_err("there is none");
+    assert!(matches!(error, ReadError::Unsupported { .. }), "{error}");
+    assert!(!error.is_gone());
+
+    ground.remove(at);
+    let cgroups = ground.cgroups();
+    assert!(!cgroups.exists(at));
+    assert!(!cgroups.supports(Setting::CpuShares, at));
+    let error = cgroups.read(at, Setting::CpuBvt).expect_err("it is gone");
+    assert!(error.is_gone(), "{error}");
+    let error = cgroups.write(at, &shares(2)).expect_err("it is gone");
+    assert!(error.is_gone(), "{error}");
+    assert!(cgroups.pids(at).expect_err("it is gone").is_gone());
+    assert!(cgroups.children(at).expect_err("it is gone").is_gone());
+}
+
+pub(super) fn groups_and_processes_are_listed(ground: &mut dyn Ground) {
+    let paths = make(ground, &["p", "p/b", "p/a"]);
+    let (parent, child) = (&paths[0], &paths[2]);
+    let names = ground.cgroups().children(parent);
+    assert_eq!(names.expect("it can be listed"), ["a", "b"]);
+    for at in [parent, child] {
+        let answer = ground.cgroups().write(at, &cpus("0-1").into());
+        written(answer);
+    }
+    ground.enter(child);
+    let count = |at| ground.cgroups().pids(at).expect("it can be read").len();
+    assert_eq!((count(parent), count(child)), (0, 1));
+}

@@ -1,0 +1,157 @@
+package canon
+
+import (
+	"fmt"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// mask replaces values whose content differs from run to run by what they are
+// and the order in which they first appeared.
+type mask struct {
+	names     map[string]map[string]string
+	paths     []labelledPath
+	startedNS int64
+	endedNS   int64
+	// peek reads without numbering: what has no name yet reads "?".
+	peek bool
+}
+
+type labelledPath struct{ path, label string }
+
+// The forms that are told by content alone, in any text: error messages,
+// paths, URLs, values in JSON.
+var (
+	// A runtime's id: 64 hexadecimal digits, but not an image's digest, which
+	// is content.
+	idForm = regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`)
+	// The beginning of an id, where it is one of an id that came before.
+	shortIDForm = regexp.MustCompile(`\b[0-9a-f]{12,63}\b`)
+	// An address of the streaming server. The host is kept, the port is not.
+	addressForm = regexp.MustCompile(`(\b(?:\d{1,3}\.){3}\d{1,3}|\[::1?\]|\blocalhost):(\d{1,5})\b`)
+	tokenForm   = regexp.MustCompile(`/(exec|attach|portforward)/([A-Za-z0-9_-]{8})(\b|$)`)
+	pidForm     = regexp.MustCompile(`/proc/(\d+)(/|$)`)
+	timeForm    = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)`)
+	// What a runtime measured and put into a message.
+	usageForm = regexp.MustCompile(`\b(current|peak) usage: (\d+)`)
+	// A temporary file of the runtime, as os.CreateTemp names it.
+	temporaryForm = regexp.MustCompile(`/(runc-process|tmpmount|containerd-mount|ctrd-checkpoint)(\d+)`)
+)
+
+func newMask(paths map[string]string, startedNS int64) *mask {
+	m := &mask{names: map[string]map[string]string{}, startedNS: startedNS}
+	for label, path := range paths {
+		m.paths = append(m.paths, labelledPath{path: path, label: "<" + label + ">"})
+	}
+	// The longest first, so that a path inside another keeps its own label.
+	sort.Slice(m.paths, func(i, j int) bool {
+		if len(m.paths[i].path) != len(m.paths[j].path) {
+			return len(m.paths[i].path) > len(m.paths[j].path)
+		}
+		return m.paths[i].label < m.paths[j].label
+	})
+	return m
+}
+
+// name gives the numbered name of a value of a kind.
+func (m *mask) name(kind, value string) string {
+	known := m.names[kind]
+	if known == nil {
+		known = map[string]string{}
+		m.names[kind] = known
+	}
+	if name, ok := known[value]; ok {
+		return name
+	}
+	if m.peek {
+		return kind + "#?"
+	}
+	name := fmt.Sprintf("%s#%d", kind, len(known)+1)
+	known[value] = name
+	return name
+}
+
+// text replaces everything in a text that is told by its form.
+func (m *mask) text(text string) string {
+	for _, known := range m.paths {
+		text = strings.ReplaceAll(text, known.path, known.label)
+	}
+	text = idForm.ReplaceAllStringFunc(text, func(found string) string {
+		if strings.HasPrefix(found, "sha256:") {
+			return found
+		}
+		return m.name("id", found)
+	})
+	text = shortIDForm.ReplaceAllStringFunc(text, m.shortID)
+	text = replaceGroup(tokenForm, text, 2, func(token string) string { return m.name("token", token) })
+	text = replaceGroup(addressForm, text, 2, func(port string) string { return m.name("port", port) })
+	text = replaceGroup(pidForm, text, 1, func(pid string) string { return m.name("pid", pid) })
+	text = replaceGroup(temporaryForm, text, 2, func(number string) string { return m.name("temp", number) })
+	text = replaceGroup(usageForm, text, 2, func(string) string { return "measured" })
+	return timeForm.ReplaceAllStringFunc(text, func(found string) string {
+		parsed, err := time.Parse(time.RFC3339Nano, found)
+		if err != nil || parsed.Year() < 1970 {
+			return found
+		}
+		return m.time(parsed.UnixNano())
+	})
+}
+
+// shortID names the beginning of a known id by that id and its length.
+func (m *mask) shortID(found string) string {
+	for id, name := range m.names["id"] {
+		if strings.HasPrefix(id, found) {
+			return fmt.Sprintf("%s:%d", name, len(found))
+		}
+	}
+	return found
+}
+
+// time replaces a time in ns since 1970 at which something happened. Zero and
+// negative values are kept, a time outside the scenario says so.
+func (m *mask) time(ns int64) string {
+	if ns <= 0 {
+		return strconv.FormatInt(ns, 10)
+	}
+	return m.period(ns) + m.name("time", strconv.FormatInt(ns, 10))
+}
+
+// sampleTime replaces the time in ns since 1970 of a measurement. Whether two
+// replies share a sample is chance, so it has no number.
+func (m *mask) sampleTime(ns int64) string {
+	if ns <= 0 {
+		return strconv.FormatInt(ns, 10)
+	}
+	return m.period(ns) + "sampled"
+}
+
+// period tells a time before the scenario or after the end of the step.
+func (m *mask) period(ns int64) string {
+	switch {
+	case ns > m.endedNS:
+		return "future "
+	case ns < m.startedNS:
+		return "earlier "
+	default:
+		return ""
+	}
+}
+
+func replaceGroup(form *regexp.Regexp, text string, group int, replace func(string) string) string {
+	var out strings.Builder
+	last := 0
+	for _, match := range form.FindAllStringSubmatchIndex(text, -1) {
+		from, to := match[2*group], match[2*group+1]
+		out.WriteString(text[last:from])
+		out.WriteString(replace(text[from:to]))
+		last = to
+	}
+	if last == 0 {
+		return text
+	}
+	out.WriteString(text[last:])
+	return out.String()
+}

@@ -1,0 +1,161 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	methodEvents  = runtime.RuntimeService_GetContainerEvents_FullMethodName
+	methodImages  = runtime.ImageService_ListImages_FullMethodName
+	methodVersion = runtime.RuntimeService_Version_FullMethodName
+)
+
+// eventsTimeout bounds the stream of events; a runtime that does not have it
+// answers at once.
+const eventsTimeout = 15 * time.Second
+
+// events follows the stream through one pod's life. A runtime may first send
+// what happened before anybody listened: everything up to the end of a marker
+// pod is taken off the recorded stream.
+func events(s *Scenario) {
+	heard := make(chan struct{})
+	subscribed := make(chan struct{})
+	var reply *Reply
+	marker := &Pod{Name: "marker"}
+	listener := newCall(methodEvents, nil, []Option{Within(eventsTimeout)})
+	listener.stream = true
+	markerSeen := false
+	from := 0
+	listener.enough = func(messages [][]byte) bool {
+		event := &runtime.ContainerEventResponse{}
+		_ = proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(messages[len(messages)-1], event)
+		switch name := event.PodSandboxStatus.GetMetadata().GetName(); {
+		case !markerSeen && name == "marker" && event.ContainerEventType == runtime.ContainerEventType_CONTAINER_STARTED_EVENT:
+			markerSeen, from = true, len(messages)
+			close(subscribed)
+		case markerSeen && name == "pod":
+			return event.ContainerEventType == runtime.ContainerEventType_CONTAINER_STOPPED_EVENT &&
+				event.ContainerId == event.PodSandboxStatus.GetId()
+		}
+		return false
+	}
+	go func() {
+		reply = s.perform("events", listener)
+		close(heard)
+	}()
+	// The stream has no way to say that it is established; the first marker
+	// may be missed, the next is not.
+	s.markUntil(marker, subscribed, heard)
+	container := s.Running("pod", &Pod{Name: "pod"}, &Container{Name: "main", Command: briefly("exit 4")})
+	s.AwaitExit("exited", container)
+	second := s.Create("create-second", container.pod, &Container{Name: "second"})
+	s.Start("start-second", second)
+	s.Stop("stop-second", second, 0)
+	s.Remove("remove-main", container)
+	s.Remove("remove-second", second)
+	s.StopPod("stop-pod", container.pod)
+	<-heard
+	reply.Messages = reply.Messages[min(from, len(reply.Messages)):]
+	s.add(listener.record("events", reply))
+	s.RemovePod("remove-pod", container.pod)
+}
+
+// markUntil runs marker pods until one was seen on the stream or the stream
+// has ended. They are not recorded.
+func (s *Scenario) markUntil(marker *Pod, seen, ended <-chan struct{}) {
+	config := s.podConfig(marker)
+	for attempt := uint32(1); attempt < 20; attempt++ {
+		config.Metadata.Attempt = attempt
+		answer := &runtime.RunPodSandboxResponse{}
+		if s.suite.quietly(s.ctx, methodRunPod, &runtime.RunPodSandboxRequest{Config: config}, answer) != nil {
+			return
+		}
+		select {
+		case <-seen:
+			return
+		case <-ended:
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func images(s *Scenario) {
+	image := &runtime.ImageSpec{Image: s.suite.config.Image}
+	unknown := &runtime.ImageSpec{Image: "no.such.registry.invalid/no/such/image:1"}
+	s.Call("list", methodImages, &runtime.ListImagesRequest{}, Required())
+	s.Call("list-filtered", methodImages, &runtime.ListImagesRequest{Filter: &runtime.ImageFilter{Image: image}})
+	s.Call("list-filtered-unknown", methodImages, &runtime.ListImagesRequest{Filter: &runtime.ImageFilter{Image: unknown}})
+	status := func(step string, spec *runtime.ImageSpec, verbose bool) {
+		s.Call(step, runtime.ImageService_ImageStatus_FullMethodName, &runtime.ImageStatusRequest{Image: spec, Verbose: verbose})
+	}
+	status("status", image, false)
+	status("status-verbose", image, true)
+	status("status-unknown", unknown, false)
+	status("status-malformed", &runtime.ImageSpec{Image: "Not A Name!"}, false)
+	pull := func(step, name string) {
+		s.Call(step, runtime.ImageService_PullImage_FullMethodName,
+			&runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: name}}, Within(20*time.Second))
+	}
+	// Port 1 of loopback refuses at once; no name has to be looked up.
+	pull("pull-refused", "127.0.0.1:1/no/such:1")
+	pull("pull-malformed", "Not A Name!")
+	pull("pull-nothing", "")
+	s.Call("remove-unknown", runtime.ImageService_RemoveImage_FullMethodName, &runtime.RemoveImageRequest{Image: unknown})
+	s.Call("remove-malformed", runtime.ImageService_RemoveImage_FullMethodName,
+		&runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: "Not A Name!"}})
+	s.Stream("stream", runtime.ImageService_StreamImages_FullMethodName, &runtime.StreamImagesRequest{}, nil)
+}
+
+// restart restarts the runtime under running pods and looks at everything
+// again.
+func restart(s *Scenario) {
+	pod := &Pod{Name: "pod"}
+	container := s.Running("pod", pod, &Container{Name: "main"})
+	created := s.Create("create-created", pod, &Container{Name: "created"})
+	exited := s.Create("create-exited", pod, &Container{Name: "exited", Command: briefly("exit 6")})
+	s.Start("start-exited", exited)
+	s.AwaitExit("exited", exited)
+	look := func(when string) {
+		s.Call(when+"-pods", methodListPods, &runtime.ListPodSandboxRequest{})
+		s.Call(when+"-containers", methodListContainers, &runtime.ListContainersRequest{})
+		s.Call(when+"-pod-status", methodPodStatus, &runtime.PodSandboxStatusRequest{PodSandboxId: pod.id})
+		for _, container := range []*Container{container, created, exited} {
+			s.Status(when+"-status-"+container.Name, container)
+		}
+		s.Exec(when+"-exec", container, "echo alive", 5)
+	}
+	look("before")
+	s.Observe("restart", s.restartRuntime())
+	s.Call("version", methodVersion, &runtime.VersionRequest{}, Until(callTimeout, (*Reply).OK), Required())
+	s.Call("status", runtime.RuntimeService_Status_FullMethodName, &runtime.StatusRequest{}, Until(callTimeout, (*Reply).OK), Required())
+	look("after")
+	s.Start("start-created", created)
+	late := s.Create("create-late", pod, &Container{Name: "late"})
+	s.Start("start-late", late)
+	s.update("late", late, &runtime.LinuxContainerResources{CpuShares: 123})
+	s.Stop("stop", container, 0)
+	s.Status("status-stopped", container)
+	s.StopPod("stop-pod", pod)
+	s.RemovePod("remove-pod", pod)
+	s.Call("list-after", methodListPods, &runtime.ListPodSandboxRequest{})
+}
+
+func (s *Scenario) restartRuntime() string {
+	if s.suite.config.RestartCommand == "" {
+		return "no restart command was given"
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, "sh", "-c", s.suite.config.RestartCommand).CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("failed: %v: %s", err, output)
+	}
+	return "done"
+}

@@ -10,7 +10,7 @@ use crate::{
     hook::{FailPolicy, Hook, HookError, HookMeta},
     merge::{Merged, NodeMerged},
     outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},
-    view::{Abilities, ContainerView, NodeView, PodView, Stage, View},
+    view::{ContainerView, NodeView, PodView, Stage, View},
 };
 use koord_proto::keys::label;
 use std::{
@@ -99,14 +99,11 @@ impl Chain {
             .collect()
     }
 
-    /// The hooks that can do nothing on a kernel, each with the reason.
-    pub fn unsupported(
-        &self,
-        kernel: &Abilities,
-    ) -> impl Iterator<Item = (&HookMeta, &'static str)> {
+    /// The hooks that can do nothing on a node, each with the reason.
+    pub fn unsupported(&self, node: &NodeView) -> impl Iterator<Item = (&HookMeta, &'static str)> {
         self.links
             .iter()
-            .filter_map(|link| Some((&link.meta, link.hook.unsupported(kernel)?)))
+            .filter_map(|link| Some((&link.meta, link.hook.unsupported(node)?)))
     }
 
     /// Decides about the cgroup directory of a pod.

@@ -7,7 +7,6 @@
 use crate::{
     builtin,
     hook::{FailPolicy, HookMeta, Maturity},
-    view::HookOptions,
 };
 use std::{collections::BTreeMap, error::Error, fmt};
 
@@ -71,9 +70,6 @@ const fn beta(name: &'static str) -> Gate {
     }
 }
 
-/// Gate of a setting of [`HookOptions`](crate::HookOptions), so not in the table of hooks.
-const BE_CPU_MANAGER: &str = "BECPUManager";
-
 /// The gates of Koordinator's node agent that no hook here has.
 const OTHER_GATES: &[Gate] = &[
     alpha("AuditEvents"),
@@ -81,7 +77,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("Accelerators"),
     alpha("BEMemoryEvict"),
     alpha("BECPUEvict"),
-    alpha(BE_CPU_MANAGER),
     beta("BECPUSuppress"),
     alpha("BlkIOReconcile"),
     beta("CPUBurst"),
@@ -160,26 +155,23 @@ impl FeatureGates {
             .iter()
             .filter(|(_, on)| **on)
             .map(|(name, _)| *name)
-            .filter(|name| *name != BE_CPU_MANAGER)
             .filter(|name| OTHER_GATES.iter().any(|gate| gate.name == *name))
-    }
-
-    /// The options of hooks: what gates say of them, and what has a flag of its own.
-    pub fn hook_options(&self, disable_unset_cpu_quota: bool) -> HookOptions {
-        HookOptions {
-            disable_unset_cpu_quota,
-            be_cpu_manager: self.enabled(BE_CPU_MANAGER),
-        }
     }
 }
 
 fn known_gates() -> impl Iterator<Item = Gate> {
-    let hooks = builtin::TABLE.iter().map(|row| Gate {
-        name: row.meta.gate,
-        default_on: row.meta.default_on,
-        maturity: row.meta.maturity,
+    let metas = builtin::TABLE.iter().map(|row| &row.meta);
+    let hooks = metas.clone().map(|meta| Gate {
+        name: meta.gate,
+        default_on: meta.default_on,
+        maturity: meta.maturity,
     });
-    hooks.chain(OTHER_GATES.iter().copied())
+    let options = metas.flat_map(|meta| meta.options).map(|option| Gate {
+        name: option.gate,
+        default_on: false,
+        maturity: option.maturity,
+    });
+    hooks.chain(options).chain(OTHER_GATES.iter().copied())
 }
 
 // === impl FailPolicies ===

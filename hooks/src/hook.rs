@@ -6,7 +6,7 @@
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
-    view::{Abilities, NodeView, Stage, View},
+    view::{NodeView, Stage, View},
 };
 use koord_model::{CgroupPathError, CpuSet, Setting};
 use koord_proto::annotation::AnnotationError;
@@ -23,8 +23,8 @@ pub trait Hook: Send + Sync {
         Ok(NodeAdjustment::default())
     }
 
-    /// Why this hook can do nothing on a kernel, if so. It is called there all the same.
-    fn unsupported(&self, _kernel: &Abilities) -> Option<&'static str> {
+    /// Why this hook can do nothing on a node, if so. It is called there all the same.
+    fn unsupported(&self, _node: &NodeView) -> Option<&'static str> {
         None
     }
 }
@@ -38,6 +38,8 @@ pub struct HookMeta {
     pub gate: &'static str,
     pub default_on: bool,
     pub maturity: Maturity,
+    /// Further gates, which change what it decides.
+    pub options: &'static [OptionGate],
     pub stages: &'static [Stage],
     /// Unless the operator says otherwise.
     pub fail_policy: FailPolicy,
@@ -46,6 +48,15 @@ pub struct HookMeta {
     pub inputs: Inputs,
     /// The settings it may set.
     pub settings: &'static [Setting],
+}
+
+/// A feature gate that gives a hook something more to do. Off by default.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionGate {
+    pub gate: &'static str,
+    pub maturity: Maturity,
+    /// One line.
+    pub doc: &'static str,
 }
 
 /// Which of `AllAlpha` and `AllBeta` moves a feature gate.

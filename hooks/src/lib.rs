@@ -25,7 +25,7 @@ pub use self::{
     adjustment::{Adjustment, NodeAdjustment},
     chain::{Chain, Observer},
     gate::{FailPolicies, FeatureGates, FlagError, FlagFault},
-    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
     map::Map,
     merge::{MergeError, Merged, NodeMerged, Owner},
     outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},

@@ -35,6 +35,7 @@ impl ScriptedHook {
             gate: name,
             default_on: true,
             maturity: Maturity::Own,
+            options: &[],
             stages: &[Stage::Pod, Stage::Container],
             fail_policy,
             doc: "does what an annotation says",

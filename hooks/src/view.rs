@@ -3,7 +3,7 @@
 //! A view is a snapshot behind shared references. Whatever front brought the event fills it the
 //! same way, which is what makes one hook definition serve them all.
 
-use crate::{hook::HookError, map::Map, merge::Merged};
+use crate::{gate::FeatureGates, hook::HookError, map::Map, merge::Merged};
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, PodUid, QosClass,
     UnknownClass,
@@ -103,6 +103,8 @@ pub struct HookOptions {
     pub disable_unset_cpu_quota: bool,
     /// Gate `BECPUManager`: best-effort pods with CPU on a NUMA node are bound to its pool.
     pub be_cpu_manager: bool,
+    /// Gate `BECPUIdle`: best-effort pods are idle where the kernel has no group identity.
+    pub be_cpu_idle: bool,
 }
 
 /// Everything one decision about a pod or a container may depend on.
@@ -126,6 +128,22 @@ impl fmt::Display for Stage {
             Self::Pod => "pod",
             Self::Container => "container",
         })
+    }
+}
+
+// === impl HookOptions ===
+
+impl HookOptions {
+    pub(crate) const BE_CPU_MANAGER: &'static str = "BECPUManager";
+    pub(crate) const BE_CPU_IDLE: &'static str = "BECPUIdle";
+
+    /// What gates say, and what has a flag of its own.
+    pub fn new(gates: &FeatureGates, disable_unset_cpu_quota: bool) -> Self {
+        Self {
+            disable_unset_cpu_quota,
+            be_cpu_manager: gates.enabled(Self::BE_CPU_MANAGER),
+            be_cpu_idle: gates.enabled(Self::BE_CPU_IDLE),
+        }
     }
 }
 

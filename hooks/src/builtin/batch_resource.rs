@@ -27,6 +27,7 @@ pub(super) const META: HookMeta = HookMeta {
     gate: "BatchResource",
     default_on: true,
     maturity: Maturity::Beta,
+    options: &[],
     stages: &[Stage::Pod, Stage::Container],
     fail_policy: FailPolicy::Open,
     doc: "weighs and limits BE pods and their containers by their batch resources",

@@ -15,8 +15,8 @@
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
-    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{ContainerKind, NodeView, Stage, View},
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
+    view::{ContainerKind, HookOptions, NodeView, Stage, View},
 };
 use koord_model::{CpuQuota, CpuSet, CpusetCpus, KubeQos, QosClass, Setting};
 use koord_proto::{
@@ -29,6 +29,11 @@ pub(super) const META: HookMeta = HookMeta {
     gate: "CPUSetAllocator",
     default_on: true,
     maturity: Maturity::Beta,
+    options: &[OptionGate {
+        gate: HookOptions::BE_CPU_MANAGER,
+        maturity: Maturity::Alpha,
+        doc: "BE pods with CPU on a NUMA node are bound to the best-effort pool there",
+    }],
     stages: &[Stage::Node, Stage::Pod, Stage::Container],
     fail_policy: FailPolicy::Open,
     doc: "binds containers to the CPUs of their pod or class, and lifts the quota of pods with CPUs of their own",

@@ -4,6 +4,13 @@
 //! everybody, 2 goes first. The policy of the node gives each class its rank, 0 to all without a
 //! policy; tiers and pods are ranked here, containers inherit.
 //!
+//! On other kernels, behind the gate `BECPUIdle`, which is our own, best-effort pods are idle instead
+//! (`cpu.idle`): they run when nobody else wants to. This follows the policy's switches for ranking
+//! `BE`; without a policy the gate alone decides. Koordinator has idleness for whole tiers only
+//! (`schedIdle`, not read here), where it stops the kubelet from starting: the kernel refuses the
+//! shares that the kubelet writes to an idle tier. On a container it breaks every update for the
+//! same reason. So it goes to pod directories.
+//!
 //! A pod of class `SYSTEM` ranks by its tier, as one without a class: so does upstream, and a
 //! cluster may mix the two.
 //!
@@ -15,8 +22,8 @@
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
-    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{Abilities, NodeView, Stage, View},
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
+    view::{HookOptions, NodeView, Stage, View},
 };
 use koord_model::{Bvt, KubeQos, QosClass, Setting};
 use koord_proto::{
@@ -30,6 +37,11 @@ pub(super) const META: HookMeta = HookMeta {
     gate: "GroupIdentity",
     default_on: true,
     maturity: Maturity::Beta,
+    options: &[OptionGate {
+        gate: HookOptions::BE_CPU_IDLE,
+        maturity: Maturity::Own,
+        doc: "where the kernel has no group identity, BE pods are idle",
+    }],
     stages: &[Stage::Node, Stage::Pod],
     fail_policy: FailPolicy::Open,
     doc: "ranks tiers, pods and host applications by their class",
@@ -37,7 +49,7 @@ pub(super) const META: HookMeta = HookMeta {
         labels: &[label::QOS_CLASS],
         annotations: &[annotation::CPU_QOS],
     },
-    settings: &[Setting::CpuBvt],
+    settings: &[Setting::CpuBvt, Setting::CpuIdle],
 };
 
 pub(super) struct GroupIdentity;
@@ -59,7 +71,11 @@ impl Hook for GroupIdentity {
             _ => None,
         };
         if !view.node.kernel.bvt {
-            return Ok(Adjustment::default());
+            let idle = qos == Some(QosClass::Be) && be_is_idle(view.node);
+            return Ok(Adjustment {
+                cpu_idle: idle.then_some(true),
+                ..Adjustment::default()
+            });
         }
         let ranks = Ranks::of(view.node);
         let rank = match own {
@@ -87,8 +103,13 @@ impl Hook for GroupIdentity {
         Ok(adjustment)
     }
 
-    fn unsupported(&self, kernel: &Abilities) -> Option<&'static str> {
-        (!kernel.bvt).then_some("the kernel has no cpu.bvt_warp_ns")
+    fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
+        match (node.kernel.bvt, node.kernel.cpu_idle) {
+            (true, _) => None,
+            (false, true) if node.options.be_cpu_idle => None,
+            (false, true) => Some("the kernel has no cpu.bvt_warp_ns, and BECPUIdle is off"),
+            (false, false) => Some("the kernel has neither cpu.bvt_warp_ns nor cpu.idle"),
+        }
     }
 }
 
@@ -97,6 +118,13 @@ impl Hook for GroupIdentity {
 fn in_charge(node: &NodeView) -> bool {
     let slo = node.policy.slo.as_ref();
     slo.is_none_or(|slo| slo.resource_qos_strategy.cpu_policy == CpuPolicy::GroupIdentity)
+}
+
+/// Whether idleness stands in for the rank of class `BE`.
+fn be_is_idle(node: &NodeView) -> bool {
+    let slo = node.policy.slo.as_ref();
+    let ranked = slo.is_none_or(|slo| slo.resource_qos_strategy.be_class.cpu_qos.enable);
+    node.kernel.cpu_idle && node.options.be_cpu_idle && ranked && in_charge(node)
 }
 
 fn ranked(rank: Bvt) -> Adjustment {

@@ -28,7 +28,6 @@ builtin_hooks! {
     batch_resource::BatchResource,
     cpuset_allocator::CpusetAllocator,
     group_identity::GroupIdentity,
-    be_cpu_idle::BeCpuIdle,
 }
 
 #[cfg(test)]

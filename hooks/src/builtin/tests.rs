@@ -47,6 +47,7 @@ fn nodes() -> Vec<NodeView> {
     let mut nodes = vec![node(), node_with(policy)];
     for mut mainline in nodes.clone() {
         mainline.kernel.bvt = false;
+        mainline.options.be_cpu_idle = true;
         nodes.push(mainline);
     }
     nodes
@@ -208,16 +209,48 @@ fn a_malformed_annotation_costs_its_hook_the_whole_adjustment_and_is_named() {
     let unusable = [
         "", "not JSON", "[]", "7", r#"{"a":"#, "\"\0\"", &deep, &huge,
     ];
-    // The class for which each annotation is read; one that is missing here fails the test.
-    let class = BTreeMap::from([
-        (annotation::EXTENDED_RESOURCE_SPEC, "BE"),
-        (annotation::RESOURCE_STATUS, "LSR"),
-        (annotation::CPU_QOS, "LS"),
+    // The class for which each annotation is read, and what is JSON but makes no sense in it. An
+    // annotation that is missing here fails the test.
+    let senseless = BTreeMap::from([
+        (
+            annotation::EXTENDED_RESOURCE_SPEC,
+            (
+                "BE",
+                [
+                    r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-cpu":"-1"}}}}"#,
+                    r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-memory":"1 KB"}}}}"#,
+                    r#"{"containers":["main"]}"#,
+                ],
+            ),
+        ),
+        (
+            annotation::RESOURCE_STATUS,
+            (
+                "LSR",
+                [
+                    r#"{"cpuset":"3-1"}"#,
+                    r#"{"cpuset":"8192"}"#,
+                    r#"{"cpuset":"3","numaNodeResources":[{"node":"0"}]}"#,
+                ],
+            ),
+        ),
+        (
+            annotation::CPU_QOS,
+            (
+                "LS",
+                [
+                    r#"{"enable":true,"groupIdentity":-2}"#,
+                    r#"{"enable":"true"}"#,
+                    r#"{"enable":true,"groupIdentity":9223372036854775808}"#,
+                ],
+            ),
+        ),
     ]);
     for Row { meta, .. } in TABLE {
         for key in meta.inputs.annotations {
-            for text in unusable {
-                let pod = pod(class[key], &[(key, text)]);
+            let (class, senseless) = senseless[key];
+            for text in unusable.into_iter().chain(senseless) {
+                let pod = pod(class, &[(key, text)]);
                 for (stage, outcome) in outcomes(&every_hook(), &pod) {
                     let failed = failed_on(&outcome);
                     if !meta.stages.contains(&stage) {

@@ -331,11 +331,11 @@ fn a_chain_knows_what_its_hooks_read_and_cannot_do() {
             "scheduling.koordinator.sh/resource-status",
         ])
     );
-    let mut kernel = node().kernel;
-    assert_eq!(chain.unsupported(&kernel).count(), 0);
-    kernel.bvt = false;
+    let mut node = node();
+    assert_eq!(chain.unsupported(&node).count(), 0);
+    node.kernel.bvt = false;
     let unsupported: Vec<&str> = chain
-        .unsupported(&kernel)
+        .unsupported(&node)
         .map(|(meta, _)| meta.name)
         .collect();
     assert_eq!(unsupported, ["GroupIdentity"]);

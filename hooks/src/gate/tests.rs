@@ -1,4 +1,5 @@
 use super::*;
+use crate::view::HookOptions;
 
 fn gates(text: &str) -> FeatureGates {
     FeatureGates::parse(text).unwrap()
@@ -110,15 +111,24 @@ fn upstreams_published_flags_are_taken() {
 
 #[test]
 fn what_is_served_or_off_is_not_reported_as_unserved() {
-    let gates = gates("GroupIdentity=true,BECPUManager=true,CoreSched=false,AllAlpha=true");
+    let gates =
+        gates("GroupIdentity=true,BECPUManager=true,BECPUIdle=true,CoreSched=false,AllAlpha=true");
     assert_eq!(gates.unserved().next(), None);
 }
 
 #[test]
-fn be_cpu_manager_becomes_an_option_of_the_hooks() {
-    let options = gates("BECPUManager=true").hook_options(true);
-    assert!(options.be_cpu_manager && options.disable_unset_cpu_quota);
-    assert_eq!(gates("").hook_options(false), HookOptions::default());
+fn gates_of_options_become_options() {
+    let options = HookOptions::new(&gates("BECPUManager=true"), true);
+    let expected = HookOptions {
+        disable_unset_cpu_quota: true,
+        be_cpu_manager: true,
+        be_cpu_idle: false,
+    };
+    assert_eq!(options, expected);
+    let idle = HookOptions::new(&gates("BECPUIdle=true,AllAlpha=false"), false);
+    assert!(idle.be_cpu_idle && !idle.be_cpu_manager);
+    let none = HookOptions::new(&gates(""), false);
+    assert_eq!(none, HookOptions::default());
 }
 
 #[test]

@@ -178,10 +178,66 @@ fn a_host_application_ranks_as_its_class() {
 fn a_kernel_without_group_identity_is_left_alone() {
     let node = without_bvt(ruled(slo()));
     assert_eq!(ranks("LS", &node), [None; 3]);
+    assert_eq!(idle("BE", &node), None);
     assert!(GroupIdentity.decide_node(&node).unwrap().is_empty());
-    assert_eq!(
-        GroupIdentity.unsupported(&node.kernel),
-        Some("the kernel has no cpu.bvt_warp_ns")
-    );
-    assert_eq!(GroupIdentity.unsupported(&ruled(slo()).kernel), None);
+}
+
+fn idle(class: &str, node: &NodeView) -> Option<bool> {
+    let decided = decide_pod(&GroupIdentity, &pod(class, &[]), node).unwrap();
+    assert_eq!(decided.cpu_bvt.is_some(), node.kernel.bvt);
+    decided.cpu_idle
+}
+
+fn mainline(node: NodeView) -> NodeView {
+    let mut node = without_bvt(node);
+    node.options.be_cpu_idle = true;
+    node
+}
+
+#[test]
+fn behind_the_gate_be_pods_and_no_others_are_idle() {
+    let node = mainline(node());
+    assert_eq!(idle("BE", &node), Some(true));
+    for class in ["", "LSE", "LSR", "LS", "SYSTEM", "be"] {
+        assert_eq!(idle(class, &node), None, "{class:?}");
+    }
+    assert!(GroupIdentity.decide_node(&node).unwrap().is_empty());
+}
+
+#[test]
+fn a_policy_switches_idleness_as_it_does_the_rank_of_be() {
+    assert_eq!(idle("BE", &mainline(ruled(slo()))), Some(true));
+    let off = mainline(ruled(NodeSloSpec::default()));
+    assert_eq!(idle("BE", &off), None);
+    assert_eq!(idle("BE", &mainline(under_core_sched())), None);
+}
+
+#[test]
+fn a_kernel_with_group_identity_or_without_cpu_idle_has_nobody_idle() {
+    let mut both = mainline(node());
+    both.kernel.bvt = true;
+    assert_eq!(idle("BE", &both), None);
+    let mut neither = mainline(node());
+    neither.kernel.cpu_idle = false;
+    assert_eq!(idle("BE", &neither), None);
+}
+
+#[test]
+fn what_cannot_be_done_here_is_told() {
+    let mut neither = without_bvt(node());
+    neither.kernel.cpu_idle = false;
+    for (node, reason) in [
+        (node(), None),
+        (mainline(node()), None),
+        (
+            without_bvt(node()),
+            Some("the kernel has no cpu.bvt_warp_ns, and BECPUIdle is off"),
+        ),
+        (
+            neither,
+            Some("the kernel has neither cpu.bvt_warp_ns nor cpu.idle"),
+        ),
+    ] {
+        assert_eq!(GroupIdentity.unsupported(&node), reason);
+    }
 }

@@ -12,17 +12,20 @@ DENY := $(CACHE)/cargo-deny-0.20.2/bin/cargo-deny
 FUZZ := $(CACHE)/cargo-fuzz-0.13.2/bin/cargo-fuzz
 FUZZ_TIME ?= 60
 
+# One selection for every build, so that the features of a crate are the same in each and nothing is
+# compiled twice.
+ALL := --locked --workspace --all-features
+
 # Every test target belongs to one tier, by where it lies and how it is named: the rooms' own tests
 # to `check` unless they are real_*, those in tests/integration by their first word, the rest to
 # `node`.
-ROOMS := --workspace --exclude koord-testkit --exclude koord-integration --exclude koord-bench
-room_tests := $(notdir $(basename $(wildcard */tests/*.rs)))
-integration := $(patsubst tests/integration/tests/%,%,$(patsubst %.rs,%,$(patsubst %/main.rs,%,$(wildcard tests/integration/tests/*.rs tests/integration/tests/*/main.rs))))
-CHECK := $(filter-out real_%,$(room_tests))
-REAL := $(filter real_%,$(room_tests))
-CONFORMANCE := $(filter conformance%,$(integration))
-VM := $(filter vm_%,$(integration))
-NODE := $(filter-out house $(CONFORMANCE) $(VM),$(integration))
+names = $(notdir $(patsubst %.rs,%,$(patsubst %/main.rs,%,$(wildcard $(1)/tests/*.rs $(1)/tests/*/main.rs))))
+rooms := $(call names,*)
+beside := $(call names,tests/*)
+CHECK := $(filter-out real_%,$(rooms)) house
+CONFORMANCE := $(filter conformance%,$(beside))
+VM := $(filter vm_%,$(beside))
+NODE := $(filter real_%,$(rooms)) $(filter-out house $(CONFORMANCE) $(VM),$(beside))
 tests = $(addprefix --test ,$(or $($(1)),$(error the tier $(1) has no test)))
 
 .PHONY: help
@@ -31,7 +34,8 @@ help: ## list the targets
 
 .PHONY: demo
 demo: ## four pods through the proxy into a real containerd, and a table of what came of it
-	@cargo run --quiet --package koord-integration --bin demo
+	@cargo build --quiet $(ALL) --bins
+	@cargo run --quiet $(ALL) --bin demo
 
 .PHONY: test
 test: tools ## everything, real runtimes included (KOORD_SKIP_TIERS=vm,fuzz leaves tiers out)
@@ -50,17 +54,16 @@ fmt-check:
 
 .PHONY: clippy
 clippy:
-	@cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
+	@cargo clippy --quiet $(ALL) --all-targets -- -D warnings
 
 .PHONY: doc
 doc:
-	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked --workspace --no-deps --document-private-items
+	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet $(ALL) --no-deps --document-private-items
 
 .PHONY: unit
 unit:
-	@cargo test --quiet --locked $(ROOMS) --lib --bins $(call tests,CHECK)
-	@cargo test --quiet --locked $(ROOMS) --doc
-	@cargo test --quiet --locked --package koord-integration --test house
+	@cargo test --quiet $(ALL) --lib --bins $(call tests,CHECK)
+	@cargo test --quiet $(ALL) --doc
 
 .PHONY: deny
 deny:
@@ -70,20 +73,21 @@ deny:
 advisories: $(DENY) ## known weaknesses of the locked crates; needs the network
 	@$(DENY) --log-level warn check advisories
 
+.PHONY: build
+build:
+	@cargo build --quiet $(ALL) --lib --bins --tests
+
 .PHONY: node
-node: ## the tests on real containerds and on this machine's cgroups; needs root
-	@cargo build --quiet --locked --package koord-runtime-proxy
-	@cargo test --locked --package koord-testkit
-	@cargo test --locked --package koord-kernel --features fake $(call tests,REAL)
-	@cargo test --locked --package koord-integration $(call tests,NODE)
+node: build ## the tests on real containerds and on this machine's cgroups; needs root
+	@cargo test $(ALL) --no-fail-fast $(call tests,NODE)
 
 .PHONY: conformance
-conformance: ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary)
-	@.ci/conformance "$(CRITEST)" $(call tests,CONFORMANCE)
+conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary)
+	@if [ -n "$(CRITEST)" ]; then cargo run --quiet $(ALL) --bin critest -- "$(CRITEST)"; else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
 
 .PHONY: vm
-vm: ## the kernel room on cgroup v2, in a virtual machine with Debian's stock kernel
-	@cargo test --locked --package koord-integration $(call tests,VM)
+vm: build ## the kernel room on stock kernels with cgroup v2 and v1, in a virtual machine
+	@cargo test $(ALL) $(call tests,VM)
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds

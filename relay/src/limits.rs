@@ -16,8 +16,8 @@ pub struct Limits {
     pub header_table: usize,
     /// Streams open at a time.
     pub open_streams: usize,
-    /// Refused streams that are remembered, so that late frames on them can be swallowed. The
-    /// oldest is forgotten first.
+    /// Streams that were ended on this side, by a refusal or an early reply, and are remembered so
+    /// that late frames on them can be swallowed. The oldest is forgotten first.
     pub tombstones: usize,
 }
 

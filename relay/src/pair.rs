@@ -51,9 +51,9 @@ pub struct Pair {
     runtime: Inbound,
     to_client: Output,
     to_runtime: Output,
-    /// Open streams and refused ones. A closed stream is not remembered.
+    /// Open streams, and those that we ended. A closed stream is not remembered.
     streams: BTreeMap<StreamId, Stream>,
-    /// Refused streams, oldest first.
+    /// Streams that we ended, oldest first.
     tombstones: VecDeque<StreamId>,
     /// The highest stream that the client opened.
     last_stream: StreamId,
@@ -212,13 +212,16 @@ impl Pair {
     }
 
     fn read_preface<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Breach> {
+        if self.preface_seen() {
+            return Ok(bytes);
+        }
         let expected = &PREFACE[self.preface..];
         let (seen, rest) = bytes.split_at(bytes.len().min(expected.len()));
         if !expected.starts_with(seen) {
             return Err(Breach::Preface);
         }
         self.preface += seen.len();
-        if !seen.is_empty() && self.preface_seen() {
+        if self.preface_seen() {
             self.to_runtime.append(PREFACE);
         }
         Ok(rest)

@@ -1,4 +1,4 @@
-//! What is remembered of one open stream, and of a refused one.
+//! What is remembered of one open stream, and of one that we ended.
 //!
 //! An unclaimed stream costs a few words; what a claim needs is boxed.
 
@@ -18,8 +18,8 @@ pub(crate) struct Stream {
     pub(crate) runtime_ended: bool,
     /// A header block of the runtime was forwarded.
     pub(crate) reply_begun: bool,
-    /// We answered it; what still comes from either side is swallowed.
-    pub(crate) refused: bool,
+    /// We ended it; what still comes from either side is swallowed.
+    pub(crate) buried: bool,
     /// It waits in the line of those that have something to send.
     pub(crate) in_line: bool,
     pub(crate) window: Ledger,
@@ -47,8 +47,6 @@ pub(crate) struct Claim {
     /// This stream's share of what the connection needs.
     pub(crate) share: usize,
     pub(crate) slot: Slot,
-    /// Its end was told to the driver.
-    pub(crate) answered: bool,
     pub(crate) reply: ReplyCopy,
 }
 
@@ -61,8 +59,6 @@ pub(crate) enum Hold {
     Waiting,
     /// What is queued and what comes goes on.
     Passing,
-    /// The runtime answered without it; what comes is swallowed.
-    Dropped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +85,7 @@ impl Stream {
             client_ended: false,
             runtime_ended: false,
             reply_begun: false,
-            refused: false,
+            buried: false,
             in_line: false,
             window: Ledger::new(window),
             queue: Queue::default(),
@@ -97,10 +93,10 @@ impl Stream {
         }
     }
 
-    /// What is left of a stream that we answered.
+    /// What is left of a stream that we ended.
     pub(crate) fn tombstone() -> Self {
         Self {
-            refused: true,
+            buried: true,
             ..Self::new(0, None)
         }
     }
@@ -173,7 +169,6 @@ impl Claim {
             total: None,
             share: 0,
             slot: Slot::None,
-            answered: false,
             reply: ReplyCopy::new(),
         }
     }
@@ -182,7 +177,7 @@ impl Claim {
     pub(crate) fn missing(&self, queued: usize) -> usize {
         match self.hold {
             Hold::Collecting => self.total.unwrap_or(PREFIX).saturating_sub(queued),
-            Hold::Waiting | Hold::Passing | Hold::Dropped => 0,
+            Hold::Waiting | Hold::Passing => 0,
         }
     }
 }

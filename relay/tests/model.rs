@@ -17,7 +17,7 @@ use support::end::{End, Half, INITIAL, Part, Values};
 use support::hpack::{Field, field};
 use support::rng::Rng;
 
-const RUNS: u64 = 4_000;
+const RUNS: u64 = 3_000;
 const MAX_MESSAGE: usize = 300_000;
 const CLAIMED: [&str; 2] = ["/claimed/One", "/claimed/Two"];
 
@@ -79,14 +79,14 @@ struct Reply {
 
 impl Plan {
     fn random(rng: &mut Rng) -> Self {
-        let chunk = rng.pick(&[1, 7, 300, 5_000, 40_000, 65_536]);
+        let chunk = rng.pick(&[1, 30, 300, 5_000, 5_000, 40_000, 65_536, 65_536]);
         Self {
             chaos: rng.one_in(2),
             drain: rng.one_in(6),
             chunk,
             largest: match chunk {
-                1 => 600,
-                7 => 5_000,
+                1 => 300,
+                30 => 5_000,
                 300 => 17_000,
                 _ if rng.one_in(4) => 320_000,
                 _ => 70_000,
@@ -532,9 +532,9 @@ fn random_fields(rng: &mut Rng) -> Vec<Field> {
     (0..count)
         .map(|_| {
             let name = rng.pick(&names);
-            let value = match rng.below(40) {
+            let value = match rng.below(300) {
                 0 => rng.bytes(20_000),
-                1..4 => rng.bytes(400),
+                1..20 => rng.bytes(400),
                 _ => rng.below(6).to_string().into_bytes(),
             };
             Field {

@@ -63,14 +63,9 @@ impl Pair {
         let table_size = self.runtime.decoder.table_size();
         let resize = self.runtime.rewrite.owed_resize(table_size);
         let block = own::error_block(resize, opened.reply_begun, grpc_status, message);
-        let to_client = self.to_client.own();
-        frame::headers(to_client, stream, true, None, &block);
-        if !opened.client_ended {
-            frame::rst_stream(to_client, stream, Code::NoError);
-        }
-        frame::rst_stream(self.to_runtime.own(), stream, Code::Cancel);
+        frame::headers(self.to_client.own(), stream, true, None, &block);
         self.counters.refused += 1;
-        self.bury(stream);
+        self.bury(stream, opened.client_ended);
         self.settle();
         true
     }
@@ -107,8 +102,13 @@ impl Pair {
         self.free_slot_if_sent(stream);
     }
 
-    /// Remembers a refused stream, and forgets the oldest one over the limit.
-    fn bury(&mut self, id: StreamId) {
+    /// Ends a detached stream that the client has an answer for: neither end is to send anything
+    /// more on it. What is on its way is swallowed for as long as the stream is remembered.
+    pub(super) fn bury(&mut self, id: StreamId, client_ended: bool) {
+        frame::rst_stream(self.to_runtime.own(), id, Code::Cancel);
+        if !client_ended {
+            frame::rst_stream(self.to_client.own(), id, Code::NoError);
+        }
         self.streams.insert(id, Stream::tombstone());
         self.tombstones.push_back(id);
         if self.tombstones.len() > self.limits.tombstones

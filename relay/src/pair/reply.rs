@@ -1,11 +1,10 @@
 //! Frames of the runtime: forwarded as they came, looked at where the stream is claimed, and
 //! swallowed where we had answered already.
 
-use crate::frame::{self, Code, Frame, window_update};
+use crate::frame::{Frame, window_update};
 use crate::hpack::Item;
 use crate::inbound::Block;
 use crate::pair::Pair;
-use crate::stream::Hold;
 use crate::violation::Breach;
 use crate::{Event, Side, StreamId};
 
@@ -15,17 +14,17 @@ impl Pair {
         if self.is_idle(id) {
             return Err(Breach::OutOfPlace("HEADERS on an idle stream"));
         }
-        let refused = self.is_refused(id);
+        let buried = self.is_buried(id);
         let rewrite = &mut self.runtime.rewrite;
         // The client never sees what this block puts into the table.
-        rewrite.active |= refused;
-        if !refused {
+        rewrite.active |= buried;
+        if !buried {
             rewrite.start();
         }
         let limit = self.limits.header_block;
         let mut grpc_status = None;
         self.runtime.decoder.decode(block.fragment, |item| {
-            if refused {
+            if buried {
                 rewrite.keep_resize(item);
             } else if rewrite.active {
                 rewrite.push(item, limit);
@@ -41,7 +40,7 @@ impl Pair {
                     .and_then(|text| text.parse().ok());
             }
         })?;
-        if refused {
+        if buried {
             return Ok(());
         }
         self.forward_block(Side::Runtime, block)?;
@@ -60,7 +59,7 @@ impl Pair {
             return Err(Breach::OutOfPlace("DATA on an idle stream"));
         }
         if let Some(stream) = self.streams.get_mut(&id) {
-            if stream.refused {
+            if stream.buried {
                 let length = u32::try_from(frame.head.length).expect("24 bits");
                 self.counters.swallowed_bytes += u64::from(length);
                 if length > 0 {
@@ -86,33 +85,30 @@ impl Pair {
             return;
         };
         stream.runtime_ended = true;
+        let mut early = false;
         if let Some(claim) = &mut stream.claim {
-            if !claim.answered {
-                claim.answered = true;
-                let tag = claim.tag;
-                let message = claim.reply.take();
-                self.events.push_back(Event::Response {
-                    stream: id,
-                    tag,
-                    grpc_status,
-                    message,
-                });
-            }
-            if claim.hold.is_holding() || !stream.queue.is_done() {
-                // The runtime answered without the message. It will not be sent, so the runtime
-                // has to be told that nothing more comes.
-                claim.hold = Hold::Dropped;
-                let dropped = stream.queue.clear();
-                stream.window.unhold(dropped);
-                self.ledger.unhold(dropped);
-                self.counters.swallowed_bytes += dropped as u64;
-                self.leave_line(id);
-                frame::rst_stream(self.to_runtime.own(), id, Code::Cancel);
-                self.free_slot(id);
-                self.settle_stream(id);
-            }
+            early = claim.hold.is_holding() || !stream.queue.is_done();
+            let tag = claim.tag;
+            let message = claim.reply.take();
+            self.events.push_back(Event::Response {
+                stream: id,
+                tag,
+                grpc_status,
+                message,
+            });
+        }
+        if early {
+            self.answered_early(id);
         }
         self.close_if_done(id);
+    }
+
+    /// The runtime answered without the message. It will not be sent, and what the client still has
+    /// to send is not wanted.
+    fn answered_early(&mut self, id: StreamId) {
+        if let Some(stream) = self.detach(id) {
+            self.bury(id, stream.client_ended);
+        }
     }
 
     pub(super) fn runtime_reset(&mut self, frame: &Frame<'_>) -> Result<(), Breach> {
@@ -120,7 +116,7 @@ impl Pair {
         if self.is_idle(id) {
             return Err(Breach::OutOfPlace("RST_STREAM on an idle stream"));
         }
-        if self.is_refused(id) {
+        if self.is_buried(id) {
             return Ok(());
         }
         self.forward(Side::Runtime, frame.bytes);
@@ -143,7 +139,7 @@ impl Pair {
             return Err(Breach::OutOfPlace("WINDOW_UPDATE on an idle stream"));
         }
         match self.streams.get_mut(&id) {
-            Some(stream) if stream.refused => Ok(()),
+            Some(stream) if stream.buried => Ok(()),
             Some(stream) if increment > 0 && !(stream.client_ended && stream.queue.is_done()) => {
                 stream.window.granted(increment)?;
                 self.line_up(id);

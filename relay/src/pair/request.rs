@@ -114,7 +114,7 @@ impl Pair {
         if stream.client_ended || !block.ends_stream {
             return Err(Breach::OutOfPlace("second HEADERS"));
         }
-        if stream.refused || stream.queue.len() > 0 {
+        if stream.buried || stream.queue.len() > 0 {
             return Err(Breach::OutOfPlace("trailers behind held DATA"));
         }
         let held = stream.hold().is_holding();
@@ -131,11 +131,11 @@ impl Pair {
         let length = frame.head.length;
         self.ledger.received(length)?;
         let data = frame.unpadded()?;
-        let Some(stream) = self.streams.get_mut(&id).filter(|s| !s.refused) else {
+        let Some(stream) = self.streams.get_mut(&id).filter(|s| !s.buried) else {
             if self.is_idle(id) {
                 return Err(Breach::OutOfPlace("DATA on an idle stream"));
             }
-            // The runtime reset it, or we answered it. Our credit makes up for the bytes.
+            // The runtime reset it, or we did. Our credit makes up for the bytes.
             self.counters.swallowed_bytes += length as u64;
             return Ok(());
         };
@@ -145,12 +145,6 @@ impl Pair {
         stream.window.received(length)?;
         match stream.hold() {
             Hold::Passing => self.pass_data(frame, data),
-            Hold::Dropped => {
-                self.counters.swallowed_bytes += length as u64;
-                if frame.head.ends_stream() {
-                    self.client_ended(id);
-                }
-            }
             Hold::Collecting | Hold::Waiting => self.hold_data(id, data, frame),
         }
         self.settle_stream(id);
@@ -262,12 +256,8 @@ impl Pair {
         if self.is_idle(id) {
             return Err(Breach::OutOfPlace("RST_STREAM on an idle stream"));
         }
-        // Where we answered, or gave a message up, the runtime was told already.
-        let ended = |stream: &Stream| stream.refused || stream.hold() == Hold::Dropped;
-        if !self.streams.get(&id).is_some_and(ended) {
+        if !self.is_buried(id) {
             self.forward(Side::Client, frame.bytes);
-        }
-        if !self.is_refused(id) {
             self.gone(id, Side::Client);
         }
         Ok(())
@@ -278,7 +268,7 @@ impl Pair {
         if id != 0 && self.is_idle(id) {
             return Err(Breach::OutOfPlace("WINDOW_UPDATE on an idle stream"));
         }
-        if !self.is_refused(id) {
+        if !self.is_buried(id) {
             self.forward(Side::Client, frame.bytes);
         }
         Ok(())
@@ -289,8 +279,8 @@ impl Pair {
         id.is_multiple_of(2) || id > self.last_stream
     }
 
-    pub(super) fn is_refused(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.refused)
+    pub(super) fn is_buried(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.buried)
     }
 }
 

@@ -152,7 +152,7 @@ impl Pair {
     pub(super) fn gone(&mut self, id: StreamId, by: Side) {
         if let Some(stream) = self.detach(id)
             && let Some(claim) = stream.claim
-            && !claim.answered
+            && !stream.runtime_ended
         {
             let tag = claim.tag;
             self.events.push_back(Event::Gone {
@@ -169,7 +169,7 @@ impl Pair {
             && stream.client_ended
             && stream.runtime_ended
             && stream.queue.is_done()
-            && !stream.refused
+            && !stream.buried
         {
             self.detach(id);
         }

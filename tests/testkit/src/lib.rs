@@ -2,7 +2,7 @@
 //!
 //! Real parts first: containerd with runc ([`Containerd`]), the kernel's cgroups ([`PodCgroups`]),
 //! a stock kernel for a virtual machine. Doubles only for what a real part cannot do on command:
-//! a runtime that answers by script and records every byte ([`ScriptedRuntime`]), a client that
+//! a runtime that answers by script and records every byte ([`scripted`]), a client that
 //! sends every byte as told ([`RawClient`]), a plain byte relay to measure against.
 //!
 //! Nothing here uses the code under test: messages, framing and cgroup paths are this crate's own.
@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod byte_relay;
 mod cgroup;
 mod command;
 mod containerd;
@@ -18,6 +19,7 @@ pub mod cri;
 pub mod poll;
 pub mod process;
 mod raw;
+pub mod scripted;
 pub mod setup;
 mod testbed;
 mod wire;

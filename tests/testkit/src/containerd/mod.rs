@@ -1,8 +1,6 @@
 //! A private containerd with runc: real, alone in its testbed, gone with it.
 
 mod config;
-#[cfg(test)]
-mod tests;
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -18,6 +18,8 @@ pub struct VersionRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct VersionResponse {
+    #[prost(string, tag = "1")]
+    pub version: String,
     #[prost(string, tag = "2")]
     pub runtime_name: String,
     #[prost(string, tag = "3")]

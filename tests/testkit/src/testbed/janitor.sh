@@ -67,7 +67,12 @@ kill_processes() {
     done
     found=$(processes)
     [ -z "$found" ] || kill -KILL $found
-    echo "$found"
+    echo "$found" | tee -a "$lock"
+}
+dying() { # who was killed and has left its cgroup, but is not dead yet
+    while read -r pid; do
+        [ -z "$pid" ] || sed -n 's/^\([0-9]*\) (.*) [^ZX] .*/\1/p' "/proc/$pid/stat"
+    done <"$lock" 2>/dev/null
 }
 unmount() {
     mounts | while read -r point; do umount -l "$point"; done
@@ -79,6 +84,7 @@ remove_groups() {
 }
 
 attempts kill_processes
+attempts dying
 attempts unmount
 attempts remove_groups
 [ -z "$sockets" ] || rm -f $sockets

@@ -215,6 +215,15 @@ impl Janitor {
     }
 }
 
+/// What was made, or `None` where something of that name was there already.
+fn unless_there<T>(made: io::Result<T>) -> io::Result<Option<T>> {
+    match made {
+        Ok(made) => Ok(Some(made)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The living testbeds: one locked file each. A file whose lock is free has lost owner and janitor.
 #[derive(Debug)]
 struct Registry {
@@ -245,17 +254,23 @@ impl Registry {
         let mut number = 0;
         loop {
             let name = format!("ktb-{}-{number}", std::process::id());
+            number += 1;
+            // A janitor removes the lock file last: who finds none has the name for itself.
+            let path = self.lock_path(&name);
+            let Some(lock) = unless_there(File::create_new(&path))
+                .map_err(TestbedError::file("create", &path))?
+            else {
+                continue;
+            };
+            lock.lock().map_err(TestbedError::file("lock", &path))?;
             let directory = directory(&name);
-            match fs::create_dir(&directory) {
-                Ok(()) => {
-                    let path = self.lock_path(&name);
-                    let lock = File::create(&path).map_err(TestbedError::file("create", &path))?;
-                    lock.lock().map_err(TestbedError::file("lock", &path))?;
-                    return Ok((name, lock));
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(TestbedError::file("create", &directory)(error)),
+            let made = unless_there(fs::create_dir(&directory))
+                .map_err(TestbedError::file("create", &directory))?;
+            if made.is_some() {
+                return Ok((name, lock));
             }
+            // The directory of another registry's testbed.
+            fs::remove_file(&path).map_err(TestbedError::file("remove", &path))?;
         }
     }
 

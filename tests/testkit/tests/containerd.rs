@@ -1,8 +1,11 @@
-use super::*;
-use crate::cgroup::{PodCgroups, PodQos};
-use crate::cri::message::LinuxContainerResources;
-use crate::cri::{ContainerSpec, PodSpec, pid};
-use crate::process;
+//! Each containerd runs a pod, is asked by the client and looked at in the kernel.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test ends at the first failure")]
+
+use koord_testkit::cri::message::LinuxContainerResources;
+use koord_testkit::cri::{ContainerSpec, CriClient, PodSpec, pid};
+use koord_testkit::{Containerd, ContainerdVersion, Options, PodCgroups, PodQos, process};
 
 async fn runs_a_pod(version: ContainerdVersion) {
     let containerd = Containerd::start(version, &Options::default()).unwrap();

@@ -1,0 +1,326 @@
+//! A runtime for the benchmark: fixed answers as fast as one thread gives them, nothing recorded.
+//!
+//! It answers every method that a proxy may call for its own knowledge (lists, statuses, versions)
+//! with whole CRI messages of a made-up state, gives new sandboxes and containers ids of their own,
+//! and echoes what it does not know.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use prost::Message;
+use serde_json::json;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::LocalSet;
+
+use super::connection::settings;
+use super::script::status_block;
+use crate::cri::message::{
+    Container, ContainerId, ContainerMetadata, ContainerState, ContainerStatus,
+    ContainerStatusResponse, ImageSpec, ListContainersResponse, ListPodSandboxResponse, Map,
+    PodSandbox, PodSandboxId, PodSandboxMetadata, PodSandboxStatusResponse, StatusRequest,
+    VersionResponse,
+};
+use crate::setup::BUSYBOX_IMAGE;
+use crate::wire::{Frame, Frames};
+
+/// What the lists show.
+#[derive(Debug, Clone, Copy)]
+pub struct State {
+    pub pods: usize,
+    /// All containers together; they are dealt out to the pods in turn.
+    pub containers: usize,
+    /// Size of ListImages' message, at least 16 bytes.
+    pub list_bytes: usize,
+}
+
+/// The answers, encoded once.
+#[derive(Debug)]
+pub struct Instant {
+    fixed: HashMap<&'static str, Bytes>,
+    pods: HashMap<String, PodSandbox>,
+    containers: HashMap<String, Container>,
+    next_id: Cell<u64>,
+    head: HeaderMap,
+    ok: HeaderMap,
+}
+
+impl Instant {
+    /// Prepares all answers for a state.
+    pub fn new(state: &State) -> Self {
+        let pods: Vec<PodSandbox> = (0..state.pods).map(pod).collect();
+        let containers: Vec<Container> = (0..state.containers)
+            .map(|number| container(number, &pods[number % pods.len()]))
+            .collect();
+        let empty = Frame::plain(Bytes::new()).encode();
+        let mut fixed: HashMap<&'static str, Bytes> = [
+            "StopPodSandbox",
+            "RemovePodSandbox",
+            "StartContainer",
+            "StopContainer",
+            "RemoveContainer",
+            "UpdateContainerResources",
+            "UpdatePodSandboxResources",
+            "Status",
+        ]
+        .map(|method| (method, empty.clone()))
+        .into();
+        let mut answer =
+            |method, message: Vec<u8>| fixed.insert(method, Frame::plain(message).encode());
+        answer("Version", version());
+        answer("ListImages", list_of_bytes(state.list_bytes));
+        let list = ListPodSandboxResponse {
+            items: pods.clone(),
+        };
+        answer("ListPodSandbox", list.encode_to_vec());
+        let list = ListContainersResponse {
+            containers: containers.clone(),
+        };
+        answer("ListContainers", list.encode_to_vec());
+        Self {
+            fixed,
+            pods: pods.into_iter().map(|it| (it.id.clone(), it)).collect(),
+            containers: containers
+                .into_iter()
+                .map(|it| (it.id.clone(), it))
+                .collect(),
+            next_id: Cell::new(1 << 32),
+            head: HeaderMap::from_iter([(
+                http::header::CONTENT_TYPE,
+                HeaderValue::from_static("application/grpc"),
+            )]),
+            ok: status_block(0, ""),
+        }
+    }
+
+    /// Answers for ever.
+    ///
+    /// # Errors
+    ///
+    /// When accepting fails; a connection that fails is closed, and the others go on.
+    pub async fn serve(self, listener: UnixListener) -> io::Result<()> {
+        let instant = Rc::new(self);
+        let local = LocalSet::new();
+        local
+            .run_until(async {
+                loop {
+                    let (stream, _) = listener.accept().await?;
+                    let instant = Rc::clone(&instant);
+                    tokio::task::spawn_local(instant.connection(stream));
+                }
+            })
+            .await
+    }
+
+    async fn connection(self: Rc<Self>, stream: UnixStream) -> Result<(), h2::Error> {
+        let mut connection = settings().handshake::<_, Bytes>(stream).await?;
+        while let Some(accepted) = connection.accept().await {
+            let (request, respond) = accepted?;
+            tokio::task::spawn_local(Rc::clone(&self).answer(request, respond));
+        }
+        Ok(())
+    }
+
+    async fn answer(
+        self: Rc<Self>,
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+    ) -> Result<(), h2::Error> {
+        let (parts, mut body) = request.into_parts();
+        let mut data = Vec::new();
+        while let Some(piece) = body.data().await {
+            let piece = piece?;
+            body.flow_control().release_capacity(piece.len())?;
+            data.push(piece);
+        }
+        let method = parts.uri.path().rsplit('/').next().unwrap_or_default();
+        let reply = self.reply(method, data);
+
+        let mut head = Response::new(());
+        *head.headers_mut() = self.head.clone();
+        let mut send = respond.send_response(head, false)?;
+        for piece in reply {
+            send.send_data(piece, false)?;
+        }
+        send.send_trailers(self.ok.clone())
+    }
+
+    /// The DATA of the answer to a request's DATA.
+    fn reply(&self, method: &str, data: Vec<Bytes>) -> Vec<Bytes> {
+        if let Some(fixed) = self.fixed.get(method) {
+            return vec![fixed.clone()];
+        }
+        let message = match method {
+            "RunPodSandbox" => PodSandboxId {
+                pod_sandbox_id: self.new_id(),
+            }
+            .encode_to_vec(),
+            "CreateContainer" => ContainerId {
+                container_id: self.new_id(),
+            }
+            .encode_to_vec(),
+            "PodSandboxStatus" => self.pod_status(&id(&data)).encode_to_vec(),
+            "ContainerStatus" => self.container_status(&id(&data)).encode_to_vec(),
+            _ => return data,
+        };
+        vec![Frame::plain(message).encode()]
+    }
+
+    fn new_id(&self) -> String {
+        let number = self.next_id.get();
+        self.next_id.set(number + 1);
+        format!("{number:064x}")
+    }
+
+    fn pod_status(&self, id: &str) -> PodSandboxStatusResponse {
+        let Some(pod) = self.pods.get(id) else {
+            return PodSandboxStatusResponse::default();
+        };
+        let parent = cgroup_parent(pod);
+        let info = json!({
+            "pid": 1,
+            "config": {"linux": {"cgroup_parent": parent}},
+            "runtimeSpec": {"linux": {"cgroupsPath": format!("{parent}/{id}")}},
+        });
+        PodSandboxStatusResponse {
+            status: Some(pod.clone()),
+            info: Map::from([("info".to_owned(), info.to_string())]),
+        }
+    }
+
+    fn container_status(&self, id: &str) -> ContainerStatusResponse {
+        let Some(container) = self.containers.get(id) else {
+            return ContainerStatusResponse::default();
+        };
+        let parent = self
+            .pods
+            .get(&container.pod_sandbox_id)
+            .map(cgroup_parent)
+            .unwrap_or_default();
+        let info = json!({
+            "pid": 1,
+            "sandboxID": container.pod_sandbox_id,
+            "runtimeSpec": {"linux": {"cgroupsPath": format!("{parent}/{id}")}},
+        });
+        ContainerStatusResponse {
+            status: Some(ContainerStatus {
+                id: container.id.clone(),
+                metadata: container.metadata.clone(),
+                state: container.state,
+                labels: container.labels.clone(),
+                annotations: container.annotations.clone(),
+                ..Default::default()
+            }),
+            info: Map::from([("info".to_owned(), info.to_string())]),
+        }
+    }
+}
+
+fn id(data: &[Bytes]) -> String {
+    let mut frames = Frames::default();
+    data.iter().for_each(|piece| frames.push(piece));
+    frames
+        .next()
+        .and_then(|frame| StatusRequest::decode(frame.message).ok())
+        .map(|request| request.id)
+        .unwrap_or_default()
+}
+
+fn version() -> Vec<u8> {
+    let version = VersionResponse {
+        version: "0.1.0".to_owned(),
+        runtime_name: "instant".to_owned(),
+        runtime_version: "1".to_owned(),
+        runtime_api_version: "v1".to_owned(),
+    };
+    version.encode_to_vec()
+}
+
+fn map<const N: usize>(pairs: [(&str, &str); N]) -> Map {
+    pairs
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn pod(number: usize) -> PodSandbox {
+    let name = format!("pod-{number}");
+    let uid = format!("00000000-0000-4000-8000-{number:012x}");
+    PodSandbox {
+        id: format!("{:064x}", number + 1),
+        labels: map([
+            ("app", "bench"),
+            ("io.kubernetes.pod.name", &name),
+            ("io.kubernetes.pod.namespace", "default"),
+            ("io.kubernetes.pod.uid", &uid),
+            (
+                "koordinator.sh/qosClass",
+                if number.is_multiple_of(2) { "LS" } else { "BE" },
+            ),
+        ]),
+        annotations: map([("kubernetes.io/config.source", "api")]),
+        metadata: Some(PodSandboxMetadata {
+            name,
+            uid,
+            namespace: "default".to_owned(),
+            attempt: 0,
+        }),
+        state: 0,
+        created_at: 1,
+        runtime_handler: String::new(),
+    }
+}
+
+fn cgroup_parent(pod: &PodSandbox) -> String {
+    let uid = pod.metadata.as_ref().map(|metadata| metadata.uid.as_str());
+    format!("/kubepods/burstable/pod{}", uid.unwrap_or_default())
+}
+
+fn container(number: usize, pod: &PodSandbox) -> Container {
+    let name = format!("container-{number}");
+    Container {
+        id: format!("{:064x}", (1 << 24) + number),
+        pod_sandbox_id: pod.id.clone(),
+        image: Some(ImageSpec {
+            image: BUSYBOX_IMAGE.to_owned(),
+        }),
+        image_ref: BUSYBOX_IMAGE.to_owned(),
+        state: ContainerState::Running.into(),
+        created_at: 1,
+        labels: pod
+            .labels
+            .iter()
+            .filter(|(key, _)| key.starts_with("io.kubernetes."))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .chain(map([("io.kubernetes.container.name", &name)]))
+            .collect(),
+        annotations: map([
+            ("io.kubernetes.container.hash", "3fa1c2d4"),
+            ("io.kubernetes.container.restartCount", "0"),
+        ]),
+        metadata: Some(ContainerMetadata { name, attempt: 0 }),
+    }
+}
+
+/// A ListImagesResponse of exactly this size: one image whose id is as long as it has to be.
+fn list_of_bytes(size: usize) -> Vec<u8> {
+    /// `images` and an image's `id` both have the number 1 and are length-delimited.
+    const TAG: u8 = 0x0a;
+    let field = |content: Vec<u8>| {
+        let mut field = vec![TAG];
+        prost::encoding::encode_varint(content.len() as u64, &mut field);
+        field.extend(content);
+        field
+    };
+    // Two tags and two lengths; a size just past a border of the lengths' own size has no solution
+    // with the shortest one, so look downwards from the largest id that could fit.
+    (0..size)
+        .rev()
+        .map(|id| field(field(vec![b'x'; id])))
+        .find(|list| list.len() <= size)
+        .unwrap_or_default()
+}

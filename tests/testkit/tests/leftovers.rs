@@ -1,0 +1,220 @@
+//! A testbed leaves nothing behind, however its owner ends.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test ends at the first failure")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use koord_testkit::cri::{ContainerSpec, CriClient, PodSpec};
+use koord_testkit::poll::wait_until;
+use koord_testkit::process::is_running;
+use koord_testkit::{Containerd, ContainerdVersion, Options, PodCgroups, PodQos, Testbed};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// Everything on this machine that bears a testbed's name, or belongs to containers `ids`.
+fn traces(name: &str, ids: &[String]) -> Vec<String> {
+    let mut traces = Vec::new();
+    let bears = |text: &str| text.contains(name) || ids.iter().any(|id| text.contains(id.as_str()));
+    for process in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
+        let read = |file| fs::read_to_string(process.path().join(file)).unwrap_or_default();
+        let pid = process.file_name().to_string_lossy().parse().ok();
+        // A dead one is left until the machine's first process looks after its adopted children.
+        if bears(&read("cgroup")) && pid.is_some_and(is_running) {
+            traces.push(format!("process {}", process.path().display()));
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    traces.extend(mounts.lines().filter(|line| bears(line)).map(str::to_owned));
+    for hierarchy in fs::read_dir("/sys/fs/cgroup")
+        .unwrap()
+        .filter_map(Result::ok)
+    {
+        collect(&hierarchy.path(), &bears, &mut traces);
+    }
+    let directory = std::env::temp_dir().join(name);
+    if directory.exists() {
+        traces.push(directory.display().to_string());
+    }
+    traces
+}
+
+fn collect(directory: &Path, bears: &impl Fn(&str) -> bool, found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+    {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let path = entry.path();
+            if bears(&path.to_string_lossy()) {
+                found.push(path.display().to_string());
+            } else {
+                collect(&path, bears, found);
+            }
+        }
+    }
+}
+
+/// The sockets of the shims whose runtime has its state below `directory`.
+fn shim_sockets(directory: &Path) -> Vec<PathBuf> {
+    let state = directory.join("state/io.containerd.runtime.v2.task/k8s.io");
+    let bundles = fs::read_dir(state)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    let texts = bundles.flat_map(|bundle| {
+        ["address", "bootstrap.json"].map(|file| fs::read_to_string(bundle.path().join(file)))
+    });
+    let paths = texts.filter_map(Result::ok).filter_map(|text| {
+        let (_, path) = text.split_once("unix://")?;
+        Some(PathBuf::from(path.split(['"', '\n']).next()?))
+    });
+    paths.collect()
+}
+
+/// A pod in a cgroup of the testbed and one that was given none, both with a running container.
+async fn run_two_pods(socket: &Path, cgroups: Option<&PodCgroups>) -> Vec<String> {
+    let client = CriClient::connect(socket).await.unwrap();
+    let mut ids = Vec::new();
+    for name in ["inside", "outside"] {
+        let mut pod = PodSpec::new(name);
+        if let Some(cgroups) = cgroups.filter(|_| name == "inside") {
+            pod = pod.cgroup(&cgroups.pod(name, PodQos::BestEffort).unwrap());
+        }
+        let pod_id = client.run_pod(&pod).await.unwrap();
+        let spec = ContainerSpec::new("main");
+        let id = client.create_container(&pod_id, &spec, &pod).await.unwrap();
+        client.start_container(&id).await.unwrap();
+        ids.extend([pod_id, id]);
+    }
+    ids
+}
+
+async fn nothing_is_left_after_a_drop(version: ContainerdVersion) {
+    let containerd = Containerd::start(version, &Options::default()).unwrap();
+    let name = containerd.testbed().cgroup_root().replace('/', "");
+    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    let ids = run_two_pods(&containerd.socket(), Some(&cgroups)).await;
+    let sockets = shim_sockets(containerd.testbed().directory());
+    assert!(!sockets.is_empty() && sockets.iter().all(|socket| socket.exists()));
+    // Two containers and two sandboxes in several hierarchies, their mounts, containerd and shims.
+    assert!(traces(&name, &ids).len() > 20);
+
+    drop(containerd);
+    assert_eq!(traces(&name, &ids), Vec::<String>::new());
+    assert!(!sockets.iter().any(|socket| socket.exists()));
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_containerd_1_6_after_a_drop() {
+    nothing_is_left_after_a_drop(ContainerdVersion::V1_6).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_containerd_1_7_after_a_drop() {
+    nothing_is_left_after_a_drop(ContainerdVersion::V1_7).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_containerd_2_after_a_drop() {
+    nothing_is_left_after_a_drop(ContainerdVersion::V2).await;
+}
+
+/// Another process that owns a containerd with running pods.
+struct Owner {
+    process: Child,
+    name: String,
+    ids: Vec<String>,
+}
+
+impl Owner {
+    async fn start() -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_koord-testbed"))
+            .args(["containerd", "1.7"])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut value = |key: &str| {
+            let line = lines.next().unwrap().unwrap();
+            line.strip_prefix(key).unwrap().trim().to_owned()
+        };
+        let socket = PathBuf::from(value("socket"));
+        let name = value("cgroup").replace('/', "");
+        let ids = run_two_pods(&socket, None).await;
+        Self { process, name, ids }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// Waits for the end of the process, then for the janitor that works on without it.
+    fn leaves_nothing(mut self) {
+        self.process.wait().unwrap();
+        let mut left = Vec::new();
+        wait_until("the testbed to be gone", || {
+            left = traces(&self.name, &self.ids);
+            left.is_empty()
+        });
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_after_kill_9_of_the_owner() {
+    let owner = Owner::start().await;
+    kill_process(owner.pid(), Signal::KILL).unwrap();
+    owner.leaves_nothing();
+}
+
+#[tokio::test]
+async fn nothing_is_left_after_an_interrupt_of_the_owners_process_group() {
+    let owner = Owner::start().await;
+    kill_process_group(owner.pid(), Signal::INT).unwrap();
+    owner.leaves_nothing();
+}
+
+#[tokio::test]
+async fn the_next_testbed_clears_away_what_an_owner_killed_with_its_janitor_left() {
+    let owner = Owner::start().await;
+    let janitor = janitor_of(&owner.name);
+    kill_process_group(janitor, Signal::KILL).unwrap();
+    kill_process(owner.pid(), Signal::KILL).unwrap();
+    let (name, ids) = (owner.name.clone(), owner.ids.clone());
+    let mut process = owner.process;
+    process.wait().unwrap();
+    assert!(!traces(&name, &ids).is_empty());
+
+    // Whichever testbed is made next does it: perhaps one of another test of this moment.
+    let next = Testbed::new().unwrap();
+    wait_until("the abandoned testbed to be gone", || {
+        traces(&name, &ids).is_empty()
+    });
+    assert_eq!(next.remove(), Vec::<String>::new());
+}
+
+fn janitor_of(name: &str) -> Pid {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let mut janitors = processes.filter(|process| {
+        let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).into_owned();
+        command.contains("\0janitor\0") && command.contains(&format!("/{name}\0"))
+    });
+    let janitor = janitors.next().expect("a living owner has a janitor");
+    let pid = janitor.file_name().to_string_lossy().parse().unwrap();
+    Pid::from_raw(pid).unwrap()
+}
+
+#[test]
+fn a_process_of_the_testbed_ends_with_it() {
+    let testbed = Testbed::new().unwrap();
+    let mut sleeper = testbed.command("sleep").arg("1000").spawn().unwrap();
+    assert_eq!(testbed.remove(), Vec::<String>::new());
+    let ended = sleeper.wait().unwrap();
+    assert!(!ended.success());
+}

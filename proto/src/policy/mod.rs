@@ -3,18 +3,28 @@
 //! A document that was never seen is `None`, which is not the same as one that is empty: before
 //! the first policy, hooks do less.
 
+mod host_application;
+mod issue;
 mod node;
+mod place;
 mod slo;
+mod stream;
 mod topology;
+
+#[cfg(test)]
+mod tests;
 
 use crate::annotation::CpuNormalizationRatio;
 
 pub use self::{
+    host_application::{HostApplication, HostCgroup, HostCgroupBase},
+    issue::{PolicyError, PolicyIssue, Problem},
     node::NodeMetadata,
     slo::{
-        ClassCpuQos, ClassQos, CpuPolicy, CpuSuppressPolicy, HostApplication, HostCgroup,
-        HostCgroupBase, NodeSloSpec, ResourceQosStrategy, ResourceUsedThreshold,
+        ClassCpuQos, ClassQos, CpuPolicy, CpuSuppressPolicy, NodeSloSpec, ResourceQosStrategy,
+        ResourceUsedThreshold,
     },
+    stream::{MAX_LENGTH, Parsed},
     topology::NodeTopology,
 };
 

@@ -1,6 +1,7 @@
 //! Node: what the cluster says about this machine.
 
-use crate::annotation::CpuNormalizationRatio;
+use super::place::Place;
+use crate::{annotation::CpuNormalizationRatio, keys::annotation::CPU_NORMALIZATION_RATIO};
 use std::collections::BTreeMap;
 
 /// The parts of a Node that the node's hooks need.
@@ -9,4 +10,17 @@ pub struct NodeMetadata {
     pub labels: BTreeMap<String, String>,
     /// `None` where there is no annotation, or one that says so.
     pub cpu_normalization_ratio: Option<CpuNormalizationRatio>,
+}
+
+// === impl NodeMetadata ===
+
+impl NodeMetadata {
+    pub(super) fn read(metadata: &Place<'_>) -> Self {
+        let labels = metadata.field("labels").texts().into_iter();
+        let ratio = metadata.section("annotations").key(CPU_NORMALIZATION_RATIO);
+        Self {
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            cpu_normalization_ratio: ratio.parsed(CpuNormalizationRatio::parse).flatten(),
+        }
+    }
 }

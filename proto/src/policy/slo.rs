@@ -1,6 +1,7 @@
 //! NodeSLO: how this node's classes of pods are to be treated.
 
-use koord_model::{Bvt, CgroupPath, PriorityClass, QosClass};
+use super::{host_application::HostApplication, place::Place};
+use koord_model::{Bvt, QosClass};
 
 /// The parts of a NodeSLO's `spec` that the node's hooks need, with defaults filled in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,32 +64,44 @@ pub struct ClassCpuQos {
     pub core_expeller: bool,
 }
 
-/// A program of the node itself, outside Kubernetes, that is treated as a class.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostApplication {
-    pub name: String,
-    pub qos: Option<QosClass>,
-    pub priority: Option<PriorityClass>,
-    pub cgroup: HostCgroup,
+const CPU_SUPPRESS_POLICIES: [(&str, CpuSuppressPolicy); 2] = [
+    ("cpuset", CpuSuppressPolicy::Cpuset),
+    ("cfsQuota", CpuSuppressPolicy::CfsQuota),
+];
+
+const CPU_POLICIES: [(&str, CpuPolicy); 2] = [
+    ("groupIdentity", CpuPolicy::GroupIdentity),
+    ("coreSched", CpuPolicy::CoreSched),
+];
+
+// === impl NodeSloSpec ===
+
+impl NodeSloSpec {
+    pub(super) fn read(spec: &Place<'_>) -> Self {
+        let applications = spec.field("hostApplications").elements();
+        Self {
+            resource_used_threshold_with_be: ResourceUsedThreshold::read(
+                &spec.section("resourceUsedThresholdWithBE"),
+            ),
+            resource_qos_strategy: ResourceQosStrategy::read(&spec.section("resourceQOSStrategy")),
+            host_applications: applications
+                .iter()
+                .filter_map(HostApplication::read)
+                .collect(),
+        }
+    }
 }
 
-/// Where a host application's control group is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostCgroup {
-    pub base: HostCgroupBase,
-    /// Below the base.
-    pub path: CgroupPath,
-}
+// === impl ResourceUsedThreshold ===
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostCgroupBase {
-    /// The root of the hierarchy.
-    #[default]
-    CgroupRoot,
-    /// The root of all pods.
-    Kubepods,
-    KubepodsBurstable,
-    KubepodsBesteffort,
+impl ResourceUsedThreshold {
+    fn read(section: &Place<'_>) -> Self {
+        let policy = section.field("cpuSuppressPolicy");
+        Self {
+            enable: section.field("enable").boolean().unwrap_or_default(),
+            cpu_suppress_policy: policy.name(&CPU_SUPPRESS_POLICIES).unwrap_or_default(),
+        }
+    }
 }
 
 // === impl ResourceQosStrategy ===
@@ -101,6 +114,45 @@ impl ResourceQosStrategy {
             QosClass::Ls => &self.ls_class,
             QosClass::Be => &self.be_class,
             QosClass::System => &self.system_class,
+        }
+    }
+
+    fn read(section: &Place<'_>) -> Self {
+        // With Koordinator's defaults of the class for `groupIdentity` and `coreExpeller`.
+        let class = |key: &str, group_identity, core_expeller| {
+            let cpu_qos = section.section(key).section("cpuQOS");
+            let cpu_qos = ClassCpuQos::read(&cpu_qos, group_identity, core_expeller);
+            ClassQos { cpu_qos }
+        };
+        let in_force = |class: ClassQos| {
+            let cpu_qos = Some(class.cpu_qos).filter(|cpu_qos| cpu_qos.enable);
+            ClassQos {
+                cpu_qos: cpu_qos.unwrap_or_default(),
+            }
+        };
+        let policy = section.section("policies").field("cpuPolicy");
+        Self {
+            cpu_policy: policy.name(&CPU_POLICIES).unwrap_or_default(),
+            lsr_class: in_force(class("lsrClass", 2, true)),
+            ls_class: in_force(class("lsClass", 2, true)),
+            be_class: in_force(class("beClass", -1, false)),
+            system_class: class("systemClass", 0, false),
+        }
+    }
+}
+
+// === impl ClassCpuQos ===
+
+impl ClassCpuQos {
+    fn read(section: &Place<'_>, group_identity: i64, core_expeller: bool) -> Self {
+        let identity = section.field("groupIdentity").integer(-1, 2);
+        let expeller = section.field("coreExpeller").boolean();
+        Self {
+            enable: section.field("enable").boolean().unwrap_or_default(),
+            group_identity: Bvt::new(identity.unwrap_or(group_identity))
+                .expect("the range is that of group identity"),
+            sched_idle: section.field("schedIdle").integer(0, 1) == Some(1),
+            core_expeller: expeller.unwrap_or(core_expeller),
         }
     }
 }

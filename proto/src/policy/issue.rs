@@ -1,0 +1,72 @@
+//! What is wrong with a policy: issues cost one field, errors cost the whole text.
+
+use super::stream::MAX_LENGTH;
+use crate::annotation::AnnotationError;
+use koord_model::CgroupPathError;
+use thiserror::Error;
+
+/// One thing in a policy that is not in force because it is wrong.
+#[derive(Debug, Error)]
+#[error("{kind} {name:?} is wrong at {path:?}")]
+pub struct PolicyIssue {
+    pub kind: String,
+    pub name: String,
+    /// As `spec.resourceQOSStrategy.lsClass.cpuQOS.groupIdentity`; empty is the whole document.
+    pub path: String,
+    #[source]
+    pub problem: Problem,
+}
+
+/// What is wrong there.
+#[derive(Debug, Error)]
+pub enum Problem {
+    #[error("value is {found}, not {expected}")]
+    WrongType {
+        expected: &'static str,
+        found: String,
+    },
+    #[error("value {value} is outside {min} to {max}")]
+    OutOfRange { value: String, min: i64, max: i64 },
+    #[error("value {value:?} is none of {}", allowed.join(", "))]
+    NotOneOf {
+        value: String,
+        allowed: Vec<&'static str>,
+    },
+    #[error("value is missing")]
+    Missing,
+    #[error("annotation cannot be used")]
+    Annotation(#[source] AnnotationError),
+    #[error("path cannot be used")]
+    CgroupPath(#[source] CgroupPathError),
+    #[error("path leads to the base itself")]
+    EmptyPath,
+    #[error("kind {kind:?} of {api_version:?} is none that is read here")]
+    UnknownKind { kind: String, api_version: String },
+    #[error("document is about another node than {expected:?}, the first that was named")]
+    OtherNode { expected: String },
+    #[error("document takes the place of an earlier one")]
+    Repeated,
+}
+
+/// Why a text gives no policy at all.
+#[derive(Debug, Error)]
+pub enum PolicyError {
+    #[error("policy is {length} bytes long, {MAX_LENGTH} are allowed")]
+    TooLong { length: usize },
+    #[error("policy is no YAML stream")]
+    Syntax(#[source] Box<serde_saphyr::Error>),
+}
+
+// === impl Problem ===
+
+impl From<AnnotationError> for Problem {
+    fn from(error: AnnotationError) -> Self {
+        Self::Annotation(error)
+    }
+}
+
+impl From<CgroupPathError> for Problem {
+    fn from(error: CgroupPathError) -> Self {
+        Self::CgroupPath(error)
+    }
+}

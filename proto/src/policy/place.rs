@@ -1,0 +1,222 @@
+//! Reading a Kubernetes object field by field, where one bad field costs that field only.
+//!
+//! A [`Place`] is a spot in an object, which may hold nothing. Asking it for a value of a type gives
+//! the value, or nothing and, if something unfit is there, an issue. So the code that reads a whole
+//! object states names, types, ranges and defaults, and nothing about errors.
+
+use super::issue::{PolicyIssue, Problem};
+use serde_json::Value;
+use std::cell::RefCell;
+
+/// An object being read, and what was found wrong in it.
+pub(super) struct Object<'a> {
+    kind: &'a str,
+    name: &'a str,
+    root: &'a Value,
+    issues: &'a RefCell<Vec<PolicyIssue>>,
+}
+
+/// A spot in an object.
+pub(super) struct Place<'a> {
+    object: &'a Object<'a>,
+    path: String,
+    value: Option<&'a Value>,
+}
+
+/// The longest text from a document that an issue shows, in characters.
+const MAX_SHOWN: usize = 64;
+
+// === impl Object ===
+
+impl<'a> Object<'a> {
+    pub(super) fn new(
+        kind: &'a str,
+        name: &'a str,
+        root: &'a Value,
+        issues: &'a RefCell<Vec<PolicyIssue>>,
+    ) -> Self {
+        Self {
+            kind,
+            name,
+            root,
+            issues,
+        }
+    }
+
+    /// The object itself.
+    pub(super) fn root(&'a self) -> Place<'a> {
+        Place {
+            object: self,
+            path: String::new(),
+            value: Some(self.root),
+        }
+    }
+}
+
+// === impl Place ===
+
+impl<'a> Place<'a> {
+    /// The place of a field; nothing is there if this place holds no mapping.
+    pub(super) fn field(&self, key: &str) -> Place<'a> {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        self.below(
+            format!("{}{dot}{key}", self.path),
+            self.value.and_then(|value| value.get(key)),
+        )
+    }
+
+    /// The place of a field that holds fields itself.
+    pub(super) fn section(&self, key: &str) -> Place<'a> {
+        let mut section = self.field(key);
+        section.value = section.take("a mapping", Value::is_object);
+        section
+    }
+
+    /// The place of a key that may hold dots and slashes, such as that of an annotation.
+    pub(super) fn key(&self, key: &str) -> Place<'a> {
+        self.below(
+            format!("{}[{key}]", self.path),
+            self.value.and_then(|value| value.get(key)),
+        )
+    }
+
+    /// Each element of a list, mappings all.
+    pub(super) fn elements(&self) -> Vec<Place<'a>> {
+        let list = self.take("a list", Value::is_array);
+        let list = list.and_then(Value::as_array).into_iter().flatten();
+        list.enumerate()
+            .map(|(index, value)| self.below(format!("{}[{index}]", self.path), Some(value)))
+            .filter(|place| place.take("a mapping", Value::is_object).is_some())
+            .collect()
+    }
+
+    /// Each key and text of a mapping.
+    pub(super) fn texts(&self) -> Vec<(&'a str, &'a str)> {
+        let mapping = self.take("a mapping", Value::is_object);
+        let mapping = mapping.and_then(Value::as_object).into_iter().flatten();
+        mapping
+            .filter_map(|(key, value)| {
+                let place = self.below(format!("{}[{}]", self.path, cut(key)), Some(value));
+                Some((key.as_str(), place.text()?))
+            })
+            .collect()
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// Whether nothing is here, or an empty text.
+    pub(super) fn is_blank(&self) -> bool {
+        self.value.is_none_or(|value| value.as_str() == Some(""))
+    }
+
+    pub(super) fn boolean(&self) -> Option<bool> {
+        self.take("a boolean", Value::is_boolean)?.as_bool()
+    }
+
+    /// A whole number from `min` to `max`.
+    pub(super) fn integer(&self, min: i64, max: i64) -> Option<i64> {
+        let value = self.take("a whole number", |v| v.is_i64() || v.is_u64())?;
+        match value.as_i64() {
+            Some(number) if (min..=max).contains(&number) => Some(number),
+            _ => {
+                let value = value.to_string();
+                self.report(Problem::OutOfRange { value, min, max });
+                None
+            }
+        }
+    }
+
+    pub(super) fn text(&self) -> Option<&'a str> {
+        self.take("a string", Value::is_string)?.as_str()
+    }
+
+    /// One of a closed set of names; nothing if the text is empty, as upstream has it.
+    pub(super) fn name<T: Copy>(&self, names: &[(&'static str, T)]) -> Option<T> {
+        self.name_or_blank(names).flatten()
+    }
+
+    /// One of a closed set of names: `Some(None)` if none is said, `None` if what is said is wrong.
+    pub(super) fn name_or_blank<T: Copy>(&self, names: &[(&'static str, T)]) -> Option<Option<T>> {
+        let text = self.text_or_blank()?;
+        if text.is_empty() {
+            return Some(None);
+        }
+        let found = names.iter().find(|(name, _)| *name == text);
+        if found.is_none() {
+            self.report(Problem::NotOneOf {
+                value: cut(text),
+                allowed: names.iter().map(|(name, _)| *name).collect(),
+            });
+        }
+        found.map(|(_, value)| Some(*value))
+    }
+
+    /// A text: empty if there is none, `None` if what is there is wrong.
+    pub(super) fn text_or_blank(&self) -> Option<&'a str> {
+        if self.is_there() {
+            self.text()
+        } else {
+            Some("")
+        }
+    }
+
+    /// A text that `parse` understands.
+    pub(super) fn parsed<T, E: Into<Problem>>(
+        &self,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        match parse(self.text()?) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.report(error.into());
+                None
+            }
+        }
+    }
+
+    /// Writes an issue about this place.
+    pub(super) fn report(&self, problem: Problem) {
+        self.object.issues.borrow_mut().push(PolicyIssue {
+            kind: self.object.kind.to_owned(),
+            name: self.object.name.to_owned(),
+            path: self.path.clone(),
+            problem,
+        });
+    }
+
+    fn below(&self, path: String, value: Option<&'a Value>) -> Place<'a> {
+        Place {
+            object: self.object,
+            path,
+            value: value.filter(|value| !value.is_null()),
+        }
+    }
+
+    fn take(&self, expected: &'static str, fits: impl Fn(&Value) -> bool) -> Option<&'a Value> {
+        let value = self.value?;
+        if fits(value) {
+            return Some(value);
+        }
+        self.report(Problem::WrongType {
+            expected,
+            found: described(value),
+        });
+        None
+    }
+}
+
+fn described(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) => format!("{:?}", cut(text)),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a mapping".to_owned(),
+    }
+}
+
+pub(super) fn cut(text: &str) -> String {
+    text.chars().take(MAX_SHOWN).collect()
+}

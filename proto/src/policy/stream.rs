@@ -1,0 +1,151 @@
+//! From a YAML stream, as `kubectl get -o yaml` prints it, to the policy of one node.
+
+use super::{
+    NodeMetadata, NodePolicy, NodeSloSpec, NodeTopology,
+    issue::{PolicyError, PolicyIssue, Problem},
+    place::{Object, cut},
+};
+use serde_json::Value;
+use std::cell::RefCell;
+
+/// The longest text that is read, in bytes.
+pub const MAX_LENGTH: usize = 4 * 1024 * 1024;
+
+/// What a text gave.
+#[derive(Debug)]
+pub struct Parsed {
+    pub policy: NodePolicy,
+    /// What is not in force because it is wrong; the rest of its document is.
+    pub issues: Vec<PolicyIssue>,
+    /// Documents about other nodes than the one asked for.
+    pub other_nodes: usize,
+}
+
+/// The kinds that are read, with the group of their `apiVersion`.
+const KINDS: [(&str, &str, Kind); 3] = [
+    ("NodeSLO", "slo.koordinator.sh/", Kind::Slo),
+    (
+        "NodeResourceTopology",
+        "topology.node.k8s.io/",
+        Kind::Topology,
+    ),
+    ("Node", "v1", Kind::Node),
+];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Slo,
+    Topology,
+    Node,
+}
+
+struct Reader {
+    node_name: Option<String>,
+    /// Whether the caller named the node; else the first document did.
+    named_by_caller: bool,
+    policy: NodePolicy,
+    issues: RefCell<Vec<PolicyIssue>>,
+    other_nodes: usize,
+}
+
+// === impl NodePolicy ===
+
+impl NodePolicy {
+    /// Reads a stream of NodeSLO, NodeResourceTopology and Node documents, and lists of such.
+    ///
+    /// Without a `node_name` all documents must be about one node. A wrong value costs that value
+    /// only and becomes an issue; a text that is too long or no YAML is an error.
+    pub fn parse_stream(yaml: &str, node_name: Option<&str>) -> Result<Parsed, PolicyError> {
+        if yaml.len() > MAX_LENGTH {
+            let length = yaml.len();
+            return Err(PolicyError::TooLong { length });
+        }
+        // The parser's own budget bounds depth, nodes and what aliases unfold to.
+        let options = serde_saphyr::options! { with_snippet: false };
+        let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options)
+            .map_err(|error| PolicyError::Syntax(Box::new(error)))?;
+
+        let mut reader = Reader {
+            node_name: node_name.map(str::to_owned),
+            named_by_caller: node_name.is_some(),
+            policy: Self::default(),
+            issues: RefCell::default(),
+            other_nodes: 0,
+        };
+        for document in &documents {
+            if text_at(document, "/kind") == "List" {
+                let items = document.get("items").and_then(Value::as_array);
+                items
+                    .into_iter()
+                    .flatten()
+                    .for_each(|item| reader.take(item));
+            } else {
+                reader.take(document);
+            }
+        }
+        Ok(Parsed {
+            policy: reader.policy,
+            issues: reader.issues.into_inner(),
+            other_nodes: reader.other_nodes,
+        })
+    }
+}
+
+fn text_at<'a>(document: &'a Value, pointer: &str) -> &'a str {
+    let value = document.pointer(pointer).and_then(Value::as_str);
+    value.unwrap_or_default()
+}
+
+// === impl Reader ===
+
+impl Reader {
+    fn take(&mut self, document: &Value) {
+        let (kind, api_version) = (text_at(document, "/kind"), text_at(document, "/apiVersion"));
+        let name = text_at(document, "/metadata/name");
+        let (shown_kind, shown_name) = (cut(kind), cut(name));
+        let object = Object::new(&shown_kind, &shown_name, document, &self.issues);
+        let known = KINDS.iter().find(|(name, group, _)| {
+            let versioned = group.ends_with('/');
+            *name == kind && (api_version == *group || versioned && api_version.starts_with(group))
+        });
+        let Some((_, _, known)) = known else {
+            object.root().report(Problem::UnknownKind {
+                kind: shown_kind.clone(),
+                api_version: cut(api_version),
+            });
+            return;
+        };
+        if name.is_empty() {
+            let place = object.root().field("metadata").field("name");
+            return place.report(Problem::Missing);
+        }
+        match &self.node_name {
+            Some(expected) if expected != name && self.named_by_caller => {
+                self.other_nodes += 1;
+                return;
+            }
+            Some(expected) if expected != name => {
+                let expected = cut(expected);
+                return object.root().report(Problem::OtherNode { expected });
+            }
+            _ => self.node_name = Some(name.to_owned()),
+        }
+        let repeated = match known {
+            Kind::Slo => {
+                let slo = NodeSloSpec::read(&object.root().section("spec"));
+                self.policy.slo.replace(slo).is_some()
+            }
+            Kind::Topology => {
+                let topology = NodeTopology::read(&object.root().section("metadata"));
+                self.policy.topology.replace(topology).is_some()
+            }
+            Kind::Node => {
+                let node = NodeMetadata::read(&object.root().section("metadata"));
+                self.policy.node.replace(node).is_some()
+            }
+        };
+        if repeated {
+            object.root().report(Problem::Repeated);
+        }
+    }
+}

@@ -1,0 +1,417 @@
+use super::*;
+use crate::annotation::{SharedPool, SystemQosResource};
+use koord_model::{Bvt, PriorityClass, QosClass};
+use std::error::Error;
+
+const NODE_SLO: &str = "\
+apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata:
+  name: node-1
+spec:
+  cpuBurstStrategy:
+    policy: auto
+  extensions: {}
+  hostApplications:
+  - name: nginx
+    qos: LS
+    priority: koord-prod
+  - name: backup
+    qos: BE
+  - name: agent
+  - cgroupPath:
+      base: KubepodsBesteffort
+      parentDir: host/
+      relativePath: /scan
+    name: scanner
+    qos: BE
+  resourceQOSStrategy:
+    beClass:
+      cpuQOS:
+        enable: true
+        schedIdle: 1
+      memoryQOS:
+        enable: true
+        wmarkRatio: 95
+    lsClass:
+      cpuQOS:
+        enable: true
+        groupIdentity: 1
+        coreExpeller: false
+    lsrClass:
+      cpuQOS:
+        enable: true
+    policies:
+      cpuPolicy: coreSched
+    systemClass:
+      cpuQOS:
+        groupIdentity: 2
+  resourceUsedThresholdWithBE:
+    cpuSuppressPolicy: cfsQuota
+    enable: true
+";
+
+const TOPOLOGY: &str = r#"
+apiVersion: topology.node.k8s.io/v1alpha1
+kind: NodeResourceTopology
+metadata:
+  annotations:
+    kubelet.koordinator.sh/cpu-manager-policy: '{"policy":"static","reservedCPUs":"0"}'
+    node.koordinator.sh/be-cpu-shared-pools: '[{"socket":0,"node":0,"cpuset":"0-3"}]'
+    node.koordinator.sh/cpu-shared-pools: '[{"socket":0,"node":0,"cpuset":"0-1"}]'
+    node.koordinator.sh/pod-cpu-allocs: "null"
+    node.koordinator.sh/system-qos-resource: '{"cpuset":"3"}'
+  labels:
+    app.kubernetes.io/managed-by: Koordinator
+  name: node-1
+topologyPolicies:
+- None
+zones: []
+"#;
+
+const NODE: &str = r#"
+apiVersion: v1
+kind: Node
+metadata:
+  annotations:
+    node.koordinator.sh/cpu-normalization-ratio: "1.20"
+  labels:
+    kubernetes.io/os: linux
+    node.koordinator.sh/cpu-normalization-enabled: "true"
+  name: node-1
+spec: {}
+"#;
+
+fn parsed(yaml: &str) -> Parsed {
+    NodePolicy::parse_stream(yaml, Some("node-1")).unwrap()
+}
+
+/// Each issue with all its sources, as the log prints them.
+fn issues(parsed: &Parsed) -> Vec<String> {
+    let chain = |issue: &PolicyIssue| {
+        let mut chain = issue.to_string();
+        let mut source = issue.source();
+        while let Some(error) = source {
+            chain += &format!(": {error}");
+            source = error.source();
+        }
+        chain
+    };
+    parsed.issues.iter().map(chain).collect()
+}
+
+/// The issues of a NodeSLO with this `spec`, without the words that all begin with.
+fn slo_issues(spec: &str) -> (NodeSloSpec, Vec<String>) {
+    let parsed = parsed(&format!(
+        "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\nspec: {spec}\n"
+    ));
+    let begin = "NodeSLO \"node-1\" is wrong at ";
+    let issues = issues(&parsed)
+        .iter()
+        .map(|issue| issue.strip_prefix(begin).expect(issue).to_owned())
+        .collect();
+    (parsed.policy.slo.unwrap(), issues)
+}
+
+fn cpu_qos(enable: bool, identity: i64, sched_idle: bool, core_expeller: bool) -> ClassQos {
+    ClassQos {
+        cpu_qos: ClassCpuQos {
+            enable,
+            group_identity: Bvt::new(identity).unwrap(),
+            sched_idle,
+            core_expeller,
+        },
+    }
+}
+
+fn application(name: &str, qos: Option<QosClass>, path: &str) -> HostApplication {
+    HostApplication {
+        name: name.to_owned(),
+        qos,
+        priority: None,
+        cgroup: HostCgroup {
+            base: HostCgroupBase::CgroupRoot,
+            path: koord_model::CgroupPath::parse(path).unwrap(),
+        },
+    }
+}
+
+#[test]
+fn a_node_slo_is_laid_over_the_defaults() {
+    let parsed = parsed(NODE_SLO);
+    assert_eq!(issues(&parsed), [""; 0]);
+    let slo = parsed.policy.slo.unwrap();
+    let threshold = slo.resource_used_threshold_with_be;
+    assert!(threshold.enable);
+    assert_eq!(threshold.cpu_suppress_policy, CpuSuppressPolicy::CfsQuota);
+    let strategy = slo.resource_qos_strategy;
+    assert_eq!(strategy.cpu_policy, CpuPolicy::CoreSched);
+    assert_eq!(strategy.lsr_class, cpu_qos(true, 2, false, true));
+    assert_eq!(strategy.ls_class, cpu_qos(true, 1, false, false));
+    assert_eq!(strategy.be_class, cpu_qos(true, -1, true, false));
+    assert_eq!(strategy.system_class, cpu_qos(false, 2, false, false));
+    assert_eq!(strategy.class(QosClass::Lse), &strategy.lsr_class);
+    assert_eq!(strategy.class(QosClass::System), &strategy.system_class);
+}
+
+#[test]
+fn host_applications_have_a_place_even_if_none_is_said() {
+    let applications = parsed(NODE_SLO).policy.slo.unwrap().host_applications;
+    let mut nginx = application("nginx", Some(QosClass::Ls), "host-latency-sensitive/nginx");
+    nginx.priority = Some(PriorityClass::Prod);
+    let mut scanner = application("scanner", Some(QosClass::Be), "host/scan");
+    scanner.cgroup.base = HostCgroupBase::KubepodsBesteffort;
+    assert_eq!(
+        applications,
+        [
+            nginx,
+            application("backup", Some(QosClass::Be), "host-best-effort/backup"),
+            application("agent", None, "agent"),
+            scanner,
+        ]
+    );
+}
+
+#[test]
+fn an_empty_spec_is_all_defaults() {
+    for spec in [
+        "{}",
+        "null",
+        "{resourceQOSStrategy: null, hostApplications: []}",
+    ] {
+        let (slo, issues) = slo_issues(spec);
+        assert_eq!(slo, NodeSloSpec::default(), "{spec}");
+        assert_eq!(issues, [""; 0]);
+    }
+    let strategy = ResourceQosStrategy::default();
+    assert_eq!(strategy.cpu_policy, CpuPolicy::GroupIdentity);
+    assert_eq!(strategy.be_class, cpu_qos(false, 0, false, false));
+}
+
+#[test]
+fn what_a_disabled_class_says_is_not_in_force() {
+    let (slo, issues) = slo_issues(
+        "{resourceQOSStrategy: {lsClass: {cpuQOS: {enable: false, groupIdentity: 2, coreExpeller: true}},
+          beClass: {cpuQOS: {schedIdle: 1}}}}",
+    );
+    assert_eq!(slo, NodeSloSpec::default());
+    assert_eq!(issues, [""; 0]);
+}
+
+#[test]
+fn a_wrong_value_costs_that_value_only() {
+    let (slo, issues) = slo_issues(
+        "{resourceUsedThresholdWithBE: {enable: 'true', cpuSuppressPolicy: cfsquota},
+          resourceQOSStrategy: {
+            policies: {cpuPolicy: 7},
+            lsrClass: [],
+            lsClass: {cpuQOS: {enable: true, groupIdentity: 3, coreExpeller: 1}},
+            beClass: {cpuQOS: {enable: true, groupIdentity: -2, schedIdle: 1.5}},
+            systemClass: {cpuQOS: {groupIdentity: 18446744073709551615, schedIdle: 2}}}}",
+    );
+    assert_eq!(
+        issues,
+        [
+            "\"spec.resourceUsedThresholdWithBE.enable\": value is \"true\", not a boolean",
+            "\"spec.resourceUsedThresholdWithBE.cpuSuppressPolicy\": value \"cfsquota\" is none of cpuset, cfsQuota",
+            "\"spec.resourceQOSStrategy.policies.cpuPolicy\": value is 7, not a string",
+            "\"spec.resourceQOSStrategy.lsrClass\": value is a list, not a mapping",
+            "\"spec.resourceQOSStrategy.lsClass.cpuQOS.groupIdentity\": value 3 is outside -1 to 2",
+            "\"spec.resourceQOSStrategy.lsClass.cpuQOS.coreExpeller\": value is 1, not a boolean",
+            "\"spec.resourceQOSStrategy.beClass.cpuQOS.groupIdentity\": value -2 is outside -1 to 2",
+            "\"spec.resourceQOSStrategy.beClass.cpuQOS.schedIdle\": value is 1.5, not a whole number",
+            "\"spec.resourceQOSStrategy.systemClass.cpuQOS.groupIdentity\": value 18446744073709551615 is outside -1 to 2",
+            "\"spec.resourceQOSStrategy.systemClass.cpuQOS.schedIdle\": value 2 is outside 0 to 1",
+        ]
+    );
+    let strategy = slo.resource_qos_strategy;
+    assert_eq!(
+        slo.resource_used_threshold_with_be,
+        ResourceUsedThreshold::default()
+    );
+    assert_eq!(strategy.cpu_policy, CpuPolicy::GroupIdentity);
+    assert_eq!(strategy.ls_class, cpu_qos(true, 2, false, true));
+    assert_eq!(strategy.be_class, cpu_qos(true, -1, false, false));
+}
+
+#[test]
+fn a_host_application_that_cannot_be_placed_is_left_out() {
+    let long = "n".repeat(200);
+    let (slo, issues) = slo_issues(&format!(
+        "{{hostApplications: [7, {{qos: LS}}, {{name: 7}}, {{name: a, qos: Gold}}, {{name: b, qos: 1}},
+          {{name: c, cgroupPath: here}}, {{name: d, cgroupPath: {{base: Root}}}},
+          {{name: e, cgroupPath: {{base: Kubepods, relativePath: /}}}},
+          {{name: f, cgroupPath: {{parentDir: ../x}}}}, {{name: g, cgroupPath: {{relativePath: 7}}}},
+          {{name: ../h}}, {{name: i, priority: {long}, cgroupPath: {{relativePath: i}}}}]}}",
+    ));
+    let shown = "n".repeat(64);
+    assert_eq!(
+        issues,
+        [
+            "\"spec.hostApplications[0]\": value is 7, not a mapping".to_owned(),
+            "\"spec.hostApplications[1].name\": value is missing".to_owned(),
+            "\"spec.hostApplications[2].name\": value is 7, not a string".to_owned(),
+            "\"spec.hostApplications[3].qos\": value \"Gold\" is none of LSE, LSR, LS, BE, SYSTEM".to_owned(),
+            "\"spec.hostApplications[4].qos\": value is 1, not a string".to_owned(),
+            "\"spec.hostApplications[5].cgroupPath\": value is \"here\", not a mapping".to_owned(),
+            "\"spec.hostApplications[6].cgroupPath.base\": value \"Root\" is none of CgroupRoot, Kubepods, KubepodsBurstable, KubepodsBesteffort".to_owned(),
+            "\"spec.hostApplications[7].cgroupPath\": path leads to the base itself".to_owned(),
+            "\"spec.hostApplications[8].cgroupPath\": path cannot be used: component \"..\" of a cgroup path leads elsewhere".to_owned(),
+            "\"spec.hostApplications[9].cgroupPath.relativePath\": value is 7, not a string".to_owned(),
+            "\"spec.hostApplications[10].cgroupPath\": path cannot be used: component \"..\" of a cgroup path leads elsewhere".to_owned(),
+            format!("\"spec.hostApplications[11].priority\": value \"{shown}\" is none of koord-prod, koord-mid, koord-batch, koord-free"),
+        ]
+    );
+    assert_eq!(slo.host_applications, [application("i", None, "i")]);
+}
+
+#[test]
+fn a_topology_is_its_annotations() {
+    let parsed = parsed(TOPOLOGY);
+    assert_eq!(issues(&parsed), [""; 0]);
+    let topology = parsed.policy.topology.unwrap();
+    let pool = |list: &str| SharedPool {
+        socket: 0,
+        node: 0,
+        cpuset: list.parse().unwrap(),
+    };
+    assert_eq!(topology.shared_pools, [pool("0-1")]);
+    assert_eq!(topology.be_shared_pools, [pool("0-3")]);
+    assert!(topology.kubelet_policy_is_static());
+    let system = SystemQosResource {
+        cpuset: "3".parse().unwrap(),
+        exclusive: true,
+    };
+    assert_eq!(topology.system_qos, Some(system));
+}
+
+#[test]
+fn a_bad_annotation_of_a_topology_leaves_the_others() {
+    let text = TOPOLOGY
+        .replace("\"cpuset\":\"0-3\"", "\"cpuset\":\"0-\"")
+        .replace("'{\"cpuset\":\"3\"}'", "[3]");
+    let parsed = parsed(&text);
+    let begin = "NodeResourceTopology \"node-1\" is wrong at";
+    assert_eq!(
+        issues(&parsed),
+        [
+            format!(
+                "{begin} \"metadata.annotations[node.koordinator.sh/be-cpu-shared-pools]\": annotation cannot be used: annotation node.koordinator.sh/be-cpu-shared-pools is unusable at $[0].cpuset: value is no CPU list: \"\" is no CPU number or range"
+            ),
+            format!(
+                "{begin} \"metadata.annotations[node.koordinator.sh/system-qos-resource]\": value is a list, not a string"
+            ),
+        ]
+    );
+    let topology = parsed.policy.topology.unwrap();
+    assert_eq!(
+        (topology.shared_pools.len(), topology.be_shared_pools.len()),
+        (1, 0)
+    );
+}
+
+#[test]
+fn a_node_is_its_labels_and_its_ratio() {
+    let policy = parsed(NODE).policy;
+    let ratio = policy.cpu_normalization_ratio().unwrap();
+    assert_eq!(ratio.to_string(), "1.20");
+    let node = policy.node.unwrap();
+    assert_eq!(node.labels["kubernetes.io/os"], "linux");
+    assert_eq!(node.labels.len(), 2);
+
+    let bad = parsed(&NODE.replace("\"1.20\"", "1.20").replace("linux", "7"));
+    assert_eq!(
+        issues(&bad),
+        [
+            "Node \"node-1\" is wrong at \"metadata.labels[kubernetes.io/os]\": value is 7, not a string",
+            "Node \"node-1\" is wrong at \"metadata.annotations[node.koordinator.sh/cpu-normalization-ratio]\": value is 1.2, not a string",
+        ]
+    );
+    assert_eq!(bad.policy.cpu_normalization_ratio(), None);
+}
+
+#[test]
+fn a_stream_and_a_list_give_the_same() {
+    let stream = parsed(&format!("---\n{NODE_SLO}---\n{TOPOLOGY}---\n{NODE}---\n"));
+    assert_eq!(issues(&stream), [""; 0]);
+    let mut list =
+        "apiVersion: v1\nkind: List\nmetadata:\n  resourceVersion: \"\"\nitems:\n".to_owned();
+    for document in [NODE_SLO, TOPOLOGY, NODE] {
+        let mut lines = document.trim().lines();
+        list += &format!("- {}\n", lines.next().unwrap());
+        lines.for_each(|line| list += &format!("  {line}\n"));
+    }
+    assert_eq!(parsed(&list).policy, stream.policy);
+    assert!(stream.policy.slo.is_some() && stream.policy.topology.is_some());
+    assert!(stream.policy.node.is_some());
+}
+
+#[test]
+fn documents_of_other_nodes_are_counted_and_skipped() {
+    let yaml = format!("{NODE}---\n{}", NODE.replace("node-1", "node-2"));
+    let named = NodePolicy::parse_stream(&yaml, Some("node-2")).unwrap();
+    assert_eq!((named.other_nodes, named.issues.len()), (1, 0));
+    assert!(named.policy.node.is_some());
+
+    let unnamed = NodePolicy::parse_stream(&yaml, None).unwrap();
+    assert_eq!(unnamed.other_nodes, 0);
+    assert_eq!(
+        issues(&unnamed),
+        [
+            "Node \"node-2\" is wrong at \"\": document is about another node than \"node-1\", the first that was named"
+        ]
+    );
+}
+
+#[test]
+fn what_is_no_policy_document_is_an_issue() {
+    let parsed = parsed(
+        "{apiVersion: v1, kind: Pod, metadata: {name: p}}
+---
+{apiVersion: slo.koordinator.sh/v1alpha1, kind: Node, metadata: {name: node-1}}
+---
+{apiVersion: v1, kind: Node}
+---
+[1]
+---
+{apiVersion: v1, kind: Node, metadata: {name: node-1}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: node-1}}",
+    );
+    assert_eq!(
+        issues(&parsed),
+        [
+            "Pod \"p\" is wrong at \"\": kind \"Pod\" of \"v1\" is none that is read here",
+            "Node \"node-1\" is wrong at \"\": kind \"Node\" of \"slo.koordinator.sh/v1alpha1\" is none that is read here",
+            "Node \"\" is wrong at \"metadata.name\": value is missing",
+            " \"\" is wrong at \"\": kind \"\" of \"\" is none that is read here",
+            "Node \"node-1\" is wrong at \"\": document takes the place of an earlier one",
+        ]
+    );
+}
+
+#[test]
+fn no_text_is_no_policy_and_no_error() {
+    for yaml in ["", "---\n", "# nothing\n", "null\n---\n~\n"] {
+        let parsed = parsed(yaml);
+        assert_eq!(parsed.policy, NodePolicy::default(), "{yaml:?}");
+        assert_eq!(issues(&parsed), [""; 0], "{yaml:?}");
+    }
+}
+
+#[test]
+fn a_text_that_is_hostile_or_broken_gives_no_policy() {
+    let deep = format!("{}{}", "[".repeat(65), "]".repeat(65));
+    let bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n";
+    for yaml in ["a: [", "a: b: c", "a: 1\na: 2", &deep, bomb, "a: *b"] {
+        let error = NodePolicy::parse_stream(yaml, None).unwrap_err();
+        assert!(matches!(error, PolicyError::Syntax(_)), "{yaml}");
+        assert_eq!(error.to_string(), "policy is no YAML stream");
+    }
+    let long = " ".repeat(4 * 1024 * 1024 + 1);
+    let error = NodePolicy::parse_stream(&long, None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "policy is 4194305 bytes long, 4194304 are allowed"
+    );
+}

@@ -1,0 +1,217 @@
+//! The table of configuration keys.
+//!
+//! One row is a flag, a key of the configuration file, a line of `--help` and a default at once,
+//! so that none of them can say something else than the others. Every value is text here: what it
+//! means, and whether it is good, is found out after flags and file were put together, so that one
+//! run reports every bad one.
+
+use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+
+/// One key: `--name` as a flag, `name:` in the configuration file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Key {
+    pub name: &'static str,
+    /// What stands for the value in `--help`.
+    pub value: &'static str,
+    pub default: &'static str,
+    pub help: &'static str,
+    pub repeat: Repeat,
+}
+
+/// What a flag given twice means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// The last one counts.
+    Replaces,
+    /// Its value is a comma list, which grows.
+    Extends,
+}
+
+/// Where a value was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Flag,
+    File(PathBuf),
+    Environment(&'static str),
+}
+
+/// A value as it was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    pub text: String,
+    pub origin: Origin,
+}
+
+/// The values of one source, by the name of their key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawConfig(pub(super) BTreeMap<&'static str, Given>);
+
+macro_rules! keys {
+    ($($constant:ident $name:literal <$value:literal> = $default:literal $($repeat:ident)?: $help:literal;)+) => {
+        $(pub(super) const $constant: &Key = &Key {
+            name: $name,
+            value: $value,
+            default: $default,
+            help: $help,
+            repeat: keys!(@repeat $($repeat)?),
+        };)+
+        /// Every key, in the order of `--help`.
+        pub const KEYS: &[&Key] = &[$($constant),+];
+    };
+    (@repeat) => { Repeat::Replaces };
+    (@repeat extends) => { Repeat::Extends };
+}
+
+keys! {
+    ENDPOINT "koord-runtimeproxy-endpoint" <"SOCKET"> = "/var/run/koord-runtimeproxy/runtimeproxy.sock":
+        "Unix socket that the kubelet connects to";
+    RUNTIME_ENDPOINT "remote-runtime-service-endpoint" <"SOCKET"> = "/var/run/containerd/containerd.sock":
+        "Unix socket of the container runtime";
+    BACKEND_MODE "backend-runtime-mode" <"MODE"> = "Containerd":
+        "Kind of runtime behind us; Containerd means every CRI runtime, CRI-O too";
+    SKIP_KEY "runtime-hook-server-key" <"LABEL"> = "runtimeproxy.koordinator.sh/skip-hookserver":
+        "Label that exempts a pod from hooks";
+    SKIP_VALUE "runtime-hook-server-val" <"VALUE"> = "true":
+        "Value of that label";
+    NODE_POLICY "node-policy" <"FILE"> = "":
+        "YAML stream of NodeSLO, NodeResourceTopology and Node; read again when it changes [default: none]";
+    NODE_NAME "node-name" <"NAME"> = "":
+        "Name of this node in the policy [default: the host name]";
+    FEATURE_GATES "feature-gates" <"NAME=BOOL,..."> = "" extends:
+        "Feature gates, by Koordinator's names";
+    FAIL_POLICY "hook-fail-policy" <"HOOK=POLICY,..."> = "" extends:
+        "Open or Closed for each hook: whether its failure lets the call pass or refuses it";
+    DISABLE_UNSET_QUOTA "disable-unset-cpu-quota" <"BOOL"> = "false":
+        "Keep the CFS quota of pods that have CPUs of their own";
+    MODE "mode" <"MODE"> = "enforce":
+        "enforce, observe (decide and explain, change nothing) or pass-through (no hooks)";
+    FRONT "front" <"FRONT"> = "cri":
+        "Where events come from; only cri in this release";
+    CGROUP_ROOT "cgroup-root" <"CGROUP"> = "":
+        "The kubelet's cgroupRoot: the control group above kubepods [default: the root]";
+    CGROUP_MOUNT "cgroup-mount" <"DIR"> = "/sys/fs/cgroup":
+        "Where the cgroup file systems are mounted";
+    SYS_ROOT "sys-root" <"DIR"> = "/sys":
+        "Where sysfs is mounted";
+    PROC_ROOT "proc-root" <"DIR"> = "/proc":
+        "Where procfs is mounted";
+    STATE_DIR "state-dir" <"DIR"> = "/var/lib/koord-runtime-proxy":
+        "What has to outlive a restart";
+    ADMIN_ENDPOINT "admin-endpoint" <"SOCKET"> = "/run/koord-runtime-proxy/admin.sock":
+        "Unix socket for metrics, health, log level and ledger";
+    GRACE_PERIOD "grace-period" <"DURATION"> = "25s":
+        "How long calls in flight may take to finish at a stop, 0s to 10m";
+    MAX_CONNECTIONS "max-connections" <"COUNT"> = "512":
+        "Client connections at most, 1 to 65536";
+    MAX_MESSAGE "max-message-bytes" <"SIZE"> = "16MiB":
+        "Largest request that is opened, 64KiB to 16MiB; a larger one passes unopened";
+    LARGE_SLOTS "large-message-slots" <"COUNT"> = "4":
+        "Large requests held in memory at the same time, 1 to 64";
+    HOLD_TIMEOUT "hold-timeout" <"DURATION"> = "2s":
+        "How long a request may wait for a decision before it passes as it came, 10ms to 30s";
+    EXCLUDED_NAMESPACES "excluded-namespaces" <"NAME,..."> = "" extends:
+        "Namespaces whose pods hooks leave alone";
+    EXCLUDED_HANDLERS "excluded-runtime-handlers" <"NAME,..."> = "kata,kata-qemu,kata-clh,kata-fc,runsc,gvisor" extends:
+        "Runtime handlers whose containers hooks leave alone; given, it replaces the default";
+    HOOK_SERVER_DIR "hook-server-dir" <"DIR"> = "/etc/runtime/hookserver.d":
+        "Where hook servers of koordlet register";
+    LOG_FILTER "log-filter" <"FILTER"> = "info":
+        "What is logged, such as info,koord_runtime_proxy::hub=debug; also by KOORD_LOG";
+    LOG_FORMAT "log-format" <"FORMAT"> = "text":
+        "text or json, on standard error";
+    LOG_TIME "log-time" <"BOOL"> = "true":
+        "Whether log lines begin with the time; the journal adds its own";
+}
+
+// === impl Key ===
+
+impl Key {
+    fn arg(&self) -> Arg {
+        let arg = Arg::new(self.name)
+            .long(self.name)
+            .value_name(self.value)
+            .help(self.help);
+        let arg = match self.repeat {
+            Repeat::Replaces => arg.action(ArgAction::Set).overrides_with(self.name),
+            Repeat::Extends => arg.action(ArgAction::Append),
+        };
+        let arg = match self.value {
+            // As other programs take a switch: its name alone says yes.
+            "BOOL" => arg
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true"),
+            _ => arg,
+        };
+        match self.default {
+            "" => arg,
+            default => arg.default_value(default),
+        }
+    }
+
+    /// The key of that name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        KEYS.iter().copied().find(|key| key.name == name)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("flag"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Environment(name) => write!(f, "environment {name}"),
+        }
+    }
+}
+
+// === impl RawConfig ===
+
+impl RawConfig {
+    /// These values, and where they say nothing those of `other`.
+    pub fn or(mut self, other: Self) -> Self {
+        for (name, given) in other.0 {
+            self.0.entry(name).or_insert(given);
+        }
+        self
+    }
+
+    pub(super) fn insert(&mut self, key: &'static Key, text: String, origin: Origin) {
+        self.0.insert(key.name, Given { text, origin });
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) -> Option<Given> {
+        self.0.remove(key.name)
+    }
+}
+
+impl clap::FromArgMatches for RawConfig {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut raw = Self::default();
+        raw.update_from_arg_matches(matches)?;
+        Ok(raw)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for key in KEYS {
+            if matches.value_source(key.name) != Some(ValueSource::CommandLine) {
+                continue;
+            }
+            let values = matches.get_many::<String>(key.name).into_iter().flatten();
+            let text = values.map(String::as_str).collect::<Vec<_>>().join(",");
+            self.insert(key, text, Origin::Flag);
+        }
+        Ok(())
+    }
+}
+
+impl clap::Args for RawConfig {
+    fn augment_args(command: Command) -> Command {
+        command.args(KEYS.iter().map(|key| key.arg()))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}

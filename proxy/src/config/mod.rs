@@ -1,0 +1,243 @@
+//! Flags and file, put together and understood.
+//!
+//! Two types: [`RawConfig`] is what was said, text by key, and [`Config`] is what it means. The
+//! step between them reports every bad key of every source in one run, because whoever sets up a
+//! node wants to correct them in one go. Nothing here reads the environment; what `KOORD_LOG` says
+//! is handed in.
+
+mod file;
+mod key;
+mod resolve;
+mod value;
+
+pub use self::{
+    key::{Given, KEYS, Key, Origin, RawConfig, Repeat},
+    value::ValueError,
+};
+
+use self::resolve::Resolver;
+use koord_hooks::{FailPolicies, FeatureGates};
+use koord_model::CgroupPath;
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    fmt, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use thiserror::Error;
+
+/// The environment variable that sets the log filter where no flag does.
+pub const LOG_FILTER_VARIABLE: &str = "KOORD_LOG";
+
+/// Bytes of a configuration file.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Everything this process was told, checked, with every default filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Our socket, for the kubelet.
+    pub endpoint: PathBuf,
+    /// The runtime's socket.
+    pub runtime_endpoint: PathBuf,
+    pub mode: Mode,
+    pub front: Front,
+    pub node_name: String,
+    /// `None`: no policy, hooks do what they do before the first.
+    pub node_policy: Option<PathBuf>,
+    pub hooks: Hooks,
+    pub exclusions: Exclusions,
+    pub limits: Limits,
+    pub roots: Roots,
+    /// The kubelet's `cgroupRoot`: `kubepods` is below it.
+    pub cgroup_root: CgroupPath,
+    pub state_dir: PathBuf,
+    pub admin_endpoint: PathBuf,
+    pub hook_server_dir: PathBuf,
+    pub log: Log,
+}
+
+/// What decisions may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    Enforce,
+    /// Decide and explain, but change neither requests nor the kernel.
+    Observe,
+    /// No hooks at all.
+    PassThrough,
+}
+
+/// Where events come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Front {
+    Cri,
+}
+
+/// Which hooks run, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hooks {
+    pub gates: FeatureGates,
+    pub fail_policies: FailPolicies,
+    /// Keep the CFS quota of pods that have CPUs of their own.
+    pub disable_unset_cpu_quota: bool,
+}
+
+/// Pods that hooks leave alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exclusions {
+    /// Key and value of the label that exempts a pod.
+    pub skip_label: (String, String),
+    pub namespaces: BTreeSet<String>,
+    pub runtime_handlers: BTreeSet<String>,
+}
+
+/// Bounds on what clients may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub max_connections: usize,
+    /// Bytes of one request that is opened.
+    pub max_message_bytes: usize,
+    pub large_message_slots: usize,
+    /// How long a request may wait for its decision.
+    pub hold_timeout: Duration,
+    /// How long calls in flight may take at a stop.
+    pub grace_period: Duration,
+}
+
+/// Where the kernel's file systems are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    pub cgroup: PathBuf,
+    pub sys: PathBuf,
+    pub proc: PathBuf,
+}
+
+/// How this process logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    pub filter: String,
+    pub format: LogFormat,
+    /// Whether lines begin with the time.
+    pub time: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// What is handed in beside flags and file.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    pub host_name: String,
+    /// What [`LOG_FILTER_VARIABLE`] holds.
+    pub log_filter: Option<String>,
+}
+
+/// Everything that is wrong with the configuration.
+#[derive(Debug)]
+pub struct ConfigError {
+    pub issues: Vec<Issue>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug)]
+pub struct Issue {
+    /// Empty for what concerns a whole file.
+    pub key: String,
+    pub origin: Origin,
+    pub problem: Problem,
+}
+
+/// What is wrong with a key or a file.
+#[derive(Debug, Error)]
+pub enum Problem {
+    #[error("cannot be read")]
+    Unreadable(#[source] io::Error),
+    #[error("is larger than {MAX_FILE} bytes")]
+    TooLarge,
+    #[error("is no YAML mapping")]
+    Syntax(#[source] Box<serde_saphyr::Error>),
+    #[error("is not a known key")]
+    UnknownKey,
+    #[error("takes one value, not a list")]
+    NoList,
+    #[error("cannot be {text:?}")]
+    Value {
+        text: String,
+        #[source]
+        source: ValueError,
+    },
+}
+
+// === impl Config ===
+
+impl Config {
+    /// What flags, the file and the surroundings mean together: flags win over the environment,
+    /// the environment over the file, the file over defaults.
+    pub fn resolve(
+        flags: RawConfig,
+        file: Option<&Path>,
+        surroundings: &Surroundings,
+    ) -> Result<Self, ConfigError> {
+        let log_filter = surroundings.log_filter.as_deref();
+        Resolver::new(flags, file, log_filter).finish(&surroundings.host_name)
+    }
+}
+
+// === impl Mode ===
+
+impl Mode {
+    pub const ALL: &[Self] = &[Self::Enforce, Self::Observe, Self::PassThrough];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+            Self::PassThrough => "pass-through",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl ConfigError ===
+
+impl fmt::Display for ConfigError {
+    /// One line for each issue, with its reasons: this is printed for a person, not logged.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, issue) in self.issues.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{issue}")?;
+            let mut source = issue.problem.source();
+            while let Some(error) = source {
+                write!(f, ": {error}")?;
+                source = error.source();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Error for ConfigError {}
+
+impl fmt::Display for Issue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.origin, self.key.as_str()) {
+            (Origin::Flag, key) => write!(f, "--{key} {}", self.problem),
+            (Origin::File(_), "") => write!(f, "{} {}", self.origin, self.problem),
+            (Origin::File(_), key) => write!(f, "{}: {key} {}", self.origin, self.problem),
+            (Origin::Environment(name), _) => write!(f, "{name} {}", self.problem),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

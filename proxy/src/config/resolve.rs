@@ -1,0 +1,207 @@
+//! From what was said to what it means.
+
+use super::{
+    Config, ConfigError, Exclusions, Front, Hooks, Issue, LOG_FILTER_VARIABLE, Limits, Log,
+    LogFormat, MAX_FILE, Mode, Problem, Roots, file,
+    key::{self, Given, Key, Origin, RawConfig},
+    value::{self, ValueError},
+};
+use koord_hooks::{FailPolicies, FeatureGates, FlagError};
+use std::{fs::File, io::Read, path::Path, time::Duration};
+
+/// Takes values out of what was said, one by one, and keeps what was wrong.
+pub(super) struct Resolver {
+    raw: RawConfig,
+    issues: Vec<Issue>,
+}
+
+// === impl Resolver ===
+
+impl Resolver {
+    pub(super) fn new(flags: RawConfig, file: Option<&Path>, log_filter: Option<&str>) -> Self {
+        let mut issues = Vec::new();
+        let mut environment = RawConfig::default();
+        if let Some(filter) = log_filter {
+            let origin = Origin::Environment(LOG_FILTER_VARIABLE);
+            environment.insert(key::LOG_FILTER, filter.to_owned(), origin);
+        }
+        let file = file.map(|path| read_file(path, &mut issues));
+        Self {
+            raw: flags.or(environment).or(file.unwrap_or_default()),
+            issues,
+        }
+    }
+
+    pub(super) fn finish(mut self, host_name: &str) -> Result<Config, ConfigError> {
+        let config = self.config(host_name);
+        if self.issues.is_empty() {
+            Ok(config)
+        } else {
+            Err(ConfigError {
+                issues: self.issues,
+            })
+        }
+    }
+
+    fn config(&mut self, host_name: &str) -> Config {
+        const MS: fn(u64) -> Duration = Duration::from_millis;
+        const SECS: fn(u64) -> Duration = Duration::from_secs;
+        // Nothing follows from the backend's kind: every runtime that speaks CRI is one kind.
+        self.take(key::BACKEND_MODE, backend);
+        Config {
+            endpoint: self.take(key::ENDPOINT, value::socket),
+            runtime_endpoint: self.take(key::RUNTIME_ENDPOINT, value::socket),
+            mode: self.take(key::MODE, mode),
+            front: self.take(key::FRONT, front),
+            node_name: self.take(key::NODE_NAME, |text| node_name(text, host_name)),
+            node_policy: self.take(key::NODE_POLICY, value::optional_file),
+            hooks: Hooks {
+                gates: self.take_flags(key::FEATURE_GATES, FeatureGates::parse),
+                fail_policies: self.take_flags(key::FAIL_POLICY, FailPolicies::parse),
+                disable_unset_cpu_quota: self.take(key::DISABLE_UNSET_QUOTA, value::boolean),
+            },
+            exclusions: Exclusions {
+                skip_label: (
+                    self.take(key::SKIP_KEY, value::label_key),
+                    self.take(key::SKIP_VALUE, value::label),
+                ),
+                namespaces: self.take(key::EXCLUDED_NAMESPACES, value::names),
+                runtime_handlers: self.take(key::EXCLUDED_HANDLERS, value::names),
+            },
+            limits: Limits {
+                max_connections: self.take(key::MAX_CONNECTIONS, |t| value::count(t, 1..=65_536)),
+                max_message_bytes: self
+                    .take(key::MAX_MESSAGE, |t| value::bytes(t, 64 << 10..=16 << 20)),
+                large_message_slots: self.take(key::LARGE_SLOTS, |t| value::count(t, 1..=64)),
+                hold_timeout: self
+                    .take(key::HOLD_TIMEOUT, |t| value::duration(t, MS(10)..=SECS(30))),
+                grace_period: self.take(key::GRACE_PERIOD, |t| {
+                    value::duration(t, Duration::ZERO..=SECS(600))
+                }),
+            },
+            roots: Roots {
+                cgroup: self.take(key::CGROUP_MOUNT, value::directory),
+                sys: self.take(key::SYS_ROOT, value::directory),
+                proc: self.take(key::PROC_ROOT, value::directory),
+            },
+            cgroup_root: self.take(key::CGROUP_ROOT, value::cgroup),
+            state_dir: self.take(key::STATE_DIR, value::directory),
+            admin_endpoint: self.take(key::ADMIN_ENDPOINT, value::socket),
+            hook_server_dir: self.take(key::HOOK_SERVER_DIR, value::directory),
+            log: Log {
+                filter: self.take(key::LOG_FILTER, value::log_filter),
+                format: self.take(key::LOG_FORMAT, log_format),
+                time: self.take(key::LOG_TIME, value::boolean),
+            },
+        }
+    }
+
+    /// The value of a key. A bad one is kept as an issue, and its default stands in for it until
+    /// the others were looked at too.
+    fn take<T>(&mut self, key: &'static Key, parse: impl Fn(&str) -> Result<T, ValueError>) -> T {
+        if let Some(Given { text, origin }) = self.raw.remove(key) {
+            match parse(&text) {
+                Ok(value) => return value,
+                Err(source) => self.refuse(key, text, origin, source),
+            }
+        }
+        parse(key.default).expect("the table's defaults are good, which a test proves")
+    }
+
+    /// The same for the flags of the hook room, which report several faults at once.
+    fn take_flags<T: Default>(
+        &mut self,
+        key: &'static Key,
+        parse: impl Fn(&str) -> Result<T, FlagError>,
+    ) -> T {
+        let Some(Given { text, origin }) = self.raw.remove(key) else {
+            return T::default();
+        };
+        parse(&text).unwrap_or_else(|error| {
+            for fault in error.faults {
+                let source = ValueError::Hook(fault);
+                self.refuse(key, text.clone(), origin.clone(), source);
+            }
+            T::default()
+        })
+    }
+
+    fn refuse(&mut self, key: &'static Key, text: String, origin: Origin, source: ValueError) {
+        self.issues.push(Issue {
+            key: key.name.to_owned(),
+            origin,
+            problem: Problem::Value { text, source },
+        });
+    }
+}
+
+fn backend(text: &str) -> Result<(), ValueError> {
+    match text {
+        "Containerd" => Ok(()),
+        "Docker" => Err(ValueError::Unsupported(
+            "Docker mode is not supported: kubelets since 1.24 cannot use it; \
+             put this proxy before cri-dockerd or containerd instead",
+        )),
+        _ => Err(ValueError::Expected(
+            "Containerd, which stands for every CRI runtime",
+        )),
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, ValueError> {
+    match text {
+        "enforce" => Ok(Mode::Enforce),
+        "observe" => Ok(Mode::Observe),
+        "pass-through" => Ok(Mode::PassThrough),
+        _ => Err(ValueError::Expected("enforce, observe or pass-through")),
+    }
+}
+
+fn front(text: &str) -> Result<Front, ValueError> {
+    match text {
+        "cri" => Ok(Front::Cri),
+        "nri" | "watch" => Err(ValueError::Unsupported("not in this release; expected cri")),
+        _ => Err(ValueError::Expected("cri")),
+    }
+}
+
+fn log_format(text: &str) -> Result<LogFormat, ValueError> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(ValueError::Expected("text or json")),
+    }
+}
+
+/// The name given, else the host's, as the kubelet makes a node name of it.
+fn node_name(text: &str, host_name: &str) -> Result<String, ValueError> {
+    let name = match text {
+        "" => host_name.trim().to_lowercase(),
+        name => name.to_owned(),
+    };
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    // A host whose name no node can have is no reason not to start.
+    if text.is_empty() || (name.len() <= 253 && name.chars().all(allowed)) {
+        Ok(name)
+    } else {
+        Err(ValueError::Expected(
+            "at most 253 lower-case letters, digits, '-' and '.'",
+        ))
+    }
+}
+
+fn read_file(path: &Path, issues: &mut Vec<Issue>) -> RawConfig {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+    let problem = match read {
+        Err(source) => Problem::Unreadable(source),
+        Ok(_) if text.len() as u64 > MAX_FILE => Problem::TooLarge,
+        Ok(_) => return file::read(&text, path, issues),
+    };
+    issues.push(Issue {
+        key: String::new(),
+        origin: Origin::File(path.to_owned()),
+        problem,
+    });
+    RawConfig::default()
+}

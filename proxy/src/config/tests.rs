@@ -1,0 +1,263 @@
+#![expect(clippy::disallowed_methods, reason = "test input")]
+
+use super::*;
+use clap::{Args, Command, FromArgMatches};
+
+fn flags(args: &[&str]) -> RawConfig {
+    let command = RawConfig::augment_args(Command::new("test").no_binary_name(true));
+    RawConfig::from_arg_matches(&command.try_get_matches_from(args).unwrap()).unwrap()
+}
+
+fn surroundings() -> Surroundings {
+    Surroundings {
+        host_name: "Worker-1\n".to_owned(),
+        log_filter: None,
+    }
+}
+
+fn resolve(args: &[&str]) -> Result<Config, ConfigError> {
+    Config::resolve(flags(args), None, &surroundings())
+}
+
+/// What is said about `args` and the configuration file `yaml`.
+fn complaints(args: &[&str], yaml: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    std::fs::write(&path, yaml).unwrap();
+    let error = Config::resolve(flags(args), Some(&path), &surroundings()).unwrap_err();
+    let shown = error.to_string();
+    shown
+        .lines()
+        .map(|line| line.replace(path.to_str().unwrap(), "FILE"))
+        .collect()
+}
+
+fn from_file(args: &[&str], yaml: &str) -> Config {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    std::fs::write(&path, yaml).unwrap();
+    Config::resolve(flags(args), Some(&path), &surroundings()).unwrap()
+}
+
+#[test]
+fn defaults_are_upstreams_where_upstream_has_the_flag() {
+    let config = resolve(&[]).unwrap();
+    assert_eq!(
+        config.endpoint,
+        Path::new("/var/run/koord-runtimeproxy/runtimeproxy.sock")
+    );
+    assert_eq!(
+        config.runtime_endpoint,
+        Path::new("/var/run/containerd/containerd.sock")
+    );
+    assert_eq!(
+        config.exclusions.skip_label,
+        (
+            "runtimeproxy.koordinator.sh/skip-hookserver".to_owned(),
+            "true".to_owned()
+        )
+    );
+}
+
+#[test]
+fn defaults_of_our_own_keys_are_as_documented() {
+    let config = resolve(&[]).unwrap();
+    assert_eq!(config.mode, Mode::Enforce);
+    assert_eq!(config.front, Front::Cri);
+    assert_eq!(config.node_name, "worker-1");
+    assert_eq!(config.node_policy, None);
+    assert!(config.cgroup_root.is_root());
+    assert_eq!(config.roots.cgroup, Path::new("/sys/fs/cgroup"));
+    assert_eq!(config.limits.max_connections, 512);
+    assert_eq!(config.limits.max_message_bytes, 16_777_216);
+    assert_eq!(config.limits.large_message_slots, 4);
+    assert_eq!(config.limits.hold_timeout, Duration::from_secs(2));
+    assert_eq!(config.limits.grace_period, Duration::from_secs(25));
+    assert!(!config.hooks.disable_unset_cpu_quota);
+    assert!(config.hooks.gates.enabled("GroupIdentity"));
+    assert!(config.exclusions.namespaces.is_empty());
+    let handlers = [
+        "gvisor",
+        "kata",
+        "kata-clh",
+        "kata-fc",
+        "kata-qemu",
+        "runsc",
+    ];
+    assert!(config.exclusions.runtime_handlers.iter().eq(handlers));
+    assert_eq!(config.log.filter, "info");
+    assert_eq!(config.log.format, LogFormat::Text);
+    assert!(config.log.time);
+}
+
+#[test]
+fn the_table_of_keys_has_no_name_twice() {
+    let names: BTreeSet<_> = KEYS.iter().map(|key| key.name).collect();
+    assert_eq!(names.len(), KEYS.len());
+}
+
+#[test]
+fn every_key_can_be_given_in_the_file() {
+    let yaml: String = KEYS
+        .iter()
+        .map(|key| format!("{}: {:?}\n", key.name, key.default))
+        .collect();
+    assert_eq!(from_file(&[], &yaml), resolve(&[]).unwrap());
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+    let yaml = "mode: observe\nlog-filter: debug\nmax-connections: 7\n";
+    let config = from_file(&["--mode=pass-through"], yaml);
+    assert_eq!(config.mode, Mode::PassThrough);
+    assert_eq!(config.limits.max_connections, 7);
+    assert_eq!(config.log.filter, "debug");
+
+    let surroundings = Surroundings {
+        log_filter: Some("trace".to_owned()),
+        ..surroundings()
+    };
+    let config = Config::resolve(flags(&[]), None, &surroundings).unwrap();
+    assert_eq!(config.log.filter, "trace");
+    let config = Config::resolve(flags(&["--log-filter=warn"]), None, &surroundings).unwrap();
+    assert_eq!(config.log.filter, "warn");
+}
+
+#[test]
+fn the_file_takes_numbers_booleans_lists_and_nothing() {
+    let config = from_file(
+        &[],
+        "disable-unset-cpu-quota: true\nexcluded-namespaces: [kube-system, monitoring]\n\
+         excluded-runtime-handlers:\nlarge-message-slots: 2\nfeature-gates: [GroupIdentity=false]\n",
+    );
+    assert!(config.hooks.disable_unset_cpu_quota);
+    let namespaces = ["kube-system", "monitoring"];
+    assert!(config.exclusions.namespaces.iter().eq(namespaces));
+    assert!(config.exclusions.runtime_handlers.is_empty());
+    assert_eq!(config.limits.large_message_slots, 2);
+    assert!(!config.hooks.gates.enabled("GroupIdentity"));
+}
+
+#[test]
+fn an_empty_file_says_nothing() {
+    assert_eq!(from_file(&[], "# nothing\n"), resolve(&[]).unwrap());
+    assert_eq!(from_file(&[], ""), resolve(&[]).unwrap());
+}
+
+#[test]
+fn endpoints_are_paths_with_or_without_a_scheme() {
+    let config = resolve(&[
+        "--koord-runtimeproxy-endpoint=unix:///run/a.sock",
+        "--remote-runtime-service-endpoint",
+        "/run/b.sock",
+    ])
+    .unwrap();
+    assert_eq!(config.endpoint, Path::new("/run/a.sock"));
+    assert_eq!(config.runtime_endpoint, Path::new("/run/b.sock"));
+    for bad in ["tcp://127.0.0.1:80", "run/a.sock", "unix://a.sock", ""] {
+        let error = resolve(&["--remote-runtime-service-endpoint", bad]).unwrap_err();
+        assert_eq!(error.issues.len(), 1, "{bad}");
+    }
+    let longest = format!("/{}", "a".repeat(106));
+    assert!(resolve(&["--admin-endpoint", &longest]).is_ok());
+    assert!(resolve(&["--admin-endpoint", &format!("{longest}a")]).is_err());
+}
+
+#[test]
+fn every_bad_key_is_reported_in_one_run() {
+    let said = complaints(
+        &[
+            "--backend-runtime-mode=Docker",
+            "--front=nri",
+            "--grace-period=25",
+            "--feature-gates=GroupIdentity=maybe,NoSuchGate=true",
+        ],
+        "max-connections: 0\nno-such-key: 1\nmode: [enforce]\nhold-timeout: 1ms\n",
+    );
+    assert_eq!(
+        said,
+        [
+            "FILE: mode takes one value, not a list",
+            "FILE: no-such-key is not a known key",
+            "--backend-runtime-mode cannot be \"Docker\": Docker mode is not supported: kubelets \
+             since 1.24 cannot use it; put this proxy before cri-dockerd or containerd instead",
+            "--front cannot be \"nri\": not in this release; expected cri",
+            "--feature-gates cannot be \"GroupIdentity=maybe,NoSuchGate=true\": \"maybe\" of \
+             GroupIdentity is not true or false",
+            "--feature-gates cannot be \"GroupIdentity=maybe,NoSuchGate=true\": \"NoSuchGate\" is \
+             not known",
+            "FILE: max-connections cannot be \"0\": expected a whole number from 1 to 65536",
+            "FILE: hold-timeout cannot be \"1ms\": expected a duration in ms, s, m or h from 10ms \
+             to 30s",
+            "--grace-period cannot be \"25\": expected a duration in ms, s, m or h from 0ns to 600s",
+        ]
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_one_issue() {
+    assert_eq!(complaints(&[], "- a\n- b\n").len(), 1);
+    assert!(complaints(&[], "mode: {a: b}\n")[0].starts_with("FILE is no YAML mapping: "));
+    let missing = Path::new("/nonexistent/config.yaml");
+    let error = Config::resolve(flags(&[]), Some(missing), &surroundings()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/nonexistent/config.yaml cannot be read: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn durations_and_sizes_need_their_units_and_stay_in_range() {
+    let grace = |text: &str| {
+        let config = resolve(&[&format!("--grace-period={text}")]);
+        config.map(|config| config.limits.grace_period).ok()
+    };
+    assert_eq!(grace("500ms"), Some(Duration::from_millis(500)));
+    assert_eq!(grace("0s"), Some(Duration::ZERO));
+    assert_eq!(grace("2m"), Some(Duration::from_secs(120)));
+    for bad in [
+        "",
+        "s",
+        "1",
+        "1.5s",
+        "-1s",
+        "11m",
+        "1d",
+        "99999999999999999999s",
+    ] {
+        assert_eq!(grace(bad), None, "{bad}");
+    }
+    let size = |text: &str| {
+        let config = resolve(&["--max-message-bytes", text]);
+        config.map(|config| config.limits.max_message_bytes).ok()
+    };
+    assert_eq!(size("65536"), Some(65_536));
+    assert_eq!(size("4MiB"), Some(4_194_304));
+    for bad in ["65535", "17MiB", "1GiB", "4MB", "18446744073709551615MiB"] {
+        assert_eq!(size(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn a_switch_by_its_name_alone_says_yes() {
+    let config = resolve(&["--disable-unset-cpu-quota"]).unwrap();
+    assert!(config.hooks.disable_unset_cpu_quota);
+    let config = resolve(&["--disable-unset-cpu-quota=false"]).unwrap();
+    assert!(!config.hooks.disable_unset_cpu_quota);
+}
+
+#[test]
+fn of_a_flag_given_twice_the_last_counts_unless_it_is_a_list() {
+    let config = resolve(&["--mode=observe", "--mode=enforce"]).unwrap();
+    assert_eq!(config.mode, Mode::Enforce);
+    let config = resolve(&["--excluded-namespaces=a,b", "--excluded-namespaces=c"]).unwrap();
+    assert!(config.exclusions.namespaces.iter().eq(["a", "b", "c"]));
+}
+
+#[test]
+fn a_node_name_is_given_or_the_hosts_as_the_kubelet_writes_it() {
+    assert_eq!(resolve(&[]).unwrap().node_name, "worker-1");
+    let config = resolve(&["--node-name=edge-7.example"]).unwrap();
+    assert_eq!(config.node_name, "edge-7.example");
+    assert!(resolve(&["--node-name=Edge"]).is_err());
+}

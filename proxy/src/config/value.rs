@@ -1,0 +1,188 @@
+//! What the text of a value means. Every refusal says what would have been taken.
+
+use koord_model::CgroupPath;
+use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf, time::Duration};
+use thiserror::Error;
+use tracing_subscriber::filter::{EnvFilter, ParseError};
+
+/// Why a value is refused.
+#[derive(Debug, Error)]
+pub enum ValueError {
+    #[error("expected {0}")]
+    Expected(&'static str),
+    #[error("expected {what} from {least} to {most}")]
+    OutOfRange {
+        what: &'static str,
+        least: String,
+        most: String,
+    },
+    #[error("{0}")]
+    Unsupported(&'static str),
+    #[error("not a cgroup path")]
+    CgroupPath(#[source] koord_model::CgroupPathError),
+    #[error("not a log filter")]
+    LogFilter(#[source] ParseError),
+    #[error("{0}")]
+    Hook(koord_hooks::FlagFault),
+}
+
+type Parsed<T> = Result<T, ValueError>;
+
+/// Bytes of a path in a unix socket address, without the NUL at its end.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// The path of a unix socket, with or without `unix://` before it.
+pub(super) fn socket(text: &str) -> Parsed<PathBuf> {
+    let path = text.strip_prefix("unix://").unwrap_or(text);
+    if !path.starts_with('/') || path.contains('\0') {
+        return Err(ValueError::Expected(
+            "an absolute path of a unix socket, with or without unix:// before it",
+        ));
+    }
+    if path.len() > MAX_SOCKET_PATH {
+        return Err(ValueError::Expected(
+            "a path of at most 107 bytes, the most that a unix socket address can hold",
+        ));
+    }
+    Ok(path.into())
+}
+
+pub(super) fn directory(text: &str) -> Parsed<PathBuf> {
+    if text.starts_with('/') && !text.contains('\0') {
+        Ok(text.into())
+    } else {
+        Err(ValueError::Expected("an absolute path of a directory"))
+    }
+}
+
+/// A path of a file; none if empty.
+pub(super) fn optional_file(text: &str) -> Parsed<Option<PathBuf>> {
+    if text.contains('\0') {
+        return Err(ValueError::Expected("a path of a file"));
+    }
+    Ok((!text.is_empty()).then(|| text.into()))
+}
+
+pub(super) fn cgroup(text: &str) -> Parsed<CgroupPath> {
+    CgroupPath::parse(text).map_err(ValueError::CgroupPath)
+}
+
+pub(super) fn boolean(text: &str) -> Parsed<bool> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(ValueError::Expected("true or false")),
+    }
+}
+
+pub(super) fn count(text: &str, range: RangeInclusive<usize>) -> Parsed<usize> {
+    text.parse()
+        .ok()
+        .filter(|count| range.contains(count))
+        .ok_or_else(|| ValueError::OutOfRange {
+            what: "a whole number",
+            least: range.start().to_string(),
+            most: range.end().to_string(),
+        })
+}
+
+/// A number of bytes: `65536`, `64KiB`, `16MiB`.
+pub(super) fn bytes(text: &str, range: RangeInclusive<usize>) -> Parsed<usize> {
+    let (number, unit) = split_unit(text);
+    let unit = match unit {
+        "" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        _ => None,
+    };
+    number
+        .parse::<usize>()
+        .ok()
+        .zip(unit)
+        .and_then(|(number, unit)| number.checked_mul(unit))
+        .filter(|bytes| range.contains(bytes))
+        .ok_or_else(|| ValueError::OutOfRange {
+            what: "a number of bytes, KiB or MiB,",
+            least: in_bytes(*range.start()),
+            most: in_bytes(*range.end()),
+        })
+}
+
+/// One whole number and its unit: `500ms`, `25s`, `2m`, `1h`.
+pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Parsed<Duration> {
+    let (number, unit) = split_unit(text);
+    let unit_ms = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .zip(unit_ms)
+        .and_then(|(number, unit_ms)| number.checked_mul(unit_ms))
+        .map(Duration::from_millis)
+        .filter(|duration| range.contains(duration))
+        .ok_or_else(|| ValueError::OutOfRange {
+            what: "a duration in ms, s, m or h",
+            least: format!("{:?}", range.start()),
+            most: format!("{:?}", range.end()),
+        })
+}
+
+/// A comma list of names; empty names are refused, an empty list is none.
+pub(super) fn names(text: &str) -> Parsed<BTreeSet<String>> {
+    if text.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    text.split(',')
+        .map(|name| match name.trim() {
+            "" => Err(ValueError::Expected("names with commas between them")),
+            name => Ok(name.to_owned()),
+        })
+        .collect()
+}
+
+/// A key or a value of a label. What Kubernetes would refuse there can match no pod.
+pub(super) fn label(text: &str) -> Parsed<String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if text.len() <= 317 && text.chars().all(allowed) {
+        Ok(text.to_owned())
+    } else {
+        Err(ValueError::Expected(
+            "letters, digits, '-', '_', '.' and '/', as in a Kubernetes label",
+        ))
+    }
+}
+
+pub(super) fn label_key(text: &str) -> Parsed<String> {
+    if text.is_empty() {
+        return Err(ValueError::Expected("the key of a Kubernetes label"));
+    }
+    label(text)
+}
+
+pub(super) fn log_filter(text: &str) -> Parsed<String> {
+    EnvFilter::builder()
+        .parse(text)
+        .map(|_| text.to_owned())
+        .map_err(ValueError::LogFilter)
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    text.split_at(end)
+}
+
+fn in_bytes(bytes: usize) -> String {
+    match bytes {
+        0 => "0".to_owned(),
+        _ if bytes % (1 << 20) == 0 => format!("{}MiB", bytes >> 20),
+        _ if bytes % (1 << 10) == 0 => format!("{}KiB", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}

@@ -1,0 +1,300 @@
+//! What this process says about itself, and how often.
+//!
+//! Lines go to standard error, as text or JSON, through a filter that can be changed while we run
+//! ([`LogControl`]). Whatever a workload can cause as often as it likes goes through
+//! [`RateLimited`] first. Nothing is installed here: the caller gets a [`Dispatch`] and decides
+//! where it holds.
+
+use crate::config::{Log, LogFormat};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+use thiserror::Error;
+use tracing::Dispatch;
+use tracing_subscriber::{
+    EnvFilter, Layer as _, Registry,
+    filter::ParseError,
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt as _,
+    reload,
+};
+
+/// Changes the filter of a running process.
+#[derive(Clone, Debug)]
+pub struct LogControl(reload::Handle<EnvFilter, Registry>);
+
+/// Why a filter is not in force.
+#[derive(Debug, Error)]
+pub enum FilterError {
+    #[error("not a log filter")]
+    Syntax(#[from] ParseError),
+    #[error("logging was torn down")]
+    Gone(#[from] reload::Error),
+}
+
+/// Lets the first few lines of a kind through and then one at a time, and counts the others.
+///
+/// A kind is a hook and the key of the input that it read. Both are fixed names, so the table is
+/// small; it is bounded all the same, and kinds beyond the bound share one account.
+#[derive(Debug, Default)]
+pub struct RateLimited {
+    kinds: HashMap<(&'static str, &'static str), Account>,
+    others: Account,
+}
+
+#[derive(Debug)]
+struct Account {
+    permits: u32,
+    /// When `permits` was last made up; `None` before the first line.
+    since: Option<Instant>,
+    suppressed: u64,
+}
+
+/// Lines of one kind that may come at once.
+const BURST: u32 = 5;
+/// How long until a kind has earned one more line.
+const REFILL: Duration = Duration::from_secs(10);
+/// Kinds with an account of their own.
+const MAX_KINDS: usize = 256;
+
+/// Sets up logging to `writer`. The filter can be changed through the second of the pair.
+pub fn dispatch<W>(log: &Log, writer: W) -> Result<(Dispatch, LogControl), ParseError>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::builder().parse(&log.filter)?;
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = fmt::layer().with_ansi(false).with_writer(writer);
+    let lines = match (log.format, log.time) {
+        (LogFormat::Text, true) => lines.boxed(),
+        (LogFormat::Text, false) => lines.without_time().boxed(),
+        (LogFormat::Json, true) => lines.json().flatten_event(true).boxed(),
+        (LogFormat::Json, false) => lines.json().flatten_event(true).without_time().boxed(),
+    };
+    let subscriber = Registry::default().with(filter).with(lines);
+    Ok((Dispatch::new(subscriber), LogControl(handle)))
+}
+
+// === impl LogControl ===
+
+impl LogControl {
+    /// The filter in force, as the subscriber understood it.
+    pub fn filter(&self) -> Result<String, FilterError> {
+        Ok(self.0.with_current(ToString::to_string)?)
+    }
+
+    /// Puts another filter in force; a bad one changes nothing.
+    pub fn set_filter(&self, text: &str) -> Result<(), FilterError> {
+        let filter = EnvFilter::builder().parse(text)?;
+        Ok(self.0.reload(filter)?)
+    }
+}
+
+// === impl RateLimited ===
+
+impl RateLimited {
+    /// Whether a line of this kind may be written at `now`; if so, how many of its kind were held
+    /// back since the last one.
+    pub fn permit(&mut self, hook: &'static str, key: &'static str, now: Instant) -> Option<u64> {
+        let room = self.kinds.len() < MAX_KINDS;
+        let account = match self.kinds.get_mut(&(hook, key)) {
+            Some(account) => account,
+            None if room => self.kinds.entry((hook, key)).or_default(),
+            None => &mut self.others,
+        };
+        account.permit(now)
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    fn permit(&mut self, now: Instant) -> Option<u64> {
+        let since = *self.since.get_or_insert(now);
+        let waited = now.saturating_duration_since(since);
+        let earned = waited.as_secs() / REFILL.as_secs();
+        if earned > 0 {
+            let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+            self.permits = self.permits.saturating_add(earned).min(BURST);
+            // What was waited beyond whole lines counts for the next.
+            self.since = Some(now - Duration::from_nanos(remainder_ns(waited)));
+        }
+        if self.permits == 0 {
+            self.suppressed += 1;
+            return None;
+        }
+        self.permits -= 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self {
+            permits: BURST,
+            since: None,
+            suppressed: 0,
+        }
+    }
+}
+
+fn remainder_ns(waited: Duration) -> u64 {
+    let remainder = waited.as_nanos() % REFILL.as_nanos();
+    u64::try_from(remainder).expect("less than ten seconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{self, Write},
+        sync::{Arc, Mutex},
+    };
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Lines {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    fn logging(filter: &str, format: LogFormat) -> (Dispatch, LogControl, Lines) {
+        let log = Log {
+            filter: filter.to_owned(),
+            format,
+            time: false,
+        };
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let (dispatch, control) = dispatch(&log, move || writer.clone()).unwrap();
+        (dispatch, control, lines)
+    }
+
+    #[test]
+    fn text_is_one_line_without_time_or_colour() {
+        let (dispatch, _control, lines) = logging("info", LogFormat::Text);
+        tracing::dispatcher::with_default(&dispatch, || {
+            tracing::info!(target: "proxy", pods = 3, "the runtime was listed");
+            tracing::debug!(target: "proxy", "not this");
+        });
+        assert_eq!(lines.text(), " INFO proxy: the runtime was listed pods=3\n");
+    }
+
+    #[test]
+    fn json_has_the_fields_beside_the_message() {
+        let (dispatch, _control, lines) = logging("info", LogFormat::Json);
+        tracing::dispatcher::with_default(&dispatch, || {
+            tracing::warn!(target: "proxy", pods = 3, "listed");
+        });
+        let line: serde_json::Value = serde_json::from_str(&lines.text()).unwrap();
+        assert_eq!(
+            line,
+            serde_json::json!({"level": "WARN", "message": "listed", "pods": 3, "target": "proxy"})
+        );
+    }
+
+    #[test]
+    fn an_error_is_written_with_its_causes() {
+        let (dispatch, _control, lines) = logging("info", LogFormat::Text);
+        let error = crate::socket::BindError::Directory {
+            path: "/run/a".into(),
+            source: io::Error::from_raw_os_error(13),
+        };
+        tracing::dispatcher::with_default(&dispatch, || {
+            tracing::warn!(
+                target: "proxy",
+                error = &error as &dyn std::error::Error,
+                "no"
+            );
+        });
+        assert_eq!(
+            lines.text(),
+            " WARN proxy: no error=cannot make the directory /run/a \
+             error.sources=[Permission denied (os error 13)]\n"
+        );
+    }
+
+    #[test]
+    fn another_filter_holds_from_the_next_line_on_and_a_bad_one_changes_nothing() {
+        let (dispatch, control, lines) = logging("info", LogFormat::Text);
+        tracing::dispatcher::with_default(&dispatch, || {
+            control.set_filter("warn,proxy=debug").unwrap();
+            assert!(matches!(
+                control.set_filter("a=b=c"),
+                Err(FilterError::Syntax(_))
+            ));
+            tracing::debug!(target: "proxy", "seen");
+            tracing::info!(target: "other", "unseen");
+        });
+        assert_eq!(lines.text(), "DEBUG proxy: seen\n");
+        assert_eq!(control.filter().unwrap(), "proxy=debug,warn");
+    }
+
+    #[test]
+    fn five_lines_at_once_and_then_one_in_ten_seconds_with_the_count_of_the_others() {
+        let mut limited = RateLimited::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for _ in 0..5 {
+            assert_eq!(limited.permit("BatchResource", "key", at(0)), Some(0));
+        }
+        for _ in 0..7 {
+            assert_eq!(limited.permit("BatchResource", "key", at(9)), None);
+        }
+        assert_eq!(limited.permit("BatchResource", "key", at(15)), Some(7));
+        assert_eq!(limited.permit("BatchResource", "key", at(16)), None);
+        // Five of the first fifteen seconds counted for the second line.
+        assert_eq!(limited.permit("BatchResource", "key", at(20)), Some(1));
+    }
+
+    #[test]
+    fn silence_earns_no_more_than_the_first_five() {
+        let mut limited = RateLimited::default();
+        let start = Instant::now();
+        assert_eq!(limited.permit("BatchResource", "key", start), Some(0));
+        let later = start + Duration::from_secs(3_600);
+        for _ in 0..5 {
+            assert_eq!(limited.permit("BatchResource", "key", later), Some(0));
+        }
+        assert_eq!(limited.permit("BatchResource", "key", later), None);
+    }
+
+    #[test]
+    fn kinds_do_not_use_up_each_others_lines() {
+        let mut limited = RateLimited::default();
+        let now = Instant::now();
+        for _ in 0..6 {
+            limited.permit("BatchResource", "key", now);
+        }
+        assert_eq!(limited.permit("BatchResource", "other", now), Some(0));
+        assert_eq!(limited.permit("GroupIdentity", "key", now), Some(0));
+    }
+
+    #[test]
+    fn kinds_beyond_the_bound_share_an_account() {
+        let mut limited = RateLimited::default();
+        let now = Instant::now();
+        for n in 0..256 {
+            let key: &'static str = Box::leak(format!("key-{n}").into_boxed_str());
+            assert_eq!(limited.permit("hook", key, now), Some(0));
+        }
+        for _ in 0..5 {
+            assert_eq!(limited.permit("hook", "one more", now), Some(0));
+        }
+        assert_eq!(limited.permit("hook", "yet another", now), None);
+        assert_eq!(limited.permit("hook", "key-0", now), Some(0));
+    }
+}

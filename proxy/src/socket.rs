@@ -1,0 +1,273 @@
+//! Unix sockets of our own, bound so that nobody else can ever connect and nobody else's is taken.
+//!
+//! A socket that we bind is mode 0600 from the moment it exists: its file takes the mode of the
+//! unbound socket (`unix_bind_bsd` in Linux' `net/unix/af_unix.c`), so the mode is set before the
+//! name, and neither the process's umask nor a `chmod` afterwards leaves a gap.
+//!
+//! A file that is there already is replaced only if it is a socket that nobody serves. Two of us
+//! that start at the same time could both find it so; a lock beside it, held as long as we serve,
+//! lets one of them go on.
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{FlockOperation, Mode, OFlags},
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
+use std::{
+    fs::{DirBuilder, Metadata},
+    io,
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+use thiserror::Error;
+use tokio::net::UnixListener;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Who may enter a directory that has to be made for a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directory {
+    /// 0755: others may see that a socket is there.
+    Public,
+    /// 0700.
+    Private,
+}
+
+/// A file that is removed once its owner is dropped, unless somebody replaced it meanwhile.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+    /// Held open: the lock lasts as long.
+    _lock: OwnedFd,
+}
+
+/// Why a socket could not be bound.
+#[derive(Debug, Error)]
+pub enum BindError {
+    #[error("cannot make the directory {}", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("another process is about to serve {}, or serves it", path.display())]
+    Locked { path: PathBuf },
+    #[error("another process serves {}", path.display())]
+    InUse { path: PathBuf },
+    #[error("{} is there and is no socket", path.display())]
+    NoSocket { path: PathBuf },
+    #[error("cannot {step} {}", path.display())]
+    Io {
+        step: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Binds `path` for our own user alone and listens. Must run within a tokio runtime.
+pub fn bind(path: &Path, directory: Directory) -> Result<(UnixListener, SocketFile), BindError> {
+    make_directory(path, directory)?;
+    let failed = |step| {
+        move |source: io::Error| BindError::Io {
+            step,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    let lock = lock(path)?;
+    remove_stale(path)?;
+    let socket = rustix_socket().map_err(failed("make a socket for"))?;
+    let listen = || -> Result<(), Errno> {
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, BACKLOG)
+    };
+    listen().map_err(io::Error::from).map_err(failed("bind"))?;
+    let identity = path.symlink_metadata().map_err(failed("find"))?;
+    let listener = UnixListener::from_std(socket.into()).map_err(failed("serve"))?;
+    let file = SocketFile {
+        path: path.to_owned(),
+        identity: identify(&identity),
+        _lock: lock,
+    };
+    Ok((listener, file))
+}
+
+fn make_directory(socket: &Path, directory: Directory) -> Result<(), BindError> {
+    let Some(parent) = socket.parent() else {
+        return Ok(());
+    };
+    let mode = match directory {
+        Directory::Public => 0o755,
+        Directory::Private => 0o700,
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(parent)
+        .map_err(|source| BindError::Directory {
+            path: parent.to_owned(),
+            source,
+        })
+}
+
+fn lock(socket: &Path) -> Result<OwnedFd, BindError> {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let path = PathBuf::from(path);
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let failed = |errno: Errno| BindError::Io {
+        step: "lock",
+        path: path.clone(),
+        source: errno.into(),
+    };
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(BindError::Locked {
+            path: socket.to_owned(),
+        }),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+/// Removes what a process that is gone has left at `path`.
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    let failed = |step| {
+        move |source| BindError::Io {
+            step,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("look at")(error)),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(BindError::NoSocket {
+                path: path.to_owned(),
+            });
+        }
+        Ok(_) => {}
+    }
+    let probe = rustix_socket().map_err(failed("make a socket for"))?;
+    let address = SocketAddrUnix::new(path).map_err(|errno| failed("reach")(errno.into()))?;
+    match rustix::net::connect(&probe, &address) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed("remove")),
+        // A full backlog is somebody, too.
+        Ok(()) | Err(Errno::AGAIN) => Err(BindError::InUse {
+            path: path.to_owned(),
+        }),
+        Err(errno) => Err(failed("reach")(errno.into())),
+    }
+}
+
+fn rustix_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(socket)
+}
+
+fn identify(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+// === impl SocketFile ===
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let ours = self
+            .path
+            .symlink_metadata()
+            .is_ok_and(|metadata| identify(&metadata) == self.identity);
+        if ours && let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                path = %self.path.display(),
+                "the socket file stays behind"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "files for tests")]
+mod tests {
+    use super::*;
+    use std::os::unix::{fs::PermissionsExt, net::UnixListener as StdListener};
+    use tokio::net::UnixStream;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o7777
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_for_its_owner_alone_and_goes_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/proxy.sock");
+        let (listener, file) = bind(&path, Directory::Private).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+        let (client, server) = tokio::join!(UnixStream::connect(&path), listener.accept());
+        assert!(client.is_ok() && server.is_ok());
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_nobody_serves_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("proxy.sock");
+        drop(StdListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let (_listener, _file) = bind(&path, Directory::Public).unwrap();
+        assert!(UnixStream::connect(&path).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_somebody_serves_is_left_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("proxy.sock");
+        let _other = StdListener::bind(&path).unwrap();
+        let error = bind(&path, Directory::Public).unwrap_err();
+        assert!(matches!(error, BindError::InUse { .. }), "{error:?}");
+        assert!(UnixStream::connect(&path).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_second_of_two_that_start_together_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("proxy.sock");
+        // The first has the lock but has not bound yet.
+        let first = lock(&path).unwrap();
+        let error = bind(&path, Directory::Public).unwrap_err();
+        assert!(matches!(error, BindError::Locked { .. }), "{error:?}");
+        drop(first);
+        assert!(bind(&path, Directory::Public).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_socket_is_never_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("proxy.sock");
+        std::fs::write(&path, "precious").unwrap();
+        let error = bind(&path, Directory::Public).unwrap_err();
+        assert!(matches!(error, BindError::NoSocket { .. }), "{error:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_took_the_place_of_ours_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("proxy.sock");
+        let (_listener, file) = bind(&path, Directory::Public).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let _successor = StdListener::bind(&path).unwrap();
+        drop(file);
+        assert!(path.exists());
+    }
+}

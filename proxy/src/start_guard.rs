@@ -1,0 +1,215 @@
+//! The way out of a crash loop: after three unclean starts within a minute hooks stay off.
+//!
+//! Every start is noted in a file of the state directory, and a clean stop takes all notes away,
+//! so what is found there at a start are starts that ended badly. If we are what keeps a node from
+//! running pods, the fourth start passes everything through. It goes back to normal at the next
+//! start after a clean stop, or after a minute without a crash.
+//!
+//! The file is a help, not a duty: one that cannot be read counts as empty, and a state directory
+//! that cannot be written costs only this protection.
+
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{DirBuilder, File},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// Unclean starts that are one too many.
+const TOO_MANY: usize = 3;
+/// The time within which they count.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Bytes of the file that are looked at.
+const MAX_FILE: u64 = 4096;
+const FILE_NAME: &str = "starts.json";
+
+/// How this start is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Normal,
+    /// Hooks off.
+    PassThrough {
+        unclean_starts: usize,
+    },
+}
+
+/// Remembers that we started, until [`clean_stop`](StartGuard::clean_stop).
+#[derive(Debug)]
+#[must_use = "a start without a clean stop counts as a crash"]
+pub struct StartGuard {
+    path: PathBuf,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Notes {
+    /// Milliseconds since 1970 of starts without a clean stop, oldest first.
+    unclean_starts_ms: Vec<u64>,
+}
+
+// === impl StartGuard ===
+
+impl StartGuard {
+    /// Notes a start at `now` in `state_dir`, which is made if it is not there. An error says that
+    /// this start could not be noted; the verdict holds all the same.
+    pub fn begin(state_dir: &Path, now: SystemTime) -> (Self, Verdict, io::Result<()>) {
+        let path = state_dir.join(FILE_NAME);
+        let now_ms = milliseconds(now);
+        let mut notes = Notes::read(&path);
+        notes.unclean_starts_ms.retain(|&start_ms| {
+            // A start in the future is a clock that was set back: nothing follows from it.
+            now_ms
+                .checked_sub(start_ms)
+                .is_some_and(|age_ms| u128::from(age_ms) <= WINDOW.as_millis())
+        });
+        let unclean_starts = notes.unclean_starts_ms.len();
+        let verdict = if unclean_starts >= TOO_MANY {
+            Verdict::PassThrough { unclean_starts }
+        } else {
+            Verdict::Normal
+        };
+        notes.unclean_starts_ms.push(now_ms);
+        let noted = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(state_dir)
+            .and_then(|()| notes.write(&path));
+        (Self { path }, verdict, noted)
+    }
+
+    /// Takes the notes away: this process stopped because it was told to.
+    pub fn clean_stop(self) -> io::Result<()> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+// === impl Notes ===
+
+impl Notes {
+    fn read(path: &Path) -> Self {
+        let mut text = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut text));
+        match read {
+            Ok(_) => serde_json::from_slice(&text).unwrap_or_default(),
+            Err(_) => Self::default(),
+        }
+    }
+
+    /// Replaces the file as a whole: a crash leaves the old or the new one. It need not outlive a
+    /// power loss, after which a minute is over anyway, so nothing waits for the disk.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that writes this file"
+    )]
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let fresh = path.with_extension("new");
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        std::fs::rename(&fresh, path)
+    }
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "files for tests")]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
+    }
+
+    /// What a start at that second is told; it then crashes.
+    fn crash(state: &Path, seconds: u64) -> Verdict {
+        let (_crashed, verdict, noted) = StartGuard::begin(state, at(seconds));
+        noted.unwrap();
+        verdict
+    }
+
+    #[test]
+    fn the_start_after_three_crashes_in_a_minute_passes_everything_through() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(crash(dir.path(), 0), Verdict::Normal);
+        assert_eq!(crash(dir.path(), 20), Verdict::Normal);
+        assert_eq!(crash(dir.path(), 40), Verdict::Normal);
+        let unclean = |unclean_starts| Verdict::PassThrough { unclean_starts };
+        assert_eq!(crash(dir.path(), 60), unclean(3));
+        // The first of them is older than a minute now.
+        assert_eq!(crash(dir.path(), 61), unclean(3));
+    }
+
+    #[test]
+    fn crashes_that_are_further_apart_do_not_add_up() {
+        let dir = tempfile::tempdir().unwrap();
+        for start in [0, 25, 50, 76, 102, 128] {
+            assert_eq!(crash(dir.path(), start), Verdict::Normal, "{start}");
+        }
+    }
+
+    #[test]
+    fn a_clean_stop_forgets_the_crashes_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for start in [0, 1, 2] {
+            crash(dir.path(), start);
+        }
+        let (guard, verdict, _) = StartGuard::begin(dir.path(), at(3));
+        assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
+        guard.clean_stop().unwrap();
+        assert_eq!(crash(dir.path(), 4), Verdict::Normal);
+    }
+
+    #[test]
+    fn a_minute_without_a_crash_leads_back_to_normal() {
+        let dir = tempfile::tempdir().unwrap();
+        for start in [0, 1, 2, 3] {
+            crash(dir.path(), start);
+        }
+        assert_eq!(crash(dir.path(), 64), Verdict::Normal);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_no_crash_loop() {
+        let dir = tempfile::tempdir().unwrap();
+        for start in [1_000, 1_001, 1_002] {
+            crash(dir.path(), start);
+        }
+        assert_eq!(crash(dir.path(), 0), Verdict::Normal);
+    }
+
+    #[test]
+    fn garbage_in_the_file_counts_as_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("starts.json");
+        for garbage in ["", "{", "[1,2,3]", "{\"uncleanStartsMs\":[-1]}", "\0\0"] {
+            std::fs::write(&path, garbage).unwrap();
+            assert_eq!(crash(dir.path(), 0), Verdict::Normal, "{garbage:?}");
+        }
+        std::fs::write(&path, vec![b' '; 1 << 20]).unwrap();
+        assert_eq!(crash(dir.path(), 0), Verdict::Normal);
+    }
+
+    #[test]
+    fn a_state_directory_that_cannot_be_written_is_said_and_stops_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let (guard, verdict, noted) = StartGuard::begin(&file.join("state"), at(0));
+        assert_eq!(verdict, Verdict::Normal);
+        assert!(noted.is_err());
+        drop(guard);
+    }
+}

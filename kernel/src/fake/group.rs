@@ -140,7 +140,8 @@ impl Group {
                 self.memory_limit = text::bytes(written, "max")?;
                 Ok(())
             }
-            _ => Err(Errno::ACCESS),
+            // A file that is only read.
+            _ => Err(Errno::INVAL),
         }
     }
 

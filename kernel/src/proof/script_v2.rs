@@ -104,7 +104,7 @@ pub(super) const SCRIPT: &[Step] = &[
     refuses("p", CPUS, "a", Errno::INVAL),
     // A child may be given a CPU that its parent lacks; it does not get it.
     takes("p/c", CPUS, "1", "1"),
-    refuses("p/c", EFFECTIVE, "1", Errno::ACCESS),
+    refuses("p/c", EFFECTIVE, "1", Errno::INVAL),
     takes("p", CPUS, "1", "1"),
     takes("p", CPUS, "\n", ""),
     // What was given is not taken back from a group with a process in or below it.

@@ -1,0 +1,91 @@
+//! A virtual machine with a kernel of our choice that runs one program and then switches itself
+//! off. What it prints on its serial console is its result.
+
+use anyhow::{Context, Result, bail};
+use koord_testkit::setup::Qemu;
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// No run lasts longer. It takes some seconds; a machine that is busy with builds takes more.
+const BOUND: Duration = Duration::from_secs(120);
+
+/// How much of the console is shown when a run does not end.
+const TAIL: usize = 40;
+
+/// A machine that is on; dropping it pulls the plug.
+struct Machine(Child);
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Boots a kernel with an initramfs whose `/init` is to switch the machine off, and returns the
+/// lines of the console.
+pub(crate) fn run(
+    qemu: &Qemu,
+    kernel: &Path,
+    initramfs: &Path,
+    variables: &str,
+) -> Result<Vec<String>> {
+    let mut command = qemu.command();
+    command
+        .args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "256"])
+        .args(["-nodefaults", "-display", "none", "-no-reboot"])
+        .args(["-serial", "stdio", "-kernel"])
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(initramfs)
+        .arg("-append")
+        .arg(format!("console=ttyS0 quiet panic=-1 {variables}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut machine = Machine(command.spawn().context("cannot start the emulator")?);
+    let console = machine.0.stdout.take().context("the console is a pipe")?;
+    let lines = read_to_end(&follow(console))?;
+    let status = machine.0.wait().context("cannot wait for the emulator")?;
+    if !status.success() {
+        bail!("the emulator ended with {status}:\n{}", tail(&lines));
+    }
+    Ok(lines)
+}
+
+fn follow(console: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+fn read_to_end(console: &Receiver<String>) -> Result<Vec<String>> {
+    let start = Instant::now();
+    let mut lines = Vec::new();
+    loop {
+        match console.recv_timeout(BOUND.saturating_sub(start.elapsed())) {
+            Ok(line) => lines.push(line),
+            Err(RecvTimeoutError::Disconnected) => return Ok(lines),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the machine is still on after {BOUND:?}:\n{}", tail(&lines))
+            }
+        }
+    }
+}
+
+pub(crate) fn tail(lines: &[String]) -> String {
+    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}

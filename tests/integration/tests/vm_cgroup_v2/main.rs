@@ -1,0 +1,65 @@
+//! The checks of `koord_kernel::proof` on Debian's stock kernel in a virtual machine: with cgroup
+//! v2, which the machine that runs the tests need not have, and with cgroup v1 as distributions
+//! mounted it.
+//!
+//! The guest (`vm/guest.rs`) runs them and says on its console how each went. Every check has to be
+//! named there as passed, so a boot that prints nothing is a failure.
+#![forbid(unsafe_code)]
+
+mod initramfs;
+mod machine;
+
+use anyhow::{Context, Result, ensure};
+use initramfs::Initramfs;
+use koord_kernel::proof::CHECKS;
+use koord_testkit::{
+    Cache,
+    setup::{ensure_busybox, ensure_kernel, ensure_qemu},
+};
+use std::{fs, path::Path};
+
+/// What the guest says begins so.
+const MARK: &str = "koord-guest: ";
+
+#[test]
+fn a_stock_kernel_passes_every_check_on_cgroup_v2() -> Result<()> {
+    boot("KOORD_CGROUPS=v2")
+}
+
+#[test]
+fn a_stock_kernel_passes_every_check_on_cgroup_v1_with_joint_controllers() -> Result<()> {
+    boot("KOORD_CGROUPS=v1")
+}
+
+fn boot(variables: &str) -> Result<()> {
+    let cache = Cache::open()?;
+    let (qemu, kernel) = (ensure_qemu(&cache)?, ensure_kernel(&cache)?);
+    let mut archive = Initramfs::default();
+    archive.add_program("init", Path::new(env!("CARGO_BIN_EXE_koord-vm-guest")))?;
+    archive.add_program("bin/sleep", &ensure_busybox(&cache)?)?;
+    let directory = tempfile::tempdir()?;
+    let initramfs = directory.path().join("initramfs");
+    fs::write(&initramfs, archive.finish()?).context("cannot write the initramfs")?;
+
+    let console = machine::run(&qemu, &kernel, &initramfs, variables)?;
+    let said = |line: &str| console.iter().any(|said| said == &format!("{MARK}{line}"));
+    let passed = CHECKS
+        .iter()
+        .filter(|check| said(&format!("ok {}", check.name)));
+    ensure!(
+        passed.count() == CHECKS.len() && said("end"),
+        "not every check passed; the console's end:\n{}",
+        machine::tail(&console)
+    );
+    Ok(())
+}
+
+#[test]
+fn a_machine_that_says_nothing_is_a_failure() -> Result<()> {
+    let error = boot("KOORD_CGROUPS=none").unwrap_err().to_string();
+    ensure!(
+        error.contains("koord-guest: broken: none is no version of cgroups"),
+        "{error}"
+    );
+    Ok(())
+}

@@ -26,3 +26,32 @@ pub async fn relay(listener: UnixListener, target: &Path) -> io::Result<()> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::{RawClient, RawRequest};
+    use crate::scripted::{Otherwise, Script, ScriptedRuntime};
+
+    #[tokio::test]
+    async fn calls_cross_it_whole_and_each_client_has_a_connection_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = |name| directory.path().join(name);
+        let runtime =
+            ScriptedRuntime::listen(&socket("runtime"), Script::new(Otherwise::Echo)).unwrap();
+        let listener = UnixListener::bind(socket("relay")).unwrap();
+        let target = runtime.socket().to_owned();
+        tokio::spawn(async move { relay(listener, &target).await });
+
+        let message = vec![5_u8; 3 << 20];
+        for _ in 0..2 {
+            let client = RawClient::connect(&socket("relay")).await.unwrap();
+            let reply = client
+                .call(RawRequest::unary("/a/b", message.clone()))
+                .await
+                .unwrap();
+            assert_eq!(reply.messages[0].message, message);
+        }
+        assert_eq!(runtime.script().connections(), 2);
+    }
+}

@@ -296,3 +296,35 @@ fn write(path: &Path, value: &str) -> Result<(), TestbedError> {
         .and_then(|mut file| file.write_all(value.as_bytes()))
         .map_err(TestbedError::file("write", path))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_read_from_the_mount_table() {
+        let parse = |line| parse_mount(line).map(|it| (it.mount_point, it.controllers));
+        assert_eq!(
+            parse("33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct"),
+            Some((
+                PathBuf::from("/sys/fs/cgroup/cpu,cpuacct"),
+                Some(vec!["cpu".to_owned(), "cpuacct".to_owned()])
+            ))
+        );
+        assert_eq!(
+            parse("41 31 0:38 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw"),
+            Some((PathBuf::from("/sys/fs/cgroup/unified"), None))
+        );
+        assert_eq!(
+            parse("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw"),
+            None
+        );
+    }
+
+    #[test]
+    fn shares_follow_the_request_and_never_fall_below_two() {
+        assert_eq!(shares(500), 512);
+        assert_eq!(shares(250), 256);
+        assert_eq!(shares(1), 2);
+    }
+}

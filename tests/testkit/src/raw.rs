@@ -240,29 +240,33 @@ impl RawStream {
             trailers: None,
             end: RawEnd::Complete,
         };
-        if let Err(error) = read(response, &mut reply).await {
+        let mut frames = Frames::default();
+        if let Err(error) = read(response, &mut frames, &mut reply).await {
             reply.end = error
                 .reason()
                 .filter(|_| error.is_reset())
                 .map_or(RawEnd::Lost, RawEnd::Reset);
         }
+        reply.rest = frames.rest();
         // Held until now: a dropped sender would cancel the call.
         drop(send);
         reply
     }
 }
 
-async fn read(response: ResponseFuture, reply: &mut RawReply) -> Result<(), h2::Error> {
+async fn read(
+    response: ResponseFuture,
+    frames: &mut Frames,
+    reply: &mut RawReply,
+) -> Result<(), h2::Error> {
     let (parts, mut body) = response.await?.into_parts();
     reply.status = Some(parts.status);
     reply.headers = parts.headers;
-    let mut frames = Frames::default();
     while let Some(data) = body.data().await {
         let data = data?;
         body.flow_control().release_capacity(data.len())?;
         frames.push(&data);
-        reply.messages.extend(&mut frames);
-        reply.rest = frames.rest();
+        reply.messages.extend(frames.by_ref());
     }
     reply.trailers = body.trailers().await?;
     Ok(())

@@ -107,10 +107,11 @@ impl Call {
     async fn run(mut self) {
         for step in std::mem::take(&mut self.reply.steps) {
             if let Err(error) = self.take(step).await {
-                self.recorder.end(match error.reason() {
+                let end = match error.reason() {
                     Some(reason) if !error.is_go_away() => CallEnd::Reset(reason),
                     _ => CallEnd::Lost,
-                });
+                };
+                self.recorder.end(end, self.frames.rest());
                 return;
             }
         }
@@ -173,11 +174,11 @@ impl Call {
                 request.flow_control().release_capacity(data.len())?;
                 self.frames.push(&data);
                 let new: Vec<Frame> = self.frames.by_ref().collect();
-                self.recorder.received(&new, self.frames.rest());
+                self.recorder.received(&new);
                 self.messages.extend(new);
             } else {
                 self.recorder.trailers(request.trailers().await?);
-                self.recorder.end(CallEnd::Complete);
+                self.recorder.end(CallEnd::Complete, self.frames.rest());
                 self.request = None;
             }
         }

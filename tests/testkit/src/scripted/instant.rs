@@ -324,3 +324,99 @@ fn list_of_bytes(size: usize) -> Vec<u8> {
         .find(|list| list.len() <= size)
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::CriClient;
+    use crate::raw::{RawClient, RawRequest};
+
+    const STATE: State = State {
+        pods: 2,
+        containers: 5,
+        list_bytes: 1 << 20,
+    };
+
+    /// Runs `test` with clients of an instant runtime on a socket of its own.
+    async fn with_clients(test: impl AsyncFnOnce(CriClient, RawClient)) {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("cri.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        tokio::select! {
+            served = Instant::new(&STATE).serve(listener) => panic!("ended: {served:?}"),
+            () = async {
+                let cri = CriClient::connect(&socket).await.unwrap();
+                test(cri, RawClient::connect(&socket).await.unwrap()).await;
+            } => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn lists_and_statuses_show_one_state() {
+        with_clients(async |cri, _| {
+            let pods = cri.list_pods().await.unwrap();
+            let containers = cri.list_containers().await.unwrap();
+            assert_eq!((pods.len(), containers.len()), (2, 5));
+            assert_eq!(containers[3].pod_sandbox_id, pods[1].id);
+            assert_eq!(pods[1].labels["koordinator.sh/qosClass"], "BE");
+
+            let status = cri.container_status(&containers[3].id).await.unwrap();
+            let parent = "/kubepods/burstable/pod00000000-0000-4000-8000-000000000001";
+            let info: serde_json::Value = serde_json::from_str(&status.info["info"]).unwrap();
+            let path = format!("{parent}/{}", containers[3].id);
+            assert_eq!(info["runtimeSpec"]["linux"]["cgroupsPath"], path);
+            let status = cri.pod_status(&pods[1].id).await.unwrap();
+            let info: serde_json::Value = serde_json::from_str(&status.info["info"]).unwrap();
+            assert_eq!(info["config"]["linux"]["cgroup_parent"], parent);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn new_ids_are_unlike_each_other_and_unlike_the_listed_ones() {
+        with_clients(async |cri, _| {
+            let pod = crate::cri::PodSpec::new("new");
+            let container = crate::cri::ContainerSpec::new("main");
+            let mut ids = Vec::new();
+            for _ in 0..2 {
+                ids.push(cri.run_pod(&pod).await.unwrap());
+                ids.push(cri.create_container("any", &container, &pod).await.unwrap());
+            }
+            ids.extend(cri.list_pods().await.unwrap().into_iter().map(|it| it.id));
+            ids.extend(
+                cri.list_containers()
+                    .await
+                    .unwrap()
+                    .into_iter()
+                    .map(|it| it.id),
+            );
+            ids.sort();
+            ids.dedup();
+            assert_eq!(ids.len(), 4 + 2 + 5);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn an_unknown_method_gets_its_own_bytes_back() {
+        with_clients(async |_, raw| {
+            let reply = raw
+                .call(RawRequest::unary("/any.Service/Method", "\x01\u{ff}"))
+                .await;
+            let reply = reply.unwrap();
+            assert_eq!(reply.messages, [Frame::plain("\x01\u{ff}")]);
+            assert_eq!(reply.grpc_status(), Some(0));
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn the_image_list_has_the_size_that_was_asked_for() {
+        with_clients(async |_, raw| {
+            let call = RawRequest::unary("/runtime.v1.ImageService/ListImages", "");
+            let reply = raw.call(call).await.unwrap();
+            assert_eq!(reply.messages[0].message.len(), 1 << 20);
+        })
+        .await;
+    }
+}

@@ -19,7 +19,7 @@ pub struct Call {
     /// In the order of their first appearance; the values of one name stand together.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub messages: Vec<Frame>,
-    /// Bytes behind the last whole message.
+    /// Bytes behind the last whole message; empty until the request has come to its end.
     pub rest: Bytes,
     pub trailers: Option<HeaderMap>,
     pub end: CallEnd,
@@ -87,18 +87,18 @@ impl Recorder {
         change(&mut self.log.calls()[self.index]);
     }
 
-    pub(super) fn received(&self, messages: &[Frame], rest: Bytes) {
-        self.update(|call| {
-            call.messages.extend_from_slice(messages);
-            call.rest = rest;
-        });
+    pub(super) fn received(&self, messages: &[Frame]) {
+        self.update(|call| call.messages.extend_from_slice(messages));
     }
 
     pub(super) fn trailers(&self, trailers: Option<HeaderMap>) {
         self.update(|call| call.trailers = trailers);
     }
 
-    pub(super) fn end(&self, end: CallEnd) {
-        self.update(|call| call.end = end);
+    pub(super) fn end(&self, end: CallEnd, rest: Bytes) {
+        self.update(|call| {
+            call.end = end;
+            call.rest = rest;
+        });
     }
 }

@@ -236,3 +236,38 @@ async fn a_request_is_read_as_far_as_the_steps_await_it() {
     assert_eq!(call.collect().await.grpc_status(), Some(0));
     assert_eq!(script.calls()[0].messages[1].message.len(), 4 << 20);
 }
+
+#[tokio::test]
+async fn a_message_that_is_cut_off_is_kept_as_the_rest() {
+    let half = vec![
+        Step::AwaitEnd,
+        Step::Headers(HeaderMap::new()),
+        Step::Data(Bytes::from_static(b"\0\0\0\0\x09half")),
+        Step::Trailers(status_block(0, "")),
+    ];
+    let script = Script::new(Otherwise::Fail).always(METHOD, Reply::steps(half));
+    let client = connected(&script).await;
+    let mut call = client.open(METHOD, Vec::new()).await.unwrap();
+    call.send_data(Frame::plain("x").encode(), false).unwrap();
+    call.send_data(Bytes::from_static(b"\0\0"), true).unwrap();
+    let reply = call.collect().await;
+    assert_eq!(reply.rest, &b"\0\0\0\0\x09half"[..]);
+    assert_eq!(script.calls()[0].messages, [Frame::plain("x")]);
+    assert_eq!(script.calls()[0].rest, &b"\0\0"[..]);
+}
+
+#[tokio::test]
+async fn a_reset_behind_a_whole_request_is_seen_while_the_call_is_held() {
+    let script =
+        Script::new(Otherwise::Fail).always(METHOD, Reply::message("never").held(&Gate::new()));
+    let client = connected(&script).await;
+    let mut call = client.open(METHOD, Vec::new()).await.unwrap();
+    call.send_data(Frame::plain("x").encode(), true).unwrap();
+    let ended_as = async |end| {
+        let so = || async { script.calls().iter().any(|call| call.end == end) };
+        poll::wait_until_async("the end of the call", so).await;
+    };
+    ended_as(CallEnd::Complete).await;
+    call.reset(Reason::CANCEL);
+    ended_as(CallEnd::Reset(Reason::CANCEL)).await;
+}

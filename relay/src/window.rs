@@ -75,6 +75,7 @@ impl Ledger {
 
     pub(crate) fn unhold(&mut self, length: usize) {
         self.held -= signed(length);
+        debug_assert!(self.held >= 0, "more was sent or dropped than was held");
     }
 
     pub(crate) fn set_needs(&mut self, needs: usize) {
@@ -84,6 +85,11 @@ impl Ledger {
     /// Replaces one stream's share of what is needed.
     pub(crate) fn change_needs(&mut self, from: usize, to: usize) {
         self.needs += signed(to) - signed(from);
+    }
+
+    /// Nothing is held or needed.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.held == 0 && self.needs == 0
     }
 
     /// The runtime's WINDOW_UPDATE.

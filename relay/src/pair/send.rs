@@ -186,6 +186,7 @@ impl Pair {
         if let Some(claim) = &stream.claim {
             self.ledger.change_needs(claim.share, 0);
         }
+        debug_assert!(self.open_streams() > 0 || self.ledger.is_settled());
         Some(stream)
     }
 }

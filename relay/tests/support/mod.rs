@@ -7,6 +7,7 @@
 )]
 
 pub mod end;
+pub mod exchange;
 pub mod frame;
 pub mod hpack;
 pub mod rng;

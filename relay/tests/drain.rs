@@ -1,0 +1,103 @@
+//! The graceful end, and the runtime's own.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use koord_relay::{Breach, Limits, Side};
+use support::exchange::{Exchange, OTHER, request, trailers};
+use support::frame;
+
+const EVERY: u32 = 0x7fff_ffff;
+
+/// The client's acknowledgement of the PING that was sent to it.
+fn acknowledgement(at_client: &[u8]) -> Vec<u8> {
+    let frames = frame::parse(at_client);
+    let ping = frames.iter().find(|frame| frame.kind == frame::PING);
+    frame::raw(frame::PING, frame::ACK, 0, &ping.unwrap().payload)
+}
+
+#[test]
+fn drain_lets_calls_finish_and_takes_no_new_ones() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), true));
+    exchange.pair.drain();
+    exchange.pair.drain();
+    let told = exchange.at_client();
+    let frames = frame::parse(&told);
+    assert_eq!(told[..17], frame::goaway(EVERY, 0));
+    assert_eq!((frames.len(), frames[1].kind), (2, frame::PING));
+    // A call that was on its way still counts.
+    exchange.client(&frame::headers(3, &request(OTHER), true));
+    exchange.at_runtime();
+    exchange.client(&acknowledgement(&told));
+    assert_eq!(exchange.at_runtime(), b"", "the runtime did not ask");
+    assert_eq!(exchange.at_client(), frame::goaway(3, 0));
+    assert!(!exchange.pair.is_drained());
+    exchange.runtime(&frame::headers(1, &trailers("0"), true));
+    exchange.runtime(&frame::headers(3, &trailers("0"), true));
+    assert!(!exchange.pair.is_drained(), "the replies are not written");
+    exchange.at_client();
+    assert!(exchange.pair.is_drained());
+    let late = frame::headers(5, &request(OTHER), true);
+    let violation = exchange.pair.feed(Side::Client, &late).unwrap_err();
+    assert_eq!(
+        violation.breach,
+        Breach::OutOfPlace("stream opened after GOAWAY")
+    );
+}
+
+#[test]
+fn drain_before_the_runtime_speaks_waits_for_its_settings() {
+    let mut exchange = Exchange::new(Limits::default());
+    exchange.client(frame::PREFACE);
+    exchange.client(&frame::settings(&[]));
+    exchange.client(&frame::headers(1, &request(OTHER), true));
+    exchange.pair.drain();
+    assert!(!exchange.pair.is_drained());
+    assert_eq!(exchange.at_client(), b"");
+    let settings = frame::settings(&[]);
+    exchange.runtime(&settings);
+    let told = exchange.at_client();
+    assert_eq!(told[..9], settings);
+    assert_eq!(told[9..26], frame::goaway(EVERY, 0));
+}
+
+#[test]
+fn drain_of_a_connection_that_never_began_is_over_at_once() {
+    let mut exchange = Exchange::new(Limits::default());
+    assert!(!exchange.pair.is_drained());
+    exchange.pair.drain();
+    assert!(exchange.pair.is_drained());
+}
+
+#[test]
+fn no_goaway_names_a_higher_stream_than_one_before() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), true));
+    exchange.client(&frame::headers(3, &request(OTHER), true));
+    let refused = frame::goaway(1, 0);
+    exchange.runtime(&refused);
+    assert_eq!(exchange.at_client(), refused);
+    exchange.pair.drain();
+    let told = exchange.at_client();
+    assert_eq!(told[..17], frame::goaway(1, 0));
+    exchange.client(&acknowledgement(&told));
+    assert_eq!(exchange.at_client(), frame::goaway(1, 0));
+    exchange.runtime(&frame::goaway(EVERY, 7));
+    assert_eq!(exchange.at_client(), frame::goaway(1, 7));
+}
+
+#[test]
+fn ping_of_somebody_else_is_not_ours() {
+    let mut exchange = Exchange::connected();
+    exchange.pair.drain();
+    let told = exchange.at_client();
+    let other = frame::raw(frame::PING, frame::ACK, 0, b"8 octets");
+    exchange.client(&other);
+    assert_eq!(exchange.at_runtime(), other);
+    let ours = acknowledgement(&told);
+    exchange.client(&ours);
+    exchange.client(&ours);
+    assert_eq!(exchange.at_runtime(), ours, "one of them was ours");
+}

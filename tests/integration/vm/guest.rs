@@ -1,15 +1,16 @@
 //! The first and only program of a virtual machine: mounts control groups, runs every check of
 //! `koord_kernel::proof` on them, says on the console how each went, and switches the machine off.
 //!
-//! Which control groups it mounts is said by the kernel's command line, `KOORD_CGROUPS=v1` or `v2`,
-//! which the kernel hands to its first program as environment. Lines for the host begin with
+//! Which control groups it mounts is said by the kernel's command line, `KOORD_CGROUPS=v1`, `v2` or
+//! `hybrid`, which the kernel hands to its first program as environment. Lines for the host begin with
 //! `koord-guest:`; the last one is `koord-guest: end`, so a console without it is a failure.
 #![forbid(unsafe_code)]
 
 use koord_kernel::{
-    cgroup::{Cgroups, Version},
+    cgroup::{Cgroups, Change, Controller, Generation, OsTree, Tree, Version},
     proof::{CHECKS, Check, Hierarchies, RealGround},
 };
+use koord_model::{CgroupPath, CpuQuota, CpusetCpus, MemoryLimit, Setting};
 use rustix::{
     mount::{MountFlags, mount},
     system::{RebootCommand, reboot},
@@ -32,30 +33,79 @@ fn run() {
     mount_at("sysfs", "/sys", None);
     mount_at("proc", "/proc", None);
     mount_at("devtmpfs", "/dev", None);
-    let (hierarchies, version) = match wanted.as_str() {
-        "v1" => (mount_v1(), Version::V1),
-        "v2" => (mount_v2(), Version::V2),
-        other => panic!("{other} is no version of cgroups"),
-    };
-    let found = Cgroups::open(Path::new(ROOT)).map(|cgroups| cgroups.version());
-    assert_eq!(found.expect("control groups are mounted"), version);
-    for check in CHECKS {
-        answer(check, hierarchies.clone());
+    match wanted.as_str() {
+        "v1" => run_checks(&mount_v1(), Version::V1),
+        "v2" => run_checks(&mount_v2(), Version::V2),
+        "hybrid" => answer(
+            "each_controller_is_used_where_it_is",
+            each_controller_is_used_where_it_is,
+        ),
+        other => panic!("{other} is no way to mount cgroups"),
     }
     println!("koord-guest: end");
 }
 
-fn answer(check: &Check, hierarchies: Hierarchies) {
-    let result = panic::catch_unwind(|| {
-        let mut ground = RealGround::new(hierarchies, check.name);
-        (check.run)(&mut ground);
-    });
-    match result {
-        Ok(()) => println!("koord-guest: ok {}", check.name),
+fn run_checks(hierarchies: &Hierarchies, version: Version) {
+    let found = Cgroups::open(Path::new(ROOT)).map(|cgroups| cgroups.version());
+    assert_eq!(found.expect("control groups are mounted"), version);
+    for Check { name, run } in CHECKS {
+        answer(name, || {
+            run(&mut RealGround::new(hierarchies.clone(), name))
+        });
+    }
+}
+
+fn answer(name: &str, check: impl FnOnce() + panic::UnwindSafe) {
+    match panic::catch_unwind(check) {
+        Ok(()) => println!("koord-guest: ok {name}"),
         Err(reason) => {
             let reason = message(&*reason).replace('\n', "\nkoord-guest: ");
-            println!("koord-guest: failed {}\nkoord-guest: {reason}", check.name);
+            println!("koord-guest: failed {name}\nkoord-guest: {reason}");
         }
+    }
+}
+
+/// With cpuset on cgroup v1, and cpu and memory on the v2 mount beside it.
+fn each_controller_is_used_where_it_is() {
+    mount_at("tmpfs", ROOT, None);
+    mount_at("cgroup", &format!("{ROOT}/cpuset"), Some(c"cpuset"));
+    mount_at("cgroup2", &format!("{ROOT}/unified"), None);
+    let tree = OsTree::open(Path::new(ROOT)).expect("control groups are mounted");
+    assert_eq!(tree.version(), Version::Hybrid);
+    assert_eq!(tree.generation(Controller::Cpu), Some(Generation::V2));
+    assert_eq!(tree.generation(Controller::Cpuset), Some(Generation::V1));
+    assert_eq!(tree.generation(Controller::Memory), Some(Generation::V2));
+
+    let put = |file: &str, text: &str| {
+        let file = format!("{ROOT}/{file}");
+        fs::write(&file, text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    };
+    put("unified/cgroup.subtree_control", "+cpu +memory");
+    let cgroups = Cgroups::over(tree);
+    let at = CgroupPath::parse("pod").expect("a plain name");
+    fs::create_dir(format!("{ROOT}/unified/pod")).expect("a new group");
+    assert!(!cgroups.exists(&at), "it is in one of two hierarchies");
+    fs::create_dir(format!("{ROOT}/cpuset/pod")).expect("a new group");
+    assert!(cgroups.exists(&at));
+
+    let values = [
+        CpuQuota::Micros(5_000).into(),
+        CpusetCpus::All.into(),
+        MemoryLimit::Bytes(1 << 26).into(),
+    ];
+    let change = |value| Change {
+        at: at.clone(),
+        value,
+    };
+    let answers = cgroups.apply(&values.map(change));
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    for (setting, file, text) in [
+        (Setting::CpuQuota, "cpu.max", "5000 100000"),
+        (Setting::CpusetCpus, "cpuset.cpus", "0-1"),
+        (Setting::MemoryLimit, "memory.max", "67108864"),
+    ] {
+        let raw = cgroups.raw(&at, setting).expect("it can be read");
+        assert_eq!(raw, (file, text.to_owned()));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The checks of `koord_kernel::proof` on Debian's stock kernel in a virtual machine: with cgroup
-//! v2, which the machine that runs the tests need not have, and with cgroup v1 as distributions
-//! mounted it.
+//! v2, which the machine that runs the tests need not have, with cgroup v1 as distributions mounted
+//! it, and with some controllers on each.
 //!
 //! The guest (`vm/guest.rs`) runs them and says on its console how each went. Every check has to be
 //! named there as passed, so a boot that prints nothing is a failure.
@@ -23,15 +23,35 @@ const MARK: &str = "koord-guest: ";
 
 #[test]
 fn a_stock_kernel_passes_every_check_on_cgroup_v2() -> Result<()> {
-    boot("KOORD_CGROUPS=v2")
+    boot("v2", &every_check())
 }
 
 #[test]
 fn a_stock_kernel_passes_every_check_on_cgroup_v1_with_joint_controllers() -> Result<()> {
-    boot("KOORD_CGROUPS=v1")
+    boot("v1", &every_check())
 }
 
-fn boot(variables: &str) -> Result<()> {
+#[test]
+fn each_controller_is_used_where_it_is_on_a_hybrid_machine() -> Result<()> {
+    boot("hybrid", &["each_controller_is_used_where_it_is"])
+}
+
+#[test]
+fn a_machine_that_reports_nothing_is_a_failure() -> Result<()> {
+    let error = boot("none", &[]).unwrap_err().to_string();
+    ensure!(
+        error.contains("koord-guest: broken: none is no way to mount cgroups"),
+        "{error}"
+    );
+    Ok(())
+}
+
+fn every_check() -> Vec<&'static str> {
+    CHECKS.iter().map(|check| check.name).collect()
+}
+
+/// Boots a machine with these control groups, and fails unless it says that each check passed.
+fn boot(cgroups: &str, checks: &[&str]) -> Result<()> {
     let cache = Cache::open()?;
     let (qemu, kernel) = (ensure_qemu(&cache)?, ensure_kernel(&cache)?);
     let mut archive = Initramfs::default();
@@ -41,25 +61,17 @@ fn boot(variables: &str) -> Result<()> {
     let initramfs = directory.path().join("initramfs");
     fs::write(&initramfs, archive.finish()?).context("cannot write the initramfs")?;
 
-    let console = machine::run(&qemu, &kernel, &initramfs, variables)?;
+    let variables = format!("KOORD_CGROUPS={cgroups}");
+    let console = machine::run(&qemu, &kernel, &initramfs, &variables)?;
     let said = |line: &str| console.iter().any(|said| said == &format!("{MARK}{line}"));
-    let passed = CHECKS
+    let missing: Vec<&&str> = checks
         .iter()
-        .filter(|check| said(&format!("ok {}", check.name)));
+        .filter(|check| !said(&format!("ok {check}")))
+        .collect();
     ensure!(
-        passed.count() == CHECKS.len() && said("end"),
-        "not every check passed; the console's end:\n{}",
+        missing.is_empty() && said("end"),
+        "these checks did not pass: {missing:?}; the console's end:\n{}",
         machine::tail(&console)
-    );
-    Ok(())
-}
-
-#[test]
-fn a_machine_that_says_nothing_is_a_failure() -> Result<()> {
-    let error = boot("KOORD_CGROUPS=none").unwrap_err().to_string();
-    ensure!(
-        error.contains("koord-guest: broken: none is no version of cgroups"),
-        "{error}"
     );
     Ok(())
 }

@@ -1,0 +1,294 @@
+//! The node policy file: read at start, and again whenever it changes.
+//!
+//! Its directory is watched, not the file, because neither editors nor ConfigMap volumes write into
+//! a file: they put another in its place, or turn a symbolic link to another directory. What is
+//! seen there only says that something may have changed; whether the content did is found by
+//! reading. A file that cannot be used leaves the last good policy in force.
+//!
+//! Reading and parsing happen beside the thread that carries the data.
+
+use crate::{metrics::Metrics, status::chain_of};
+use koord_proto::policy::{NodePolicy, Parsed, PolicyError, PolicyIssue};
+use rustix::{
+    fd::OwnedFd,
+    fs::inotify::{self, CreateFlags, WatchFlags},
+};
+use std::{
+    error::Error,
+    fs::File,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::{self, Read},
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::unix::AsyncFd,
+    sync::{Notify, watch},
+    time::sleep,
+};
+use tracing::{debug, info, warn};
+
+/// Bytes of a policy file.
+const MAX_FILE: u64 = 4 << 20;
+/// How long after a change the file is read: writers take more than one step.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// How often the file is looked at though nothing was noticed: its directory may not exist yet.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// What is known of the policy.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyState {
+    /// The policy in force: that of the last file that could be used, empty before the first.
+    pub policy: Arc<NodePolicy>,
+    /// What of that policy is not in force because it is wrong.
+    pub issues: Arc<[PolicyIssue]>,
+    /// Why the file as it is now cannot be used, if it cannot.
+    pub error: Option<Arc<LoadError>>,
+}
+
+/// Why a policy file cannot be used.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} is larger than {MAX_FILE} bytes", path.display())]
+    TooLarge { path: PathBuf },
+    #[error("{} holds no policy", path.display())]
+    Policy {
+        path: PathBuf,
+        #[source]
+        source: PolicyError,
+    },
+}
+
+/// Keeps a [`PolicyState`] in line with a file.
+#[derive(Debug)]
+pub struct PolicyFile {
+    source: Source,
+    /// What was last read, so that only a change is a change.
+    seen: Option<Fingerprint>,
+    state: watch::Sender<PolicyState>,
+    metrics: Rc<Metrics>,
+}
+
+#[derive(Clone, Debug)]
+struct Source {
+    path: PathBuf,
+    node_name: String,
+}
+
+/// Content or failure, small enough to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fingerprint {
+    Content(u64),
+    TooLarge,
+    Unreadable(io::ErrorKind),
+}
+
+/// Hears when something changes where the file is.
+struct Watch(AsyncFd<OwnedFd>);
+
+// === impl PolicyFile ===
+
+impl PolicyFile {
+    /// Reads the file for the first time. What is wrong with it is logged and in the state.
+    pub fn open(path: &Path, node_name: &str, metrics: Rc<Metrics>) -> Self {
+        let source = Source {
+            path: path.to_owned(),
+            node_name: node_name.to_owned(),
+        };
+        let (fingerprint, loaded) = source.load(None);
+        let mut file = Self {
+            source,
+            seen: None,
+            state: watch::Sender::default(),
+            metrics,
+        };
+        file.take(fingerprint, loaded);
+        file
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<PolicyState> {
+        self.state.subscribe()
+    }
+
+    /// Reads the file again when it changes, and when `reload` is notified; never ends.
+    pub async fn run(mut self, reload: Rc<Notify>) {
+        loop {
+            // First watch, then read: what changes in between is noticed.
+            let watch = Watch::beside(&self.source.path)
+                .inspect_err(|error| {
+                    let error = error as &dyn Error;
+                    debug!(error, "the policy file is not watched, only looked at");
+                })
+                .ok();
+            self.check(self.seen).await;
+            tokio::select! {
+                () = changed(watch) => sleep(DEBOUNCE).await,
+                () = reload.notified() => self.check(None).await,
+                () = sleep(PERIOD) => {}
+            }
+        }
+    }
+
+    async fn check(&mut self, seen: Option<Fingerprint>) {
+        let source = self.source.clone();
+        match tokio::task::spawn_blocking(move || source.load(seen)).await {
+            Ok((fingerprint, loaded)) => self.take(fingerprint, loaded),
+            Err(error) => warn!(
+                error = &error as &dyn Error,
+                "reading the node policy was broken off"
+            ),
+        }
+    }
+
+    fn take(&mut self, fingerprint: Fingerprint, loaded: Option<Result<Parsed, LoadError>>) {
+        self.seen = Some(fingerprint);
+        match loaded {
+            None => {}
+            Some(Ok(parsed)) => {
+                self.metrics.policy_loaded(true, parsed.issues.len());
+                for issue in &parsed.issues {
+                    warn!(
+                        issue = chain_of(issue),
+                        "a part of the node policy is not in force"
+                    );
+                }
+                info!(
+                    issues = parsed.issues.len(),
+                    other_nodes = parsed.other_nodes,
+                    "a node policy is in force"
+                );
+                self.state.send_replace(PolicyState {
+                    policy: Arc::new(parsed.policy),
+                    issues: parsed.issues.into(),
+                    error: None,
+                });
+            }
+            Some(Err(error)) => {
+                self.metrics.policy_loaded(false, 0);
+                warn!(
+                    error = &error as &dyn Error,
+                    "the node policy cannot be used; the last one stays in force"
+                );
+                self.state
+                    .send_modify(|state| state.error = Some(Arc::new(error)));
+            }
+        }
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// Reads and parses the file, unless it is what was `seen` last.
+    fn load(&self, seen: Option<Fingerprint>) -> (Fingerprint, Option<Result<Parsed, LoadError>>) {
+        let path = || self.path.clone();
+        let mut bytes = Vec::new();
+        let read =
+            File::open(&self.path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
+        let fingerprint = match &read {
+            Err(error) => Fingerprint::Unreadable(error.kind()),
+            Ok(_) if bytes.len() as u64 > MAX_FILE => Fingerprint::TooLarge,
+            Ok(_) => Fingerprint::of(&bytes),
+        };
+        if seen == Some(fingerprint) {
+            return (fingerprint, None);
+        }
+        let loaded = match (read, fingerprint) {
+            (Err(source), _) => Err(LoadError::Read {
+                path: path(),
+                source,
+            }),
+            (Ok(_), Fingerprint::TooLarge) => Err(LoadError::TooLarge { path: path() }),
+            (Ok(_), _) => self.parse(bytes),
+        };
+        (fingerprint, Some(loaded))
+    }
+
+    fn parse(&self, bytes: Vec<u8>) -> Result<Parsed, LoadError> {
+        let text = String::from_utf8(bytes).map_err(|error| LoadError::Read {
+            path: self.path.clone(),
+            source: io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()),
+        })?;
+        NodePolicy::parse_stream(&text, Some(&self.node_name)).map_err(|source| LoadError::Policy {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+// === impl Fingerprint ===
+
+impl Fingerprint {
+    fn of(bytes: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        Self::Content(hasher.finish())
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// Watches the directory of `path`, and that of the file that it leads to.
+    fn beside(path: &Path) -> io::Result<Self> {
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&watch, parent(path), events())?;
+        if let Ok(real) = path.canonicalize() {
+            // Of one directory watched twice there is one watch.
+            inotify::add_watch(&watch, parent(&real), events())?;
+        }
+        #[expect(
+            deprecated,
+            reason = "its unsafe successor asks for a descriptor that stays open and the same, \
+                      which an OwnedFd is"
+        )]
+        let watch = AsyncFd::new(watch)?;
+        Ok(Self(watch))
+    }
+}
+
+/// What may be a change of a file in a watched directory. Reading it is none.
+fn events() -> WatchFlags {
+    WatchFlags::CLOSE_WRITE
+        | WatchFlags::CREATE
+        | WatchFlags::MOVED_TO
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::DELETE
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Ready at the first event; never without a watch. Which event does not matter, and the watch is
+/// made anew for the next, so nothing needs to be read from it.
+async fn changed(watch: Option<Watch>) {
+    let readable = match &watch {
+        Some(Watch(watch)) => watch.readable().await.map(drop),
+        None => std::future::pending().await,
+    };
+    if let Err(error) = readable {
+        debug!(
+            error = &error as &dyn Error,
+            "the watch of the policy file broke"
+        );
+        sleep(PERIOD).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! What systemd and a service say to each other: readiness, status, watchdog, inherited sockets.
+//!
+//! The protocol is a handful of variables in the environment and datagrams of `NAME=value` lines,
+//! so it is spoken here directly. The variables are read once, in `main`, and handed in; without
+//! them everything here does nothing.
+
+use std::{
+    error::Error,
+    ffi::{OsStr, OsString},
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    time::Duration,
+};
+use tokio::time::MissedTickBehavior;
+use tracing::{debug, warn};
+
+/// The variables of systemd's protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variables {
+    pub listen_pid: Option<String>,
+    pub listen_fds: Option<String>,
+    pub notify_socket: Option<OsString>,
+    pub watchdog_usec: Option<String>,
+    pub watchdog_pid: Option<String>,
+}
+
+/// Tells the service manager how we are; nobody where there is none.
+#[derive(Debug, Default)]
+pub struct Notifier {
+    manager: Option<Manager>,
+    /// How long the manager waits for a sign of life.
+    watchdog: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Manager {
+    socket: UnixDatagram,
+    address: SocketAddr,
+}
+
+// === impl Variables ===
+
+impl Variables {
+    /// Takes the variables from an environment, such as [`std::env::var_os`].
+    pub fn read(environment: impl Fn(&'static str) -> Option<OsString>) -> Self {
+        let text = |name| environment(name)?.into_string().ok();
+        Self {
+            listen_pid: text("LISTEN_PID"),
+            listen_fds: text("LISTEN_FDS"),
+            notify_socket: environment("NOTIFY_SOCKET"),
+            watchdog_usec: text("WATCHDOG_USEC"),
+            watchdog_pid: text("WATCHDOG_PID"),
+        }
+    }
+
+    /// The time within which process `pid` owes a sign of life, if it does.
+    fn watchdog(&self, pid: u32) -> Option<Duration> {
+        if let Some(meant) = &self.watchdog_pid
+            && *meant != pid.to_string()
+        {
+            return None;
+        }
+        let usec: u64 = self.watchdog_usec.as_ref()?.parse().ok()?;
+        (usec > 0).then(|| Duration::from_micros(usec))
+    }
+}
+
+// === impl Notifier ===
+
+impl Notifier {
+    /// A manager that cannot be reached is logged and counts as none.
+    pub fn new(variables: &Variables) -> Self {
+        let manager = variables.notify_socket.as_deref().and_then(|name| {
+            Manager::at(name)
+                .inspect_err(|error| {
+                    warn!(
+                        error = error as &dyn Error,
+                        "the service manager cannot be told anything"
+                    );
+                })
+                .ok()
+        });
+        Self {
+            manager,
+            watchdog: variables.watchdog(std::process::id()),
+        }
+    }
+
+    /// Clients can connect.
+    pub fn ready(&self, status: &str) {
+        self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
+    }
+
+    /// One line for `systemctl status`.
+    pub fn status(&self, status: &str) {
+        self.send(&format!("STATUS={}", one_line(status)));
+    }
+
+    /// A stop has begun.
+    pub fn stopping(&self) {
+        self.send("STOPPING=1\nSTATUS=Draining: calls in flight finish");
+    }
+
+    /// Gives a sign of life twice in the time that the manager waits for one; never ends. It runs
+    /// on the thread that carries the data, so that a stuck one is noticed.
+    pub async fn keep_watchdog(&self) {
+        let Some(patience) = self.watchdog else {
+            return std::future::pending().await;
+        };
+        let mut tick = tokio::time::interval(patience / 2);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.send("WATCHDOG=1");
+        }
+    }
+
+    fn send(&self, message: &str) {
+        let Some(Manager { socket, address }) = &self.manager else {
+            return;
+        };
+        if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
+            debug!(
+                error = &error as &dyn Error,
+                message, "the service manager was not told"
+            );
+        }
+    }
+}
+
+// === impl Manager ===
+
+impl Manager {
+    fn at(name: &OsStr) -> io::Result<Self> {
+        let address = match name.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            [b'/', ..] => SocketAddr::from_pathname(name)?,
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        let socket = UnixDatagram::unbound()?;
+        // A manager that does not read must not hold up the data path.
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, address })
+    }
+}
+
+/// A message is a line for each name, so a status has to be one line.
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A service manager in a directory of its own.
+    struct Listening {
+        socket: UnixDatagram,
+        variables: Variables,
+        _dir: tempfile::TempDir,
+    }
+
+    fn manager() -> Listening {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Listening {
+            socket,
+            variables: Variables {
+                notify_socket: Some(path.into()),
+                ..Variables::default()
+            },
+            _dir: dir,
+        }
+    }
+
+    fn heard(socket: &UnixDatagram) -> Option<String> {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).ok()?;
+        Some(String::from_utf8(buffer[..length].to_vec()).unwrap())
+    }
+
+    #[test]
+    fn the_manager_hears_readiness_status_and_the_stop() {
+        let manager = manager();
+        let notifier = Notifier::new(&manager.variables);
+        notifier.ready("Serving");
+        notifier.status("Two\nlines");
+        notifier.stopping();
+        assert_eq!(heard(&manager.socket).unwrap(), "READY=1\nSTATUS=Serving");
+        assert_eq!(heard(&manager.socket).unwrap(), "STATUS=Two lines");
+        assert_eq!(
+            heard(&manager.socket).unwrap(),
+            "STOPPING=1\nSTATUS=Draining: calls in flight finish"
+        );
+    }
+
+    #[test]
+    fn a_manager_may_have_an_abstract_name() {
+        let name = format!("koord-runtime-proxy-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let socket = UnixDatagram::bind_addr(&address).unwrap();
+        let notifier = Notifier::new(&Variables {
+            notify_socket: Some(format!("@{name}").into()),
+            ..Variables::default()
+        });
+        notifier.status("here");
+        assert_eq!(heard(&socket).unwrap(), "STATUS=here");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sign_of_life_comes_twice_in_the_time_that_is_waited() {
+        let mut manager = manager();
+        manager.variables.watchdog_usec = Some("10000000".to_owned());
+        manager.variables.watchdog_pid = Some(std::process::id().to_string());
+        let notifier = Notifier::new(&manager.variables);
+        let kept = notifier.keep_watchdog();
+        let timeout = Duration::from_secs(16);
+        assert!(tokio::time::timeout(timeout, kept).await.is_err());
+        let mut signs = 0;
+        while let Some(message) = heard(&manager.socket) {
+            assert_eq!(message, "WATCHDOG=1");
+            signs += 1;
+        }
+        // At 0, 5, 10 and 15 seconds.
+        assert_eq!(signs, 4);
+    }
+
+    #[test]
+    fn a_watchdog_of_another_process_is_not_ours() {
+        let variables = |pid: &str, usec: &str| Variables {
+            watchdog_pid: Some(pid.to_owned()),
+            watchdog_usec: Some(usec.to_owned()),
+            ..Variables::default()
+        };
+        assert_eq!(
+            variables("7", "1000").watchdog(7),
+            Some(Duration::from_millis(1))
+        );
+        assert_eq!(variables("8", "1000").watchdog(7), None);
+        assert_eq!(variables("7", "0").watchdog(7), None);
+        assert_eq!(variables("7", "soon").watchdog(7), None);
+        let unnamed = Variables {
+            watchdog_usec: Some("1000".to_owned()),
+            ..Variables::default()
+        };
+        assert_eq!(unnamed.watchdog(7), Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn without_a_manager_nothing_happens() {
+        let notifier = Notifier::new(&Variables::default());
+        notifier.ready("Serving");
+        let odd = Variables {
+            notify_socket: Some("vsock:2:1".into()),
+            ..Variables::default()
+        };
+        Notifier::new(&odd).ready("Serving");
+    }
+
+    #[test]
+    fn variables_come_from_the_environment_that_is_handed_in() {
+        let variables = Variables::read(|name| Some(format!("<{name}>").into()));
+        assert_eq!(variables.listen_pid.as_deref(), Some("<LISTEN_PID>"));
+        assert_eq!(variables.listen_fds.as_deref(), Some("<LISTEN_FDS>"));
+        assert_eq!(variables.notify_socket, Some("<NOTIFY_SOCKET>".into()));
+        assert_eq!(variables.watchdog_usec.as_deref(), Some("<WATCHDOG_USEC>"));
+        assert_eq!(variables.watchdog_pid.as_deref(), Some("<WATCHDOG_PID>"));
+    }
+}

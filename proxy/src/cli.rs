@@ -1,0 +1,185 @@
+//! The command line: running the proxy, and asking one that runs.
+//!
+//! Without a subcommand the process serves. A subcommand puts one question to the admin socket of
+//! a running proxy and prints the answer for a person, or as JSON for a program.
+
+mod ask;
+mod table;
+
+pub use self::ask::AskError;
+
+use crate::config::{Config, ConfigError, LOG_FILTER_VARIABLE, RawConfig, Surroundings};
+use clap::{Parser, Subcommand};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+use thiserror::Error;
+
+/// `EX_USAGE` of sysexits: the command line or the configuration is wrong.
+pub const EXIT_USAGE: u8 = 64;
+
+/// What the process was called for.
+#[derive(Debug)]
+pub enum Invocation {
+    Serve(Box<Config>),
+    Ask { admin: PathBuf, question: Question },
+}
+
+/// Why it cannot be done.
+#[derive(Debug, Error)]
+pub enum InvocationError {
+    /// Also `--help` and `--version`, which end a process as well.
+    #[error("{0}")]
+    CommandLine(clap::Error),
+    #[error("{0}")]
+    Config(ConfigError),
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "koord-runtime-proxy",
+    version,
+    about = "Puts the settings of co-located pods in force between the kubelet and its runtime",
+    subcommand_help_heading = "Questions to a proxy that runs",
+    subcommand_value_name = "QUESTION"
+)]
+struct CommandLine {
+    /// YAML with the same keys as the flags; flags win
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    keys: RawConfig,
+    #[command(subcommand)]
+    question: Option<Question>,
+}
+
+/// A question to a proxy that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Question {
+    /// What runs, in which mode, and what a person should know
+    Status {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Every setting of every pod: asked, desired, by whom, and what the kernel holds
+    Ledger {
+        #[arg(long)]
+        json: bool,
+    },
+    /// The settings of one pod or container
+    Explain {
+        /// UID or name of a pod, or at least 8 characters of a sandbox's or container's id
+        #[arg(value_name = "POD-OR-CONTAINER")]
+        id: String,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Whether it is ready; the exit code says so, too
+    Health,
+    /// The log filter, or a new one
+    Log { filter: Option<String> },
+    /// Any page of the admin socket, such as /metrics
+    Get { path: String },
+}
+
+/// An answer: what is printed, and whether it is good news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub text: String,
+    pub good: bool,
+}
+
+// === impl Invocation ===
+
+impl Invocation {
+    /// Reads a command line, the program's name first.
+    pub fn parse(
+        args: impl IntoIterator<Item = OsString>,
+        surroundings: &Surroundings,
+    ) -> Result<Self, InvocationError> {
+        let said = CommandLine::try_parse_from(args).map_err(InvocationError::CommandLine)?;
+        let config = Config::resolve(said.keys, said.config.as_deref(), surroundings)
+            .map_err(InvocationError::Config)?;
+        Ok(match said.question {
+            None => Self::Serve(Box::new(config)),
+            Some(question) => Self::Ask {
+                admin: config.admin_endpoint,
+                question,
+            },
+        })
+    }
+}
+
+// === impl InvocationError ===
+
+impl InvocationError {
+    /// Prints what a person needs to see, and says the exit code that goes with it.
+    pub fn report(&self) -> u8 {
+        match self {
+            Self::CommandLine(error) => {
+                // Where this cannot be printed, nothing can.
+                error.print().ok();
+                if error.use_stderr() { EXIT_USAGE } else { 0 }
+            }
+            Self::Config(error) => {
+                eprintln!("{error}");
+                EXIT_USAGE
+            }
+        }
+    }
+}
+
+// === impl Question ===
+
+impl Question {
+    /// Asks the proxy behind the socket `admin`. Must run within a tokio runtime.
+    pub async fn ask(&self, admin: &Path) -> Result<Answer, AskError> {
+        let reply = match self {
+            Self::Status { .. } => ask::get(admin, "/status").await?,
+            Self::Ledger { .. } => ask::get(admin, "/ledger").await?,
+            Self::Explain { id, .. } => ask::get(admin, &format!("/explain?id={id}")).await?,
+            Self::Health => ask::get(admin, "/readyz").await?,
+            Self::Log { filter: None } => ask::get(admin, "/log").await?,
+            Self::Log {
+                filter: Some(filter),
+            } => ask::put(admin, "/log", filter).await?,
+            Self::Get { path } => ask::get(admin, path).await?,
+        };
+        let text = if reply.good {
+            self.show(&reply.text)?
+        } else {
+            reply.text
+        };
+        Ok(Answer {
+            text,
+            good: reply.good,
+        })
+    }
+
+    fn show(&self, text: &str) -> Result<String, AskError> {
+        Ok(match self {
+            Self::Status { json: false } => table::status(text)?,
+            Self::Ledger { json: false } | Self::Explain { json: false, .. } => {
+                table::ledger(text)?
+            }
+            Self::Status { json: true }
+            | Self::Ledger { json: true }
+            | Self::Explain { json: true, .. }
+            | Self::Health
+            | Self::Log { .. }
+            | Self::Get { .. } => text.to_owned(),
+        })
+    }
+}
+
+/// What the process finds around it, once.
+pub fn surroundings(environment: impl Fn(&'static str) -> Option<OsString>) -> Surroundings {
+    Surroundings {
+        host_name: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
+        log_filter: environment(LOG_FILTER_VARIABLE).and_then(|filter| filter.into_string().ok()),
+    }
+}

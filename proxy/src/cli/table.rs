@@ -1,0 +1,222 @@
+//! Answers of the admin socket as tables.
+//!
+//! Only what is printed is read of them, so that a newer proxy may say more. Names come from
+//! whoever made the pod, so control characters do not reach the terminal.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Deserialize)]
+struct Ledger {
+    pods: Vec<Pod>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pod {
+    namespace: String,
+    name: String,
+    class: String,
+    exempt: Option<String>,
+    settings: Vec<Setting>,
+    #[serde(default)]
+    sandbox_settings: Vec<Setting>,
+    containers: Vec<Container>,
+}
+
+#[derive(Deserialize)]
+struct Container {
+    name: String,
+    settings: Vec<Setting>,
+}
+
+#[derive(Deserialize)]
+struct Setting {
+    setting: String,
+    asked: Option<String>,
+    desired: String,
+    owner: String,
+    route: String,
+    applied: String,
+    kernel: Option<String>,
+}
+
+const HEADER: [&str; 10] = [
+    "POD", "CLASS", "OF", "SETTING", "ASKED", "DESIRED", "HOOK", "BY", "STATE", "KERNEL",
+];
+
+/// What stands where nothing was said.
+const NONE: &str = "-";
+
+/// The ledger, a row for each setting.
+pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
+    let ledger: Ledger = serde_json::from_str(json)?;
+    let mut table = new_table();
+    table.set_header(HEADER);
+    for pod in &ledger.pods {
+        let containers = pod
+            .containers
+            .iter()
+            .map(|container| (container.name.as_str(), &container.settings));
+        let groups = [
+            ("(pod)", &pod.settings),
+            ("(sandbox)", &pod.sandbox_settings),
+        ];
+        let mut empty = true;
+        for (of, settings) in groups.into_iter().chain(containers) {
+            for setting in settings {
+                table.add_row(row(pod, of, setting));
+                empty = false;
+            }
+        }
+        if empty {
+            let state = pod.exempt.as_deref().unwrap_or("nothing to set");
+            let mut cells = [NONE; HEADER.len()].map(str::to_owned);
+            cells[0] = full_name(pod);
+            cells[1] = or_none(&pod.class);
+            cells[8] = printable(state);
+            table.add_row(cells);
+        }
+    }
+    Ok(format!("{table}\n"))
+}
+
+fn row(pod: &Pod, of: &str, setting: &Setting) -> [String; HEADER.len()] {
+    let optional = |value: &Option<String>| or_none(value.as_deref().unwrap_or_default());
+    [
+        full_name(pod),
+        or_none(&pod.class),
+        printable(of),
+        printable(&setting.setting),
+        optional(&setting.asked),
+        or_none(&setting.desired),
+        printable(&setting.owner),
+        printable(&setting.route),
+        printable(&setting.applied),
+        optional(&setting.kernel),
+    ]
+}
+
+/// The status, a row for each thing said.
+pub(super) fn status(json: &str) -> Result<String, serde_json::Error> {
+    let mut table = new_table();
+    add_rows(&mut table, "", &serde_json::from_str(json)?);
+    Ok(format!("{table}\n"))
+}
+
+/// Objects are told by the path of their keys, list items by their name where they have one.
+fn add_rows(table: &mut Table, path: &str, value: &Value) {
+    let below = |key: &str| match path {
+        "" => key.to_owned(),
+        path => format!("{path}.{key}"),
+    };
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                add_rows(table, &below(key), value);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                match item.get("name").and_then(Value::as_str) {
+                    Some(name) => {
+                        let mut item = item.clone();
+                        item.as_object_mut().map(|fields| fields.remove("name"));
+                        add_rows(table, &below(name), &item);
+                    }
+                    None => add_rows(table, path, item),
+                }
+            }
+        }
+        Value::Null => add_row(table, path, NONE),
+        Value::String(text) => add_row(table, path, text),
+        Value::Bool(_) | Value::Number(_) => add_row(table, path, &value.to_string()),
+    }
+}
+
+fn add_row(table: &mut Table, path: &str, text: &str) {
+    table.add_row([printable(path), or_none(text)]);
+}
+
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+fn full_name(pod: &Pod) -> String {
+    printable(&format!("{}/{}", pod.namespace, pod.name))
+}
+
+fn or_none(text: &str) -> String {
+    match text {
+        "" => NONE.to_owned(),
+        text => printable(text),
+    }
+}
+
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines without the spaces that fill columns.
+    fn lines(table: &str) -> Vec<String> {
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        table.lines().map(words).collect()
+    }
+
+    #[test]
+    fn the_ledger_has_a_row_for_each_setting() {
+        let json = r#"{"pods": [{
+            "uid": "u", "namespace": "default", "name": "be", "class": "BE", "kubeQos": "BestEffort",
+            "sandbox": "s", "ready": true,
+            "settings": [{"setting": "cpu.bvt_warp_ns", "desired": "-1", "owner": "GroupIdentity",
+                          "route": "kernel", "applied": "written", "kernel": "-1"}],
+            "sandboxSettings": [],
+            "containers": [{"id": "c", "name": "main", "state": "running", "settings": [
+                {"setting": "cpu.shares", "asked": "2", "desired": "512", "owner": "BatchResource",
+                 "route": "request", "applied": "equal", "kernel": "512"}]}]
+        }, {
+            "uid": "v", "namespace": "kube-system", "name": "dns", "class": "", "exempt": "skip label",
+            "settings": [], "containers": []
+        }]}"#;
+        assert_eq!(
+            lines(&ledger(json).unwrap()),
+            [
+                "POD CLASS OF SETTING ASKED DESIRED HOOK BY STATE KERNEL",
+                "default/be BE (pod) cpu.bvt_warp_ns - -1 GroupIdentity kernel written -1",
+                "default/be BE main cpu.shares 2 512 BatchResource request equal 512",
+                "kube-system/dns - - - - - - - skip label -",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_status_has_a_row_for_each_thing() {
+        let json = r#"{"mode": "enforce", "runtimeUp": true, "remarks": ["one", "two"],
+            "hooks": [{"name": "GroupIdentity", "unsupported": null}]}"#;
+        assert_eq!(
+            lines(&status(json).unwrap()),
+            [
+                "hooks.GroupIdentity.unsupported -",
+                "mode enforce",
+                "remarks one",
+                "remarks two",
+                "runtimeUp true",
+            ]
+        );
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let table = status(r#"{"mode": "\u001b[2J\nrm"}"#).unwrap();
+        assert_eq!(lines(&table), ["mode \u{fffd}[2J\u{fffd}rm"]);
+    }
+}

@@ -1,1 +1,25 @@
+//! The CRI proxy: fronts that events come in by, the hub that decides, the ledger that remembers,
+//! and the ways by which decisions take effect.
 #![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod app;
+pub mod apply;
+pub mod cli;
+pub mod config;
+pub mod front;
+pub mod hub;
+pub mod ledger;
+pub mod log;
+pub mod metrics;
+pub mod originals;
+pub mod policy_file;
+pub mod reconcile;
+pub mod relist;
+pub mod runtime;
+pub mod shutdown;
+pub mod socket;
+pub mod start_guard;
+pub mod status;
+pub mod systemd;
+pub mod view;

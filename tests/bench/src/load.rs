@@ -82,9 +82,10 @@ pub(crate) fn create_request() -> Vec<u8> {
         ..Default::default()
     });
     for number in config.annotations.len()..60 {
-        config
-            .annotations
-            .insert(format!("example.com/annotation-{number:02}"), "x".repeat(64));
+        config.annotations.insert(
+            format!("example.com/annotation-{number:02}"),
+            "x".repeat(64),
+        );
     }
     let mut request = CreateContainerRequest {
         pod_sandbox_id: format!("{:064x}", 1),
@@ -120,7 +121,10 @@ impl Load {
             latencies.extend(caller.await??);
         }
         let elapsed = start.elapsed();
-        let cpu_us = target.cpu_us().zip(cpu_before).map(|(now, then)| now - then);
+        let cpu_us = target
+            .cpu_us()
+            .zip(cpu_before)
+            .map(|(now, then)| now - then);
         Ok(Sample::of(latencies, elapsed, cpu_us))
     }
 }

@@ -168,7 +168,13 @@ impl Promise {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = styled([
-            "call", "callers", "way", "p50 µs", "p99 µs", "calls/s", "CPU µs/call",
+            "call",
+            "callers",
+            "way",
+            "p50 µs",
+            "p99 µs",
+            "calls/s",
+            "CPU µs/call",
         ]);
         for group in &self.groups {
             for row in &group.rows {

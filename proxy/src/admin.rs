@@ -1,0 +1,244 @@
+//! The admin socket: metrics, health, the log filter, and the ledger, by HTTP/1.1 on a unix socket.
+//!
+//! For root only, as the runtime's own socket is. Everything is bounded (connections, time, sizes),
+//! so that a stuck client here cannot be felt on the data path.
+
+use crate::{hub::Hub, log::LogControl, status::chain_of};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    Method, Request, Response, StatusCode, body::Incoming, header, server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{cell::Cell, convert::Infallible, error::Error, io, rc::Rc, time::Duration};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    task::spawn_local,
+    time::timeout,
+};
+use tracing::{info, warn};
+
+/// Connections at a time.
+const CONNECTIONS: usize = 16;
+/// How long one connection may take for all it wants.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Bytes of a request's body: a log filter.
+const MAX_BODY: usize = 4096;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What is said about the whole process.
+#[derive(Debug)]
+pub struct Condition {
+    /// `enforce`, `observe` or `pass-through`.
+    pub mode: &'static str,
+    /// What a person should know: why hooks are off, what is not served.
+    pub remarks: Vec<String>,
+    pub draining: Cell<bool>,
+}
+
+/// What the admin socket can tell and change.
+#[derive(Clone)]
+pub struct Admin {
+    pub hub: Rc<Hub>,
+    pub condition: Rc<Condition>,
+    pub log: LogControl,
+}
+
+type Reply = Response<Full<Bytes>>;
+
+// === impl Admin ===
+
+impl Admin {
+    /// Answers until it is dropped.
+    pub async fn serve(self, listener: UnixListener) {
+        let open = Rc::new(Cell::new(0));
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    warn!(
+                        error = &error as &dyn Error,
+                        "cannot accept on the admin socket"
+                    );
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            if open.get() >= CONNECTIONS || !is_permitted(&stream) {
+                continue;
+            }
+            open.set(open.get() + 1);
+            let (admin, open) = (self.clone(), open.clone());
+            spawn_local(async move {
+                // A client that fails or is too slow has only itself to blame.
+                timeout(DEADLINE, admin.connection(stream)).await.ok();
+                open.set(open.get() - 1);
+            });
+        }
+    }
+
+    async fn connection(self, stream: UnixStream) -> Result<(), hyper::Error> {
+        let service = service_fn(move |request| {
+            let admin = self.clone();
+            async move { Ok::<_, Infallible>(admin.answer(request).await) }
+        });
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(DEADLINE)
+            .max_buf_size(16 * 1024)
+            .serve_connection(TokioIo::new(stream), service)
+            .await
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let path = request.uri().path().to_owned();
+        match (request.method(), path.as_str()) {
+            (&Method::GET, "/metrics") => match self.hub.metrics().encode() {
+                Ok(text) => reply(StatusCode::OK, OPEN_METRICS, text),
+                Err(error) => failed(&error),
+            },
+            (&Method::GET, "/healthz") => reply(StatusCode::OK, TEXT, "ok\n"),
+            (&Method::GET, "/readyz") => self.ready(),
+            (&Method::GET, "/status") => self.status(),
+            (&Method::GET, "/ledger") => self.ledger(None).await,
+            (&Method::GET, "/explain") => match id_of(request.uri().query()) {
+                Some(id) => self.ledger(Some(&id)).await,
+                None => reply(StatusCode::BAD_REQUEST, TEXT, "say ?id=POD-OR-CONTAINER\n"),
+            },
+            (&Method::GET, "/log") => match self.log.filter() {
+                Ok(filter) => reply(StatusCode::OK, TEXT, filter + "\n"),
+                Err(error) => failed(&error),
+            },
+            (&Method::PUT, "/log") => self.set_log(request.into_body()).await,
+            (
+                _,
+                "/metrics" | "/healthz" | "/readyz" | "/status" | "/ledger" | "/explain" | "/log",
+            ) => reply(StatusCode::METHOD_NOT_ALLOWED, TEXT, "not by this method\n"),
+            _ => reply(StatusCode::NOT_FOUND, TEXT, "no such page\n"),
+        }
+    }
+
+    fn ready(&self) -> Reply {
+        let reason = if self.condition.draining.get() {
+            "draining\n"
+        } else if !self.hub.runtime_is_up() {
+            "the runtime does not answer\n"
+        } else if !self.hub.is_whole() {
+            "the runtime has not been listed yet\n"
+        } else {
+            return reply(StatusCode::OK, TEXT, "ready\n");
+        };
+        reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, reason)
+    }
+
+    fn status(&self) -> Reply {
+        let policy = self.hub.policy();
+        let hooks: Vec<_> = policy
+            .chain()
+            .hooks()
+            .map(|meta| {
+                let unsupported = policy.chain().unsupported(policy.node());
+                let why = unsupported
+                    .filter(|(other, _)| other.name == meta.name)
+                    .map(|(_, why)| why)
+                    .next();
+                serde_json::json!({ "name": meta.name, "unsupported": why })
+            })
+            .collect();
+        let status = serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "mode": self.condition.mode,
+            "remarks": self.condition.remarks,
+            "runtimeUp": self.hub.runtime_is_up(),
+            "ledgerWhole": self.hub.is_whole(),
+            "hooks": hooks,
+        });
+        reply(StatusCode::OK, JSON, status.to_string())
+    }
+
+    async fn ledger(&self, filter: Option<&str>) -> Reply {
+        let report = self.hub.report(filter).await;
+        if report.pods.is_empty() && filter.is_some() {
+            return reply(StatusCode::NOT_FOUND, TEXT, "no such pod or container\n");
+        }
+        match serde_json::to_string(&report) {
+            Ok(text) => reply(StatusCode::OK, JSON, text),
+            Err(error) => failed(&error),
+        }
+    }
+
+    async fn set_log(&self, body: Incoming) -> Reply {
+        let body = match Limited::new(body, MAX_BODY).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(_) => {
+                return reply(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    TEXT,
+                    "too long for a filter\n",
+                );
+            }
+        };
+        let Ok(filter) = str::from_utf8(&body).map(str::trim) else {
+            return reply(StatusCode::BAD_REQUEST, TEXT, "a filter is text\n");
+        };
+        match self.log.set_filter(filter) {
+            Ok(()) => {
+                info!(filter, "the log filter was changed");
+                reply(StatusCode::OK, TEXT, "ok\n")
+            }
+            Err(error) => reply(StatusCode::BAD_REQUEST, TEXT, chain_of(&error) + "\n"),
+        }
+    }
+}
+
+/// The value of `id` in a query; ids and pod names need no decoding.
+fn id_of(query: Option<&str>) -> Option<String> {
+    query?
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("id="))
+        .filter(|id| !id.is_empty())
+        .map(str::to_owned)
+}
+
+fn is_permitted(stream: &UnixStream) -> bool {
+    peer_is_root_or_us(stream).unwrap_or(false)
+}
+
+/// Whether the peer may speak to a root-owned service: root, or whoever runs this process.
+pub(crate) fn peer_is_root_or_us(stream: &UnixStream) -> io::Result<bool> {
+    let peer = stream.peer_cred()?.uid();
+    Ok(peer == 0 || peer == koord_kernel::process::own_uid())
+}
+
+fn failed(error: &dyn Error) -> Reply {
+    reply(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        TEXT,
+        chain_of(error) + "\n",
+    )
+}
+
+fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = status;
+    reply
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_taken_from_the_query() {
+        assert_eq!(id_of(Some("x=1&id=web")), Some("web".to_owned()));
+        assert_eq!(id_of(Some("id=")), None);
+        assert_eq!(id_of(None), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! Decisions that a request to the runtime can carry, as bytes to append to it.
+//!
+//! A call that the runtime refused with our patch cannot be sent again without it, so what goes in
+//! is what every supported runtime takes; the rest keeps to the kernel route. A creation carries
+//! only what differs from what was asked. An update carries every value in force: the runtime
+//! writes its whole stored spec each time, and a value that it does not know it would undo.
+
+use crate::{
+    ledger::{Entry, Route, Target},
+    originals,
+};
+use koord_hooks::Requested;
+use koord_kernel::cgroup::RuntimeName;
+use koord_model::{CpuPeriod, CpuQuota, CpusetCpus, MemoryLimit, Value};
+use koord_proto::{
+    cri,
+    keys::annotation,
+    wire::{CreateContainerPatch, ResourcesPatch, UpdateContainerResourcesPatch, patched_length},
+};
+use thiserror::Error;
+
+/// CRI-O refuses containers with less memory than this, in bytes.
+const CRIO_MIN_MEMORY: u64 = 12 << 20;
+
+/// What the receiver of a request takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits<'a> {
+    pub message: &'a [u8],
+    pub max_message_bytes: usize,
+    pub runtime: RuntimeName,
+}
+
+/// Why a request cannot carry its patch.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PatchError {
+    #[error("with {patched} bytes the request would be over the limit of {limit}")]
+    TooLarge { patched: usize, limit: usize },
+}
+
+/// The bytes to append to a CreateContainer; `None` if it asks for what was decided already.
+/// Entries of `target` that the request cannot carry change to the kernel route.
+pub fn create(
+    config: &cri::ContainerConfig,
+    requested: &Requested,
+    target: &mut Target,
+    limits: Limits<'_>,
+) -> Result<Option<Vec<u8>>, PatchError> {
+    let Some(asked) = config.resources() else {
+        // A message that was not there would make containerd set `oom_score_adj` to 0.
+        target.entries_mut().for_each(|e| e.route = Route::Kernel);
+        return Ok(None);
+    };
+    let mut patch = ResourcesPatch::default();
+    for entry in requests(target) {
+        if !says_the_same(&entry.desired, entry.original.as_ref()) {
+            let sayable = match &entry.desired {
+                // At creation zero and the empty string clear what was asked for.
+                Value::CpusetCpus(CpusetCpus::All) => {
+                    patch.cpuset_cpus = Some(String::new());
+                    true
+                }
+                Value::MemoryLimit(MemoryLimit::Unlimited) => {
+                    patch.memory_limit_in_bytes = Some(0);
+                    patch.memory_swap_limit_in_bytes = nonzero(asked).map(|_| 0);
+                    true
+                }
+                value => say(
+                    &mut patch,
+                    value,
+                    asked,
+                    requested.cpu_period,
+                    limits.runtime,
+                ),
+            };
+            if !sayable {
+                entry.route = Route::Kernel;
+            }
+        }
+    }
+    if patch.is_empty() {
+        return Ok(None);
+    }
+    let originals = originals::to_annotation(requested);
+    let patch = CreateContainerPatch {
+        resources: patch,
+        annotations: vec![(annotation::ORIGINALS.to_owned(), originals)],
+        ..Default::default()
+    };
+    bounded(patch.encode(), limits)
+}
+
+/// The bytes to append to an UpdateContainerResources; `None` if nothing is in force that it could
+/// carry. Entries of `target` that it cannot carry change to the kernel route.
+pub fn update(
+    asked: &cri::LinuxContainerResources,
+    period: Option<CpuPeriod>,
+    target: &mut Target,
+    limits: Limits<'_>,
+) -> Result<Option<Vec<u8>>, PatchError> {
+    let mut patch = ResourcesPatch::default();
+    for entry in requests(target) {
+        if !say(&mut patch, &entry.desired, asked, period, limits.runtime) {
+            entry.route = Route::Kernel;
+        }
+    }
+    if patch.is_empty() {
+        return Ok(None);
+    }
+    let patch = UpdateContainerResourcesPatch {
+        resources: patch,
+        ..Default::default()
+    };
+    bounded(patch.encode(), limits)
+}
+
+fn requests(target: &mut Target) -> impl Iterator<Item = &mut Entry> {
+    target
+        .entries_mut()
+        .filter(|entry| entry.route == Route::Request)
+}
+
+/// In CRI "not said" is unlimited for a quota and for memory, and all CPUs for a cpuset.
+fn says_the_same(desired: &Value, asked: Option<&Value>) -> bool {
+    match (desired, asked) {
+        (_, Some(asked)) => desired == asked,
+        (Value::CpuQuota(CpuQuota::Unlimited), None)
+        | (Value::MemoryLimit(MemoryLimit::Unlimited), None)
+        | (Value::CpusetCpus(CpusetCpus::All), None) => true,
+        (_, None) => false,
+    }
+}
+
+/// Adds a value; false if this call cannot carry it.
+fn say(
+    patch: &mut ResourcesPatch,
+    value: &Value,
+    asked: &cri::LinuxContainerResources,
+    period: Option<CpuPeriod>,
+    runtime: RuntimeName,
+) -> bool {
+    let crio = runtime == RuntimeName::CriO;
+    match value {
+        Value::CpuShares(shares) => patch.cpu_shares = Some(shares.get().into()),
+        Value::CpuQuota(quota) => {
+            let quota = quota.in_period(period.unwrap_or(CpuPeriod::DEFAULT));
+            patch.cpu_quota = Some(quota.as_i64());
+        }
+        Value::CpusetCpus(CpusetCpus::Only(cpus)) => patch.cpuset_cpus = Some(cpus.to_string()),
+        Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => {
+            if crio && *bytes < CRIO_MIN_MEMORY {
+                return false;
+            }
+            let limit = MemoryLimit::Bytes(*bytes).as_i64();
+            patch.memory_limit_in_bytes = Some(limit);
+            // Memory and swap together cannot be less than memory.
+            let swap = nonzero(asked).filter(|swap| (0..limit).contains(swap));
+            patch.memory_swap_limit_in_bytes = swap.map(|_| limit);
+        }
+        // CRI-O refuses negative limits, and zero is "unchanged".
+        Value::MemoryLimit(MemoryLimit::Unlimited) if !crio => {
+            patch.memory_limit_in_bytes = Some(-1);
+            patch.memory_swap_limit_in_bytes = nonzero(asked).map(|_| -1);
+        }
+        Value::MemoryLimit(MemoryLimit::Unlimited)
+        | Value::CpusetCpus(CpusetCpus::All)
+        | Value::CpuBvt(_)
+        | Value::CpuIdle(_) => return false,
+    }
+    true
+}
+
+fn nonzero(asked: &cri::LinuxContainerResources) -> Option<i64> {
+    Some(asked.memory_swap_limit_in_bytes).filter(|swap| *swap != 0)
+}
+
+fn bounded(patch: Vec<u8>, limits: Limits<'_>) -> Result<Option<Vec<u8>>, PatchError> {
+    let patched = patched_length(limits.message, &patch);
+    if patched > limits.max_message_bytes {
+        return Err(PatchError::TooLarge {
+            patched,
+            limit: limits.max_message_bytes,
+        });
+    }
+    Ok(Some(patch))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+use super::*;
+use koord_hooks::{Adjustment, Merged};
+use koord_model::{CpuShares, Setting};
+use prost::Message as _;
+
+const LIMITS: Limits<'_> = Limits {
+    message: b"",
+    max_message_bytes: 16 << 20,
+    runtime: RuntimeName::Containerd,
+};
+
+fn asked() -> cri::LinuxContainerResources {
+    cri::LinuxContainerResources {
+        cpu_period: 20_000,
+        cpu_quota: 10_000,
+        cpu_shares: 512,
+        cpuset_cpus: "0-3".to_owned(),
+        ..Default::default()
+    }
+}
+
+fn config(linux: cri::LinuxContainerResources) -> cri::ContainerConfig {
+    cri::ContainerConfig {
+        linux: Some(cri::LinuxContainerConfig {
+            resources: Some(linux),
+        }),
+        ..Default::default()
+    }
+}
+
+fn target(adjustment: Adjustment, requested: &Requested) -> Target {
+    let mut merged = Merged::default();
+    merged.merge("Hook", adjustment).unwrap();
+    let mut target = Target::default();
+    target.decide(
+        &merged,
+        |_| Route::Request,
+        |setting| match setting {
+            Setting::CpuShares => requested.cpu_shares.map(Value::from),
+            Setting::CpuQuota => requested.cpu_quota.map(Value::from),
+            Setting::CpusetCpus => requested
+                .cpuset_cpus
+                .clone()
+                .map(|cpus| CpusetCpus::Only(cpus).into()),
+            _ => None,
+        },
+    );
+    target
+}
+
+/// What a runtime gets: the patch merged over the request.
+fn created(
+    config: &cri::ContainerConfig,
+    requested: &Requested,
+    target: &mut Target,
+) -> Option<cri::ContainerConfig> {
+    let request = cri::CreateContainerRequest {
+        config: Some(config.clone()),
+        ..Default::default()
+    };
+    let mut bytes = request.encode_to_vec();
+    bytes.extend(create(config, requested, target, LIMITS).unwrap()?);
+    cri::CreateContainerRequest::read(&bytes)?.config
+}
+
+#[test]
+fn a_creation_carries_what_differs_and_the_originals() {
+    let requested = crate::view::requested(Some(&asked()));
+    let adjustment = Adjustment {
+        cpu_shares: Some(CpuShares::new(512).unwrap()),
+        cpu_quota: Some(CpuQuota::Micros(100_000)),
+        cpuset_cpus: Some(CpusetCpus::All),
+        ..Adjustment::default()
+    };
+    let mut target = target(adjustment, &requested);
+    let config = created(&config(asked()), &requested, &mut target).unwrap();
+    let linux = config.resources().unwrap();
+    // A whole CPU in the caller's period of 20 ms.
+    assert_eq!((linux.cpu_quota, linux.cpu_period), (20_000, 20_000));
+    assert_eq!((linux.cpu_shares, linux.cpuset_cpus.as_str()), (512, ""));
+    assert_eq!(
+        config.annotations["runtimeproxy.koordinator.sh/originals"],
+        r#"{"cpuShares":512,"cpuQuota":10000,"cpuPeriod":20000,"cpusetCpus":"0-3"}"#
+    );
+}
+
+#[test]
+fn a_creation_that_asks_for_what_was_decided_is_not_touched() {
+    let requested = crate::view::requested(Some(&cri::LinuxContainerResources::default()));
+    let adjustment = Adjustment {
+        cpu_quota: Some(CpuQuota::Unlimited),
+        memory_limit: Some(MemoryLimit::Unlimited),
+        cpuset_cpus: Some(CpusetCpus::All),
+        ..Adjustment::default()
+    };
+    let mut target = target(adjustment, &requested);
+    let untouched = config(cri::LinuxContainerResources::default());
+    assert_eq!(
+        create(&untouched, &requested, &mut target, LIMITS),
+        Ok(None)
+    );
+}
+
+#[test]
+fn resources_that_were_not_there_are_not_made() {
+    let adjustment = Adjustment {
+        cpu_shares: Some(CpuShares::MIN),
+        ..Adjustment::default()
+    };
+    let mut target = target(adjustment, &Requested::default());
+    let bare = cri::ContainerConfig::default();
+    let patch = create(&bare, &Requested::default(), &mut target, LIMITS);
+    assert_eq!(patch, Ok(None));
+    assert_eq!(target.entries()[0].route, Route::Kernel);
+}
+
+#[test]
+fn swap_is_never_less_than_memory() {
+    let mut linux = asked();
+    linux.memory_swap_limit_in_bytes = 1 << 20;
+    let adjustment = Adjustment {
+        memory_limit: Some(MemoryLimit::Bytes(4 << 20)),
+        ..Adjustment::default()
+    };
+    let mut target = target(adjustment, &Requested::default());
+    let config = created(&config(linux), &Requested::default(), &mut target).unwrap();
+    let linux = config.resources().unwrap();
+    assert_eq!(linux.memory_limit_in_bytes, 4_194_304);
+    assert_eq!(linux.memory_swap_limit_in_bytes, 4_194_304);
+}
+
+#[test]
+fn an_update_carries_all_values_in_force_that_it_can_say() {
+    let adjustment = Adjustment {
+        cpu_shares: Some(CpuShares::new(512).unwrap()),
+        cpu_quota: Some(CpuQuota::Unlimited),
+        cpuset_cpus: Some(CpusetCpus::All),
+        memory_limit: Some(MemoryLimit::Bytes(4 << 20)),
+        ..Adjustment::default()
+    };
+    let requested = Requested::default();
+    let mut target = target(adjustment, &requested);
+    let update_of_shares = cri::LinuxContainerResources {
+        cpu_shares: 2,
+        ..Default::default()
+    };
+    let patch = update(&update_of_shares, None, &mut target, LIMITS).unwrap();
+    let linux = cri::UpdateContainerResourcesRequest::read(&patch.unwrap())
+        .and_then(|request| request.linux)
+        .unwrap();
+    assert_eq!(
+        linux,
+        cri::LinuxContainerResources {
+            cpu_shares: 512,
+            cpu_quota: -1,
+            memory_limit_in_bytes: 4_194_304,
+            ..Default::default()
+        }
+    );
+    let all_cpus = target.entry_mut(Setting::CpusetCpus).unwrap();
+    assert_eq!(all_cpus.route, Route::Kernel);
+}
+
+#[test]
+fn crio_gets_no_memory_limit_that_it_would_refuse() {
+    for limit in [MemoryLimit::Unlimited, MemoryLimit::Bytes(8 << 20)] {
+        let adjustment = Adjustment {
+            memory_limit: Some(limit),
+            ..Adjustment::default()
+        };
+        let mut target = target(adjustment, &Requested::default());
+        let limits = Limits {
+            runtime: RuntimeName::CriO,
+            ..LIMITS
+        };
+        assert_eq!(update(&asked(), None, &mut target, limits), Ok(None));
+        assert_eq!(target.entries()[0].route, Route::Kernel);
+    }
+}
+
+#[test]
+fn a_patch_that_would_be_too_much_is_left_out() {
+    let adjustment = Adjustment {
+        cpu_shares: Some(CpuShares::MIN),
+        ..Adjustment::default()
+    };
+    let mut target = target(adjustment, &Requested::default());
+    let limits = Limits {
+        message: &[0; 100],
+        max_message_bytes: 101,
+        ..LIMITS
+    };
+    let refused = update(&asked(), None, &mut target, limits);
+    assert_eq!(
+        refused,
+        Err(PatchError::TooLarge {
+            patched: 104,
+            limit: 101
+        })
+    );
+}

@@ -1,0 +1,104 @@
+//! The one writer of control-group files: a thread of its own.
+//!
+//! A write to a cgroup file may sleep in the kernel (a cpuset change waits for every CPU), and the
+//! data path must not. All writes go through one thread in order of arrival, so nothing here races
+//! with itself, and the two passes of a leveled update see a tree that nobody else of us changes.
+
+use koord_kernel::cgroup::{Applied, Cgroups, Change};
+use koord_model::{CgroupPath, CpuPeriod, Setting, Value};
+use std::{io, sync::Arc, thread};
+use tokio::sync::{mpsc, oneshot};
+
+/// Jobs that may wait; whoever brings more waits for its turn.
+const QUEUE: usize = 1024;
+
+enum Job {
+    Apply {
+        changes: Vec<Change>,
+        done: oneshot::Sender<Vec<Applied>>,
+    },
+    Read {
+        wanted: Vec<(CgroupPath, Setting)>,
+        done: oneshot::Sender<Vec<Option<String>>>,
+    },
+}
+
+/// A handle to the writer's thread, which ends when the last handle is gone.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    jobs: mpsc::Sender<Job>,
+    cgroups: Arc<Cgroups>,
+}
+
+// === impl Writer ===
+
+impl Writer {
+    /// Starts the thread.
+    pub fn start(cgroups: Cgroups) -> io::Result<Self> {
+        let cgroups = Arc::new(cgroups);
+        let (jobs, mut queue) = mpsc::channel(QUEUE);
+        let tree = cgroups.clone();
+        thread::Builder::new()
+            .name("cgroup-writer".to_owned())
+            .stack_size(256 * 1024)
+            .spawn(move || {
+                while let Some(job) = queue.blocking_recv() {
+                    run(&tree, job);
+                }
+            })?;
+        Ok(Self { jobs, cgroups })
+    }
+
+    /// The tree, for questions that read at most a file or two.
+    pub fn cgroups(&self) -> &Cgroups {
+        &self.cgroups
+    }
+
+    /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
+    /// bottom; values that are there already are not written. One answer per change, in order.
+    pub async fn apply(&self, changes: Vec<Change>) -> Vec<Applied> {
+        let (done, answer) = oneshot::channel();
+        self.send(Job::Apply { changes, done }).await;
+        answer.await.expect("the writer answers every job")
+    }
+
+    /// What the kernel holds now, in its own words; `None` where it cannot be read.
+    pub async fn read(&self, wanted: Vec<(CgroupPath, Setting)>) -> Vec<Option<String>> {
+        let (done, answer) = oneshot::channel();
+        self.send(Job::Read { wanted, done }).await;
+        answer.await.expect("the writer answers every job")
+    }
+
+    async fn send(&self, job: Job) {
+        let sent = self.jobs.send(job).await;
+        assert!(sent.is_ok(), "the writer's thread outlives its handles");
+    }
+}
+
+fn run(cgroups: &Cgroups, job: Job) {
+    // Whoever asked may have gone away; its answer then has no reader, and that is fine.
+    match job {
+        Job::Apply { mut changes, done } => {
+            for change in &mut changes {
+                in_period(cgroups, change);
+            }
+            done.send(cgroups.apply(&changes)).ok();
+        }
+        Job::Read { wanted, done } => {
+            let values = wanted
+                .iter()
+                .map(|(at, setting)| cgroups.raw(at, *setting).ok())
+                .map(|raw| raw.map(|(_, text)| text))
+                .collect();
+            done.send(values).ok();
+        }
+    }
+}
+
+/// Decisions count quotas in periods of 100 ms; a kubelet may have been told another length.
+fn in_period(cgroups: &Cgroups, change: &mut Change) {
+    if let Value::CpuQuota(quota) = &mut change.value {
+        let period = cgroups.period(&change.at).unwrap_or(CpuPeriod::DEFAULT);
+        *quota = quota.in_period(period);
+    }
+}

@@ -1,0 +1,84 @@
+//! The calls that the CRI front opens. Everything else passes as frames and is never looked at.
+
+use koord_relay::{Claims, Tag};
+use std::fmt;
+
+/// The CRI versions whose calls are claimed. Their messages have the same field numbers.
+const PACKAGES: [&str; 2] = ["runtime.v1", "runtime.v1alpha2"];
+
+/// A claimed method of the runtime service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    RunPodSandbox,
+    StopPodSandbox,
+    RemovePodSandbox,
+    CreateContainer,
+    StartContainer,
+    StopContainer,
+    RemoveContainer,
+    UpdateContainerResources,
+    UpdatePodSandboxResources,
+}
+
+// === impl Method ===
+
+impl Method {
+    pub const ALL: [Self; 9] = [
+        Self::RunPodSandbox,
+        Self::StopPodSandbox,
+        Self::RemovePodSandbox,
+        Self::CreateContainer,
+        Self::StartContainer,
+        Self::StopContainer,
+        Self::RemoveContainer,
+        Self::UpdateContainerResources,
+        Self::UpdatePodSandboxResources,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RunPodSandbox => "RunPodSandbox",
+            Self::StopPodSandbox => "StopPodSandbox",
+            Self::RemovePodSandbox => "RemovePodSandbox",
+            Self::CreateContainer => "CreateContainer",
+            Self::StartContainer => "StartContainer",
+            Self::StopContainer => "StopContainer",
+            Self::RemoveContainer => "RemoveContainer",
+            Self::UpdateContainerResources => "UpdateContainerResources",
+            Self::UpdatePodSandboxResources => "UpdatePodSandboxResources",
+        }
+    }
+
+    /// The table for the relay: every claimed path of every CRI version.
+    pub fn claims() -> Claims {
+        Claims::new(PACKAGES.iter().flat_map(|package| {
+            (0u16..).zip(Self::ALL).map(move |(tag, method)| {
+                let path = format!("/{package}.RuntimeService/{}", method.name());
+                (path, Tag(tag))
+            })
+        }))
+    }
+
+    /// The method that [`claims`](Self::claims) gave this tag.
+    pub fn of(tag: Tag) -> Option<Self> {
+        Self::ALL.get(usize::from(tag.0)).copied()
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_lead_back_to_their_method() {
+        assert_eq!(Method::of(Tag(0)), Some(Method::RunPodSandbox));
+        assert_eq!(Method::of(Tag(8)), Some(Method::UpdatePodSandboxResources));
+        assert_eq!(Method::of(Tag(9)), None);
+    }
+}

@@ -1,0 +1,258 @@
+//! The CRI front: accepts the kubelet's connections and pairs each with one to the runtime.
+//!
+//! Frames pass as they came; only the streams of claimed methods are opened ([`method`]). What a
+//! call means is the hub's business, what bytes do is the relay's; here is only the I/O between.
+
+mod dial;
+mod method;
+mod pair;
+mod slots;
+
+pub(crate) use self::{dial::connect, method::Method};
+
+use self::{
+    pair::{Driver, Ended},
+    slots::{ConnectionId, Slots},
+};
+use crate::{
+    hub::Hub,
+    metrics::{Metrics, Refused},
+};
+use koord_relay::{Claims, Limits};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    error::Error,
+    io,
+    path::Path,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::{oneshot, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior},
+};
+use tracing::{debug, info, warn};
+
+/// One read takes at most this much; the buffer is shared by all connections of the thread.
+const READ_BUFFER: usize = 64 * 1024;
+/// How often large messages without headway are looked for.
+const SLOT_SWEEP: Duration = Duration::from_secs(1);
+/// How long accepting pauses when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a front needs to know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The runtime's socket.
+    pub runtime: Arc<Path>,
+    /// Client connections at most; what is over is closed at once, those that have not yet shown
+    /// an HTTP/2 preface first.
+    pub max_connections: usize,
+    /// Claimed messages larger than their stream's window that are held at the same time.
+    pub large_message_slots: usize,
+    /// Bytes of one claimed message at most; a larger one passes unopened.
+    pub max_message_bytes: usize,
+    /// Open claimed calls; false passes everything through.
+    pub hooks: bool,
+}
+
+/// Tells connections that a graceful stop has begun.
+#[derive(Clone, Debug)]
+struct DrainSignal(watch::Receiver<bool>);
+
+/// What the connections of one front share.
+struct Shared {
+    claims: Claims,
+    limits: Limits,
+    runtime: Arc<Path>,
+    hub: Rc<Hub>,
+    metrics: Rc<Metrics>,
+    slots: Slots,
+    drain: DrainSignal,
+    buffer: RefCell<Box<[u8]>>,
+    /// Connections without a preface yet, oldest first: the first to go when there are too many.
+    strangers: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
+    open: Cell<usize>,
+}
+
+/// The listening side.
+pub struct Front {
+    listener: UnixListener,
+    shared: Rc<Shared>,
+    max_connections: usize,
+    drain: watch::Sender<bool>,
+    connections: JoinSet<()>,
+    next: u64,
+}
+
+// === impl DrainSignal ===
+
+impl DrainSignal {
+    async fn started(mut self) {
+        // A front that is gone has nothing to drain: never ready.
+        if self.0.wait_for(|draining| *draining).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn preface_seen(&self, id: ConnectionId) {
+        self.strangers.borrow_mut().remove(&id.0);
+    }
+}
+
+// === impl Front ===
+
+impl Front {
+    pub fn new(
+        listener: UnixListener,
+        options: Options,
+        hub: Rc<Hub>,
+        metrics: Rc<Metrics>,
+    ) -> Self {
+        let (drain, draining) = watch::channel(false);
+        let claims = if options.hooks {
+            Method::claims()
+        } else {
+            Claims::new(std::iter::empty::<(String, koord_relay::Tag)>())
+        };
+        let limits = Limits {
+            max_message: options.max_message_bytes,
+            ..Limits::default()
+        };
+        Self {
+            listener,
+            max_connections: options.max_connections,
+            drain,
+            connections: JoinSet::new(),
+            next: 0,
+            shared: Rc::new(Shared {
+                claims,
+                limits,
+                runtime: options.runtime,
+                hub,
+                metrics,
+                slots: Slots::new(options.large_message_slots),
+                drain: DrainSignal(draining),
+                buffer: RefCell::new(vec![0; READ_BUFFER].into_boxed_slice()),
+                strangers: RefCell::default(),
+                open: Cell::new(0),
+            }),
+        }
+    }
+
+    /// Accepts until `stop` is ready, then lets the calls in flight finish, at most for `grace`.
+    /// Gives back how many connections were still open at the end. Must run in a `LocalSet`.
+    pub async fn serve(mut self, stop: impl Future<Output = ()>, grace: Duration) -> usize {
+        let mut stop = std::pin::pin!(stop);
+        let mut sweep = tokio::time::interval(SLOT_SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => self.admit(stream),
+                    Err(error) => {
+                        warn!(error = &error as &dyn Error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                _ = sweep.tick() => self.shared.slots.evict_overdue(Instant::now()),
+                Some(_) = self.connections.join_next() => {}
+            }
+        }
+        self.drain(grace).await
+    }
+
+    async fn drain(mut self, grace: Duration) -> usize {
+        // Nothing new: what connects from here on meets a closed socket, or waits in the backlog
+        // of a socket that systemd holds for the next of us.
+        drop(self.listener);
+        self.drain.send_replace(true);
+        info!(
+            connections = self.connections.len(),
+            "draining: calls in flight finish, no new ones are taken"
+        );
+        let all = async { while self.connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, all).await.is_err() {
+            warn!(
+                connections = self.connections.len(),
+                "the grace time is over with connections open"
+            );
+        }
+        self.connections.len()
+    }
+
+    fn admit(&mut self, stream: UnixStream) {
+        if let Err(reason) = permitted(&stream) {
+            self.shared.metrics.connection_refused(Refused::Peer);
+            warn!(error = &reason as &dyn Error, "refused a connection");
+            return;
+        }
+        if self.shared.open.get() >= self.max_connections && !self.evict_stranger() {
+            self.shared.metrics.connection_refused(Refused::TooMany);
+            debug!("refused a connection: the cap is reached");
+            return;
+        }
+        let id = ConnectionId(self.next);
+        self.next += 1;
+        let (evict, evicted) = oneshot::channel();
+        self.shared.strangers.borrow_mut().insert(id.0, evict);
+        self.shared.open.set(self.shared.open.get() + 1);
+        self.shared.metrics.connection_opened();
+        let shared = self.shared.clone();
+        let driver = Driver::new(id, stream, shared.clone());
+        self.connections.spawn_local(async move {
+            tokio::select! {
+                ended = driver.run() => report(&ended, &shared.metrics),
+                Ok(()) = evicted => shared.metrics.connection_refused(Refused::TooMany),
+            }
+            shared.preface_seen(id);
+            shared.metrics.connection_closed();
+            shared.open.set(shared.open.get() - 1);
+        });
+    }
+
+    /// Closes the oldest connection that has not yet spoken HTTP/2; false if there is none.
+    fn evict_stranger(&self) -> bool {
+        let oldest = self.shared.strangers.borrow_mut().pop_first();
+        oldest.is_some_and(|(_, evict)| evict.send(()).is_ok())
+    }
+}
+
+/// Whether the peer may speak to a root-owned runtime: root, or whoever runs this process.
+fn permitted(stream: &UnixStream) -> io::Result<()> {
+    let peer = stream.peer_cred()?.uid();
+    if peer == 0 || peer == koord_kernel::process::own_uid() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("peer has uid {peer}, not 0")))
+}
+
+fn report(ended: &Ended, metrics: &Metrics) {
+    match ended {
+        Ended::Closed(_) | Ended::Drained => debug!(reason = %ended, "connection ended"),
+        Ended::Violation(violation) => {
+            metrics.violation(violation.side);
+            debug!(
+                error = ended as &dyn Error,
+                "connection closed for a violation"
+            );
+        }
+        Ended::NoPreface => {
+            metrics.connection_refused(Refused::NoPreface);
+            debug!(reason = %ended, "connection ended");
+        }
+        Ended::Unreachable(_) | Ended::Io { .. } | Ended::Overdue => {
+            debug!(error = ended as &dyn Error, "connection ended");
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! One client connection and its connection to the runtime: the I/O around [`koord_relay::Pair`].
+//!
+//! Hand-written polling, not a select of futures: a pass-through call costs one read and one write
+//! a side and nothing else, and the one 64 KiB read buffer is shared by every connection of the
+//! thread. Whatever ends one side ends the other, after what is still to be written was written.
+
+use super::{
+    Shared,
+    method::Method,
+    slots::{ConnectionId, SlotNews},
+};
+use crate::hub::{Answer, Decision, Opening, Pending, Reply};
+use koord_relay::{Event, Pair, Side, StreamId, Violation};
+use std::{
+    collections::HashMap,
+    future::Future,
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::UnixStream,
+    sync::mpsc,
+    time::Sleep,
+};
+
+/// Turns of one connection before the others get theirs.
+const TURNS: usize = 32;
+/// How long a client may take to send its connection preface.
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the last bytes to one side may take after the other side closed.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a connection ended.
+#[derive(Debug, Error)]
+pub(super) enum Ended {
+    #[error("the {0} closed the connection")]
+    Closed(Side),
+    #[error("drained")]
+    Drained,
+    #[error("the {side} connection failed")]
+    Io {
+        side: Side,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the runtime cannot be reached")]
+    Unreachable(#[source] io::Error),
+    #[error("protocol violation")]
+    Violation(#[source] Violation),
+    #[error("no connection preface within {} s", PREFACE_TIMEOUT.as_secs())]
+    NoPreface,
+    #[error("a large message kept its place for too long while others waited")]
+    Overdue,
+}
+
+type Dial = Pin<Box<dyn Future<Output = io::Result<UnixStream>>>>;
+
+enum Runtime {
+    /// Not before the client has shown a valid preface: a descriptor each is dear.
+    Waiting,
+    Dialling(Dial),
+    Connected(UnixStream),
+}
+
+/// A decision that was made beside the data path.
+struct Verdict {
+    stream: StreamId,
+    decision: Decision,
+}
+
+/// Drives one pair until it ends.
+pub(super) struct Driver {
+    id: ConnectionId,
+    shared: Rc<Shared>,
+    pair: Pair,
+    client: UnixStream,
+    runtime: Runtime,
+    closing: Option<Side>,
+    /// Claimed calls under way, with what their reply will commit.
+    calls: HashMap<StreamId, Call>,
+    verdicts: mpsc::UnboundedReceiver<Verdict>,
+    verdict_sender: mpsc::UnboundedSender<Verdict>,
+    slot_news: mpsc::UnboundedReceiver<SlotNews>,
+    slot_sender: mpsc::UnboundedSender<SlotNews>,
+    drain: Pin<Box<dyn Future<Output = ()>>>,
+    draining: bool,
+    timer: Pin<Box<Sleep>>,
+    timed: bool,
+}
+
+struct Call {
+    method: Method,
+    pending: Option<Pending>,
+}
+
+// === impl Driver ===
+
+impl Driver {
+    pub(super) fn new(id: ConnectionId, client: UnixStream, shared: Rc<Shared>) -> Self {
+        let (verdict_sender, verdicts) = mpsc::unbounded_channel();
+        let (slot_sender, slot_news) = mpsc::unbounded_channel();
+        let drain = shared.drain.clone();
+        Self {
+            id,
+            pair: Pair::new(shared.claims.clone(), shared.limits.clone()),
+            client,
+            runtime: Runtime::Waiting,
+            closing: None,
+            calls: HashMap::new(),
+            verdicts,
+            verdict_sender,
+            slot_news,
+            slot_sender,
+            drain: Box::pin(async move { drain.started().await }),
+            draining: false,
+            timer: Box::pin(tokio::time::sleep(PREFACE_TIMEOUT)),
+            timed: true,
+            shared,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Ended {
+        let ended = std::future::poll_fn(|cx| self.poll(cx)).await;
+        self.shared.slots.forget(self.id);
+        for (_, call) in self.calls.drain() {
+            if let Some(pending) = call.pending {
+                self.shared.hub.close(pending, Reply::Lost);
+            }
+        }
+        self.shared.preface_seen(self.id);
+        ended
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        for _ in 0..TURNS {
+            match self.turn(cx) {
+                Err(ended) => return Poll::Ready(ended),
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// One round over everything that can make headway; false when nothing could.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
+        let mut progress = self.hear(cx)?;
+        progress |= self.dial(cx)?;
+        if self.closing.is_none() {
+            progress |= self.read(cx, Side::Client)?;
+            progress |= self.read(cx, Side::Runtime)?;
+        }
+        self.handle_events();
+        progress |= self.write(cx, Side::Runtime)?;
+        progress |= self.write(cx, Side::Client)?;
+        if let Some(side) = self.closing
+            && self.nothing_left_for(side.other())
+        {
+            return Err(Ended::Closed(side));
+        }
+        if self.draining && self.pair.is_drained() && self.pair.output(Side::Client).is_empty() {
+            return Err(Ended::Drained);
+        }
+        if self.timed && self.timer.as_mut().poll(cx).is_ready() {
+            return Err(match self.closing {
+                Some(side) => Ended::Closed(side),
+                None => Ended::NoPreface,
+            });
+        }
+        Ok(progress)
+    }
+
+    fn nothing_left_for(&self, side: Side) -> bool {
+        let unheard = side == Side::Runtime && !matches!(self.runtime, Runtime::Connected(_));
+        unheard || self.pair.output(side).is_empty()
+    }
+
+    /// What came from beside: decisions, slots, the wish to drain.
+    fn hear(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
+        let mut progress = false;
+        while let Poll::Ready(Some(verdict)) = self.verdicts.poll_recv(cx) {
+            progress = true;
+            self.answer(verdict.stream, verdict.decision);
+        }
+        while let Poll::Ready(Some(news)) = self.slot_news.poll_recv(cx) {
+            progress = true;
+            match news {
+                SlotNews::Granted(stream) => {
+                    if !self.pair.grant_slot(stream) {
+                        self.shared.slots.free(self.id, stream);
+                    }
+                }
+                SlotNews::Overdue => return Err(Ended::Overdue),
+            }
+        }
+        if !self.draining && self.drain.as_mut().poll(cx).is_ready() {
+            self.draining = true;
+            progress = true;
+            self.pair.drain();
+        }
+        Ok(progress)
+    }
+
+    fn dial(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
+        match &mut self.runtime {
+            Runtime::Connected(_) => Ok(false),
+            Runtime::Waiting => {
+                if !self.pair.preface_seen() {
+                    return Ok(false);
+                }
+                self.timed = false;
+                self.shared.preface_seen(self.id);
+                let endpoint = self.shared.runtime.clone();
+                self.runtime = Runtime::Dialling(Box::pin(super::dial::connect(endpoint)));
+                Ok(true)
+            }
+            Runtime::Dialling(dial) => match dial.as_mut().poll(cx) {
+                Poll::Pending => Ok(false),
+                Poll::Ready(Ok(stream)) => {
+                    self.runtime = Runtime::Connected(stream);
+                    Ok(true)
+                }
+                Poll::Ready(Err(error)) => {
+                    self.shared.hub.runtime_lost();
+                    Err(Ended::Unreachable(error))
+                }
+            },
+        }
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>, side: Side) -> Result<bool, Ended> {
+        if !self.pair.wants_read(side) {
+            return Ok(false);
+        }
+        let shared = self.shared.clone();
+        let mut buffer = shared.buffer.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut buffer);
+        let stream = match (side, &mut self.runtime) {
+            (Side::Client, _) => &mut self.client,
+            (Side::Runtime, Runtime::Connected(stream)) => stream,
+            (Side::Runtime, _) => return Ok(false),
+        };
+        match Pin::new(stream).poll_read(cx, &mut buffer) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Err(source)) => {
+                if side == Side::Runtime {
+                    self.shared.hub.runtime_lost();
+                }
+                Err(Ended::Io { side, source })
+            }
+            Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
+                self.close(side);
+                Ok(true)
+            }
+            Poll::Ready(Ok(())) => {
+                let fed = self.pair.feed(side, buffer.filled());
+                fed.map_err(Ended::Violation)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// One side closed: the other gets what is still to be written, within a bound.
+    fn close(&mut self, side: Side) {
+        if side == Side::Runtime {
+            self.shared.hub.runtime_lost();
+        }
+        self.closing = Some(side);
+        self.timer
+            .as_mut()
+            .reset(tokio::time::Instant::now() + FLUSH_TIMEOUT);
+        self.timed = true;
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, side: Side) -> Result<bool, Ended> {
+        let mut progress = false;
+        loop {
+            let stream = match (side, &mut self.runtime) {
+                (Side::Client, _) => &mut self.client,
+                (Side::Runtime, Runtime::Connected(stream)) => stream,
+                (Side::Runtime, _) => return Ok(progress),
+            };
+            let bytes = self.pair.output(side);
+            if bytes.is_empty() {
+                return Ok(progress);
+            }
+            match Pin::new(stream).poll_write(cx, bytes) {
+                Poll::Pending => return Ok(progress),
+                Poll::Ready(Ok(written @ 1..)) => {
+                    self.pair.advance(side, written);
+                    progress = true;
+                }
+                Poll::Ready(other) => {
+                    let source = other.err().unwrap_or(io::ErrorKind::WriteZero.into());
+                    if side == Side::Runtime {
+                        self.shared.hub.runtime_lost();
+                    }
+                    return Err(Ended::Io { side, source });
+                }
+            }
+        }
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.pair.next_event() {
+            match event {
+                Event::Request {
+                    stream,
+                    tag,
+                    timeout,
+                } => {
+                    if let Some(method) = Method::of(tag) {
+                        self.open(stream, method, timeout);
+                    } else {
+                        self.pair.release(stream);
+                    }
+                }
+                Event::Unopened { tag, reason, .. } => {
+                    if let Some(method) = Method::of(tag) {
+                        self.shared.hub.unopened(method, reason);
+                    }
+                }
+                Event::Response {
+                    stream,
+                    grpc_status,
+                    message,
+                    ..
+                } => self.commit(
+                    stream,
+                    Reply::Answered {
+                        grpc_status,
+                        message,
+                    },
+                ),
+                Event::Gone { stream, .. } => self.commit(stream, Reply::Lost),
+                Event::SlotWanted { stream } => {
+                    self.shared.slots.want(self.id, stream, &self.slot_sender);
+                }
+                Event::SlotFreed { stream } => self.shared.slots.free(self.id, stream),
+            }
+        }
+        self.shared.hub.relayed(&self.pair.take_counters());
+    }
+
+    fn open(&mut self, stream: StreamId, method: Method, timeout: Option<Duration>) {
+        let Some(message) = self.pair.held(stream) else {
+            return;
+        };
+        match self.shared.hub.open(method, message, timeout) {
+            Opening::Now(decision) => {
+                self.calls.insert(
+                    stream,
+                    Call {
+                        method,
+                        pending: None,
+                    },
+                );
+                self.answer(stream, decision);
+            }
+            Opening::Later(decision) => {
+                self.calls.insert(
+                    stream,
+                    Call {
+                        method,
+                        pending: None,
+                    },
+                );
+                let verdicts = self.verdict_sender.clone();
+                let hub = self.shared.hub.clone();
+                tokio::task::spawn_local(async move {
+                    let decision = decision.await;
+                    if let Err(unheard) = verdicts.send(Verdict { stream, decision }) {
+                        // The connection went away while we thought about its call.
+                        hub.close(unheard.0.decision.pending, Reply::Lost);
+                    }
+                });
+            }
+        }
+    }
+
+    fn answer(&mut self, stream: StreamId, decision: Decision) {
+        let Decision { answer, pending } = decision;
+        let Some(call) = self.calls.get_mut(&stream) else {
+            self.shared.hub.close(pending, Reply::Lost);
+            return;
+        };
+        self.shared.hub.answered(call.method, &answer);
+        let alive = match answer {
+            Answer::AsIs(_) => self.pair.release(stream),
+            Answer::Patched(appended) => self.pair.release_with(stream, &appended),
+            Answer::Refused(status) => {
+                self.pair.refuse(stream, status.code, &status.message);
+                false
+            }
+        };
+        if alive {
+            call.pending = Some(pending);
+        } else {
+            self.calls.remove(&stream);
+            self.shared.hub.close(pending, Reply::Lost);
+        }
+    }
+
+    fn commit(&mut self, stream: StreamId, reply: Reply) {
+        if let Some(Call {
+            pending: Some(pending),
+            ..
+        }) = self.calls.remove(&stream)
+        {
+            self.shared.hub.close(pending, reply);
+        }
+    }
+}

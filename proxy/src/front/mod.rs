@@ -1,0 +1,3 @@
+//! Where events come in. Every front builds the same view for the same chain.
+
+pub mod cri;

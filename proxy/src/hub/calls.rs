@@ -1,0 +1,231 @@
+//! The three calls that hooks act on, from request bytes to decision.
+
+use super::{
+    Answer, Decision, Effect, Hub, LIST_PATIENCE, NewContainer, Opening, Pending, Untouched,
+};
+use crate::{
+    apply::cri::{self as patch, PatchError},
+    ledger::{Container, Life, Pod, Target},
+    view,
+};
+use koord_hooks::Requested;
+use koord_model::{ContainerId, SandboxId};
+use koord_proto::cri;
+use std::{rc::Rc, time::Duration};
+use tracing::debug;
+
+/// How long RunPodSandbox waits for the pod's own directory to be written. What is late is written
+/// all the same, and checked again after the call.
+const POD_WRITE_PATIENCE: Duration = Duration::from_millis(500);
+
+impl Hub {
+    /// RunPodSandbox: the kubelet has made the pod's directory, nothing runs in it yet, so this is
+    /// the moment to write it.
+    pub(super) fn open_run(self: &Rc<Self>, message: &[u8]) -> Option<Opening> {
+        let request = cri::RunPodSandboxRequest::read(message)?;
+        let config = request.config?;
+        let parent = view::cgroup_parent(&config);
+        let view = view::pod(
+            &config,
+            &request.runtime_handler,
+            parent.as_ref(),
+            &self.policy().inputs(),
+        )?;
+        let mut pod = Pod {
+            // Known from the reply only.
+            sandbox: SandboxId::new("pending").expect("a plain word"),
+            exemption: self.exemption(&view),
+            view,
+            ready: true,
+            own: Target::at(parent),
+            pause: Target::default(),
+            containers: Vec::new(),
+            told: 0,
+        };
+        if let Err(status) = self.decide_pod(&mut pod) {
+            return Some(Opening::Now(Decision::refused(status)));
+        }
+        let why = match (pod.exemption, self.enforces()) {
+            (Some(_), _) => Untouched::Exempt,
+            (None, false) => Untouched::Observing,
+            (None, true) => Untouched::Nothing,
+        };
+        let changes = crate::reconcile::changes(&pod.own);
+        if !self.enforces() || changes.is_empty() {
+            return Some(Opening::Now(Decision::as_is(
+                why,
+                Effect::Run(Box::new(pod)),
+            )));
+        }
+        let hub = self.clone();
+        Some(Opening::Later(Box::pin(async move {
+            let written = hub.writer.apply(changes);
+            match tokio::time::timeout(POD_WRITE_PATIENCE, written).await {
+                Ok(applied) => crate::reconcile::record(&hub, &mut pod.own, &applied),
+                Err(_) => debug!(pod = %pod.view.name, "pod settings are late"),
+            }
+            Decision::as_is(Untouched::Nothing, Effect::Run(Box::new(pod)))
+        })))
+    }
+
+    /// CreateContainer: needs no memory, its request carries the pod as the kubelet knows it now.
+    pub(super) fn open_create(&self, message: &[u8]) -> Option<Opening> {
+        let request = cri::CreateContainerRequest::read(message)?;
+        let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
+        let config = request.config?;
+        let sandbox_config = request.sandbox_config?;
+        let parent = view::cgroup_parent(&sandbox_config);
+        let handler = self.runtime_handler(&sandbox);
+        let pod = view::pod(
+            &sandbox_config,
+            &handler,
+            parent.as_ref(),
+            &self.policy().inputs(),
+        )?;
+        let exemption = self.exemption(&pod);
+        let requested = view::requested(config.resources());
+        let mut container = Container {
+            // Known from the reply only.
+            id: ContainerId::new("pending").expect("a plain word"),
+            view: view::container(&config, requested),
+            life: Life::Created,
+            target: Target::default(),
+        };
+        if let Err(status) = self.decide_container(&pod, exemption, &mut container) {
+            return Some(Opening::Now(Decision::refused(status)));
+        }
+        let patch = if exemption.is_some() {
+            Err(Untouched::Exempt)
+        } else if !self.enforces() {
+            Err(Untouched::Observing)
+        } else {
+            let patch = patch::create(
+                &config,
+                &container.view.requested,
+                &mut container.target,
+                self.limits(message),
+            );
+            patch.map_err(Untouched::from)
+        };
+        let effect = Effect::Create(sandbox, Box::new(NewContainer { container, parent }));
+        Some(Opening::Now(Decision::patched_or(patch, effect)))
+    }
+
+    /// UpdateContainerResources: names the container only, so it needs the ledger; carries all
+    /// values in force, because the runtime writes its whole stored spec each time.
+    pub(super) fn open_update(
+        self: &Rc<Self>,
+        message: &[u8],
+        timeout: Option<Duration>,
+    ) -> Option<Opening> {
+        let request = cri::UpdateContainerResourcesRequest::read(message)?;
+        let id = ContainerId::new(&request.container_id).ok()?;
+        let known = self.ledger.borrow().sandbox_of(&id).is_some();
+        if known || self.is_whole() {
+            return Some(Opening::Now(self.decide_update(&request, id, message)));
+        }
+        let hub = self.clone();
+        let message = message.to_vec();
+        let patience = timeout.map_or(LIST_PATIENCE, |t| LIST_PATIENCE.min(t / 2));
+        Some(Opening::Later(Box::pin(async move {
+            let mut listed = hub.listed.subscribe();
+            let whole = listed.wait_for(|lists| *lists > 0);
+            if tokio::time::timeout(patience, whole).await.is_err() {
+                debug!(container = %id, "an update passes before the first list is done");
+            }
+            hub.decide_update(&request, id, &message)
+        })))
+    }
+
+    fn decide_update(
+        &self,
+        request: &cri::UpdateContainerResourcesRequest,
+        id: ContainerId,
+        message: &[u8],
+    ) -> Decision {
+        let mut ledger = self.ledger.borrow_mut();
+        let Some(pod) = ledger
+            .sandbox_of(&id)
+            .cloned()
+            .and_then(|sandbox| ledger.pod_mut(&sandbox))
+        else {
+            self.relist_soon();
+            return Decision::as_is(Untouched::Unknown, Effect::Nothing);
+        };
+        let (view, exemption) = (&pod.view, pod.exemption);
+        let Some(container) = pod.containers.iter_mut().find(|c| c.id == id) else {
+            return Decision::as_is(Untouched::Unknown, Effect::Nothing);
+        };
+        let requested = view::updated(&container.view.requested, request.linux.as_ref());
+        let effect = Effect::Update(id, Box::new(requested.clone()));
+        if exemption.is_some() {
+            return Decision::as_is(Untouched::Exempt, effect);
+        }
+        // The decision is made for what is asked now; what was asked before stays in the ledger
+        // until the runtime has agreed.
+        let mut wanted = container.clone();
+        wanted.view.requested = requested;
+        if let Err(status) = self.decide_container(view, exemption, &mut wanted) {
+            return Decision::refused(status);
+        }
+        container.target = wanted.target;
+        if !self.enforces() {
+            return Decision::as_is(Untouched::Observing, effect);
+        }
+        let Some(linux) = &request.linux else {
+            return Decision::as_is(Untouched::Nothing, effect);
+        };
+        let period = linux_period(linux, &container.view.requested);
+        let patch = patch::update(linux, period, &mut container.target, self.limits(message));
+        Decision::patched_or(patch.map_err(Untouched::from), effect)
+    }
+
+    fn limits<'a>(&self, message: &'a [u8]) -> patch::Limits<'a> {
+        patch::Limits {
+            message,
+            max_message_bytes: self.max_message_bytes,
+            runtime: self.runtime_name.get(),
+        }
+    }
+
+    /// The handler that RunPodSandbox named; CreateContainer does not repeat it.
+    fn runtime_handler(&self, sandbox: &SandboxId) -> String {
+        let ledger = self.ledger.borrow();
+        ledger
+            .pod(sandbox)
+            .map(|pod| pod.view.runtime_handler.clone())
+            .unwrap_or_default()
+    }
+}
+
+fn linux_period(
+    linux: &cri::LinuxContainerResources,
+    requested: &Requested,
+) -> Option<koord_model::CpuPeriod> {
+    koord_model::CpuPeriod::new(linux.cpu_period)
+        .ok()
+        .or(requested.cpu_period)
+}
+
+// === impl Decision ===
+
+impl Decision {
+    fn patched_or(patch: Result<Option<Vec<u8>>, Untouched>, effect: Effect) -> Self {
+        match patch {
+            Ok(Some(bytes)) => Self {
+                answer: Answer::Patched(bytes),
+                pending: Pending(effect),
+            },
+            Ok(None) => Self::as_is(Untouched::Nothing, effect),
+            Err(why) => Self::as_is(why, effect),
+        }
+    }
+}
+
+impl From<PatchError> for Untouched {
+    fn from(error: PatchError) -> Self {
+        match error {
+            PatchError::TooLarge { .. } => Self::TooLarge,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Running the chain, and what its failures turn into: lines in the log, counters, statuses.
+
+use super::Hub;
+use crate::{
+    ledger::{Container, Exemption, Pod, Route, Target},
+    metrics::{HookFailure, Metrics},
+    status::{Status, chain_of},
+    view::Inputs,
+};
+use koord_hooks::{
+    Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeMerged, NodeView,
+    Notice, Observer, Outcome, PodView, Requested,
+};
+use koord_model::{CpusetCpus, Setting, Value};
+use koord_proto::keys::label;
+use std::{cell::Ref, sync::Arc, time::Instant};
+use tracing::warn;
+
+/// The chain and the node that it decides for.
+#[derive(Debug)]
+pub struct Policy {
+    chain: Chain,
+    node: NodeView,
+    inputs: Arc<Inputs>,
+}
+
+/// Times every hook of a chain.
+pub(super) struct Watch<'a> {
+    metrics: &'a Metrics,
+    since: Instant,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(metrics: &'a Metrics) -> Self {
+        Self {
+            metrics,
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn started(&mut self, _hook: &'static str) {
+        self.since = Instant::now();
+    }
+
+    fn finished(&mut self, hook: &'static str, result: Result<(), &FailureKind>) {
+        let failure = result.err().map(HookFailure::from);
+        self.metrics.hook_ran(hook, failure, self.since.elapsed());
+    }
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// `skip_label` is read beside what the hooks read.
+    pub fn new(chain: Chain, node: NodeView, skip_label: &str) -> Self {
+        // All that are built in, not only those switched on: a pod is read once, gates may change.
+        let hooks: Vec<HookMeta> = Chain::builtin_table()
+            .copied()
+            .chain(chain.hooks().copied())
+            .collect();
+        let labels = hooks.iter().flat_map(|meta| meta.inputs.labels).copied();
+        let annotations = hooks
+            .iter()
+            .flat_map(|meta| meta.inputs.annotations)
+            .copied();
+        let inputs = Inputs::new(labels.chain([skip_label]), annotations);
+        Self {
+            inputs: Arc::new(inputs),
+            chain,
+            node,
+        }
+    }
+
+    pub fn node(&self) -> &NodeView {
+        &self.node
+    }
+
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    pub(crate) fn inputs(&self) -> Arc<Inputs> {
+        self.inputs.clone()
+    }
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// Why hooks leave this pod alone, if they do.
+    pub(crate) fn exemption(&self, pod: &PodView) -> Option<Exemption> {
+        let (key, value) = &self.exclusions.skip_label;
+        if pod.labels.get(key) == Some(value.as_str()) {
+            return Some(Exemption::SkipLabel);
+        }
+        if self.exclusions.namespaces.contains(&pod.namespace) {
+            return Some(Exemption::Namespace);
+        }
+        self.exclusions
+            .runtime_handlers
+            .contains(&pod.runtime_handler)
+            .then_some(Exemption::RuntimeHandler)
+    }
+
+    /// Decides what a pod's own directory and its sandbox container should have.
+    pub(crate) fn decide_pod(&self, pod: &mut Pod) -> Result<(), Status> {
+        if matches!(
+            pod.exemption,
+            Some(Exemption::SkipLabel | Exemption::Namespace)
+        ) {
+            return Ok(());
+        }
+        let policy = self.policy.borrow();
+        let outcome = policy
+            .chain
+            .pod(&pod.view, &policy.node, &mut Watch::new(&self.metrics));
+        let merged = self.examine(&pod.view, outcome)?;
+        pod.own.decide(&merged, |_| Route::Kernel, |_| None);
+        if pod.exemption.is_some() {
+            return Ok(());
+        }
+        let pause = ContainerView {
+            name: String::new(),
+            kind: ContainerKind::Sandbox,
+            requested: Requested::default(),
+        };
+        let outcome = policy.chain.container(
+            &pod.view,
+            &pause,
+            &policy.node,
+            &mut Watch::new(&self.metrics),
+        );
+        let merged = self.examine(&pod.view, outcome)?;
+        pod.pause.decide(&merged, |_| Route::Kernel, |_| None);
+        Ok(())
+    }
+
+    /// Decides what a container should have.
+    pub(crate) fn decide_container(
+        &self,
+        pod: &PodView,
+        exemption: Option<Exemption>,
+        container: &mut Container,
+    ) -> Result<(), Status> {
+        if exemption.is_some() {
+            return Ok(());
+        }
+        let policy = self.policy.borrow();
+        let outcome = policy.chain.container(
+            pod,
+            &container.view,
+            &policy.node,
+            &mut Watch::new(&self.metrics),
+        );
+        let merged = self.examine(pod, outcome)?;
+        decide_target(&mut container.target, &merged, &container.view.requested);
+        Ok(())
+    }
+
+    /// Decides what tiers and host applications should have.
+    pub(crate) fn decide_node(&self) -> NodeMerged {
+        let policy = self.policy.borrow();
+        let outcome = policy
+            .chain
+            .node(&policy.node, &mut Watch::new(&self.metrics));
+        for failure in &outcome.failures {
+            warn!(
+                hook = failure.hook,
+                reason = chain_of(&failure.kind),
+                "a hook's adjustment of the node was left out"
+            );
+        }
+        outcome.merged
+    }
+
+    /// Reports what went wrong in the chain; an error only if a hook insists.
+    fn examine(&self, pod: &PodView, outcome: Outcome) -> Result<Merged, Status> {
+        for notice in &outcome.notices {
+            self.metrics.hook_notice();
+            let Notice::UnknownQosClass(unknown) = notice;
+            self.complain(pod, "-", label::QOS_CLASS, &unknown.to_string());
+        }
+        for failure in &outcome.failures {
+            let key = match &failure.kind {
+                FailureKind::Error(error) => error.key(),
+                FailureKind::Panic { .. } | FailureKind::Conflict(_) => "-",
+            };
+            self.complain(pod, failure.hook, key, &chain_of(&failure.kind));
+        }
+        match outcome.closed() {
+            Some(closed) => Err(Status::hook_failed(closed, pod)),
+            None => Ok(outcome.merged),
+        }
+    }
+
+    /// One line about a pod's bad input. A pod author can cause as many as they like, so the rate
+    /// of each kind is limited.
+    fn complain(&self, pod: &PodView, hook: &'static str, key: &'static str, reason: &str) {
+        let permit = self
+            .complaints
+            .borrow_mut()
+            .permit(hook, key, Instant::now());
+        let Some(suppressed) = permit else {
+            return;
+        };
+        warn!(
+            pod = %pod.name,
+            namespace = %pod.namespace,
+            uid = %pod.uid,
+            hook,
+            key,
+            reason,
+            suppressed,
+            "a hook's adjustment was left out"
+        );
+    }
+
+    /// Replaces what decisions are made from and makes every decision anew.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.policy.borrow_mut() = policy;
+        let mut ledger = self.ledger.borrow_mut();
+        for pod in ledger.pods_mut() {
+            self.decide_again(pod);
+            self.queue.push(pod.sandbox.clone());
+        }
+        self.queue.push_node();
+    }
+
+    /// Decides about a known pod anew. Nobody waits for this, so a hook that insists has nobody to
+    /// refuse; it was logged and counted.
+    pub(crate) fn decide_again(&self, pod: &mut Pod) {
+        self.decide_pod(pod).ok();
+        let (view, exemption) = (&pod.view, pod.exemption);
+        for container in &mut pod.containers {
+            self.decide_container(view, exemption, container).ok();
+        }
+    }
+
+    pub fn policy(&self) -> Ref<'_, Policy> {
+        self.policy.borrow()
+    }
+}
+
+fn decide_target(target: &mut Target, merged: &Merged, requested: &Requested) {
+    target.decide(merged, route, |setting| asked(requested, setting));
+}
+
+/// What CRI can say goes into requests; the rest is written by us.
+fn route(value: &Value) -> Route {
+    match value {
+        Value::CpuShares(_) | Value::CpuQuota(_) | Value::CpusetCpus(_) | Value::MemoryLimit(_) => {
+            Route::Request
+        }
+        Value::CpuBvt(_) | Value::CpuIdle(_) => Route::Kernel,
+    }
+}
+
+/// What the request asked for.
+fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
+    match setting {
+        Setting::CpuShares => requested.cpu_shares.map(Value::from),
+        Setting::CpuQuota => requested.cpu_quota.map(Value::from),
+        Setting::MemoryLimit => requested.memory_limit.map(Value::from),
+        Setting::CpusetCpus => requested
+            .cpuset_cpus
+            .clone()
+            .map(|cpus| Value::from(CpusetCpus::Only(cpus))),
+        Setting::CpuBvt | Setting::CpuIdle => None,
+    }
+}
+
+impl From<&FailureKind> for HookFailure {
+    fn from(kind: &FailureKind) -> Self {
+        match kind {
+            FailureKind::Error(_) => Self::Error,
+            FailureKind::Panic { .. } => Self::Panic,
+            FailureKind::Conflict(_) => Self::Conflict,
+        }
+    }
+}

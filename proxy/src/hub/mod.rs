@@ -1,0 +1,427 @@
+//! The hub: every event of every front comes here, and every decision leaves from here.
+//!
+//! It lives on the data path's thread and is never held across an await. [`Hub::open`] looks at a
+//! request and says what is to become of it; [`Hub::close`] hears how it ended and commits to the
+//! ledger what is now true. Order within a pod follows from that thread: decisions and commits
+//! happen in the order in which their messages came, and no call waits for another call's answer.
+//! What takes time (kernel writes, lists) happens beside, in [`crate::reconcile`] and
+//! [`crate::relist`].
+
+mod calls;
+mod decide;
+mod report;
+
+pub use self::{decide::Policy, report::Report};
+
+use crate::{
+    apply::kernel::Writer,
+    config::Exclusions,
+    front::cri::Method,
+    ledger::{Container, Ledger, Pod},
+    log::RateLimited,
+    metrics::Metrics,
+    reconcile::Queue,
+    status::Status,
+};
+use koord_hooks::Requested;
+use koord_kernel::cgroup::{Driver, RuntimeName};
+use koord_model::{CgroupPath, ContainerId, SandboxId};
+use koord_proto::{cri, wire};
+use koord_relay::{Counters, Unopened};
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    time::Duration,
+};
+use tokio::sync::{Notify, watch};
+
+/// What becomes of a claimed request.
+#[derive(Debug)]
+pub enum Answer {
+    AsIs(Untouched),
+    /// The bytes are appended to the request.
+    Patched(Vec<u8>),
+    /// We answer ourselves; the runtime never sees the call.
+    Refused(Status),
+}
+
+/// Why a claimed request goes on unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Untouched {
+    /// No hook wanted anything that a request can say.
+    Nothing,
+    /// Decided but not done: `--mode observe`.
+    Observing,
+    /// The pod or its runtime is exempt.
+    Exempt,
+    /// The message could not be read.
+    Unreadable,
+    /// The container is not in the ledger.
+    Unknown,
+    /// The patched message would be more than the runtime takes.
+    TooLarge,
+}
+
+/// An answer, and what its success will commit.
+#[derive(Debug)]
+pub struct Decision {
+    pub answer: Answer,
+    pub pending: Pending,
+}
+
+/// A decision now, or one that needs something beside the data path first.
+pub enum Opening {
+    Now(Decision),
+    Later(Pin<Box<dyn Future<Output = Decision>>>),
+}
+
+/// What a call will have changed if it succeeds.
+#[derive(Debug)]
+pub struct Pending(Effect);
+
+#[derive(Debug)]
+enum Effect {
+    Nothing,
+    Run(Box<Pod>),
+    StopPod(SandboxId),
+    RemovePod(SandboxId),
+    Create(SandboxId, Box<NewContainer>),
+    Start(ContainerId),
+    Stop(ContainerId),
+    Remove(ContainerId),
+    Update(ContainerId, Box<Requested>),
+    UpdatePod(SandboxId),
+}
+
+/// A container whose id only the reply tells.
+#[derive(Debug)]
+struct NewContainer {
+    container: Container,
+    parent: Option<CgroupPath>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum Reply {
+    Answered {
+        grpc_status: Option<u32>,
+        message: Option<Vec<u8>>,
+    },
+    /// No answer came: what the runtime did is unknown until it is asked.
+    Lost,
+}
+
+/// Whether decisions take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effects {
+    Enforce,
+    Observe,
+}
+
+/// What the hub is made of.
+pub struct Parts {
+    pub policy: Policy,
+    pub effects: Effects,
+    pub exclusions: Exclusions,
+    pub writer: Writer,
+    pub metrics: Rc<Metrics>,
+    /// Bytes that the runtime takes in one message.
+    pub max_message_bytes: usize,
+}
+
+pub struct Hub {
+    policy: RefCell<Policy>,
+    ledger: RefCell<Ledger>,
+    effects: Effects,
+    exclusions: Exclusions,
+    writer: Writer,
+    metrics: Rc<Metrics>,
+    complaints: RefCell<RateLimited>,
+    max_message_bytes: usize,
+    queue: Queue,
+    /// How many lists have been taken in since start; the first makes the ledger whole.
+    listed: watch::Sender<u64>,
+    relist: Notify,
+    runtime_name: Cell<RuntimeName>,
+    runtime_up: Cell<bool>,
+}
+
+/// How long a call about a known container waits for the first list after a start.
+const LIST_PATIENCE: Duration = Duration::from_millis(500);
+/// gRPC statuses after which it is unknown what the runtime did: CANCELLED, UNKNOWN,
+/// DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE.
+const UNCERTAIN: [u32; 5] = [1, 2, 4, 13, 14];
+
+// === impl Hub ===
+
+impl Hub {
+    pub fn new(parts: Parts) -> Rc<Self> {
+        Rc::new(Self {
+            policy: RefCell::new(parts.policy),
+            ledger: RefCell::default(),
+            effects: parts.effects,
+            exclusions: parts.exclusions,
+            writer: parts.writer,
+            metrics: parts.metrics,
+            complaints: RefCell::new(RateLimited::default()),
+            max_message_bytes: parts.max_message_bytes,
+            queue: Queue::default(),
+            listed: watch::Sender::new(0),
+            relist: Notify::new(),
+            runtime_name: Cell::new(RuntimeName::Containerd),
+            runtime_up: Cell::new(false),
+        })
+    }
+
+    /// Looks at a claimed request and says what is to become of it.
+    pub fn open(
+        self: &Rc<Self>,
+        method: Method,
+        message: &[u8],
+        timeout: Option<Duration>,
+    ) -> Opening {
+        let opening = match method {
+            Method::RunPodSandbox => self.open_run(message),
+            Method::CreateContainer => self.open_create(message),
+            Method::UpdateContainerResources => self.open_update(message, timeout),
+            Method::UpdatePodSandboxResources => {
+                cri::UpdatePodSandboxResourcesRequest::read(message)
+                    .and_then(|request| SandboxId::new(&request.pod_sandbox_id).ok())
+                    .map(Effect::UpdatePod)
+                    .map(Opening::nothing_but)
+            }
+            Method::StopPodSandbox => sandbox_id(message)
+                .map(Effect::StopPod)
+                .map(Opening::nothing_but),
+            Method::RemovePodSandbox => sandbox_id(message)
+                .map(Effect::RemovePod)
+                .map(Opening::nothing_but),
+            Method::StartContainer => container_id(message)
+                .map(Effect::Start)
+                .map(Opening::nothing_but),
+            Method::StopContainer => container_id(message)
+                .map(Effect::Stop)
+                .map(Opening::nothing_but),
+            Method::RemoveContainer => container_id(message)
+                .map(Effect::Remove)
+                .map(Opening::nothing_but),
+        };
+        opening.unwrap_or_else(|| Opening::as_is(Untouched::Unreadable))
+    }
+
+    /// Commits what a call changed, now that it is known how it ended.
+    pub fn close(self: &Rc<Self>, pending: Pending, reply: Reply) {
+        if matches!(pending.0, Effect::Nothing) {
+            return;
+        }
+        match reply {
+            Reply::Answered {
+                grpc_status: Some(0),
+                message,
+            } => self.commit(pending.0, message.as_deref()),
+            Reply::Answered {
+                grpc_status: Some(code),
+                ..
+            } if !UNCERTAIN.contains(&code) => {}
+            // The runtime may have done it all the same; only it knows.
+            _ => self.relist_soon(),
+        }
+        let ledger = self.ledger.borrow();
+        self.metrics
+            .ledger_size(ledger.pods_len(), ledger.containers_len());
+    }
+
+    fn commit(self: &Rc<Self>, effect: Effect, message: Option<&[u8]>) {
+        let mut ledger = self.ledger.borrow_mut();
+        match effect {
+            Effect::Nothing => {}
+            Effect::Run(mut pod) => {
+                let Some(sandbox) = message.and_then(sandbox_id) else {
+                    return self.relist_soon();
+                };
+                pod.pause.at = self.container_dir(pod.own.at.as_ref(), sandbox.as_str());
+                pod.sandbox = sandbox.clone();
+                ledger.insert_pod(*pod);
+                self.queue.push(sandbox);
+            }
+            Effect::Create(sandbox, new) => {
+                let Some(id) = message.and_then(container_id) else {
+                    return self.relist_soon();
+                };
+                let NewContainer {
+                    mut container,
+                    parent,
+                } = *new;
+                container.target.at = self.container_dir(parent.as_ref(), id.as_str());
+                container.id = id;
+                if ledger.pod(&sandbox).is_none() {
+                    return self.relist_soon();
+                }
+                ledger.insert_container(&sandbox, container);
+            }
+            Effect::Start(id) => {
+                if let Some(container) = ledger.container_mut(&id) {
+                    container.life = crate::ledger::Life::Running;
+                }
+                self.check_container(&ledger, &id);
+            }
+            Effect::Update(id, requested) => {
+                if let Some(container) = ledger.container_mut(&id) {
+                    container.view.requested = *requested;
+                }
+                self.check_container(&ledger, &id);
+            }
+            Effect::UpdatePod(sandbox) => self.queue.push(sandbox),
+            Effect::Stop(id) => {
+                if let Some(container) = ledger.container_mut(&id) {
+                    container.life = crate::ledger::Life::Exited;
+                }
+            }
+            Effect::StopPod(sandbox) => {
+                if let Some(pod) = ledger.pod_mut(&sandbox) {
+                    pod.ready = false;
+                    for container in &mut pod.containers {
+                        container.life = crate::ledger::Life::Exited;
+                    }
+                }
+            }
+            Effect::Remove(id) => ledger.remove_container(&id),
+            Effect::RemovePod(sandbox) => ledger.remove_pod(&sandbox),
+        }
+    }
+
+    /// Has the values of a container held against the kernel.
+    fn check_container(&self, ledger: &Ledger, id: &ContainerId) {
+        match ledger.sandbox_of(id) {
+            Some(sandbox) => self.queue.push(sandbox.clone()),
+            None => self.relist_soon(),
+        }
+    }
+
+    pub(crate) fn container_dir(
+        &self,
+        parent: Option<&CgroupPath>,
+        id: &str,
+    ) -> Option<CgroupPath> {
+        let (pod, id) = (parent?, ContainerId::new(id).ok()?);
+        let driver = Driver::of_parent(pod.as_str());
+        driver.container(pod, self.runtime_name.get(), &id).ok()
+    }
+
+    /// The runtime went away under a connection, or does not answer: its lists will tell what was
+    /// missed.
+    pub fn runtime_lost(&self) {
+        if self.runtime_up.replace(false) {
+            self.metrics.runtime_up(false);
+        }
+        self.relist_soon();
+    }
+
+    /// Asks for a list of the runtime's pods and containers.
+    pub fn relist_soon(&self) {
+        self.relist.notify_one();
+    }
+
+    /// A claimed call passed without being opened.
+    pub fn unopened(&self, method: Method, reason: Unopened) {
+        self.metrics.call_unopened(method, reason);
+    }
+
+    /// A claimed call was answered in this way.
+    pub fn answered(&self, method: Method, answer: &Answer) {
+        self.metrics.call_answered(method, answer);
+    }
+
+    /// What the relay counted.
+    pub fn relayed(&self, counters: &Counters) {
+        self.metrics.relayed(counters);
+    }
+
+    pub(crate) fn ledger(&self) -> &RefCell<Ledger> {
+        &self.ledger
+    }
+
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(crate) fn enforces(&self) -> bool {
+        self.effects == Effects::Enforce
+    }
+
+    /// Resolves when somebody wants a list.
+    pub(crate) async fn relist_wanted(&self) {
+        self.relist.notified().await;
+    }
+
+    /// A list was taken in: the runtime answers, and the ledger is whole.
+    pub(crate) fn list_taken(&self) {
+        if !self.runtime_up.replace(true) {
+            self.metrics.runtime_up(true);
+        }
+        self.listed.send_modify(|count| *count += 1);
+    }
+
+    /// Whether the ledger has been made whole since start.
+    pub fn is_whole(&self) -> bool {
+        *self.listed.borrow() > 0
+    }
+
+    pub fn runtime_is_up(&self) -> bool {
+        self.runtime_up.get()
+    }
+
+    pub(crate) fn set_runtime_name(&self, name: RuntimeName) {
+        self.runtime_name.set(name);
+    }
+}
+
+// === impl Opening ===
+
+impl Opening {
+    fn as_is(why: Untouched) -> Self {
+        Self::Now(Decision::as_is(why, Effect::Nothing))
+    }
+
+    fn nothing_but(effect: Effect) -> Self {
+        Self::Now(Decision::as_is(Untouched::Nothing, effect))
+    }
+}
+
+// === impl Decision ===
+
+impl Decision {
+    fn as_is(why: Untouched, effect: Effect) -> Self {
+        Self {
+            answer: Answer::AsIs(why),
+            pending: Pending(effect),
+        }
+    }
+
+    fn refused(status: Status) -> Self {
+        Self {
+            answer: Answer::Refused(status),
+            pending: Pending(Effect::Nothing),
+        }
+    }
+}
+
+/// Field 1 of a request or reply that names a sandbox.
+fn sandbox_id(message: &[u8]) -> Option<SandboxId> {
+    SandboxId::new(wire::string_field(message, 1)?).ok()
+}
+
+/// Field 1 of a request or reply that names a container.
+fn container_id(message: &[u8]) -> Option<ContainerId> {
+    ContainerId::new(wire::string_field(message, 1)?).ok()
+}

@@ -1,0 +1,205 @@
+//! The ledger for people and programs: what every pod and container should have, who decided it,
+//! what was there before, and what the kernel holds now.
+
+use super::Hub;
+use crate::ledger::{Applied, Entry, Exemption, Life, Route, Target};
+use koord_hooks::PodView;
+use koord_model::{CgroupPath, Setting};
+use koord_proto::keys::label;
+use serde::Serialize;
+
+/// All pods, in order of namespace and name.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub pods: Vec<PodReport>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodReport {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+    /// The class label as it stands; empty without one.
+    pub class: String,
+    pub kube_qos: &'static str,
+    pub sandbox: String,
+    pub ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exempt: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    pub settings: Vec<SettingReport>,
+    pub sandbox_settings: Vec<SettingReport>,
+    pub containers: Vec<ContainerReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ContainerReport {
+    pub id: String,
+    pub name: String,
+    pub state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    pub settings: Vec<SettingReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct SettingReport {
+    pub setting: &'static str,
+    /// What was asked for or was there before; absent if nobody said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+    pub desired: String,
+    pub owner: &'static str,
+    pub route: &'static str,
+    pub applied: String,
+    /// What the kernel holds at this moment; absent if it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+}
+
+/// Where to read the kernel's value of a setting, in the order in which settings are reported.
+type Wanted = Vec<Option<(CgroupPath, Setting)>>;
+
+// === impl Hub ===
+
+impl Hub {
+    /// The ledger, of all pods or of those where `filter` is the UID, the name, the sandbox or a
+    /// container's id (a prefix of eight characters or more will do for ids).
+    pub async fn report(&self, filter: Option<&str>) -> Report {
+        let (mut report, wanted) = self.snapshot(filter);
+        let places = wanted.iter().flatten().cloned().collect();
+        let mut kernel = self.writer.read(places).await.into_iter();
+        let mut slots = wanted.iter();
+        for setting in report.pods.iter_mut().flat_map(PodReport::settings_mut) {
+            if let Some(Some(_)) = slots.next() {
+                setting.kernel = kernel.next().flatten();
+            }
+        }
+        report
+    }
+
+    fn snapshot(&self, filter: Option<&str>) -> (Report, Wanted) {
+        let ledger = self.ledger.borrow();
+        let mut pods: Vec<_> = ledger
+            .pods()
+            .filter(|pod| {
+                filter.is_none_or(|filter| {
+                    let container = |c: &crate::ledger::Container| is_id(c.id.as_str(), filter);
+                    pod.view.uid.as_str() == filter
+                        || pod.view.name == filter
+                        || is_id(pod.sandbox.as_str(), filter)
+                        || pod.containers.iter().any(container)
+                })
+            })
+            .collect();
+        pods.sort_by_key(|pod| (&pod.view.namespace, &pod.view.name, &pod.sandbox));
+        let mut wanted = Wanted::new();
+        let pods = pods
+            .into_iter()
+            .map(|pod| PodReport {
+                settings: settings(&pod.own, &mut wanted),
+                sandbox_settings: settings(&pod.pause, &mut wanted),
+                containers: pod
+                    .containers
+                    .iter()
+                    .map(|container| ContainerReport {
+                        id: container.id.to_string(),
+                        name: container.view.name.clone(),
+                        state: life(container.life),
+                        cgroup: container.target.at.as_ref().map(ToString::to_string),
+                        settings: settings(&container.target, &mut wanted),
+                    })
+                    .collect(),
+                uid: pod.view.uid.to_string(),
+                namespace: pod.view.namespace.clone(),
+                name: pod.view.name.clone(),
+                class: class(&pod.view),
+                kube_qos: pod.view.kube_qos.as_str(),
+                sandbox: pod.sandbox.to_string(),
+                ready: pod.ready,
+                exempt: pod.exemption.map(exemption),
+                cgroup: pod.own.at.as_ref().map(ToString::to_string),
+            })
+            .collect();
+        (Report { pods }, wanted)
+    }
+}
+
+// === impl PodReport ===
+
+impl PodReport {
+    fn settings_mut(&mut self) -> impl Iterator<Item = &mut SettingReport> {
+        let containers = self.containers.iter_mut().flat_map(|c| &mut c.settings);
+        self.settings
+            .iter_mut()
+            .chain(&mut self.sandbox_settings)
+            .chain(containers)
+    }
+}
+
+fn is_id(id: &str, filter: &str) -> bool {
+    id == filter || (filter.len() >= 8 && id.starts_with(filter))
+}
+
+fn class(pod: &PodView) -> String {
+    pod.labels
+        .get(label::QOS_CLASS)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn settings(target: &Target, wanted: &mut Wanted) -> Vec<SettingReport> {
+    target
+        .entries()
+        .iter()
+        .map(|entry| {
+            let setting = entry.desired.setting();
+            wanted.push(target.at.clone().map(|at| (at, setting)));
+            report(entry)
+        })
+        .collect()
+}
+
+fn report(entry: &Entry) -> SettingReport {
+    SettingReport {
+        setting: entry.desired.setting().name(),
+        asked: entry.original.as_ref().map(ToString::to_string),
+        desired: entry.desired.to_string(),
+        owner: entry.owner,
+        route: match entry.route {
+            Route::Request => "request",
+            Route::Kernel => "kernel",
+        },
+        applied: match &entry.applied {
+            Applied::Pending => "pending".to_owned(),
+            Applied::Equal => "equal".to_owned(),
+            Applied::Written => "written".to_owned(),
+            Applied::Masked => "masked".to_owned(),
+            Applied::Absent => "absent".to_owned(),
+            Applied::Unsupported => "unsupported here".to_owned(),
+            Applied::Refused(None) => "refused".to_owned(),
+            Applied::Refused(Some(errno)) => {
+                format!("refused: {}", std::io::Error::from_raw_os_error(*errno))
+            }
+        },
+        kernel: None,
+    }
+}
+
+fn life(life: Life) -> &'static str {
+    match life {
+        Life::Created => "created",
+        Life::Running => "running",
+        Life::Exited => "exited",
+    }
+}
+
+fn exemption(exemption: Exemption) -> &'static str {
+    match exemption {
+        Exemption::SkipLabel => "skip label",
+        Exemption::Namespace => "excluded namespace",
+        Exemption::RuntimeHandler => "excluded runtime handler",
+    }
+}

@@ -1,0 +1,330 @@
+//! What every pod and container should have, and why.
+//!
+//! The ledger holds facts (what the runtime runs, what was asked) and decisions (what each setting
+//! should be, by which hook, and what became of it). It is owned by the hub and changed only on the
+//! data path's thread, so it has no lock; nothing here does I/O. It is rebuilt from the runtime at
+//! every start.
+
+use koord_hooks::{ContainerKind, ContainerView, Merged, PodView, Requested};
+use koord_model::{CgroupPath, ContainerId, SandboxId, Setting, Value};
+use std::collections::HashMap;
+
+/// Why hooks leave a pod or container alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exemption {
+    /// The skip label is on the pod.
+    SkipLabel,
+    /// Its namespace is excluded by configuration.
+    Namespace,
+    /// Its containers run in a virtual machine or a sandboxed kernel of their own.
+    RuntimeHandler,
+}
+
+/// How a value gets to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// In the request to the runtime, which writes it and keeps it in its spec.
+    Request,
+    /// Written by us.
+    Kernel,
+}
+
+/// What became of a value the last time it was held against the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Not looked at yet.
+    Pending,
+    /// The kernel had it.
+    Equal,
+    /// We wrote it.
+    Written,
+    /// Another setting of the same group makes this one meaningless for now.
+    Masked,
+    /// The directory is not there.
+    Absent,
+    /// This kernel has no such setting.
+    Unsupported,
+    /// It could not be written; with the kernel's errno, if it was the kernel that refused.
+    Refused(Option<i32>),
+}
+
+/// One decided setting of one control group.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub desired: Value,
+    /// The hook that decided.
+    pub owner: &'static str,
+    pub route: Route,
+    /// What was there or was asked for before us, as far as we saw it.
+    pub original: Option<Value>,
+    pub applied: Applied,
+}
+
+/// The decided settings of one control group.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    /// Where it is; `None` until that is known.
+    pub at: Option<CgroupPath>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    Created,
+    Running,
+    Exited,
+}
+
+#[derive(Clone, Debug)]
+pub struct Container {
+    pub id: ContainerId,
+    pub view: ContainerView,
+    pub life: Life,
+    pub target: Target,
+}
+
+#[derive(Clone, Debug)]
+pub struct Pod {
+    pub sandbox: SandboxId,
+    pub view: PodView,
+    pub exemption: Option<Exemption>,
+    pub ready: bool,
+    /// The pod's own directory, made by the kubelet.
+    pub own: Target,
+    /// The sandbox (pause) container.
+    pub pause: Target,
+    pub containers: Vec<Container>,
+    /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
+    pub told: u64,
+}
+
+/// All pods, by sandbox: a pod that is made anew has two for a while.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pods: HashMap<SandboxId, Pod>,
+    containers: HashMap<ContainerId, SandboxId>,
+    clock: u64,
+    /// What calls removed, and when: a list that was asked for earlier must not bring it back.
+    removed: HashMap<Box<str>, u64>,
+}
+
+// === impl Target ===
+
+impl Target {
+    pub fn at(at: Option<CgroupPath>) -> Self {
+        Self {
+            at,
+            entries: Vec::new(),
+        }
+    }
+
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.iter_mut()
+    }
+
+    pub fn entry_mut(&mut self, setting: Setting) -> Option<&mut Entry> {
+        self.entries
+            .iter_mut()
+            .find(|entry| entry.desired.setting() == setting)
+    }
+
+    /// Takes over a decision. Originals stay: they are what was there before our first value, not
+    /// before our latest.
+    pub fn decide(
+        &mut self,
+        merged: &Merged,
+        route: impl Fn(&Value) -> Route,
+        asked: impl Fn(Setting) -> Option<Value>,
+    ) {
+        let mut before = std::mem::take(&mut self.entries);
+        for (desired, owner) in merged.iter() {
+            let setting = desired.setting();
+            let old = before
+                .iter()
+                .position(|entry| entry.desired.setting() == setting)
+                .map(|index| before.swap_remove(index));
+            let applied = match &old {
+                Some(old) if old.desired == *desired => old.applied.clone(),
+                _ => Applied::Pending,
+            };
+            let original = asked(setting).or(old.and_then(|old| old.original));
+            self.entries.push(Entry {
+                route: route(desired),
+                desired: desired.clone(),
+                owner: owner.hook,
+                original,
+                applied,
+            });
+        }
+    }
+}
+
+// === impl Container ===
+
+impl Container {
+    pub fn new(id: ContainerId, name: String, requested: Requested) -> Self {
+        Self {
+            id,
+            view: ContainerView {
+                name,
+                kind: ContainerKind::Regular,
+                requested,
+            },
+            life: Life::Created,
+            target: Target::default(),
+        }
+    }
+}
+
+// === impl Pod ===
+
+impl Pod {
+    pub fn container(&self, id: &ContainerId) -> Option<&Container> {
+        self.containers.iter().find(|c| c.id == *id)
+    }
+
+    pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut Container> {
+        self.containers.iter_mut().find(|c| c.id == *id)
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// The next moment of the ledger's own clock. A relist remembers the moment before it asked;
+    /// what calls told later is newer than its answer.
+    pub fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.values()
+    }
+
+    pub fn pods_mut(&mut self) -> impl Iterator<Item = &mut Pod> {
+        self.pods.values_mut()
+    }
+
+    pub fn pods_len(&self) -> usize {
+        self.pods.len()
+    }
+
+    pub fn containers_len(&self) -> usize {
+        self.containers.len()
+    }
+
+    pub fn pod(&self, sandbox: &SandboxId) -> Option<&Pod> {
+        self.pods.get(sandbox)
+    }
+
+    pub fn pod_mut(&mut self, sandbox: &SandboxId) -> Option<&mut Pod> {
+        self.pods.get_mut(sandbox)
+    }
+
+    /// The sandbox that a container belongs to.
+    pub fn sandbox_of(&self, container: &ContainerId) -> Option<&SandboxId> {
+        self.containers.get(container)
+    }
+
+    pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut Container> {
+        let sandbox = self.containers.get(id)?;
+        self.pods.get_mut(sandbox)?.container_mut(id)
+    }
+
+    /// A pod as a call told it. Containers that a list found in the meantime stay.
+    pub fn insert_pod(&mut self, mut pod: Pod) {
+        pod.told = self.tick();
+        if let Some(known) = self.pods.get_mut(&pod.sandbox) {
+            pod.containers.append(&mut known.containers);
+        }
+        self.pods.insert(pod.sandbox.clone(), pod);
+    }
+
+    /// A container as a call told it; ignored if its pod is unknown.
+    pub fn insert_container(&mut self, sandbox: &SandboxId, container: Container) {
+        let now = self.tick();
+        let Some(pod) = self.pods.get_mut(sandbox) else {
+            return;
+        };
+        pod.told = now;
+        pod.containers.retain(|known| known.id != container.id);
+        self.containers
+            .insert(container.id.clone(), sandbox.clone());
+        pod.containers.push(container);
+    }
+
+    /// A pod as a list told it, which no call is newer than.
+    pub fn list_pod(&mut self, pod: Pod) {
+        self.pods.insert(pod.sandbox.clone(), pod);
+    }
+
+    /// A container as a list told it.
+    pub fn list_container(&mut self, sandbox: &SandboxId, container: Container) {
+        if let Some(pod) = self.pods.get_mut(sandbox) {
+            self.containers
+                .insert(container.id.clone(), sandbox.clone());
+            pod.containers.push(container);
+        }
+    }
+
+    pub fn remove_container(&mut self, id: &ContainerId) {
+        let now = self.tick();
+        self.removed.insert(id.as_str().into(), now);
+        if let Some(sandbox) = self.containers.remove(id)
+            && let Some(pod) = self.pods.get_mut(&sandbox)
+        {
+            pod.told = now;
+            pod.containers.retain(|container| container.id != *id);
+        }
+    }
+
+    pub fn remove_pod(&mut self, sandbox: &SandboxId) {
+        let now = self.tick();
+        self.removed.insert(sandbox.as_str().into(), now);
+        if let Some(pod) = self.pods.remove(sandbox) {
+            for container in pod.containers {
+                self.removed.insert(container.id.as_str().into(), now);
+                self.containers.remove(&container.id);
+            }
+        }
+    }
+
+    /// Whether a call removed this after `moment`.
+    pub fn removed_since(&self, id: &str, moment: u64) -> bool {
+        self.removed.get(id).is_some_and(|at| *at > moment)
+    }
+
+    /// Drops what a list that was asked for at `moment` no longer has, but for what calls told
+    /// since; forgets removals that no later list can contradict.
+    pub fn retain_listed(
+        &mut self,
+        moment: u64,
+        has_pod: impl Fn(&SandboxId) -> bool,
+        has_container: impl Fn(&ContainerId) -> bool,
+    ) {
+        let containers = &mut self.containers;
+        self.pods.retain(|sandbox, pod| {
+            if pod.told > moment {
+                return true;
+            }
+            let listed = has_pod(sandbox);
+            pod.containers.retain(|container| {
+                let keep = listed && has_container(&container.id);
+                if !keep {
+                    containers.remove(&container.id);
+                }
+                keep
+            });
+            listed
+        });
+        self.removed.retain(|_, at| *at > moment);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use super::*;
+use koord_model::{KubeQos, PodUid};
+
+fn sandbox(id: &str) -> SandboxId {
+    SandboxId::new(id).unwrap()
+}
+
+fn container(id: &str) -> Container {
+    Container::new(
+        ContainerId::new(id).unwrap(),
+        "main".to_owned(),
+        Requested::default(),
+    )
+}
+
+fn pod(id: &str) -> Pod {
+    Pod {
+        sandbox: sandbox(id),
+        view: PodView {
+            uid: PodUid::new("uid-1").unwrap(),
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+            labels: koord_hooks::Map::default(),
+            annotations: koord_hooks::Map::default(),
+            kube_qos: KubeQos::Burstable,
+            runtime_handler: String::new(),
+        },
+        exemption: None,
+        ready: true,
+        own: Target::default(),
+        pause: Target::default(),
+        containers: Vec::new(),
+        told: 0,
+    }
+}
+
+fn held(ledger: &Ledger) -> (Vec<&str>, usize) {
+    let mut pods: Vec<_> = ledger.pods().map(|pod| pod.sandbox.as_str()).collect();
+    pods.sort_unstable();
+    (pods, ledger.containers_len())
+}
+
+#[test]
+fn a_container_goes_with_its_pod() {
+    let mut ledger = Ledger::default();
+    ledger.insert_pod(pod("s1"));
+    ledger.insert_container(&sandbox("s1"), container("c1"));
+    ledger.insert_container(&sandbox("gone"), container("c2"));
+    assert_eq!(held(&ledger), (vec!["s1"], 1));
+    ledger.remove_pod(&sandbox("s1"));
+    assert_eq!(held(&ledger), (vec![], 0));
+}
+
+#[test]
+fn a_list_removes_what_it_lacks_but_not_what_is_newer() {
+    let mut ledger = Ledger::default();
+    ledger.insert_pod(pod("old"));
+    ledger.insert_container(&sandbox("old"), container("c1"));
+    let asked = ledger.tick();
+    ledger.insert_pod(pod("new"));
+    ledger.retain_listed(asked, |_| false, |_| false);
+    assert_eq!(held(&ledger), (vec!["new"], 0));
+}
+
+#[test]
+fn a_list_does_not_bring_back_what_a_call_removed() {
+    let mut ledger = Ledger::default();
+    ledger.insert_pod(pod("s1"));
+    let asked = ledger.tick();
+    ledger.remove_pod(&sandbox("s1"));
+    assert!(ledger.removed_since("s1", asked));
+    ledger.retain_listed(asked, |_| true, |_| true);
+    assert!(ledger.removed_since("s1", asked));
+    let later = ledger.tick();
+    ledger.retain_listed(later, |_| true, |_| true);
+    assert!(!ledger.removed_since("s1", asked));
+}
+
+#[test]
+fn a_pod_told_again_keeps_its_containers() {
+    let mut ledger = Ledger::default();
+    ledger.insert_pod(pod("s1"));
+    ledger.insert_container(&sandbox("s1"), container("c1"));
+    ledger.insert_pod(pod("s1"));
+    let id = ContainerId::new("c1").unwrap();
+    assert!(ledger.container_mut(&id).is_some());
+}

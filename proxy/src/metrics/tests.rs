@@ -1,0 +1,64 @@
+use super::*;
+
+/// Everything that can be counted, counted once.
+fn exercised() -> String {
+    let metrics = Metrics::new();
+    metrics.started("enforce", UNIX_EPOCH + Duration::from_secs(5));
+    metrics.connection_opened();
+    metrics.connection_refused(Refused::TooMany);
+    metrics.violation(Side::Client);
+    metrics.relayed(&Counters {
+        frames: 7,
+        swallowed_bytes: 3,
+        reencoded: 1,
+        ..Counters::default()
+    });
+    metrics.call_answered(Method::CreateContainer, &Answer::Patched(Vec::new()));
+    metrics.call_unopened(Method::RunPodSandbox, Unopened::Compressed);
+    metrics.hook_ran(
+        "GroupIdentity",
+        Some(HookFailure::Panic),
+        Duration::from_micros(3),
+    );
+    metrics.hook_notice();
+    metrics.kernel_setting(Setting::CpuShares, &Applied::Written);
+    metrics.ledger_size(2, 3);
+    metrics.relisted(true, Duration::from_millis(30));
+    metrics.policy_loaded(true, 1);
+    metrics.runtime_up(true);
+    metrics.encode().unwrap()
+}
+
+#[test]
+fn what_is_counted_is_told_under_its_name() {
+    let text = exercised();
+    for line in [
+        "koord_runtime_proxy_connections_total 1",
+        "koord_runtime_proxy_connections_refused_total{reason=\"too_many\"} 1",
+        "koord_runtime_proxy_frames_total 7",
+        "koord_runtime_proxy_swallowed_bytes_total 3",
+        "koord_runtime_proxy_calls_total{method=\"CreateContainer\",result=\"patched\"} 1",
+        "koord_runtime_proxy_hook_runs_total{hook=\"GroupIdentity\",result=\"panic\"} 1",
+        "koord_runtime_proxy_kernel_settings_total{setting=\"cpu.shares\",result=\"written\"} 1",
+        "koord_runtime_proxy_ledger_containers 3",
+        "koord_runtime_proxy_mode{mode=\"enforce\"} 1",
+        "koord_runtime_proxy_start_time_seconds 5.0",
+    ] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line}\nis not in\n{text}"
+        );
+    }
+}
+
+#[test]
+fn every_metric_is_moved_by_something() {
+    let text = exercised();
+    for name in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+        let name = name.split(' ').next().unwrap();
+        let moved = text
+            .lines()
+            .any(|line| line.starts_with(name) && !line.ends_with(" 0") && !line.ends_with(" 0.0"));
+        assert!(moved, "nothing moves {name}");
+    }
+}

@@ -1,0 +1,223 @@
+//! Holding what should be against what the kernel holds, one pod at a time.
+//!
+//! Level-triggered: whoever thinks that a pod's values may be off pushes the pod, and one task
+//! brings its whole state in line. Pushing twice costs nothing, doing it twice changes nothing.
+
+use crate::{
+    hub::Hub,
+    ledger::{Applied, Life, Route, Target},
+};
+use koord_kernel::cgroup::{self, Change, Written};
+use koord_model::{CgroupPath, KubeQos, SandboxId, Setting, Value};
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashSet, VecDeque},
+    error::Error,
+    rc::Rc,
+};
+use tokio::sync::Notify;
+use tracing::{debug, warn};
+
+/// Pods that wait to be looked at, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: RefCell<(VecDeque<SandboxId>, HashSet<SandboxId>)>,
+    /// Tiers and host applications.
+    node: Cell<bool>,
+    pushed: Notify,
+}
+
+enum Work {
+    Pod(SandboxId),
+    Node,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    pub(crate) fn push(&self, sandbox: SandboxId) {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.1.insert(sandbox.clone()) {
+            waiting.0.push_back(sandbox);
+            self.pushed.notify_one();
+        }
+    }
+
+    pub(crate) fn push_node(&self) {
+        self.node.set(true);
+        self.pushed.notify_one();
+    }
+
+    fn pop(&self) -> Option<Work> {
+        if self.node.take() {
+            return Some(Work::Node);
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        let sandbox = waiting.0.pop_front()?;
+        waiting.1.remove(&sandbox);
+        Some(Work::Pod(sandbox))
+    }
+
+    async fn next(&self) -> Work {
+        loop {
+            if let Some(work) = self.pop() {
+                return work;
+            }
+            self.pushed.notified().await;
+        }
+    }
+}
+
+/// Brings pods in line as they are pushed; never ends.
+pub async fn run(hub: Rc<Hub>) {
+    loop {
+        let work = hub.queue().next().await;
+        if !hub.enforces() {
+            continue;
+        }
+        match work {
+            Work::Pod(sandbox) => pod(&hub, &sandbox).await,
+            Work::Node => node(&hub).await,
+        }
+    }
+}
+
+/// The writes that a target asks for; none while it is unknown where it is.
+pub(crate) fn changes(target: &Target) -> Vec<Change> {
+    let Some(at) = &target.at else {
+        return Vec::new();
+    };
+    target
+        .entries()
+        .iter()
+        .map(|entry| Change {
+            at: at.clone(),
+            value: entry.desired.clone(),
+        })
+        .collect()
+}
+
+async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
+    let changes = {
+        let ledger = hub.ledger().borrow();
+        let Some(pod) = ledger.pod(sandbox) else {
+            return;
+        };
+        let mut all = changes(&pod.own);
+        if pod.ready {
+            all.extend(changes(&pod.pause));
+        }
+        let running = pod.containers.iter().filter(|c| c.life == Life::Running);
+        all.extend(running.flat_map(|container| changes(&container.target)));
+        all
+    };
+    if changes.is_empty() {
+        return;
+    }
+    let applied = hub.writer().apply(changes.clone()).await;
+    let mut ledger = hub.ledger().borrow_mut();
+    // Decisions may have changed meanwhile, so answers find their entry by place and value.
+    let Some(pod) = ledger.pod_mut(sandbox) else {
+        return;
+    };
+    let containers = pod.containers.iter_mut().map(|c| &mut c.target);
+    let mut targets: Vec<&mut Target> = [&mut pod.own, &mut pod.pause]
+        .into_iter()
+        .chain(containers)
+        .collect();
+    for (change, outcome) in changes.iter().zip(&applied) {
+        let target = targets
+            .iter_mut()
+            .find(|target| target.at.as_ref() == Some(&change.at));
+        if let Some(target) = target {
+            note(hub, target, change, outcome);
+        }
+    }
+}
+
+/// Notes the answers to all [`changes`] of one target.
+pub(crate) fn record(hub: &Hub, target: &mut Target, applied: &[cgroup::Applied]) {
+    for (change, outcome) in changes(target).iter().zip(applied) {
+        note(hub, target, change, outcome);
+    }
+}
+
+fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Applied) {
+    let setting = change.value.setting();
+    let result = Applied::from(outcome);
+    hub.metrics().kernel_setting(setting, &result);
+    let Some(entry) = target.entry_mut(setting) else {
+        return;
+    };
+    if entry.desired != change.value {
+        return;
+    }
+    if let (Ok(Written::Changed { old }), Route::Kernel) = (outcome, entry.route)
+        && entry.original.is_none()
+    {
+        entry.original = Some(old.clone());
+    }
+    if let (Err(error), Applied::Refused(_)) = (outcome, &result)
+        && entry.applied != result
+    {
+        warn!(
+            error = error as &dyn Error,
+            owner = entry.owner,
+            "the kernel refused a setting"
+        );
+    }
+    entry.applied = result;
+}
+
+/// Brings tiers and host applications in line.
+async fn node(hub: &Rc<Hub>) {
+    let merged = hub.decide_node();
+    let mut changes = Vec::new();
+    {
+        let policy = hub.policy();
+        let tiers = &policy.node().tiers;
+        let mut add = |at: &CgroupPath, merged: &koord_hooks::Merged| {
+            changes.extend(merged.iter().map(|(value, _)| Change {
+                at: at.clone(),
+                value: value.clone(),
+            }));
+        };
+        for (tier, merged) in &merged.tiers {
+            let at = match tier {
+                KubeQos::Guaranteed => &tiers.kubepods,
+                KubeQos::Burstable => &tiers.burstable,
+                KubeQos::BestEffort => &tiers.best_effort,
+            };
+            add(at, merged);
+        }
+        for (at, merged) in &merged.host_applications {
+            add(at, merged);
+        }
+    }
+    if changes.is_empty() {
+        return;
+    }
+    for (change, outcome) in changes
+        .iter()
+        .zip(hub.writer().apply(changes.clone()).await)
+    {
+        let setting: Setting = change.value.setting();
+        let value: &Value = &change.value;
+        let result = Applied::from(&outcome);
+        hub.metrics().kernel_setting(setting, &result);
+        debug!(at = %change.at, %setting, %value, ?result, "node setting");
+    }
+}
+
+impl From<&cgroup::Applied> for Applied {
+    fn from(outcome: &cgroup::Applied) -> Self {
+        match outcome {
+            Ok(Written::Changed { .. }) => Self::Written,
+            Ok(Written::Equal) => Self::Equal,
+            Ok(Written::Masked) => Self::Masked,
+            Err(error) if error.is_gone() => Self::Absent,
+            Err(error) if error.is_unsupported() => Self::Unsupported,
+            Err(error) => Self::Refused(error.errno()),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Making the ledger whole from what the runtime lists: at start, after the runtime was away, when
+//! a call ended without an answer, and once a minute.
+//!
+//! Two calls give every pod and container. A pod's directory is not in the lists; it is found by
+//! the pod's UID below the kubelet's tiers, and only for pods that are not there (made by another
+//! CRI client) by asking the runtime pod by pod. What calls tell while a list is under way is newer
+//! than the list and wins.
+
+use crate::{
+    front::cri::connect,
+    hub::Hub,
+    ledger::{Container, Life, Pod, Target},
+    originals,
+    runtime::{Runtime, RuntimeError},
+    view,
+};
+use koord_kernel::cgroup::{Driver, Layout, RuntimeName};
+use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
+use koord_proto::{cri, keys::annotation};
+use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info, warn};
+
+/// How often the runtime is listed when nothing asks for it.
+const PERIOD: Duration = Duration::from_secs(60);
+/// The least time between two lists: whoever asks in between shares the next.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Waiting grows from the first to the last while the runtime does not answer.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_secs(1);
+
+/// Lists whenever it is asked for; never ends.
+pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) {
+    let mut retry = FIRST_RETRY;
+    let mut complained = false;
+    let mut listed_before = false;
+    loop {
+        let started = Instant::now();
+        match list(&hub, &endpoint, &kubepods_above).await {
+            Ok(listed) => {
+                hub.list_taken();
+                hub.metrics().relisted(true, started.elapsed());
+                if complained || !listed_before {
+                    info!(
+                        pods = listed.pods,
+                        containers = listed.containers,
+                        "the runtime was listed"
+                    );
+                }
+                (complained, listed_before) = (false, true);
+                retry = FIRST_RETRY;
+                sleep(PAUSE).await;
+                // Neither outcome matters: either somebody asked, or a minute is over.
+                timeout(PERIOD, hub.relist_wanted()).await.ok();
+            }
+            Err(error) => {
+                hub.metrics().relisted(false, started.elapsed());
+                hub.runtime_lost();
+                if !complained {
+                    warn!(
+                        error = &error as &dyn Error,
+                        "the runtime cannot be listed; trying again until it can"
+                    );
+                    complained = true;
+                }
+                sleep(retry).await;
+                retry = LAST_RETRY.min(retry * 2);
+            }
+        }
+    }
+}
+
+struct Listed {
+    pods: usize,
+    containers: usize,
+}
+
+async fn list(
+    hub: &Rc<Hub>,
+    endpoint: &Arc<Path>,
+    kubepods_above: &CgroupPath,
+) -> Result<Listed, RuntimeError> {
+    let stream = connect(endpoint.clone()).await;
+    let mut runtime = Runtime::over(stream.map_err(RuntimeError::Connect)?).await?;
+    let version = runtime.version().await?;
+    let name = RuntimeName::of(&version.runtime_name);
+    hub.set_runtime_name(name.unwrap_or(RuntimeName::Containerd));
+    let moment = hub.ledger().borrow_mut().tick();
+    let sandboxes = runtime.sandboxes().await?;
+    let containers = runtime.containers().await?;
+    for sandbox in &sandboxes {
+        take_pod(hub, &mut runtime, sandbox, moment, kubepods_above).await?;
+    }
+    for container in &containers {
+        take_container(hub, container, moment);
+    }
+    let pods: HashSet<&str> = sandboxes.iter().map(|pod| pod.id.as_str()).collect();
+    let ids: HashSet<&str> = containers.iter().map(|c| c.id.as_str()).collect();
+    let mut ledger = hub.ledger().borrow_mut();
+    ledger.retain_listed(
+        moment,
+        |sandbox| pods.contains(sandbox.as_str()),
+        |id| ids.contains(id.as_str()),
+    );
+    for pod in ledger.pods() {
+        hub.queue().push(pod.sandbox.clone());
+    }
+    hub.queue().push_node();
+    hub.metrics()
+        .ledger_size(ledger.pods_len(), ledger.containers_len());
+    Ok(Listed {
+        pods: ledger.pods_len(),
+        containers: ledger.containers_len(),
+    })
+}
+
+async fn take_pod(
+    hub: &Rc<Hub>,
+    runtime: &mut Runtime,
+    listed: &cri::PodSandbox,
+    moment: u64,
+    kubepods_above: &CgroupPath,
+) -> Result<(), RuntimeError> {
+    let Ok(sandbox) = SandboxId::new(&listed.id) else {
+        return Ok(());
+    };
+    let ready = listed.state() == cri::PodSandboxState::SandboxReady;
+    {
+        let mut ledger = hub.ledger().borrow_mut();
+        if ledger.removed_since(sandbox.as_str(), moment) {
+            return Ok(());
+        }
+        if let Some(known) = ledger.pod_mut(&sandbox) {
+            if known.told <= moment {
+                known.ready = ready;
+            }
+            return Ok(());
+        }
+    }
+    let Some(metadata) = &listed.metadata else {
+        return Ok(());
+    };
+    let parent = match find_pod(hub, &metadata.uid, kubepods_above) {
+        Some(parent) => Some(parent),
+        None => ask_parent(runtime, &listed.id).await?,
+    };
+    let Some(view) = view::from_parts(
+        metadata,
+        &listed.labels,
+        &listed.annotations,
+        &listed.runtime_handler,
+        parent.as_ref(),
+        &hub.policy().inputs(),
+    ) else {
+        debug!(sandbox = %sandbox, "a listed pod has no usable UID");
+        return Ok(());
+    };
+    let mut ledger = hub.ledger().borrow_mut();
+    if ledger.pod(&sandbox).is_some() || ledger.removed_since(sandbox.as_str(), moment) {
+        return Ok(());
+    }
+    let mut pod = Pod {
+        exemption: hub.exemption(&view),
+        view,
+        ready,
+        pause: Target::at(hub.container_dir(parent.as_ref(), sandbox.as_str())),
+        own: Target::at(parent),
+        containers: Vec::new(),
+        told: moment,
+        sandbox,
+    };
+    hub.decide_again(&mut pod);
+    ledger.list_pod(pod);
+    Ok(())
+}
+
+fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {
+    let (Ok(id), Ok(sandbox)) = (
+        ContainerId::new(&listed.id),
+        SandboxId::new(&listed.pod_sandbox_id),
+    ) else {
+        return;
+    };
+    let life = match listed.state() {
+        cri::ContainerState::ContainerCreated => Life::Created,
+        cri::ContainerState::ContainerRunning => Life::Running,
+        cri::ContainerState::ContainerExited | cri::ContainerState::ContainerUnknown => {
+            Life::Exited
+        }
+    };
+    let mut ledger = hub.ledger().borrow_mut();
+    if ledger.removed_since(id.as_str(), moment) {
+        return;
+    }
+    let Some(pod) = ledger.pod_mut(&sandbox) else {
+        return;
+    };
+    let newer = pod.told > moment;
+    if let Some(known) = pod.container_mut(&id) {
+        if !newer {
+            known.life = life;
+        }
+        return;
+    }
+    let requested = listed
+        .annotations
+        .get(annotation::ORIGINALS)
+        .and_then(|text| originals::from_annotation(text))
+        .unwrap_or_default();
+    let name = listed.metadata.as_ref().map(|m| m.name.clone());
+    let mut container = Container::new(id, name.unwrap_or_default(), requested);
+    container.life = life;
+    container.target = Target::at(hub.container_dir(pod.own.at.as_ref(), &listed.id));
+    let (view, exemption) = (pod.view.clone(), pod.exemption);
+    // Nobody waits for this decision: a failure was logged and counted.
+    hub.decide_container(&view, exemption, &mut container).ok();
+    ledger.list_container(&sandbox, container);
+}
+
+/// The directory that a kubelet would have made for this pod, if it is there.
+fn find_pod(hub: &Hub, uid: &str, above: &CgroupPath) -> Option<CgroupPath> {
+    let uid = PodUid::new(uid).ok()?;
+    let cgroups = hub.writer().cgroups();
+    let drivers = [Driver::Systemd, Driver::Cgroupfs];
+    let layouts = drivers
+        .into_iter()
+        .filter_map(|driver| Layout::new(above, driver).ok());
+    let uid = &uid;
+    layouts
+        .flat_map(|layout| KubeQos::ALL.iter().map(move |qos| layout.pod(*qos, uid)))
+        .filter_map(Result::ok)
+        .find(|path| cgroups.exists(path))
+}
+
+async fn ask_parent(
+    runtime: &mut Runtime,
+    sandbox: &str,
+) -> Result<Option<CgroupPath>, RuntimeError> {
+    let Some(info) = runtime.sandbox_info(sandbox).await? else {
+        return Ok(None);
+    };
+    let parent = info.pointer("/config/linux/cgroup_parent");
+    Ok(parent
+        .and_then(|parent| parent.as_str())
+        .and_then(view::directory_of))
+}

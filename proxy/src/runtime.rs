@@ -1,0 +1,111 @@
+//! Our own calls to the runtime: lists and questions, never anything that changes it.
+//!
+//! These use the kept gRPC library over a connection of their own, made for one list and closed
+//! after it. What clients say never goes this way.
+
+use hyper_util::rt::TokioIo;
+use koord_proto::{client::v1::runtime_service_client::RuntimeServiceClient, cri};
+use std::{future::Future, io, sync::Mutex, time::Duration};
+use thiserror::Error;
+use tokio::net::UnixStream;
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint, Uri},
+};
+use tower::service_fn;
+
+/// No question of ours may take longer.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// What CRI-O sends in one message at most; containerd stays at 16 MiB.
+const MAX_REPLY: usize = 80 << 20;
+
+/// Why the runtime could not be asked.
+#[derive(Debug, Error)]
+pub enum RuntimeError {
+    #[error("cannot connect to the runtime")]
+    Connect(#[source] io::Error),
+    #[error("no gRPC connection to the runtime")]
+    Transport(#[from] tonic::transport::Error),
+    #[error("the runtime failed {call}")]
+    Call {
+        call: &'static str,
+        source: Box<Status>,
+    },
+    #[error("the runtime did not answer {call} within {} s", DEADLINE.as_secs())]
+    Late { call: &'static str },
+}
+
+/// A connection to ask over.
+pub struct Runtime {
+    client: RuntimeServiceClient<Channel>,
+}
+
+// === impl Runtime ===
+
+impl Runtime {
+    /// Speaks gRPC over a connected socket.
+    pub async fn over(stream: UnixStream) -> Result<Self, RuntimeError> {
+        let once = Mutex::new(Some(stream));
+        let connector = service_fn(move |_: Uri| {
+            let stream = once.lock().ok().and_then(|mut stream| stream.take());
+            let stream = stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
+            std::future::ready(stream.map(TokioIo::new))
+        });
+        // The name is only the `:authority`; the connector knows where to go.
+        let channel = Endpoint::from_static("http://localhost")
+            .connect_with_connector(connector)
+            .await?;
+        let client = RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_REPLY);
+        Ok(Self { client })
+    }
+
+    pub async fn version(&mut self) -> Result<cri::VersionResponse, RuntimeError> {
+        let request = cri::VersionRequest::default();
+        answer("Version", self.client.version(request)).await
+    }
+
+    pub async fn sandboxes(&mut self) -> Result<Vec<cri::PodSandbox>, RuntimeError> {
+        let request = cri::ListPodSandboxRequest::default();
+        let list = answer("ListPodSandbox", self.client.list_pod_sandbox(request)).await?;
+        Ok(list.items)
+    }
+
+    pub async fn containers(&mut self) -> Result<Vec<cri::Container>, RuntimeError> {
+        let request = cri::ListContainersRequest::default();
+        let list = answer("ListContainers", self.client.list_containers(request)).await?;
+        Ok(list.containers)
+    }
+
+    /// What the runtime says of a sandbox beyond the API; `None` if it is gone or says nothing.
+    pub async fn sandbox_info(
+        &mut self,
+        sandbox: &str,
+    ) -> Result<Option<serde_json::Value>, RuntimeError> {
+        let request = cri::PodSandboxStatusRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            verbose: true,
+        };
+        match answer("PodSandboxStatus", self.client.pod_sandbox_status(request)).await {
+            Ok(status) => Ok(status
+                .info
+                .get("info")
+                .and_then(|info| serde_json::from_str(info).ok())),
+            Err(RuntimeError::Call { source, .. }) if source.code() == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn answer<T>(
+    call: &'static str,
+    reply: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, RuntimeError> {
+    match tokio::time::timeout(DEADLINE, reply).await {
+        Ok(Ok(reply)) => Ok(reply.into_inner()),
+        Ok(Err(status)) => Err(RuntimeError::Call {
+            call,
+            source: Box::new(status),
+        }),
+        Err(_) => Err(RuntimeError::Late { call }),
+    }
+}

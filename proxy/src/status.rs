@@ -1,0 +1,47 @@
+//! The gRPC statuses that we say ourselves, all in one place.
+//!
+//! What the runtime says passes untouched. Ours are few: a hook that must not fail did, or a call
+//! could not be looked at in time although a hook insists on it.
+
+use koord_hooks::{Failure, PodView};
+use std::error::Error;
+
+/// `FAILED_PRECONDITION`: the caller must not simply try again.
+const FAILED_PRECONDITION: u32 = 9;
+
+/// A gRPC status of our own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub code: u32,
+    pub message: String,
+}
+
+// === impl Status ===
+
+impl Status {
+    /// A hook with fail policy `Closed` failed: the call is not passed on.
+    pub fn hook_failed(failure: &Failure, pod: &PodView) -> Self {
+        Self {
+            code: FAILED_PRECONDITION,
+            message: format!(
+                "koord-runtime-proxy: hook {} failed for pod {}/{} and has fail policy Closed: {}",
+                failure.hook,
+                pod.namespace,
+                pod.name,
+                chain_of(&failure.kind),
+            ),
+        }
+    }
+}
+
+/// An error and all its sources in one line, for edges where a person reads it.
+pub fn chain_of(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,185 @@
+//! From CRI messages to what hooks look at.
+
+use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
+use koord_kernel::cgroup;
+use koord_model::{CgroupPath, CpuPeriod, CpuQuota, CpuShares, KubeQos, MemoryLimit, PodUid};
+use koord_proto::cri;
+use std::collections::{BTreeSet, HashMap};
+
+/// The labels and annotations that anybody here reads.
+#[derive(Debug, Default)]
+pub struct Inputs {
+    labels: BTreeSet<Box<str>>,
+    annotations: BTreeSet<Box<str>>,
+}
+
+// === impl Inputs ===
+
+impl Inputs {
+    pub fn new<'a>(
+        labels: impl IntoIterator<Item = &'a str>,
+        annotations: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        Self {
+            labels: labels.into_iter().map(Box::from).collect(),
+            annotations: annotations.into_iter().map(Box::from).collect(),
+        }
+    }
+}
+
+/// The pod's directory as the request names it; `None` when it names none or no valid one.
+pub fn cgroup_parent(config: &cri::PodSandboxConfig) -> Option<CgroupPath> {
+    directory_of(&config.linux.as_ref()?.cgroup_parent)
+}
+
+/// The directory that a `cgroup_parent` means, if it means one.
+pub fn directory_of(cgroup_parent: &str) -> Option<CgroupPath> {
+    let path = cgroup::directory_of_parent(cgroup_parent).ok()?;
+    Some(path).filter(|path| !path.is_root())
+}
+
+/// A pod from the sandbox config that RunPodSandbox and CreateContainer carry; `None` if it names
+/// no pod.
+pub fn pod(
+    config: &cri::PodSandboxConfig,
+    runtime_handler: &str,
+    parent: Option<&CgroupPath>,
+    inputs: &Inputs,
+) -> Option<PodView> {
+    let metadata = config.metadata.as_ref()?;
+    from_parts(
+        metadata,
+        &config.labels,
+        &config.annotations,
+        runtime_handler,
+        parent,
+        inputs,
+    )
+}
+
+/// A pod from what lists and requests both have. Only labels and annotations that a hook reads are
+/// kept: a node's worth of pods stays small.
+pub fn from_parts(
+    metadata: &cri::PodSandboxMetadata,
+    labels: &HashMap<String, String>,
+    annotations: &HashMap<String, String>,
+    runtime_handler: &str,
+    parent: Option<&CgroupPath>,
+    inputs: &Inputs,
+) -> Option<PodView> {
+    Some(PodView {
+        uid: PodUid::new(&metadata.uid).ok()?,
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+        labels: keep(labels, &inputs.labels),
+        annotations: keep(annotations, &inputs.annotations),
+        kube_qos: parent
+            .and_then(cgroup::kube_qos)
+            .unwrap_or(KubeQos::Guaranteed),
+        runtime_handler: runtime_handler.to_owned(),
+    })
+}
+
+fn keep(all: &HashMap<String, String>, wanted: &BTreeSet<Box<str>>) -> Map {
+    wanted
+        .iter()
+        .filter_map(|key| Some((key.clone(), all.get(&**key)?.as_str())))
+        .collect()
+}
+
+pub fn container(config: &cri::ContainerConfig, requested: Requested) -> ContainerView {
+    ContainerView {
+        name: config
+            .metadata
+            .as_ref()
+            .map(|metadata| metadata.name.clone())
+            .unwrap_or_default(),
+        kind: ContainerKind::Regular,
+        requested,
+    }
+}
+
+/// What a request asks for. In CRI zero and the empty string mean "not said"; a number that is out
+/// of the kernel's range is the runtime's to refuse, and not said to hooks.
+pub fn requested(linux: Option<&cri::LinuxContainerResources>) -> Requested {
+    let Some(linux) = linux else {
+        return Requested::default();
+    };
+    Requested {
+        cpu_shares: CpuShares::new(linux.cpu_shares).ok(),
+        cpu_quota: said(linux.cpu_quota).and_then(|quota| CpuQuota::from_micros(quota).ok()),
+        cpu_period: CpuPeriod::new(linux.cpu_period).ok(),
+        memory_limit: said(linux.memory_limit_in_bytes).map(MemoryLimit::from_bytes),
+        cpuset_cpus: Some(&linux.cpuset_cpus)
+            .filter(|list| !list.is_empty())
+            .and_then(|list| list.parse().ok()),
+    }
+}
+
+fn said(number: i64) -> Option<i64> {
+    (number != 0).then_some(number)
+}
+
+/// What was asked before, with what an update asks on top.
+pub fn updated(before: &Requested, linux: Option<&cri::LinuxContainerResources>) -> Requested {
+    let now = requested(linux);
+    Requested {
+        cpu_shares: now.cpu_shares.or(before.cpu_shares),
+        cpu_quota: now.cpu_quota.or(before.cpu_quota),
+        cpu_period: now.cpu_period.or(before.cpu_period),
+        memory_limit: now.memory_limit.or(before.memory_limit),
+        cpuset_cpus: now.cpuset_cpus.or_else(|| before.cpuset_cpus.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources() -> cri::LinuxContainerResources {
+        cri::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_quota: -1,
+            cpu_shares: 512,
+            memory_limit_in_bytes: 1 << 20,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn zero_and_empty_are_not_said() {
+        let asked = requested(Some(&resources()));
+        assert_eq!(asked.cpu_quota, Some(CpuQuota::Unlimited));
+        assert_eq!(asked.memory_limit, Some(MemoryLimit::Bytes(1_048_576)));
+        assert_eq!(asked.cpuset_cpus, None);
+        assert_eq!(
+            requested(Some(&cri::LinuxContainerResources::default())),
+            Requested::default()
+        );
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_left_to_the_runtime() {
+        let odd = cri::LinuxContainerResources {
+            cpu_shares: 1,
+            cpu_quota: 5,
+            cpu_period: -3,
+            cpuset_cpus: "what".to_owned(),
+            ..Default::default()
+        };
+        assert_eq!(requested(Some(&odd)), Requested::default());
+    }
+
+    #[test]
+    fn an_update_of_one_field_leaves_the_others_as_asked() {
+        let before = requested(Some(&resources()));
+        let update = cri::LinuxContainerResources {
+            cpu_shares: 204,
+            ..Default::default()
+        };
+        let after = updated(&before, Some(&update));
+        assert_eq!(after.cpu_shares.map(CpuShares::get), Some(204));
+        assert_eq!(after.memory_limit, Some(MemoryLimit::Bytes(1_048_576)));
+        assert_eq!(after.cpu_quota, Some(CpuQuota::Unlimited));
+    }
+}

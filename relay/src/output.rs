@@ -9,6 +9,9 @@
 /// Capacity that is always kept.
 const SMALL: usize = 4 << 10;
 
+/// Capacity that is kept at most, however much went through.
+const LARGE: usize = 64 << 10;
+
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     buffer: Vec<u8>,
@@ -73,9 +76,62 @@ impl Output {
     }
 
     fn shrink(&mut self) {
-        if self.buffer.capacity() > 2 * self.peak.max(SMALL) {
-            self.buffer.shrink_to(self.peak.max(SMALL));
+        let capacity = self.buffer.capacity();
+        let enough = self.peak.clamp(SMALL, LARGE);
+        if capacity > LARGE || capacity > 2 * enough {
+            self.buffer.shrink_to(enough);
         }
         self.peak -= self.peak / 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drained(output: &mut Output) -> Vec<u8> {
+        let bytes = output.pending().to_vec();
+        output.advance(bytes.len());
+        bytes
+    }
+
+    #[test]
+    fn own_frames_wait_for_the_first_bytes_of_the_other_end() {
+        let mut output = Output::default();
+        output.own().extend_from_slice(b"own");
+        assert_eq!(output.pending(), b"");
+        assert_eq!(output.len(), 3);
+        output.append(b"first ");
+        output.own().extend_from_slice(b", own");
+        assert_eq!(drained(&mut output), b"first own, own");
+        assert_eq!(output.len(), 0);
+    }
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_however_they_are_taken() {
+        let mut output = Output::default();
+        let mut taken = Vec::new();
+        for round in 0..200_u8 {
+            output.append(&[round; 100]);
+            let some = output.pending()[..60].to_vec();
+            output.advance(60);
+            taken.extend_from_slice(&some);
+        }
+        taken.extend_from_slice(&drained(&mut output));
+        let expected: Vec<u8> = (0..200).flat_map(|round| [round; 100]).collect();
+        assert_eq!(taken, expected);
+    }
+
+    #[test]
+    fn burst_leaves_64_kib_and_quiet_traffic_less() {
+        let mut output = Output::default();
+        output.append(&[0; 1 << 20]);
+        drained(&mut output);
+        assert_eq!(output.buffer.capacity(), 64 << 10);
+        for _ in 0..40 {
+            output.append(&[0; 100]);
+            drained(&mut output);
+        }
+        assert!(output.buffer.capacity() <= 2 * SMALL);
     }
 }

@@ -111,3 +111,52 @@ impl Settings {
         self.frame_limit = pending.fold(self.in_force.frame, u32::max);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SETTINGS with one value.
+    fn one(id: u8, value: u32) -> [u8; 6] {
+        let [a, b, c, d] = value.to_be_bytes();
+        [0, id, a, b, c, d]
+    }
+
+    #[test]
+    fn limits_are_the_wider_ones_until_the_acknowledgement() {
+        let mut settings = Settings::default();
+        settings.announce(&one(5, 20_000)).unwrap();
+        settings.announce(&one(1, 100)).unwrap();
+        assert_eq!(settings.frame_limit(), 20_000);
+        assert_eq!(settings.table_limit(), 4_096);
+        assert_eq!(settings.acknowledge(), Ok(0));
+        assert_eq!(settings.table_limit(), 4_096);
+        assert_eq!(settings.acknowledge(), Ok(0));
+        assert_eq!(settings.table_limit(), 100);
+        assert_eq!(settings.frame_limit(), 20_000);
+        settings.announce(&one(5, 16_384)).unwrap();
+        assert_eq!(settings.frame_limit(), 20_000);
+        settings.acknowledge().unwrap();
+        assert_eq!(settings.frame_limit(), 16_384);
+    }
+
+    #[test]
+    fn windows_change_with_the_acknowledgement_by_the_difference() {
+        let mut settings = Settings::default();
+        settings.announce(&one(4, 100)).unwrap();
+        settings.announce(&one(4, 65_536)).unwrap();
+        assert_eq!(settings.initial_window(), 65_535);
+        assert_eq!(settings.acknowledge(), Ok(-65_435));
+        assert_eq!(settings.initial_window(), 100);
+        assert_eq!(settings.acknowledge(), Ok(65_436));
+    }
+
+    #[test]
+    fn last_of_two_equal_settings_wins_and_unknown_ones_are_left_alone() {
+        let mut settings = Settings::default();
+        let list = [one(4, 1), one(0xfa, 9), one(2, 7), one(4, 2)].concat();
+        settings.announce(&list).unwrap();
+        settings.acknowledge().unwrap();
+        assert_eq!(settings.initial_window(), 2);
+    }
+}

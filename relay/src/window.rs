@@ -125,3 +125,64 @@ impl Ledger {
 fn signed(length: usize) -> i64 {
     i64::try_from(length).expect("no buffer is larger than isize::MAX")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_held_means_credit_as_it_came() {
+        let mut ledger = Ledger::new(100);
+        ledger.received(60).unwrap();
+        ledger.sent(60);
+        assert_eq!(ledger.credit(), None);
+        ledger.granted(7).unwrap();
+        assert_eq!(ledger.credit(), Some(7));
+        assert_eq!(ledger.credit(), None);
+        assert_eq!((ledger.client(), ledger.sendable()), (47, 47));
+    }
+
+    #[test]
+    fn what_is_needed_is_lent_and_kept_out_of_later_credit() {
+        let mut ledger = Ledger::new(100);
+        ledger.change_needs(0, 250);
+        assert_eq!(ledger.credit(), Some(150));
+        ledger.received(250).unwrap();
+        ledger.hold(250);
+        ledger.change_needs(250, 0);
+        assert_eq!(ledger.credit(), None);
+        ledger.granted(149).unwrap();
+        assert_eq!(ledger.credit(), None);
+        ledger.granted(2).unwrap();
+        assert_eq!(ledger.credit(), Some(1));
+    }
+
+    #[test]
+    fn dropped_bytes_come_back() {
+        let mut ledger = Ledger::new(100);
+        ledger.received(80).unwrap();
+        ledger.hold(80);
+        ledger.unhold(80);
+        assert_eq!(ledger.credit(), Some(80));
+        assert!(ledger.is_settled());
+    }
+
+    #[test]
+    fn window_may_be_below_zero_but_takes_nothing_then() {
+        let mut ledger = Ledger::new(10);
+        ledger.received(10).unwrap();
+        ledger.sent(10);
+        ledger.shift(-5).unwrap();
+        assert_eq!((ledger.client(), ledger.sendable()), (0, 0));
+        assert_eq!(ledger.received(0), Ok(()));
+        assert_eq!(ledger.received(1), Err(Breach::WindowOverrun));
+    }
+
+    #[test]
+    fn needs_never_push_the_client_past_the_largest_window() {
+        let mut ledger = Ledger::new(65_535);
+        ledger.set_needs(1 << 40);
+        assert_eq!(ledger.credit(), Some(0x7fff_ffff - 65_535));
+        assert_eq!(ledger.client(), 0x7fff_ffff);
+    }
+}

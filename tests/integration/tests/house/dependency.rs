@@ -62,15 +62,26 @@ fn every_tool_has_its_reason() {
 #[test]
 fn every_crate_is_taken_without_its_default_features() {
     let manifest = std::fs::read_to_string(tree::root().join("Cargo.toml")).unwrap();
-    let section = manifest.split("[workspace.dependencies]\n").nth(1).unwrap();
-    let careless: Vec<_> = section
-        .lines()
-        .take_while(|line| !line.starts_with('['))
-        .filter(|line| line.contains('=') && !line.starts_with('#'))
-        .filter(|line| !line.contains("path = ") && !line.contains("default-features = false"))
-        .map(str::to_owned)
+    let careless = workspace_dependencies(&manifest)
+        .filter(|(_, rest)| !rest.contains("path = "))
+        .filter(|(_, rest)| !rest.contains("default-features = false"));
+    none(
+        &careless
+            .map(|(name, _)| name.to_owned())
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn the_workspace_names_no_crate_that_nobody_uses() {
+    let manifest = std::fs::read_to_string(tree::root().join("Cargo.toml")).unwrap();
+    let used: Names = tree::packages()
+        .into_iter()
+        .flat_map(|package| package.dependencies)
+        .map(|used| used.name)
         .collect();
-    none(&careless);
+    let idle = workspace_dependencies(&manifest).filter(|(name, _)| !used.contains(*name));
+    none(&idle.map(|(name, _)| name.to_owned()).collect::<Vec<_>>());
 }
 
 #[test]
@@ -83,6 +94,11 @@ fn names_are_found_in_each_kind_of_manifest() {
     );
     let setup = "packages: &[\"one\", \"two\"],\ndebian(\"suite\", &[\"three\"])\n.args(&[\"no\"])";
     assert_eq!(unpacked(setup).collect::<Vec<_>>(), ["one", "two", "three"]);
+    let workspace = "[a]\nx = 1\n[workspace.dependencies]\n# why\ny = \"2\"\n\n[b]\nz = 3\n";
+    assert_eq!(
+        workspace_dependencies(workspace).collect::<Vec<_>>(),
+        [("y", "\"2\"")]
+    );
     assert_eq!(needed("\t@.ci/need g++ gpp\n").collect::<Vec<_>>(), ["gpp"]);
     assert_eq!(
         installed("\t@.ci/install-tool t 1.0 d\n").collect::<Vec<_>>(),
@@ -126,6 +142,16 @@ fn listed(document: &str, section: &str) -> Names {
         .flat_map(|cell| cell.split('`').skip(1).step_by(2))
         .map(str::to_owned)
         .collect()
+}
+
+/// The lines of the root's `[workspace.dependencies]`: name, and what is said of it.
+fn workspace_dependencies(manifest: &str) -> impl Iterator<Item = (&str, &str)> {
+    manifest
+        .lines()
+        .skip_while(|line| *line != "[workspace.dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once(" = "))
 }
 
 /// The modules that a go.mod requires itself, or builds a tool of.

@@ -34,6 +34,7 @@ const ROOMS: &[Room] = &[
     Room { at: "tests/testkit", name: TESTKIT, may_use: May::Use(&[]) },
     Room { at: "tests/integration", name: "koord-integration", may_use: May::UseAnything },
     Room { at: "tests/bench", name: "koord-bench", may_use: May::UseAnything },
+    Room { at: "fuzz", name: "koord-fuzz", may_use: May::UseAnything },
 ];
 
 /// What a room that is a pure function may not name: it has no clock, no thread, no file, no socket.

@@ -3,7 +3,7 @@
 //! For root only, as the runtime's own socket is. Everything is bounded (connections, time, sizes),
 //! so that a stuck client here cannot be felt on the data path.
 
-use crate::{hub::Hub, log::LogControl, status::chain_of};
+use crate::{hub::Hub, log::LogControl, policy_file::PolicyState, status::chain_of};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -11,7 +11,14 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{cell::Cell, convert::Infallible, error::Error, io, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    convert::Infallible,
+    error::Error,
+    io,
+    rc::Rc,
+    time::Duration,
+};
 use tokio::{
     net::{UnixListener, UnixStream},
     task::spawn_local,
@@ -37,6 +44,8 @@ pub struct Condition {
     pub mode: &'static str,
     /// What a person should know: why hooks are off, what is not served.
     pub remarks: Vec<String>,
+    /// What the policy file last said; `None` without one.
+    pub policy: RefCell<Option<PolicyState>>,
     pub draining: Cell<bool>,
 }
 
@@ -149,6 +158,13 @@ impl Admin {
                 serde_json::json!({ "name": meta.name, "unsupported": why })
             })
             .collect();
+        let state = self.condition.policy.borrow();
+        let error = state.as_ref().and_then(|state| state.error.as_deref());
+        let error = error.map(|error| chain_of(error));
+        let issues: Vec<String> = state
+            .iter()
+            .flat_map(|state| state.issues.iter().map(ToString::to_string))
+            .collect();
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "mode": self.condition.mode,
@@ -156,6 +172,8 @@ impl Admin {
             "runtimeUp": self.hub.runtime_is_up(),
             "ledgerWhole": self.hub.is_whole(),
             "hooks": hooks,
+            "policyError": error,
+            "policyIssues": issues,
         });
         reply(StatusCode::OK, JSON, status.to_string())
     }

@@ -8,23 +8,22 @@ use crate::{
     hub::{Effects, Hub, Parts, Policy},
     log::LogControl,
     metrics::Metrics,
+    node::Probe,
+    policy_file::{PolicyFile, PolicyState},
     reconcile, relist,
+    shutdown::Signals,
     socket::{self, BindError, Directory, SocketFile},
     start_guard::Verdict,
-    status::chain_of,
+    systemd::{Notifier, Variables},
 };
-use koord_hooks::{Abilities, Chain, HookOptions, NodeView, TierPaths};
+use koord_hooks::{Chain, HookOptions};
 use koord_kernel::{
-    cgroup::{Cgroups, DetectError, Driver, Layout},
-    cpu,
+    cgroup::{Cgroups, DetectError},
     process::{InheritError, inherited_listener},
 };
-use koord_model::{CgroupPath, KubeQos, Setting};
-use koord_proto::policy::NodePolicy;
 use std::{
-    cell::Cell,
-    future::Future,
-    io,
+    cell::{Cell, RefCell},
+    fs, io,
     os::{fd::OwnedFd, unix::net},
     path::Path,
     rc::Rc,
@@ -32,7 +31,11 @@ use std::{
     time::SystemTime,
 };
 use thiserror::Error;
-use tokio::{net::UnixListener, task::LocalSet};
+use tokio::{
+    net::UnixListener,
+    sync::{Notify, watch},
+    task::LocalSet,
+};
 use tracing::{info, warn};
 
 /// Why the process cannot start.
@@ -52,20 +55,15 @@ pub enum StartError {
     Socket(#[source] io::Error),
 }
 
-/// What systemd's protocol hands over in the environment.
-#[derive(Clone, Debug, Default)]
-pub struct Handed {
-    pub listen_pid: Option<String>,
-    pub listen_fds: Option<String>,
-}
-
 /// Everything that is needed to run.
 pub struct App {
     config: Config,
     hub: Rc<Hub>,
     metrics: Rc<Metrics>,
+    policy: Option<PolicyFile>,
     condition: Rc<Condition>,
     log: LogControl,
+    notifier: Rc<Notifier>,
     clients: UnixListener,
     administrators: UnixListener,
     /// Removed from the file system when we go.
@@ -80,7 +78,7 @@ impl App {
     pub fn build(
         mut config: Config,
         verdict: Verdict,
-        handed: &Handed,
+        systemd: &Variables,
         log: LogControl,
     ) -> Result<Self, StartError> {
         let mut remarks = Vec::new();
@@ -94,50 +92,14 @@ impl App {
             ));
             config.mode = Mode::PassThrough;
         }
-        let cgroups = Cgroups::open(&config.roots.cgroup)?;
-        let policy = config
-            .node_policy
-            .as_deref()
-            .map(|path| read_policy(path, &config.node_name));
-        let node = node_view(&config, &cgroups, policy.unwrap_or_default());
-        let chain = match config.mode {
-            Mode::PassThrough => Chain::empty(),
-            Mode::Enforce | Mode::Observe => {
-                Chain::new(&config.hooks.gates, &config.hooks.fail_policies)
-            }
-        };
-        for (hook, why) in chain.unsupported(&node) {
-            info!(
-                hook = hook.name,
-                why, "a hook can do nothing on this kernel"
-            );
-            remarks.push(format!("{}: {why}", hook.name));
-        }
+        remarks.extend(unserved_hook_servers(&config.hook_server_dir));
         let metrics = Rc::new(Metrics::new());
         metrics.started(config.mode.as_str(), SystemTime::now());
-        let hub = Hub::new(Parts {
-            policy: Policy::new(chain, node, &config.exclusions.skip_label.0),
-            effects: match config.mode {
-                Mode::Enforce => Effects::Enforce,
-                Mode::Observe | Mode::PassThrough => Effects::Observe,
-            },
-            exclusions: config.exclusions.clone(),
-            writer: Writer::start(cgroups).map_err(StartError::Writer)?,
-            metrics: metrics.clone(),
-            max_message_bytes: config.limits.max_message_bytes,
-        });
-        let inherited =
-            inherited_listener(handed.listen_pid.as_deref(), handed.listen_fds.as_deref())?;
+        let open = |path: &Path| PolicyFile::open(path, &config.node_name, metrics.clone());
+        let policy = config.node_policy.as_deref().map(open);
+        let hub = build_hub(&config, policy.as_ref(), metrics.clone(), &mut remarks)?;
         let mut files = Vec::new();
-        let clients = match inherited {
-            Some(descriptor) => adopt(descriptor).map_err(StartError::Socket)?,
-            None => {
-                let bound = socket::bind(&config.endpoint, Directory::Public);
-                let (listener, file) = bound.map_err(StartError::Listen)?;
-                files.push(file);
-                listener
-            }
-        };
+        let clients = listen(&config, systemd, &mut files)?;
         let bound = socket::bind(&config.admin_endpoint, Directory::Private);
         let (administrators, file) = bound.map_err(StartError::ListenAdmin)?;
         files.push(file);
@@ -145,11 +107,14 @@ impl App {
             condition: Rc::new(Condition {
                 mode: config.mode.as_str(),
                 remarks,
+                policy: RefCell::default(),
                 draining: Cell::new(false),
             }),
+            notifier: Rc::new(Notifier::new(systemd)),
             config,
             hub,
             metrics,
+            policy,
             log,
             clients,
             administrators,
@@ -157,17 +122,27 @@ impl App {
         })
     }
 
-    /// Serves until `stop` is ready, then lets calls in flight finish. `ready` is called when
-    /// clients can connect.
-    pub async fn run(self, stop: impl Future<Output = ()>, ready: impl FnOnce()) {
+    /// Serves until a signal asks to stop, then lets calls in flight finish, unless a second one
+    /// asks for more haste.
+    pub async fn run(self, signals: Signals) {
         let local = LocalSet::new();
-        let runtime: Arc<Path> = self.config.runtime_endpoint.as_path().into();
+        let reload = Rc::new(Notify::new());
+        let (stop, obey) = signals.obey(reload.clone());
+        local.spawn_local(obey);
         let hooks = self.config.mode != Mode::PassThrough;
+        let runtime: Arc<Path> = self.config.runtime_endpoint.as_path().into();
         if hooks {
             local.spawn_local(reconcile::run(self.hub.clone()));
             let above = self.config.cgroup_root.clone();
             local.spawn_local(relist::run(self.hub.clone(), runtime.clone(), above));
         }
+        if let Some(policy) = self.policy {
+            let states = policy.subscribe();
+            local.spawn_local(follow(self.hub.clone(), self.condition.clone(), states));
+            local.spawn_local(policy.run(reload));
+        }
+        let notifier = self.notifier.clone();
+        local.spawn_local(async move { notifier.keep_watchdog().await });
         let admin = Admin {
             hub: self.hub.clone(),
             condition: self.condition.clone(),
@@ -182,39 +157,94 @@ impl App {
             hooks,
         };
         let front = Front::new(self.clients, options, self.hub, self.metrics);
-        let condition = self.condition;
-        let stop = async {
-            stop.await;
-            condition.draining.set(true);
-        };
         info!(
             endpoint = %self.config.endpoint.display(),
             runtime = %self.config.runtime_endpoint.display(),
-            mode = self.config.mode.as_str(),
+            mode = self.condition.mode,
             "serving"
         );
-        ready();
+        self.notifier
+            .ready(&format!("serving, mode {}", self.condition.mode));
+        let (condition, notifier) = (self.condition, self.notifier);
+        let begun = stop.clone().begun();
+        let stopping = async {
+            begun.await;
+            condition.draining.set(true);
+            notifier.stopping();
+        };
         let grace = self.config.limits.grace_period;
-        let left = local.run_until(front.serve(stop, grace)).await;
-        if left > 0 {
-            warn!(connections = left, "stopped with calls in flight");
-        }
+        local
+            .run_until(async {
+                tokio::select! {
+                    left = front.serve(stopping, grace) => if left > 0 {
+                        warn!(connections = left, "stopped with calls in flight");
+                    },
+                    () = stop.at_once() => warn!("stopped at once"),
+                }
+            })
+            .await;
     }
 }
 
-fn read_policy(path: &Path, node_name: &str) -> Arc<NodePolicy> {
-    let parsed = std::fs::read_to_string(path)
-        .map_err(|error| error.to_string())
-        .and_then(|text| {
-            NodePolicy::parse_stream(&text, Some(node_name)).map_err(|error| chain_of(&error))
-        });
-    match parsed {
-        Ok(parsed) => Arc::new(parsed.policy),
-        Err(error) => {
-            warn!(error, "the node policy cannot be used");
-            Arc::default()
+fn build_hub(
+    config: &Config,
+    policy: Option<&PolicyFile>,
+    metrics: Rc<Metrics>,
+    remarks: &mut Vec<String>,
+) -> Result<Rc<Hub>, StartError> {
+    let cgroups = Cgroups::open(&config.roots.cgroup)?;
+    let probe = Probe {
+        sys_root: config.roots.sys.clone(),
+        cgroup_root: config.cgroup_root.clone(),
+        options: HookOptions::new(&config.hooks.gates, config.hooks.disable_unset_cpu_quota),
+    };
+    let policy = policy.map(|file| file.subscribe().borrow().policy.clone());
+    let node = probe.look(&cgroups, policy.unwrap_or_default());
+    let chain = match config.mode {
+        Mode::PassThrough => Chain::empty(),
+        Mode::Enforce | Mode::Observe => {
+            Chain::new(&config.hooks.gates, &config.hooks.fail_policies)
         }
+    };
+    for (hook, why) in chain.unsupported(&node) {
+        let hook = hook.name;
+        info!(hook, why, "a hook can do nothing on this kernel");
+        remarks.push(format!("{hook} is unsupported here: {why}"));
     }
+    for gate in config.hooks.gates.unserved() {
+        warn!(gate, "a feature gate is on of which nothing is here yet");
+        remarks.push(format!(
+            "feature gate {gate} is on, but nothing here serves it"
+        ));
+    }
+    Ok(Hub::new(Parts {
+        policy: Policy::new(chain, node, &config.exclusions.skip_label.0),
+        probe,
+        effects: match config.mode {
+            Mode::Enforce => Effects::Enforce,
+            Mode::Observe | Mode::PassThrough => Effects::Observe,
+        },
+        exclusions: config.exclusions.clone(),
+        writer: Writer::start(cgroups).map_err(StartError::Writer)?,
+        metrics,
+        max_message_bytes: config.limits.max_message_bytes,
+    }))
+}
+
+/// The socket for clients: what systemd hands over, or our own.
+fn listen(
+    config: &Config,
+    systemd: &Variables,
+    files: &mut Vec<SocketFile>,
+) -> Result<UnixListener, StartError> {
+    let (pid, fds) = (&systemd.listen_pid, &systemd.listen_fds);
+    if let Some(descriptor) = inherited_listener(pid.as_deref(), fds.as_deref())? {
+        return adopt(descriptor).map_err(StartError::Socket);
+    }
+    let bound = socket::bind(&config.endpoint, Directory::Public);
+    let (listener, file) = bound.map_err(StartError::Listen)?;
+    files.push(file);
+    Ok(listener)
 }
 
 fn adopt(descriptor: OwnedFd) -> io::Result<UnixListener> {
@@ -223,48 +253,29 @@ fn adopt(descriptor: OwnedFd) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// What hooks may know of the node.
-pub fn node_view(config: &Config, cgroups: &Cgroups, policy: Arc<NodePolicy>) -> NodeView {
-    let online = cpu::online(&config.roots.sys).unwrap_or_else(|error| {
-        warn!(
-            error = &error as &dyn std::error::Error,
-            "the online CPUs are unknown"
-        );
-        koord_model::CpuSet::new()
-    });
-    NodeView {
-        policy,
-        kernel: Abilities {
-            bvt: exists_anywhere(cgroups, Setting::CpuBvt),
-            cpu_idle: exists_anywhere(cgroups, Setting::CpuIdle),
-            online,
-        },
-        tiers: tiers(cgroups, &config.cgroup_root),
-        options: HookOptions::new(&config.hooks.gates, config.hooks.disable_unset_cpu_quota),
-    }
+/// Hook servers of Koordinator register by a file each; they are not served yet, and whoever
+/// counts on one has to know.
+fn unserved_hook_servers(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with("json"));
+    files
+        .map(|path| {
+            warn!(file = %path.display(), "hook servers are not served yet");
+            format!("hook server {} is not served yet", path.display())
+        })
+        .collect()
 }
 
-/// Whether the kernel has a setting: some files are missing at the root of a hierarchy, so the
-/// groups below it are asked too.
-fn exists_anywhere(cgroups: &Cgroups, setting: Setting) -> bool {
-    let root = CgroupPath::root();
-    let below = cgroups.children(&root).unwrap_or_default();
-    cgroups.supports(setting, &root)
-        || below
-            .iter()
-            .filter_map(|name| root.join(name).ok())
-            .any(|group| cgroups.supports(setting, &group))
-}
-
-fn tiers(cgroups: &Cgroups, root: &CgroupPath) -> TierPaths {
-    let layout = Layout::detect(cgroups, root).or_else(|| Layout::new(root, Driver::Systemd).ok());
-    let Some(layout) = layout else {
-        return TierPaths::default();
-    };
-    let tier = |qos| layout.tier(qos).unwrap_or_default();
-    TierPaths {
-        kubepods: tier(KubeQos::Guaranteed),
-        burstable: tier(KubeQos::Burstable),
-        best_effort: tier(KubeQos::BestEffort),
+/// Puts each new state of the policy in force.
+async fn follow(hub: Rc<Hub>, condition: Rc<Condition>, mut states: watch::Receiver<PolicyState>) {
+    loop {
+        let state = states.borrow_and_update().clone();
+        hub.set_node_policy(state.policy.clone());
+        condition.policy.replace(Some(state));
+        if states.changed().await.is_err() {
+            return;
+        }
     }
 }

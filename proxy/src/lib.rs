@@ -12,6 +12,7 @@ pub mod hub;
 pub mod ledger;
 pub mod log;
 pub mod metrics;
+pub mod node;
 pub mod originals;
 pub mod policy_file;
 pub mod reconcile;

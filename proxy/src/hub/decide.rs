@@ -12,7 +12,7 @@ use koord_hooks::{
     Notice, Observer, Outcome, PodView, Requested,
 };
 use koord_model::{CpusetCpus, Setting, Value};
-use koord_proto::keys::label;
+use koord_proto::{keys::label, policy::NodePolicy};
 use std::{cell::Ref, sync::Arc, time::Instant};
 use tracing::warn;
 
@@ -217,9 +217,28 @@ impl Hub {
         );
     }
 
-    /// Replaces what decisions are made from and makes every decision anew.
-    pub fn set_policy(&self, policy: Policy) {
-        *self.policy.borrow_mut() = policy;
+    /// Puts a policy in force and makes every decision anew.
+    pub fn set_node_policy(&self, policy: Arc<NodePolicy>) {
+        let node = self.probe.look(self.writer.cgroups(), policy);
+        self.policy.borrow_mut().node = node;
+        self.decide_all();
+    }
+
+    /// Looks at the node again: the kubelet may have come, CPUs may have gone.
+    pub(crate) fn look_again(&self) {
+        let policy = self.policy.borrow().node.policy.clone();
+        let node = self.probe.look(self.writer.cgroups(), policy);
+        let changed = {
+            let known = &self.policy.borrow().node;
+            (&known.kernel, &known.tiers) != (&node.kernel, &node.tiers)
+        };
+        if changed {
+            self.policy.borrow_mut().node = node;
+            self.decide_all();
+        }
+    }
+
+    fn decide_all(&self) {
         let mut ledger = self.ledger.borrow_mut();
         for pod in ledger.pods_mut() {
             self.decide_again(pod);
@@ -238,6 +257,7 @@ impl Hub {
         }
     }
 
+    /// What decisions are made from.
     pub fn policy(&self) -> Ref<'_, Policy> {
         self.policy.borrow()
     }

@@ -20,6 +20,7 @@ use crate::{
     ledger::{Container, Ledger, Pod},
     log::RateLimited,
     metrics::Metrics,
+    node::Probe,
     reconcile::Queue,
     status::Status,
 };
@@ -123,6 +124,7 @@ pub enum Effects {
 /// What the hub is made of.
 pub struct Parts {
     pub policy: Policy,
+    pub probe: Probe,
     pub effects: Effects,
     pub exclusions: Exclusions,
     pub writer: Writer,
@@ -133,6 +135,7 @@ pub struct Parts {
 
 pub struct Hub {
     policy: RefCell<Policy>,
+    probe: Probe,
     ledger: RefCell<Ledger>,
     effects: Effects,
     exclusions: Exclusions,
@@ -160,6 +163,7 @@ impl Hub {
     pub fn new(parts: Parts) -> Rc<Self> {
         Rc::new(Self {
             policy: RefCell::new(parts.policy),
+            probe: parts.probe,
             ledger: RefCell::default(),
             effects: parts.effects,
             exclusions: parts.exclusions,
@@ -366,6 +370,7 @@ impl Hub {
 
     /// A list was taken in: the runtime answers, and the ledger is whole.
     pub(crate) fn list_taken(&self) {
+        self.look_again();
         if !self.runtime_up.replace(true) {
             self.metrics.runtime_up(true);
         }

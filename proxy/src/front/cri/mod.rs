@@ -15,6 +15,7 @@ use self::{
     slots::{ConnectionId, Slots},
 };
 use crate::{
+    admin::peer_is_root_or_us,
     hub::Hub,
     metrics::{Metrics, Refused},
 };
@@ -23,7 +24,6 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     error::Error,
-    io,
     path::Path,
     rc::Rc,
     sync::Arc,
@@ -192,9 +192,9 @@ impl Front {
     }
 
     fn admit(&mut self, stream: UnixStream) {
-        if let Err(reason) = permitted(&stream) {
+        if !peer_is_root_or_us(&stream).unwrap_or(false) {
             self.shared.metrics.connection_refused(Refused::Peer);
-            warn!(error = &reason as &dyn Error, "refused a connection");
+            debug!("refused a connection: its peer is not root");
             return;
         }
         if self.shared.open.get() >= self.max_connections && !self.evict_stranger() {
@@ -226,15 +226,6 @@ impl Front {
         let oldest = self.shared.strangers.borrow_mut().pop_first();
         oldest.is_some_and(|(_, evict)| evict.send(()).is_ok())
     }
-}
-
-/// Whether the peer may speak to a root-owned runtime: root, or whoever runs this process.
-fn permitted(stream: &UnixStream) -> io::Result<()> {
-    let peer = stream.peer_cred()?.uid();
-    if peer == 0 || peer == koord_kernel::process::own_uid() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("peer has uid {peer}, not 0")))
 }
 
 fn report(ended: &Ended, metrics: &Metrics) {

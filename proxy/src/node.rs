@@ -1,0 +1,73 @@
+//! What hooks may know of the node, found out by looking.
+//!
+//! The kubelet may start after us, CPUs come and go, and the policy changes: looking again is
+//! cheap, and is done with every list of the runtime and every change of the policy.
+
+use koord_hooks::{Abilities, HookOptions, NodeView, TierPaths};
+use koord_kernel::{
+    cgroup::{Cgroups, Driver, Layout},
+    cpu,
+};
+use koord_model::{CgroupPath, CpuSet, KubeQos, Setting};
+use koord_proto::policy::NodePolicy;
+use std::{error::Error, path::PathBuf, sync::Arc};
+use tracing::warn;
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// `/sys`.
+    pub sys_root: PathBuf,
+    /// The kubelet's `cgroupRoot`.
+    pub cgroup_root: CgroupPath,
+    pub options: HookOptions,
+}
+
+// === impl Probe ===
+
+impl Probe {
+    /// The node as it is now, under `policy`.
+    pub fn look(&self, cgroups: &Cgroups, policy: Arc<NodePolicy>) -> NodeView {
+        let online = cpu::online(&self.sys_root).unwrap_or_else(|error| {
+            warn!(error = &error as &dyn Error, "the online CPUs are unknown");
+            CpuSet::new()
+        });
+        NodeView {
+            policy,
+            kernel: Abilities {
+                bvt: exists_anywhere(cgroups, Setting::CpuBvt),
+                cpu_idle: exists_anywhere(cgroups, Setting::CpuIdle),
+                online,
+            },
+            tiers: self.tiers(cgroups),
+            options: self.options,
+        }
+    }
+
+    fn tiers(&self, cgroups: &Cgroups) -> TierPaths {
+        // Before the kubelet's first start nothing is there; systemd is what most nodes have.
+        let layout = Layout::detect(cgroups, &self.cgroup_root)
+            .or_else(|| Layout::new(&self.cgroup_root, Driver::Systemd).ok());
+        let Some(layout) = layout else {
+            return TierPaths::default();
+        };
+        let tier = |qos| layout.tier(qos).unwrap_or_default();
+        TierPaths {
+            kubepods: tier(KubeQos::Guaranteed),
+            burstable: tier(KubeQos::Burstable),
+            best_effort: tier(KubeQos::BestEffort),
+        }
+    }
+}
+
+/// Whether the kernel has a setting: some files are missing at the root of a hierarchy, so the
+/// groups below it are asked too.
+fn exists_anywhere(cgroups: &Cgroups, setting: Setting) -> bool {
+    let root = CgroupPath::root();
+    let below = cgroups.children(&root).unwrap_or_default();
+    cgroups.supports(setting, &root)
+        || below
+            .iter()
+            .filter_map(|name| root.join(name).ok())
+            .any(|group| cgroups.supports(setting, &group))
+}

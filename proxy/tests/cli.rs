@@ -1,0 +1,379 @@
+//! The proxy as a process: its command line, its sockets, signals and exit codes. No runtime is
+//! needed, because the proxy needs none to start.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixDatagram, UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+const PROXY: &str = env!("CARGO_BIN_EXE_koord-runtime-proxy");
+
+/// Long for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A proxy of our own: everything that it touches is in one directory.
+struct Proxy {
+    dir: TempDir,
+    child: Child,
+    /// What it tells its service manager.
+    manager: UnixDatagram,
+}
+
+impl Proxy {
+    /// Starts it and waits until it says that it is ready.
+    fn start(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let child = command(dir.path())
+            .args(args)
+            .env("NOTIFY_SOCKET", dir.path().join("notify"))
+            .stderr(fs::File::create(dir.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let proxy = Self {
+            dir,
+            child,
+            manager,
+        };
+        let ready = proxy.told();
+        assert!(ready.starts_with("READY=1\n"), "{ready}\n{}", proxy.log());
+        proxy
+    }
+
+    fn told(&self) -> String {
+        let mut buffer = [0; 512];
+        let length = self.manager.recv(&mut buffer);
+        let length = length.unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        ended(&mut self.child)
+    }
+
+    fn ask(&self, question: &[&str]) -> Output {
+        command(self.dir.path()).args(question).output().unwrap()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // Most tests have seen it end already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// The binary, told to stay within `dir`.
+fn command(dir: &Path) -> Command {
+    let mut command = Command::new(PROXY);
+    let flag = |name: &str, path: &str| format!("--{name}={}", dir.join(path).display());
+    command
+        .arg(flag("koord-runtimeproxy-endpoint", "proxy/proxy.sock"))
+        .arg(flag("remote-runtime-service-endpoint", "runtime.sock"))
+        .arg(flag("admin-endpoint", "admin/admin.sock"))
+        .arg(flag("state-dir", "state"))
+        .arg(flag("hook-server-dir", "hookserver.d"))
+        .arg("--node-name=node-1")
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn ended(child: &mut Child) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(start.elapsed() < PATIENCE, "it does not end");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn refused(args: &[&str]) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let output = command(dir.path()).args(args).output().unwrap();
+    let entries = fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(entries, 0, "it touched something");
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn docker_mode_is_refused_with_a_reason() {
+    let (code, said) = refused(&["--backend-runtime-mode=Docker"]);
+    assert_eq!(code, Some(64));
+    assert!(said.contains("Docker mode is not supported"), "{said}");
+}
+
+#[test]
+fn several_bad_keys_are_reported_together() {
+    let (code, said) = refused(&["--mode=on", "--front=watch", "--grace-period=1"]);
+    assert_eq!(code, Some(64));
+    let flags: Vec<_> = said
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(flags, ["--mode", "--front", "--grace-period"], "{said}");
+}
+
+#[test]
+fn a_flag_that_is_not_known_is_refused() {
+    let (code, said) = refused(&["--no-such-flag"]);
+    assert_eq!(code, Some(64));
+    assert!(said.contains("--no-such-flag"), "{said}");
+}
+
+#[test]
+fn help_names_every_key_and_is_no_failure() {
+    let output = Command::new(PROXY).arg("--help").output().unwrap();
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    for key in koord_runtime_proxy::config::KEYS {
+        assert!(help.contains(&format!("--{}", key.name)), "{}", key.name);
+    }
+}
+
+#[test]
+fn a_stop_by_signal_is_told_and_leaves_no_socket() {
+    for signal in ["-TERM", "-INT"] {
+        let mut proxy = Proxy::start(&[]);
+        let sockets = [
+            proxy.path("proxy/proxy.sock"),
+            proxy.path("admin/admin.sock"),
+        ];
+        for socket in &sockets {
+            assert_eq!(mode(socket), 0o600);
+        }
+        assert_eq!(mode(&proxy.path("admin")), 0o700);
+        proxy.signal(signal);
+        assert!(proxy.told().starts_with("STOPPING=1\n"));
+        assert_eq!(proxy.ended().code(), Some(0), "{}", proxy.log());
+        assert!(sockets.iter().all(|socket| !socket.exists()));
+    }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_calls_in_flight() {
+    // A runtime that takes connections and says nothing, so that nothing drains.
+    let mut proxy = Proxy::start(&["--grace-period=10m"]);
+    let _runtime = UnixListener::bind(proxy.path("runtime.sock")).unwrap();
+    let mut client = UnixStream::connect(proxy.path("proxy/proxy.sock")).unwrap();
+    client.write_all(&call_that_is_never_answered()).unwrap();
+    // Our SETTINGS acknowledgement or the runtime's would come only from the runtime: what shows
+    // that the call is under way is that the first signal does not end the process.
+    proxy.signal("-TERM");
+    assert!(proxy.told().starts_with("STOPPING=1\n"));
+    assert_eq!(proxy.child.try_wait().unwrap(), None);
+    proxy.signal("-TERM");
+    assert_eq!(proxy.ended().code(), Some(0), "{}", proxy.log());
+}
+
+/// An HTTP/2 preface, empty SETTINGS, and a request of `/a` without a body's end.
+fn call_that_is_never_answered() -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    // HEADERS, END_HEADERS, stream 1: POST, http, literal :path /a, literal :authority x.
+    let block = [0x83, 0x86, 0x04, 2, b'/', b'a', 0x01, 1, b'x'];
+    bytes.extend([0, 0, 9, 1, 4, 0, 0, 0, 1]);
+    bytes.extend(block);
+    bytes
+}
+
+#[test]
+fn a_second_proxy_on_the_same_socket_is_refused_and_the_first_stays() {
+    let proxy = Proxy::start(&[]);
+    let second = command(proxy.dir.path()).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(said.contains("another process"), "{said}");
+    assert!(UnixStream::connect(proxy.path("proxy/proxy.sock")).is_ok());
+    assert!(UnixStream::connect(proxy.path("admin/admin.sock")).is_ok());
+}
+
+#[test]
+fn questions_are_answered_while_it_runs_and_refused_when_it_does_not() {
+    let mut proxy = Proxy::start(&["--mode=observe"]);
+    let status = proxy.ask(&["status"]);
+    assert!(status.status.success());
+    let table = String::from_utf8(status.stdout).unwrap();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        table.lines().map(words).any(|line| line == "mode observe"),
+        "{table}"
+    );
+
+    let ledger = proxy.ask(&["ledger", "--json"]);
+    assert_eq!(
+        String::from_utf8(ledger.stdout).unwrap().trim(),
+        "{\"pods\":[]}"
+    );
+    assert_eq!(
+        proxy.ask(&["explain", "no-such-pod"]).status.code(),
+        Some(1)
+    );
+    // There is no runtime.
+    assert_eq!(proxy.ask(&["health"]).status.code(), Some(1));
+
+    assert!(proxy.ask(&["log", "debug"]).status.success());
+    let filter = proxy.ask(&["log"]).stdout;
+    assert_eq!(String::from_utf8(filter).unwrap().trim(), "debug");
+    assert_eq!(proxy.ask(&["log", "a=b=c"]).status.code(), Some(1));
+
+    let metrics = String::from_utf8(proxy.ask(&["get", "/metrics"]).stdout).unwrap();
+    assert!(
+        metrics.contains("koord_runtime_proxy_mode{mode=\"observe\"} 1"),
+        "{metrics}"
+    );
+
+    proxy.signal("-TERM");
+    proxy.ended();
+    let gone = proxy.ask(&["status"]);
+    assert_eq!(gone.status.code(), Some(1));
+    let said = String::from_utf8(gone.stderr).unwrap();
+    assert!(said.contains("cannot reach a proxy at"), "{said}");
+}
+
+#[test]
+fn a_hangup_reads_the_policy_again_and_ends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("policy.yaml");
+    fs::write(&policy, "").unwrap();
+    let proxy = Proxy::start(&[&format!("--node-policy={}", policy.display())]);
+    let loads = || {
+        let metrics = String::from_utf8(proxy.ask(&["get", "/metrics"]).stdout).unwrap();
+        metrics
+            .lines()
+            .filter(|line| line.starts_with("koord_runtime_proxy_policy_loads_total"))
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!(loads(), 1);
+    proxy.signal("-HUP");
+    let start = Instant::now();
+    while loads() < 2 {
+        assert!(start.elapsed() < PATIENCE, "{}", proxy.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn three_crashes_in_a_minute_lead_to_pass_through_and_a_clean_stop_leads_back() {
+    let mut proxy = Proxy::start(&[]);
+    for _ in 0..3 {
+        proxy.signal("-KILL");
+        proxy.ended();
+        proxy.restart();
+    }
+    assert_eq!(proxy.mode(), "pass-through");
+    let status = String::from_utf8(proxy.ask(&["status", "--json"]).stdout).unwrap();
+    assert!(status.contains("ended badly"), "{status}");
+    assert!(proxy.log().contains("hooks off"), "{}", proxy.log());
+    proxy.signal("-TERM");
+    assert!(proxy.told().starts_with("STOPPING=1\n"));
+    proxy.ended();
+    proxy.restart();
+    assert_eq!(proxy.mode(), "enforce");
+}
+
+impl Proxy {
+    fn restart(&mut self) {
+        let log = fs::File::options()
+            .append(true)
+            .open(self.path("log"))
+            .unwrap();
+        self.child = command(self.dir.path())
+            .env("NOTIFY_SOCKET", self.path("notify"))
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let ready = self.told();
+        assert!(ready.starts_with("READY=1\n"), "{ready}\n{}", self.log());
+    }
+
+    fn mode(&self) -> String {
+        let metrics = String::from_utf8(self.ask(&["get", "/metrics"]).stdout).unwrap();
+        let series = "koord_runtime_proxy_mode{mode=\"";
+        let mut modes = metrics.lines().filter_map(|line| line.strip_prefix(series));
+        modes.next().unwrap().split('"').next().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn the_admin_socket_serves_sixteen_and_lets_no_one_stay() {
+    let proxy = Proxy::start(&[]);
+    let connect = || UnixStream::connect(proxy.path("admin/admin.sock")).unwrap();
+    let mut idle: Vec<_> = (0..16).map(|_| connect()).collect();
+    let mut over = connect();
+    over.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Closed at once, or within the time that the idle ones have; not answered before.
+    let mut nothing = Vec::new();
+    over.read_to_end(&mut nothing).unwrap();
+    assert!(nothing.is_empty());
+    idle.pop();
+    let start = Instant::now();
+    while !proxy.ask(&["get", "/healthz"]).status.success() {
+        assert!(start.elapsed() < PATIENCE);
+    }
+}
+
+#[test]
+fn odd_requests_to_the_admin_socket_are_refused() {
+    let proxy = Proxy::start(&[]);
+    let ask = |request: &str| {
+        let mut stream = UnixStream::connect(proxy.path("admin/admin.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let status = reply.split(' ').nth(1).map(str::to_owned);
+        status.unwrap_or_default()
+    };
+    assert_eq!(ask("GET /healthz HTTP/1.0\r\n\r\n"), "200");
+    assert_eq!(ask("GET /readyz HTTP/1.0\r\n\r\n"), "503");
+    assert_eq!(ask("GET /nowhere HTTP/1.0\r\n\r\n"), "404");
+    assert_eq!(ask("POST /metrics HTTP/1.0\r\n\r\n"), "405");
+    assert_eq!(ask("GET /explain HTTP/1.0\r\n\r\n"), "400");
+    let filter = "x".repeat(4097);
+    let put = format!("PUT /log HTTP/1.0\r\ncontent-length: 4097\r\n\r\n{filter}");
+    assert_eq!(ask(&put), "413");
+    let header = "x".repeat(64 * 1024);
+    assert_eq!(
+        ask(&format!("GET / HTTP/1.0\r\nx: {header}\r\n\r\n")),
+        "431"
+    );
+    assert_eq!(ask("\0\0\0\0\r\n\r\n"), "400");
+}

@@ -6,6 +6,7 @@
 //!
 //! Zero and the empty string are "not said" in these types, as CRI has it.
 
+use crate::wire;
 use prost::Message;
 
 #[allow(
@@ -43,6 +44,25 @@ requests!(
     UpdateContainerResourcesRequest,
 );
 
+macro_rules! requests_of_pods {
+    ($($request:ident { $($map:expr),+ })+) => {$(
+        impl $request {
+            /// As [`read`](Self::read), with only those labels and annotations whose key `keep`
+            /// takes. It is several times as fast for a pod with many, and one that nobody asks for
+            /// may be no UTF-8.
+            pub fn read_keeping(message: &[u8], keep: impl Fn(&str) -> bool) -> Option<Self> {
+                let keep = |key: &[u8]| str::from_utf8(key).is_ok_and(&keep);
+                Self::read(&wire::retain_entries(message, &[$(&$map),+], &keep).ok()?)
+            }
+        }
+    )+};
+}
+
+requests_of_pods! {
+    RunPodSandboxRequest { [1, 6], [1, 7] }
+    CreateContainerRequest { [2, 9], [2, 10], [3, 6], [3, 7] }
+}
+
 // === impl ContainerConfig ===
 
 impl ContainerConfig {
@@ -78,6 +98,55 @@ mod tests {
             .unwrap();
         assert_eq!(config.resources().unwrap().cpu_shares, 2);
         assert_eq!(config.metadata.unwrap().name, "a");
+    }
+
+    #[test]
+    fn labels_and_annotations_that_nobody_asks_for_are_left_out() {
+        let map = |keys: &str| {
+            keys.split(' ')
+                .map(|k| (k.to_owned(), k.to_uppercase()))
+                .collect()
+        };
+        let config = |labels, annotations| PodSandboxConfig {
+            labels: map(labels),
+            annotations: map(annotations),
+            ..PodSandboxConfig::default()
+        };
+        let request = |labels, annotations| CreateContainerRequest {
+            pod_sandbox_id: "s".to_owned(),
+            config: Some(ContainerConfig {
+                labels: map(labels),
+                annotations: map(annotations),
+                ..ContainerConfig::default()
+            }),
+            sandbox_config: Some(config(labels, annotations)),
+        };
+        let keep = |key: &str| key.starts_with('k');
+        let full = request("a k1 b", "k2 c k3").encode_to_vec();
+        let kept = CreateContainerRequest::read_keeping(&full, keep);
+        assert_eq!(kept, Some(request("k1", "k2 k3")));
+
+        let full = RunPodSandboxRequest {
+            config: Some(config("k1 a", "b k2")),
+            runtime_handler: "kata".to_owned(),
+        };
+        let kept = RunPodSandboxRequest::read_keeping(&full.encode_to_vec(), keep).unwrap();
+        assert_eq!(
+            (kept.config, kept.runtime_handler),
+            (Some(config("k1", "k2")), "kata".to_owned())
+        );
+    }
+
+    #[test]
+    fn an_annotation_that_nobody_asks_for_may_be_no_utf_8() {
+        // sandbox_config { annotations { k: "\xff" } }
+        let request = b"\x1a\x08\x3a\x06\x0a\x01k\x12\x01\xff";
+        assert_eq!(CreateContainerRequest::read(request), None);
+        assert!(CreateContainerRequest::read_keeping(request, |_| false).is_some());
+        assert_eq!(
+            CreateContainerRequest::read_keeping(request, |_| true),
+            None
+        );
     }
 
     #[test]

@@ -129,6 +129,11 @@ impl<'a> Field<'a> {
 // === impl Fields ===
 
 impl<'a> Fields<'a> {
+    /// What is not walked over yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     fn read(&mut self) -> Result<Field<'a>, WireError> {
         let key = u32::try_from(self.varint()?).map_err(|_| WireError::FieldNumber)?;
         let number = key >> 3;

@@ -5,11 +5,13 @@
 //! came, fields from the future and strings that are not UTF-8 included, goes on as it came. gogo
 //! and protobuf-go both merge so. What this cannot do is remove a list element or a map entry.
 //!
-//! Reading ([`fields`] and what builds on it) is strict, takes no memory, and recurses only along a
-//! path that the caller names.
+//! Reading ([`fields`] and what builds on it) is strict, copies nothing, and recurses only along a
+//! path that the caller names. The one copy that is made, by [`retain_entries`], is for looking at
+//! and never sent.
 
 mod field;
 mod patch;
+mod retain;
 mod writer;
 
 pub use self::{
@@ -18,6 +20,7 @@ pub use self::{
         CreateContainerPatch, Entry, ResourcesPatch, RunPodSandboxPatch,
         UpdateContainerResourcesPatch, UpdatePodSandboxResourcesPatch,
     },
+    retain::retain_entries,
 };
 
 /// The largest message that containerd takes, in bytes; a larger one fails the call.

@@ -44,7 +44,12 @@ impl Writer {
         }
     }
 
-    fn delimited(&mut self, number: u32, bytes: &[u8]) {
+    /// Fields as they were.
+    pub(super) fn raw(&mut self, fields: &[u8]) {
+        self.0.extend_from_slice(fields);
+    }
+
+    pub(super) fn delimited(&mut self, number: u32, bytes: &[u8]) {
         self.varint((number << 3 | DELIMITED).into());
         self.varint(bytes.len().try_into().expect("a length fits 64 bits"));
         self.0.extend_from_slice(bytes);

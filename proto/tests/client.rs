@@ -1,0 +1,103 @@
+//! The two clients call the service by the names that runtimes serve.
+#![cfg(feature = "client")]
+
+use koord_proto::{client, cri};
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+};
+use tonic::{Code, Status, body::Body, codegen::Service};
+
+/// Refuses every call and remembers its path.
+#[derive(Clone, Default)]
+struct Refuse(Arc<Mutex<Vec<String>>>);
+
+impl Service<http::Request<Body>> for Refuse {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let path = request.uri().path().to_owned();
+        self.0.lock().expect("no caller panics").push(path);
+        ready(Ok(Status::unimplemented("scripted").into_http()))
+    }
+}
+
+macro_rules! call_all {
+    ($version:ident, $paths:expr) => {{
+        let refuse = Refuse::default();
+        let mut client =
+            client::$version::runtime_service_client::RuntimeServiceClient::new(refuse.clone());
+        let codes = [
+            client
+                .version(cri::VersionRequest::default())
+                .await
+                .unwrap_err()
+                .code(),
+            client
+                .status(cri::StatusRequest::default())
+                .await
+                .unwrap_err()
+                .code(),
+            client
+                .list_pod_sandbox(cri::ListPodSandboxRequest::default())
+                .await
+                .unwrap_err()
+                .code(),
+            client
+                .list_containers(cri::ListContainersRequest::default())
+                .await
+                .unwrap_err()
+                .code(),
+            client
+                .pod_sandbox_status(cri::PodSandboxStatusRequest::default())
+                .await
+                .unwrap_err()
+                .code(),
+            client
+                .container_status(cri::ContainerStatusRequest::default())
+                .await
+                .unwrap_err()
+                .code(),
+        ];
+        assert_eq!(codes, [Code::Unimplemented; 6]);
+        assert_eq!(*refuse.0.lock().unwrap(), $paths);
+    }};
+}
+
+#[tokio::test]
+async fn v1_is_called_by_its_name() {
+    call_all!(
+        v1,
+        [
+            "/runtime.v1.RuntimeService/Version",
+            "/runtime.v1.RuntimeService/Status",
+            "/runtime.v1.RuntimeService/ListPodSandbox",
+            "/runtime.v1.RuntimeService/ListContainers",
+            "/runtime.v1.RuntimeService/PodSandboxStatus",
+            "/runtime.v1.RuntimeService/ContainerStatus",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn v1alpha2_is_called_by_its_name() {
+    call_all!(
+        v1alpha2,
+        [
+            "/runtime.v1alpha2.RuntimeService/Version",
+            "/runtime.v1alpha2.RuntimeService/Status",
+            "/runtime.v1alpha2.RuntimeService/ListPodSandbox",
+            "/runtime.v1alpha2.RuntimeService/ListContainers",
+            "/runtime.v1alpha2.RuntimeService/PodSandboxStatus",
+            "/runtime.v1alpha2.RuntimeService/ContainerStatus",
+        ]
+    );
+}

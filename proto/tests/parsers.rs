@@ -1,0 +1,113 @@
+//! What anyone may write never panics, and rules that hold for every input do.
+
+use koord_proto::{
+    annotation::{
+        CpuManagerPolicy, CpuNormalizationRatio, CpuQos, ExtendedResourceSpec, Quantity,
+        ResourceStatus, SharedPool, SystemQosResource,
+    },
+    policy::NodePolicy,
+};
+use proptest::{collection, prelude::*};
+
+/// Texts that are nearly JSON of the kinds that annotations hold.
+fn nearly_json() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("{"),
+        Just("}"),
+        Just("["),
+        Just("]"),
+        Just(":"),
+        Just(","),
+        Just("null"),
+        Just("true"),
+        Just("-1"),
+        Just("1e3"),
+        Just("\"0-3\""),
+        Just("\"\\ud800\""),
+        Just("\"cpuset\":"),
+        Just("\"CPUSET\":"),
+        Just("\"numaNodeResources\":[{"),
+        Just("\"resources\":{"),
+        Just("\"cpu\":"),
+        Just("\"containers\":{"),
+        Just("\"main\":{"),
+        Just("\"limits\":{"),
+        Just("\"kubernetes.io/batch-cpu\":"),
+        Just("\"groupIdentity\":"),
+        Just("é"),
+        Just("\0"),
+    ];
+    collection::vec(word, 0..16).prop_map(|words| words.concat())
+}
+
+proptest! {
+    #[test]
+    fn no_annotation_panics(text in prop_oneof![nearly_json(), any::<String>()]) {
+        let well_formed = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
+        let taken = [
+            ResourceStatus::parse(&text).is_ok(),
+            ExtendedResourceSpec::parse(&text).is_ok(),
+            CpuQos::parse(&text).is_ok(),
+            SharedPool::parse_list(&text).is_ok(),
+            CpuManagerPolicy::parse(&text).is_ok(),
+            SystemQosResource::parse(&text).is_ok(),
+        ];
+        prop_assert!(well_formed || !taken.contains(&true));
+        prop_assert!(CpuNormalizationRatio::parse(&text).is_ok() <= text.is_ascii());
+    }
+
+    #[test]
+    fn keys_of_another_case_mean_the_same(
+        lower in "[0-9]{1,3}",
+        upper in any::<[bool; 6]>(),
+    ) {
+        let key: String = "cpuset"
+            .chars()
+            .zip(upper)
+            .map(|(c, upper)| if upper { c.to_ascii_uppercase() } else { c })
+            .collect();
+        let plain = ResourceStatus::parse(&format!(r#"{{"cpuset":"{lower}"}}"#));
+        let other = ResourceStatus::parse(&format!(r#"{{"{key}":"{lower}"}}"#));
+        prop_assert_eq!(plain.unwrap(), other.unwrap());
+    }
+
+    #[test]
+    fn a_quantity_is_its_number_times_its_suffix(
+        number in 0..1_000_000_i64,
+        (suffix, factor) in prop_oneof![
+            Just(("", 1_i64)),
+            Just(("k", 1_000)),
+            Just(("Ki", 1_024)),
+            Just(("M", 1_000_000)),
+            Just(("Mi", 1_048_576)),
+            Just(("e9", 1_000_000_000)),
+            Just(("Gi", 1_073_741_824)),
+        ],
+        negative in any::<bool>(),
+    ) {
+        let sign = if negative { "-" } else { "" };
+        let quantity: Quantity = format!("{sign}{number}{suffix}").parse().unwrap();
+        let expected = if negative { -number * factor } else { number * factor };
+        prop_assert_eq!(quantity.value(), expected);
+        let milli: Quantity = format!("{sign}{number}m").parse().unwrap();
+        prop_assert_eq!(milli.milli_value(), if negative { -number } else { number });
+    }
+
+    #[test]
+    fn no_quantity_panics(text in "[-+0-9.eEinumkKMGTP]{0,40}") {
+        if let Ok(quantity) = text.parse::<Quantity>() {
+            prop_assert_eq!(quantity.is_positive(), quantity.value() > 0);
+            prop_assert_eq!(quantity.is_zero(), quantity.value() == 0);
+        }
+    }
+
+    #[test]
+    fn no_policy_panics(text in prop_oneof![
+        any::<String>(),
+        "(kind: (Node|NodeSLO|List)|metadata:|  name: x|spec:|items:|- |\\{|\\}|---|&a|\\*a|\n|  ){0,24}",
+    ]) {
+        if let Ok(parsed) = NodePolicy::parse_stream(&text, None) {
+            prop_assert!(parsed.policy.topology.is_none());
+        }
+    }
+}

@@ -59,7 +59,10 @@ pub fn is_running(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
+    use crate::poll::wait_until;
 
     #[test]
     fn cpu_time_is_read_behind_a_name_with_brackets_and_blanks() {
@@ -74,17 +77,25 @@ mod tests {
     }
 
     #[test]
-    fn resident_memory_follows_an_allocation() {
-        let before = resident_bytes(std::process::id()).unwrap();
-        let block = vec![1_u8; 64 << 20];
-        let after = resident_bytes(std::process::id()).unwrap();
-        assert!(after >= before + (60 << 20), "{before} then {after}");
-        assert_eq!(block[block.len() - 1], 1);
+    fn resident_memory_is_that_of_the_process_asked_about() {
+        // Fills a block of 64 MiB, then waits for a reader of the pipe that never comes.
+        let mut child = Command::new("dd")
+            .args(["if=/dev/zero", "bs=64M", "count=1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("the block to be filled", || {
+            resident_bytes(child.id()).is_some_and(|bytes| bytes >= 64 << 20)
+        });
+        assert!(resident_bytes(child.id()).unwrap() < 72 << 20);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]
     fn a_process_that_is_gone_has_no_figures() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         assert_eq!(resident_bytes(child.id()), None);
         assert_eq!(cpu_time(child.id()), None);

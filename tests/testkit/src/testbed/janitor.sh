@@ -32,7 +32,7 @@ groups() { # every cgroup of ours, the deepest first
 
 processes() { # the members of our cgroups and all their descendants
     {
-        groups | while read -r group; do cat "$group/cgroup.procs"; done
+        groups | sed 's|$|/cgroup.procs|' | xargs -r cat
         echo descendants
         cat /proc/[0-9]*/stat | sed 's/^\([0-9]*\) (.*) . \([0-9]*\) .*/\1 \2/'
     } 2>/dev/null | awk '
@@ -75,11 +75,11 @@ dying() { # who was killed and has left its cgroup, but is not dead yet
     done <"$lock" 2>/dev/null
 }
 unmount() {
-    mounts | while read -r point; do umount -l "$point"; done
+    mounts | xargs -r umount -l
     mounts
 }
 remove_groups() {
-    groups | while read -r group; do rmdir "$group"; done
+    groups | xargs -r rmdir
     groups
 }
 

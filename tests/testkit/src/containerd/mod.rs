@@ -171,7 +171,7 @@ impl Containerd {
         self.end(Signal::TERM).map(drop)
     }
 
-    /// Starts it again after [`stop`](Self::stop) or [`kill9`](Self::kill9), or stops it before.
+    /// Stops containerd if it runs, starts it and returns when CRI answers again.
     ///
     /// # Errors
     ///

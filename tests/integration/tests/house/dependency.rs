@@ -115,7 +115,8 @@ fn names_are_found_in_each_kind_of_manifest() {
 /// Fails unless the section lists exactly these.
 #[track_caller]
 fn same(section: &str, used: &Names) {
-    let document = std::fs::read_to_string(tree::root().join(DOCUMENT)).unwrap();
+    let document = std::fs::read_to_string(tree::root().join(DOCUMENT))
+        .expect("the page of dependencies is readable");
     let listed = listed(&document, section);
     assert!(
         !used.is_empty(),

@@ -15,7 +15,6 @@ use crate::{
 use koord_proto::keys::label;
 use std::{
     any::Any,
-    collections::BTreeSet,
     fmt,
     panic::{self, AssertUnwindSafe},
 };
@@ -81,22 +80,6 @@ impl Chain {
     /// The hooks of this chain in order.
     pub fn hooks(&self) -> impl ExactSizeIterator<Item = &HookMeta> {
         self.links.iter().map(|link| &link.meta)
-    }
-
-    /// The labels that hooks of this chain read; a [`PodView`] needs no others.
-    pub fn labels(&self) -> BTreeSet<&'static str> {
-        self.hooks()
-            .flat_map(|m| m.inputs.labels)
-            .copied()
-            .collect()
-    }
-
-    /// The annotations that hooks of this chain read; a [`PodView`] needs no others.
-    pub fn annotations(&self) -> BTreeSet<&'static str> {
-        self.hooks()
-            .flat_map(|m| m.inputs.annotations)
-            .copied()
-            .collect()
     }
 
     /// The hooks that can do nothing on a node, each with the reason.

@@ -32,9 +32,9 @@ pub struct PodView {
     pub uid: PodUid,
     pub namespace: String,
     pub name: String,
-    /// At least the labels that [`Chain::inputs`](crate::Chain::inputs) names.
+    /// At least those that [`HookMeta::inputs`](crate::HookMeta) of some hook names.
     pub labels: Map,
-    /// At least the annotations that [`Chain::inputs`](crate::Chain::inputs) names.
+    /// At least those that [`HookMeta::inputs`](crate::HookMeta) of some hook names.
     pub annotations: Map,
     pub kube_qos: KubeQos,
     /// Empty for the runtime's default handler.

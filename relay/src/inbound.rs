@@ -19,6 +19,9 @@ const MAX_WAITING: usize = 8 << 20;
 /// Largest buffer for part of a frame that is kept when it is empty.
 const KEPT: usize = 4 << 10;
 
+/// Most room that is made for a frame before it arrives.
+const RESERVED: usize = 16 << 10;
+
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
     /// The beginning of a frame whose rest has not arrived.
@@ -92,6 +95,7 @@ impl Inbound {
             return Ok(None);
         };
         check_head(head, limit)?;
+        self.partial.reserve_exact(head.length.min(RESERVED));
         self.take(bytes, HEAD_LEN + head.length);
         if self.partial.len() < HEAD_LEN + head.length {
             return Ok(None);
@@ -141,22 +145,20 @@ impl Inbound {
         frame: &Frame<'_>,
         limit: usize,
     ) -> Result<Option<OpenBlock>, Breach> {
-        let fragment = match &self.open_block {
-            Some(_) => frame.payload(),
-            None => first_fragment(frame)?.1,
-        };
-        let open = match &mut self.open_block {
-            Some(open) => open,
-            None => self.open_block.insert(OpenBlock {
+        let open = if let Some(open) = &mut self.open_block {
+            open.fragment.extend_from_slice(frame.payload());
+            open
+        } else {
+            let (priority, fragment) = first_fragment(frame)?;
+            self.open_block.insert(OpenBlock {
                 stream: frame.head.stream,
                 ends_stream: frame.head.ends_stream(),
-                priority: first_fragment(frame)?.0,
+                priority,
                 frames: Vec::new(),
-                fragment: Vec::new(),
-            }),
+                fragment: fragment.to_vec(),
+            })
         };
         open.frames.extend_from_slice(frame.bytes);
-        open.fragment.extend_from_slice(fragment);
         if open.frames.len() > limit {
             return Err(Breach::HeaderBlock { limit });
         }

@@ -4,8 +4,8 @@
 
 mod support;
 
-use koord_relay::{Breach, Limits, Side};
-use support::exchange::{Exchange, OTHER, request, trailers};
+use koord_relay::{Breach, Event, Limits, Side};
+use support::exchange::{CLAIMED, Exchange, OTHER, TAG, message, request, trailers};
 use support::frame;
 
 const EVERY: u32 = 0x7fff_ffff;
@@ -100,4 +100,34 @@ fn ping_of_somebody_else_is_not_ours() {
     exchange.client(&ours);
     exchange.client(&ours);
     assert_eq!(exchange.at_runtime(), ours, "one of them was ours");
+}
+
+#[test]
+fn calls_that_the_runtimes_goaway_leaves_out_are_gone() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), true));
+    exchange.held_call(3, 10);
+    exchange.runtime(&frame::goaway(EVERY, 0));
+    exchange.at_client();
+    assert_eq!(exchange.events(), []);
+    let last = frame::goaway(1, 0);
+    exchange.runtime(&last);
+    let credit = frame::window_update(0, 15);
+    assert_eq!(exchange.at_client(), [last, credit].concat());
+    let gone = Event::Gone {
+        stream: 3,
+        tag: TAG,
+        by: Side::Runtime,
+    };
+    assert_eq!(exchange.events(), [gone]);
+    assert_eq!(exchange.pair.open_streams(), 1);
+    // This one crossed the GOAWAY. Its headers pass, for the sake of the table; the rest is dropped.
+    let crossed = frame::headers(5, &request(CLAIMED), false);
+    exchange.client(&crossed);
+    exchange.client(&frame::data(5, &message(10), true));
+    assert_eq!(exchange.at_runtime(), crossed);
+    assert_eq!(exchange.at_client(), frame::window_update(0, 15));
+    assert_eq!(exchange.events(), []);
+    exchange.runtime(&frame::headers(1, &trailers("0"), true));
+    assert_eq!(exchange.pair.open_streams(), 0);
 }

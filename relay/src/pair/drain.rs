@@ -6,8 +6,11 @@
 
 use crate::Side;
 use crate::StreamId;
+use std::ops::Bound;
+
 use crate::frame::{self, Frame, HEAD_LEN, flag};
 use crate::pair::Pair;
+use crate::stream::Stream;
 use crate::violation::Breach;
 
 /// Marks the one PING that is ours.
@@ -87,11 +90,18 @@ impl Pair {
         if last <= self.lowest_goaway {
             self.lowest_goaway = last;
             self.forward(Side::Runtime, frame.bytes);
-            return Ok(());
+        } else {
+            let mut lowered = frame.bytes.to_vec();
+            lowered[HEAD_LEN..HEAD_LEN + 4].copy_from_slice(&self.lowest_goaway.to_be_bytes());
+            self.forward(Side::Runtime, &lowered);
         }
-        let mut lowered = frame.bytes.to_vec();
-        lowered[HEAD_LEN..HEAD_LEN + 4].copy_from_slice(&self.lowest_goaway.to_be_bytes());
-        self.forward(Side::Runtime, &lowered);
+        // The runtime will not answer these, and the client tries them elsewhere; neither says so.
+        let above = (Bound::Excluded(last), Bound::Unbounded);
+        let open = |(id, stream): (&StreamId, &Stream)| (!stream.buried).then_some(*id);
+        let lost: Vec<StreamId> = self.streams.range(above).filter_map(open).collect();
+        for id in lost {
+            self.gone(id, Side::Runtime);
+        }
         Ok(())
     }
 }

@@ -38,6 +38,10 @@ impl Pair {
         }
         self.last_stream = block.stream;
         let opening = self.follow_opening(block)?;
+        if block.stream > self.lowest_goaway {
+            // It crossed the runtime's GOAWAY, and nobody will say another word about it.
+            return Ok(());
+        }
         let window = self.runtime.settings.initial_window();
         let claim = opening.tag.map(|tag| Claim::new(tag, opening.timeout));
         self.streams

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"koord/conformance/internal/compare"
+	"koord/conformance/internal/mutate"
 	"koord/conformance/internal/suite"
 	"koord/conformance/internal/transcript"
 )
@@ -117,6 +118,35 @@ func runCompare(_ context.Context, arguments []string) error {
 		return errors.New("the transcripts differ")
 	}
 	return nil
+}
+
+func runMutate(_ context.Context, arguments []string) error {
+	flags := flag.NewFlagSet("mutate", flag.ExitOnError)
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return errors.New("one transcript is needed: mutate TRANSCRIPT.json")
+	}
+	recorded, err := transcript.Read(flags.Arg(0))
+	if err != nil {
+		return err
+	}
+	return mutate.Offline(recorded).Print(os.Stdout)
+}
+
+func runMutateLive(ctx context.Context, arguments []string) error {
+	flags := flag.NewFlagSet("mutate-live", flag.ExitOnError)
+	config := suiteFlags(flags)
+	count := flags.Int("count", 12, "alterations to make, each in a run of its own")
+	seed := flags.Uint64("seed", 1, "which alterations")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	if err := checkSuiteFlags(config); err != nil {
+		return err
+	}
+	return mutate.Live(ctx, *config, *count, *seed)
 }
 
 func contains(list []string, name string) bool {

@@ -20,6 +20,8 @@ type command struct {
 var commands = []command{
 	{"run", "run the scenarios against an endpoint and write a transcript", runSuite},
 	{"compare", "compare two transcripts", runCompare},
+	{"mutate", "alter every leaf of a transcript and check that it is noticed", runMutate},
+	{"mutate-live", "alter single fields on their way and check that it is noticed", runMutateLive},
 }
 
 func main() {

@@ -188,20 +188,24 @@ func (w *walker) sortKey(field *wire.Field) string {
 }
 
 func (w *walker) mapEntry(at place, entry *wire.Field) {
-	value := ""
+	value, given := "", false
 	for _, field := range entry.Message.Fields {
 		switch {
 		case field.Number == 2 && field.Message != nil:
 			w.messageIn(entry.Descriptor, at, field.Message)
 			return
 		case field.Number == 2 && field.Type == protowire.BytesType:
-			value = string(field.Bytes)
+			value, given = string(field.Bytes), true
 		case field.Number == 2:
 			w.emit(at, field.Scalar(field.Bits))
 			return
 		case field.Number != 1:
 			w.value(entry.Descriptor, at.child(field.Name()), field)
 		}
+	}
+	if !given {
+		w.emit(at, "<no value>")
+		return
 	}
 	if entry.Descriptor.Name() == "info" && w.json(at, value) {
 		return

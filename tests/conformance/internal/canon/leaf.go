@@ -10,6 +10,7 @@ package canon
 
 import (
 	"fmt"
+	"maps"
 	"sort"
 	"strconv"
 	"strings"
@@ -35,12 +36,42 @@ func (l Leaf) Key() string { return l.Step + "\x00" + l.Path }
 
 // Scenario lists the leaves of a scenario in a fixed order.
 func Scenario(paths map[string]string, scenario *transcript.Scenario) []Leaf {
-	walk := &walker{mask: newMask(paths, scenario.StartedNS), seen: map[string]int{}}
+	reader := NewReader(paths, scenario)
+	var leaves []Leaf
 	for i := range scenario.Steps {
-		walk.step(&scenario.Steps[i])
+		leaves = append(leaves, reader.Step(&scenario.Steps[i])...)
 	}
+	return leaves
+}
+
+// Reader reads a scenario step by step. What was numbered in one step keeps
+// its number in the next.
+type Reader struct{ mask *mask }
+
+// NewReader starts before the first step.
+func NewReader(paths map[string]string, scenario *transcript.Scenario) *Reader {
+	return &Reader{mask: newMask(paths, scenario.StartedNS)}
+}
+
+// Step lists the leaves of the next step.
+func (r *Reader) Step(step *transcript.Step) []Leaf {
+	walk := &walker{mask: r.mask, seen: map[string]int{}}
+	walk.step(step)
 	return walk.leaves
 }
+
+// Clone gives a reader that goes on from the same place by itself.
+func (r *Reader) Clone() *Reader {
+	copied := *r.mask
+	copied.names = make(map[string]map[string]string, len(r.mask.names))
+	for kind, names := range r.mask.names {
+		copied.names[kind] = maps.Clone(names)
+	}
+	return &Reader{mask: &copied}
+}
+
+// Named lists the values that were numbered so far, by kind.
+func (r *Reader) Named() map[string]map[string]string { return r.mask.names }
 
 // walker collects leaves. Its place (path, object, field) moves with the walk.
 type walker struct {

@@ -22,6 +22,12 @@ type mask struct {
 
 type labelledPath struct{ path, label string }
 
+const shortestID = 12
+
+// longestText is the size in bytes above which a text is content of a client's
+// own (an annotation), compared as it is.
+const longestText = 16 << 10
+
 // The forms that are told by content alone, in any text: error messages,
 // paths, URLs, values in JSON.
 var (
@@ -29,6 +35,7 @@ var (
 	// is content.
 	idForm = regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`)
 	// The beginning of an id, where it is one of an id that came before.
+	// shortestID digits make it unlikely to be met by chance.
 	shortIDForm = regexp.MustCompile(`\b[0-9a-f]{12,63}\b`)
 	// An address of the streaming server. The host is kept, the port is not.
 	addressForm = regexp.MustCompile(`(\b(?:\d{1,3}\.){3}\d{1,3}|\[::1?\]|\blocalhost):(\d{1,5})\b`)
@@ -79,18 +86,37 @@ func (m *mask) text(text string) string {
 	for _, known := range m.paths {
 		text = strings.ReplaceAll(text, known.path, known.label)
 	}
+	if len(text) > longestText {
+		return text
+	}
+	// Most texts are short and hold nothing of the kind.
+	if len(text) >= shortestID {
+		text = m.ids(text)
+	}
+	if strings.Contains(text, "/") {
+		text = replaceGroup(tokenForm, text, 2, func(token string) string { return m.name("token", token) })
+		text = replaceGroup(pidForm, text, 1, func(pid string) string { return m.name("pid", pid) })
+		text = replaceGroup(temporaryForm, text, 2, func(number string) string { return m.name("temp", number) })
+	}
+	if strings.Contains(text, ":") {
+		text = replaceGroup(addressForm, text, 2, func(port string) string { return m.name("port", port) })
+		text = replaceGroup(usageForm, text, 2, func(string) string { return "measured" })
+		text = m.times(text)
+	}
+	return text
+}
+
+func (m *mask) ids(text string) string {
 	text = idForm.ReplaceAllStringFunc(text, func(found string) string {
 		if strings.HasPrefix(found, "sha256:") {
 			return found
 		}
 		return m.name("id", found)
 	})
-	text = shortIDForm.ReplaceAllStringFunc(text, m.shortID)
-	text = replaceGroup(tokenForm, text, 2, func(token string) string { return m.name("token", token) })
-	text = replaceGroup(addressForm, text, 2, func(port string) string { return m.name("port", port) })
-	text = replaceGroup(pidForm, text, 1, func(pid string) string { return m.name("pid", pid) })
-	text = replaceGroup(temporaryForm, text, 2, func(number string) string { return m.name("temp", number) })
-	text = replaceGroup(usageForm, text, 2, func(string) string { return "measured" })
+	return shortIDForm.ReplaceAllStringFunc(text, m.shortID)
+}
+
+func (m *mask) times(text string) string {
 	return timeForm.ReplaceAllStringFunc(text, func(found string) string {
 		parsed, err := time.Parse(time.RFC3339Nano, found)
 		if err != nil || parsed.Year() < 1970 {

@@ -81,7 +81,7 @@ type call struct {
 	enough      func(replies [][]byte) bool
 	until       func(*Reply) bool
 	untilLimit  time.Duration
-	statusOnly  bool
+	codeOnly    bool
 	required    bool
 }
 
@@ -100,8 +100,9 @@ func Compressed() Option { return func(c *call) { c.compressed = true } }
 // Required marks a call without whose success the run means nothing.
 func Required() Option { return func(c *call) { c.required = true } }
 
-// StatusOnly records how a stream ended and not what came before.
-func StatusOnly() Option { return func(c *call) { c.statusOnly = true } }
+// CodeOnly records the status code alone, for calls that the client itself
+// ends: who is first to put it into words, client or server, is chance.
+func CodeOnly() Option { return func(c *call) { c.codeOnly = true } }
 
 // Until repeats the call, recording only the last, until the reply is as it
 // should be or the limit has passed.
@@ -197,7 +198,8 @@ func (c *call) record(name string, reply *Reply) transcript.Step {
 		Status:  statusOf(reply.Err),
 		EndedNS: time.Now().UnixNano(),
 	}
-	if c.statusOnly {
+	if c.codeOnly {
+		step.Status = &transcript.Status{Code: step.Status.Code, Name: step.Status.Name}
 		return step
 	}
 	step.Header, step.Trailer = transcript.Metadata(reply.Header), transcript.Metadata(reply.Trailer)

@@ -60,8 +60,10 @@ func unknownIDs(s *Scenario) {
 func emptyRequests(s *Scenario) {
 	for _, method := range wire.UnaryMethods() {
 		// containerd takes an empty name for a prefix of the only image there
-		// is and removes it. Metrics are measurements of whatever runs.
-		if method == runtime.ImageService_RemoveImage_FullMethodName || strings.Contains(method, "Metrics") {
+		// is and removes it. Metrics and the use of the image file system are
+		// measurements, which the stats scenario waits for.
+		if method == runtime.ImageService_RemoveImage_FullMethodName ||
+			method == methodImageFs || strings.Contains(method, "Metrics") {
 			continue
 		}
 		s.CallRaw(method[strings.LastIndex(method, "/")+1:], method, nil)
@@ -87,7 +89,9 @@ func invalidRequests(s *Scenario) {
 	s.CallRaw("next-version", "/runtime.v2.RuntimeService/CreateContainer", []byte{})
 	s.CallRaw("method-without-service", "/CreateContainer", []byte{})
 	s.Call("compressed-version", runtime.RuntimeService_Version_FullMethodName, &runtime.VersionRequest{}, Compressed())
-	s.Call("compressed-create", methodCreate, s.createRequest(pod, &Container{Name: "compressed"}), Compressed())
+	compressed := &Container{Name: "compressed"}
+	compressed.created(s.Call("compressed-create", methodCreate, s.createRequest(pod, compressed), Compressed()))
+	s.Status("compressed-status", compressed)
 
 	config := func(change func(*runtime.ContainerConfig)) *runtime.CreateContainerRequest {
 		request := s.createRequest(pod, &Container{Name: "invalid"})

@@ -164,22 +164,22 @@ func deadlineAndCancel(s *Scenario) {
 			return strings.TrimSpace(s.Peek(container, "/bin/busybox ps | /bin/busybox grep -c '[s]leep "+mark+"'"))
 		}, "0"))
 	}
-	s.Exec("deadline", container, "exec /bin/busybox sleep 1111", 0, Within(500*time.Millisecond))
+	s.Exec("deadline", container, "exec /bin/busybox sleep 1111", 0, Within(500*time.Millisecond), CodeOnly())
 	gone("process-after-deadline", "1111")
-	s.Exec("cancel", container, "exec /bin/busybox sleep 2222", 0, CancelAfter(500*time.Millisecond))
+	s.Exec("cancel", container, "exec /bin/busybox sleep 2222", 0, CancelAfter(500*time.Millisecond), CodeOnly())
 	gone("process-after-cancel", "2222")
 	s.Exec("after", container, "echo still here", 5, Required())
 	// A runtime may first send what nobody had asked for until now.
 	s.Stream("events-cancelled", runtime.RuntimeService_GetContainerEvents_FullMethodName, &runtime.GetEventsRequest{}, nil,
-		CancelAfter(200*time.Millisecond), StatusOnly())
+		CancelAfter(200*time.Millisecond), CodeOnly())
 	s.Stream("events-deadline", runtime.RuntimeService_GetContainerEvents_FullMethodName, &runtime.GetEventsRequest{}, nil,
-		Within(200*time.Millisecond), StatusOnly())
-	s.Call("expired-before-sending", runtime.RuntimeService_Version_FullMethodName, &runtime.VersionRequest{}, Within(-time.Second))
+		Within(200*time.Millisecond), CodeOnly())
+	s.Call("expired-before-sending", runtime.RuntimeService_Version_FullMethodName, &runtime.VersionRequest{}, Within(-time.Second), CodeOnly())
 	slow := &Container{Name: "slow", Command: shell("trap '' TERM; while :; do /bin/busybox sleep 0.1; done")}
 	s.Create("create-slow", container.pod, slow)
 	s.Start("start-slow", slow)
 	s.Call("stop-cancelled", methodStop, &runtime.StopContainerRequest{ContainerId: slow.id, Timeout: 20},
-		CancelAfter(500*time.Millisecond))
+		CancelAfter(500*time.Millisecond), CodeOnly())
 	s.Status("status-after-cancelled-stop", slow)
 	s.Call("stop", methodStop, &runtime.StopContainerRequest{ContainerId: slow.id}, Required())
 }

@@ -74,9 +74,7 @@ func Run(ctx context.Context, config Config) (*transcript.Transcript, error) {
 	}
 	recorded := &transcript.Transcript{
 		Runtime: suite.runtime,
-		Paths: map[string]string{
-			"endpoint": config.Endpoint, "logs": suite.logs, "cgroups": config.CgroupParent,
-		},
+		Paths:   map[string]string{"logs": suite.logs, "cgroups": config.CgroupParent},
 	}
 	for _, definition := range definitions {
 		if !wanted(config.Only, definition.name) {

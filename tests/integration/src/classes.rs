@@ -14,7 +14,7 @@ const GIB: u64 = 1 << 30;
 /// A pod with one container, as a kubelet would describe both.
 #[derive(Clone, Debug)]
 pub struct PodSpecOf {
-    pub name: &'static str,
+    pub name: String,
     /// The label's value; `-` for none.
     pub class: &'static str,
     pub qos: PodQos,
@@ -115,7 +115,7 @@ pub fn all(share_pool: &str) -> Vec<PodSpecOf> {
 }
 
 /// A guaranteed pod to which the scheduler gave CPU 0.
-pub fn lsr(name: &'static str) -> PodSpecOf {
+pub fn lsr(name: &str) -> PodSpecOf {
     let milli_cpu = 500;
     let resources = LinuxContainerResources {
         cpu_period: 100_000,
@@ -125,7 +125,7 @@ pub fn lsr(name: &'static str) -> PodSpecOf {
         ..Default::default()
     };
     PodSpecOf {
-        name,
+        name: name.to_owned(),
         class: "LSR",
         qos: PodQos::Guaranteed {
             milli_cpu,
@@ -181,14 +181,14 @@ pub fn lsr(name: &'static str) -> PodSpecOf {
 }
 
 /// A burstable pod that shares CPUs with others of its kind.
-pub fn ls(name: &'static str, share_pool: &str) -> PodSpecOf {
+pub fn ls(name: &str, share_pool: &str) -> PodSpecOf {
     let resources = LinuxContainerResources {
         cpu_period: 100_000,
         cpu_shares: 256,
         ..Default::default()
     };
     PodSpecOf {
-        name,
+        name: name.to_owned(),
         class: "LS",
         qos: PodQos::Burstable { milli_cpu: 250 },
         pod: PodSpec::new(name).label(QOS_CLASS, "LS"),
@@ -215,7 +215,7 @@ pub fn ls(name: &'static str, share_pool: &str) -> PodSpecOf {
 }
 
 /// A best-effort pod with batch resources: half a CPU asked, one at most, 128 MiB at most.
-pub fn be(name: &'static str) -> PodSpecOf {
+pub fn be(name: &str) -> PodSpecOf {
     let spec = r#"{"containers":{"main":{
         "requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},
         "limits":{"kubernetes.io/batch-cpu":"1000","kubernetes.io/batch-memory":"128Mi"}}}}"#;
@@ -226,7 +226,7 @@ pub fn be(name: &'static str) -> PodSpecOf {
     };
     let batch = "BatchResource";
     PodSpecOf {
-        name,
+        name: name.to_owned(),
         class: "BE",
         qos: PodQos::BestEffort,
         pod: PodSpec::new(name)
@@ -287,7 +287,7 @@ pub fn be(name: &'static str) -> PodSpecOf {
 }
 
 /// A pod that nobody gave a class.
-pub fn plain(name: &'static str, share_pool: &str) -> PodSpecOf {
+pub fn plain(name: &str, share_pool: &str) -> PodSpecOf {
     let mut pod = ls(name, share_pool);
     pod.class = "-";
     pod.pod = PodSpec::new(name);

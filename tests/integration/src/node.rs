@@ -56,7 +56,7 @@ impl Node {
     /// Makes the pod's cgroup as a kubelet would, runs its sandbox, creates and starts its
     /// container.
     pub async fn run(&self, client: &CriClient, pod: &PodSpecOf) -> Result<RunningPod> {
-        let name = pod.name;
+        let name = &pod.name;
         let cgroup = self.cgroups.pod(pod.pod.uid(), pod.qos)?;
         let spec = pod.pod.clone().cgroup(&cgroup);
         let sandbox = client

@@ -134,6 +134,13 @@ impl Proxy {
         self.child.as_ref().map(Child::id)
     }
 
+    /// Sends SIGKILL and waits for nothing.
+    pub fn send_kill(&self) -> Result<()> {
+        let id = self.pid().and_then(|id| i32::try_from(id).ok());
+        let pid = id.and_then(Pid::from_raw).context("it runs")?;
+        Ok(kill_process(pid, Signal::KILL)?)
+    }
+
     /// Kills it as the kernel's OOM killer would.
     pub fn kill9(&mut self) -> Result<()> {
         self.end(Signal::KILL).map(drop)

@@ -118,27 +118,34 @@ impl PodCgroups {
     ///
     /// When a cgroup cannot be made or filled.
     pub fn pod(&self, uid: &str, qos: PodQos) -> Result<PodCgroup, TestbedError> {
-        let path = match qos {
-            PodQos::Guaranteed { .. } => format!("{}/pod{uid}", self.root),
-            PodQos::Burstable { .. } => format!("{}/burstable/pod{uid}", self.root),
-            PodQos::BestEffort => format!("{}/besteffort/pod{uid}", self.root),
-        };
-        self.create(&path)?;
+        let pod = self.existing_pod(uid, qos);
+        let path = pod.path();
+        self.create(path)?;
         match qos {
             PodQos::Guaranteed {
                 milli_cpu,
                 memory_bytes,
             } => {
-                self.set_weight(&path, shares(milli_cpu))?;
-                self.set_limits(&path, milli_cpu, memory_bytes)?;
+                self.set_weight(path, shares(milli_cpu))?;
+                self.set_limits(path, milli_cpu, memory_bytes)?;
             }
-            PodQos::Burstable { milli_cpu } => self.set_weight(&path, shares(milli_cpu))?,
-            PodQos::BestEffort => self.set_weight(&path, 2)?,
+            PodQos::Burstable { milli_cpu } => self.set_weight(path, shares(milli_cpu))?,
+            PodQos::BestEffort => self.set_weight(path, 2)?,
         }
-        Ok(PodCgroup {
+        Ok(pod)
+    }
+
+    /// A pod's cgroup that is there already; nothing is made or written.
+    pub fn existing_pod(&self, uid: &str, qos: PodQos) -> PodCgroup {
+        let path = match qos {
+            PodQos::Guaranteed { .. } => format!("{}/pod{uid}", self.root),
+            PodQos::Burstable { .. } => format!("{}/burstable/pod{uid}", self.root),
+            PodQos::BestEffort => format!("{}/besteffort/pod{uid}", self.root),
+        };
+        PodCgroup {
             path,
             hierarchies: self.hierarchies.clone(),
-        })
+        }
     }
 
     fn create(&self, path: &str) -> Result<(), TestbedError> {

@@ -115,7 +115,7 @@ impl Rows {
             self.count += 1;
             self.wrong += usize::from(!right);
             let (name, class) = match index {
-                0 => (pod.name, pod.class),
+                0 => (pod.name.as_str(), pod.class),
                 _ => ("", ""),
             };
             self.table.add_row([

@@ -1,0 +1,310 @@
+//! Each class of pod on a real containerd and this machine's kernel: the values after creation,
+//! after updates, after a change of policy, and where hooks have to stay away.
+
+use anyhow::{Context, Result};
+use koord_integration::{
+    Node, ProxyOptions,
+    classes::{self, PodSpecOf},
+};
+use koord_testkit::{
+    ContainerdVersion, PodCgroup,
+    cri::{CriClient, message::LinuxContainerResources},
+    poll::wait_until,
+};
+use std::collections::BTreeMap;
+
+fn options() -> Result<ProxyOptions> {
+    Ok(ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        args: vec![
+            "--feature-gates".to_owned(),
+            classes::FEATURE_GATES.to_owned(),
+        ],
+    })
+}
+
+/// The values that the kernel does not hold as it should, each as a line.
+fn wrong(pod: &PodSpecOf, cgroup: &PodCgroup, container: &str) -> Vec<String> {
+    let expected = pod.expected.iter();
+    expected
+        .filter_map(|expected| {
+            let held = expected.held(cgroup, container);
+            let right = held.as_ref().is_ok_and(|held| expected.is_met_by(held));
+            (!right).then(|| format!("{} {}: {held:?}", pod.name, expected.setting))
+        })
+        .collect()
+}
+
+/// What a container's control groups hold.
+fn snapshot(cgroup: &PodCgroup, container: &str) -> Result<BTreeMap<&'static str, String>> {
+    const FILES: [(&str, &str); 8] = [
+        ("cpu", "cpu.shares"),
+        ("cpu", "cpu.cfs_quota_us"),
+        ("cpu", "cpu.cfs_period_us"),
+        ("cpuset", "cpuset.cpus"),
+        ("cpuset", "cpuset.mems"),
+        ("memory", "memory.limit_in_bytes"),
+        ("memory", "memory.soft_limit_in_bytes"),
+        ("pids", "pids.max"),
+    ];
+    FILES
+        .into_iter()
+        .map(|(controller, file)| {
+            let held = cgroup.read(controller, Some(container), file);
+            Ok((file, held.with_context(|| file)?))
+        })
+        .collect()
+}
+
+async fn each_class_has_its_values(version: ContainerdVersion) -> Result<()> {
+    let node = Node::start(version, options()?)?;
+    let client = node.client().await?;
+    for pod in classes::all(&classes::share_pool()?) {
+        let running = node.run(&client, &pod).await?;
+        wait_until(&format!("the values of {}", pod.name), || {
+            wrong(&pod, &running.cgroup, &running.container).is_empty()
+        });
+        client.stop_container(&running.container, 0).await?;
+        client.remove_container(&running.container).await?;
+        client.stop_pod(&running.sandbox).await?;
+        client.remove_pod(&running.sandbox).await?;
+    }
+    wait_until("the ledger is empty", || {
+        node.proxy
+            .ledger()
+            .is_ok_and(|ledger| ledger["pods"].as_array().is_some_and(Vec::is_empty))
+    });
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_class_has_its_values_on_containerd_1_6() -> Result<()> {
+    each_class_has_its_values(ContainerdVersion::V1_6).await
+}
+
+#[tokio::test]
+async fn each_class_has_its_values_on_containerd_1_7() -> Result<()> {
+    each_class_has_its_values(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn each_class_has_its_values_on_containerd_2() -> Result<()> {
+    each_class_has_its_values(ContainerdVersion::V2).await
+}
+
+#[tokio::test]
+async fn the_pods_of_an_old_client_have_their_values_too() -> Result<()> {
+    let node = Node::start(ContainerdVersion::V1_6, options()?)?;
+    let client = node.client().await?.v1alpha2();
+    let pod = classes::be("old");
+    let running = node.run(&client, &pod).await?;
+    wait_until("the values by runtime.v1alpha2", || {
+        wrong(&pod, &running.cgroup, &running.container).is_empty()
+    });
+    Ok(())
+}
+
+/// Updates one field and gives the files that are different afterwards.
+async fn changed_by(
+    client: &CriClient,
+    cgroup: &PodCgroup,
+    container: &str,
+    update: LinuxContainerResources,
+) -> Result<BTreeMap<&'static str, String>> {
+    let before = snapshot(cgroup, container)?;
+    client.update_resources(container, update).await?;
+    let mut after = snapshot(cgroup, container)?;
+    after.retain(|file, value| before[file] != *value);
+    Ok(after)
+}
+
+async fn an_update_changes_only_what_it_names(version: ContainerdVersion) -> Result<()> {
+    let node = Node::start(version, options()?)?;
+    let client = node.client().await?;
+    let share_pool = classes::share_pool()?;
+    let shares = |cpu_shares| LinuxContainerResources {
+        cpu_shares,
+        ..Default::default()
+    };
+    let none: BTreeMap<&str, String> = BTreeMap::new();
+    let one = |file, value: &str| BTreeMap::from([(file, value.to_owned())]);
+
+    let pod = classes::lsr("redis");
+    let lsr = node.run(&client, &pod).await?;
+    let changed = changed_by(&client, &lsr.cgroup, &lsr.container, shares(1024)).await?;
+    assert_eq!(changed, one("cpu.shares", "1024"));
+    let quota = LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: 40_000,
+        ..Default::default()
+    };
+    let changed = changed_by(&client, &lsr.cgroup, &lsr.container, quota).await?;
+    assert_eq!(changed, none, "the hook's quota is unlimited and stays so");
+
+    let pod = classes::be("batch");
+    let be = node.run(&client, &pod).await?;
+    let memory = LinuxContainerResources {
+        memory_limit_in_bytes: 64 << 20,
+        ..Default::default()
+    };
+    let changed = changed_by(&client, &be.cgroup, &be.container, memory).await?;
+    assert_eq!(changed, none, "the hook's memory limit stays");
+    let changed = changed_by(&client, &be.cgroup, &be.container, shares(9)).await?;
+    assert_eq!(changed, none, "the hook's shares stay");
+
+    let pod = classes::plain("plain", &share_pool);
+    let plain = node.run(&client, &pod).await?;
+    let memory = LinuxContainerResources {
+        memory_limit_in_bytes: 64 << 20,
+        ..Default::default()
+    };
+    let changed = changed_by(&client, &plain.cgroup, &plain.container, memory).await?;
+    assert_eq!(changed, one("memory.limit_in_bytes", "67108864"));
+    let cpus = LinuxContainerResources {
+        cpuset_cpus: "0".to_owned(),
+        ..Default::default()
+    };
+    let changed = changed_by(&client, &plain.cgroup, &plain.container, cpus).await?;
+    assert_eq!(changed, none, "the hook's cpuset stays");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_update_changes_only_what_it_names_on_containerd_1_6() -> Result<()> {
+    an_update_changes_only_what_it_names(ContainerdVersion::V1_6).await
+}
+
+#[tokio::test]
+async fn an_update_changes_only_what_it_names_on_containerd_1_7() -> Result<()> {
+    an_update_changes_only_what_it_names(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn an_update_changes_only_what_it_names_on_containerd_2() -> Result<()> {
+    an_update_changes_only_what_it_names(ContainerdVersion::V2).await
+}
+
+#[tokio::test]
+async fn a_changed_policy_reaches_containers_that_run() -> Result<()> {
+    let node = Node::start(ContainerdVersion::V1_7, options()?)?;
+    let client = node.client().await?;
+    let pod = classes::ls("web", &classes::share_pool()?);
+    let running = node.run(&client, &pod).await?;
+    let cpuset = |cpus: &str| {
+        let held = running
+            .cgroup
+            .read("cpuset", Some(&running.container), "cpuset.cpus");
+        held.is_ok_and(|held| held == cpus)
+    };
+    node.proxy.write_policy(&classes::node_policy("0"))?;
+    wait_until("the new pool is in force", || cpuset("0"));
+    node.proxy.write_policy("kind: [what")?;
+    let (_, status) = node.proxy.admin("GET", "/status", "")?;
+    wait_until("the status says what is wrong", || {
+        node.proxy
+            .admin("GET", "/status", "")
+            .is_ok_and(|(_, status)| !status.contains("\"policyError\":null"))
+    });
+    assert!(cpuset("0"), "the last good policy stays: {status}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn pods_that_are_exempt_are_left_alone() -> Result<()> {
+    let mut options = options()?;
+    options
+        .args
+        .extend(["--excluded-namespaces", "kube-system"].map(str::to_owned));
+    let node = Node::start(ContainerdVersion::V1_7, options)?;
+    let client = node.client().await?;
+    let mut skipped = classes::be("skipped");
+    skipped.pod = skipped
+        .pod
+        .label("runtimeproxy.koordinator.sh/skip-hookserver", "true");
+    let mut excluded = classes::be("excluded");
+    excluded.pod = excluded.pod.namespace("kube-system");
+    for pod in [skipped, excluded] {
+        let running = node.run(&client, &pod).await?;
+        let held = snapshot(&running.cgroup, &running.container)?;
+        assert_eq!(held["cpu.shares"], "2", "{}", pod.name);
+        assert_eq!(held["cpu.cfs_quota_us"], "-1", "{}", pod.name);
+        let idle = running.cgroup.read("cpu", None, "cpu.idle")?;
+        assert_eq!(idle, "0", "{}", pod.name);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn observing_changes_nothing_and_knows_everything() -> Result<()> {
+    let mut options = options()?;
+    options
+        .args
+        .extend(["--mode", "observe"].map(str::to_owned));
+    let node = Node::start(ContainerdVersion::V1_7, options)?;
+    let client = node.client().await?;
+    let running = node.run(&client, &classes::be("batch")).await?;
+    let held = snapshot(&running.cgroup, &running.container)?;
+    assert_eq!(held["cpu.shares"], "2");
+    assert_eq!(held["cpu.cfs_quota_us"], "-1");
+    assert_eq!(running.cgroup.read("cpu", None, "cpu.idle")?, "0");
+    let ledger = node.proxy.ledger()?.to_string();
+    assert!(ledger.contains("\"desired\":\"512\""), "{ledger}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn originals_outlive_the_proxy() -> Result<()> {
+    let mut node = Node::start(ContainerdVersion::V1_7, options()?)?;
+    let client = node.client().await?;
+    let running = node.run(&client, &classes::lsr("redis")).await?;
+    let asked = |node: &Node| -> Result<Option<String>> {
+        let ledger = node.proxy.ledger()?;
+        let settings = &ledger["pods"][0]["containers"][0]["settings"];
+        let quota = settings
+            .as_array()
+            .and_then(|all| all.iter().find(|s| s["setting"] == "cpu.cfs_quota_us"));
+        Ok(quota.and_then(|quota| quota["asked"].as_str().map(str::to_owned)))
+    };
+    assert_eq!(asked(&node)?.as_deref(), Some("50000"));
+    assert!(node.proxy.stop()?.success());
+    node.launch_proxy()?;
+    wait_until("the ledger is whole", || {
+        asked(&node).is_ok_and(|asked| asked.is_some())
+    });
+    assert_eq!(asked(&node)?.as_deref(), Some("50000"));
+    let status = node
+        .client()
+        .await?
+        .container_status(&running.container)
+        .await?;
+    let annotations = &status.status.context("a status")?.annotations;
+    assert!(
+        annotations.contains_key("runtimeproxy.koordinator.sh/originals"),
+        "{annotations:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_runtime_that_was_away_is_served_again() -> Result<()> {
+    let mut node = Node::start(ContainerdVersion::V1_7, options()?)?;
+    let client = node.client().await?;
+    let before = node.run(&client, &classes::be("before")).await?;
+    node.containerd.stop()?;
+    let refused = CriClient::connect(&node.proxy.socket()).await;
+    let answered = match refused {
+        Ok(client) => client.version().await.is_ok(),
+        Err(_) => false,
+    };
+    assert!(!answered, "nobody is there to answer");
+    node.containerd.restart()?;
+    let client = node.client().await?;
+    let after = node.run(&client, &classes::be("after")).await?;
+    for (name, running) in [("before", &before), ("after", &after)] {
+        let pod = classes::be(name);
+        wait_until(&format!("the values of {name}"), || {
+            wrong(&pod, &running.cgroup, &running.container).is_empty()
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! Kill -9 in the middle of everything: what the runtime lists is what the ledger holds, and every
+//! container that lives has its values, those too whose creation was answered to nobody.
+
+use anyhow::{Context, Result};
+use koord_integration::{
+    Node, ProxyOptions,
+    classes::{self, PodSpecOf},
+};
+use koord_testkit::{
+    ContainerdVersion, PodCgroup,
+    cri::{CriClient, message::ContainerState},
+    poll::wait_until,
+};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+/// Pods that are begun in all.
+const PODS: usize = 200;
+/// Callers at a time, as a kubelet has workers.
+const CALLERS: usize = 8;
+/// The proxy is killed when so many pods have been begun.
+const KILL_AT: usize = 120;
+
+fn pod(number: usize, share_pool: &str) -> PodSpecOf {
+    let name = format!("pod-{number}");
+    match number % 4 {
+        0 => classes::lsr(&name),
+        1 => classes::ls(&name, share_pool),
+        2 => classes::be(&name),
+        _ => classes::plain(&name, share_pool),
+    }
+}
+
+/// Begins pods until none is left or a call fails; every third is removed again.
+async fn work(node: &Node, next: &Cell<usize>, share_pool: &str) {
+    let Ok(client) = node.client().await else {
+        return;
+    };
+    loop {
+        let number = next.get();
+        if number >= PODS {
+            return;
+        }
+        next.set(number + 1);
+        let pod = pod(number, share_pool);
+        let Ok(running) = node.run(&client, &pod).await else {
+            return;
+        };
+        if number % 3 == 0 {
+            let removed = async {
+                client.stop_container(&running.container, 0).await?;
+                client.remove_container(&running.container).await?;
+                client.stop_pod(&running.sandbox).await?;
+                client.remove_pod(&running.sandbox).await
+            };
+            if removed.await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Ids of sandboxes and containers.
+type Ids = (BTreeSet<String>, BTreeSet<String>);
+
+async fn listed(client: &CriClient) -> Result<Ids> {
+    let pods = client.list_pods().await?;
+    let containers = client.list_containers().await?;
+    Ok((
+        pods.into_iter().map(|pod| pod.id).collect(),
+        containers.into_iter().map(|c| c.id).collect(),
+    ))
+}
+
+fn in_ledger(node: &Node) -> Result<Ids> {
+    let ledger = node.proxy.ledger()?;
+    let pods = ledger["pods"].as_array().context("pods")?;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let containers = pods
+        .iter()
+        .flat_map(|pod| pod["containers"].as_array().into_iter().flatten())
+        .map(|container| text(&container["id"]))
+        .collect();
+    Ok((
+        pods.iter().map(|pod| text(&pod["sandbox"])).collect(),
+        containers,
+    ))
+}
+
+/// The pod and the container of everything that runs.
+async fn living(
+    node: &Node,
+    client: &CriClient,
+    share_pool: &str,
+) -> Result<Vec<(PodSpecOf, PodCgroup, String)>> {
+    let pods = client.list_pods().await?;
+    let names: BTreeMap<String, String> = pods
+        .into_iter()
+        .filter_map(|pod| Some((pod.id, pod.metadata?.name)))
+        .collect();
+    let mut living = Vec::new();
+    for container in client.list_containers().await? {
+        if container.state() != ContainerState::Running {
+            continue;
+        }
+        let name = names.get(&container.pod_sandbox_id).context("its pod")?;
+        let number: usize = name.trim_start_matches("pod-").parse()?;
+        let pod = pod(number, share_pool);
+        let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
+        living.push((pod, cgroup, container.id));
+    }
+    Ok(living)
+}
+
+#[tokio::test]
+async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
+    let share_pool = classes::share_pool()?;
+    let options = ProxyOptions {
+        policy: Some(classes::node_policy(&share_pool)),
+        args: vec![
+            "--feature-gates".to_owned(),
+            classes::FEATURE_GATES.to_owned(),
+        ],
+    };
+    let mut node = Node::start(ContainerdVersion::V1_7, options)?;
+    let next = Cell::new(0);
+    let workers = futures(&node, &next, &share_pool);
+    let killer = async {
+        while next.get() < KILL_AT {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        node.proxy.send_kill()
+    };
+    let (killed, ()) = tokio::join!(killer, workers);
+    killed?;
+    node.proxy.kill9()?;
+    assert!(next.get() < PODS, "the kill came when all was done");
+
+    // The runtime finishes what it had begun before anybody asks it.
+    let runtime = CriClient::connect(&node.containerd.socket()).await?;
+    let start = Instant::now();
+    node.launch_proxy()?;
+    let living = living(&node, &runtime, &share_pool).await?;
+    assert!(living.len() > KILL_AT / 3, "{} live", living.len());
+    wait_until("every living container has its values", || {
+        living.iter().all(|(pod, cgroup, container)| {
+            pod.expected.iter().all(|expected| {
+                expected
+                    .held(cgroup, container)
+                    .is_ok_and(|held| expected.is_met_by(&held))
+            })
+        })
+    });
+    println!(
+        "{} living containers had their values {:?} after the start",
+        living.len(),
+        start.elapsed()
+    );
+    let mut lists = listed(&runtime).await?;
+    wait_until("the ledger is what the runtime lists", || {
+        in_ledger(&node).is_ok_and(|ledger| ledger == lists)
+    });
+    lists = listed(&runtime).await?;
+    assert_eq!(in_ledger(&node)?, lists);
+    Ok(())
+}
+
+async fn futures(node: &Node, next: &Cell<usize>, share_pool: &str) {
+    let worker = || work(node, next, share_pool);
+    const { assert!(CALLERS == 8, "as many as are joined here") };
+    tokio::join!(
+        worker(),
+        worker(),
+        worker(),
+        worker(),
+        worker(),
+        worker(),
+        worker(),
+        worker()
+    );
+}

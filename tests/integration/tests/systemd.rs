@@ -1,0 +1,231 @@
+//! The units of `systemd/`, as systemd itself judges them, and what they promise about the proxy.
+//!
+//! systemd need not run here: `systemd-analyze` reads unit files without it.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::binary;
+use koord_testkit::{PodCgroups, PodQos, Testbed};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+use tempfile::TempDir;
+
+const SERVICE: &str = "koord-runtime-proxy.service";
+const SOCKET: &str = "koord-runtime-proxy.socket";
+const INSTALLED_BINARY: &str = "/usr/local/bin/koord-runtime-proxy";
+
+/// `systemd-analyze security` gives 0 (safe) to 10 (exposed).
+const MOST_EXPOSED: f64 = 4.0;
+
+fn systemd() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd")
+}
+
+fn unit(name: &str) -> Result<String> {
+    let path = systemd().join(name);
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+/// What a unit file says for `key`, line by line.
+fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
+    unit.lines()
+        .filter_map(|line| line.split_once('='))
+        .filter(|(name, _)| *name == key)
+        .map(|(_, value)| value)
+        .collect()
+}
+
+/// The units as on a node, and a kubelet beside them.
+struct Installed(TempDir);
+
+impl Installed {
+    fn new() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let binary = binary("koord-runtime-proxy")?;
+        let service = unit(SERVICE)?.replace(INSTALLED_BINARY, &binary.to_string_lossy());
+        fs::write(dir.path().join(SERVICE), service)?;
+        fs::write(dir.path().join(SOCKET), unit(SOCKET)?)?;
+        fs::write(
+            dir.path().join("kubelet.service"),
+            "[Unit]\nDescription=kubelet\n[Service]\nExecStart=/bin/true\n",
+        )?;
+        let installed = Self(dir);
+        installed.drop_in(
+            "kubelet.service",
+            "kubelet.service.d/10-koord-runtime-proxy.conf",
+        )?;
+        Ok(installed)
+    }
+
+    fn drop_in(&self, unit_name: &str, from: &str) -> Result<()> {
+        let directory = self.0.path().join(format!("{unit_name}.d"));
+        fs::create_dir_all(&directory)?;
+        let name = Path::new(from).file_name().context("a file")?;
+        Ok(fs::write(directory.join(name), unit(from)?)?)
+    }
+
+    /// Everything that systemd has to say against the units; nothing if all is well.
+    fn verify(&self) -> Result<String> {
+        let output = Command::new("systemd-analyze")
+            .args(["verify", "--man=no", "--recursive-errors=no"])
+            .args([SERVICE, SOCKET, "kubelet.service"].map(|name| self.0.path().join(name)))
+            // The colon at the end: and where units are on this machine.
+            .env("SYSTEMD_UNIT_PATH", format!("{}:", self.0.path().display()))
+            .output();
+        let output = found(output)?;
+        let said = String::from_utf8(output.stderr)?;
+        ensure!(
+            output.status.success() || !said.is_empty(),
+            "systemd-analyze ended with {}",
+            output.status
+        );
+        Ok(said)
+    }
+}
+
+fn found(output: std::io::Result<Output>) -> Result<Output> {
+    output.context("systemd-analyze is missing: install the Debian package systemd")
+}
+
+#[test]
+fn systemd_has_nothing_to_say_against_the_units() -> Result<()> {
+    assert_eq!(Installed::new()?.verify()?, "");
+    Ok(())
+}
+
+#[test]
+fn nor_against_those_for_cri_o() -> Result<()> {
+    let installed = Installed::new()?;
+    installed.drop_in(SOCKET, "crio/10-crio.conf")?;
+    assert_eq!(installed.verify()?, "");
+    Ok(())
+}
+
+#[test]
+fn a_word_that_systemd_does_not_know_is_found() -> Result<()> {
+    let installed = Installed::new()?;
+    let path = installed.0.path().join(SOCKET);
+    fs::write(&path, unit(SOCKET)?.replace("SocketMode=", "SocketModus="))?;
+    let said = installed.verify()?;
+    assert!(said.contains("SocketModus"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn the_service_is_exposed_to_four_of_ten_at_most() -> Result<()> {
+    let output = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--no-pager"])
+        .arg(systemd().join(SERVICE))
+        .output();
+    let said = String::from_utf8(found(output)?.stdout)?;
+    let exposure = said
+        .lines()
+        .find_map(|line| line.split("Overall exposure level for ").nth(1))
+        .and_then(|rest| rest.split_whitespace().nth(1))
+        .with_context(|| format!("no exposure in: {said}"))?;
+    println!("exposure: {exposure}");
+    let exposure: f64 = exposure.parse()?;
+    ensure!(exposure <= MOST_EXPOSED, "exposure is {exposure}:\n{said}");
+    Ok(())
+}
+
+#[test]
+fn the_socket_is_where_the_kubelet_is_told_it_is_and_for_root_alone() -> Result<()> {
+    let socket = unit(SOCKET)?;
+    let listens = ["/run/koord-runtimeproxy/runtimeproxy.sock"];
+    assert_eq!(values(&socket, "ListenStream"), listens);
+    assert_eq!(values(&socket, "SocketMode"), ["0600"]);
+    // /var/run is /run.
+    let endpoint = "unix:///var/run/koord-runtimeproxy/runtimeproxy.sock";
+    for file in [
+        "kubelet/config.yaml",
+        "kubelet/crictl.yaml",
+        "kubelet/kubeadm.yaml",
+    ] {
+        let text = unit(file)?;
+        let endpoints: Vec<_> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.split_once(": unix:"))
+            .map(|(_, rest)| format!("unix:{rest}"))
+            .collect();
+        assert!(!endpoints.is_empty(), "{file} tells no endpoint");
+        assert!(endpoints.iter().all(|told| told == endpoint), "{file}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_socket_for_cri_o_ends_as_the_kubelet_knows_cri_o() -> Result<()> {
+    let drop_in = unit("crio/10-crio.conf")?;
+    let listens = ["", "/run/koord-runtimeproxy/run/crio/crio.sock"];
+    assert_eq!(values(&drop_in, "ListenStream"), listens);
+    let config = unit("crio/config.yaml")?;
+    let endpoint = "koord-runtimeproxy-endpoint: /run/koord-runtimeproxy/run/crio/crio.sock";
+    assert!(config.lines().any(|line| line == endpoint), "{config}");
+    Ok(())
+}
+
+#[test]
+fn the_proxy_takes_the_command_line_of_the_service_and_the_configuration_for_cri_o() -> Result<()> {
+    let service = unit(SERVICE)?;
+    let starts = values(&service, "ExecStart");
+    let mut words = starts.first().context("no ExecStart")?.split(' ');
+    assert_eq!(words.next(), Some(INSTALLED_BINARY));
+    let config = systemd().join("crio/config.yaml");
+    let args: Vec<_> = words
+        .map(|word| match word.split_once("--config=") {
+            Some(_) => format!("--config={}", config.display()),
+            None => word.to_owned(),
+        })
+        .collect();
+    assert!(args.iter().any(|arg| arg.starts_with("--config=")));
+    let dir = tempfile::tempdir()?;
+    let nobody = dir.path().join("nobody.sock");
+    let output = Command::new(binary("koord-runtime-proxy")?)
+        .args(&args)
+        .arg("--admin-endpoint")
+        .arg(&nobody)
+        .arg("health")
+        .output()?;
+    let said = String::from_utf8(output.stderr)?;
+    // 64 would be a flag or a key that it does not know; here only nobody answers.
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot reach a proxy"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn root_without_any_capability_can_write_control_groups() -> Result<()> {
+    assert_eq!(values(&unit(SERVICE)?, "CapabilityBoundingSet"), [""]);
+    let testbed = Testbed::new()?;
+    let pods = PodCgroups::new(&testbed)?;
+    let pod = pods.pod("capabilities", PodQos::BestEffort)?;
+    let unified = testbed.hierarchies().iter().all(|one| !one.has("cpu"));
+    let (file, value) = if unified {
+        ("cpu.weight", "77")
+    } else {
+        ("cpu.shares", "777")
+    };
+    let path = pod.directory("cpu").join(file);
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"])
+        .args([
+            "sh",
+            "-c",
+            "grep CapEff /proc/self/status && echo $1 >$2",
+            "sh",
+        ])
+        .arg(value)
+        .arg(&path)
+        .output()
+        .context("setpriv is missing: install the Debian package util-linux")?;
+    let said = String::from_utf8(output.stdout)?;
+    assert_eq!(said, "CapEff:\t0000000000000000\n");
+    assert!(output.status.success());
+    assert_eq!(fs::read_to_string(&path)?.trim(), value);
+    Ok(())
+}

@@ -95,6 +95,13 @@ impl Settings {
         self.in_force.header_table as usize
     }
 
+    /// By how much a sender that has not acknowledged yet may exceed the initial window in force.
+    pub(crate) fn window_ahead(&self) -> u32 {
+        let pending = self.pending.iter().map(|values| values.initial_window);
+        let in_force = self.in_force.initial_window;
+        pending.fold(in_force, u32::max) - in_force
+    }
+
     /// The longest payload that the other side may send.
     pub(crate) fn frame_limit(&self) -> usize {
         self.frame_limit as usize
@@ -146,7 +153,9 @@ mod tests {
         settings.announce(&one(4, 100)).unwrap();
         settings.announce(&one(4, 65_536)).unwrap();
         assert_eq!(settings.initial_window(), 65_535);
+        assert_eq!(settings.window_ahead(), 1);
         assert_eq!(settings.acknowledge(), Ok(-65_435));
+        assert_eq!(settings.window_ahead(), 65_436);
         assert_eq!(settings.initial_window(), 100);
         assert_eq!(settings.acknowledge(), Ok(65_436));
     }

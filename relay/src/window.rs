@@ -53,11 +53,12 @@ impl Ledger {
         usize::try_from(self.runtime).unwrap_or(0)
     }
 
-    /// DATA of `length` bytes, padding included, came from the client.
-    pub(crate) fn received(&mut self, length: usize) -> Result<(), Breach> {
+    /// DATA of `length` bytes, padding included, came from the client, which may be `early` bytes
+    /// ahead of an acknowledgement of SETTINGS.
+    pub(crate) fn received(&mut self, length: usize, early: u32) -> Result<(), Breach> {
         let length = signed(length);
         // An empty frame needs no window; a window below 0 is legal after a change of SETTINGS.
-        if length > 0 && length > self.client {
+        if length > 0 && length > self.client + i64::from(early) {
             return Err(Breach::WindowOverrun);
         }
         self.client -= length;
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn nothing_held_means_credit_as_it_came() {
         let mut ledger = Ledger::new(100);
-        ledger.received(60).unwrap();
+        ledger.received(60, 0).unwrap();
         ledger.sent(60);
         assert_eq!(ledger.credit(), None);
         ledger.granted(7).unwrap();
@@ -147,7 +148,7 @@ mod tests {
         let mut ledger = Ledger::new(100);
         ledger.change_needs(0, 250);
         assert_eq!(ledger.credit(), Some(150));
-        ledger.received(250).unwrap();
+        ledger.received(250, 0).unwrap();
         ledger.hold(250);
         ledger.change_needs(250, 0);
         assert_eq!(ledger.credit(), None);
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn dropped_bytes_come_back() {
         let mut ledger = Ledger::new(100);
-        ledger.received(80).unwrap();
+        ledger.received(80, 0).unwrap();
         ledger.hold(80);
         ledger.unhold(80);
         assert_eq!(ledger.credit(), Some(80));
@@ -170,12 +171,13 @@ mod tests {
     #[test]
     fn window_may_be_below_zero_but_takes_nothing_then() {
         let mut ledger = Ledger::new(10);
-        ledger.received(10).unwrap();
+        ledger.received(10, 0).unwrap();
         ledger.sent(10);
         ledger.shift(-5).unwrap();
         assert_eq!((ledger.client(), ledger.sendable()), (0, 0));
-        assert_eq!(ledger.received(0), Ok(()));
-        assert_eq!(ledger.received(1), Err(Breach::WindowOverrun));
+        assert_eq!(ledger.received(0, 0), Ok(()));
+        assert_eq!(ledger.received(1, 5), Err(Breach::WindowOverrun));
+        assert_eq!(ledger.received(1, 6), Ok(()));
     }
 
     #[test]

@@ -216,3 +216,22 @@ fn queued_data_waits_for_a_window_that_shrank_behind_it() {
     assert_eq!(exchange.at_runtime(), frame::data(3, b"45", false));
     assert_eq!(exchange.pair.held_bytes(), 0);
 }
+
+#[test]
+fn data_ahead_of_the_acknowledgement_waits_for_it() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), false));
+    exchange.runtime(&frame::window_update(0, 100_000));
+    exchange.runtime(&frame::settings(&[(INITIAL_WINDOW_SIZE, 65_540)]));
+    let pieces = data_frames(1, &[0; 65_540], false);
+    for piece in &pieces {
+        exchange.client(piece);
+    }
+    // The runtime knows of 65,535, so that is what goes.
+    let sent = frame::parse(&exchange.at_runtime());
+    let lengths: Vec<usize> = sent[1..].iter().map(|frame| frame.payload.len()).collect();
+    assert_eq!(lengths, [16_384, 16_384, 16_384, 16_383]);
+    exchange.client(&frame::settings_ack());
+    let rest = [frame::settings_ack(), frame::data(1, &[0; 5], false)].concat();
+    assert_eq!(exchange.at_runtime(), rest);
+}

@@ -305,6 +305,21 @@ fn request_that_ended_says_no_more() {
 }
 
 #[test]
+fn reply_that_ended_says_no_more() {
+    let end = frame::headers(3, b"\x88", true);
+    for (name, more) in [
+        ("HEADERS after the end of its stream", end.clone()),
+        (
+            "DATA after the end of its stream",
+            frame::data(3, b"x", false),
+        ),
+    ] {
+        let sent = [&end[..], &more].concat();
+        assert_breach(Side::Runtime, &sent, 3, Breach::OutOfPlace(name));
+    }
+}
+
+#[test]
 fn trailers_of_a_request_pass_only_when_nothing_is_held() {
     let trailers = frame::headers(3, b"\x00\x01a\x01b", true);
     let mut exchange = Exchange::connected();

@@ -14,7 +14,11 @@ impl Pair {
         if self.is_idle(id) {
             return Err(Breach::OutOfPlace("HEADERS on an idle stream"));
         }
-        let buried = self.is_buried(id);
+        let stream = self.streams.get(&id);
+        if stream.is_some_and(|stream| stream.runtime_ended) {
+            return Err(Breach::OutOfPlace("HEADERS after the end of its stream"));
+        }
+        let buried = stream.is_some_and(|stream| stream.buried);
         let rewrite = &mut self.runtime.rewrite;
         // The client never sees what this block puts into the table.
         rewrite.active |= buried;
@@ -66,6 +70,9 @@ impl Pair {
                     window_update(self.to_runtime.own(), 0, length);
                 }
                 return Ok(());
+            }
+            if stream.runtime_ended {
+                return Err(Breach::OutOfPlace("DATA after the end of its stream"));
             }
             if let Some(claim) = &mut stream.claim {
                 let limit = self.limits.reply_message;

@@ -133,7 +133,7 @@ impl Pair {
     pub(super) fn client_data(&mut self, frame: &Frame<'_>) -> Result<(), Breach> {
         let id = frame.head.stream;
         let length = frame.head.length;
-        self.ledger.received(length)?;
+        self.ledger.received(length, 0)?;
         let data = frame.unpadded()?;
         let Some(stream) = self.streams.get_mut(&id).filter(|s| !s.buried) else {
             if self.is_idle(id) {
@@ -146,7 +146,8 @@ impl Pair {
         if stream.client_ended {
             return Err(Breach::OutOfPlace("DATA after the end of its stream"));
         }
-        stream.window.received(length)?;
+        let early = self.runtime.settings.window_ahead();
+        stream.window.received(length, early)?;
         match stream.hold() {
             Hold::Passing => self.pass_data(frame, data),
             Hold::Collecting | Hold::Waiting => self.hold_data(id, data, frame),

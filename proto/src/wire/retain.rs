@@ -36,6 +36,8 @@ pub fn retain_entries(
                 let below: Vec<_> = below.map(|(_, below)| below).collect();
                 kept.delimited(number, &retain_entries(message, &below, keep)?);
             }
+            // prost would take the number for a length.
+            _ if ends || leads => return Err(WireError::NoMessage { number }),
             _ => kept.raw(&before[..before.len() - walk.rest().len()]),
         }
     }
@@ -82,6 +84,8 @@ mod tests {
     fn malformed_bytes_are_an_error() {
         let error = retain_entries(b"\x12\x03\x52\x05x", &[&[2, 10]], &|_| true);
         assert_eq!(error, Err(WireError::Truncated));
+        let error = retain_entries(b"\x12\x02\x50\x01", &[&[2, 10]], &|_| true);
+        assert_eq!(error, Err(WireError::NoMessage { number: 10 }));
         let number_as_key = b"\x12\x04\x52\x02\x08\x01";
         let error = retain_entries(number_as_key, &[&[2, 10]], &|_| true);
         assert_eq!(error, Err(WireError::NoMessage { number: 1 }));

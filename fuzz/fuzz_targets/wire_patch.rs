@@ -1,0 +1,198 @@
+//! Any bytes as a request. The walker never panics and sees what the decoder sees; a request with a
+//! patch behind it decodes to the request with the named fields changed; leaving out map entries
+//! changes nothing else.
+//!
+//! Input: one byte of flags for the patch, then the request.
+#![no_main]
+
+use koord_proto::{
+    cri::{self, CreateContainerRequest, LinuxContainerResources, RunPodSandboxRequest},
+    wire::{
+        self, CreateContainerPatch, ResourcesPatch, RunPodSandboxPatch,
+        UpdateContainerResourcesPatch, UpdatePodSandboxResourcesPatch, WireError,
+    },
+};
+use libfuzzer_sys::fuzz_target;
+
+const KEY: &str = "k";
+const VALUE: &str = "patched";
+
+fn resources_patch(flags: u8) -> ResourcesPatch {
+    let number = |bit: u8, value| (flags & 1 << bit != 0).then_some(value);
+    ResourcesPatch {
+        cpu_period: number(0, 0),
+        cpu_quota: number(1, -1),
+        cpu_shares: number(2, 1024),
+        memory_limit_in_bytes: number(3, i64::MAX),
+        memory_swap_limit_in_bytes: number(4, i64::MIN),
+        cpuset_cpus: (flags & 1 << 5 != 0)
+            .then(|| if flags & 1 << 6 != 0 { "0-3" } else { "" }.to_owned()),
+    }
+}
+
+/// What the patch makes of the resources, by the definition of merging.
+fn change(resources: &mut Option<LinuxContainerResources>, patch: &ResourcesPatch) {
+    if patch.is_empty() {
+        return;
+    }
+    let resources = resources.get_or_insert_default();
+    let number = |place: &mut i64, value: Option<i64>| *place = value.unwrap_or(*place);
+    number(&mut resources.cpu_period, patch.cpu_period);
+    number(&mut resources.cpu_quota, patch.cpu_quota);
+    number(&mut resources.cpu_shares, patch.cpu_shares);
+    number(
+        &mut resources.memory_limit_in_bytes,
+        patch.memory_limit_in_bytes,
+    );
+    number(
+        &mut resources.memory_swap_limit_in_bytes,
+        patch.memory_swap_limit_in_bytes,
+    );
+    if let Some(cpuset_cpus) = &patch.cpuset_cpus {
+        resources.cpuset_cpus.clone_from(cpuset_cpus);
+    }
+}
+
+fn both(request: &[u8], patch: &[u8]) -> Vec<u8> {
+    [request, patch].concat()
+}
+
+/// Whether walker and decoder agree. They need not about what no encoder writes: the walker refuses
+/// groups, and map fields of another wire type, which prost reads as if they were entries.
+fn walks_alike(request: &[u8], original: &CreateContainerRequest) -> bool {
+    let Some(all) = CreateContainerRequest::read_keeping(request, |_| true) else {
+        return false;
+    };
+    assert_eq!(all, *original);
+    true
+}
+
+fn look(request: &[u8], original: &CreateContainerRequest) {
+    let config = original.config.as_ref();
+    match wire::contains(request, CreateContainerPatch::RESOURCES) {
+        Ok(found) => {
+            let resources = config.and_then(cri::ContainerConfig::resources);
+            assert_eq!(found, resources.is_some());
+        }
+        Err(error) => assert!(
+            matches!(error, WireError::WireType { wire_type: 3, .. }),
+            "{error}"
+        ),
+    }
+    let found = wire::map_value(request, CreateContainerPatch::ANNOTATIONS, KEY.as_bytes());
+    if let Ok(found) = found {
+        let expected = config.and_then(|config| config.annotations.get(KEY));
+        assert_eq!(found, expected.map(|value| value.as_bytes()));
+    }
+    let mut expected = original.clone();
+    if let Some(config) = &mut expected.config {
+        config.labels.retain(|key, _| key == KEY);
+        config.annotations.retain(|key, _| key == KEY);
+    }
+    if let Some(config) = &mut expected.sandbox_config {
+        config.labels.retain(|key, _| key == KEY);
+        config.annotations.retain(|key, _| key == KEY);
+    }
+    let some = CreateContainerRequest::read_keeping(request, |key| key == KEY);
+    assert_eq!(some, Some(expected));
+}
+
+fn create(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
+    let Some(original) = CreateContainerRequest::read(request) else {
+        return;
+    };
+    if walks_alike(request, &original) {
+        look(request, &original);
+    }
+    let patch = CreateContainerPatch {
+        resources: resources.clone(),
+        annotations: pairs.to_vec(),
+        envs: pairs.to_vec(),
+    };
+    let mut expected = original;
+    if patch != CreateContainerPatch::default() {
+        let config = expected.config.get_or_insert_default();
+        config.annotations.extend(pairs.to_vec());
+        if !resources.is_empty() {
+            change(
+                &mut config.linux.get_or_insert_default().resources,
+                resources,
+            );
+        }
+    }
+    let patched = both(request, &patch.encode());
+    assert_eq!(CreateContainerRequest::read(&patched), Some(expected));
+    assert_eq!(
+        patched.len(),
+        wire::patched_length(request, &patch.encode())
+    );
+}
+
+fn run(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
+    let Some(mut expected) = RunPodSandboxRequest::read(request) else {
+        return;
+    };
+    let patch = RunPodSandboxPatch {
+        resources: resources.clone(),
+        labels: pairs.to_vec(),
+        annotations: pairs.to_vec(),
+    };
+    if patch != RunPodSandboxPatch::default() {
+        let config = expected.config.get_or_insert_default();
+        config.labels.extend(pairs.to_vec());
+        config.annotations.extend(pairs.to_vec());
+        if !resources.is_empty() {
+            change(
+                &mut config.linux.get_or_insert_default().resources,
+                resources,
+            );
+        }
+    }
+    let patched = both(request, &patch.encode());
+    assert_eq!(RunPodSandboxRequest::read(&patched), Some(expected));
+}
+
+fn update(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
+    if let Some(mut expected) = cri::UpdateContainerResourcesRequest::read(request) {
+        let patch = UpdateContainerResourcesPatch {
+            resources: resources.clone(),
+            annotations: pairs.to_vec(),
+        };
+        change(&mut expected.linux, resources);
+        expected.annotations.extend(pairs.to_vec());
+        let patched = both(request, &patch.encode());
+        assert_eq!(
+            cri::UpdateContainerResourcesRequest::read(&patched),
+            Some(expected)
+        );
+    }
+    if let Some(mut expected) = cri::UpdatePodSandboxResourcesRequest::read(request) {
+        let patch = UpdatePodSandboxResourcesPatch {
+            resources: resources.clone(),
+        };
+        change(&mut expected.resources, resources);
+        let patched = both(request, &patch.encode());
+        assert_eq!(
+            cri::UpdatePodSandboxResourcesRequest::read(&patched),
+            Some(expected)
+        );
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&flags, request)) = input.split_first() else {
+        return;
+    };
+    let resources = resources_patch(flags);
+    let pair = (KEY.to_owned(), VALUE.to_owned());
+    let pairs = if flags & 1 << 7 != 0 {
+        vec![pair]
+    } else {
+        Vec::new()
+    };
+    let walked = wire::fields(request).count();
+    assert!(walked <= request.len());
+    create(request, &resources, &pairs);
+    run(request, &resources, &pairs);
+    update(request, &resources, &pairs);
+});

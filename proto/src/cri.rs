@@ -2,7 +2,7 @@
 //!
 //! One set of types serves `runtime.v1` and `runtime.v1alpha2`: the numbers are the same. Fields
 //! that are not listed in `cri/runtime.proto` are skipped, so a message decoded here must never be
-//! sent on in place of the one it came from; [`wire`](crate::wire) changes that one instead.
+//! sent on in place of the one it came from; [`wire`] changes that one instead.
 //!
 //! Zero and the empty string are "not said" in these types, as CRI has it.
 

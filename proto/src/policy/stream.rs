@@ -60,8 +60,11 @@ impl NodePolicy {
             let length = yaml.len();
             return Err(PolicyError::TooLong { length });
         }
-        // The parser's own budget bounds depth, nodes and what aliases unfold to.
-        let options = serde_saphyr::options! { with_snippet: false };
+        // The parser's own budget bounds depth (64) and nodes (250,000). kubectl prints no aliases.
+        let options = serde_saphyr::options! {
+            with_snippet: false,
+            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
+        };
         let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options)
             .map_err(|error| PolicyError::Syntax(Box::new(error)))?;
 

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::unix::{
         fs::PermissionsExt,
         net::{UnixDatagram, UnixListener, UnixStream},
@@ -52,9 +52,14 @@ impl Proxy {
 
     fn told(&self) -> String {
         let mut buffer = [0; 512];
-        let length = self.manager.recv(&mut buffer);
-        let length = length.unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
-        String::from_utf8(buffer[..length].to_vec()).unwrap()
+        loop {
+            match self.manager.recv(&mut buffer) {
+                Ok(length) => return String::from_utf8(buffer[..length].to_vec()).unwrap(),
+                // A receive with a timeout is not taken up again by the kernel after a signal.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => panic!("{error}\n{}", self.log()),
+            }
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -79,6 +84,27 @@ impl Proxy {
 
     fn ask(&self, question: &[&str]) -> Output {
         command(self.dir.path()).args(question).output().unwrap()
+    }
+
+    fn restart(&mut self) {
+        let log = fs::File::options()
+            .append(true)
+            .open(self.path("log"))
+            .unwrap();
+        self.child = command(self.dir.path())
+            .env("NOTIFY_SOCKET", self.path("notify"))
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let ready = self.told();
+        assert!(ready.starts_with("READY=1\n"), "{ready}\n{}", self.log());
+    }
+
+    fn mode(&self) -> String {
+        let metrics = String::from_utf8(self.ask(&["get", "/metrics"]).stdout).unwrap();
+        let series = "koord_runtime_proxy_mode{mode=\"";
+        let mut modes = metrics.lines().filter_map(|line| line.strip_prefix(series));
+        modes.next().unwrap().split('"').next().unwrap().to_owned()
     }
 }
 
@@ -193,13 +219,16 @@ fn a_second_signal_does_not_wait_for_calls_in_flight() {
     let _runtime = UnixListener::bind(proxy.path("runtime.sock")).unwrap();
     let mut client = UnixStream::connect(proxy.path("proxy/proxy.sock")).unwrap();
     client.write_all(&call_that_is_never_answered()).unwrap();
-    // Our SETTINGS acknowledgement or the runtime's would come only from the runtime: what shows
-    // that the call is under way is that the first signal does not end the process.
     proxy.signal("-TERM");
     assert!(proxy.told().starts_with("STOPPING=1\n"));
-    assert_eq!(proxy.child.try_wait().unwrap(), None);
     proxy.signal("-TERM");
     assert_eq!(proxy.ended().code(), Some(0), "{}", proxy.log());
+    // So it was still there when the second came.
+    assert!(
+        proxy.log().contains("asked to stop again"),
+        "{}",
+        proxy.log()
+    );
 }
 
 /// An HTTP/2 preface, empty SETTINGS, and a request of `/a` without a body's end.
@@ -309,37 +338,13 @@ fn three_crashes_in_a_minute_lead_to_pass_through_and_a_clean_stop_leads_back() 
     assert_eq!(proxy.mode(), "enforce");
 }
 
-impl Proxy {
-    fn restart(&mut self) {
-        let log = fs::File::options()
-            .append(true)
-            .open(self.path("log"))
-            .unwrap();
-        self.child = command(self.dir.path())
-            .env("NOTIFY_SOCKET", self.path("notify"))
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let ready = self.told();
-        assert!(ready.starts_with("READY=1\n"), "{ready}\n{}", self.log());
-    }
-
-    fn mode(&self) -> String {
-        let metrics = String::from_utf8(self.ask(&["get", "/metrics"]).stdout).unwrap();
-        let series = "koord_runtime_proxy_mode{mode=\"";
-        let mut modes = metrics.lines().filter_map(|line| line.strip_prefix(series));
-        modes.next().unwrap().split('"').next().unwrap().to_owned()
-    }
-}
-
 #[test]
-fn the_admin_socket_serves_sixteen_and_lets_no_one_stay() {
+fn the_admin_socket_serves_sixteen_at_a_time() {
     let proxy = Proxy::start(&[]);
     let connect = || UnixStream::connect(proxy.path("admin/admin.sock")).unwrap();
     let mut idle: Vec<_> = (0..16).map(|_| connect()).collect();
     let mut over = connect();
     over.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Closed at once, or within the time that the idle ones have; not answered before.
     let mut nothing = Vec::new();
     over.read_to_end(&mut nothing).unwrap();
     assert!(nothing.is_empty());
@@ -356,9 +361,12 @@ fn odd_requests_to_the_admin_socket_are_refused() {
     let ask = |request: &str| {
         let mut stream = UnixStream::connect(proxy.path("admin/admin.sock")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
+        // A refusal comes before all of an odd request was read, so that the rest meets a closed
+        // connection; what was answered is there all the same.
+        stream.write_all(request.as_bytes()).ok();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).ok();
+        let reply = String::from_utf8(reply).unwrap();
         let status = reply.split(' ').nth(1).map(str::to_owned);
         status.unwrap_or_default()
     };

@@ -181,8 +181,8 @@ fn split_unit(text: &str) -> (&str, &str) {
 fn in_bytes(bytes: usize) -> String {
     match bytes {
         0 => "0".to_owned(),
-        _ if bytes % (1 << 20) == 0 => format!("{}MiB", bytes >> 20),
-        _ if bytes % (1 << 10) == 0 => format!("{}KiB", bytes >> 10),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
         _ => bytes.to_string(),
     }
 }

@@ -95,7 +95,8 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 
 .PHONY: bench
 bench: ## direct, byte relay and proxy side by side; a table and JSON
-	@cargo run --quiet --release --package koord-bench --bin bench -- $(BENCH_ARGS)
+	@cargo build --quiet --locked --release --package koord-runtime-proxy --package koord-testkit --package koord-bench
+	@cargo run --quiet --locked --release --package koord-bench --bin bench -- $(BENCH_ARGS)
 
 .PHONY: tools
 tools: $(DENY) $(FUZZ) ## build what `make test` needs beside the toolchains, once

@@ -12,7 +12,13 @@ use koord_runtime_proxy::{
     status::chain_of,
     systemd::Variables,
 };
-use std::{error::Error, io, path::Path, process::ExitCode, time::SystemTime};
+use std::{
+    error::Error,
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+    time::SystemTime,
+};
 use tokio::runtime::{Builder, Runtime};
 use tracing::warn;
 
@@ -42,7 +48,7 @@ fn serve(config: Config) -> Result<(), Box<dyn Error>> {
             "the limit of descriptors stays"
         );
     }
-    let systemd = Variables::read(|name| std::env::var_os(name));
+    let systemd = Variables::read(std::env::var_os);
     let (guard, verdict, noted) = StartGuard::begin(&config.state_dir, SystemTime::now());
     if let Err(error) = noted {
         warn!(
@@ -50,18 +56,29 @@ fn serve(config: Config) -> Result<(), Box<dyn Error>> {
             "this start could not be noted"
         );
     }
-    runtime()?.block_on(async {
+    let ended = runtime()?.block_on(async {
         let signals = Signals::install()?;
         let app = App::build(config, verdict, &systemd, log)?;
         app.run(signals).await;
-        Ok::<_, Box<dyn Error>>(())
-    })?;
-    Ok(guard.clean_stop()?)
+        Ok(())
+    });
+    // A start that was refused, because another process serves the socket for one, is no crash.
+    if let Err(error) = guard.clean_stop() {
+        warn!(
+            error = &error as &dyn Error,
+            "this stop could not be noted as a clean one"
+        );
+    }
+    ended
 }
 
 fn ask(admin: &Path, question: &Question) -> Result<ExitCode, Box<dyn Error>> {
     let answer = runtime()?.block_on(question.ask(admin))?;
-    print!("{}", answer.text);
+    match io::stdout().write_all(answer.text.as_bytes()) {
+        // Whoever reads may have seen enough: `… ledger | head`.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
     Ok(match answer.good {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

@@ -329,6 +329,7 @@ impl Metrics {
                 Answer::AsIs(Untouched::Observing) => "unhooked_observing",
                 Answer::AsIs(Untouched::Exempt) => "unhooked_exempt",
                 Answer::AsIs(Untouched::Unreadable) => "unhooked_unreadable",
+                Answer::AsIs(Untouched::Unsound) => "unhooked_unsound",
                 Answer::AsIs(Untouched::Unknown) => "unhooked_unknown",
                 Answer::AsIs(Untouched::TooLarge) => "unhooked_too_large",
             },

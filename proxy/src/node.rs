@@ -8,7 +8,7 @@ use koord_kernel::{
     cgroup::{Cgroups, Driver, Layout},
     cpu,
 };
-use koord_model::{CgroupPath, CpuSet, KubeQos, Setting};
+use koord_model::{CgroupPath, CpuSet, KubeQos, MAX_CPU, Setting};
 use koord_proto::policy::NodePolicy;
 use std::{error::Error, path::PathBuf, sync::Arc};
 use tracing::warn;
@@ -29,8 +29,11 @@ impl Probe {
     /// The node as it is now, under `policy`.
     pub fn look(&self, cgroups: &Cgroups, policy: Arc<NodePolicy>) -> NodeView {
         let online = cpu::online(&self.sys_root).unwrap_or_else(|error| {
-            warn!(error = &error as &dyn Error, "the online CPUs are unknown");
-            CpuSet::new()
+            warn!(
+                error = &error as &dyn Error,
+                "the online CPUs are unknown: none is taken to be offline"
+            );
+            every_cpu()
         });
         NodeView {
             policy,
@@ -58,6 +61,11 @@ impl Probe {
             best_effort: tier(KubeQos::BestEffort),
         }
     }
+}
+
+fn every_cpu() -> CpuSet {
+    let all = format!("0-{MAX_CPU}").parse();
+    all.expect("the range of all CPU numbers is a list")
 }
 
 /// Whether the kernel has a setting: some files are missing at the root of a hierarchy, so the

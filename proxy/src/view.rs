@@ -2,7 +2,9 @@
 
 use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
 use koord_kernel::cgroup;
-use koord_model::{CgroupPath, CpuPeriod, CpuQuota, CpuShares, KubeQos, MemoryLimit, PodUid};
+use koord_model::{
+    CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, PodUid,
+};
 use koord_proto::cri;
 use std::collections::{BTreeSet, HashMap};
 
@@ -116,6 +118,23 @@ pub fn requested(linux: Option<&cri::LinuxContainerResources>) -> Requested {
     }
 }
 
+/// Whether everything that a request says is what this node's kernel could take. A request that is
+/// not so is the runtime's to refuse: a value of ours in place of a bad one would hide it.
+pub fn is_sound(linux: &cri::LinuxContainerResources, online: &CpuSet) -> bool {
+    let requested = requested(Some(linux));
+    let agree = |said: bool, understood: bool| said == understood;
+    agree(linux.cpu_shares != 0, requested.cpu_shares.is_some())
+        && agree(linux.cpu_quota != 0, requested.cpu_quota.is_some())
+        && agree(linux.cpu_period != 0, requested.cpu_period.is_some())
+        && agree(
+            !linux.cpuset_cpus.is_empty(),
+            requested.cpuset_cpus.is_some(),
+        )
+        && requested
+            .cpuset_cpus
+            .is_none_or(|cpus| cpus.is_subset(online))
+}
+
 fn said(number: i64) -> Option<i64> {
     (number != 0).then_some(number)
 }
@@ -168,6 +187,24 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(requested(Some(&odd)), Requested::default());
+    }
+
+    #[test]
+    fn what_a_runtime_would_refuse_is_not_sound() {
+        let online = "0-1".parse().unwrap();
+        let cpus = |list: &str| cri::LinuxContainerResources {
+            cpuset_cpus: list.to_owned(),
+            ..resources()
+        };
+        assert!(is_sound(&resources(), &online));
+        assert!(is_sound(&cpus("1"), &online));
+        assert!(!is_sound(&cpus("zero"), &online));
+        assert!(!is_sound(&cpus("0-2"), &online));
+        let short = cri::LinuxContainerResources {
+            cpu_quota: 5,
+            ..resources()
+        };
+        assert!(!is_sound(&short, &online));
     }
 
     #[test]

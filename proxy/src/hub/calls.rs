@@ -98,6 +98,8 @@ impl Hub {
             Err(Untouched::Exempt)
         } else if !self.enforces() {
             Err(Untouched::Observing)
+        } else if !config.resources().is_none_or(|linux| self.is_sound(linux)) {
+            Err(Untouched::Unsound)
         } else {
             let patch = patch::create(
                 &config,
@@ -175,9 +177,16 @@ impl Hub {
         let Some(linux) = &request.linux else {
             return Decision::as_is(Untouched::Nothing, effect);
         };
+        if !self.is_sound(linux) {
+            return Decision::as_is(Untouched::Unsound, effect);
+        }
         let period = linux_period(linux, &container.view.requested);
         let patch = patch::update(linux, period, &mut container.target, self.limits(message));
         Decision::patched_or(patch.map_err(Untouched::from), effect)
+    }
+
+    fn is_sound(&self, linux: &cri::LinuxContainerResources) -> bool {
+        view::is_sound(linux, &self.policy().node().kernel.online)
     }
 
     fn limits<'a>(&self, message: &'a [u8]) -> patch::Limits<'a> {

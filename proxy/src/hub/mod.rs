@@ -59,6 +59,8 @@ pub enum Untouched {
     Exempt,
     /// The message could not be read.
     Unreadable,
+    /// It asks for what no runtime could do, and is the runtime's to refuse.
+    Unsound,
     /// The container is not in the ledger.
     Unknown,
     /// The patched message would be more than the runtime takes.

@@ -107,7 +107,7 @@ impl Driver {
         let drain = shared.drain.clone();
         Self {
             id,
-            pair: Pair::new(shared.claims.clone(), shared.limits.clone()),
+            pair: Pair::new(shared.claims.clone(), shared.limits),
             client,
             runtime: Runtime::Waiting,
             closing: None,

@@ -1,0 +1,143 @@
+//! CRI conformance: the same scenarios straight at the runtime and through the proxy with all hooks
+//! on give the same replies, but for the differences that hooks announce.
+//!
+//! The scenarios and the comparison are the Go program in `tests/conformance`, which uses the
+//! official CRI types and client library; here are the real runtimes and the proxy around it.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{Node, ProxyOptions, classes};
+use koord_testkit::ContainerdVersion;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// One run of the scenarios takes half a minute.
+const BOUND: Duration = Duration::from_secs(600);
+
+/// The differences that the hooks make on purpose, each with its values. Where a reply lists the
+/// CPUs of the machine, they are those of a machine with two.
+fn announced(version: ContainerdVersion) -> PathBuf {
+    let file = match version {
+        ContainerdVersion::V1_6 => "hooked-1.6.json",
+        ContainerdVersion::V1_7 => "hooked-1.7.json",
+        ContainerdVersion::V2 => "hooked-2.json",
+    };
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../conformance")
+        .join(file)
+}
+
+/// Builds the program, or finds that Go's cache has it.
+fn program() -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance");
+    let built = Command::new("go")
+        .args(["build", "-mod=readonly", "-o"])
+        .arg(&program)
+        .arg(".")
+        .current_dir(source)
+        .env("GOTOOLCHAIN", "local")
+        .status()
+        .context("run go")?;
+    ensure!(built.success(), "the conformance program does not build");
+    Ok(program)
+}
+
+/// Waits for a child that may ask for a restart of the runtime by making a file.
+fn attend(child: &mut Child, node: &mut Node, request: &Path, done: &Path) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            ensure!(status.success(), "the scenarios ended with {status}");
+            return Ok(());
+        }
+        if fs::remove_file(request).is_ok() {
+            node.containerd.restart()?;
+            fs::File::create(done)?;
+        }
+        if start.elapsed() > BOUND {
+            child.kill()?;
+            anyhow::bail!("the scenarios do not end");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn record(program: &Path, node: &mut Node, socket: &Path, name: &str) -> Result<PathBuf> {
+    let directory = node.testbed().directory().to_owned();
+    let out = directory.join(format!("{name}.json"));
+    let (request, done) = (directory.join("restart"), directory.join("restarted"));
+    let restart = format!(
+        "rm -f {done}; touch {request}; until [ -e {done} ]; do sleep 0.05; done",
+        done = done.display(),
+        request = request.display()
+    );
+    let mut run = node.testbed().command(program);
+    run.arg("run")
+        .arg("--endpoint")
+        .arg(socket)
+        .arg("--out")
+        .arg(&out)
+        .arg("--cgroup-parent")
+        .arg(format!(
+            "{}/conformance/kubepods",
+            node.testbed().cgroup_root()
+        ))
+        .arg("--restart-cmd")
+        .arg(restart)
+        .arg("--path")
+        .arg(format!("testbed={}", directory.display()));
+    let mut child = run.spawn().context("start the scenarios")?;
+    attend(&mut child, node, &request, &done).with_context(|| format!("the scenarios, {name}"))?;
+    Ok(out)
+}
+
+fn replies_are_equal(version: ContainerdVersion) -> Result<()> {
+    let program = program()?;
+    let options = ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        args: vec![
+            "--feature-gates".to_owned(),
+            "AllAlpha=true,AllBeta=true,BECPUIdle=true".to_owned(),
+        ],
+    };
+    let mut node = Node::start(version, options)?;
+    let (runtime, proxy) = (node.containerd.socket(), node.proxy.socket());
+    let direct = record(&program, &mut node, &runtime, "direct")?;
+    let through = record(&program, &mut node, &proxy, "through")?;
+    if let Ok(directory) = std::env::var("KOORD_KEEP_TRANSCRIPTS") {
+        for transcript in [&direct, &through] {
+            let name = transcript.file_name().context("a file")?;
+            fs::copy(transcript, Path::new(&directory).join(name))?;
+        }
+    }
+    let compared = Command::new(&program)
+        .args(["compare", "--allow"])
+        .arg(announced(version))
+        .args([&direct, &through])
+        .status()?;
+    ensure!(
+        compared.success(),
+        "replies through the proxy differ on {version}"
+    );
+    Ok(())
+}
+
+#[test]
+fn replies_are_equal_on_containerd_1_6() -> Result<()> {
+    replies_are_equal(ContainerdVersion::V1_6)
+}
+
+#[test]
+fn replies_are_equal_on_containerd_1_7() -> Result<()> {
+    replies_are_equal(ContainerdVersion::V1_7)
+}
+
+#[test]
+fn replies_are_equal_on_containerd_2() -> Result<()> {
+    replies_are_equal(ContainerdVersion::V2)
+}

@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 CACHE := $(or $(KOORD_TEST_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/koord-testbed)
 DENY := $(CACHE)/cargo-deny-0.20.2/bin/cargo-deny
 FUZZ := $(CACHE)/cargo-fuzz-0.13.2/bin/cargo-fuzz
-FUZZ_TIME ?= 60
+FUZZ_TIME ?= 30
 
 # One selection for every build, so that the features of a crate are the same in each and nothing is
 # compiled twice.

@@ -12,6 +12,7 @@ use crate::config::{Config, ConfigError, LOG_FILTER_VARIABLE, RawConfig, Surroun
 use clap::{Parser, Subcommand};
 use std::{
     ffi::OsString,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 use thiserror::Error;
@@ -170,6 +171,19 @@ impl Question {
             | Self::Log { .. }
             | Self::Get { .. } => text.to_owned(),
         })
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Writes the answer out. Whoever reads may have seen enough (`… ledger | head`), which is no
+    /// failure.
+    pub fn print(&self, mut to: impl Write) -> io::Result<()> {
+        match to.write_all(self.text.as_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -4,30 +4,21 @@
 use koord_kernel::process;
 use koord_runtime_proxy::{
     app::App,
-    cli::{Invocation, Question},
-    config::{Config, LOG_FILTER_VARIABLE, Surroundings},
+    cli::{self, Invocation, Question},
+    config::Config,
     log,
     shutdown::Signals,
     start_guard::StartGuard,
     status::chain_of,
     systemd::Variables,
 };
-use std::{
-    error::Error,
-    io::{self, Write},
-    path::Path,
-    process::ExitCode,
-    time::SystemTime,
-};
+use std::{error::Error, io, path::Path, process::ExitCode, time::SystemTime};
 use tokio::runtime::{Builder, Runtime};
 use tracing::warn;
 
 fn main() -> ExitCode {
     process::tune_allocator();
-    let surroundings = Surroundings {
-        host_name: rustix::system::uname().nodename().to_string_lossy().into(),
-        log_filter: std::env::var(LOG_FILTER_VARIABLE).ok(),
-    };
+    let surroundings = cli::surroundings(std::env::var_os);
     let ended = match Invocation::parse(std::env::args_os(), &surroundings) {
         Ok(Invocation::Serve(config)) => serve(*config).map(|()| ExitCode::SUCCESS),
         Ok(Invocation::Ask { admin, question }) => ask(&admin, &question),
@@ -74,11 +65,7 @@ fn serve(config: Config) -> Result<(), Box<dyn Error>> {
 
 fn ask(admin: &Path, question: &Question) -> Result<ExitCode, Box<dyn Error>> {
     let answer = runtime()?.block_on(question.ask(admin))?;
-    match io::stdout().write_all(answer.text.as_bytes()) {
-        // Whoever reads may have seen enough: `… ledger | head`.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
-    }
+    answer.print(io::stdout())?;
     Ok(match answer.good {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

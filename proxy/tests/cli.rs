@@ -1,5 +1,11 @@
 //! The proxy as a process: its command line, its sockets, signals and exit codes. No runtime is
 //! needed, because the proxy needs none to start.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test's own files, and its own failures"
+)]
 
 use std::{
     fs,
@@ -251,6 +257,23 @@ fn a_second_proxy_on_the_same_socket_is_refused_and_the_first_stays() {
     assert!(said.contains("another process"), "{said}");
     assert!(UnixStream::connect(proxy.path("proxy/proxy.sock")).is_ok());
     assert!(UnixStream::connect(proxy.path("admin/admin.sock")).is_ok());
+    // Being refused is no crash: a fourth does not take itself for one in a crash loop.
+    for _ in 0..3 {
+        let refused = command(proxy.dir.path()).output().unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(!said.contains("hooks off"), "{said}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let proxy = Proxy::start(&[]);
+    let mut asking = command(proxy.dir.path())
+        .args(["get", "/metrics"])
+        .spawn()
+        .unwrap();
+    drop(asking.stdout.take());
+    assert_eq!(ended(&mut asking).code(), Some(0));
 }
 
 #[test]

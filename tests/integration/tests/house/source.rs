@@ -10,6 +10,12 @@ const UNSAFE_ROOM: &str = "kernel/";
 /// Where a file is to be split, in lines of its part that is not tests.
 const MOST_LINES: usize = 800;
 
+/// The most bytes of one file: what is larger was built, not written.
+const MOST_BYTES: u64 = 512 << 10;
+
+/// The only place of files that are no text.
+const BINARY_PLACE: &str = "fuzz/seeds/";
+
 /// File names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &[
     "common", "helper", "helpers", "manager", "misc", "util", "utils",
@@ -90,6 +96,21 @@ fn no_file_is_longer_than_one_can_hold() {
         .map(|(at, lines)| format!("{at}: {lines} lines"))
         .collect();
     none(&long);
+}
+
+#[test]
+fn nothing_that_was_built_is_in_the_tree() {
+    let texts = tree::files();
+    let is_text =
+        |at: &String| texts.iter().any(|file| file.at == *at) || at.contains("/generated/");
+    let mut complaints = Vec::new();
+    for at in tree::paths() {
+        let bytes = std::fs::metadata(tree::root().join(&at)).unwrap().len();
+        if bytes > MOST_BYTES || (!is_text(&at) && !at.starts_with(BINARY_PLACE)) {
+            complaints.push(format!("{at}: {bytes} bytes"));
+        }
+    }
+    none(&complaints);
 }
 
 #[test]

@@ -107,8 +107,22 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Every text file that somebody wrote: nothing that `.gitignore` names, nothing generated.
+/// Every text file that somebody wrote: nothing generated.
 pub(crate) fn files() -> Vec<File> {
+    let written = |at: &String| !at.contains("/generated/");
+    let text = |at: String| {
+        let text = fs::read_to_string(root().join(&at)).ok()?;
+        Some(File { at, text })
+    };
+    paths()
+        .into_iter()
+        .filter(written)
+        .filter_map(text)
+        .collect()
+}
+
+/// Every file of the tree, from the root, but for what `.gitignore` names.
+pub(crate) fn paths() -> Vec<String> {
     let ignored = fs::read_to_string(root().join(".gitignore")).expect(".gitignore is readable");
     let ignored: Vec<&str> = ignored
         .lines()
@@ -122,19 +136,17 @@ pub(crate) fn files() -> Vec<File> {
             let entry = entry.expect("a directory of the tree is readable");
             let at = from_root(&entry.path());
             let kind = entry.file_type().expect("an entry has a type");
-            if ignored.contains(&at.as_str()) || at.ends_with("/generated") {
+            if ignored.contains(&at.as_str()) {
                 continue;
             } else if kind.is_dir() {
                 directories.push(entry.path());
-            } else if kind.is_file()
-                && let Ok(text) = fs::read_to_string(entry.path())
-            {
-                found.push(File { at, text });
+            } else if kind.is_file() {
+                found.push(at);
             }
         }
     }
     assert!(found.len() > 50, "the walk found {} files", found.len());
-    found.sort_by(|a, b| a.at.cmp(&b.at));
+    found.sort();
     found
 }
 

@@ -1,5 +1,4 @@
 //! The two clients call the service by the names that runtimes serve.
-#![cfg(feature = "client")]
 
 use koord_proto::{client, cri};
 use std::{

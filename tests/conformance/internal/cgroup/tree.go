@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -17,6 +18,9 @@ type Tree struct {
 	// parent is an absolute cgroup path, such as "/conformance".
 	parent      string
 	hierarchies []hierarchy
+	// above are the directories above the parent that had to be made as well,
+	// outer ones first.
+	above []string
 }
 
 type hierarchy struct {
@@ -56,26 +60,6 @@ func (t *Tree) Pod(relative string) (string, error) {
 	return filepath.Join(t.parent, relative), nil
 }
 
-// Write sets a file of a cgroup below the parent in every hierarchy that has
-// the file, and fails if none has.
-func (t *Tree) Write(relative, file, value string) error {
-	written := false
-	for _, hierarchy := range t.hierarchies {
-		path := filepath.Join(hierarchy.mount, t.parent, relative, file)
-		if _, err := os.Stat(path); err != nil {
-			continue
-		}
-		if err := os.WriteFile(path, []byte(value), 0); err != nil {
-			return err
-		}
-		written = true
-	}
-	if !written {
-		return fmt.Errorf("no hierarchy has %s", file)
-	}
-	return nil
-}
-
 // RemovePods removes everything below the parent. It fails while something
 // runs in there.
 func (t *Tree) RemovePods() error {
@@ -95,11 +79,14 @@ func (t *Tree) RemovePods() error {
 	return errors.Join(failures...)
 }
 
-// Remove removes the parent and everything below it.
+// Remove removes the parent, everything below it, and what New made above it.
 func (t *Tree) Remove() error {
 	var failures []error
 	for _, hierarchy := range t.hierarchies {
 		failures = append(failures, removeTree(filepath.Join(hierarchy.mount, t.parent)))
+	}
+	for _, directory := range slices.Backward(t.above) {
+		failures = append(failures, os.Remove(directory))
 	}
 	return errors.Join(failures...)
 }
@@ -115,6 +102,9 @@ func (t *Tree) create(relative string) error {
 				continue
 			} else if err != nil {
 				return err
+			}
+			if len(at) < len(filepath.Join(hierarchy.mount, t.parent)) {
+				t.above = append(t.above, at)
 			}
 			if err := hierarchy.initialise(above, at); err != nil {
 				return err

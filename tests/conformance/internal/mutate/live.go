@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -16,6 +17,11 @@ import (
 	"koord/conformance/internal/suite"
 	"koord/conformance/internal/transcript"
 )
+
+// answeredByLibrary is the one step that a forwarder cannot pass on: a method
+// name without a service is refused by the gRPC library itself, with another
+// status in older versions.
+const answeredByLibrary = "method-without-service"
 
 // Live runs the suite through a proxy that alters one field of one reply, and
 // checks that the comparison with a direct run fails, count times with another
@@ -36,6 +42,7 @@ func Live(ctx context.Context, config suite.Config, count int, seed uint64) erro
 	if err != nil {
 		return err
 	}
+	differences = slices.DeleteFunc(differences, func(d compare.Difference) bool { return d.Step == answeredByLibrary })
 	if len(differences) > 0 {
 		return fmt.Errorf("%d differences through an honest proxy, the first: %s", len(differences), differences[0])
 	}

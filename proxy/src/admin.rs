@@ -3,7 +3,7 @@
 //! For root only, as the runtime's own socket is. Everything is bounded (connections, time, sizes),
 //! so that a stuck client here cannot be felt on the data path.
 
-use crate::{hub::Hub, log::LogControl, policy_file::PolicyState, status::chain_of};
+use crate::{config::Mode, hub::Hub, log::LogControl, policy_file::PolicyState, status::chain_of};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -40,8 +40,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// What is said about the whole process.
 #[derive(Debug)]
 pub struct Condition {
-    /// `enforce`, `observe` or `pass-through`.
-    pub mode: &'static str,
+    pub mode: Mode,
     /// What a person should know: why hooks are off, what is not served.
     pub remarks: Vec<String>,
     /// What the policy file last said; `None` without one.
@@ -113,6 +112,7 @@ impl Admin {
             (&Method::GET, "/healthz") => reply(StatusCode::OK, TEXT, "ok\n"),
             (&Method::GET, "/readyz") => self.ready(),
             (&Method::GET, "/status") => self.status(),
+            (&Method::GET, "/policy") => self.policy(),
             (&Method::GET, "/ledger") => self.ledger(None).await,
             (&Method::GET, "/explain") => match id_of(request.uri().query()) {
                 Some(id) => self.ledger(Some(&id)).await,
@@ -125,15 +125,20 @@ impl Admin {
             (&Method::PUT, "/log") => self.set_log(request.into_body()).await,
             (
                 _,
-                "/metrics" | "/healthz" | "/readyz" | "/status" | "/ledger" | "/explain" | "/log",
+                "/metrics" | "/healthz" | "/readyz" | "/status" | "/policy" | "/ledger"
+                | "/explain" | "/log",
             ) => reply(StatusCode::METHOD_NOT_ALLOWED, TEXT, "not by this method\n"),
             _ => reply(StatusCode::NOT_FOUND, TEXT, "no such page\n"),
         }
     }
 
     fn ready(&self) -> Reply {
+        // Without hooks nothing is asked of the runtime, and clients see for themselves.
+        let hooks = self.condition.mode != Mode::PassThrough;
         let reason = if self.condition.draining.get() {
             "draining\n"
+        } else if !hooks {
+            return reply(StatusCode::OK, TEXT, "ready\n");
         } else if !self.hub.runtime_is_up() {
             "the runtime does not answer\n"
         } else if !self.hub.is_whole() {
@@ -158,24 +163,44 @@ impl Admin {
                 serde_json::json!({ "name": meta.name, "unsupported": why })
             })
             .collect();
-        let state = self.condition.policy.borrow();
-        let error = state.as_ref().and_then(|state| state.error.as_deref());
-        let error = error.map(|error| chain_of(error));
-        let issues: Vec<String> = state
-            .iter()
-            .flat_map(|state| state.issues.iter().map(ToString::to_string))
-            .collect();
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "mode": self.condition.mode,
+            "mode": self.condition.mode.as_str(),
             "remarks": self.condition.remarks,
             "runtimeUp": self.hub.runtime_is_up(),
             "ledgerWhole": self.hub.is_whole(),
             "hooks": hooks,
-            "policyError": error,
-            "policyIssues": issues,
+            "policy": self.policy_report(),
         });
         reply(StatusCode::OK, JSON, status.to_string())
+    }
+
+    fn policy(&self) -> Reply {
+        reply(StatusCode::OK, JSON, self.policy_report().to_string())
+    }
+
+    /// Which documents are in force, and what is wrong with the file; null without a file.
+    fn policy_report(&self) -> serde_json::Value {
+        let state = self.condition.policy.borrow();
+        let Some(PolicyState {
+            policy,
+            issues,
+            error,
+        }) = &*state
+        else {
+            return serde_json::Value::Null;
+        };
+        let documents = [
+            ("NodeSLO", policy.slo.is_some()),
+            ("NodeResourceTopology", policy.topology.is_some()),
+            ("Node", policy.node.is_some()),
+        ];
+        let in_force = documents.iter().filter(|(_, there)| *there);
+        serde_json::json!({
+            "inForce": in_force.map(|(kind, _)| *kind).collect::<Vec<_>>(),
+            "error": error.as_deref().map(|error| chain_of(error)),
+            "issues": issues.iter().map(|issue| chain_of(issue)).collect::<Vec<_>>(),
+        })
     }
 
     async fn ledger(&self, filter: Option<&str>) -> Reply {

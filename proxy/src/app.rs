@@ -105,7 +105,7 @@ impl App {
         files.push(file);
         Ok(Self {
             condition: Rc::new(Condition {
-                mode: config.mode.as_str(),
+                mode: config.mode,
                 remarks,
                 policy: RefCell::default(),
                 draining: Cell::new(false),
@@ -160,7 +160,7 @@ impl App {
         info!(
             endpoint = %self.config.endpoint.display(),
             runtime = %self.config.runtime_endpoint.display(),
-            mode = self.condition.mode,
+            mode = self.condition.mode.as_str(),
             "serving"
         );
         self.notifier

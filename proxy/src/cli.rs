@@ -76,6 +76,11 @@ pub enum Question {
         #[arg(long)]
         json: bool,
     },
+    /// Which policy documents are in force, and what is wrong with the policy file
+    Policy {
+        #[arg(long)]
+        json: bool,
+    },
     /// Whether it is ready; the exit code says so, too
     Health,
     /// The log filter, or a new one
@@ -140,6 +145,7 @@ impl Question {
             Self::Status { .. } => ask::get(admin, "/status").await?,
             Self::Ledger { .. } => ask::get(admin, "/ledger").await?,
             Self::Explain { id, .. } => ask::get(admin, &format!("/explain?id={id}")).await?,
+            Self::Policy { .. } => ask::get(admin, "/policy").await?,
             Self::Health => ask::get(admin, "/readyz").await?,
             Self::Log { filter: None } => ask::get(admin, "/log").await?,
             Self::Log {
@@ -160,11 +166,12 @@ impl Question {
 
     fn show(&self, text: &str) -> Result<String, AskError> {
         Ok(match self {
-            Self::Status { json: false } => table::status(text)?,
+            Self::Status { json: false } | Self::Policy { json: false } => table::status(text)?,
             Self::Ledger { json: false } | Self::Explain { json: false, .. } => {
                 table::ledger(text)?
             }
             Self::Status { json: true }
+            | Self::Policy { json: true }
             | Self::Ledger { json: true }
             | Self::Explain { json: true, .. }
             | Self::Health

@@ -10,9 +10,12 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    os::unix::{
-        fs::PermissionsExt,
-        net::{UnixDatagram, UnixListener, UnixStream},
+    os::{
+        fd::OwnedFd,
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixDatagram, UnixListener, UnixStream},
+        },
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
@@ -29,10 +32,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A proxy of our own: everything that it touches is in one directory.
 struct Proxy {
     dir: TempDir,
-    child: Child,
+    child: Reaped,
     /// What it tells its service manager.
     manager: UnixDatagram,
 }
+
+/// A process that does not outlive its test.
+struct Reaped(Child);
 
 impl Proxy {
     /// Starts it and waits until it says that it is ready.
@@ -48,7 +54,7 @@ impl Proxy {
             .unwrap();
         let proxy = Self {
             dir,
-            child,
+            child: Reaped(child),
             manager,
         };
         let ready = proxy.told();
@@ -57,15 +63,7 @@ impl Proxy {
     }
 
     fn told(&self) -> String {
-        let mut buffer = [0; 512];
-        loop {
-            match self.manager.recv(&mut buffer) {
-                Ok(length) => return String::from_utf8(buffer[..length].to_vec()).unwrap(),
-                // A receive with a timeout is not taken up again by the kernel after a signal.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => panic!("{error}\n{}", self.log()),
-            }
-        }
+        told(&self.manager)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -76,16 +74,12 @@ impl Proxy {
         fs::read_to_string(self.path("log")).unwrap()
     }
 
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill")
-            .args([signal, &self.child.id().to_string()])
-            .status()
-            .unwrap();
-        assert!(status.success());
+    fn signal(&self, name: &str) {
+        signal(&self.child.0, name);
     }
 
     fn ended(&mut self) -> ExitStatus {
-        ended(&mut self.child)
+        ended(&mut self.child.0)
     }
 
     fn ask(&self, question: &[&str]) -> Output {
@@ -97,11 +91,12 @@ impl Proxy {
             .append(true)
             .open(self.path("log"))
             .unwrap();
-        self.child = command(self.dir.path())
+        let child = command(self.dir.path())
             .env("NOTIFY_SOCKET", self.path("notify"))
             .stderr(log)
             .spawn()
             .unwrap();
+        self.child = Reaped(child);
         let ready = self.told();
         assert!(ready.starts_with("READY=1\n"), "{ready}\n{}", self.log());
     }
@@ -114,12 +109,33 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+impl Drop for Reaped {
     fn drop(&mut self) {
         // Most tests have seen it end already.
-        self.child.kill().ok();
-        self.child.wait().ok();
+        self.0.kill().ok();
+        self.0.wait().ok();
     }
+}
+
+/// What a service manager was told next.
+fn told(manager: &UnixDatagram) -> String {
+    let mut buffer = [0; 512];
+    loop {
+        match manager.recv(&mut buffer) {
+            Ok(length) => return String::from_utf8(buffer[..length].to_vec()).unwrap(),
+            // A receive with a timeout is not taken up again by the kernel after a signal.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => panic!("the service manager is told nothing: {error}"),
+        }
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(status.success());
 }
 
 /// The binary, told to stay within `dir`.
@@ -351,6 +367,8 @@ fn three_crashes_in_a_minute_lead_to_pass_through_and_a_clean_stop_leads_back() 
         proxy.restart();
     }
     assert_eq!(proxy.mode(), "pass-through");
+    // It lists nothing, so a runtime that does not answer is no reason to be unready.
+    assert!(proxy.ask(&["health"]).status.success());
     let status = String::from_utf8(proxy.ask(&["status", "--json"]).stdout).unwrap();
     assert!(status.contains("ended badly"), "{status}");
     assert!(proxy.log().contains("hooks off"), "{}", proxy.log());
@@ -359,6 +377,89 @@ fn three_crashes_in_a_minute_lead_to_pass_through_and_a_clean_stop_leads_back() 
     proxy.ended();
     proxy.restart();
     assert_eq!(proxy.mode(), "enforce");
+}
+
+#[test]
+fn what_is_wrong_with_the_policy_is_told_with_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("policy.yaml");
+    let wrong = "{apiVersion: slo.koordinator.sh/v1alpha1, kind: NodeSLO, \
+                 metadata: {name: node-1}, spec: {resourceQOSStrategy: 7}}\n";
+    fs::write(&policy, wrong).unwrap();
+    let proxy = Proxy::start(&[&format!("--node-policy={}", policy.display())]);
+    let said = String::from_utf8(proxy.ask(&["policy", "--json"]).stdout).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["inForce"], serde_json::json!(["NodeSLO"]));
+    assert_eq!(said["error"], serde_json::Value::Null);
+    let issue = said["issues"][0].as_str().unwrap();
+    assert!(
+        issue.contains("spec.resourceQOSStrategy") && issue.contains("value is"),
+        "{issue}"
+    );
+    fs::remove_file(&policy).unwrap();
+    let start = Instant::now();
+    loop {
+        let table = String::from_utf8(proxy.ask(&["policy"]).stdout).unwrap();
+        if table.contains("No such file or directory") {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{table}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_socket_that_is_handed_over_stays_and_clients_wait_in_it_for_the_next_of_us() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("handed.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let runtime = UnixListener::bind(dir.path().join("runtime.sock")).unwrap();
+    let start = || {
+        // As systemd does it: descriptor 3, and the process's own id in the environment.
+        let proxy = command(dir.path());
+        let mut shell = Command::new("sh");
+        shell
+            .args([
+                "-c",
+                "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"",
+            ])
+            .arg("sh")
+            .arg(proxy.get_program())
+            .args(proxy.get_args())
+            .env_clear()
+            .env("NOTIFY_SOCKET", dir.path().join("notify"))
+            .stdin(OwnedFd::from(listener.try_clone().unwrap()))
+            .stderr(Stdio::null());
+        let child = Reaped(shell.spawn().unwrap());
+        assert!(told(&manager).starts_with("READY=1\n"));
+        child
+    };
+    let mut first = start();
+    signal(&first.0, "-TERM");
+    assert_eq!(ended(&mut first.0).code(), Some(0));
+    assert!(told(&manager).starts_with("STOPPING=1\n"));
+    assert!(!dir.path().join("proxy/proxy.sock").exists());
+
+    // Nobody serves now.
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(&call_that_is_never_answered()).unwrap();
+    let _second = start();
+    // The preface of the one that waited has reached the runtime.
+    runtime.set_nonblocking(true).unwrap();
+    let begun = Instant::now();
+    let mut served = loop {
+        match runtime.accept() {
+            Ok((served, _)) => break served,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    served.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut preface = [0; 24];
+    served.read_exact(&mut preface).unwrap();
+    assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 }
 
 #[test]

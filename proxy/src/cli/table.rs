@@ -98,7 +98,7 @@ fn row(pod: &Pod, of: &str, setting: &Setting) -> [String; HEADER.len()] {
     ]
 }
 
-/// The status, a row for each thing said.
+/// The status or the policy, a row for each thing said.
 pub(super) fn status(json: &str) -> Result<String, serde_json::Error> {
     let mut table = new_table();
     add_rows(&mut table, "", &serde_json::from_str(json)?);

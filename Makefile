@@ -58,11 +58,11 @@ clippy:
 
 .PHONY: doc
 doc:
-	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet $(ALL) --no-deps --document-private-items
+	@RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --quiet $(ALL) --no-deps --document-private-items
 
 .PHONY: unit
 unit:
-	@cargo test --quiet $(ALL) --lib --bins $(call tests,CHECK)
+	@cargo test --quiet $(ALL) --no-fail-fast --lib --bins $(call tests,CHECK)
 	@cargo test --quiet $(ALL) --doc
 
 .PHONY: deny

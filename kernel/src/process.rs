@@ -49,6 +49,20 @@ pub fn tune_allocator() -> bool {
     false
 }
 
+/// Gives memory that was freed in the middle of the heap back to the kernel, which the allocator
+/// alone does only at its end: after a list of thousands of pods was taken in. Costs about a
+/// millisecond. `false` if there was nothing to give, or the allocator is not glibc's.
+pub fn trim_allocator() -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: `malloc_trim` takes the allocator's locks itself, and may be called at any time.
+        let released = unsafe { libc::malloc_trim(0) };
+        released == 1
+    }
+    #[cfg(not(target_env = "gnu"))]
+    false
+}
+
 /// Takes the listening socket that systemd hands over, if it hands over one to this process.
 ///
 /// `listen_pid` and `listen_fds` are what the environment has for `LISTEN_PID` and `LISTEN_FDS`.

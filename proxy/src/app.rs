@@ -228,6 +228,7 @@ fn build_hub(
         writer: Writer::start(cgroups).map_err(StartError::Writer)?,
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
+        hold_timeout: config.limits.hold_timeout,
     }))
 }
 

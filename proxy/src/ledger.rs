@@ -252,9 +252,12 @@ impl Ledger {
             return;
         };
         pod.told = now;
-        pod.containers.retain(|known| known.id != container.id);
-        self.containers
+        let known = self
+            .containers
             .insert(container.id.clone(), sandbox.clone());
+        if known.is_some() {
+            pod.containers.retain(|known| known.id != container.id);
+        }
         pod.containers.push(container);
     }
 

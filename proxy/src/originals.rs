@@ -43,7 +43,8 @@ pub fn to_annotation(requested: &Requested) -> String {
 /// Reads the annotation back; anything that is not ours to the letter is `None`, since a caller of
 /// CRI may write what it likes there.
 pub fn from_annotation(value: &str) -> Option<Requested> {
-    if value.len() > MAX_LENGTH {
+    // A derived decoder takes a list for a struct as well.
+    if value.len() > MAX_LENGTH || !value.starts_with('{') {
         return None;
     }
     let text: Text = serde_json::from_str(value).ok()?;

@@ -14,7 +14,10 @@ use crate::{
     runtime::{Runtime, RuntimeError},
     view,
 };
-use koord_kernel::cgroup::{Driver, Layout, RuntimeName};
+use koord_kernel::{
+    cgroup::{Driver, Layout, RuntimeName},
+    process::trim_allocator,
+};
 use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
 use koord_proto::{cri, keys::annotation};
 use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
@@ -39,6 +42,8 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
         match list(&hub, &endpoint, &kubepods_above).await {
             Ok(listed) => {
                 hub.list_taken();
+                // The lists themselves are gone; the ledger is a fraction of them.
+                trim_allocator();
                 hub.metrics().relisted(true, started.elapsed());
                 if complained || !listed_before {
                     info!(

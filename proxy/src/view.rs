@@ -27,6 +27,11 @@ impl Inputs {
             annotations: annotations.into_iter().map(Box::from).collect(),
         }
     }
+
+    /// Whether anybody reads this label or annotation.
+    pub fn has(&self, key: &str) -> bool {
+        self.labels.contains(key) || self.annotations.contains(key)
+    }
 }
 
 /// The pod's directory as the request names it; `None` when it names none or no valid one.

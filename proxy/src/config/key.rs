@@ -94,8 +94,6 @@ keys! {
         "Where the cgroup file systems are mounted";
     SYS_ROOT "sys-root" <"DIR"> = "/sys":
         "Where sysfs is mounted";
-    PROC_ROOT "proc-root" <"DIR"> = "/proc":
-        "Where procfs is mounted";
     STATE_DIR "state-dir" <"DIR"> = "/var/lib/koord-runtime-proxy":
         "What has to outlive a restart";
     ADMIN_ENDPOINT "admin-endpoint" <"SOCKET"> = "/run/koord-runtime-proxy/admin.sock":
@@ -108,7 +106,7 @@ keys! {
         "Largest request that is opened, 64KiB to 16MiB; a larger one passes unopened";
     LARGE_SLOTS "large-message-slots" <"COUNT"> = "4":
         "Large requests held in memory at the same time, 1 to 64";
-    HOLD_TIMEOUT "hold-timeout" <"DURATION"> = "2s":
+    HOLD_TIMEOUT "hold-timeout" <"DURATION"> = "500ms":
         "How long a request may wait for a decision before it passes as it came, 10ms to 30s";
     EXCLUDED_NAMESPACES "excluded-namespaces" <"NAME,..."> = "" extends:
         "Namespaces whose pods hooks leave alone";

@@ -109,7 +109,6 @@ pub struct Limits {
 pub struct Roots {
     pub cgroup: PathBuf,
     pub sys: PathBuf,
-    pub proc: PathBuf,
 }
 
 /// How this process logs.

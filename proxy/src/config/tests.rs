@@ -71,7 +71,7 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert_eq!(config.limits.max_connections, 512);
     assert_eq!(config.limits.max_message_bytes, 16_777_216);
     assert_eq!(config.limits.large_message_slots, 4);
-    assert_eq!(config.limits.hold_timeout, Duration::from_secs(2));
+    assert_eq!(config.limits.hold_timeout, Duration::from_millis(500));
     assert_eq!(config.limits.grace_period, Duration::from_secs(25));
     assert!(!config.hooks.disable_unset_cpu_quota);
     assert!(config.hooks.gates.enabled("GroupIdentity"));

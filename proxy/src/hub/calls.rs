@@ -1,7 +1,7 @@
 //! The three calls that hooks act on, from request bytes to decision.
 
 use super::{
-    Answer, Decision, Effect, Hub, LIST_PATIENCE, NewContainer, Opening, Pending, Untouched,
+    Answer, Decision, Effect, Hub, NewContainer, Opening, Pending, Untouched,
 };
 use crate::{
     apply::cri::{self as patch, PatchError},
@@ -14,22 +14,23 @@ use koord_proto::cri;
 use std::{rc::Rc, time::Duration};
 use tracing::debug;
 
-/// How long RunPodSandbox waits for the pod's own directory to be written. What is late is written
-/// all the same, and checked again after the call.
-const POD_WRITE_PATIENCE: Duration = Duration::from_millis(500);
-
 impl Hub {
     /// RunPodSandbox: the kubelet has made the pod's directory, nothing runs in it yet, so this is
-    /// the moment to write it.
-    pub(super) fn open_run(self: &Rc<Self>, message: &[u8]) -> Option<Opening> {
-        let request = cri::RunPodSandboxRequest::read(message)?;
+    /// the moment to write it. What is late is written all the same, and checked after the call.
+    pub(super) fn open_run(
+        self: &Rc<Self>,
+        message: &[u8],
+        timeout: Option<Duration>,
+    ) -> Option<Opening> {
+        let inputs = self.policy().inputs();
+        let request = cri::RunPodSandboxRequest::read_keeping(message, |key| inputs.has(key))?;
         let config = request.config?;
         let parent = view::cgroup_parent(&config);
         let view = view::pod(
             &config,
             &request.runtime_handler,
             parent.as_ref(),
-            &self.policy().inputs(),
+            &inputs,
         )?;
         let mut pod = Pod {
             // Known from the reply only.
@@ -58,9 +59,10 @@ impl Hub {
             )));
         }
         let hub = self.clone();
+        let patience = self.patience(timeout);
         Some(Opening::Later(Box::pin(async move {
             let written = hub.writer.apply(changes);
-            match tokio::time::timeout(POD_WRITE_PATIENCE, written).await {
+            match tokio::time::timeout(patience, written).await {
                 Ok(applied) => crate::reconcile::record(&hub, &mut pod.own, &applied),
                 Err(_) => debug!(pod = %pod.view.name, "pod settings are late"),
             }
@@ -70,7 +72,8 @@ impl Hub {
 
     /// CreateContainer: needs no memory, its request carries the pod as the kubelet knows it now.
     pub(super) fn open_create(&self, message: &[u8]) -> Option<Opening> {
-        let request = cri::CreateContainerRequest::read(message)?;
+        let inputs = self.policy().inputs();
+        let request = cri::CreateContainerRequest::read_keeping(message, |key| inputs.has(key))?;
         let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
         let config = request.config?;
         let sandbox_config = request.sandbox_config?;
@@ -80,7 +83,7 @@ impl Hub {
             &sandbox_config,
             &handler,
             parent.as_ref(),
-            &self.policy().inputs(),
+            &inputs,
         )?;
         let exemption = self.exemption(&pod);
         let requested = view::requested(config.resources());
@@ -128,7 +131,7 @@ impl Hub {
         }
         let hub = self.clone();
         let message = message.to_vec();
-        let patience = timeout.map_or(LIST_PATIENCE, |t| LIST_PATIENCE.min(t / 2));
+        let patience = self.patience(timeout);
         Some(Opening::Later(Box::pin(async move {
             let mut listed = hub.listed.subscribe();
             let whole = listed.wait_for(|lists| *lists > 0);
@@ -183,6 +186,11 @@ impl Hub {
         let period = linux_period(linux, &container.view.requested);
         let patch = patch::update(linux, period, &mut container.target, self.limits(message));
         Decision::patched_or(patch.map_err(Untouched::from), effect)
+    }
+
+    /// How long a call may be held: a part of what its caller has.
+    fn patience(&self, timeout: Option<Duration>) -> Duration {
+        timeout.map_or(self.hold_timeout, |left| self.hold_timeout.min(left / 2))
     }
 
     fn is_sound(&self, linux: &cri::LinuxContainerResources) -> bool {

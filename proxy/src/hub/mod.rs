@@ -133,6 +133,8 @@ pub struct Parts {
     pub metrics: Rc<Metrics>,
     /// Bytes that the runtime takes in one message.
     pub max_message_bytes: usize,
+    /// How long a request may wait for what its decision needs, at most.
+    pub hold_timeout: Duration,
 }
 
 pub struct Hub {
@@ -145,6 +147,7 @@ pub struct Hub {
     metrics: Rc<Metrics>,
     complaints: RefCell<RateLimited>,
     max_message_bytes: usize,
+    hold_timeout: Duration,
     queue: Queue,
     /// How many lists have been taken in since start; the first makes the ledger whole.
     listed: watch::Sender<u64>,
@@ -153,8 +156,6 @@ pub struct Hub {
     runtime_up: Cell<bool>,
 }
 
-/// How long a call about a known container waits for the first list after a start.
-const LIST_PATIENCE: Duration = Duration::from_millis(500);
 /// gRPC statuses after which it is unknown what the runtime did: CANCELLED, UNKNOWN,
 /// DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE.
 const UNCERTAIN: [u32; 5] = [1, 2, 4, 13, 14];
@@ -173,6 +174,7 @@ impl Hub {
             metrics: parts.metrics,
             complaints: RefCell::new(RateLimited::default()),
             max_message_bytes: parts.max_message_bytes,
+            hold_timeout: parts.hold_timeout,
             queue: Queue::default(),
             listed: watch::Sender::new(0),
             relist: Notify::new(),
@@ -189,7 +191,7 @@ impl Hub {
         timeout: Option<Duration>,
     ) -> Opening {
         let opening = match method {
-            Method::RunPodSandbox => self.open_run(message),
+            Method::RunPodSandbox => self.open_run(message, timeout),
             Method::CreateContainer => self.open_create(message),
             Method::UpdateContainerResources => self.open_update(message, timeout),
             Method::UpdatePodSandboxResources => {

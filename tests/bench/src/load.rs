@@ -7,7 +7,13 @@ use bytes::Bytes;
 use koord_integration::classes;
 use koord_testkit::{
     RawClient, RawRequest,
-    cri::message::{CreateContainerRequest, LinuxPodSandboxConfig, VersionRequest},
+    cri::{
+        CriClient,
+        message::{
+            ContainerId, CreateContainerRequest, LinuxPodSandboxConfig, PodSandboxConfig,
+            VersionRequest,
+        },
+    },
 };
 use prost::Message;
 use std::{
@@ -31,6 +37,8 @@ pub(crate) struct Load {
     pub(crate) kind: Kind,
     pub(crate) callers: usize,
     pub(crate) calls: usize,
+    /// Remove what was created, between the measured calls: what stays is not measured then.
+    pub(crate) tidy: bool,
 }
 
 /// What one measurement gave.
@@ -47,7 +55,7 @@ pub(crate) struct Sample {
 impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Unary, Self::List, Self::Create];
 
-    fn request(self) -> RawRequest {
+    fn request(self, sandbox: &str) -> RawRequest {
         match self {
             Self::Unary => RawRequest::unary(
                 "/runtime.v1.RuntimeService/Version",
@@ -56,7 +64,7 @@ impl Kind {
             Self::List => RawRequest::unary("/runtime.v1.ImageService/ListImages", Bytes::new()),
             Self::Create => RawRequest::unary(
                 "/runtime.v1.RuntimeService/CreateContainer",
-                create_request(),
+                create_request(sandbox),
             ),
         }
     }
@@ -72,9 +80,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The demo's best-effort pod, grown to 60 annotations and 8 KiB.
-pub(crate) fn create_request() -> Vec<u8> {
-    const SIZE: usize = 8 * 1024;
+/// The demo's best-effort pod, grown to 60 annotations.
+fn sandbox_config() -> PodSandboxConfig {
     let pod = classes::be("batch");
     let mut config = pod.pod.config().clone();
     config.linux = Some(LinuxPodSandboxConfig {
@@ -87,10 +94,16 @@ pub(crate) fn create_request() -> Vec<u8> {
             "x".repeat(64),
         );
     }
+    config
+}
+
+/// The creation of that pod's container, 8 KiB.
+fn create_request(sandbox: &str) -> Vec<u8> {
+    const SIZE: usize = 8 * 1024;
     let mut request = CreateContainerRequest {
-        pod_sandbox_id: format!("{:064x}", 1),
-        config: Some(pod.container.config),
-        sandbox_config: Some(config),
+        pod_sandbox_id: sandbox.to_owned(),
+        config: Some(classes::be("batch").container.config),
+        sandbox_config: Some(sandbox_config()),
     };
     let missing = SIZE.saturating_sub(request.encoded_len());
     if let Some(config) = &mut request.config {
@@ -104,17 +117,18 @@ pub(crate) fn create_request() -> Vec<u8> {
 
 impl Load {
     pub(crate) async fn run(&self, target: &Target) -> Result<Sample> {
+        let sandbox = self.sandbox(target).await?;
         let mut clients = Vec::with_capacity(self.callers);
         for _ in 0..self.callers {
             clients.push(RawClient::connect(&target.socket).await?);
         }
-        let request = self.kind.request();
+        let request = self.kind.request(&sandbox);
         let each = self.calls / self.callers;
         let cpu_before = target.cpu_us();
         let start = Instant::now();
         let callers: Vec<_> = clients
             .into_iter()
-            .map(|client| tokio::spawn(call(client, request.clone(), each)))
+            .map(|client| tokio::spawn(call(client, request.clone(), each, self.tidy)))
             .collect();
         let mut latencies = Vec::with_capacity(self.calls);
         for caller in callers {
@@ -127,9 +141,25 @@ impl Load {
             .map(|(now, then)| now - then);
         Ok(Sample::of(latencies, elapsed, cpu_us))
     }
+
+    /// A pod for containers to be created in, run by the same way.
+    async fn sandbox(&self, target: &Target) -> Result<String> {
+        if self.kind != Kind::Create {
+            return Ok(String::new());
+        }
+        let mut pod = classes::be("batch").pod;
+        pod.request.config = Some(sandbox_config());
+        let client = CriClient::connect(&target.socket).await?;
+        Ok(client.run_pod(&pod).await?)
+    }
 }
 
-async fn call(client: RawClient, request: RawRequest, calls: usize) -> Result<Vec<u64>> {
+async fn call(
+    client: RawClient,
+    request: RawRequest,
+    calls: usize,
+    tidy: bool,
+) -> Result<Vec<u64>> {
     let mut latencies = Vec::with_capacity(calls);
     for _ in 0..calls {
         let start = Instant::now();
@@ -140,6 +170,13 @@ async fn call(client: RawClient, request: RawRequest, calls: usize) -> Result<Ve
             "a call failed: {:?}",
             reply.end
         );
+        if tidy && let Some(created) = reply.messages.first() {
+            let id = ContainerId::decode(created.message.clone())?;
+            let path = "/runtime.v1.RuntimeService/RemoveContainer";
+            client
+                .call(RawRequest::unary(path, id.encode_to_vec()))
+                .await?;
+        }
     }
     Ok(latencies)
 }
@@ -182,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_create_request_has_the_size_and_the_annotations_it_says() {
-        let bytes = create_request();
+        let bytes = create_request(&"a".repeat(64));
         assert!((8_100..8_300).contains(&bytes.len()), "{}", bytes.len());
         let request = CreateContainerRequest::decode(&*bytes).unwrap();
         assert_eq!(request.sandbox_config.unwrap().annotations.len(), 60);

@@ -91,6 +91,7 @@ async fn interleaved(parts: &Parts, kind: Kind, callers: usize, rounds: usize) -
                 kind,
                 callers,
                 calls: kind.calls(callers),
+                tidy: false,
             };
             let sample = load.run(target).await?;
             if round > 0 {

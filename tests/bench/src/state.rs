@@ -70,6 +70,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<State> {
             kind,
             callers: 64,
             calls: kind.calls(64),
+            tidy: kind == Kind::Create,
         };
         load.run(&target).await?;
     }

@@ -1,5 +1,6 @@
 //! One pod of each class, and the literal values that the kernel must hold for each.
 
+use Scope::{Container, Pod};
 use anyhow::{Context, Result, bail};
 use koord_testkit::{
     PodCgroup, PodQos,
@@ -47,22 +48,49 @@ pub struct Expected {
     pub v2: Vec<String>,
 }
 
-fn expect(
-    scope: Scope,
-    setting: &'static str,
-    hook: &'static str,
-    asked: &str,
-    v1: &str,
-    v2: &[&str],
-) -> Expected {
-    Expected {
-        scope,
-        setting,
-        hook,
-        asked: asked.to_owned(),
-        v1: v1.to_owned(),
-        v2: v2.iter().map(ToString::to_string).collect(),
-    }
+/// A row: whose group, setting, deciding hook, what was asked, what v1 holds, what v2 may hold.
+type Row<'a> = (
+    Scope,
+    &'static str,
+    &'static str,
+    &'a str,
+    &'a str,
+    &'a [&'a str],
+);
+
+const ALLOCATOR: &str = "CPUSetAllocator";
+const BATCH: &str = "BatchResource";
+
+#[rustfmt::skip]
+const LSR: &[Row<'static>] = &[
+    (Pod, "cpu.cfs_quota_us", ALLOCATOR, "50000", "-1", &["max 100000"]),
+    (Container, "cpuset.cpus", ALLOCATOR, "-", "0", &["0"]),
+    (Container, "cpu.cfs_quota_us", ALLOCATOR, "50000", "-1", &["max 100000"]),
+    (Container, "cpu.shares", "-", "512", "512", &["20", "59"]),
+    (Container, "memory.limit_in_bytes", "-", "1073741824", "1073741824", &["1073741824"]),
+];
+
+#[rustfmt::skip]
+const BE: &[Row<'static>] = &[
+    (Pod, "cpu.idle", "GroupIdentity", "false", "1", &["1"]),
+    (Pod, "cpu.cfs_quota_us", BATCH, "unlimited", "100000", &["100000 100000"]),
+    (Pod, "memory.limit_in_bytes", BATCH, "unlimited", "134217728", &["134217728"]),
+    (Container, "cpu.shares", BATCH, "2", "512", &["20", "59"]),
+    (Container, "cpu.cfs_quota_us", BATCH, "-", "100000", &["100000 100000"]),
+    (Container, "memory.limit_in_bytes", BATCH, "-", "134217728", &["134217728"]),
+];
+
+fn expect(rows: &[Row<'_>]) -> Vec<Expected> {
+    rows.iter()
+        .map(|(scope, setting, hook, asked, v1, v2)| Expected {
+            scope: *scope,
+            setting,
+            hook,
+            asked: (*asked).to_owned(),
+            v1: (*v1).to_owned(),
+            v2: v2.iter().map(ToString::to_string).collect(),
+        })
+        .collect()
 }
 
 /// The CPUs that pods without CPUs of their own share: not CPU 0, if there is another.
@@ -135,48 +163,7 @@ pub fn lsr(name: &str) -> PodSpecOf {
             .label(QOS_CLASS, "LSR")
             .annotation(RESOURCE_STATUS, r#"{"cpuset":"0"}"#),
         container: ContainerSpec::new("main").resources(resources),
-        expected: vec![
-            expect(
-                Scope::Pod,
-                "cpu.cfs_quota_us",
-                "CPUSetAllocator",
-                "50000",
-                "-1",
-                &["max 100000"],
-            ),
-            expect(
-                Scope::Container,
-                "cpuset.cpus",
-                "CPUSetAllocator",
-                "-",
-                "0",
-                &["0"],
-            ),
-            expect(
-                Scope::Container,
-                "cpu.cfs_quota_us",
-                "CPUSetAllocator",
-                "50000",
-                "-1",
-                &["max 100000"],
-            ),
-            expect(
-                Scope::Container,
-                "cpu.shares",
-                "-",
-                "512",
-                "512",
-                &["20", "59"],
-            ),
-            expect(
-                Scope::Container,
-                "memory.limit_in_bytes",
-                "-",
-                "1073741824",
-                "1073741824",
-                &["1073741824"],
-            ),
-        ],
+        expected: expect(LSR),
     }
 }
 
@@ -193,24 +180,17 @@ pub fn ls(name: &str, share_pool: &str) -> PodSpecOf {
         qos: PodQos::Burstable { milli_cpu: 250 },
         pod: PodSpec::new(name).label(QOS_CLASS, "LS"),
         container: ContainerSpec::new("main").resources(resources),
-        expected: vec![
-            expect(
-                Scope::Container,
+        expected: expect(&[
+            (
+                Container,
                 "cpuset.cpus",
-                "CPUSetAllocator",
+                ALLOCATOR,
                 "-",
                 share_pool,
                 &[share_pool],
             ),
-            expect(
-                Scope::Container,
-                "cpu.shares",
-                "-",
-                "256",
-                "256",
-                &["10", "35"],
-            ),
-        ],
+            (Container, "cpu.shares", "-", "256", "256", &["10", "35"]),
+        ]),
     }
 }
 
@@ -224,7 +204,6 @@ pub fn be(name: &str) -> PodSpecOf {
         cpu_shares: 2,
         ..Default::default()
     };
-    let batch = "BatchResource";
     PodSpecOf {
         name: name.to_owned(),
         class: "BE",
@@ -233,56 +212,7 @@ pub fn be(name: &str) -> PodSpecOf {
             .label(QOS_CLASS, "BE")
             .annotation(EXTENDED_RESOURCE_SPEC, spec),
         container: ContainerSpec::new("main").resources(resources),
-        expected: vec![
-            expect(
-                Scope::Pod,
-                "cpu.idle",
-                "GroupIdentity",
-                "false",
-                "1",
-                &["1"],
-            ),
-            expect(
-                Scope::Pod,
-                "cpu.cfs_quota_us",
-                batch,
-                "unlimited",
-                "100000",
-                &["100000 100000"],
-            ),
-            expect(
-                Scope::Pod,
-                "memory.limit_in_bytes",
-                batch,
-                "unlimited",
-                "134217728",
-                &["134217728"],
-            ),
-            expect(
-                Scope::Container,
-                "cpu.shares",
-                batch,
-                "2",
-                "512",
-                &["20", "59"],
-            ),
-            expect(
-                Scope::Container,
-                "cpu.cfs_quota_us",
-                batch,
-                "-",
-                "100000",
-                &["100000 100000"],
-            ),
-            expect(
-                Scope::Container,
-                "memory.limit_in_bytes",
-                batch,
-                "-",
-                "134217728",
-                &["134217728"],
-            ),
-        ],
+        expected: expect(BE),
     }
 }
 

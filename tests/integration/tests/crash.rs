@@ -49,7 +49,7 @@ async fn work(node: &Node, next: &Cell<usize>, share_pool: &str) {
         let Ok(running) = node.run(&client, &pod).await else {
             return;
         };
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             let removed = async {
                 client.stop_container(&running.container, 0).await?;
                 client.remove_container(&running.container).await?;

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 
 	"koord/conformance/internal/compare"
+	"koord/conformance/internal/junit"
 	"koord/conformance/internal/mutate"
+	"koord/conformance/internal/registry"
 	"koord/conformance/internal/suite"
 	"koord/conformance/internal/transcript"
 )
@@ -147,6 +151,51 @@ func runMutateLive(ctx context.Context, arguments []string) error {
 		return err
 	}
 	return mutate.Live(ctx, *config, *count, *seed)
+}
+
+func runRegistry(ctx context.Context, arguments []string) error {
+	flags := flag.NewFlagSet("registry", flag.ExitOnError)
+	address := flags.String("listen", "127.0.0.1:0", "address to serve")
+	busybox := flags.String("busybox", "/bin/busybox", "a static busybox")
+	hosts := flags.String("hosts", "", "directory for hosts.toml files, containerd's config_path")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	images, err := registry.New(*busybox)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", *address)
+	if err != nil {
+		return err
+	}
+	if *hosts != "" {
+		if err := registry.WriteHosts(*hosts, listener.Addr().String()); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+	}
+	fmt.Println(listener.Addr())
+	server := &http.Server{Handler: images}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func runJUnit(_ context.Context, arguments []string) error {
+	if len(arguments) != 2 {
+		return errors.New("two reports are needed: junit DIRECT.xml THROUGH.xml")
+	}
+	direct, err := junit.Read(arguments[0])
+	if err != nil {
+		return err
+	}
+	through, err := junit.Read(arguments[1])
+	if err != nil {
+		return err
+	}
+	return junit.Compare(os.Stdout, direct, through)
 }
 
 func contains(list []string, name string) bool {

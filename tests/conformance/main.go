@@ -22,6 +22,8 @@ var commands = []command{
 	{"compare", "compare two transcripts", runCompare},
 	{"mutate", "alter every leaf of a transcript and check that it is noticed", runMutate},
 	{"mutate-live", "alter single fields on their way and check that it is noticed", runMutateLive},
+	{"registry", "serve one busybox image under every name", runRegistry},
+	{"junit", "compare two JUnit reports spec by spec", runJUnit},
 }
 
 func main() {

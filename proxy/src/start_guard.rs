@@ -108,10 +108,15 @@ impl Notes {
     )]
     fn write(&self, path: &Path) -> io::Result<()> {
         let fresh = path.with_extension("new");
+        // A file of ours from before, or a link that somebody laid there to have us overwrite what
+        // it leads to: neither is opened.
+        std::fs::remove_file(&fresh).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })?;
         let mut file = File::options()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&fresh)?;
         file.write_all(&serde_json::to_vec(self)?)?;
@@ -200,6 +205,16 @@ mod tests {
         }
         std::fs::write(&path, vec![b' '; 1 << 20]).unwrap();
         assert_eq!(crash(dir.path(), 0), Verdict::Normal);
+    }
+
+    #[test]
+    fn a_link_where_the_notes_are_written_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let precious = dir.path().join("precious");
+        std::fs::write(&precious, "precious").unwrap();
+        std::os::unix::fs::symlink(&precious, dir.path().join("starts.new")).unwrap();
+        assert_eq!(crash(dir.path(), 0), Verdict::Normal);
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
     }
 
     #[test]

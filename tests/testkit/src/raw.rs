@@ -177,9 +177,7 @@ impl RawClient {
             .header("te", "trailers")
             .body(())
             .map_err(|_| RawError::Path(path.to_owned()))?;
-        request
-            .headers_mut()
-            .extend(headers.into_iter().map(|(name, value)| (Some(name), value)));
+        request.headers_mut().extend(headers);
         let mut requests = self.requests.clone().ready().await?;
         let (response, send) = requests.send_request(request, false)?;
         Ok(RawStream { send, response })

@@ -1,0 +1,101 @@
+//! The front and the hub without a process: for tests that hold the clock or bring their own hook.
+
+use koord_hooks::{Chain, HookOptions};
+use koord_kernel::cgroup::Cgroups;
+use koord_model::CgroupPath;
+use koord_runtime_proxy::{
+    apply::kernel::Writer,
+    config::Exclusions,
+    front::cri::{Front, Options},
+    hub::{Effects, Hub, Parts, Policy},
+    metrics::Metrics,
+    node::Probe,
+};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::Duration,
+};
+use tempfile::TempDir;
+use tokio::{
+    net::UnixListener,
+    task::{JoinHandle, spawn_local},
+};
+
+/// A front that serves in this runtime, for as long as this lives. No runtime is listed.
+pub struct Inside {
+    pub metrics: Rc<Metrics>,
+    serving: JoinHandle<usize>,
+    dir: TempDir,
+}
+
+// === impl Inside ===
+
+impl Inside {
+    /// Serves with these hooks. Must run in a `LocalSet`.
+    pub fn start(chain: Chain) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let metrics = Rc::new(Metrics::new());
+        let listener = UnixListener::bind(dir.path().join("proxy.sock")).unwrap();
+        let options = Options {
+            runtime: dir.path().join("runtime.sock").into(),
+            max_connections: 64,
+            large_message_slots: 4,
+            max_message_bytes: 16 << 20,
+            hooks: true,
+        };
+        let front = Front::new(listener, options, hub(chain, &metrics), metrics.clone());
+        let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
+        Self {
+            metrics,
+            serving,
+            dir,
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("proxy.sock")
+    }
+
+    pub fn runtime_socket(&self) -> PathBuf {
+        self.dir.path().join("runtime.sock")
+    }
+
+    /// Whether a series stands in the metrics, with its value.
+    pub fn counted(&self, series: &str) -> bool {
+        let text = self.metrics.encode().unwrap();
+        let line = format!("koord_runtime_proxy_{series}");
+        text.lines().any(|found| found == line)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
+    let cgroups = Cgroups::open(Path::new("/sys/fs/cgroup")).unwrap();
+    let probe = Probe {
+        sys_root: "/sys".into(),
+        cgroup_root: CgroupPath::parse("/no-such-root").unwrap(),
+        options: HookOptions::default(),
+    };
+    let node = probe.look(&cgroups, Default::default());
+    Hub::new(Parts {
+        policy: Policy::new(chain, node, "skip"),
+        probe,
+        effects: Effects::Enforce,
+        exclusions: Exclusions {
+            skip_label: ("skip".to_owned(), "true".to_owned()),
+            namespaces: BTreeSet::new(),
+            runtime_handlers: BTreeSet::new(),
+        },
+        writer: Writer::start(cgroups).unwrap(),
+        metrics: metrics.clone(),
+        max_message_bytes: 16 << 20,
+        hold_timeout: Duration::from_millis(500),
+    })
+}

@@ -1,0 +1,22 @@
+//! What the contract tests share: a proxy between a scripted runtime and clients that send every
+//! byte as told, and requests whose every byte is known.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses a part of it"
+)]
+
+pub mod frame;
+pub mod inside;
+pub mod node;
+pub mod pod;
+pub mod wire;
+
+/// The claimed calls, and one that nobody claims.
+pub mod method {
+    pub const RUN: &str = "/runtime.v1.RuntimeService/RunPodSandbox";
+    pub const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
+    pub const START: &str = "/runtime.v1.RuntimeService/StartContainer";
+    pub const STATUS: &str = "/runtime.v1.RuntimeService/Status";
+}

@@ -1,0 +1,260 @@
+//! A node of one proxy: a scripted runtime, and the proxy in front of it as a process.
+
+#![allow(clippy::disallowed_methods, reason = "a test's own files")]
+
+use super::method;
+use bytes::Bytes;
+use koord_testkit::{
+    RawClient, RawReply, RawRequest,
+    poll::wait_until,
+    scripted::{Call, CallEnd, Otherwise, Reply, Script, ScriptedRuntime},
+};
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::{UnixDatagram, UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+use tempfile::TempDir;
+
+const PROXY: &str = env!("CARGO_BIN_EXE_koord-runtime-proxy");
+
+/// Long for a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The proxy and what is around it, all in one directory.
+pub struct Node {
+    pub runtime: Option<ScriptedRuntime>,
+    script: Script,
+    args: Vec<String>,
+    child: Reaped,
+    dir: TempDir,
+}
+
+/// A process that does not outlive its test.
+struct Reaped(Child);
+
+/// A runtime that gives new sandboxes and containers an id and echoes everything else.
+pub fn script() -> Script {
+    // Field 1: an id.
+    let id = |id: &str| Reply::message([b"\x0a\x09", id.as_bytes()].concat());
+    Script::new(Otherwise::Echo)
+        .always(method::RUN, id("sandbox-1"))
+        .always(method::CREATE, id("contain-1"))
+        .always(method::START, Reply::message(Bytes::new()))
+}
+
+// === impl Node ===
+
+impl Node {
+    /// A proxy before the runtime of [`script`].
+    pub fn start() -> Self {
+        Self::with(script(), &[])
+    }
+
+    /// A proxy before this runtime, once it has said that it is ready and listed the runtime.
+    pub fn with(script: Script, args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("runtime.sock");
+        let runtime = ScriptedRuntime::listen(&socket, script.clone()).unwrap();
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        let node = Self {
+            runtime: Some(runtime),
+            script,
+            child: launch(dir.path(), &args),
+            args,
+            dir,
+        };
+        node.wait_until_ready();
+        node
+    }
+
+    /// A proxy whose runtime is whatever the test puts at `runtime.sock`.
+    pub fn without_runtime(args: &[&str]) -> Self {
+        let mut node = Self::with(script(), args);
+        node.runtime = None;
+        node
+    }
+
+    /// Waits until the proxy is ready, which it is once the runtime was listed.
+    pub fn wait_until_ready(&self) {
+        wait_until("the proxy is ready", || {
+            self.try_ask("/readyz").is_some_and(|(code, _)| code == 200)
+        });
+    }
+
+    /// Starts the process again.
+    pub fn restart(&mut self) {
+        self.child = launch(self.dir.path(), &self.args);
+    }
+
+    /// Puts the runtime where it was, with the same script and record.
+    pub fn runtime_returns(&mut self) {
+        let socket = self.path("runtime.sock");
+        self.runtime = Some(ScriptedRuntime::listen(&socket, self.script.clone()).unwrap());
+    }
+
+    pub fn script(&self) -> &Script {
+        &self.script
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The socket that stands for the runtime's.
+    pub fn socket(&self) -> PathBuf {
+        self.path("proxy/proxy.sock")
+    }
+
+    /// A client of the proxy.
+    pub async fn client(&self) -> RawClient {
+        RawClient::connect(&self.socket()).await.unwrap()
+    }
+
+    /// A client of the runtime itself.
+    pub async fn direct(&self) -> RawClient {
+        RawClient::connect(&self.path("runtime.sock"))
+            .await
+            .unwrap()
+    }
+
+    /// One call through the proxy on a connection of its own.
+    pub async fn call(&self, request: RawRequest) -> RawReply {
+        self.client().await.call(request).await.unwrap()
+    }
+
+    /// What the runtime was sent by this method, in order of arrival.
+    pub fn calls(&self, method: &str) -> Vec<Call> {
+        let mut calls = self.script.calls();
+        calls.retain(|call| call.path == method);
+        calls
+    }
+
+    /// The one message of the last call of this method.
+    pub fn arrived(&self, method: &str) -> Bytes {
+        let mut calls = self.calls(method);
+        let call = calls.pop().unwrap_or_else(|| panic!("no call of {method}"));
+        assert_eq!(call.end, CallEnd::Complete);
+        assert_eq!(call.messages.len(), 1);
+        assert!(!call.messages[0].compressed && call.rest.is_empty());
+        call.messages[0].message.clone()
+    }
+
+    /// Everything that the proxy has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    /// The lines about hooks that were left out.
+    pub fn complaints(&self) -> Vec<String> {
+        let log = self.log();
+        let lines = log.lines().filter(|line| line.contains("was left out"));
+        lines.map(str::to_owned).collect()
+    }
+
+    /// The value of the series with exactly these labels, such as `connections_open` or
+    /// `mode{mode="enforce"}`; 0 when nothing was counted yet.
+    pub fn metric(&self, series: &str) -> u64 {
+        let (code, text) = self.try_ask("/metrics").expect("it serves");
+        assert_eq!(code, 200);
+        let start = format!("koord_runtime_proxy_{series} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&start));
+        value.map_or(0, |value| value.parse().unwrap())
+    }
+
+    pub fn ledger(&self) -> serde_json::Value {
+        let (code, text) = self.try_ask("/ledger").expect("it serves");
+        assert_eq!(code, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Status and body of a page of the admin socket; `None` while nobody listens.
+    fn try_ask(&self, page: &str) -> Option<(u16, String)> {
+        let mut stream = UnixStream::connect(self.path("admin/admin.sock")).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // HTTP/1.0: the body ends with the connection.
+        write!(stream, "GET {page} HTTP/1.0\r\n\r\n").ok()?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).ok()?;
+        let (head, body) = reply.split_once("\r\n\r\n")?;
+        let code = head.split(' ').nth(1)?.parse().ok()?;
+        Some((code, body.to_owned()))
+    }
+
+    /// Resident memory of the proxy.
+    pub fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.unwrap().trim().split(' ').next().unwrap();
+        kib.parse().unwrap()
+    }
+
+    /// Sends a signal by its name, such as `-TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args([name, &self.child.0.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits until the process has ended.
+    pub fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("the end of the proxy", || {
+            status = self.child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    /// True while the process runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        // Some tests have seen it end already.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Starts the binary, told to stay within `dir`, and waits until it says that it is ready.
+fn launch(dir: &Path, args: &[String]) -> Reaped {
+    let notify = dir.join("notify");
+    fs::remove_file(&notify).ok();
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let log = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("log"))
+        .unwrap();
+    let flag = |name: &str, path: &str| format!("--{name}={}", dir.join(path).display());
+    let child = Command::new(PROXY)
+        .arg(flag("koord-runtimeproxy-endpoint", "proxy/proxy.sock"))
+        .arg(flag("remote-runtime-service-endpoint", "runtime.sock"))
+        .arg(flag("admin-endpoint", "admin/admin.sock"))
+        .arg(flag("state-dir", "state"))
+        .arg(flag("hook-server-dir", "hookserver.d"))
+        .args(["--node-name=node-1", "--cgroup-root=/no-such-root"])
+        .args(args)
+        .env_clear()
+        .env("NOTIFY_SOCKET", &notify)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let child = Reaped(child);
+    let mut told = [0; 64];
+    let length = manager.recv(&mut told).expect("it says that it is ready");
+    assert!(told[..length].starts_with(b"READY=1\n"));
+    child
+}

@@ -231,9 +231,18 @@ impl Ledger {
         self.containers.get(container)
     }
 
-    pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut Container> {
-        let sandbox = self.containers.get(id)?;
-        self.pods.get_mut(sandbox)?.container_mut(id)
+    /// A pod of which a call tells something new.
+    pub fn tell_pod(&mut self, sandbox: &SandboxId) -> Option<&mut Pod> {
+        let now = self.tick();
+        let pod = self.pods.get_mut(sandbox)?;
+        pod.told = now;
+        Some(pod)
+    }
+
+    /// A container of which a call tells something new.
+    pub fn tell_container(&mut self, id: &ContainerId) -> Option<&mut Container> {
+        let sandbox = self.containers.get(id)?.clone();
+        self.tell_pod(&sandbox)?.container_mut(id)
     }
 
     /// A pod as a call told it. Containers that a list found in the meantime stay.

@@ -270,25 +270,25 @@ impl Hub {
                 ledger.insert_container(&sandbox, container);
             }
             Effect::Start(id) => {
-                if let Some(container) = ledger.container_mut(&id) {
+                if let Some(container) = ledger.tell_container(&id) {
                     container.life = crate::ledger::Life::Running;
                 }
                 self.check_container(&ledger, &id);
             }
             Effect::Update(id, requested) => {
-                if let Some(container) = ledger.container_mut(&id) {
+                if let Some(container) = ledger.tell_container(&id) {
                     container.view.requested = *requested;
                 }
                 self.check_container(&ledger, &id);
             }
             Effect::UpdatePod(sandbox) => self.queue.push(sandbox),
             Effect::Stop(id) => {
-                if let Some(container) = ledger.container_mut(&id) {
+                if let Some(container) = ledger.tell_container(&id) {
                     container.life = crate::ledger::Life::Exited;
                 }
             }
             Effect::StopPod(sandbox) => {
-                if let Some(pod) = ledger.pod_mut(&sandbox) {
+                if let Some(pod) = ledger.tell_pod(&sandbox) {
                     pod.ready = false;
                     for container in &mut pod.containers {
                         container.life = crate::ledger::Life::Exited;

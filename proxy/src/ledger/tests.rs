@@ -83,5 +83,18 @@ fn a_pod_told_again_keeps_its_containers() {
     ledger.insert_container(&sandbox("s1"), container("c1"));
     ledger.insert_pod(pod("s1"));
     let id = ContainerId::new("c1").unwrap();
-    assert!(ledger.container_mut(&id).is_some());
+    assert!(ledger.tell_container(&id).is_some());
+}
+
+#[test]
+fn what_a_call_tells_of_a_container_is_newer_than_a_list_under_way() {
+    let mut ledger = Ledger::default();
+    ledger.insert_pod(pod("s1"));
+    ledger.insert_container(&sandbox("s1"), container("c1"));
+    let asked = ledger.tick();
+    let told = |ledger: &Ledger| ledger.pod(&sandbox("s1")).unwrap().told > asked;
+    assert!(!told(&ledger));
+    let id = ContainerId::new("c1").unwrap();
+    ledger.tell_container(&id).unwrap().life = Life::Running;
+    assert!(told(&ledger));
 }

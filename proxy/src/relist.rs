@@ -94,7 +94,7 @@ async fn list(
     let sandboxes = runtime.sandboxes().await?;
     let containers = runtime.containers().await?;
     for sandbox in &sandboxes {
-        take_pod(hub, &mut runtime, sandbox, moment, kubepods_above).await?;
+        take_pod(hub, &mut runtime, sandbox, moment, kubepods_above).await;
     }
     for container in &containers {
         take_container(hub, container, moment);
@@ -125,29 +125,38 @@ async fn take_pod(
     listed: &cri::PodSandbox,
     moment: u64,
     kubepods_above: &CgroupPath,
-) -> Result<(), RuntimeError> {
+) {
     let Ok(sandbox) = SandboxId::new(&listed.id) else {
-        return Ok(());
+        return;
     };
     let ready = listed.state() == cri::PodSandboxState::SandboxReady;
     {
         let mut ledger = hub.ledger().borrow_mut();
         if ledger.removed_since(sandbox.as_str(), moment) {
-            return Ok(());
+            return;
         }
         if let Some(known) = ledger.pod_mut(&sandbox) {
             if known.told <= moment {
                 known.ready = ready;
             }
-            return Ok(());
+            return;
         }
     }
     let Some(metadata) = &listed.metadata else {
-        return Ok(());
+        return;
     };
     let parent = match find_pod(hub, &metadata.uid, kubepods_above) {
         Some(parent) => Some(parent),
-        None => ask_parent(runtime, &listed.id).await?,
+        None => match ask_parent(runtime, &listed.id).await {
+            Ok(parent) => parent,
+            // One broken sandbox must not keep all others out of the ledger; the next list asks
+            // about it again.
+            Err(error) => {
+                let error = &error as &dyn Error;
+                debug!(sandbox = %sandbox, error, "the runtime does not say where a pod is");
+                return;
+            }
+        },
     };
     let Some(view) = view::from_parts(
         metadata,
@@ -158,11 +167,11 @@ async fn take_pod(
         &hub.policy().inputs(),
     ) else {
         debug!(sandbox = %sandbox, "a listed pod has no usable UID");
-        return Ok(());
+        return;
     };
     let mut ledger = hub.ledger().borrow_mut();
     if ledger.pod(&sandbox).is_some() || ledger.removed_since(sandbox.as_str(), moment) {
-        return Ok(());
+        return;
     }
     let mut pod = Pod {
         exemption: hub.exemption(&view),
@@ -176,7 +185,6 @@ async fn take_pod(
     };
     hub.decide_again(&mut pod);
     ledger.list_pod(pod);
-    Ok(())
 }
 
 fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {

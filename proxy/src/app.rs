@@ -23,6 +23,7 @@ use koord_kernel::{
 };
 use std::{
     cell::{Cell, RefCell},
+    collections::HashMap,
     fs, io,
     os::{fd::OwnedFd, unix::net},
     path::Path,
@@ -34,7 +35,7 @@ use thiserror::Error;
 use tokio::{
     net::UnixListener,
     sync::{Notify, watch},
-    task::LocalSet,
+    task::{Id, JoinError, JoinSet, LocalSet},
 };
 use tracing::{info, warn};
 
@@ -53,6 +54,21 @@ pub enum StartError {
     ListenAdmin(#[source] BindError),
     #[error("a listening socket cannot be used")]
     Socket(#[source] io::Error),
+}
+
+/// A task ended that never does.
+#[derive(Debug, Error)]
+#[error("the task {name} ended")]
+pub struct TaskDied {
+    name: &'static str,
+    source: Option<JoinError>,
+}
+
+/// What runs beside the data path for as long as we serve.
+#[derive(Default)]
+struct Tasks {
+    running: JoinSet<&'static str>,
+    names: HashMap<Id, &'static str>,
 }
 
 /// Everything that is needed to run.
@@ -123,32 +139,37 @@ impl App {
     }
 
     /// Serves until a signal asks to stop, then lets calls in flight finish, unless a second one
-    /// asks for more haste.
-    pub async fn run(self, signals: Signals) {
+    /// asks for more haste. An error means that a task died which nothing works right without:
+    /// better a new process than one that is half there.
+    pub async fn run(self, signals: Signals) -> Result<(), TaskDied> {
         let local = LocalSet::new();
+        let mut tasks = Tasks::default();
         let reload = Rc::new(Notify::new());
         let (stop, obey) = signals.obey(reload.clone());
-        local.spawn_local(obey);
+        tasks.spawn("signals", &local, obey);
         let hooks = self.config.mode != Mode::PassThrough;
         let runtime: Arc<Path> = self.config.runtime_endpoint.as_path().into();
         if hooks {
-            local.spawn_local(reconcile::run(self.hub.clone()));
+            tasks.spawn("reconcile", &local, reconcile::run(self.hub.clone()));
             let above = self.config.cgroup_root.clone();
-            local.spawn_local(relist::run(self.hub.clone(), runtime.clone(), above));
+            let list = relist::run(self.hub.clone(), runtime.clone(), above);
+            tasks.spawn("relist", &local, list);
         }
         if let Some(policy) = self.policy {
             let states = policy.subscribe();
-            local.spawn_local(follow(self.hub.clone(), self.condition.clone(), states));
-            local.spawn_local(policy.run(reload));
+            let follow = follow(self.hub.clone(), self.condition.clone(), states);
+            tasks.spawn("policy", &local, follow);
+            tasks.spawn("policy file", &local, policy.run(reload));
         }
         let notifier = self.notifier.clone();
-        local.spawn_local(async move { notifier.keep_watchdog().await });
+        let watchdog = async move { notifier.keep_watchdog().await };
+        tasks.spawn("watchdog", &local, watchdog);
         let admin = Admin {
             hub: self.hub.clone(),
             condition: self.condition.clone(),
             log: self.log,
         };
-        local.spawn_local(admin.serve(self.administrators));
+        tasks.spawn("admin", &local, admin.serve(self.administrators));
         let options = Options {
             runtime,
             max_connections: self.config.limits.max_connections,
@@ -180,9 +201,41 @@ impl App {
                         warn!(connections = left, "stopped with calls in flight");
                     },
                     () = stop.at_once() => warn!("stopped at once"),
+                    died = tasks.died() => return Err(died),
                 }
+                Ok(())
             })
-            .await;
+            .await
+    }
+}
+
+// === impl Tasks ===
+
+impl Tasks {
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        local: &LocalSet,
+        task: impl Future<Output = ()> + 'static,
+    ) {
+        let task = async move {
+            task.await;
+            name
+        };
+        let id = self.running.spawn_local_on(task, local).id();
+        self.names.insert(id, name);
+    }
+
+    /// Ready when a task has ended: by a panic, or because what it follows is gone.
+    async fn died(&mut self) -> TaskDied {
+        match self.running.join_next().await {
+            Some(Ok(name)) => TaskDied { name, source: None },
+            Some(Err(source)) => TaskDied {
+                name: self.names.get(&source.id()).copied().unwrap_or("a task"),
+                source: Some(source),
+            },
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -50,10 +50,15 @@ fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     let ended = runtime()?.block_on(async {
         let signals = Signals::install()?;
         let app = App::build(config, verdict, &systemd, log)?;
-        app.run(signals).await;
-        Ok(())
+        Ok::<_, Box<dyn Error>>(app.run(signals).await)
     });
-    // A start that was refused, because another process serves the socket for one, is no crash.
+    // A start that was refused, because another process serves the socket for one, is no crash; a
+    // task that died is.
+    let ended = match ended {
+        Ok(Err(died)) => return Err(died.into()),
+        Ok(Ok(())) => Ok(()),
+        Err(error) => Err(error),
+    };
     if let Err(error) = guard.clean_stop() {
         warn!(
             error = &error as &dyn Error,

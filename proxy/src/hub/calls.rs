@@ -1,8 +1,6 @@
 //! The three calls that hooks act on, from request bytes to decision.
 
-use super::{
-    Answer, Decision, Effect, Hub, NewContainer, Opening, Pending, Untouched,
-};
+use super::{Answer, Decision, Effect, Hub, NewContainer, Opening, Pending, Untouched};
 use crate::{
     apply::cri::{self as patch, PatchError},
     ledger::{Container, Life, Pod, Target},
@@ -26,12 +24,7 @@ impl Hub {
         let request = cri::RunPodSandboxRequest::read_keeping(message, |key| inputs.has(key))?;
         let config = request.config?;
         let parent = view::cgroup_parent(&config);
-        let view = view::pod(
-            &config,
-            &request.runtime_handler,
-            parent.as_ref(),
-            &inputs,
-        )?;
+        let view = view::pod(&config, &request.runtime_handler, parent.as_ref(), &inputs)?;
         let mut pod = Pod {
             // Known from the reply only.
             sandbox: SandboxId::new("pending").expect("a plain word"),
@@ -79,12 +72,7 @@ impl Hub {
         let sandbox_config = request.sandbox_config?;
         let parent = view::cgroup_parent(&sandbox_config);
         let handler = self.runtime_handler(&sandbox);
-        let pod = view::pod(
-            &sandbox_config,
-            &handler,
-            parent.as_ref(),
-            &inputs,
-        )?;
+        let pod = view::pod(&sandbox_config, &handler, parent.as_ref(), &inputs)?;
         let exemption = self.exemption(&pod);
         let requested = view::requested(config.resources());
         let mut container = Container {

@@ -8,7 +8,7 @@ use koord_kernel::{
     cgroup::{Cgroups, Driver, Layout},
     cpu,
 };
-use koord_model::{CgroupPath, CpuSet, KubeQos, MAX_CPU, Setting};
+use koord_model::{CgroupPath, CpuSet, CpusetCpus, KubeQos, MAX_CPU, Setting, Value};
 use koord_proto::policy::NodePolicy;
 use std::{error::Error, path::PathBuf, sync::Arc};
 use tracing::warn;
@@ -35,14 +35,15 @@ impl Probe {
             );
             every_cpu()
         });
+        let tiers = self.tiers(cgroups);
         NodeView {
             policy,
             kernel: Abilities {
                 bvt: exists_anywhere(cgroups, Setting::CpuBvt),
                 cpu_idle: exists_anywhere(cgroups, Setting::CpuIdle),
-                online,
+                online: usable(cgroups, &tiers.kubepods, online),
             },
-            tiers: self.tiers(cgroups),
+            tiers,
             options: self.options,
         }
     }
@@ -60,6 +61,18 @@ impl Probe {
             burstable: tier(KubeQos::Burstable),
             best_effort: tier(KubeQos::BestEffort),
         }
+    }
+}
+
+/// Those of the CPUs that pods may have at all: a node inside of a container, or one that keeps
+/// CPUs for itself, has a cpuset at `kubepods`, and on cgroup v1 the kernel refuses more below it.
+fn usable(cgroups: &Cgroups, kubepods: &CgroupPath, online: CpuSet) -> CpuSet {
+    match cgroups.read(kubepods, Setting::CpusetCpus) {
+        Ok(Value::CpusetCpus(CpusetCpus::Only(cpus))) if !cpus.is_empty() => {
+            online.intersection(&cpus)
+        }
+        // Not there or not filled before the kubelet's first start; on cgroup v2 not said.
+        _ => online,
     }
 }
 

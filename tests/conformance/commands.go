@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"koord/conformance/internal/compare"
@@ -30,7 +31,7 @@ func suiteFlags(flags *flag.FlagSet) *suite.Config {
 	flags.StringVar(&config.RestartCommand, "restart-cmd", "", "shell command that restarts the runtime")
 	flags.Func("only", "run only these scenarios, separated by commas", func(list string) error {
 		for _, name := range strings.Split(list, ",") {
-			if !contains(suite.Names(), name) {
+			if !slices.Contains(suite.Names(), name) {
 				return fmt.Errorf("no scenario %q; there are: %s", name, strings.Join(suite.Names(), ", "))
 			}
 			config.Only = append(config.Only, name)
@@ -196,13 +197,4 @@ func runJUnit(_ context.Context, arguments []string) error {
 		return err
 	}
 	return junit.Compare(os.Stdout, direct, through)
-}
-
-func contains(list []string, name string) bool {
-	for _, candidate := range list {
-		if candidate == name {
-			return true
-		}
-	}
-	return false
 }

@@ -35,6 +35,7 @@ func TestTextIsReplacedByTypeAndNumberedByFirstAppearance(t *testing.T) {
 		{"image " + digest, "image " + digest},
 		{"http://127.0.0.1:40001/exec/aB3_x-9Z", "http://127.0.0.1:port#1/exec/token#1"},
 		{"http://127.0.0.1:40001/attach/bB3_x-9Z", "http://127.0.0.1:port#1/attach/token#2"},
+		{"ws://127.0.0.1:40001/exec/cB3_x9Z-: bad status", "ws://127.0.0.1:port#1/exec/token#3: bad status"},
 		{"/proc/4711/ns/net and /proc/4712", "/proc/pid#1/ns/net and /proc/pid#2"},
 		{"/tmp/logs-1/pod/main.log under /kube/besteffort", "<logs>/pod/main.log under <cgroups>/besteffort"},
 		{"current usage: 344064, peak usage: 1", "current usage: measured, peak usage: measured"},

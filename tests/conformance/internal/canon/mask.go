@@ -39,7 +39,7 @@ var (
 	shortIDForm = regexp.MustCompile(`\b[0-9a-f]{12,63}\b`)
 	// An address of the streaming server. The host is kept, the port is not.
 	addressForm = regexp.MustCompile(`(\b(?:\d{1,3}\.){3}\d{1,3}|\[::1?\]|\blocalhost):(\d{1,5})\b`)
-	tokenForm   = regexp.MustCompile(`/(exec|attach|portforward)/([A-Za-z0-9_-]{8})(\b|$)`)
+	tokenForm   = regexp.MustCompile(`/(exec|attach|portforward)/([A-Za-z0-9_-]{8})([^A-Za-z0-9_-]|$)`)
 	pidForm     = regexp.MustCompile(`/proc/(\d+)(/|$)`)
 	timeForm    = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)`)
 	// What a runtime measured and put into a message.

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"koord/conformance/internal/transcript"
 )
 
 const (
@@ -132,7 +134,7 @@ func restart(s *Scenario) {
 		s.Exec(when+"-exec", container, "echo alive", 5)
 	}
 	look("before")
-	s.Observe("restart", s.restartRuntime())
+	s.restartRuntime("restart")
 	s.Call("version", methodVersion, &runtime.VersionRequest{}, Until(callTimeout, (*Reply).OK), Required())
 	s.Call("status", runtime.RuntimeService_Status_FullMethodName, &runtime.StatusRequest{}, Until(callTimeout, (*Reply).OK), Required())
 	look("after")
@@ -147,15 +149,13 @@ func restart(s *Scenario) {
 	s.Call("list-after", methodListPods, &runtime.ListPodSandboxRequest{})
 }
 
-func (s *Scenario) restartRuntime() string {
-	if s.suite.config.RestartCommand == "" {
-		return "no restart command was given"
-	}
+// restartRuntime runs the given command, which has to succeed.
+func (s *Scenario) restartRuntime(step string) {
 	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, "sh", "-c", s.suite.config.RestartCommand).CombinedOutput()
 	if err != nil {
-		return fmt.Sprintf("failed: %v: %s", err, output)
+		err = fmt.Errorf("%w: %s", err, output)
 	}
-	return "done"
+	s.add(transcript.Step{Name: step, Required: true, Status: statusOf(err), EndedNS: time.Now().UnixNano()})
 }

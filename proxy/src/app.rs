@@ -149,21 +149,14 @@ impl App {
         tasks.spawn("signals", &local, obey);
         let hooks = self.config.mode != Mode::PassThrough;
         let runtime: Arc<Path> = self.config.runtime_endpoint.as_path().into();
-        if hooks {
-            tasks.spawn("reconcile", &local, reconcile::run(self.hub.clone()));
-            let above = self.config.cgroup_root.clone();
-            let list = relist::run(self.hub.clone(), runtime.clone(), above);
-            tasks.spawn("relist", &local, list);
-        }
+        tasks.follow_runtime(&local, &self.hub, &self.config, runtime.clone());
         if let Some(policy) = self.policy {
             let states = policy.subscribe();
             let follow = follow(self.hub.clone(), self.condition.clone(), states);
             tasks.spawn("policy", &local, follow);
             tasks.spawn("policy file", &local, policy.run(reload));
         }
-        let notifier = self.notifier.clone();
-        let watchdog = async move { notifier.keep_watchdog().await };
-        tasks.spawn("watchdog", &local, watchdog);
+        tasks.keep_watchdog(&local, self.notifier.clone());
         let admin = Admin {
             hub: self.hub.clone(),
             condition: self.condition.clone(),
@@ -212,6 +205,27 @@ impl App {
 // === impl Tasks ===
 
 impl Tasks {
+    /// Reconcile and relist, unless there are no hooks whose decisions they serve.
+    fn follow_runtime(
+        &mut self,
+        local: &LocalSet,
+        hub: &Rc<Hub>,
+        config: &Config,
+        runtime: Arc<Path>,
+    ) {
+        if config.mode == Mode::PassThrough {
+            return;
+        }
+        self.spawn("reconcile", local, reconcile::run(hub.clone()));
+        let above = config.cgroup_root.clone();
+        self.spawn("relist", local, relist::run(hub.clone(), runtime, above));
+    }
+
+    fn keep_watchdog(&mut self, local: &LocalSet, notifier: Rc<Notifier>) {
+        let keep = async move { notifier.keep_watchdog().await };
+        self.spawn("watchdog", local, keep);
+    }
+
     fn spawn(
         &mut self,
         name: &'static str,

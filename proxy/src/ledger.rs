@@ -6,7 +6,9 @@
 //! every start.
 
 use koord_hooks::{ContainerKind, ContainerView, Merged, PodView, Requested};
-use koord_model::{CgroupPath, ContainerId, SandboxId, Setting, Value};
+use koord_model::{
+    Bvt, CgroupPath, ContainerId, CpuQuota, CpusetCpus, MemoryLimit, SandboxId, Setting, Value,
+};
 use std::collections::HashMap;
 
 /// Why hooks leave a pod or container alone.
@@ -58,6 +60,21 @@ pub struct Entry {
     /// What was there or was asked for before us, as far as we saw it.
     pub original: Option<Value>,
     pub applied: Applied,
+}
+
+/// Owner of a value that hooks no longer decide, and that is as it was before them.
+pub const GIVEN_BACK: &str = "-";
+
+/// What a setting is where nobody asked for anything; shares always have a value.
+fn unset(setting: Setting) -> Option<Value> {
+    Some(match setting {
+        Setting::CpuShares => return None,
+        Setting::CpuQuota => CpuQuota::Unlimited.into(),
+        Setting::CpusetCpus => CpusetCpus::All.into(),
+        Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
+        Setting::CpuBvt => Bvt::default().into(),
+        Setting::CpuIdle => false.into(),
+    })
 }
 
 /// The decided settings of one control group.
@@ -160,6 +177,43 @@ impl Target {
                 applied,
             });
         }
+        for entry in before {
+            self.give_back(entry, &asked);
+        }
+    }
+
+    /// Nobody decides about this setting any more: what was there before us comes back, so that
+    /// nothing of ours stays without an owner. In a request the entry stays, because the runtime's
+    /// own spec still has our value; one that only we write goes once it is written.
+    fn give_back(&mut self, entry: Entry, asked: impl Fn(Setting) -> Option<Value>) {
+        let setting = entry.desired.setting();
+        let before = asked(setting).or(entry.original);
+        let Some(desired) = before.or_else(|| unset(setting)) else {
+            return;
+        };
+        let applied = match entry.desired == desired && entry.owner == GIVEN_BACK {
+            true => entry.applied,
+            false => Applied::Pending,
+        };
+        let done = matches!(applied, Applied::Equal | Applied::Written);
+        if done && entry.route == Route::Kernel {
+            return;
+        }
+        self.entries.push(Entry {
+            original: Some(desired.clone()),
+            desired,
+            owner: GIVEN_BACK,
+            route: entry.route,
+            applied,
+        });
+    }
+
+    /// Lets go of what was given back and is ours no more.
+    pub fn settle(&mut self) {
+        self.entries.retain(|entry| {
+            let done = matches!(entry.applied, Applied::Equal | Applied::Written);
+            !(done && entry.owner == GIVEN_BACK && entry.route == Route::Kernel)
+        });
     }
 }
 
@@ -183,10 +237,6 @@ impl Container {
 // === impl Pod ===
 
 impl Pod {
-    pub fn container(&self, id: &ContainerId) -> Option<&Container> {
-        self.containers.iter().find(|c| c.id == *id)
-    }
-
     pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut Container> {
         self.containers.iter_mut().find(|c| c.id == *id)
     }
@@ -224,6 +274,11 @@ impl Ledger {
 
     pub fn pod_mut(&mut self, sandbox: &SandboxId) -> Option<&mut Pod> {
         self.pods.get_mut(sandbox)
+    }
+
+    /// The pod that a container belongs to.
+    pub fn pod_of_mut(&mut self, container: &ContainerId) -> Option<&mut Pod> {
+        self.pods.get_mut(self.containers.get(container)?)
     }
 
     /// The sandbox that a container belongs to.

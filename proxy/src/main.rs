@@ -54,18 +54,16 @@ fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     });
     // A start that was refused, because another process serves the socket for one, is no crash; a
     // task that died is.
-    let ended = match ended {
-        Ok(Err(died)) => return Err(died.into()),
-        Ok(Ok(())) => Ok(()),
-        Err(error) => Err(error),
-    };
+    if let Ok(Err(died)) = ended {
+        return Err(died.into());
+    }
     if let Err(error) = guard.clean_stop() {
         warn!(
             error = &error as &dyn Error,
             "this stop could not be noted as a clean one"
         );
     }
-    ended
+    ended.map(|_| ())
 }
 
 fn ask(admin: &Path, question: &Question) -> Result<ExitCode, Box<dyn Error>> {

@@ -5,9 +5,9 @@
 
 use crate::{
     hub::Hub,
-    ledger::{Applied, Life, Route, Target},
+    ledger::{Applied, Entry, Life, Route, Target},
 };
-use koord_kernel::cgroup::{self, Change, Written};
+use koord_kernel::cgroup::{self, Change, Version, Written};
 use koord_model::{CgroupPath, KubeQos, SandboxId, Setting, Value};
 use std::{
     cell::{Cell, RefCell},
@@ -84,12 +84,17 @@ pub async fn run(hub: Rc<Hub>) {
 
 /// The writes that a target asks for; none while it is unknown where it is.
 pub(crate) fn changes(target: &Target) -> Vec<Change> {
+    changes_but(target, |_| false)
+}
+
+fn changes_but(target: &Target, leave: impl Fn(&Entry) -> bool) -> Vec<Change> {
     let Some(at) = &target.at else {
         return Vec::new();
     };
     target
         .entries()
         .iter()
+        .filter(|entry| !leave(entry))
         .map(|entry| Change {
             at: at.clone(),
             value: entry.desired.clone(),
@@ -98,6 +103,13 @@ pub(crate) fn changes(target: &Target) -> Vec<Change> {
 }
 
 async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
+    // On cgroup v2 shares become weights by one of two curves. What went in a request was turned
+    // by the runtime's, and only it knows which.
+    let weights = hub.writer().cgroups().version() != Version::V1;
+    let runtimes = |entry: &Entry| {
+        let shares = entry.desired.setting() == Setting::CpuShares;
+        weights && shares && entry.route == Route::Request
+    };
     let changes = {
         let ledger = hub.ledger().borrow();
         let Some(pod) = ledger.pod(sandbox) else {
@@ -108,7 +120,7 @@ async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
             all.extend(changes(&pod.pause));
         }
         let running = pod.containers.iter().filter(|c| c.life == Life::Running);
-        all.extend(running.flat_map(|container| changes(&container.target)));
+        all.extend(running.flat_map(|container| changes_but(&container.target, runtimes)));
         all
     };
     if changes.is_empty() {
@@ -133,6 +145,7 @@ async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
             note(hub, target, change, outcome);
         }
     }
+    targets.into_iter().for_each(Target::settle);
 }
 
 /// Notes the answers to all [`changes`] of one target.

@@ -28,6 +28,8 @@ use tracing::{debug, info, warn};
 const PERIOD: Duration = Duration::from_secs(60);
 /// The least time between two lists: whoever asks in between shares the next.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long one list may take with all its questions.
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Waiting grows from the first to the last while the runtime does not answer.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(1);
@@ -39,7 +41,12 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
     let mut listed_before = false;
     loop {
         let started = Instant::now();
-        match list(&hub, &endpoint, &kubepods_above).await {
+        let listing = list(&hub, &endpoint, &kubepods_above);
+        let listed = match timeout(DEADLINE, listing).await {
+            Ok(listed) => listed,
+            Err(_) => Err(RuntimeError::Late { call: "the lists" }),
+        };
+        match listed {
             Ok(listed) => {
                 hub.list_taken();
                 // The lists themselves are gone; the ledger is a fraction of them.

@@ -145,8 +145,7 @@ fn said(number: i64) -> Option<i64> {
 }
 
 /// What was asked before, with what an update asks on top.
-pub fn updated(before: &Requested, linux: Option<&cri::LinuxContainerResources>) -> Requested {
-    let now = requested(linux);
+pub fn overlaid(before: &Requested, now: Requested) -> Requested {
     Requested {
         cpu_shares: now.cpu_shares.or(before.cpu_shares),
         cpu_quota: now.cpu_quota.or(before.cpu_quota),
@@ -219,7 +218,7 @@ mod tests {
             cpu_shares: 204,
             ..Default::default()
         };
-        let after = updated(&before, Some(&update));
+        let after = overlaid(&before, requested(Some(&update)));
         assert_eq!(after.cpu_shares.map(CpuShares::get), Some(204));
         assert_eq!(after.memory_limit, Some(MemoryLimit::Bytes(1_048_576)));
         assert_eq!(after.cpu_quota, Some(CpuQuota::Unlimited));

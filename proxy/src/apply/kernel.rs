@@ -6,7 +6,12 @@
 
 use koord_kernel::cgroup::{Applied, Cgroups, Change};
 use koord_model::{CgroupPath, CpuPeriod, Setting, Value};
-use std::{io, sync::Arc, thread};
+use std::{
+    io,
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+    thread,
+};
 use tokio::sync::{mpsc, oneshot};
 
 /// Jobs that may wait; whoever brings more waits for its turn.
@@ -79,10 +84,14 @@ fn run(cgroups: &Cgroups, job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
         Job::Apply { mut changes, done } => {
-            for change in &mut changes {
-                in_period(cgroups, change);
-            }
-            done.send(cgroups.apply(&changes)).ok();
+            // A panic here must not take the thread: no answer is one that says nothing was done.
+            let applied = panic::catch_unwind(AssertUnwindSafe(|| {
+                for change in &mut changes {
+                    in_period(cgroups, change);
+                }
+                cgroups.apply(&changes)
+            }));
+            done.send(applied.unwrap_or_default()).ok();
         }
         Job::Read { wanted, done } => {
             let values = wanted

@@ -1,12 +1,14 @@
 //! The three calls that hooks act on, from request bytes to decision.
 
-use super::{Answer, Decision, Effect, Hub, NewContainer, Opening, Pending, Untouched};
+use super::{
+    Answer, Decision, Hub, NewContainer, Opening, Pending, Untouched,
+    commit::{Effect, Update},
+};
 use crate::{
     apply::cri::{self as patch, PatchError},
     ledger::{Container, Life, Pod, Target},
     view,
 };
-use koord_hooks::Requested;
 use koord_model::{ContainerId, SandboxId};
 use koord_proto::cri;
 use std::{rc::Rc, time::Duration};
@@ -44,12 +46,11 @@ impl Hub {
             (None, false) => Untouched::Observing,
             (None, true) => Untouched::Nothing,
         };
+        let made = self.generation.get();
         let changes = crate::reconcile::changes(&pod.own);
         if !self.enforces() || changes.is_empty() {
-            return Some(Opening::Now(Decision::as_is(
-                why,
-                Effect::Run(Box::new(pod)),
-            )));
+            let pending = Pending::new(Effect::Run(Box::new(pod)), made);
+            return Some(Opening::Now(Decision::as_is(why, pending)));
         }
         let hub = self.clone();
         let patience = self.patience(timeout);
@@ -59,7 +60,8 @@ impl Hub {
                 Ok(applied) => crate::reconcile::record(&hub, &mut pod.own, &applied),
                 Err(_) => debug!(pod = %pod.view.name, "pod settings are late"),
             }
-            Decision::as_is(Untouched::Nothing, Effect::Run(Box::new(pod)))
+            let pending = Pending::new(Effect::Run(Box::new(pod)), made);
+            Decision::as_is(why, pending)
         })))
     }
 
@@ -100,8 +102,14 @@ impl Hub {
             );
             patch.map_err(Untouched::from)
         };
-        let effect = Effect::Create(sandbox, Box::new(NewContainer { container, parent }));
-        Some(Opening::Now(Decision::patched_or(patch, effect)))
+        let new = NewContainer {
+            container,
+            parent,
+            pod,
+        };
+        let effect = Effect::Create(sandbox, Box::new(new));
+        let pending = Pending::new(effect, self.generation.get());
+        Some(Opening::Now(Decision::patched_or(patch, pending)))
     }
 
     /// UpdateContainerResources: names the container only, so it needs the ledger; carries all
@@ -136,44 +144,42 @@ impl Hub {
         id: ContainerId,
         message: &[u8],
     ) -> Decision {
-        let mut ledger = self.ledger.borrow_mut();
-        let Some(pod) = ledger
-            .sandbox_of(&id)
-            .cloned()
-            .and_then(|sandbox| ledger.pod_mut(&sandbox))
-        else {
+        let ledger = self.ledger.borrow();
+        let pod = ledger.sandbox_of(&id).and_then(|s| ledger.pod(s));
+        let known = pod.and_then(|pod| {
+            let container = pod.containers.iter().find(|c| c.id == id)?;
+            Some((pod, container))
+        });
+        let Some((pod, container)) = known else {
             self.relist_soon();
             return Decision::as_is(Untouched::Unknown, Effect::Nothing);
         };
-        let (view, exemption) = (&pod.view, pod.exemption);
-        let Some(container) = pod.containers.iter_mut().find(|c| c.id == id) else {
-            return Decision::as_is(Untouched::Unknown, Effect::Nothing);
-        };
-        let requested = view::updated(&container.view.requested, request.linux.as_ref());
-        let effect = Effect::Update(id, Box::new(requested.clone()));
-        if exemption.is_some() {
-            return Decision::as_is(Untouched::Exempt, effect);
-        }
         // The decision is made for what is asked now; what was asked before stays in the ledger
         // until the runtime has agreed.
+        let asked = view::requested(request.linux.as_ref());
         let mut wanted = container.clone();
-        wanted.view.requested = requested;
-        if let Err(status) = self.decide_container(view, exemption, &mut wanted) {
+        wanted.view.requested = view::overlaid(&container.view.requested, asked.clone());
+        if let Err(status) = self.decide_container(&pod.view, pod.exemption, &mut wanted) {
             return Decision::refused(status);
         }
-        container.target = wanted.target;
-        if !self.enforces() {
-            return Decision::as_is(Untouched::Observing, effect);
-        }
-        let Some(linux) = &request.linux else {
-            return Decision::as_is(Untouched::Nothing, effect);
+        let patch = match &request.linux {
+            _ if pod.exemption.is_some() => Err(Untouched::Exempt),
+            _ if !self.enforces() => Err(Untouched::Observing),
+            None => Ok(None),
+            Some(linux) if !self.is_sound(linux) => Err(Untouched::Unsound),
+            Some(linux) => {
+                let period = wanted.view.requested.cpu_period;
+                patch::update(linux, period, &mut wanted.target, self.limits(message))
+                    .map_err(Untouched::from)
+            }
         };
-        if !self.is_sound(linux) {
-            return Decision::as_is(Untouched::Unsound, effect);
-        }
-        let period = linux_period(linux, &container.view.requested);
-        let patch = patch::update(linux, period, &mut container.target, self.limits(message));
-        Decision::patched_or(patch.map_err(Untouched::from), effect)
+        let update = Update {
+            asked,
+            target: wanted.target,
+        };
+        let effect = Effect::Update(id, Box::new(update));
+        let pending = Pending::new(effect, self.generation.get());
+        Decision::patched_or(patch, pending)
     }
 
     /// How long a call may be held: a part of what its caller has.
@@ -203,26 +209,17 @@ impl Hub {
     }
 }
 
-fn linux_period(
-    linux: &cri::LinuxContainerResources,
-    requested: &Requested,
-) -> Option<koord_model::CpuPeriod> {
-    koord_model::CpuPeriod::new(linux.cpu_period)
-        .ok()
-        .or(requested.cpu_period)
-}
-
 // === impl Decision ===
 
 impl Decision {
-    fn patched_or(patch: Result<Option<Vec<u8>>, Untouched>, effect: Effect) -> Self {
+    fn patched_or(patch: Result<Option<Vec<u8>>, Untouched>, pending: Pending) -> Self {
         match patch {
             Ok(Some(bytes)) => Self {
                 answer: Answer::Patched(bytes),
-                pending: Pending(effect),
+                pending,
             },
-            Ok(None) => Self::as_is(Untouched::Nothing, effect),
-            Err(why) => Self::as_is(why, effect),
+            Ok(None) => Self::as_is(Untouched::Nothing, pending),
+            Err(why) => Self::as_is(why, pending),
         }
     }
 }

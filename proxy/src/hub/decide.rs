@@ -239,6 +239,7 @@ impl Hub {
     }
 
     fn decide_all(&self) {
+        self.generation.set(self.generation.get() + 1);
         let mut ledger = self.ledger.borrow_mut();
         for pod in ledger.pods_mut() {
             self.decide_again(pod);

@@ -8,10 +8,13 @@
 //! [`crate::relist`].
 
 mod calls;
+mod commit;
 mod decide;
 mod report;
 
-pub use self::{decide::Policy, report::Report};
+pub use self::{commit::Pending, decide::Policy, report::Report};
+
+use self::commit::Effect;
 
 use crate::{
     apply::kernel::Writer,
@@ -24,7 +27,7 @@ use crate::{
     reconcile::Queue,
     status::Status,
 };
-use koord_hooks::Requested;
+use koord_hooks::PodView;
 use koord_kernel::cgroup::{Driver, RuntimeName};
 use koord_model::{CgroupPath, ContainerId, SandboxId};
 use koord_proto::{cri, wire};
@@ -80,29 +83,13 @@ pub enum Opening {
     Later(Pin<Box<dyn Future<Output = Decision>>>),
 }
 
-/// What a call will have changed if it succeeds.
-#[derive(Debug)]
-pub struct Pending(Effect);
-
-#[derive(Debug)]
-enum Effect {
-    Nothing,
-    Run(Box<Pod>),
-    StopPod(SandboxId),
-    RemovePod(SandboxId),
-    Create(SandboxId, Box<NewContainer>),
-    Start(ContainerId),
-    Stop(ContainerId),
-    Remove(ContainerId),
-    Update(ContainerId, Box<Requested>),
-    UpdatePod(SandboxId),
-}
-
 /// A container whose id only the reply tells.
 #[derive(Debug)]
 struct NewContainer {
     container: Container,
     parent: Option<CgroupPath>,
+    /// The pod as this call told it.
+    pod: PodView,
 }
 
 /// How a call ended.
@@ -149,16 +136,15 @@ pub struct Hub {
     max_message_bytes: usize,
     hold_timeout: Duration,
     queue: Queue,
+    /// Counts changes of what decisions are made from: one that was made before the last change
+    /// is made again when it is committed.
+    generation: Cell<u64>,
     /// How many lists have been taken in since start; the first makes the ledger whole.
     listed: watch::Sender<u64>,
     relist: Notify,
     runtime_name: Cell<RuntimeName>,
     runtime_up: Cell<bool>,
 }
-
-/// gRPC statuses after which it is unknown what the runtime did: CANCELLED, UNKNOWN,
-/// DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE.
-const UNCERTAIN: [u32; 5] = [1, 2, 4, 13, 14];
 
 // === impl Hub ===
 
@@ -176,6 +162,7 @@ impl Hub {
             max_message_bytes: parts.max_message_bytes,
             hold_timeout: parts.hold_timeout,
             queue: Queue::default(),
+            generation: Cell::new(0),
             listed: watch::Sender::new(0),
             relist: Notify::new(),
             runtime_name: Cell::new(RuntimeName::Containerd),
@@ -217,95 +204,6 @@ impl Hub {
                 .map(Opening::nothing_but),
         };
         opening.unwrap_or_else(|| Opening::as_is(Untouched::Unreadable))
-    }
-
-    /// Commits what a call changed, now that it is known how it ended.
-    pub fn close(self: &Rc<Self>, pending: Pending, reply: Reply) {
-        if matches!(pending.0, Effect::Nothing) {
-            return;
-        }
-        match reply {
-            Reply::Answered {
-                grpc_status: Some(0),
-                message,
-            } => self.commit(pending.0, message.as_deref()),
-            Reply::Answered {
-                grpc_status: Some(code),
-                ..
-            } if !UNCERTAIN.contains(&code) => {}
-            // The runtime may have done it all the same; only it knows.
-            _ => self.relist_soon(),
-        }
-        let ledger = self.ledger.borrow();
-        self.metrics
-            .ledger_size(ledger.pods_len(), ledger.containers_len());
-    }
-
-    fn commit(self: &Rc<Self>, effect: Effect, message: Option<&[u8]>) {
-        let mut ledger = self.ledger.borrow_mut();
-        match effect {
-            Effect::Nothing => {}
-            Effect::Run(mut pod) => {
-                let Some(sandbox) = message.and_then(sandbox_id) else {
-                    return self.relist_soon();
-                };
-                pod.pause.at = self.container_dir(pod.own.at.as_ref(), sandbox.as_str());
-                pod.sandbox = sandbox.clone();
-                ledger.insert_pod(*pod);
-                self.queue.push(sandbox);
-            }
-            Effect::Create(sandbox, new) => {
-                let Some(id) = message.and_then(container_id) else {
-                    return self.relist_soon();
-                };
-                let NewContainer {
-                    mut container,
-                    parent,
-                } = *new;
-                container.target.at = self.container_dir(parent.as_ref(), id.as_str());
-                container.id = id;
-                if ledger.pod(&sandbox).is_none() {
-                    return self.relist_soon();
-                }
-                ledger.insert_container(&sandbox, container);
-            }
-            Effect::Start(id) => {
-                if let Some(container) = ledger.tell_container(&id) {
-                    container.life = crate::ledger::Life::Running;
-                }
-                self.check_container(&ledger, &id);
-            }
-            Effect::Update(id, requested) => {
-                if let Some(container) = ledger.tell_container(&id) {
-                    container.view.requested = *requested;
-                }
-                self.check_container(&ledger, &id);
-            }
-            Effect::UpdatePod(sandbox) => self.queue.push(sandbox),
-            Effect::Stop(id) => {
-                if let Some(container) = ledger.tell_container(&id) {
-                    container.life = crate::ledger::Life::Exited;
-                }
-            }
-            Effect::StopPod(sandbox) => {
-                if let Some(pod) = ledger.tell_pod(&sandbox) {
-                    pod.ready = false;
-                    for container in &mut pod.containers {
-                        container.life = crate::ledger::Life::Exited;
-                    }
-                }
-            }
-            Effect::Remove(id) => ledger.remove_container(&id),
-            Effect::RemovePod(sandbox) => ledger.remove_pod(&sandbox),
-        }
-    }
-
-    /// Has the values of a container held against the kernel.
-    fn check_container(&self, ledger: &Ledger, id: &ContainerId) {
-        match ledger.sandbox_of(id) {
-            Some(sandbox) => self.queue.push(sandbox.clone()),
-            None => self.relist_soon(),
-        }
     }
 
     pub(crate) fn container_dir(
@@ -390,8 +288,23 @@ impl Hub {
         self.runtime_up.get()
     }
 
+    /// Whose names the directories of containers have; known from the first answer.
     pub(crate) fn set_runtime_name(&self, name: RuntimeName) {
-        self.runtime_name.set(name);
+        if self.runtime_name.replace(name) == name {
+            return;
+        }
+        for pod in self.ledger.borrow_mut().pods_mut() {
+            self.place(pod);
+        }
+    }
+
+    /// Works out where a pod's containers are, from where the pod is.
+    pub(crate) fn place(&self, pod: &mut Pod) {
+        let parent = pod.own.at.as_ref();
+        pod.pause.at = self.container_dir(parent, pod.sandbox.as_str());
+        for container in &mut pod.containers {
+            container.target.at = self.container_dir(parent, container.id.as_str());
+        }
     }
 }
 
@@ -410,17 +323,17 @@ impl Opening {
 // === impl Decision ===
 
 impl Decision {
-    fn as_is(why: Untouched, effect: Effect) -> Self {
+    fn as_is(why: Untouched, pending: impl Into<Pending>) -> Self {
         Self {
             answer: Answer::AsIs(why),
-            pending: Pending(effect),
+            pending: pending.into(),
         }
     }
 
     fn refused(status: Status) -> Self {
         Self {
             answer: Answer::Refused(status),
-            pending: Pending(Effect::Nothing),
+            pending: Effect::Nothing.into(),
         }
     }
 }

@@ -40,6 +40,45 @@ fn held(ledger: &Ledger) -> (Vec<&str>, usize) {
     (pods, ledger.containers_len())
 }
 
+fn merged(adjustment: koord_hooks::Adjustment) -> Merged {
+    let mut merged = Merged::default();
+    merged.merge("Hook", adjustment).unwrap();
+    merged
+}
+
+#[test]
+fn what_nobody_decides_any_more_is_given_back() {
+    let nobody_asked = |_: Setting| None;
+    let mut target = Target::default();
+    let idle = koord_hooks::Adjustment {
+        cpu_idle: Some(true),
+        cpuset_cpus: Some(CpusetCpus::Only("1".parse().unwrap())),
+        ..Default::default()
+    };
+    let route = |value: &Value| match value {
+        Value::CpuIdle(_) => Route::Kernel,
+        _ => Route::Request,
+    };
+    target.decide(&merged(idle), route, nobody_asked);
+    target.decide(&Merged::default(), route, nobody_asked);
+    let held: Vec<_> = target
+        .entries()
+        .iter()
+        .map(|entry| (entry.desired.to_string(), entry.owner))
+        .collect();
+    assert_eq!(held, [("all".to_owned(), "-"), ("false".to_owned(), "-")]);
+    for entry in target.entries_mut() {
+        entry.applied = Applied::Written;
+    }
+    target.settle();
+    // The runtime's own spec still has our cpuset; each update has to carry the original.
+    assert_eq!(target.entries().len(), 1);
+    target.decide(&Merged::default(), route, |setting| {
+        (setting == Setting::CpusetCpus).then(|| CpusetCpus::Only("0".parse().unwrap()).into())
+    });
+    assert_eq!(target.entries()[0].desired.to_string(), "0");
+}
+
 #[test]
 fn a_container_goes_with_its_pod() {
     let mut ledger = Ledger::default();

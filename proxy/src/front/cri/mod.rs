@@ -35,7 +35,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior},
 };
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 /// One read takes at most this much; the buffer is shared by all connections of the thread.
 const READ_BUFFER: usize = 64 * 1024;
@@ -58,6 +58,12 @@ pub struct Options {
     pub max_message_bytes: usize,
     /// Open claimed calls; false passes everything through.
     pub hooks: bool,
+}
+
+/// What one connection takes of what all share; given back however it ends.
+struct Seat {
+    id: ConnectionId,
+    shared: Rc<Shared>,
 }
 
 /// Tells connections that a graceful stop has begun.
@@ -105,6 +111,18 @@ impl DrainSignal {
 impl Shared {
     fn preface_seen(&self, id: ConnectionId) {
         self.strangers.borrow_mut().remove(&id.0);
+    }
+}
+
+// === impl Seat ===
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        shared.preface_seen(self.id);
+        shared.slots.forget(self.id);
+        shared.metrics.connection_closed();
+        shared.open.set(shared.open.get() - 1);
     }
 }
 
@@ -166,7 +184,9 @@ impl Front {
                     }
                 },
                 _ = sweep.tick() => self.shared.slots.evict_overdue(Instant::now()),
-                Some(_) = self.connections.join_next() => {}
+                Some(ended) = self.connections.join_next() => if let Err(panic) = ended {
+                    error!(error = &panic as &dyn Error, "a connection's task died");
+                }
             }
         }
         self.drain(grace).await
@@ -210,14 +230,13 @@ impl Front {
         self.shared.metrics.connection_opened();
         let shared = self.shared.clone();
         let driver = Driver::new(id, stream, shared.clone());
+        let seat = Seat { id, shared };
         self.connections.spawn_local(async move {
+            let metrics = &seat.shared.metrics;
             tokio::select! {
-                ended = driver.run() => report(&ended, &shared.metrics),
-                Ok(()) = evicted => shared.metrics.connection_refused(Refused::TooMany),
+                ended = driver.run() => report(&ended, metrics),
+                Ok(()) = evicted => metrics.connection_refused(Refused::TooMany),
             }
-            shared.preface_seen(id);
-            shared.metrics.connection_closed();
-            shared.open.set(shared.open.get() - 1);
         });
     }
 

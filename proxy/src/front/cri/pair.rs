@@ -126,13 +126,11 @@ impl Driver {
 
     pub(super) async fn run(mut self) -> Ended {
         let ended = std::future::poll_fn(|cx| self.poll(cx)).await;
-        self.shared.slots.forget(self.id);
         for (_, call) in self.calls.drain() {
             if let Some(pending) = call.pending {
                 self.shared.hub.close(pending, Reply::Lost);
             }
         }
-        self.shared.preface_seen(self.id);
         ended
     }
 

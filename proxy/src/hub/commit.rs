@@ -1,0 +1,209 @@
+//! What a call will have changed once it has succeeded, and taking that over into the ledger.
+//!
+//! Decisions are made when a call comes and committed when its answer has passed. What happened in
+//! between (another update of the same container, a change of policy) is not undone: a commit
+//! carries what the call said, not a copy of what was known when it came.
+
+use super::{Hub, NewContainer, Reply, container_id, sandbox_id};
+use crate::{
+    ledger::{Ledger, Life, Pod, Target},
+    view,
+};
+use koord_hooks::{PodView, Requested};
+use koord_model::{ContainerId, SandboxId};
+use std::rc::Rc;
+
+/// gRPC statuses after which it is unknown what the runtime did: CANCELLED, UNKNOWN,
+/// DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE.
+const UNCERTAIN: [u32; 5] = [1, 2, 4, 13, 14];
+
+/// What a call will have changed if it succeeds.
+#[derive(Debug)]
+pub struct Pending {
+    effect: Effect,
+    /// Of the decision that it was made with.
+    generation: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(super) enum Effect {
+    Nothing,
+    Run(Box<Pod>),
+    StopPod(SandboxId),
+    RemovePod(SandboxId),
+    Create(SandboxId, Box<NewContainer>),
+    Start(ContainerId),
+    Stop(ContainerId),
+    Remove(ContainerId),
+    Update(ContainerId, Box<Update>),
+    UpdatePod(SandboxId),
+}
+
+/// An update of a container: what this call asked, and what was decided about the whole.
+#[derive(Debug)]
+pub(super) struct Update {
+    pub(super) asked: Requested,
+    pub(super) target: Target,
+}
+
+impl From<Effect> for Pending {
+    fn from(effect: Effect) -> Self {
+        Self {
+            effect,
+            generation: None,
+        }
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    pub(super) fn new(effect: Effect, generation: u64) -> Self {
+        Self {
+            effect,
+            generation: Some(generation),
+        }
+    }
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// Commits what a call changed, now that it is known how it ended.
+    pub fn close(self: &Rc<Self>, pending: Pending, reply: Reply) {
+        if matches!(pending.effect, Effect::Nothing) {
+            return;
+        }
+        match reply {
+            Reply::Answered {
+                grpc_status: Some(0),
+                message,
+            } => self.commit(pending, message.as_deref()),
+            Reply::Answered {
+                grpc_status: Some(code),
+                ..
+            } if !UNCERTAIN.contains(&code) => {}
+            // The runtime may have done it all the same; only it knows.
+            _ => self.relist_soon(),
+        }
+        let ledger = self.ledger.borrow();
+        self.metrics
+            .ledger_size(ledger.pods_len(), ledger.containers_len());
+    }
+
+    fn commit(self: &Rc<Self>, pending: Pending, message: Option<&[u8]>) {
+        let stale = pending
+            .generation
+            .is_some_and(|made| made != self.generation.get());
+        let mut ledger = self.ledger.borrow_mut();
+        match pending.effect {
+            Effect::Nothing => {}
+            Effect::Run(pod) => match message.and_then(sandbox_id) {
+                Some(sandbox) => self.commit_run(&mut ledger, *pod, sandbox, stale),
+                None => self.relist_soon(),
+            },
+            Effect::Create(sandbox, new) => match message.and_then(container_id) {
+                Some(id) => self.commit_create(&mut ledger, &sandbox, *new, id, stale),
+                None => self.relist_soon(),
+            },
+            Effect::Update(id, update) => {
+                self.commit_update(&mut ledger, &id, *update);
+                if stale && let Some(pod) = ledger.pod_of_mut(&id) {
+                    self.decide_again(pod);
+                }
+                self.check_container(&ledger, &id);
+            }
+            Effect::Start(id) => {
+                if let Some(container) = ledger.tell_container(&id) {
+                    container.life = Life::Running;
+                }
+                self.check_container(&ledger, &id);
+            }
+            Effect::UpdatePod(sandbox) => self.queue.push(sandbox),
+            Effect::Stop(id) => {
+                if let Some(container) = ledger.tell_container(&id) {
+                    container.life = Life::Exited;
+                }
+            }
+            Effect::StopPod(sandbox) => {
+                if let Some(pod) = ledger.tell_pod(&sandbox) {
+                    pod.ready = false;
+                    for container in &mut pod.containers {
+                        container.life = Life::Exited;
+                    }
+                }
+            }
+            Effect::Remove(id) => ledger.remove_container(&id),
+            Effect::RemovePod(sandbox) => ledger.remove_pod(&sandbox),
+        }
+    }
+
+    fn commit_run(&self, ledger: &mut Ledger, mut pod: Pod, sandbox: SandboxId, stale: bool) {
+        pod.sandbox = sandbox.clone();
+        self.place(&mut pod);
+        if stale {
+            self.decide_again(&mut pod);
+        }
+        ledger.insert_pod(pod);
+        self.queue.push(sandbox);
+    }
+
+    fn commit_create(
+        &self,
+        ledger: &mut Ledger,
+        sandbox: &SandboxId,
+        new: NewContainer,
+        id: ContainerId,
+        stale: bool,
+    ) {
+        let NewContainer {
+            mut container,
+            parent,
+            pod: told,
+        } = new;
+        let Some(pod) = ledger.pod_mut(sandbox) else {
+            return self.relist_soon();
+        };
+        container.target.at = self.container_dir(parent.as_ref(), id.as_str());
+        container.id = id;
+        let newer = renewed(&mut pod.view, told);
+        if newer {
+            pod.exemption = self.exemption(&pod.view);
+        }
+        ledger.insert_container(sandbox, container);
+        if let Some(pod) = ledger.pod_mut(sandbox)
+            && (newer || stale)
+        {
+            self.decide_again(pod);
+            self.queue.push(sandbox.clone());
+        }
+    }
+
+    fn commit_update(&self, ledger: &mut Ledger, id: &ContainerId, update: Update) {
+        if let Some(container) = ledger.tell_container(id) {
+            let at = container.target.at.take();
+            container.view.requested = view::overlaid(&container.view.requested, update.asked);
+            container.target = update.target;
+            container.target.at = at;
+        }
+    }
+
+    /// Has the values of a container held against the kernel.
+    fn check_container(&self, ledger: &Ledger, id: &ContainerId) {
+        match ledger.sandbox_of(id) {
+            Some(sandbox) => self.queue.push(sandbox.clone()),
+            None => self.relist_soon(),
+        }
+    }
+}
+
+/// Takes over what a later call told of a pod: its labels and annotations may have changed since
+/// RunPodSandbox. Whether they had.
+fn renewed(known: &mut PodView, told: PodView) -> bool {
+    if known.labels == told.labels && known.annotations == told.annotations {
+        return false;
+    }
+    known.labels = told.labels;
+    known.annotations = told.annotations;
+    true
+}

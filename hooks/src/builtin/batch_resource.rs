@@ -6,16 +6,18 @@
 //! Where this differs from Koordinator v1.8:
 //! - a list of no containers decides nothing, where upstream limits the pod to no memory at all;
 //! - a container that the list leaves out is left alone, where upstream takes it for one without
-//!   limits; it may be a sidecar with limits of its own;
+//!   limits; it may be a sidecar with limits of its own. Only its quota may not be above that of
+//!   the pod, which would not let it run for longer, and on cgroup v1 the kernel would refuse it
+//!   and the container not start;
 //! - a quota that normalisation has brought below 1,000 µs is raised to it: the kernel takes no
 //!   less.
 
 use crate::{
     adjustment::Adjustment,
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{ContainerKind, NodeView, Stage, View},
+    view::{ContainerKind, NodeView, Requested, Stage, View},
 };
-use koord_model::{CpuQuota, MemoryLimit, MilliCpu, QosClass, Setting};
+use koord_model::{CpuPeriod, CpuQuota, MemoryLimit, MilliCpu, QosClass, Setting};
 use koord_proto::{
     annotation::{ExtendedContainer, ExtendedResourceSpec},
     keys::{annotation, label},
@@ -64,14 +66,18 @@ impl Hook for BatchResource {
             return Ok(Adjustment::default());
         };
         let containers = spec.containers.unwrap_or_default();
-        let given = match view.container {
-            None => containers.values().map(Given::from).reduce(Given::and),
-            Some(container) => match container.kind {
-                ContainerKind::Sandbox => None,
-                ContainerKind::Regular => containers.get(&container.name).map(Given::from),
+        let together = || containers.values().map(Given::from).reduce(Given::and);
+        let adjustment = match view.container {
+            None => together().map(|given| given.on(view.node)),
+            Some(container) => match (container.kind, containers.get(&container.name)) {
+                (ContainerKind::Sandbox, _) => None,
+                (ContainerKind::Regular, Some(own)) => Some(Given::from(own).on(view.node)),
+                (ContainerKind::Regular, None) => {
+                    together().map(|pod| within(pod.quota(view.node), &container.requested))
+                }
             },
         };
-        Ok(given.map_or_else(Adjustment::default, |given| given.on(view.node)))
+        Ok(adjustment.unwrap_or_default())
     }
 }
 
@@ -122,6 +128,20 @@ impl Given {
             }
             (quota, _) => quota,
         }
+    }
+}
+
+/// What keeps a container that asked for a larger share of a CPU than its pod has within the pod.
+fn within(pod: CpuQuota, requested: &Requested) -> Adjustment {
+    let (CpuQuota::Micros(most), Some(CpuQuota::Micros(asked))) = (pod, requested.cpu_quota) else {
+        return Adjustment::default();
+    };
+    let period = |period: CpuPeriod| u128::from(period.micros());
+    let own = period(requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT));
+    let over = u128::from(asked) * period(CpuPeriod::DEFAULT) > u128::from(most) * own;
+    Adjustment {
+        cpu_quota: over.then_some(pod),
+        ..Adjustment::default()
     }
 }
 

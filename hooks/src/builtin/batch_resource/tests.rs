@@ -119,6 +119,26 @@ fn what_the_list_leaves_out_is_left_alone() {
 }
 
 #[test]
+fn what_the_list_leaves_out_has_no_more_quota_than_its_pod() {
+    // The pod has 250,000 µs in 100,000.
+    for (period, quota, decided) in [
+        (None, 250_000, ""),
+        (None, 250_001, "cpu.cfs_quota_us=250000"),
+        (None, -1, ""),
+        (Some(10_000), 25_000, ""),
+        (Some(10_000), 25_001, "cpu.cfs_quota_us=250000"),
+    ] {
+        let mut sidecar = container("sidecar");
+        sidecar.requested.cpu_quota = Some(CpuQuota::from_micros(quota).unwrap());
+        sidecar.requested.cpu_period = period.map(|period| CpuPeriod::new(period).unwrap());
+        let result = decide_container(&BatchResource, &be(LIMITED), &sidecar, &node());
+        assert_eq!(shown(&result.unwrap()), decided, "{quota} in {period:?}");
+        let unlimited = decide_container(&BatchResource, &be(HALF_LIMITED), &sidecar, &node());
+        assert!(unlimited.unwrap().is_empty(), "{quota} in {period:?}");
+    }
+}
+
+#[test]
 fn a_list_of_nothing_decides_nothing() {
     for spec in ["{}", "null", r#"{"containers":null}"#, r#"{"containers":{}}"#] {
         assert_eq!(of_pod(spec, &node()), "", "{spec}");

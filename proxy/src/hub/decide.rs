@@ -13,7 +13,7 @@ use koord_hooks::{
 };
 use koord_model::{CpusetCpus, Setting, Value};
 use koord_proto::{keys::label, policy::NodePolicy};
-use std::{cell::Ref, sync::Arc, time::Instant};
+use std::{cell::Ref, error::Error, sync::Arc, time::Instant};
 use tracing::warn;
 
 /// The chain and the node that it decides for.
@@ -23,6 +23,12 @@ pub struct Policy {
     node: NodeView,
     inputs: Arc<Inputs>,
 }
+
+/// Hook and key of what one decision has complained of.
+type Told = Vec<(&'static str, &'static str)>;
+
+/// Complaints that are remembered; with more pods in trouble some lines come again.
+const MAX_TOLD: usize = 1024;
 
 /// Times every hook of a chain.
 pub(super) struct Watch<'a> {
@@ -112,11 +118,13 @@ impl Hub {
         ) {
             return Ok(());
         }
+        // What is wrong with a pod is wrong with both, and told once.
+        let mut told = Told::new();
         let policy = self.policy.borrow();
         let outcome = policy
             .chain
             .pod(&pod.view, &policy.node, &mut Watch::new(&self.metrics));
-        let merged = self.examine(&pod.view, outcome)?;
+        let merged = self.examine(&pod.view, outcome, &mut told)?;
         pod.own.decide(&merged, |_| Route::Kernel, |_| None);
         if pod.exemption.is_some() {
             return Ok(());
@@ -132,7 +140,7 @@ impl Hub {
             &policy.node,
             &mut Watch::new(&self.metrics),
         );
-        let merged = self.examine(&pod.view, outcome)?;
+        let merged = self.examine(&pod.view, outcome, &mut told)?;
         pod.pause.decide(&merged, |_| Route::Kernel, |_| None);
         Ok(())
     }
@@ -154,7 +162,7 @@ impl Hub {
             &policy.node,
             &mut Watch::new(&self.metrics),
         );
-        let merged = self.examine(pod, outcome)?;
+        let merged = self.examine(pod, outcome, &mut Told::new())?;
         decide_target(&mut container.target, &merged, &container.view.requested);
         Ok(())
     }
@@ -175,19 +183,25 @@ impl Hub {
         outcome.merged
     }
 
-    /// Reports what went wrong in the chain; an error only if a hook insists.
-    fn examine(&self, pod: &PodView, outcome: Outcome) -> Result<Merged, Status> {
+    /// Reports what went wrong in the chain and was not told yet; an error only if a hook insists.
+    fn examine(&self, pod: &PodView, outcome: Outcome, told: &mut Told) -> Result<Merged, Status> {
+        let mut complain = |hook, key, reason: &dyn Error| {
+            if !told.contains(&(hook, key)) {
+                told.push((hook, key));
+                self.complain(pod, hook, key, &chain_of(reason));
+            }
+        };
         for notice in &outcome.notices {
             self.metrics.hook_notice();
             let Notice::UnknownQosClass(unknown) = notice;
-            self.complain(pod, "-", label::QOS_CLASS, &unknown.to_string());
+            complain("-", label::QOS_CLASS, unknown);
         }
         for failure in &outcome.failures {
             let key = match &failure.kind {
                 FailureKind::Error(error) => error.key(),
                 FailureKind::Panic { .. } | FailureKind::Conflict(_) => "-",
             };
-            self.complain(pod, failure.hook, key, &chain_of(&failure.kind));
+            complain(failure.hook, key, &failure.kind);
         }
         match outcome.closed() {
             Some(closed) => Err(Status::hook_failed(closed, pod)),
@@ -198,6 +212,14 @@ impl Hub {
     /// One line about a pod's bad input. A pod author can cause as many as they like, so the rate
     /// of each kind is limited.
     fn complain(&self, pod: &PodView, hook: &'static str, key: &'static str, reason: &str) {
+        // A pod is decided about several times; it is complained about once.
+        let mut told = self.told.borrow_mut();
+        if told.len() >= MAX_TOLD {
+            told.clear();
+        }
+        if !told.insert((pod.uid.clone(), hook, key)) {
+            return;
+        }
         let permit = self
             .complaints
             .borrow_mut()
@@ -215,6 +237,12 @@ impl Hub {
             suppressed,
             "a hook's adjustment was left out"
         );
+    }
+
+    /// Whether a line about this owner and setting may be written now.
+    pub(crate) fn may_complain(&self, owner: &'static str, setting: &'static str) -> bool {
+        let mut complaints = self.complaints.borrow_mut();
+        complaints.permit(owner, setting, Instant::now()).is_some()
     }
 
     /// Puts a policy in force and makes every decision anew.

@@ -133,6 +133,19 @@ impl Node {
         calls
     }
 
+    /// The same, once so many of them have ended.
+    pub fn ended_calls(&self, method: &str, count: usize) -> Vec<Call> {
+        wait_until(&format!("{count} calls of {method}"), || {
+            let calls = self.calls(method);
+            calls
+                .iter()
+                .filter(|call| call.end != CallEnd::Open)
+                .count()
+                >= count
+        });
+        self.calls(method)
+    }
+
     /// The one message of the last call of this method.
     pub fn arrived(&self, method: &str) -> Bytes {
         let mut calls = self.calls(method);

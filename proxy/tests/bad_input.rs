@@ -1,0 +1,499 @@
+//! Pods whose labels and annotations are wrong in every way: they start, the hook that could not
+//! read them is as if it were not there, and it is told once and counted.
+//!
+//! The keys are those that the built-in hooks declare: a hook that reads one more fails here until
+//! it has its cases.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use h2::Reason;
+use http::HeaderValue;
+use koord_hooks::{
+    Chain, FailPolicies, FailPolicy, FeatureGates,
+    testing::{CLOSED, OPEN, ScriptedHook},
+};
+use koord_runtime_proxy::{
+    config::{Log, LogFormat},
+    log,
+};
+use koord_testkit::{
+    Frame, RawClient, RawReply, RawRequest,
+    cri::message::CreateContainerRequest,
+    scripted::{Call, CallEnd, Reply, ScriptedRuntime},
+};
+use prost::Message;
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+    sync::{Arc, Mutex},
+};
+use support::{
+    inside::Inside,
+    method,
+    node::{Node, script},
+    pod::{
+        ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, CPU_QOS, EXTENDED_RESOURCE_SPEC,
+        Pod, QOS_CLASS, RESOURCE_STATUS,
+    },
+};
+use tokio::task::LocalSet;
+
+/// Bytes of a value that is huge and would still be read.
+const HUGE: usize = 200 << 10;
+/// The longest line that anybody wants in a log, in bytes.
+const LONG_LINE: usize = 2 << 10;
+
+const FAILED_PRECONDITION: i32 = 9;
+
+/// A value that a hook cannot use, and what the log says of it.
+struct Bad {
+    value: String,
+    reason: &'static str,
+}
+
+fn bad(value: impl Into<String>, reason: &'static str) -> Bad {
+    let value = value.into();
+    Bad { value, reason }
+}
+
+/// Every way in which an annotation of this key can be wrong.
+fn bad_annotations(key: &str) -> Vec<Bad> {
+    let mut cases = vec![
+        bad("", "is not JSON"),
+        bad("{", "is not JSON"),
+        bad("x".repeat(HUGE), "is not JSON"),
+        bad("7", "value is a number, not an object"),
+        bad("[]", "value is a list, not an object"),
+        bad("[".repeat(20_000), "nesting is deeper than"),
+        bad(
+            format!("{{\"x\":\"{}\"}}", "y".repeat(300 << 10)),
+            "bytes long",
+        ),
+    ];
+    let limits = |amount: &str| {
+        format!(
+            r#"{{"containers":{{"main":{{"limits":{{"kubernetes.io/batch-cpu":{amount}}}}}}}}}"#
+        )
+    };
+    let digits = "9".repeat(HUGE);
+    cases.extend(match key {
+        EXTENDED_RESOURCE_SPEC => vec![
+            bad(r#"{"containers":[]}"#, "value is a list, not an object"),
+            bad(limits("true"), "value is a boolean, not a quantity"),
+            bad(limits("\"one\""), "no quantity"),
+            bad(limits("\"-1\""), "no quantity"),
+            bad(limits("\"9e30\""), "no quantity"),
+            bad(limits(&format!("\"{digits}\"")), "no quantity"),
+        ],
+        RESOURCE_STATUS => vec![
+            bad(r#"{"cpuset":7}"#, "value is a number, not a string"),
+            bad(r#"{"cpuset":"1-0"}"#, "no CPU list"),
+            bad(r#"{"cpuset":"0-99999999"}"#, "no CPU list"),
+            bad(r#"{"cpuset":"4095"}"#, "of which none is among the online"),
+            bad(format!(r#"{{"cpuset":"{digits}"}}"#), "no CPU list"),
+            bad(
+                r#"{"numaNodeResources":7}"#,
+                "value is a number, not a list",
+            ),
+        ],
+        CPU_QOS => vec![
+            bad(r#"{"groupIdentity":"high"}"#, "value is a string"),
+            bad(r#"{"groupIdentity":3}"#, "out of range"),
+            bad(r#"{"enable":1}"#, "value is a number, not a boolean"),
+            bad(
+                format!(r#"{{"groupIdentity":{digits}}}"#),
+                "value is a number",
+            ),
+        ],
+        _ => panic!("a hook reads the annotation {key}: add what can be wrong with it"),
+    });
+    cases
+}
+
+/// Values of a label that mean nothing.
+fn bad_labels(key: &str) -> Vec<String> {
+    match key {
+        QOS_CLASS => ["be", "BE ", "LSRX", "\u{0}", "x".repeat(HUGE).as_str()]
+            .map(str::to_owned)
+            .to_vec(),
+        _ => panic!("a hook reads the label {key}: add what can be wrong with it"),
+    }
+}
+
+/// The same as [`pod_for`] says, in other words that mean as much.
+fn other_words(key: &str) -> Vec<String> {
+    let batch = r#""main":{
+        "Requests":{"kubernetes.io/batch-cpu":500},
+        "LIMITS":{"kubernetes.io/batch-cpu":"1","kubernetes.io/batch-cpu":"1e3",
+                  "kubernetes.io/batch-memory":"1048576Ki"}}"#;
+    let padding = "y".repeat(HUGE - 1_024);
+    match key {
+        EXTENDED_RESOURCE_SPEC => vec![
+            format!(r#"{{"CONTAINERS":{{{batch}}}}}"#),
+            format!(r#"{{"x":"{padding}","containers":{{{batch}}}}}"#),
+        ],
+        RESOURCE_STATUS => vec![
+            r#"{"CPUSet":"0"}"#.to_owned(),
+            format!(r#"{{"cpuset":"{}"}}"#, vec!["0"; HUGE / 2 - 512].join(",")),
+        ],
+        CPU_QOS => vec![r#"{"Enable":true,"GROUPIDENTITY":2,"unheard":{}}"#.to_owned()],
+        _ => panic!("a hook reads the annotation {key}: say it in other words"),
+    }
+}
+
+/// A pod in which the hook that reads this key has something to say, and others too.
+fn pod_for(key: &str, name: &str) -> Pod {
+    let pod = Pod::best_effort(name).annotation(RESOURCE_STATUS, r#"{"cpuset":"0"}"#);
+    match key {
+        // Counts for this class only.
+        CPU_QOS => pod
+            .label(QOS_CLASS, "LS")
+            .annotation(CPU_QOS, r#"{"enable":true,"groupIdentity":2}"#),
+        _ => pod,
+    }
+}
+
+/// What a creation asks the runtime for: shares, quota, memory limit, CPUs.
+type Asked = (i64, i64, i64, String);
+
+fn asked(message: &[u8]) -> Asked {
+    let request = CreateContainerRequest::decode(message).unwrap();
+    let linux = request.config.unwrap().linux.unwrap().resources.unwrap();
+    (
+        linux.cpu_shares,
+        linux.cpu_quota,
+        linux.memory_limit_in_bytes,
+        linux.cpuset_cpus,
+    )
+}
+
+/// What is asked for the pod of [`pod_for`] when this hook takes no part.
+fn asked_without(hook: &str, key: &str) -> Asked {
+    match (hook, key) {
+        ("BatchResource", _) | (_, CPU_QOS) => (ASKED_SHARES, 0, 0, "0".to_owned()),
+        ("CPUSetAllocator", _) => (BATCH_SHARES, BATCH_QUOTA, BATCH_MEMORY, String::new()),
+        // A pod with CPUs of its own has no quota, and none was asked for.
+        (_, _) => (BATCH_SHARES, 0, BATCH_MEMORY, "0".to_owned()),
+    }
+}
+
+/// The pairs of hook and annotation.
+fn read_annotations() -> Vec<(&'static str, &'static str)> {
+    let of = |meta: &'static koord_hooks::HookMeta| {
+        meta.inputs.annotations.iter().map(|key| (meta.name, *key))
+    };
+    Chain::builtin_table().flat_map(of).collect()
+}
+
+async fn run(node: &Node, pod: &Pod) -> RawReply {
+    node.call(RawRequest::unary(method::RUN, pod.run().encode()))
+        .await
+}
+
+async fn create(node: &Node, pod: &Pod) -> RawReply {
+    node.call(RawRequest::unary(method::CREATE, pod.create().encode()))
+        .await
+}
+
+/// A node whose log is one JSON object a line.
+fn node(args: &[&str]) -> Node {
+    Node::with(script(), &[args, &["--log-format=json"]].concat())
+}
+
+/// The lines about a hook and a key.
+fn complaints(log: &str) -> Vec<serde_json::Value> {
+    let lines = log.lines().filter(|line| line.starts_with('{'));
+    lines
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|line| line.get("hook").is_some() && line.get("key").is_some())
+        .collect()
+}
+
+fn failures(node: &Node, hook: &str) -> u64 {
+    node.metric(&format!(
+        "hook_runs_total{{hook=\"{hook}\",result=\"error\"}}"
+    ))
+}
+
+/// One line, with all that a person needs and not more than they can read.
+fn assert_told(node: &Node, pod: &Pod, hook: &str, key: &str, reason: &str) {
+    let lines = complaints(&node.log());
+    let [line] = &lines[..] else {
+        panic!("{} lines of {key} ({reason}): {lines:#?}", lines.len());
+    };
+    assert_eq!(line["level"], "WARN");
+    assert_eq!(line["pod"], pod.name.as_str());
+    assert_eq!(line["namespace"], "default");
+    assert_eq!(line["hook"], hook);
+    assert_eq!(line["key"], key);
+    let told = line["reason"].as_str().unwrap();
+    assert!(told.contains(reason), "{told}, not {reason}");
+    assert!(line.to_string().len() < LONG_LINE, "{line}");
+}
+
+#[tokio::test]
+async fn a_pod_whose_annotation_cannot_be_read_starts_without_that_hook() {
+    for (hook, key) in read_annotations() {
+        for Bad { value, reason } in bad_annotations(key) {
+            let node = node(&[]);
+            let pod = pod_for(key, "odd").annotation(key, &value);
+            assert_eq!(run(&node, &pod).await.grpc_status(), Some(0));
+            assert_eq!(node.arrived(method::RUN), pod.run().encode());
+            let at_pod = failures(&node, hook);
+            assert!(at_pod > 0, "{hook} took {key} of {value:.40}");
+            assert_told(&node, &pod, hook, key, reason);
+
+            assert_eq!(create(&node, &pod).await.grpc_status(), Some(0));
+            let arrived = node.arrived(method::CREATE);
+            assert!(arrived.starts_with(&pod.create().encode()));
+            assert_eq!(asked(&arrived), asked_without(hook, key), "{value:.40}");
+            for (other, _) in read_annotations() {
+                assert!(other == hook || failures(&node, other) == 0, "{other}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_creation_tells_of_its_bad_annotation_once() {
+    for (hook, key) in read_annotations() {
+        if key == CPU_QOS {
+            // Read about pods, not about containers.
+            continue;
+        }
+        let node = node(&[]);
+        let pod = pod_for(key, "odd").annotation(key, "{");
+        create(&node, &pod).await;
+        assert_told(&node, &pod, hook, key, "is not JSON");
+        assert_eq!(failures(&node, hook), 1);
+    }
+}
+
+#[tokio::test]
+async fn annotations_in_other_words_are_understood() {
+    for (hook, key) in read_annotations() {
+        for value in other_words(key) {
+            let node = node(&[]);
+            let pod = pod_for(key, "odd").annotation(key, &value);
+            run(&node, &pod).await;
+            create(&node, &pod).await;
+            assert_eq!(complaints(&node.log()), [] as [serde_json::Value; 0]);
+            assert_eq!(failures(&node, hook), 0);
+            let arrived = asked(&node.arrived(method::CREATE));
+            assert_eq!(arrived, asked_without("nobody", key), "{value:.60}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_class_that_does_not_exist_counts_as_none_and_is_told() {
+    let labels: BTreeSet<&str> = Chain::builtin_table()
+        .flat_map(|meta| meta.inputs.labels)
+        .copied()
+        .collect();
+    for key in labels {
+        for value in bad_labels(key) {
+            let node = node(&[]);
+            let pod = pod_for(key, "odd").label(key, &value);
+            assert_eq!(create(&node, &pod).await.grpc_status(), Some(0));
+            // Without a class nobody reads batch resources; CPUs of its own it has all the same.
+            let expected = (ASKED_SHARES, 0, 0, "0".to_owned());
+            assert_eq!(asked(&node.arrived(method::CREATE)), expected);
+            assert_eq!(node.metric("hook_notices_total"), 1);
+            assert_told(&node, &pod, "-", key, "");
+            run(&node, &pod).await;
+            assert_eq!(node.arrived(method::RUN), pod.run().encode());
+            for meta in Chain::builtin_table() {
+                assert_eq!(failures(&node, meta.name), 0);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_bad_pods_are_a_handful_of_lines() {
+    let node = node(&[]);
+    let client = node.client().await;
+    for number in 0..100 {
+        let pod =
+            Pod::best_effort(&format!("odd-{number}")).annotation(EXTENDED_RESOURCE_SPEC, "{");
+        let request = RawRequest::unary(method::CREATE, pod.create().encode());
+        let reply = client.call(request).await.unwrap();
+        assert_eq!(reply.grpc_status(), Some(0));
+    }
+    assert_eq!(failures(&node, "BatchResource"), 100);
+    let lines = complaints(&node.log()).len();
+    // Five at once, and one more for every ten seconds.
+    assert!((5..=6).contains(&lines), "{lines} lines");
+}
+
+/// Our own refusal: one block of headers, nothing else.
+fn assert_refused(reply: &RawReply, words: &[&str]) {
+    assert_eq!(reply.status.map(|status| status.as_u16()), Some(200));
+    assert_eq!(reply.headers["content-type"], "application/grpc");
+    assert_eq!(reply.grpc_status(), Some(FAILED_PRECONDITION));
+    assert_eq!((&reply.trailers, &reply.messages[..]), (&None, &[][..]));
+    let message = reply.headers["grpc-message"].to_str().unwrap();
+    for word in words {
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+/// The runtime heard of a call, but no word of what was called for.
+fn assert_unsaid(call: &Call) {
+    assert_eq!((&call.messages[..], &call.rest[..]), (&[][..], &[][..]));
+    assert_eq!(call.end, CallEnd::Reset(Reason::CANCEL));
+}
+
+#[tokio::test]
+async fn a_hook_that_must_not_fail_refuses_the_call_and_nothing_is_changed() {
+    let node = node(&["--hook-fail-policy=BatchResource=Closed"]);
+    let client = node.client().await;
+    let odd = pod_for(EXTENDED_RESOURCE_SPEC, "odd").annotation(EXTENDED_RESOURCE_SPEC, "{");
+    for (method, message) in [
+        (method::RUN, odd.run().encode()),
+        (method::CREATE, odd.create().encode()),
+    ] {
+        let reply = client.call(RawRequest::unary(method, message)).await;
+        let words = [
+            "BatchResource",
+            "default/odd",
+            "Closed",
+            EXTENDED_RESOURCE_SPEC,
+        ];
+        assert_refused(&reply.unwrap(), &words);
+        // Headers go on at once, so there was a stream; it said nothing and was cancelled.
+        let calls = node.ended_calls(method, 1);
+        assert_unsaid(&calls[0]);
+    }
+    let refused = |method| {
+        node.metric(&format!(
+            "calls_total{{method=\"{method}\",result=\"refused\"}}"
+        ))
+    };
+    assert_eq!(refused("RunPodSandbox"), 1);
+    assert_eq!(refused("CreateContainer"), 1);
+    assert_eq!(node.ledger(), serde_json::json!({"pods": []}));
+
+    // Others on the same connection are served, bad input of other hooks included.
+    let pod = pod_for(RESOURCE_STATUS, "web").annotation(RESOURCE_STATUS, "{");
+    let request = RawRequest::unary(method::CREATE, pod.create().encode());
+    assert_eq!(client.call(request).await.unwrap().grpc_status(), Some(0));
+    let arrived = asked(&node.arrived(method::CREATE));
+    assert_eq!(arrived, asked_without("CPUSetAllocator", RESOURCE_STATUS));
+}
+
+#[tokio::test]
+async fn values_of_the_environment_are_never_logged() {
+    const SECRET: &str = "hunter2-of-the-environment";
+    let node = Node::with(
+        script().once(method::CREATE, Reply::error(13, "no")),
+        &[
+            "--log-filter=trace",
+            "--hook-fail-policy=CPUSetAllocator=Closed",
+        ],
+    );
+    let good = Pod::best_effort("good").env("PASSWORD", SECRET);
+    let odd = good.clone().annotation(EXTENDED_RESOURCE_SPEC, "{");
+    let refused = good.clone().annotation(RESOURCE_STATUS, "{");
+    let classless = good.clone().label(QOS_CLASS, "none");
+    for pod in [&good, &odd, &refused, &classless, &good] {
+        run(&node, pod).await;
+        create(&node, pod).await;
+    }
+    let message = good.create().encode();
+    let half = message[..message.len() - 1].to_vec();
+    node.call(RawRequest::unary(method::CREATE, half)).await;
+    let mut compressed = RawRequest::unary(method::CREATE, "")
+        .header("grpc-encoding", HeaderValue::from_static("identity"));
+    compressed.messages = vec![Frame {
+        compressed: true,
+        message: message.into(),
+    }];
+    node.call(compressed).await;
+    let log = node.log();
+    assert!(log.contains("TRACE") && log.contains("DEBUG"), "{log}");
+    assert!(!log.contains(SECRET) && !log.contains("PASSWORD"), "{log}");
+}
+
+/// What is logged within this process.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Creates a container with a hook behind the built-in ones that does what `told` says; gives the
+/// reply, the call as the runtime saw it, and the complaints.
+async fn with_scripted_hook(
+    policy: FailPolicy,
+    told: &str,
+    counted: &str,
+) -> (RawReply, Call, Vec<serde_json::Value>) {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let format = Log {
+        filter: "info".to_owned(),
+        format: LogFormat::Json,
+        time: false,
+    };
+    let (dispatch, _control) = log::dispatch(&format, move || writer.clone()).unwrap();
+    let _logging = tracing::dispatcher::set_default(&dispatch);
+    let (meta, hook) = ScriptedHook::with_policy(policy);
+    let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
+    let key = match policy {
+        FailPolicy::Open => OPEN,
+        FailPolicy::Closed => CLOSED,
+    };
+    let pod = Pod::best_effort("odd").annotation(key, told);
+    let calls = async {
+        let inside = Inside::start(chain.with_hook(meta, hook));
+        let runtime = ScriptedRuntime::listen(&inside.runtime_socket(), script()).unwrap();
+        let client = RawClient::connect(&inside.socket()).await.unwrap();
+        let request = RawRequest::unary(method::CREATE, pod.create().encode());
+        let reply = client.call(request).await.unwrap();
+        assert!(inside.counted(counted), "{counted}");
+        (reply, runtime.ended_calls(1).remove(0))
+    };
+    let (reply, call) = LocalSet::new().run_until(calls).await;
+    let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    (reply, call, complaints(&log))
+}
+
+#[tokio::test]
+async fn a_hook_that_panics_or_conflicts_is_as_if_it_were_not_there() {
+    for (told, result, reason) in [
+        ("panic", "panic", "it panicked: "),
+        ("700", "conflict", "ScriptedOpen"),
+        ("nonsense", "error", OPEN),
+    ] {
+        let counted = format!("hook_runs_total{{hook=\"ScriptedOpen\",result=\"{result}\"}} 1");
+        let (reply, call, lines) = with_scripted_hook(FailPolicy::Open, told, &counted).await;
+        assert_eq!(reply.grpc_status(), Some(0));
+        let without = (BATCH_SHARES, BATCH_QUOTA, BATCH_MEMORY, String::new());
+        assert_eq!(asked(&call.messages[0].message), without, "{told}");
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0]["pod"], "odd");
+        assert_eq!(lines[0]["hook"], "ScriptedOpen");
+        let line = lines[0]["reason"].as_str().unwrap();
+        assert!(line.contains(reason), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_a_hook_that_must_not_fail_refuses_the_call() {
+    let counted = "hook_runs_total{hook=\"ScriptedClosed\",result=\"panic\"} 1";
+    let (reply, call, lines) = with_scripted_hook(FailPolicy::Closed, "panic", counted).await;
+    assert_refused(&reply, &["ScriptedClosed", "default/odd", "it panicked"]);
+    assert_unsaid(&call);
+    assert_eq!(lines.len(), 1);
+}

@@ -106,7 +106,9 @@ pub struct Pod {
     pub view: PodView,
     pub exemption: Option<Exemption>,
     pub ready: bool,
-    /// The pod's own directory, made by the kubelet.
+    /// Where its containers are.
+    pub parent: Option<CgroupPath>,
+    /// The pod's own directory, made by the kubelet: the parent, if that is this pod's alone.
     pub own: Target,
     /// The sandbox (pause) container.
     pub pause: Target,

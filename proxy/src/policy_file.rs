@@ -38,6 +38,9 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// How often the file is looked at though nothing was noticed: its directory may not exist yet.
 const PERIOD: Duration = Duration::from_secs(10);
 
+/// Issues of one policy that get a line each; the status has all of them.
+const LOGGED_ISSUES: usize = 20;
+
 /// What is known of the policy.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyState {
@@ -155,7 +158,7 @@ impl PolicyFile {
             None => {}
             Some(Ok(parsed)) => {
                 self.metrics.policy_loaded(true, parsed.issues.len());
-                for issue in &parsed.issues {
+                for issue in parsed.issues.iter().take(LOGGED_ISSUES) {
                     warn!(
                         issue = chain_of(issue),
                         "a part of the node policy is not in force"

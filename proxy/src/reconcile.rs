@@ -115,8 +115,10 @@ async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
         let Some(pod) = ledger.pod(sandbox) else {
             return;
         };
-        let mut all = changes(&pod.own);
+        // Of two sandboxes of one pod the directory belongs to the one that runs.
+        let mut all = Vec::new();
         if pod.ready {
+            all.extend(changes(&pod.own));
             all.extend(changes(&pod.pause));
         }
         let running = pod.containers.iter().filter(|c| c.life == Life::Running);
@@ -172,6 +174,7 @@ fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Appli
     }
     if let (Err(error), Applied::Refused(_)) = (outcome, &result)
         && entry.applied != result
+        && hub.may_complain(entry.owner, setting.name())
     {
         warn!(
             error = error as &dyn Error,

@@ -15,7 +15,7 @@ use crate::{
     view,
 };
 use koord_kernel::{
-    cgroup::{Driver, Layout, RuntimeName},
+    cgroup::{self, Driver, Layout, RuntimeName},
     process::trim_allocator,
 };
 use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
@@ -82,6 +82,29 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
     }
 }
 
+/// How many questions about single pods may go unanswered in one list: each costs a second, and
+/// sandboxes that hang must not keep the others out of the ledger.
+#[derive(Default)]
+struct Patience {
+    late: usize,
+}
+
+// === impl Patience ===
+
+impl Patience {
+    const MOST: usize = 3;
+
+    fn is_over(&self) -> bool {
+        self.late >= Self::MOST
+    }
+
+    fn spend(&mut self, error: &RuntimeError) {
+        if matches!(error, RuntimeError::Late { .. }) {
+            self.late += 1;
+        }
+    }
+}
+
 struct Listed {
     pods: usize,
     containers: usize,
@@ -100,8 +123,10 @@ async fn list(
     let moment = hub.ledger().borrow_mut().tick();
     let sandboxes = runtime.sandboxes().await?;
     let containers = runtime.containers().await?;
+    let mut patience = Patience::default();
     for sandbox in &sandboxes {
-        take_pod(hub, &mut runtime, sandbox, moment, kubepods_above).await;
+        let asked = (&mut runtime, &mut patience);
+        take_pod(hub, asked, sandbox, moment, kubepods_above).await;
     }
     for container in &containers {
         take_container(hub, container, moment);
@@ -128,7 +153,7 @@ async fn list(
 
 async fn take_pod(
     hub: &Rc<Hub>,
-    runtime: &mut Runtime,
+    (runtime, patience): (&mut Runtime, &mut Patience),
     listed: &cri::PodSandbox,
     moment: u64,
     kubepods_above: &CgroupPath,
@@ -137,28 +162,21 @@ async fn take_pod(
         return;
     };
     let ready = listed.state() == cri::PodSandboxState::SandboxReady;
-    {
-        let mut ledger = hub.ledger().borrow_mut();
-        if ledger.removed_since(sandbox.as_str(), moment) {
-            return;
-        }
-        if let Some(known) = ledger.pod_mut(&sandbox) {
-            if known.told <= moment {
-                known.ready = ready;
-            }
-            return;
-        }
+    if is_known(hub, &sandbox, ready, moment, kubepods_above) {
+        return;
     }
     let Some(metadata) = &listed.metadata else {
         return;
     };
     let parent = match find_pod(hub, &metadata.uid, kubepods_above) {
         Some(parent) => Some(parent),
+        None if patience.is_over() => return,
         None => match ask_parent(runtime, &listed.id).await {
             Ok(parent) => parent,
             // One broken sandbox must not keep all others out of the ledger; the next list asks
             // about it again.
             Err(error) => {
+                patience.spend(&error);
                 let error = &error as &dyn Error;
                 debug!(sandbox = %sandbox, error, "the runtime does not say where a pod is");
                 return;
@@ -180,18 +198,59 @@ async fn take_pod(
     if ledger.pod(&sandbox).is_some() || ledger.removed_since(sandbox.as_str(), moment) {
         return;
     }
+    let own = view::own_directory(parent.as_ref(), &view.uid);
     let mut pod = Pod {
         exemption: hub.exemption(&view),
         view,
         ready,
         pause: Target::at(hub.container_dir(parent.as_ref(), sandbox.as_str())),
-        own: Target::at(parent),
+        own: Target::at(own),
+        parent,
         containers: Vec::new(),
         told: moment,
         sandbox,
     };
     hub.decide_again(&mut pod);
     ledger.list_pod(pod);
+}
+
+/// Whether nothing has to be found out about a listed pod: the ledger has it, which takes over what
+/// is newer in the list, or a call removed it since.
+fn is_known(
+    hub: &Hub,
+    sandbox: &SandboxId,
+    ready: bool,
+    moment: u64,
+    kubepods_above: &CgroupPath,
+) -> bool {
+    let mut ledger = hub.ledger().borrow_mut();
+    if ledger.removed_since(sandbox.as_str(), moment) {
+        return true;
+    }
+    let Some(known) = ledger.pod_mut(sandbox) else {
+        return false;
+    };
+    if known.told <= moment {
+        known.ready = ready;
+    }
+    if known.parent.is_none() {
+        place_again(hub, known, kubepods_above);
+    }
+    true
+}
+
+/// A pod whose directory was not there when it was first seen.
+fn place_again(hub: &Hub, pod: &mut Pod, above: &CgroupPath) {
+    let Some(parent) = find_pod(hub, pod.view.uid.as_str(), above) else {
+        return;
+    };
+    if let Some(qos) = cgroup::kube_qos(&parent) {
+        pod.view.kube_qos = qos;
+    }
+    pod.own.at = Some(parent.clone());
+    pod.parent = Some(parent);
+    hub.place(pod);
+    hub.decide_again(pod);
 }
 
 fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {
@@ -230,7 +289,7 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {
     let name = listed.metadata.as_ref().map(|m| m.name.clone());
     let mut container = Container::new(id, name.unwrap_or_default(), requested);
     container.life = life;
-    container.target = Target::at(hub.container_dir(pod.own.at.as_ref(), &listed.id));
+    container.target = Target::at(hub.container_dir(pod.parent.as_ref(), &listed.id));
     let (view, exemption) = (pod.view.clone(), pod.exemption);
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(&view, exemption, &mut container).ok();

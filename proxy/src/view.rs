@@ -45,6 +45,20 @@ pub fn directory_of(cgroup_parent: &str) -> Option<CgroupPath> {
     Some(path).filter(|path| !path.is_root())
 }
 
+/// The directory that is this pod's alone. A kubelet without a cgroup for each pod, or another CRI
+/// client, names a directory that many share: containers are there, but what hooks decide for one
+/// pod must not be written to it.
+pub fn own_directory(parent: Option<&CgroupPath>, uid: &PodUid) -> Option<CgroupPath> {
+    let parent = parent?;
+    let name = parent.file_name()?;
+    let slice = format!("pod{}.slice", uid.as_str().replace('-', "_"));
+    let own = name == format!("pod{uid}")
+        || name
+            .strip_suffix(&slice)
+            .is_some_and(|above| above.is_empty() || above.ends_with('-'));
+    own.then(|| parent.clone())
+}
+
 /// A pod from the sandbox config that RunPodSandbox and CreateContainer carry; `None` if it names
 /// no pod.
 pub fn pod(
@@ -167,6 +181,23 @@ mod tests {
             memory_limit_in_bytes: 1 << 20,
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn only_a_directory_of_the_pods_name_is_its_own() {
+        let uid = PodUid::new("1-2").unwrap();
+        for (path, own) in [
+            ("kubepods/burstable/pod1-2", true),
+            ("kubepods.slice/kubepods-pod1_2.slice", true),
+            ("kubepods/burstable", false),
+            ("kubepods/burstable/pod1-23", false),
+            ("kubepods.slice/kubepods-pod11_2.slice", false),
+        ] {
+            let path = CgroupPath::parse(path).unwrap();
+            let found = own_directory(Some(&path), &uid);
+            assert_eq!(found.is_some(), own, "{path}");
+        }
+        assert_eq!(own_directory(None, &uid), None);
     }
 
     #[test]

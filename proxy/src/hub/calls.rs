@@ -27,13 +27,15 @@ impl Hub {
         let config = request.config?;
         let parent = view::cgroup_parent(&config);
         let view = view::pod(&config, &request.runtime_handler, parent.as_ref(), &inputs)?;
+        let own = view::own_directory(parent.as_ref(), &view.uid);
         let mut pod = Pod {
             // Known from the reply only.
             sandbox: SandboxId::new("pending").expect("a plain word"),
             exemption: self.exemption(&view),
             view,
             ready: true,
-            own: Target::at(parent),
+            own: Target::at(own),
+            parent,
             pause: Target::default(),
             containers: Vec::new(),
             told: 0,

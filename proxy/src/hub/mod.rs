@@ -29,11 +29,12 @@ use crate::{
 };
 use koord_hooks::PodView;
 use koord_kernel::cgroup::{Driver, RuntimeName};
-use koord_model::{CgroupPath, ContainerId, SandboxId};
+use koord_model::{CgroupPath, ContainerId, PodUid, SandboxId};
 use koord_proto::{cri, wire};
 use koord_relay::{Counters, Unopened};
 use std::{
     cell::{Cell, RefCell},
+    collections::HashSet,
     future::Future,
     pin::Pin,
     rc::Rc,
@@ -133,6 +134,8 @@ pub struct Hub {
     writer: Writer,
     metrics: Rc<Metrics>,
     complaints: RefCell<RateLimited>,
+    /// What was complained about: pod, hook, key.
+    told: RefCell<HashSet<(PodUid, &'static str, &'static str)>>,
     max_message_bytes: usize,
     hold_timeout: Duration,
     queue: Queue,
@@ -159,6 +162,7 @@ impl Hub {
             writer: parts.writer,
             metrics: parts.metrics,
             complaints: RefCell::new(RateLimited::default()),
+            told: RefCell::default(),
             max_message_bytes: parts.max_message_bytes,
             hold_timeout: parts.hold_timeout,
             queue: Queue::default(),
@@ -300,7 +304,7 @@ impl Hub {
 
     /// Works out where a pod's containers are, from where the pod is.
     pub(crate) fn place(&self, pod: &mut Pod) {
-        let parent = pod.own.at.as_ref();
+        let parent = pod.parent.as_ref();
         pod.pause.at = self.container_dir(parent, pod.sandbox.as_str());
         for container in &mut pod.containers {
             container.target.at = self.container_dir(parent, container.id.as_str());
@@ -328,6 +332,11 @@ impl Decision {
             answer: Answer::AsIs(why),
             pending: pending.into(),
         }
+    }
+
+    /// For a call that could not be thought about to the end.
+    pub(crate) fn unthought() -> Self {
+        Self::as_is(Untouched::Unknown, Effect::Nothing)
     }
 
     fn refused(status: Status) -> Self {

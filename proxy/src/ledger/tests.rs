@@ -27,6 +27,7 @@ fn pod(id: &str) -> Pod {
         },
         exemption: None,
         ready: true,
+        parent: None,
         own: Target::default(),
         pause: Target::default(),
         containers: Vec::new(),

@@ -9,7 +9,7 @@ use koord_integration::{
 use koord_testkit::{
     ContainerdVersion, PodCgroup,
     cri::{CriClient, message::ContainerState},
-    poll::wait_until,
+    poll::wait_until_async,
 };
 use std::{
     cell::Cell,
@@ -139,13 +139,16 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
     node.proxy.kill9()?;
     assert!(next.get() < PODS, "the kill came when all was done");
 
-    // The runtime finishes what it had begun before anybody asks it.
     let runtime = CriClient::connect(&node.containerd.socket()).await?;
     let start = Instant::now();
     node.launch_proxy()?;
-    let living = living(&node, &runtime, &share_pool).await?;
-    assert!(living.len() > KILL_AT / 3, "{} live", living.len());
-    wait_until("every living container has its values", || {
+    // The runtime is still finishing what it had begun, stops among it: who lives is asked anew.
+    let alive = Cell::new(0);
+    wait_until_async("every living container has its values", || async {
+        let Ok(living) = living(&node, &runtime, &share_pool).await else {
+            return false;
+        };
+        alive.set(living.len());
         living.iter().all(|(pod, cgroup, container)| {
             pod.expected.iter().all(|expected| {
                 expected
@@ -153,18 +156,19 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
                     .is_ok_and(|held| expected.is_met_by(&held))
             })
         })
-    });
+    })
+    .await;
+    assert!(alive.get() > KILL_AT / 3, "{} live", alive.get());
     println!(
         "{} living containers had their values {:?} after the start",
-        living.len(),
+        alive.get(),
         start.elapsed()
     );
-    let mut lists = listed(&runtime).await?;
-    wait_until("the ledger is what the runtime lists", || {
-        in_ledger(&node).is_ok_and(|ledger| ledger == lists)
-    });
-    lists = listed(&runtime).await?;
-    assert_eq!(in_ledger(&node)?, lists);
+    wait_until_async("the ledger is what the runtime lists", || async {
+        let lists = listed(&runtime).await;
+        lists.is_ok_and(|lists| in_ledger(&node).is_ok_and(|ledger| ledger == lists))
+    })
+    .await;
     Ok(())
 }
 

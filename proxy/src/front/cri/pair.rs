@@ -73,6 +73,13 @@ struct Verdict {
     decision: Decision,
 }
 
+/// A verdict that a held call waits for: it comes also if thinking about the call ends in a panic.
+struct Owed {
+    stream: StreamId,
+    /// `None` once it was paid.
+    verdicts: Option<mpsc::UnboundedSender<Verdict>>,
+}
+
 /// Drives one pair until it ends.
 pub(super) struct Driver {
     id: ConnectionId,
@@ -96,6 +103,27 @@ pub(super) struct Driver {
 struct Call {
     method: Method,
     pending: Option<Pending>,
+}
+
+// === impl Owed ===
+
+impl Owed {
+    /// Sends the verdict; gives the decision back if nobody waits for it any more.
+    fn pay(mut self, decision: Decision) -> Option<Decision> {
+        let stream = self.stream;
+        let sent = self.verdicts.take()?.send(Verdict { stream, decision });
+        sent.err().map(|unheard| unheard.0.decision)
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(verdicts) = self.verdicts.take() {
+            let (stream, decision) = (self.stream, Decision::unthought());
+            // Without a receiver there is nobody who waits.
+            verdicts.send(Verdict { stream, decision }).ok();
+        }
+    }
 }
 
 // === impl Driver ===
@@ -369,13 +397,14 @@ impl Driver {
                         pending: None,
                     },
                 );
-                let verdicts = self.verdict_sender.clone();
+                let verdicts = Some(self.verdict_sender.clone());
                 let hub = self.shared.hub.clone();
                 tokio::task::spawn_local(async move {
+                    let owed = Owed { stream, verdicts };
                     let decision = decision.await;
-                    if let Err(unheard) = verdicts.send(Verdict { stream, decision }) {
+                    if let Some(unheard) = owed.pay(decision) {
                         // The connection went away while we thought about its call.
-                        hub.close(unheard.0.decision.pending, Reply::Lost);
+                        hub.close(unheard.pending, Reply::Lost);
                     }
                 });
             }

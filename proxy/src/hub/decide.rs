@@ -24,9 +24,6 @@ pub struct Policy {
     inputs: Arc<Inputs>,
 }
 
-/// Hook and key of what one decision has complained of.
-type Told = Vec<(&'static str, &'static str)>;
-
 /// Complaints that are remembered; with more pods in trouble some lines come again.
 const MAX_TOLD: usize = 1024;
 
@@ -118,13 +115,11 @@ impl Hub {
         ) {
             return Ok(());
         }
-        // What is wrong with a pod is wrong with both, and told once.
-        let mut told = Told::new();
         let policy = self.policy.borrow();
         let outcome = policy
             .chain
             .pod(&pod.view, &policy.node, &mut Watch::new(&self.metrics));
-        let merged = self.examine(&pod.view, outcome, &mut told)?;
+        let merged = self.examine(&pod.view, outcome)?;
         pod.own.decide(&merged, |_| Route::Kernel, |_| None);
         if pod.exemption.is_some() {
             return Ok(());
@@ -140,7 +135,7 @@ impl Hub {
             &policy.node,
             &mut Watch::new(&self.metrics),
         );
-        let merged = self.examine(&pod.view, outcome, &mut told)?;
+        let merged = self.examine(&pod.view, outcome)?;
         pod.pause.decide(&merged, |_| Route::Kernel, |_| None);
         Ok(())
     }
@@ -162,7 +157,7 @@ impl Hub {
             &policy.node,
             &mut Watch::new(&self.metrics),
         );
-        let merged = self.examine(pod, outcome, &mut Told::new())?;
+        let merged = self.examine(pod, outcome)?;
         decide_target(&mut container.target, &merged, &container.view.requested);
         Ok(())
     }
@@ -183,25 +178,19 @@ impl Hub {
         outcome.merged
     }
 
-    /// Reports what went wrong in the chain and was not told yet; an error only if a hook insists.
-    fn examine(&self, pod: &PodView, outcome: Outcome, told: &mut Told) -> Result<Merged, Status> {
-        let mut complain = |hook, key, reason: &dyn Error| {
-            if !told.contains(&(hook, key)) {
-                told.push((hook, key));
-                self.complain(pod, hook, key, &chain_of(reason));
-            }
-        };
+    /// Reports what went wrong in the chain; an error only if a hook insists.
+    fn examine(&self, pod: &PodView, outcome: Outcome) -> Result<Merged, Status> {
         for notice in &outcome.notices {
             self.metrics.hook_notice();
             let Notice::UnknownQosClass(unknown) = notice;
-            complain("-", label::QOS_CLASS, unknown);
+            self.complain(pod, "-", label::QOS_CLASS, unknown);
         }
         for failure in &outcome.failures {
             let key = match &failure.kind {
                 FailureKind::Error(error) => error.key(),
                 FailureKind::Panic { .. } | FailureKind::Conflict(_) => "-",
             };
-            complain(failure.hook, key, &failure.kind);
+            self.complain(pod, failure.hook, key, &failure.kind);
         }
         match outcome.closed() {
             Some(closed) => Err(Status::hook_failed(closed, pod)),
@@ -211,7 +200,7 @@ impl Hub {
 
     /// One line about a pod's bad input. A pod author can cause as many as they like, so the rate
     /// of each kind is limited.
-    fn complain(&self, pod: &PodView, hook: &'static str, key: &'static str, reason: &str) {
+    fn complain(&self, pod: &PodView, hook: &'static str, key: &'static str, reason: &dyn Error) {
         // A pod is decided about several times; it is complained about once.
         let mut told = self.told.borrow_mut();
         if told.len() >= MAX_TOLD {
@@ -233,7 +222,7 @@ impl Hub {
             uid = %pod.uid,
             hook,
             key,
-            reason,
+            reason = chain_of(reason),
             suppressed,
             "a hook's adjustment was left out"
         );

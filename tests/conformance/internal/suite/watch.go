@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -34,7 +35,16 @@ func events(s *Scenario) {
 	listener.stream = true
 	markerSeen := false
 	from := 0
+	var received atomic.Int64
+	// An event shows all containers of its pod as they are when it is made, which
+	// is a moment after what it tells of: the next step waits until all is quiet.
+	quiet := func() {
+		for last := int64(-1); last != received.Load(); time.Sleep(200 * time.Millisecond) {
+			last = received.Load()
+		}
+	}
 	listener.enough = func(messages [][]byte) bool {
+		received.Store(int64(len(messages)))
 		event := &runtime.ContainerEventResponse{}
 		_ = proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(messages[len(messages)-1], event)
 		switch name := event.PodSandboxStatus.GetMetadata().GetName(); {
@@ -56,11 +66,16 @@ func events(s *Scenario) {
 	s.markUntil(marker, subscribed, heard)
 	container := s.Running("pod", &Pod{Name: "pod"}, &Container{Name: "main", Command: briefly("exit 4")})
 	s.AwaitExit("exited", container)
+	quiet()
 	second := s.Create("create-second", container.pod, &Container{Name: "second"})
 	s.Start("start-second", second)
+	quiet()
 	s.Stop("stop-second", second, 0)
+	quiet()
 	s.Remove("remove-main", container)
+	quiet()
 	s.Remove("remove-second", second)
+	quiet()
 	s.StopPod("stop-pod", container.pod)
 	<-heard
 	reply.Messages = reply.Messages[min(from, len(reply.Messages)):]

@@ -1,0 +1,110 @@
+//! Other people's clients through the proxy: the CRI clients of old kubelets, whose `:authority` is
+//! a socket path, and a Go gRPC client under stress.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{Node, Proxy, ProxyOptions, classes};
+use koord_testkit::{ContainerdVersion, Testbed, poll::wait_until};
+use std::{
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Builds a Go program of the tests; Go's own cache knows what is unchanged.
+fn build(module: &str, package: &str, name: &str) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(module);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let built = Command::new("go")
+        .args(["build", "-mod=readonly", "-o"])
+        .arg(&program)
+        .arg(package)
+        .current_dir(source)
+        .env("GOTOOLCHAIN", "local")
+        .status()
+        .context("run go")?;
+    ensure!(built.success(), "{module} does not build");
+    Ok(program)
+}
+
+/// A pod's whole life by the client of one Kubernetes version. containerd 1.7 speaks what all of
+/// them do.
+fn completes_a_life(kubernetes: &str) -> Result<()> {
+    let module = format!("criclients/kubernetes-{kubernetes}");
+    let program = build(&module, ".", &format!("criclient-{kubernetes}"))?;
+    let options = ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        args: Vec::new(),
+    };
+    let node = Node::start(ContainerdVersion::V1_7, options)?;
+    let root = node.testbed().cgroup_root();
+    let mut life = node.testbed().command(program);
+    life.arg("--endpoint")
+        .arg(node.proxy.socket())
+        .arg("--cgroup-parent")
+        .arg(format!("{root}/criclient"))
+        .args(["--image", "koord.test/busybox:1"]);
+    let output = life.output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success(),
+        "Kubernetes {kubernetes}: {said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let labels = ["CreateContainer"];
+    let created = node
+        .proxy
+        .metric("koord_runtime_proxy_calls_total", &labels)?;
+    ensure!(created >= 1.0, "its creations did not pass the hooks");
+    Ok(())
+}
+
+#[test]
+fn the_client_of_kubernetes_1_24_completes_a_life() -> Result<()> {
+    completes_a_life("1.24")
+}
+
+#[test]
+fn the_client_of_kubernetes_1_28_completes_a_life() -> Result<()> {
+    completes_a_life("1.28")
+}
+
+#[test]
+fn the_client_of_kubernetes_1_30_completes_a_life() -> Result<()> {
+    completes_a_life("1.30")
+}
+
+/// Sizes from 0 to 16 MiB with checksums, 2,000 calls at once, 100,000 calls on one connection,
+/// GOAWAY every 300 ms, cancels and deadlines: as straight, so through the proxy.
+#[test]
+fn a_go_client_under_stress_sees_no_difference() -> Result<()> {
+    let program = build("conformance", "./cmd/grpc-stress", "grpc-stress")?;
+    let testbed = Testbed::new()?;
+    let server = testbed.directory().join("server.sock");
+    let mut serving = testbed
+        .command(&program)
+        .args(["serve", "--listen"])
+        .arg(&server)
+        .args(["--max-connection-age", "300ms"])
+        .spawn()?;
+    wait_until("the server listens", || {
+        UnixStream::connect(&server).is_ok()
+    });
+    let proxy = Proxy::start(&testbed, &server, ProxyOptions::default())?;
+    let output = testbed
+        .command(&program)
+        .args(["drive", "--endpoint"])
+        .arg(&server)
+        .arg("--through")
+        .arg(proxy.socket())
+        .output()?;
+    drop(serving.kill().and_then(|()| serving.wait()));
+    ensure!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}

@@ -87,7 +87,7 @@ node: build ## the tests on real containerds and on this machine's cgroups; need
 
 .PHONY: conformance
 conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary)
-	@if [ -n "$(CRITEST)" ]; then cargo run --quiet $(ALL) --bin critest -- "$(CRITEST)"; else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
+	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
 
 .PHONY: vm
 vm: build ## the kernel room on stock kernels with cgroup v2 and v1, in a virtual machine

@@ -82,6 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let options = Options {
                 nri,
                 registry_config,
+                ..Options::default()
             };
             run(generation.into(), &options).await
         }

@@ -9,9 +9,10 @@ use super::Options;
 use crate::setup::PAUSE_IMAGE;
 
 /// The text of `config.toml` for a containerd whose files are all below `directory`.
-pub(super) fn render(directory: &Path, runc: &Path, options: &Options) -> String {
+pub(super) fn render(directory: &Path, runc: &Path, plugins: &Path, options: &Options) -> String {
     let dir = directory.display();
     let runc = runc.display();
+    let plugins = plugins.display();
     let nri = !options.nri;
     let registries = options
         .registry_config
@@ -58,7 +59,7 @@ disabled_plugins = [
   netns_mounts_under_state_dir = true
 
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+    bin_dir = "{plugins}"
     conf_dir = "{dir}/cni"
 
   [plugins."io.containerd.grpc.v1.cri".registry]
@@ -71,6 +72,19 @@ disabled_plugins = [
       BinaryName = "{runc}"
       Root = "{dir}/runc"
       SystemdCgroup = false
+"#
+    )
+}
+
+/// The text of `10-pods.conflist`: a pair of interfaces for each pod, which goes with the pod. No
+/// bridge and no masquerading, so nothing of the machine's own network is touched.
+pub(super) fn pod_network(directory: &Path) -> String {
+    let dir = directory.display();
+    format!(
+        r#"{{"cniVersion": "0.4.0", "name": "pods", "plugins": [{{
+  "type": "ptp",
+  "ipam": {{"type": "host-local", "subnet": "10.213.0.0/16", "dataDir": "{dir}/cni-addresses"}}
+}}]}}
 "#
     )
 }

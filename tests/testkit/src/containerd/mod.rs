@@ -3,7 +3,7 @@
 mod config;
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::Instant;
@@ -14,8 +14,8 @@ use crate::command::{CommandError, run};
 use crate::cri::CriClient;
 use crate::poll::BOUND;
 use crate::setup::{
-    BUSYBOX_IMAGE, Cache, ContainerdVersion, PAUSE_IMAGE, Runtime, SetupError, ensure_containerd,
-    ensure_image_archive,
+    BUSYBOX_IMAGE, Cache, ContainerdVersion, PAUSE_IMAGE, Runtime, SetupError, ensure_cni_plugins,
+    ensure_containerd, ensure_image_archive,
 };
 use crate::testbed::{Testbed, TestbedError};
 
@@ -26,6 +26,8 @@ pub struct Options {
     pub nri: bool,
     /// A directory of `HOST/hosts.toml` files, for images from a registry on loopback.
     pub registry_config: Option<PathBuf>,
+    /// Give pods a network of their own. Without it they use the host's.
+    pub pod_network: bool,
 }
 
 /// Why containerd does not run.
@@ -49,6 +51,12 @@ pub enum ContainerdError {
     /// The images could not be imported.
     #[error("cannot import the images")]
     Import(#[source] CommandError),
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<(), ContainerdError> {
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::write(directory.join(name), text))
+        .map_err(failed("write containerd's configuration"))
 }
 
 fn failed(action: &'static str) -> impl FnOnce(io::Error) -> ContainerdError {
@@ -89,10 +97,19 @@ impl Containerd {
         let runtime = ensure_containerd(&cache, version)?;
         let images = ensure_image_archive(&cache)?;
         let testbed = Testbed::new()?;
-        let config = config::render(testbed.directory(), &runtime.bin().join("runc"), options);
-        File::create(testbed.directory().join("config.toml"))
-            .and_then(|mut file| file.write_all(config.as_bytes()))
-            .map_err(failed("write containerd's configuration"))?;
+        let directory = testbed.directory();
+        let plugins = if options.pod_network {
+            write(
+                &directory.join("cni"),
+                "10-pods.conflist",
+                &config::pod_network(directory),
+            )?;
+            ensure_cni_plugins(&cache)?
+        } else {
+            directory.join("no-plugins")
+        };
+        let config = config::render(directory, &runtime.bin().join("runc"), &plugins, options);
+        write(directory, "config.toml", &config)?;
 
         let mut containerd = Self {
             testbed,

@@ -18,7 +18,7 @@ use crate::command::{CommandError, run};
 pub use cache::Cache;
 pub use image::{BUSYBOX_IMAGE, PAUSE_IMAGE, ensure_busybox, ensure_image_archive};
 pub use machine::{Qemu, ensure_kernel, ensure_qemu};
-pub use runtime::{ContainerdVersion, Runtime, ensure_containerd};
+pub use runtime::{ContainerdVersion, Runtime, ensure_cni_plugins, ensure_containerd};
 
 /// Why a part could not be made ready.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,7 @@
 //! The front and the hub without a process: for tests that hold the clock or bring their own hook.
 
+use super::node::value;
+use h2::server::Builder;
 use koord_hooks::{Chain, HookOptions};
 use koord_kernel::cgroup::Cgroups;
 use koord_model::CgroupPath;
@@ -11,6 +13,7 @@ use koord_runtime_proxy::{
     metrics::Metrics,
     node::Probe,
 };
+use koord_testkit::scripted::Script;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -62,11 +65,11 @@ impl Inside {
         self.dir.path().join("runtime.sock")
     }
 
-    /// Whether a series stands in the metrics, with its value.
-    pub fn counted(&self, series: &str) -> bool {
-        let text = self.metrics.encode().unwrap();
-        let line = format!("koord_runtime_proxy_{series}");
-        text.lines().any(|found| found == line)
+    /// The value of the series with exactly these labels, as in [`Node::metric`].
+    ///
+    /// [`Node::metric`]: super::node::Node::metric
+    pub fn metric(&self, series: &str) -> u64 {
+        value(&self.metrics.encode().unwrap(), series)
     }
 }
 
@@ -98,4 +101,25 @@ fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
         max_message_bytes: 16 << 20,
         hold_timeout: Duration::from_millis(500),
     })
+}
+
+/// Windows as the runtimes of Go offer them.
+pub fn windows_of_64_kib() -> Builder {
+    let mut settings = Script::settings();
+    settings
+        .initial_window_size(65_535)
+        .initial_connection_window_size(65_535);
+    settings
+}
+
+/// Serves a script in this very thread. Must run in a `LocalSet`.
+pub fn serve(script: &Script, socket: &Path, settings: &Builder) {
+    let listener = UnixListener::bind(socket).unwrap();
+    let (script, settings) = (script.clone(), settings.clone());
+    spawn_local(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (script, settings) = (script.clone(), settings.clone());
+            spawn_local(async move { script.serve_with(stream, &settings).await });
+        }
+    });
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test's own files")]
 
-use super::method;
+use super::{method, pod::SANDBOX, wire::Tree};
 use bytes::Bytes;
 use koord_testkit::{
     RawClient, RawReply, RawRequest,
@@ -38,11 +38,10 @@ struct Reaped(Child);
 
 /// A runtime that gives new sandboxes and containers an id and echoes everything else.
 pub fn script() -> Script {
-    // Field 1: an id.
-    let id = |id: &str| Reply::message([b"\x0a\x09", id.as_bytes()].concat());
+    let id = |id: &str| Reply::message(Tree::new().bytes(1, id).encode());
     Script::new(Otherwise::Echo)
-        .always(method::RUN, id("sandbox-1"))
-        .always(method::CREATE, id("contain-1"))
+        .always(method::RUN, id(SANDBOX))
+        .always(method::CREATE, id("container-1"))
         .always(method::START, Reply::message(Bytes::new()))
 }
 
@@ -80,9 +79,11 @@ impl Node {
 
     /// Waits until the proxy is ready, which it is once the runtime was listed.
     pub fn wait_until_ready(&self) {
-        wait_until("the proxy is ready", || {
-            self.try_ask("/readyz").is_some_and(|(code, _)| code == 200)
-        });
+        wait_until("the proxy is ready", || self.is_ready());
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.try_ask("/readyz").is_some_and(|(code, _)| code == 200)
     }
 
     /// Starts the process again.
@@ -161,21 +162,12 @@ impl Node {
         fs::read_to_string(self.path("log")).unwrap()
     }
 
-    /// The lines about hooks that were left out.
-    pub fn complaints(&self) -> Vec<String> {
-        let log = self.log();
-        let lines = log.lines().filter(|line| line.contains("was left out"));
-        lines.map(str::to_owned).collect()
-    }
-
     /// The value of the series with exactly these labels, such as `connections_open` or
     /// `mode{mode="enforce"}`; 0 when nothing was counted yet.
     pub fn metric(&self, series: &str) -> u64 {
         let (code, text) = self.try_ask("/metrics").expect("it serves");
         assert_eq!(code, 200);
-        let start = format!("koord_runtime_proxy_{series} ");
-        let value = text.lines().find_map(|line| line.strip_prefix(&start));
-        value.map_or(0, |value| value.parse().unwrap())
+        value(&text, series)
     }
 
     pub fn ledger(&self) -> serde_json::Value {
@@ -223,11 +215,13 @@ impl Node {
         });
         status.unwrap()
     }
+}
 
-    /// True while the process runs.
-    pub fn is_running(&mut self) -> bool {
-        self.child.0.try_wait().unwrap().is_none()
-    }
+/// The value of a series in the text of all metrics; 0 when it is not there.
+pub fn value(metrics: &str, series: &str) -> u64 {
+    let start = format!("koord_runtime_proxy_{series} ");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
+    value.map_or(0, |value| value.parse().unwrap())
 }
 
 impl Drop for Reaped {

@@ -19,10 +19,14 @@ const BATCH: &str = r#"{"containers":{"main":{
     "requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Gi"},
     "limits":{"kubernetes.io/batch-cpu":"1000","kubernetes.io/batch-memory":"1Gi"}}}}"#;
 
+/// The id that the scripted runtime gives a sandbox, and with which its container is created.
+pub const SANDBOX: &str = "sandbox-1";
+
 /// A pod with one container, `main`.
 #[derive(Clone, Debug)]
 pub struct Pod {
     pub name: String,
+    handler: String,
     labels: Vec<(String, String)>,
     annotations: Vec<(String, String)>,
     envs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -35,6 +39,7 @@ impl Pod {
     pub fn plain(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            handler: String::new(),
             labels: Vec::new(),
             annotations: Vec::new(),
             envs: Vec::new(),
@@ -62,6 +67,13 @@ impl Pod {
         self
     }
 
+    /// Names the runtime handler.
+    #[must_use]
+    pub fn handler(mut self, handler: &str) -> Self {
+        handler.clone_into(&mut self.handler);
+        self
+    }
+
     /// Adds an environment variable, whatever its name.
     #[must_use]
     pub fn env(mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
@@ -71,13 +83,15 @@ impl Pod {
 
     /// RunPodSandbox.
     pub fn run(&self) -> Tree {
-        Tree::new().message(1, self.sandbox_config()).bytes(2, "")
+        Tree::new()
+            .message(1, self.sandbox_config())
+            .bytes(2, self.handler.as_str())
     }
 
     /// CreateContainer.
     pub fn create(&self) -> Tree {
         Tree::new()
-            .bytes(1, format!("sandbox-of-{}", self.name))
+            .bytes(1, SANDBOX)
             .message(2, self.container_config())
             .message(3, self.sandbox_config())
     }

@@ -1,0 +1,174 @@
+//! Clients that want more than their share: places and memory have bounds, and nobody else notices.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use bytes::Bytes;
+use koord_hooks::Chain;
+use koord_testkit::{
+    Frame, RawClient, RawRequest, RawStream,
+    poll::wait_until_async,
+    scripted::{Gate, Otherwise, Script},
+};
+use std::{collections::VecDeque, time::Duration};
+use support::{
+    bystander::{Bystander, assert_closed, script_with},
+    frame,
+    inside::{Inside, serve, windows_of_64_kib},
+    method,
+    node::Node,
+    pod::Pod,
+};
+use tokio::{net::UnixStream, task::LocalSet};
+
+const MIB: usize = 1 << 20;
+
+#[tokio::test]
+async fn ten_thousand_connects_push_out_each_other_and_nobody_who_has_spoken() {
+    const CONNECTS: u64 = 10_000;
+    const CAP: u64 = 512;
+    const SPEAKERS: u64 = 20;
+    koord_kernel::process::raise_nofile().unwrap();
+    let gate = Gate::new();
+    let node = Node::with(script_with(&gate), &[]);
+    let mut speakers = Vec::new();
+    for _ in 0..SPEAKERS {
+        speakers.push(Bystander::at(&node).await);
+    }
+    let before = node.resident_kib();
+    let mut strangers = VecDeque::new();
+    for number in 1..=CONNECTS {
+        strangers.push_back(UnixStream::connect(node.socket()).await.unwrap());
+        if number % 100 == 0 {
+            let met = || async { node.metric("connections_total") == SPEAKERS + number };
+            wait_until_async("all were accepted", met).await;
+            // Those that are dropped here were pushed out long ago.
+            strangers.drain(..strangers.len().saturating_sub(600));
+        }
+    }
+    assert_eq!(node.metric("connections_open"), CAP);
+    let refused = || node.metric("connections_refused_total{reason=\"too_many\"}");
+    assert_eq!(refused(), CONNECTS - (CAP - SPEAKERS));
+    // A new one works though the house is full.
+    let reply = node.call(RawRequest::unary("/a.b/Echo", "x")).await;
+    assert_eq!(reply.messages, [Frame::plain("x")]);
+    for speaker in &speakers {
+        speaker.works().await;
+    }
+    let grown = node.resident_kib().saturating_sub(before);
+    assert!(grown < 16 * 1_024, "{before} KiB grew by {grown} KiB");
+    drop(strangers);
+    let left = || async { node.metric("connections_open") <= SPEAKERS + 1 };
+    wait_until_async("the strangers have gone", left).await;
+    for speaker in speakers {
+        speaker.noticed_nothing(&gate).await;
+    }
+}
+
+#[tokio::test]
+async fn when_all_places_are_taken_by_clients_that_speak_the_next_waits_outside() {
+    let gate = Gate::new();
+    let node = Node::with(script_with(&gate), &["--max-connections=3"]);
+    let mut inside = Vec::new();
+    for _ in 0..3 {
+        inside.push(Bystander::at(&node).await);
+    }
+    for _ in 0..3 {
+        assert_closed(&node, "one too many", &frame::hello(&[])).await;
+    }
+    assert_eq!(
+        node.metric("connections_refused_total{reason=\"too_many\"}"),
+        3
+    );
+    for bystander in &inside {
+        bystander.works().await;
+    }
+    drop(inside.pop());
+    let place = || async { node.metric("connections_open") == 2 };
+    wait_until_async("a place is free", place).await;
+    inside.push(Bystander::at(&node).await);
+    for bystander in inside {
+        bystander.noticed_nothing(&gate).await;
+    }
+}
+
+/// Begins many messages of 16 MiB and ends none of them.
+async fn half_send(client: &RawClient) -> Vec<RawStream> {
+    let head = frame::message_head(u32::try_from(16 * MIB).unwrap());
+    let half: Bytes = [head, vec![0; 8 * MIB]].concat().into();
+    let mut streams = Vec::new();
+    for _ in 0..64 {
+        let mut stream = client.open(method::CREATE, Vec::new()).await.unwrap();
+        stream.send_data(half.clone(), false).unwrap();
+        streams.push(stream);
+    }
+    streams
+}
+
+#[tokio::test]
+async fn large_messages_half_sent_cost_a_bounded_sum_and_others_notice_nothing() {
+    let attack = async {
+        let gate = Gate::new();
+        let script = script_with(&gate);
+        let node = Node::without_runtime(&[]);
+        serve(&script, &node.path("runtime.sock"), &windows_of_64_kib());
+        let bystander = Bystander::at(&node).await;
+        let before = node.resident_kib();
+        let grown = || node.resident_kib().saturating_sub(before);
+        let attacker = node.client().await;
+        let streams = half_send(&attacker).await;
+        // Four places of 8 MiB are filled.
+        let filled = || async { grown() > 32 * 1_024 };
+        wait_until_async("the places are taken", filled).await;
+        let mut most = 0;
+        for _ in 0..200 {
+            bystander.works().await;
+            most = most.max(grown());
+        }
+        assert!(most < 64 * 1_024, "{before} KiB grew by {most} KiB");
+        // A large message that nobody opens needs no place.
+        let large = RawRequest::unary("/a.b/Echo", vec![5; 4 * MIB]);
+        let reply = bystander.client.call(large).await.unwrap();
+        assert_eq!(reply.messages[0].message.len(), 4 * MIB);
+
+        drop((streams, attacker));
+        let given_back = || async { grown() < 24 * 1_024 };
+        wait_until_async("memory is given back", given_back).await;
+        bystander.noticed_nothing(&gate).await;
+    };
+    LocalSet::new().run_until(attack).await;
+}
+
+#[tokio::test]
+async fn a_place_that_is_held_without_headway_goes_to_who_waits_for_it() {
+    let attack = async {
+        let script = Script::new(Otherwise::Echo);
+        let inside = Inside::start(Chain::empty());
+        serve(&script, &inside.runtime_socket(), &windows_of_64_kib());
+        let attacker = RawClient::connect(&inside.socket()).await.unwrap();
+        let _streams = half_send(&attacker).await;
+        // Four places of 8 MiB, in frames of 16 KiB.
+        let filled = || async { inside.metric("frames_total") > 4 * 512 };
+        wait_until_async("the places are taken", filled).await;
+        let client = RawClient::connect(&inside.socket()).await.unwrap();
+        let message = Pod::plain("p").env("LARGE", vec![5; MIB]).create().encode();
+        let large = client.call(RawRequest::unary(method::CREATE, message.clone()));
+        let waited = async {
+            // Small ones do not wait.
+            for _ in 0..20 {
+                let small = Pod::plain("p").create().encode();
+                let small = client.call(RawRequest::unary(method::CREATE, small)).await;
+                assert_eq!(small.unwrap().grpc_status(), Some(0));
+            }
+            assert_eq!(inside.metric("connections_open"), 2);
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(12)).await;
+            tokio::time::resume();
+        };
+        let (large, ()) = tokio::join!(large, waited);
+        assert_eq!(large.unwrap().messages, [Frame::plain(message)]);
+        assert_eq!(inside.metric("connections_open"), 1);
+    };
+    LocalSet::new().run_until(attack).await;
+}

@@ -1,0 +1,213 @@
+//! What the modes change and what they leave, whom hooks leave alone, and how the process ends.
+//! Flags, exit codes and sockets are in `cli.rs`.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use bytes::Bytes;
+use koord_testkit::{
+    Frame, RawClient, RawRequest, RawStream,
+    poll::wait_until_async,
+    scripted::{CallEnd, Gate, Reply, Script},
+};
+use std::{
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+use support::{
+    method,
+    node::{Node, script},
+    pod::Pod,
+};
+
+const WAIT: &str = "/a.b/Wait";
+const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
+
+/// Bound for what should happen at once, long for a loaded machine and short of the 25 s that the
+/// process may take.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// Runs a pod and creates its container; whether the creation arrived as it was sent.
+async fn arrives_as_sent(node: &Node, pod: &Pod) -> bool {
+    let client = node.client().await;
+    for (method, tree) in [(method::RUN, pod.run()), (method::CREATE, pod.create())] {
+        let request = RawRequest::unary(method, tree.encode());
+        let reply = client.call(request).await.unwrap();
+        assert_eq!(reply.grpc_status(), Some(0));
+    }
+    assert_eq!(node.arrived(method::RUN), pod.run().encode());
+    node.arrived(method::CREATE) == pod.create().encode()
+}
+
+fn creations(node: &Node, result: &str) -> u64 {
+    node.metric(&format!(
+        "calls_total{{method=\"CreateContainer\",result=\"{result}\"}}"
+    ))
+}
+
+/// Setting, desired value, owner and what was done, of the one container.
+fn decisions(node: &Node) -> Vec<[String; 4]> {
+    let ledger = node.ledger();
+    let container = &ledger["pods"][0]["containers"][0];
+    assert_eq!(container["name"], "main");
+    let settings = container["settings"].as_array().unwrap().iter();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    settings
+        .map(|it| ["setting", "desired", "owner", "applied"].map(|key| text(&it[key])))
+        .collect()
+}
+
+#[tokio::test]
+async fn observing_decides_and_keeps_the_ledger_and_changes_nothing() {
+    let pod = Pod::best_effort("be");
+    let observing = Node::with(script(), &["--mode=observe"]);
+    assert!(arrives_as_sent(&observing, &pod).await);
+    assert_eq!(creations(&observing, "unhooked_observing"), 1);
+    let batch = |setting: &str, desired: &str| {
+        [setting, desired, "BatchResource", "pending"].map(str::to_owned)
+    };
+    let decided = [
+        batch("cpu.shares", "512"),
+        batch("cpu.cfs_quota_us", "100000"),
+        batch("memory.limit_in_bytes", "1073741824"),
+    ];
+    assert_eq!(decisions(&observing), decided);
+
+    // Enforcing decides the same and changes the request.
+    let enforcing = Node::start();
+    assert!(!arrives_as_sent(&enforcing, &pod).await);
+    assert_eq!(creations(&enforcing, "patched"), 1);
+    let values = |node| {
+        decisions(node)
+            .into_iter()
+            .map(|[setting, desired, ..]| (setting, desired))
+    };
+    assert!(values(&enforcing).eq(values(&observing)));
+}
+
+#[tokio::test]
+async fn pods_and_handlers_that_are_exempt_are_left_alone() {
+    let skip = "runtimeproxy.koordinator.sh/skip-hookserver";
+    let be = || Pod::best_effort("be");
+    for (pod, args) in [
+        (be().label(skip, "true"), &[][..]),
+        (
+            be().label("my/skip", "yes"),
+            &[
+                "--runtime-hook-server-key=my/skip",
+                "--runtime-hook-server-val=yes",
+            ],
+        ),
+        (be(), &["--excluded-namespaces=kube-system,default"]),
+        (be().handler("kata"), &[]),
+        (be().handler("mine"), &["--excluded-runtime-handlers=mine"]),
+    ] {
+        let node = Node::with(script(), args);
+        assert!(arrives_as_sent(&node, &pod).await, "{args:?}");
+        assert_eq!(creations(&node, "unhooked_exempt"), 1);
+    }
+    for (pod, args) in [
+        (be().label(skip, "false"), &[][..]),
+        (be(), &["--excluded-namespaces=kube-system"]),
+        (be().handler("kata"), &["--excluded-runtime-handlers=mine"]),
+    ] {
+        let node = Node::with(script(), args);
+        assert!(!arrives_as_sent(&node, &pod).await, "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn after_three_crashes_in_a_minute_everything_passes_as_it_came() {
+    let mut node = Node::start();
+    let pod = Pod::best_effort("be");
+    assert!(!arrives_as_sent(&node, &pod).await);
+    for _ in 0..3 {
+        node.signal("-KILL");
+        node.ended();
+        node.restart();
+    }
+    assert_eq!(node.metric("mode{mode=\"pass-through\"}"), 1);
+    let lists = node.calls(LIST).len();
+    assert!(arrives_as_sent(&node, &pod).await);
+    // Claims are off: nothing was opened, decided or asked.
+    assert_eq!(creations(&node, "as_is"), 0);
+    assert_eq!(node.ledger(), serde_json::json!({"pods": []}));
+    assert_eq!(node.calls(LIST).len(), lists);
+}
+
+async fn begin(client: &RawClient, path: &str, message: impl Into<Bytes>) -> RawStream {
+    let mut stream = client.open(path, Vec::new()).await.unwrap();
+    let frame = Frame::plain(message);
+    stream.send_data(frame.encode(), true).unwrap();
+    stream
+}
+
+/// Waits until the runtime has all of the one call of this method.
+async fn arrived(script: &Script, method: &str) {
+    let whole = || async {
+        let calls = script.calls();
+        let mut calls = calls.iter().filter(|call| call.path == method);
+        calls.any(|call| call.end == CallEnd::Complete)
+    };
+    wait_until_async("the call", whole).await;
+}
+
+#[tokio::test]
+async fn at_a_stop_calls_in_flight_finish_and_no_new_ones_are_taken() {
+    let gate = Gate::new();
+    let late = Reply::message("late").held(&gate);
+    let mut node = Node::with(
+        script()
+            .always(WAIT, late.clone())
+            .once(method::START, late),
+        &[],
+    );
+    let client = node.client().await;
+    let idle = node.client().await;
+    idle.call(RawRequest::unary("/a.b/Echo", "x"))
+        .await
+        .unwrap();
+    let claimed = begin(&client, method::START, "\x0a\x01x").await;
+    let other = begin(&client, WAIT, "").await;
+    arrived(node.script(), method::START).await;
+    arrived(node.script(), WAIT).await;
+
+    node.signal("-TERM");
+    // GOAWAY has come: the library opens no more streams here, and idle connections end.
+    let refused = async || client.open("/a.b/New", Vec::new()).await.is_err();
+    wait_until_async("the client has heard of it", refused).await;
+    // Both ends close; which is first is chance, and the other may find nobody to tell.
+    idle.closed().await.ok();
+    assert!(UnixStream::connect(node.socket()).is_err());
+
+    let start = Instant::now();
+    gate.open();
+    for stream in [claimed, other] {
+        let reply = stream.collect().await;
+        assert_eq!(reply.messages, [Frame::plain("late")]);
+        assert_eq!(reply.grpc_status(), Some(0));
+    }
+    assert_eq!(node.ended().code(), Some(0));
+    let took = start.elapsed();
+    assert!(took < AT_ONCE, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_finish_is_waited_for_as_long_as_was_said() {
+    let never = Reply::message("never").held(&Gate::new());
+    let mut node = Node::with(script().always(WAIT, never), &["--grace-period=1s"]);
+    let client = node.client().await;
+    let call = begin(&client, WAIT, "").await;
+    arrived(node.script(), WAIT).await;
+    let start = Instant::now();
+    node.signal("-TERM");
+    assert_eq!(call.collect().await.grpc_status(), None);
+    assert_eq!(node.ended().code(), Some(0));
+    let took = start.elapsed();
+    assert!(
+        (Duration::from_secs(1)..AT_ONCE).contains(&took),
+        "{took:?}"
+    );
+    assert!(node.log().contains("stopped with calls in flight"));
+}

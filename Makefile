@@ -28,6 +28,8 @@ CHECK := $(filter-out real_%,$(rooms)) house
 CONFORMANCE := $(filter conformance%,$(beside))
 VM := $(filter vm_%,$(beside))
 NODE := $(filter real_%,$(rooms)) $(filter-out house $(CONFORMANCE) $(VM),$(beside))
+# Says nothing of targets without tests.
+BRIEFLY := | awk '!/^$$|^running 0 tests|ok\. 0 passed/'
 tests = $(addprefix --test ,$(or $($(1)),$(error the tier $(1) has no test)))
 
 .PHONY: help
@@ -66,8 +68,8 @@ doc:
 
 .PHONY: unit
 unit:
-	@cargo test --quiet $(ALL) --no-fail-fast --lib --bins $(call tests,CHECK)
-	@cargo test --quiet $(ALL) --doc
+	@cargo test --quiet $(ALL) --no-fail-fast --lib --bins $(call tests,CHECK) $(BRIEFLY)
+	@cargo test --quiet $(ALL) --doc $(BRIEFLY)
 
 .PHONY: deny
 deny:

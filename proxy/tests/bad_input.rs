@@ -28,6 +28,7 @@ use std::{
     collections::BTreeSet,
     io::{self, Write},
     sync::{Arc, Mutex},
+    time::Instant,
 };
 use support::{
     inside::Inside,
@@ -316,6 +317,7 @@ async fn a_class_that_does_not_exist_counts_as_none_and_is_told() {
 async fn a_hundred_bad_pods_are_a_handful_of_lines() {
     let node = node(&[]);
     let client = node.client().await;
+    let start = Instant::now();
     for number in 0..100 {
         let pod =
             Pod::best_effort(&format!("odd-{number}")).annotation(EXTENDED_RESOURCE_SPEC, "{");
@@ -324,9 +326,10 @@ async fn a_hundred_bad_pods_are_a_handful_of_lines() {
         assert_eq!(reply.grpc_status(), Some(0));
     }
     assert_eq!(failures(&node, "BatchResource"), 100);
-    let lines = complaints(&node.log()).len();
+    let lines = u64::try_from(complaints(&node.log()).len()).unwrap();
     // Five at once, and one more for every ten seconds.
-    assert!((5..=6).contains(&lines), "{lines} lines");
+    let most = 5 + start.elapsed().as_secs() / 10;
+    assert!((5..=most).contains(&lines), "{lines} lines");
 }
 
 /// Our own refusal: one block of headers, nothing else.

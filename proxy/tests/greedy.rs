@@ -17,10 +17,10 @@ use support::{
     frame,
     inside::{Inside, serve, windows_of_64_kib},
     method,
-    node::Node,
+    node::{Node, PATIENCE},
     pod::Pod,
 };
-use tokio::{net::UnixStream, task::LocalSet};
+use tokio::{net::UnixStream, task::LocalSet, time::timeout};
 
 const MIB: usize = 1 << 20;
 
@@ -153,7 +153,8 @@ async fn a_place_that_is_held_without_headway_goes_to_who_waits_for_it() {
         wait_until_async("the places are taken", filled).await;
         let client = RawClient::connect(&inside.socket()).await.unwrap();
         let message = Pod::plain("p").env("LARGE", vec![5; MIB]).create().encode();
-        let large = client.call(RawRequest::unary(method::CREATE, message.clone()));
+        let large = RawRequest::unary(method::CREATE, message.clone());
+        let large = timeout(PATIENCE, client.call(large));
         let waited = async {
             // Small ones do not wait.
             for _ in 0..20 {
@@ -167,7 +168,8 @@ async fn a_place_that_is_held_without_headway_goes_to_who_waits_for_it() {
             tokio::time::resume();
         };
         let (large, ()) = tokio::join!(large, waited);
-        assert_eq!(large.unwrap().messages, [Frame::plain(message)]);
+        let large = large.expect("it gets a place").unwrap();
+        assert_eq!(large.messages, [Frame::plain(message)]);
         assert_eq!(inside.metric("connections_open"), 1);
     };
     LocalSet::new().run_until(attack).await;

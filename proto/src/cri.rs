@@ -6,7 +6,7 @@
 //!
 //! Zero and the empty string are "not said" in these types, as CRI has it.
 
-use crate::wire;
+use crate::wire::{self, Keep};
 use prost::Message;
 
 #[allow(
@@ -45,22 +45,38 @@ requests!(
 );
 
 macro_rules! requests_of_pods {
-    ($($request:ident { $($map:expr),+ })+) => {$(
+    ($($request:ident: $fields:expr;)+) => {$(
         impl $request {
             /// As [`read`](Self::read), with only those labels and annotations whose key `keep`
             /// takes. It is several times as fast for a pod with many, and one that nobody asks for
             /// may be no UTF-8.
             pub fn read_keeping(message: &[u8], keep: impl Fn(&str) -> bool) -> Option<Self> {
                 let keep = |key: &[u8]| str::from_utf8(key).is_ok_and(&keep);
-                Self::read(&wire::retain_entries(message, &[$(&$map),+], &keep).ok()?)
+                Self::read(&wire::select(message, $fields, &keep).ok()?)
             }
         }
     )+};
 }
 
+/// The fields of a [`PodSandboxConfig`].
+const POD: Keep = Keep::Fields(&[
+    (1, Keep::Whole),
+    (6, Keep::Entries),
+    (7, Keep::Entries),
+    (8, Keep::Whole),
+]);
+
+/// The fields of a [`ContainerConfig`].
+const CONTAINER: Keep = Keep::Fields(&[
+    (1, Keep::Whole),
+    (9, Keep::Entries),
+    (10, Keep::Entries),
+    (15, Keep::Whole),
+]);
+
 requests_of_pods! {
-    RunPodSandboxRequest { [1, 6], [1, 7] }
-    CreateContainerRequest { [2, 9], [2, 10], [3, 6], [3, 7] }
+    RunPodSandboxRequest: &[(1, POD), (2, Keep::Whole)];
+    CreateContainerRequest: &[(1, Keep::Whole), (2, CONTAINER), (3, POD)];
 }
 
 // === impl ContainerConfig ===

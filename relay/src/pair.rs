@@ -27,7 +27,7 @@ use crate::frame::{Frame, flag, kind};
 use crate::inbound::{Block, Inbound, PREFACE, first_fragment};
 use crate::limits::Limits;
 use crate::output::Output;
-use crate::stream::Stream;
+use crate::stream::{Spare, Stream};
 use crate::violation::{Breach, Violation};
 use crate::window::{DEFAULT_WINDOW, Ledger};
 use crate::{Claims, Counters, Event, Side, StreamId};
@@ -53,6 +53,7 @@ pub struct Pair {
     to_runtime: Output,
     /// Open streams, and those that we ended. A closed stream is not remembered.
     streams: BTreeMap<StreamId, Stream>,
+    spare: Spare,
     /// Streams that we ended, oldest first.
     tombstones: VecDeque<StreamId>,
     /// The highest stream that the client opened.
@@ -84,6 +85,7 @@ impl Pair {
             to_client: Output::default(),
             to_runtime: Output::default(),
             streams: BTreeMap::new(),
+            spare: Spare::default(),
             tombstones: VecDeque::new(),
             last_stream: 0,
             line: VecDeque::new(),

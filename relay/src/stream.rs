@@ -37,6 +37,11 @@ pub(crate) struct Queue {
     pub(crate) ends: bool,
 }
 
+/// A buffer that the next held message uses. Requests of a few KiB each would else have the
+/// allocator join and split its free memory for every call, which costs more than all the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Vec<u8>);
+
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) tag: Tag,
@@ -142,11 +147,18 @@ impl Queue {
         self.bytes[1..PREFIX].copy_from_slice(&message_len.to_be_bytes());
     }
 
-    pub(crate) fn advance(&mut self, count: usize) {
+    pub(crate) fn advance(&mut self, count: usize, spare: &mut Spare) {
         self.sent += count;
         if self.sent == self.bytes.len() {
-            self.bytes = Vec::new();
+            spare.take_back(std::mem::take(&mut self.bytes));
             self.sent = 0;
+        }
+    }
+
+    /// Uses a buffer that was used before, if it has none of its own.
+    pub(crate) fn borrow(&mut self, spare: &mut Spare) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = std::mem::take(&mut spare.0);
         }
     }
 
@@ -155,6 +167,20 @@ impl Queue {
         let length = self.len();
         *self = Self::default();
         length
+    }
+}
+
+// === impl Spare ===
+
+impl Spare {
+    /// Largest buffer that is kept, in bytes: a request of a usual size with what is appended.
+    const KEPT: usize = 32 << 10;
+
+    fn take_back(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= Self::KEPT && buffer.capacity() > self.0.capacity() {
+            buffer.clear();
+            self.0 = buffer;
+        }
     }
 }
 
@@ -255,6 +281,19 @@ mod tests {
         queue.push(b"\x00\x00\x00\x00\x02ab", 7);
         queue.patch(b"cde", 5);
         assert_eq!(queue.pending(), b"\x00\x00\x00\x00\x05abcde");
+    }
+
+    #[test]
+    fn a_sent_messages_buffer_is_used_again_unless_it_is_large() {
+        let mut spare = Spare::default();
+        for (size, kept) in [(8_000, 8_000), (100, 8_000), (100_000, 0)] {
+            let mut queue = Queue::default();
+            queue.borrow(&mut spare);
+            queue.push(&vec![1; size], size);
+            queue.advance(size, &mut spare);
+            assert!(queue.is_done());
+            assert_eq!((spare.0.len(), spare.0.capacity()), (0, kept));
+        }
     }
 
     #[test]

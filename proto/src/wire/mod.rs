@@ -6,12 +6,12 @@
 //! and protobuf-go both merge so. What this cannot do is remove a list element or a map entry.
 //!
 //! Reading ([`fields`] and what builds on it) is strict, copies nothing, and recurses only along a
-//! path that the caller names. The one copy that is made, by [`retain_entries`], is for looking at
-//! and never sent.
+//! path that the caller names. The one copy that is made, by [`select`](select()), is for looking
+//! at and never sent.
 
 mod field;
 mod patch;
-mod retain;
+mod select;
 mod writer;
 
 pub use self::{
@@ -20,7 +20,7 @@ pub use self::{
         CreateContainerPatch, Entry, ResourcesPatch, RunPodSandboxPatch,
         UpdateContainerResourcesPatch, UpdatePodSandboxResourcesPatch,
     },
-    retain::retain_entries,
+    select::{Keep, select},
 };
 
 /// The largest message that containerd takes, in bytes; a larger one fails the call.

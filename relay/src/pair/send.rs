@@ -113,7 +113,7 @@ impl Pair {
         let ends = queue.ends && count == queue.len();
         let to_runtime = self.to_runtime.own();
         frame::data(to_runtime, id, &queue.pending()[..count], ends);
-        queue.advance(count);
+        queue.advance(count, &mut self.spare);
         queue.ends &= !ends;
         self.ledger.sent(count);
         self.ledger.unhold(count);

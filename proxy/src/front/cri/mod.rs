@@ -3,6 +3,7 @@
 //! Frames pass as they came; only the streams of claimed methods are opened ([`method`]). What a
 //! call means is the hub's business, what bytes do is the relay's; here is only the I/O between.
 
+mod decisions;
 mod dial;
 mod method;
 mod pair;

@@ -6,6 +6,7 @@
 
 use super::{
     Shared,
+    decisions::Decisions,
     method::Method,
     slots::{ConnectionId, SlotNews},
 };
@@ -67,19 +68,6 @@ enum Runtime {
     Connected(UnixStream),
 }
 
-/// A decision that was made beside the data path.
-struct Verdict {
-    stream: StreamId,
-    decision: Decision,
-}
-
-/// A verdict that a held call waits for: it comes also if thinking about the call ends in a panic.
-struct Owed {
-    stream: StreamId,
-    /// `None` once it was paid.
-    verdicts: Option<mpsc::UnboundedSender<Verdict>>,
-}
-
 /// Drives one pair until it ends.
 pub(super) struct Driver {
     id: ConnectionId,
@@ -88,10 +76,10 @@ pub(super) struct Driver {
     client: UnixStream,
     runtime: Runtime,
     closing: Option<Side>,
-    /// Claimed calls under way, with what their reply will commit.
-    calls: HashMap<StreamId, Call>,
-    verdicts: mpsc::UnboundedReceiver<Verdict>,
-    verdict_sender: mpsc::UnboundedSender<Verdict>,
+    /// What claimed calls are held for.
+    decisions: Decisions,
+    /// What the replies of the claimed calls that went on will commit.
+    pending: HashMap<StreamId, Pending>,
     slot_news: mpsc::UnboundedReceiver<SlotNews>,
     slot_sender: mpsc::UnboundedSender<SlotNews>,
     drain: Pin<Box<dyn Future<Output = ()>>>,
@@ -100,37 +88,10 @@ pub(super) struct Driver {
     timed: bool,
 }
 
-struct Call {
-    method: Method,
-    pending: Option<Pending>,
-}
-
-// === impl Owed ===
-
-impl Owed {
-    /// Sends the verdict; gives the decision back if nobody waits for it any more.
-    fn pay(mut self, decision: Decision) -> Option<Decision> {
-        let stream = self.stream;
-        let sent = self.verdicts.take()?.send(Verdict { stream, decision });
-        sent.err().map(|unheard| unheard.0.decision)
-    }
-}
-
-impl Drop for Owed {
-    fn drop(&mut self) {
-        if let Some(verdicts) = self.verdicts.take() {
-            let (stream, decision) = (self.stream, Decision::unthought());
-            // Without a receiver there is nobody who waits.
-            verdicts.send(Verdict { stream, decision }).ok();
-        }
-    }
-}
-
 // === impl Driver ===
 
 impl Driver {
     pub(super) fn new(id: ConnectionId, client: UnixStream, shared: Rc<Shared>) -> Self {
-        let (verdict_sender, verdicts) = mpsc::unbounded_channel();
         let (slot_sender, slot_news) = mpsc::unbounded_channel();
         let drain = shared.drain.clone();
         Self {
@@ -139,9 +100,8 @@ impl Driver {
             client,
             runtime: Runtime::Waiting,
             closing: None,
-            calls: HashMap::new(),
-            verdicts,
-            verdict_sender,
+            decisions: Decisions::default(),
+            pending: HashMap::new(),
             slot_news,
             slot_sender,
             drain: Box::pin(async move { drain.started().await }),
@@ -154,10 +114,8 @@ impl Driver {
 
     pub(super) async fn run(mut self) -> Ended {
         let ended = std::future::poll_fn(|cx| self.poll(cx)).await;
-        for (_, call) in self.calls.drain() {
-            if let Some(pending) = call.pending {
-                self.shared.hub.close(pending, Reply::Lost);
-            }
+        for (_, pending) in self.pending.drain() {
+            self.shared.hub.close(pending, Reply::Lost);
         }
         ended
     }
@@ -182,7 +140,7 @@ impl Driver {
             progress |= self.read(cx, Side::Client)?;
             progress |= self.read(cx, Side::Runtime)?;
         }
-        self.handle_events();
+        progress |= self.handle_events();
         progress |= self.write(cx, Side::Runtime)?;
         progress |= self.write(cx, Side::Client)?;
         if let Some(side) = self.closing
@@ -210,9 +168,9 @@ impl Driver {
     /// What came from beside: decisions, slots, the wish to drain.
     fn hear(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
         let mut progress = false;
-        while let Poll::Ready(Some(verdict)) = self.verdicts.poll_recv(cx) {
+        while let Poll::Ready(decided) = self.decisions.poll_next(cx) {
             progress = true;
-            self.answer(verdict.stream, verdict.decision);
+            self.answer(decided.stream, decided.method, decided.decision);
         }
         while let Poll::Ready(Some(news)) = self.slot_news.poll_recv(cx) {
             progress = true;
@@ -333,8 +291,11 @@ impl Driver {
         }
     }
 
-    fn handle_events(&mut self) {
+    /// Whether there were any.
+    fn handle_events(&mut self) -> bool {
+        let mut progress = false;
         while let Some(event) = self.pair.next_event() {
+            progress = true;
             match event {
                 Event::Request {
                     stream,
@@ -347,7 +308,12 @@ impl Driver {
                         self.pair.release(stream);
                     }
                 }
-                Event::Unopened { tag, reason, .. } => {
+                Event::Unopened {
+                    stream,
+                    tag,
+                    reason,
+                } => {
+                    self.decisions.abandon(stream);
                     if let Some(method) = Method::of(tag) {
                         self.shared.hub.unopened(method, reason);
                     }
@@ -357,14 +323,14 @@ impl Driver {
                     grpc_status,
                     message,
                     ..
-                } => self.commit(
+                } => self.close_call(
                     stream,
                     Reply::Answered {
                         grpc_status,
                         message,
                     },
                 ),
-                Event::Gone { stream, .. } => self.commit(stream, Reply::Lost),
+                Event::Gone { stream, .. } => self.close_call(stream, Reply::Lost),
                 Event::SlotWanted { stream } => {
                     self.shared.slots.want(self.id, stream, &self.slot_sender);
                 }
@@ -372,6 +338,7 @@ impl Driver {
             }
         }
         self.shared.hub.relayed(&self.pair.take_counters());
+        progress
     }
 
     fn open(&mut self, stream: StreamId, method: Method, timeout: Option<Duration>) {
@@ -379,46 +346,15 @@ impl Driver {
             return;
         };
         match self.shared.hub.open(method, message, timeout) {
-            Opening::Now(decision) => {
-                self.calls.insert(
-                    stream,
-                    Call {
-                        method,
-                        pending: None,
-                    },
-                );
-                self.answer(stream, decision);
-            }
-            Opening::Later(decision) => {
-                self.calls.insert(
-                    stream,
-                    Call {
-                        method,
-                        pending: None,
-                    },
-                );
-                let verdicts = Some(self.verdict_sender.clone());
-                let hub = self.shared.hub.clone();
-                tokio::task::spawn_local(async move {
-                    let owed = Owed { stream, verdicts };
-                    let decision = decision.await;
-                    if let Some(unheard) = owed.pay(decision) {
-                        // The connection went away while we thought about its call.
-                        hub.close(unheard.pending, Reply::Lost);
-                    }
-                });
-            }
+            Opening::Now(decision) => self.answer(stream, method, decision),
+            Opening::Later(decision) => self.decisions.begin(stream, method, decision),
         }
     }
 
-    fn answer(&mut self, stream: StreamId, decision: Decision) {
+    fn answer(&mut self, stream: StreamId, method: Method, decision: Decision) {
         let Decision { answer, pending } = decision;
-        let Some(call) = self.calls.get_mut(&stream) else {
-            self.shared.hub.close(pending, Reply::Lost);
-            return;
-        };
-        self.shared.hub.answered(call.method, &answer);
-        let alive = match answer {
+        self.shared.hub.answered(method, &answer);
+        let goes_on = match answer {
             Answer::AsIs(_) => self.pair.release(stream),
             Answer::Patched(appended) => self.pair.release_with(stream, &appended),
             Answer::Refused(status) => {
@@ -426,21 +362,18 @@ impl Driver {
                 false
             }
         };
-        if alive {
-            call.pending = Some(pending);
+        if goes_on {
+            self.pending.insert(stream, pending);
         } else {
-            self.calls.remove(&stream);
             self.shared.hub.close(pending, Reply::Lost);
         }
     }
 
-    fn commit(&mut self, stream: StreamId, reply: Reply) {
-        if let Some(Call {
-            pending: Some(pending),
-            ..
-        }) = self.calls.remove(&stream)
-        {
-            self.shared.hub.close(pending, reply);
+    /// A call has ended: what it did is committed, or what it was held for is given up.
+    fn close_call(&mut self, stream: StreamId, reply: Reply) {
+        match self.pending.remove(&stream) {
+            Some(pending) => self.shared.hub.close(pending, reply),
+            None => self.decisions.abandon(stream),
         }
     }
 }

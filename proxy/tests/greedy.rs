@@ -7,11 +7,11 @@ mod support;
 use bytes::Bytes;
 use koord_hooks::Chain;
 use koord_testkit::{
-    Frame, RawClient, RawRequest, RawStream,
+    Frame, RawClient, RawReply, RawRequest, RawStream,
     poll::wait_until_async,
     scripted::{Gate, Otherwise, Script},
 };
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
 use support::{
     bystander::{Bystander, assert_closed, script_with},
     frame,
@@ -20,7 +20,11 @@ use support::{
     node::{Node, PATIENCE},
     pod::Pod,
 };
-use tokio::{net::UnixStream, task::LocalSet, time::timeout};
+use tokio::{
+    net::UnixStream,
+    task::{LocalSet, spawn_local},
+    time::timeout,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -173,4 +177,58 @@ async fn a_place_that_is_held_without_headway_goes_to_who_waits_for_it() {
         assert_eq!(inside.metric("connections_open"), 1);
     };
     LocalSet::new().run_until(attack).await;
+}
+
+#[tokio::test]
+async fn large_messages_that_move_slowly_keep_their_places_from_who_waits_for_one() {
+    const PIECES: usize = 4;
+    let test = async {
+        let script = Script::new(Otherwise::Echo);
+        let inside = Inside::start(Chain::empty());
+        serve(&script, &inside.runtime_socket(), &windows_of_64_kib());
+        let message = Pod::plain("p").env("LARGE", vec![5; MIB]).create().encode();
+        let whole = Frame::plain(message.clone()).encode();
+        let slow = RawClient::connect(&inside.socket()).await.unwrap();
+        let mut streams = Vec::new();
+        for _ in 0..4 {
+            streams.push(slow.open(method::CREATE, Vec::new()).await.unwrap());
+        }
+        let mut waits = None;
+        let size = whole.len().div_ceil(PIECES);
+        for number in 1..=PIECES {
+            let piece = whole.slice((number - 1) * size..whole.len().min(number * size));
+            // In frames of 16 KiB.
+            let frames = u64::try_from(4 * piece.len() / (16 << 10)).unwrap();
+            let frames = inside.metric("frames_total") + frames;
+            for stream in &mut streams {
+                let last = number == PIECES;
+                stream.send_data(piece.clone(), last).unwrap();
+            }
+            let arrived = || async { inside.metric("frames_total") >= frames };
+            wait_until_async("the pieces are there", arrived).await;
+            let waits = waits.get_or_insert_with(|| {
+                let large = RawRequest::unary(method::CREATE, message.clone());
+                spawn_local(call_at(inside.socket(), large))
+            });
+            assert!(!waits.is_finished());
+            let both = || async { inside.metric("connections_open") == 2 };
+            wait_until_async("somebody waits", both).await;
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(8)).await;
+            tokio::time::resume();
+        }
+        for stream in streams {
+            let reply = stream.collect().await;
+            assert_eq!(reply.messages, [Frame::plain(message.clone())]);
+        }
+        let reply = waits.unwrap().await.unwrap();
+        assert_eq!(reply.messages, [Frame::plain(message)]);
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+async fn call_at(socket: PathBuf, request: RawRequest) -> RawReply {
+    let client = RawClient::connect(&socket).await.unwrap();
+    let reply = timeout(PATIENCE, client.call(request)).await;
+    reply.expect("it gets a place").unwrap()
 }

@@ -41,7 +41,7 @@ pub enum Event {
     /// A message is larger than the runtime's window for it. Credit is lent for the rest once
     /// [`Pair::grant_slot`](crate::Pair::grant_slot) says so.
     SlotWanted { stream: StreamId },
-    /// A granted slot is free again.
+    /// The slot that a message had, or wanted, is not needed any more.
     SlotFreed { stream: StreamId },
 }
 

@@ -174,6 +174,14 @@ impl Pair {
         self.ledger.held()
     }
 
+    /// Bytes of one request that are here: held, or waiting for the runtime's window. Any change
+    /// means that the request makes headway.
+    #[must_use]
+    pub fn queued(&self, stream: StreamId) -> usize {
+        let stream = self.streams.get(&stream);
+        stream.map_or(0, |stream| stream.queue.len())
+    }
+
     /// What was counted since the last call.
     pub fn take_counters(&mut self) -> Counters {
         std::mem::take(&mut self.counters)

@@ -84,6 +84,37 @@ fn slot_of_a_stream_that_is_gone_is_free() {
 }
 
 #[test]
+fn slot_that_a_stream_wanted_is_not_needed_when_it_is_gone() {
+    let mut exchange = Exchange::connected();
+    begin(&mut exchange, 1, 100_000, 90_000);
+    assert_eq!(exchange.events(), [Event::SlotWanted { stream: 1 }]);
+    exchange.client(&frame::rst(1, 8));
+    let freed = Event::SlotFreed { stream: 1 };
+    assert_eq!(exchange.events()[0], freed);
+    assert!(!exchange.pair.grant_slot(1));
+}
+
+#[test]
+fn headway_of_a_request_shows_as_it_arrives_and_as_it_goes_on() {
+    let mut exchange = Exchange::connected();
+    assert_eq!(exchange.pair.queued(1), 0);
+    begin(&mut exchange, 1, 100_000, 90_000);
+    assert_eq!(exchange.pair.queued(1), 10_005);
+    assert!(exchange.pair.grant_slot(1));
+    for piece in data_frames(1, &[0; 90_000], true) {
+        exchange.client(&piece);
+    }
+    assert_eq!(exchange.pair.queued(1), 100_005);
+    assert!(exchange.pair.release(1));
+    // The runtime's windows take 65,535.
+    exchange.at_runtime();
+    assert_eq!(exchange.pair.queued(1), 34_470);
+    exchange.runtime(&frame::window_update(0, 65_535));
+    exchange.runtime(&frame::window_update(1, 65_535));
+    assert_eq!(exchange.pair.queued(1), 0);
+}
+
+#[test]
 fn release_gives_up_on_a_message_that_is_still_arriving() {
     let mut exchange = Exchange::connected();
     begin(&mut exchange, 1, 100, 60);

@@ -9,7 +9,7 @@
 
 mod support;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use koord_relay::{Claims, Event, Limits, Pair, Side, StreamId, Tag};
@@ -60,7 +60,7 @@ struct World {
     decisions: BTreeMap<StreamId, Decision>,
     undecided: Vec<StreamId>,
     wanted: VecDeque<StreamId>,
-    granted: usize,
+    granted: BTreeSet<StreamId>,
     responses: BTreeMap<StreamId, (Option<u32>, Option<Vec<u8>>)>,
     next_stream: StreamId,
 }
@@ -124,7 +124,7 @@ impl World {
             decisions: BTreeMap::new(),
             undecided: Vec::new(),
             wanted: VecDeque::new(),
-            granted: 0,
+            granted: BTreeSet::new(),
             responses: BTreeMap::new(),
             next_stream: 1,
             rng,
@@ -321,13 +321,18 @@ impl World {
                     self.undecided.retain(|waiting| *waiting != stream);
                 }
                 Event::SlotWanted { stream } => self.wanted.push_back(stream),
-                Event::SlotFreed { .. } => self.granted -= 1,
+                Event::SlotFreed { stream } => {
+                    self.wanted.retain(|waiting| *waiting != stream);
+                    self.granted.remove(&stream);
+                }
             }
         }
-        while self.granted < self.plan.slots
+        while self.granted.len() < self.plan.slots
             && let Some(stream) = self.wanted.pop_front()
         {
-            self.granted += usize::from(self.pair.grant_slot(stream));
+            if self.pair.grant_slot(stream) {
+                self.granted.insert(stream);
+            }
         }
     }
 
@@ -379,7 +384,8 @@ impl World {
             self.check_request(*id, half);
         }
         assert_eq!(self.pair.held_bytes(), 0);
-        assert_eq!(self.granted, 0, "slots in use");
+        assert!(self.granted.is_empty(), "slots in use");
+        assert!(self.wanted.is_empty(), "slots wanted by nobody");
         // Credit is never lost, in either direction. What was lent may still be out.
         assert!(self.client.send_window >= self.runtime.receive_window);
         assert_eq!(self.runtime.send_window, self.client.receive_window);

@@ -141,7 +141,7 @@ impl Pair {
         if let Some(stream) = self.streams.get_mut(&id)
             && let Some(claim) = &mut stream.claim
         {
-            if claim.slot == Slot::Granted {
+            if claim.slot != Slot::None {
                 self.events.push_back(Event::SlotFreed { stream: id });
             }
             claim.slot = Slot::None;

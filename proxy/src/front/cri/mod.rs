@@ -121,7 +121,6 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let shared = &self.shared;
         shared.preface_seen(self.id);
-        shared.slots.forget(self.id);
         shared.metrics.connection_closed();
         shared.open.set(shared.open.get() - 1);
     }

@@ -8,7 +8,7 @@ use super::{
     Shared,
     decisions::Decisions,
     method::Method,
-    slots::{ConnectionId, SlotNews},
+    slots::{ConnectionId, SlotNews, Tenant},
 };
 use crate::hub::{Answer, Decision, Opening, Pending, Reply};
 use koord_relay::{Event, Pair, Side, StreamId, Violation};
@@ -25,7 +25,6 @@ use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::UnixStream,
-    sync::mpsc,
     time::Sleep,
 };
 
@@ -55,7 +54,7 @@ pub(super) enum Ended {
     Violation(#[source] Violation),
     #[error("no connection preface within {} s", PREFACE_TIMEOUT.as_secs())]
     NoPreface,
-    #[error("a large message kept its place for too long while others waited")]
+    #[error("a large message stood still in its place while others waited")]
     Overdue,
 }
 
@@ -80,8 +79,7 @@ pub(super) struct Driver {
     decisions: Decisions,
     /// What the replies of the claimed calls that went on will commit.
     pending: HashMap<StreamId, Pending>,
-    slot_news: mpsc::UnboundedReceiver<SlotNews>,
-    slot_sender: mpsc::UnboundedSender<SlotNews>,
+    slots: Tenant,
     drain: Pin<Box<dyn Future<Output = ()>>>,
     draining: bool,
     timer: Pin<Box<Sleep>>,
@@ -92,7 +90,6 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(id: ConnectionId, client: UnixStream, shared: Rc<Shared>) -> Self {
-        let (slot_sender, slot_news) = mpsc::unbounded_channel();
         let drain = shared.drain.clone();
         Self {
             id,
@@ -102,8 +99,7 @@ impl Driver {
             closing: None,
             decisions: Decisions::default(),
             pending: HashMap::new(),
-            slot_news,
-            slot_sender,
+            slots: Tenant::new(id, shared.slots.clone()),
             drain: Box::pin(async move { drain.started().await }),
             draining: false,
             timer: Box::pin(tokio::time::sleep(PREFACE_TIMEOUT)),
@@ -143,6 +139,7 @@ impl Driver {
         progress |= self.handle_events();
         progress |= self.write(cx, Side::Runtime)?;
         progress |= self.write(cx, Side::Client)?;
+        self.slots.note_headway(|stream| self.pair.queued(stream));
         if let Some(side) = self.closing
             && self.nothing_left_for(side.other())
         {
@@ -172,12 +169,12 @@ impl Driver {
             progress = true;
             self.answer(decided.stream, decided.method, decided.decision);
         }
-        while let Poll::Ready(Some(news)) = self.slot_news.poll_recv(cx) {
+        while let Poll::Ready(news) = self.slots.poll_news(cx) {
             progress = true;
             match news {
                 SlotNews::Granted(stream) => {
                     if !self.pair.grant_slot(stream) {
-                        self.shared.slots.free(self.id, stream);
+                        self.slots.free(stream);
                     }
                 }
                 SlotNews::Overdue => return Err(Ended::Overdue),
@@ -331,10 +328,8 @@ impl Driver {
                     },
                 ),
                 Event::Gone { stream, .. } => self.close_call(stream, Reply::Lost),
-                Event::SlotWanted { stream } => {
-                    self.shared.slots.want(self.id, stream, &self.slot_sender);
-                }
-                Event::SlotFreed { stream } => self.shared.slots.free(self.id, stream),
+                Event::SlotWanted { stream } => self.slots.want(stream),
+                Event::SlotFreed { stream } => self.slots.free(stream),
             }
         }
         self.shared.hub.relayed(&self.pair.take_counters());

@@ -3,13 +3,20 @@
 //! A claimed message is held whole, and one larger than its stream's window needs credit lent
 //! beyond what the runtime granted. Without a bound on how many do so at once, large messages
 //! could fill memory; with only a byte cap they could deadlock. So: first come, first served, and
-//! a place that makes no headway while others wait is taken back by closing its connection.
+//! while others wait, a place whose message does not move is taken back by closing its connection.
+//! One that moves keeps its place, however slowly.
 
 use koord_relay::StreamId;
-use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
-use tokio::{sync::mpsc, time::Instant};
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tokio::time::Instant;
 
-/// How long one message may keep its place while others wait. A message of 16 MiB crosses a unix
+/// How long a message may stand still in its place while others wait. One of 16 MiB crosses a unix
 /// socket in well under a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -22,16 +29,27 @@ pub(super) struct ConnectionId(pub(super) u64);
 pub(super) enum SlotNews {
     /// The stream has its place.
     Granted(StreamId),
-    /// Others waited too long for this connection's place: it is to be closed.
+    /// Others waited too long for a place of this connection: it is to be closed.
     Overdue,
 }
 
+/// All places, and who has or wants them.
 #[derive(Clone, Debug)]
 pub(super) struct Slots(Rc<RefCell<State>>);
 
+/// The slots as one connection uses them. What it has or wants goes back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    id: ConnectionId,
+    slots: Slots,
+    mailbox: Rc<RefCell<Mailbox>>,
+    /// Messages that have a place or wait for one.
+    messages: usize,
+}
+
 #[derive(Debug)]
 struct State {
-    free: usize,
+    places: usize,
     taken: Vec<Taken>,
     waiting: VecDeque<Waiting>,
 }
@@ -39,14 +57,25 @@ struct State {
 #[derive(Debug)]
 struct Taken {
     by: (ConnectionId, StreamId),
-    since: Instant,
-    news: mpsc::UnboundedSender<SlotNews>,
+    /// Bytes of the message that were here when it last moved.
+    queued: usize,
+    moved: Instant,
+    mailbox: Rc<RefCell<Mailbox>>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     by: (ConnectionId, StreamId),
-    news: mpsc::UnboundedSender<SlotNews>,
+    mailbox: Rc<RefCell<Mailbox>>,
+}
+
+/// What a connection has not heard yet.
+#[derive(Debug, Default)]
+struct Mailbox {
+    /// Each has a place, so there are never more than places.
+    granted: Vec<StreamId>,
+    overdue: bool,
+    waker: Option<Waker>,
 }
 
 // === impl Slots ===
@@ -54,79 +83,139 @@ struct Waiting {
 impl Slots {
     pub(super) fn new(places: usize) -> Self {
         Self(Rc::new(RefCell::new(State {
-            free: places,
+            places,
             taken: Vec::new(),
             waiting: VecDeque::new(),
         })))
     }
 
-    /// Queues a stream for a place; the answer comes by `news`, at once if a place is free.
-    pub(super) fn want(
-        &self,
-        connection: ConnectionId,
-        stream: StreamId,
-        news: &mpsc::UnboundedSender<SlotNews>,
-    ) {
-        let mut state = self.0.borrow_mut();
-        state.waiting.push_back(Waiting {
-            by: (connection, stream),
-            news: news.clone(),
-        });
-        state.hand_out();
-    }
-
-    /// Gives a place back, or leaves the queue.
-    pub(super) fn free(&self, connection: ConnectionId, stream: StreamId) {
-        self.0
-            .borrow_mut()
-            .give_back(|by| by == (connection, stream));
-    }
-
-    /// Gives back all that a closed connection had or wanted.
-    pub(super) fn forget(&self, connection: ConnectionId) {
-        self.0.borrow_mut().give_back(|by| by.0 == connection);
-    }
-
-    /// Takes places back from those who kept them too long while others wait.
+    /// Tells connections whose message has stood still for too long while others wait.
     pub(super) fn evict_overdue(&self, now: Instant) {
         let state = self.0.borrow();
         if state.waiting.is_empty() {
             return;
         }
         for taken in &state.taken {
-            if now.duration_since(taken.since) > PATIENCE {
-                // A connection that is closing has no receiver any more; it frees its place itself.
-                taken.news.send(SlotNews::Overdue).ok();
+            if now.duration_since(taken.moved) > PATIENCE {
+                let mut mailbox = taken.mailbox.borrow_mut();
+                mailbox.overdue = true;
+                mailbox.wake();
             }
         }
+    }
+}
+
+// === impl Tenant ===
+
+impl Tenant {
+    pub(super) fn new(id: ConnectionId, slots: Slots) -> Self {
+        Self {
+            id,
+            slots,
+            mailbox: Rc::default(),
+            messages: 0,
+        }
+    }
+
+    /// Queues a stream for a place; [`Tenant::poll_news`] has to be asked again after that.
+    pub(super) fn want(&mut self, stream: StreamId) {
+        self.messages += 1;
+        let mut state = self.slots.0.borrow_mut();
+        state.waiting.push_back(Waiting {
+            by: (self.id, stream),
+            mailbox: self.mailbox.clone(),
+        });
+        state.hand_out();
+    }
+
+    /// Gives a place back, or leaves the queue.
+    pub(super) fn free(&mut self, stream: StreamId) {
+        let this = (self.id, stream);
+        let mut mailbox = self.mailbox.borrow_mut();
+        mailbox.granted.retain(|granted| *granted != stream);
+        drop(mailbox);
+        self.messages -= self.slots.0.borrow_mut().give_back(|by| by == this);
+    }
+
+    /// What this connection has to hear. Pending also when it has no part in the slots.
+    pub(super) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<SlotNews> {
+        if self.messages == 0 {
+            return Poll::Pending;
+        }
+        let mut mailbox = self.mailbox.borrow_mut();
+        if mailbox.overdue {
+            return Poll::Ready(SlotNews::Overdue);
+        }
+        if let Some(stream) = mailbox.granted.pop() {
+            return Poll::Ready(SlotNews::Granted(stream));
+        }
+        match &mut mailbox.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Takes notice of which messages have moved: more of one is here than before, because it
+    /// arrives, or less, because it goes on.
+    pub(super) fn note_headway(&self, queued: impl Fn(StreamId) -> usize) {
+        if self.messages == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let mut state = self.slots.0.borrow_mut();
+        let own = state.taken.iter_mut().filter(|taken| taken.by.0 == self.id);
+        for taken in own {
+            let queued = queued(taken.by.1);
+            if taken.queued != queued {
+                taken.queued = queued;
+                taken.moved = now;
+            }
+        }
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        self.slots.0.borrow_mut().give_back(|by| by.0 == self.id);
     }
 }
 
 // === impl State ===
 
 impl State {
-    fn give_back(&mut self, whose: impl Fn((ConnectionId, StreamId)) -> bool) {
+    /// Returns how many had a place or waited for one.
+    fn give_back(&mut self, whose: impl Fn((ConnectionId, StreamId)) -> bool) -> usize {
+        let before = self.waiting.len() + self.taken.len();
         self.waiting.retain(|waiting| !whose(waiting.by));
-        let before = self.taken.len();
         self.taken.retain(|taken| !whose(taken.by));
-        self.free += before - self.taken.len();
+        let given = before - self.waiting.len() - self.taken.len();
         self.hand_out();
+        given
     }
 
     fn hand_out(&mut self) {
-        while self.free > 0 {
-            let Some(next) = self.waiting.pop_front() else {
-                return;
-            };
-            if next.news.send(SlotNews::Granted(next.by.1)).is_err() {
-                continue;
-            }
-            self.free -= 1;
+        while self.taken.len() < self.places
+            && let Some(Waiting { by, mailbox }) = self.waiting.pop_front()
+        {
+            mailbox.borrow_mut().granted.push(by.1);
+            mailbox.borrow_mut().wake();
             self.taken.push(Taken {
-                by: next.by,
-                since: Instant::now(),
-                news: next.news,
+                by,
+                queued: 0,
+                moved: Instant::now(),
+                mailbox,
             });
+        }
+    }
+}
+
+// === impl Mailbox ===
+
+impl Mailbox {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
         }
     }
 }
@@ -134,46 +223,111 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::poll_fn;
 
-    const A: ConnectionId = ConnectionId(1);
-    const B: ConnectionId = ConnectionId(2);
+    fn tenants(slots: &Slots) -> [Tenant; 2] {
+        [1, 2].map(|id| Tenant::new(ConnectionId(id), slots.clone()))
+    }
+
+    /// What it has to hear now.
+    async fn news(tenant: &mut Tenant) -> Option<SlotNews> {
+        poll_fn(|cx| match tenant.poll_news(cx) {
+            Poll::Ready(news) => Poll::Ready(Some(news)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
+    }
 
     #[tokio::test]
     async fn places_go_to_the_first_who_asked() {
-        let slots = Slots::new(1);
-        let (news, mut heard) = mpsc::unbounded_channel();
-        slots.want(A, 1, &news);
-        slots.want(A, 3, &news);
-        assert_eq!(heard.try_recv(), Ok(SlotNews::Granted(1)));
-        assert!(heard.try_recv().is_err());
-        slots.free(A, 1);
-        assert_eq!(heard.try_recv(), Ok(SlotNews::Granted(3)));
+        let [mut a, mut b] = tenants(&Slots::new(1));
+        a.want(1);
+        b.want(1);
+        a.want(3);
+        assert_eq!(news(&mut a).await, Some(SlotNews::Granted(1)));
+        assert_eq!(news(&mut a).await, None);
+        assert_eq!(news(&mut b).await, None);
+        a.free(1);
+        assert_eq!(news(&mut b).await, Some(SlotNews::Granted(1)));
+        assert_eq!(news(&mut a).await, None);
+        b.free(1);
+        assert_eq!(news(&mut a).await, Some(SlotNews::Granted(3)));
+    }
+
+    #[tokio::test]
+    async fn a_place_that_becomes_free_wakes_who_waits_for_it() {
+        let [mut a, mut b] = tenants(&Slots::new(1));
+        a.want(1);
+        b.want(5);
+        let heard = poll_fn(|cx| b.poll_news(cx));
+        let freed = async { a.free(1) };
+        let (heard, ()) = tokio::join!(biased; heard, freed);
+        assert_eq!(heard, SlotNews::Granted(5));
+    }
+
+    #[tokio::test]
+    async fn who_wants_no_place_any_more_neither_gets_nor_keeps_one() {
+        let [mut a, mut b] = tenants(&Slots::new(1));
+        a.want(1);
+        a.want(3);
+        b.want(1);
+        a.want(5);
+        // One that is granted and not heard of, one that waits, and one that is known.
+        a.free(1);
+        a.free(5);
+        assert_eq!(news(&mut a).await, Some(SlotNews::Granted(3)));
+        assert_eq!(news(&mut a).await, None);
+        a.free(3);
+        a.free(3);
+        assert_eq!(news(&mut b).await, Some(SlotNews::Granted(1)));
     }
 
     #[tokio::test]
     async fn a_closed_connection_gives_everything_back() {
-        let slots = Slots::new(1);
-        let (news_a, _heard_a) = mpsc::unbounded_channel();
-        let (news_b, mut heard_b) = mpsc::unbounded_channel();
-        slots.want(A, 1, &news_a);
-        slots.want(A, 3, &news_a);
-        slots.want(B, 1, &news_b);
-        slots.forget(A);
-        assert_eq!(heard_b.try_recv(), Ok(SlotNews::Granted(1)));
+        let [mut a, mut b] = tenants(&Slots::new(1));
+        a.want(1);
+        a.want(3);
+        b.want(1);
+        drop(a);
+        assert_eq!(news(&mut b).await, Some(SlotNews::Granted(1)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_place_is_taken_back_only_while_others_wait() {
         let slots = Slots::new(1);
-        let (news, mut heard) = mpsc::unbounded_channel();
-        slots.want(A, 1, &news);
-        assert_eq!(heard.try_recv(), Ok(SlotNews::Granted(1)));
-        let late = Instant::now() + Duration::from_secs(11);
-        slots.evict_overdue(late);
-        assert!(heard.try_recv().is_err());
-        let (other, _heard_other) = mpsc::unbounded_channel();
-        slots.want(B, 1, &other);
-        slots.evict_overdue(late);
-        assert_eq!(heard.try_recv(), Ok(SlotNews::Overdue));
+        let [mut a, mut b] = tenants(&slots);
+        a.want(1);
+        assert_eq!(news(&mut a).await, Some(SlotNews::Granted(1)));
+        tokio::time::advance(Duration::from_secs(11)).await;
+        slots.evict_overdue(Instant::now());
+        assert_eq!(news(&mut a).await, None);
+        b.want(1);
+        slots.evict_overdue(Instant::now());
+        assert_eq!(news(&mut a).await, Some(SlotNews::Overdue));
+        assert_eq!(news(&mut b).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_moves_keeps_its_place_and_one_that_stands_still_does_not() {
+        let slots = Slots::new(2);
+        let [mut slow, mut stuck] = tenants(&slots);
+        slow.want(1);
+        stuck.want(1);
+        // Somebody waits all the while.
+        stuck.want(3);
+        for queued in [100, 101, 102, 80, 1] {
+            for tenant in [&mut slow, &mut stuck] {
+                assert!(!matches!(news(tenant).await, Some(SlotNews::Overdue)));
+                tenant.note_headway(|_| queued);
+            }
+            tokio::time::advance(Duration::from_secs(9)).await;
+            slots.evict_overdue(Instant::now());
+        }
+        stuck.note_headway(|_| 1);
+        slow.note_headway(|_| 0);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        slots.evict_overdue(Instant::now());
+        assert_eq!(news(&mut slow).await, None);
+        assert_eq!(news(&mut stuck).await, Some(SlotNews::Overdue));
     }
 }

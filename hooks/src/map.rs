@@ -1,11 +1,13 @@
 //! Labels and annotations, in the least memory that still finds a key fast.
 //!
 //! A node keeps one map for each pod as long as the pod lives, so there is no spare capacity and
-//! no hashing: a sorted slice, searched by halves.
+//! no hashing: a sorted slice, searched by halves. The keys come from a small set and are shared.
+
+use std::sync::Arc;
 
 /// Text by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Map(Box<[(Box<str>, Box<str>)]>);
+pub struct Map(Box<[(Arc<str>, Box<str>)]>);
 
 // === impl Map ===
 
@@ -31,10 +33,10 @@ impl Map {
     }
 }
 
-impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Map {
+impl<K: Into<Arc<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Map {
     /// Of equal keys the last wins, as in a protobuf map.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let mut entries: Vec<(Box<str>, Box<str>)> = entries
+        let mut entries: Vec<(Arc<str>, Box<str>)> = entries
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
             .collect();

@@ -159,7 +159,8 @@ impl Target {
         route: impl Fn(&Value) -> Route,
         asked: impl Fn(Setting) -> Option<Value>,
     ) {
-        let mut before = std::mem::take(&mut self.entries);
+        let decided = Vec::with_capacity(merged.iter().count());
+        let mut before = std::mem::replace(&mut self.entries, decided);
         for (desired, owner) in merged.iter() {
             let setting = desired.setting();
             let old = before

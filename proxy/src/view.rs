@@ -6,13 +6,16 @@ use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, PodUid,
 };
 use koord_proto::cri;
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// The labels and annotations that anybody here reads.
 #[derive(Debug, Default)]
 pub struct Inputs {
-    labels: BTreeSet<Box<str>>,
-    annotations: BTreeSet<Box<str>>,
+    labels: BTreeSet<Arc<str>>,
+    annotations: BTreeSet<Arc<str>>,
 }
 
 // === impl Inputs ===
@@ -23,8 +26,8 @@ impl Inputs {
         annotations: impl IntoIterator<Item = &'a str>,
     ) -> Self {
         Self {
-            labels: labels.into_iter().map(Box::from).collect(),
-            annotations: annotations.into_iter().map(Box::from).collect(),
+            labels: labels.into_iter().map(Arc::from).collect(),
+            annotations: annotations.into_iter().map(Arc::from).collect(),
         }
     }
 
@@ -101,7 +104,7 @@ pub fn from_parts(
     })
 }
 
-fn keep(all: &HashMap<String, String>, wanted: &BTreeSet<Box<str>>) -> Map {
+fn keep(all: &HashMap<String, String>, wanted: &BTreeSet<Arc<str>>) -> Map {
     wanted
         .iter()
         .filter_map(|key| Some((key.clone(), all.get(&**key)?.as_str())))

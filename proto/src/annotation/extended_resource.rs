@@ -58,7 +58,7 @@ impl Decode for ExtendedResources {
         json::for_each_member(json, |name, value| {
             let mut amount = Quantity::default();
             amount.decode(value)?;
-            match name.as_str() {
+            match name {
                 resource::BATCH_CPU => self.batch_cpu = Some(MilliCpu(amount.unsigned_value()?)),
                 resource::BATCH_MEMORY => self.batch_memory = Some(amount.unsigned_value()?),
                 _ => {}

@@ -10,7 +10,7 @@ use super::error::{AnnotationError, Misfit, Reason};
 use koord_model::{Bvt, CpuSet};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use std::{collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 /// The longest annotation text that is looked at, in bytes: Kubernetes allows 256 KiB for all
 /// annotations of an object together.
@@ -28,8 +28,14 @@ pub(super) trait Decode {
     fn decode(&mut self, json: &str) -> Result<(), Misfit>;
 }
 
-/// The members of an object in the order of the text, repeated keys included.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
+/// Gives the members of an object, in the order of the text and repeated keys included, to a
+/// function, until it refuses one.
+struct Members<F> {
+    take: F,
+}
+
+/// A string of JSON, copied only if it has escapes.
+struct Text<'a>(Cow<'a, str>);
 
 /// Reads a whole annotation.
 pub(super) fn parse<T: Decode + Default>(
@@ -87,17 +93,12 @@ pub(super) fn wrong_type(expected: &'static str, json: &str) -> Misfit {
 /// Takes each member of an object by `take`; an error is told with the member's key.
 pub(super) fn for_each_member(
     json: &str,
-    mut take: impl FnMut(String, &str) -> Result<(), Misfit>,
+    take: impl FnMut(&str, &str) -> Result<(), Misfit>,
 ) -> Result<(), Misfit> {
     if !json.starts_with('{') {
         return Err(wrong_type("an object", json));
     }
-    let Members(members) = serde_json::from_str(json)?;
-    for (key, value) in members {
-        let shown = step(&key);
-        take(key, value.get()).map_err(|misfit| misfit.inside(shown))?;
-    }
-    Ok(())
+    serde_json::Deserializer::from_str(json).deserialize_map(Members { take })?
 }
 
 /// A key as part of a path. Whoever wrote the annotation chose it, so it is cut and escaped.
@@ -111,11 +112,12 @@ fn step(key: &str) -> String {
 }
 
 /// The text of a string.
-pub(super) fn string(json: &str) -> Result<String, Misfit> {
+pub(super) fn string(json: &str) -> Result<Cow<'_, str>, Misfit> {
     if !json.starts_with('"') {
         return Err(wrong_type("a string", json));
     }
-    Ok(serde_json::from_str(json)?)
+    let Text(text) = serde_json::from_str(json)?;
+    Ok(text)
 }
 
 /// Makes a struct a place for objects: each named member goes to its field, whatever the case of
@@ -142,27 +144,48 @@ pub(super) use object;
 
 // === impl Members ===
 
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
+impl<'de, F: FnMut(&str, &str) -> Result<(), Misfit>> Visitor<'de> for Members<F> {
+    type Value = Result<(), Misfit>;
 
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Members<'de>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut taken = Ok(());
+        // To the end in any case: serde_json takes an object that is not read whole for malformed.
+        while let Some((Text(key), value)) = map.next_entry::<Text<'de>, &RawValue>()? {
+            if taken.is_ok() {
+                taken = (self.take)(&key, value.get()).map_err(|misfit| misfit.inside(step(&key)));
+            }
+        }
+        Ok(taken)
+    }
+}
+
+// === impl Text ===
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Whole;
+
+        impl<'de> Visitor<'de> for Whole {
+            type Value = Text<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
+                f.write_str("a string")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
             }
         }
 
-        deserializer.deserialize_map(Collect)
+        deserializer.deserialize_str(Whole)
     }
 }
 
@@ -198,7 +221,7 @@ integers!(i32: "an integer of 32 bits", i64: "an integer of 64 bits");
 impl Decode for String {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
         if !is_null(json) {
-            *self = string(json)?;
+            *self = string(json)?.into_owned();
         }
         Ok(())
     }
@@ -264,7 +287,7 @@ impl<T: Decode + Default> Decode for BTreeMap<String, T> {
         for_each_member(json, |key, element| {
             let mut value = T::default();
             value.decode(element)?;
-            self.insert(key, value);
+            self.insert(key.to_owned(), value);
             Ok(())
         })
     }

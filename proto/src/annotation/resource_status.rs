@@ -95,7 +95,7 @@ impl Decode for Amounts {
         json::for_each_member(json, |name, value| {
             let mut amount = Quantity::default();
             amount.decode(value)?;
-            match name.as_str() {
+            match name {
                 resource::CPU => self.cpu = amount,
                 resource::BATCH_CPU => self.batch_cpu = amount,
                 _ => {}

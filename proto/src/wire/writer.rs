@@ -1,13 +1,22 @@
 //! Writing protobuf fields where absence and zero differ, which encoders of proto3 cannot.
 
 /// A message under construction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Writer(Vec<u8>);
+
+/// Bytes of a usual patch, originals included.
+const USUAL: usize = 256;
 
 const VARINT: u32 = 0;
 const DELIMITED: u32 = 2;
 
 // === impl Writer ===
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self(Vec::with_capacity(USUAL))
+    }
+}
 
 impl Writer {
     pub(super) fn into_bytes(self) -> Vec<u8> {
@@ -44,12 +53,7 @@ impl Writer {
         }
     }
 
-    /// Fields as they were.
-    pub(super) fn raw(&mut self, fields: &[u8]) {
-        self.0.extend_from_slice(fields);
-    }
-
-    pub(super) fn delimited(&mut self, number: u32, bytes: &[u8]) {
+    fn delimited(&mut self, number: u32, bytes: &[u8]) {
         self.varint((number << 3 | DELIMITED).into());
         self.varint(bytes.len().try_into().expect("a length fits 64 bits"));
         self.0.extend_from_slice(bytes);

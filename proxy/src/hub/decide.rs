@@ -24,9 +24,6 @@ pub struct Policy {
     inputs: Arc<Inputs>,
 }
 
-/// Complaints that are remembered; with more pods in trouble some lines come again.
-const MAX_TOLD: usize = 1024;
-
 /// Times every hook of a chain.
 pub(super) struct Watch<'a> {
     metrics: &'a Metrics,
@@ -198,22 +195,10 @@ impl Hub {
         }
     }
 
-    /// One line about a pod's bad input. A pod author can cause as many as they like, so the rate
-    /// of each kind is limited.
+    /// One line about a pod's bad input, unless it was said or there is no room.
     fn complain(&self, pod: &PodView, hook: &'static str, key: &'static str, reason: &dyn Error) {
-        // A pod is decided about several times; it is complained about once.
-        let mut told = self.told.borrow_mut();
-        if told.len() >= MAX_TOLD {
-            told.clear();
-        }
-        if !told.insert((pod.uid.clone(), hook, key)) {
-            return;
-        }
-        let permit = self
-            .complaints
-            .borrow_mut()
-            .permit(hook, key, Instant::now());
-        let Some(suppressed) = permit else {
+        let mut complaints = self.complaints.borrow_mut();
+        let Some(suppressed) = complaints.about(&pod.uid, hook, key, Instant::now()) else {
             return;
         };
         warn!(
@@ -231,7 +216,7 @@ impl Hub {
     /// Whether a line about this owner and setting may be written now.
     pub(crate) fn may_complain(&self, owner: &'static str, setting: &'static str) -> bool {
         let mut complaints = self.complaints.borrow_mut();
-        complaints.permit(owner, setting, Instant::now()).is_some()
+        complaints.permit(owner, setting, Instant::now())
     }
 
     /// Puts a policy in force and makes every decision anew.

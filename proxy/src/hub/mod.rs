@@ -9,19 +9,19 @@
 
 mod calls;
 mod commit;
+mod complaint;
 mod decide;
 mod report;
 
 pub use self::{commit::Pending, decide::Policy, report::Report};
 
-use self::commit::Effect;
+use self::{commit::Effect, complaint::Complaints};
 
 use crate::{
     apply::kernel::Writer,
     config::Exclusions,
     front::cri::Method,
     ledger::{Container, Ledger, Pod},
-    log::RateLimited,
     metrics::Metrics,
     node::Probe,
     reconcile::Queue,
@@ -29,12 +29,11 @@ use crate::{
 };
 use koord_hooks::PodView;
 use koord_kernel::cgroup::{Driver, RuntimeName};
-use koord_model::{CgroupPath, ContainerId, PodUid, SandboxId};
+use koord_model::{CgroupPath, ContainerId, SandboxId};
 use koord_proto::{cri, wire};
 use koord_relay::{Counters, Unopened};
 use std::{
     cell::{Cell, RefCell},
-    collections::HashSet,
     future::Future,
     pin::Pin,
     rc::Rc,
@@ -133,9 +132,7 @@ pub struct Hub {
     exclusions: Exclusions,
     writer: Writer,
     metrics: Rc<Metrics>,
-    complaints: RefCell<RateLimited>,
-    /// What was complained about: pod, hook, key.
-    told: RefCell<HashSet<(PodUid, &'static str, &'static str)>>,
+    complaints: RefCell<Complaints>,
     max_message_bytes: usize,
     hold_timeout: Duration,
     queue: Queue,
@@ -161,8 +158,7 @@ impl Hub {
             exclusions: parts.exclusions,
             writer: parts.writer,
             metrics: parts.metrics,
-            complaints: RefCell::new(RateLimited::default()),
-            told: RefCell::default(),
+            complaints: RefCell::default(),
             max_message_bytes: parts.max_message_bytes,
             hold_timeout: parts.hold_timeout,
             queue: Queue::default(),

@@ -73,20 +73,23 @@ fn bad_annotations(key: &str) -> Vec<Bad> {
             "bytes long",
         ),
     ];
-    let limits = |amount: &str| {
+    let limits = |resource: &str, amount: &str| {
         format!(
-            r#"{{"containers":{{"main":{{"limits":{{"kubernetes.io/batch-cpu":{amount}}}}}}}}}"#
+            r#"{{"containers":{{"main":{{"limits":{{"kubernetes.io/{resource}":{amount}}}}}}}}}"#
         )
     };
+    let cpu = |amount: &str| limits("batch-cpu", amount);
     let digits = "9".repeat(HUGE);
     cases.extend(match key {
         EXTENDED_RESOURCE_SPEC => vec![
             bad(r#"{"containers":[]}"#, "value is a list, not an object"),
-            bad(limits("true"), "value is a boolean, not a quantity"),
-            bad(limits("\"one\""), "no quantity"),
-            bad(limits("\"-1\""), "no quantity"),
-            bad(limits("\"9e30\""), "no quantity"),
-            bad(limits(&format!("\"{digits}\"")), "no quantity"),
+            bad(cpu("true"), "value is a boolean, not a quantity"),
+            bad(cpu("\"one\""), "no quantity"),
+            bad(cpu("\"-1\""), "no quantity"),
+            bad(cpu("\"9e30\""), "no quantity"),
+            bad(cpu(&format!("\"{digits}\"")), "no quantity"),
+            bad(limits("batch-memory", "1"), "to start one"),
+            bad(limits("batch-memory", "\"4095Ki\""), "to start one"),
         ],
         RESOURCE_STATUS => vec![
             bad(r#"{"cpuset":7}"#, "value is a number, not a string"),

@@ -9,12 +9,14 @@
 //!   limits; it may be a sidecar with limits of its own. Only its quota may not be above that of
 //!   the pod, which would not let it run for longer, and on cgroup v1 the kernel would refuse it
 //!   and the container not start;
+//! - a memory limit that no container could start with is an error of the hook: the runtime would
+//!   refuse to start it;
 //! - a quota that normalisation has brought below 1,000 µs is raised to it: the kernel takes no
 //!   less.
 
 use crate::{
     adjustment::Adjustment,
-    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, MIN_MEMORY_BYTES, Maturity},
     view::{ContainerKind, NodeView, Requested, Stage, View},
 };
 use koord_model::{CpuPeriod, CpuQuota, MemoryLimit, MilliCpu, QosClass, Setting};
@@ -23,6 +25,7 @@ use koord_proto::{
     keys::{annotation, label},
     policy::CpuSuppressPolicy,
 };
+use std::collections::BTreeMap;
 
 pub(super) const META: HookMeta = HookMeta {
     name: "BatchResource",
@@ -46,6 +49,9 @@ pub(super) const META: HookMeta = HookMeta {
 
 pub(super) struct BatchResource;
 
+/// The longest name of a container that Kubernetes takes: an annotation may say anything.
+const MAX_NAME: usize = 63;
+
 /// What a pod or a container was given; `None` is no limit.
 struct Given {
     cpu_request: MilliCpu,
@@ -66,6 +72,7 @@ impl Hook for BatchResource {
             return Ok(Adjustment::default());
         };
         let containers = spec.containers.unwrap_or_default();
+        can_start(&containers)?;
         let together = || containers.values().map(Given::from).reduce(Given::and);
         let adjustment = match view.container {
             None => together().map(|given| given.on(view.node)),
@@ -129,6 +136,23 @@ impl Given {
             (quota, _) => quota,
         }
     }
+}
+
+/// Whether every container has the memory that it takes to start one.
+fn can_start(containers: &BTreeMap<String, ExtendedContainer>) -> Result<(), HookError> {
+    for (name, container) in containers {
+        match Given::from(container).memory_limit {
+            Some(limit_bytes) if limit_bytes < MIN_MEMORY_BYTES => {
+                return Err(HookError::TooLittleMemory {
+                    key: annotation::EXTENDED_RESOURCE_SPEC,
+                    container: name.chars().take(MAX_NAME).collect(),
+                    limit_bytes,
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// What keeps a container that asked for a larger share of a CPU than its pod has within the pod.

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const SOUND: [(&str, &str); 3] = [
     (
         annotation::EXTENDED_RESOURCE_SPEC,
-        r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Mi"}}}}"#,
+        r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#,
     ),
     (annotation::RESOURCE_STATUS, r#"{"cpuset":"3"}"#),
     (annotation::CPU_QOS, r#"{"enable":true,"groupIdentity":1}"#),

@@ -11,7 +11,7 @@ use koord_proto::{
 };
 use std::error::Error;
 
-const BATCH: &str = r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Mi"}}}}"#;
+const BATCH: &str = r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#;
 
 fn chain() -> Chain {
     Chain::new(&FeatureGates::default(), &FailPolicies::default())
@@ -69,7 +69,7 @@ fn a_container_gets_what_all_hooks_together_want() {
             "cpu.shares=512 BatchResource",
             "cpu.cfs_quota_us=50000 BatchResource",
             "cpuset.cpus=1-2,5-6 CPUSetAllocator",
-            "memory.limit_in_bytes=1048576 BatchResource",
+            "memory.limit_in_bytes=67108864 BatchResource",
         ]
     );
     assert!(outcome.failures.is_empty() && outcome.notices.is_empty());
@@ -139,7 +139,7 @@ fn a_panicking_hook_costs_nobody_else_anything() {
         [
             "cpu.shares=512 BatchResource",
             "cpu.cfs_quota_us=50000 BatchResource",
-            "memory.limit_in_bytes=1048576 BatchResource",
+            "memory.limit_in_bytes=67108864 BatchResource",
             "cpu.bvt_warp_ns=0 GroupIdentity",
         ]
     );

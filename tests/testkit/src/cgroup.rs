@@ -257,10 +257,31 @@ impl PodCgroup {
         container: Option<&str>,
         file: &str,
     ) -> io::Result<String> {
+        let path = self.file(controller, container, file);
+        Ok(fs::read_to_string(path)?.trim_end().to_owned())
+    }
+
+    /// Writes to a file of the pod, or of the container `id` in it, as somebody beside the kubelet
+    /// would.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the value.
+    pub fn write(
+        &self,
+        controller: &str,
+        container: Option<&str>,
+        file: &str,
+        value: &str,
+    ) -> Result<(), TestbedError> {
+        write(&self.file(controller, container, file), value)
+    }
+
+    fn file(&self, controller: &str, container: Option<&str>, file: &str) -> PathBuf {
         let mut path = self.directory(controller);
         path.extend(container);
         path.push(file);
-        Ok(fs::read_to_string(path)?.trim_end().to_owned())
+        path
     }
 }
 

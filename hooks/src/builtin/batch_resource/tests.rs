@@ -111,6 +111,51 @@ fn a_container_has_what_the_list_says_of_it() {
 }
 
 #[test]
+fn memory_that_nothing_can_start_with_costs_the_pod_the_whole_adjustment() {
+    let spec = |bytes: &str| {
+        format!(
+            r#"{{"containers":{{"a":{{"limits":{{"kubernetes.io/batch-memory":"64Mi"}}}},
+                "b":{{"limits":{{"kubernetes.io/batch-memory":{bytes}}}}}}}}}"#
+        )
+    };
+    for (bytes, limit_bytes) in [("1", 1), ("\"4Ki\"", 4_096), ("4194303", 4_194_303)] {
+        let pod = be(&spec(bytes));
+        let errors = [
+            decide_pod(&BatchResource, &pod, &node()),
+            decide_container(&BatchResource, &pod, &container("a"), &node()),
+            decide_container(&BatchResource, &pod, &container("b"), &node()),
+        ];
+        for error in errors {
+            let error = error.unwrap_err();
+            assert_eq!(error.key(), SPEC);
+            let told = format!(
+                "{SPEC} limits container \"b\" to {limit_bytes} bytes of memory, less than the \
+                 4194304 that it takes to start one"
+            );
+            assert_eq!(error.to_string(), told);
+        }
+    }
+    // As much as it takes is enough, and none is no limit.
+    for (bytes, of_b, of_both) in [
+        ("\"4Mi\"", "4194304", "71303168"),
+        ("0", "unlimited", "unlimited"),
+    ] {
+        let limits = "cpu.shares=2 cpu.cfs_quota_us=unlimited memory.limit_in_bytes=";
+        let shown = of_container(&spec(bytes), "b", &node());
+        assert_eq!(shown, format!("{limits}{of_b}"));
+        assert_eq!(of_pod(&spec(bytes), &node()), format!("{limits}{of_both}"));
+    }
+}
+
+#[test]
+fn what_a_complaint_quotes_of_an_annotation_is_short() {
+    let name = "x".repeat(100_000);
+    let spec = format!(r#"{{"containers":{{"{name}":{{"limits":{{"kubernetes.io/batch-memory":1}}}}}}}}"#);
+    let error = decide_pod(&BatchResource, &be(&spec), &node()).unwrap_err();
+    assert!(error.to_string().len() < 256, "{error:.300}");
+}
+
+#[test]
 fn what_the_list_leaves_out_is_left_alone() {
     assert_eq!(of_container(LIMITED, "sidecar", &node()), "");
     assert_eq!(of_container(LIMITED, "A", &node()), "");

@@ -3,7 +3,10 @@
 //! For root only, as the runtime's own socket is. Everything is bounded (connections, time, sizes),
 //! so that a stuck client here cannot be felt on the data path.
 
-use crate::{config::Mode, hub::Hub, log::LogControl, policy_file::PolicyState, status::chain_of};
+use crate::{
+    config::Mode, hub::Hub, log::LogControl, policy_file::PolicyState, socket::peer_is_root_or_us,
+    status::chain_of,
+};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -15,21 +18,22 @@ use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
     error::Error,
-    io,
     rc::Rc,
     time::Duration,
 };
 use tokio::{
     net::{UnixListener, UnixStream},
-    task::spawn_local,
+    task::JoinSet,
     time::timeout,
 };
-use tracing::{info, warn};
+use tracing::{debug, error, info, warn};
 
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
 /// How long one connection may take for all it wants.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// How long accepting pauses when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a request's body: a log filter.
 const MAX_BODY: usize = 4096;
 
@@ -61,32 +65,41 @@ type Reply = Response<Full<Bytes>>;
 // === impl Admin ===
 
 impl Admin {
-    /// Answers until it is dropped.
+    /// Answers until it is dropped. Must run in a `LocalSet`.
     pub async fn serve(self, listener: UnixListener) {
-        let open = Rc::new(Cell::new(0));
+        let mut connections = JoinSet::new();
         loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    warn!(
-                        error = &error as &dyn Error,
-                        "cannot accept on the admin socket"
-                    );
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            if open.get() >= CONNECTIONS || !is_permitted(&stream) {
-                continue;
+            tokio::select! {
+                // Those that have ended leave their places before somebody is turned away.
+                biased;
+                Some(ended) = connections.join_next() => if let Err(died) = ended {
+                    error!(error = &died as &dyn Error, "a connection of the admin socket died");
+                },
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => self.admit(stream, &mut connections),
+                    Err(error) => {
+                        warn!(error = &error as &dyn Error, "cannot accept on the admin socket");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
             }
-            open.set(open.get() + 1);
-            let (admin, open) = (self.clone(), open.clone());
-            spawn_local(async move {
-                // A client that fails or is too slow has only itself to blame.
-                timeout(DEADLINE, admin.connection(stream)).await.ok();
-                open.set(open.get() - 1);
-            });
         }
+    }
+
+    fn admit(&self, stream: UnixStream, connections: &mut JoinSet<()>) {
+        if !peer_is_root_or_us(&stream) {
+            debug!("refused a connection to the admin socket: its peer is not root");
+            return;
+        }
+        if connections.len() >= CONNECTIONS {
+            debug!("refused a connection to the admin socket: the cap is reached");
+            return;
+        }
+        let admin = self.clone();
+        connections.spawn_local(async move {
+            // A client that fails or is too slow has only itself to blame.
+            timeout(DEADLINE, admin.connection(stream)).await.ok();
+        });
     }
 
     async fn connection(self, stream: UnixStream) -> Result<(), hyper::Error> {
@@ -245,16 +258,6 @@ fn id_of(query: Option<&str>) -> Option<String> {
         .find_map(|pair| pair.strip_prefix("id="))
         .filter(|id| !id.is_empty())
         .map(str::to_owned)
-}
-
-fn is_permitted(stream: &UnixStream) -> bool {
-    peer_is_root_or_us(stream).unwrap_or(false)
-}
-
-/// Whether the peer may speak to a root-owned service: root, or whoever runs this process.
-pub(crate) fn peer_is_root_or_us(stream: &UnixStream) -> io::Result<bool> {
-    let peer = stream.peer_cred()?.uid();
-    Ok(peer == 0 || peer == koord_kernel::process::own_uid())
 }
 
 fn failed(error: &dyn Error) -> Reply {

@@ -1,4 +1,5 @@
-//! Unix sockets of our own, bound so that nobody else can ever connect and nobody else's is taken.
+//! Unix sockets of our own, bound so that nobody else can ever connect and nobody else's is taken,
+//! and who may speak on them.
 //!
 //! A socket that we bind is mode 0600 from the moment it exists: its file takes the mode of the
 //! unbound socket (`unix_bind_bsd` in Linux' `net/unix/af_unix.c`), so the mode is set before the
@@ -7,6 +8,9 @@
 //! A file that is there already is replaced only if it is a socket that nobody serves. Two of us
 //! that start at the same time could both find it so; a lock beside it, held as long as we serve,
 //! lets one of them go on.
+//!
+//! A socket that a service manager hands over has the mode that its unit says, so whoever accepts
+//! looks at the peer as well.
 
 use rustix::{
     fd::OwnedFd,
@@ -21,7 +25,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use thiserror::Error;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -95,6 +99,12 @@ pub fn bind(path: &Path, directory: Directory) -> Result<(UnixListener, SocketFi
         _lock: lock,
     };
     Ok((listener, file))
+}
+
+/// Whether the peer is root, or whoever runs this process. Nobody else has business here.
+pub(crate) fn peer_is_root_or_us(stream: &UnixStream) -> bool {
+    let peer = stream.peer_cred().map(|peer| peer.uid());
+    peer.is_ok_and(|uid| uid == 0 || uid == koord_kernel::process::own_uid())
 }
 
 fn make_directory(socket: &Path, directory: Directory) -> Result<(), BindError> {
@@ -199,7 +209,6 @@ impl Drop for SocketFile {
 mod tests {
     use super::*;
     use std::os::unix::{fs::PermissionsExt, net::UnixListener as StdListener};
-    use tokio::net::UnixStream;
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().permissions().mode() & 0o7777

@@ -16,9 +16,9 @@ use self::{
     slots::{ConnectionId, Slots},
 };
 use crate::{
-    admin::peer_is_root_or_us,
     hub::Hub,
     metrics::{Metrics, Refused},
+    socket::peer_is_root_or_us,
 };
 use koord_relay::{Claims, Limits};
 use std::{
@@ -212,7 +212,7 @@ impl Front {
     }
 
     fn admit(&mut self, stream: UnixStream) {
-        if !peer_is_root_or_us(&stream).unwrap_or(false) {
+        if !peer_is_root_or_us(&stream) {
             self.shared.metrics.connection_refused(Refused::Peer);
             debug!("refused a connection: its peer is not root");
             return;

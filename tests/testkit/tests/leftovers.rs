@@ -15,10 +15,16 @@ use koord_testkit::process::is_running;
 use koord_testkit::{Containerd, ContainerdVersion, Options, PodCgroups, PodQos, Testbed};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+/// Whether `name`, which ends in a number, stands in `text`, and not as the beginning of another.
+fn names(text: &str, name: &str) -> bool {
+    text.match_indices(name)
+        .any(|(at, _)| !text[at + name.len()..].starts_with(|next: char| next.is_ascii_digit()))
+}
+
 /// Everything on this machine that bears a testbed's name, or belongs to containers `ids`.
 fn traces(name: &str, ids: &[String]) -> Vec<String> {
     let mut traces = Vec::new();
-    let bears = |text: &str| text.contains(name) || ids.iter().any(|id| text.contains(id.as_str()));
+    let bears = |text: &str| names(text, name) || ids.iter().any(|id| text.contains(id.as_str()));
     for process in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
         let read = |file| fs::read_to_string(process.path().join(file)).unwrap_or_default();
         let pid = process.file_name().to_string_lossy().parse().ok();
@@ -198,6 +204,26 @@ async fn the_next_testbed_clears_away_what_an_owner_killed_with_its_janitor_left
     assert_eq!(next.remove(), Vec::<String>::new());
 }
 
+#[test]
+fn what_could_not_be_removed_is_told_and_tried_again_by_the_next_testbed() {
+    let testbed = Testbed::new().unwrap();
+    let directory = testbed.directory().to_owned();
+    // The janitor unmounts what lies below the directory, and nobody mounts at the directory itself.
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "none"])
+        .arg(&directory)
+        .status();
+    assert!(mounted.unwrap().success());
+    let left = vec![format!("directory {}", directory.display())];
+    assert_eq!(testbed.remove(), left);
+
+    let unmounted = Command::new("umount").arg("-l").arg(&directory).status();
+    assert!(unmounted.unwrap().success());
+    let next = Testbed::new().unwrap();
+    wait_until("the directory to be gone", || !directory.exists());
+    assert_eq!(next.remove(), Vec::<String>::new());
+}
+
 fn janitor_of(name: &str) -> Pid {
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let mut janitors = processes.filter(|process| {
@@ -208,6 +234,17 @@ fn janitor_of(name: &str) -> Pid {
     let janitor = janitors.next().expect("a living owner has a janitor");
     let pid = janitor.file_name().to_string_lossy().parse().unwrap();
     Pid::from_raw(pid).unwrap()
+}
+
+/// Or a test that looks for what the first one left would find the second one, of another thread.
+#[test]
+fn no_name_is_given_twice() {
+    let first = Testbed::new().unwrap();
+    let name = first.cgroup_root();
+    assert_eq!(first.remove(), Vec::<String>::new());
+    let second = Testbed::new().unwrap();
+    assert_ne!(second.cgroup_root(), name);
+    assert_eq!(second.remove(), Vec::<String>::new());
 }
 
 #[test]

@@ -15,13 +15,21 @@ cat >/dev/null
 
 hierarchies=$(sed -n 's/^[0-9]* [0-9]* [^ ]* [^ ]* \([^ ]*\) .* - cgroup2\{0,1\} .*/\1/p' /proc/self/mountinfo)
 state=io.containerd.runtime.v2.task
+containers='' sockets='' killed=''
 
-# Containers that were given no cgroup parent of ours are found by their ids, which no one else has.
-containers=$(find "$directory" -maxdepth 5 -path "*/$state/*/*" -prune 2>/dev/null |
-    sed 's|.*/||' | grep -x '[0-9a-f]\{64\}')
-# A shim's socket lies outside of its runtime's directories: only the runtime's state names it.
-sockets=$(find "$directory" -maxdepth 6 -path "*/$state/*" \( -name address -o -name bootstrap.json \) \
-    -exec grep -oh '/run/containerd/s/[0-9a-f]*' {} + 2>/dev/null)
+learn() { # asks the runtime's state again: until it is dead it makes containers, and forgets some
+    # Containers that were given no cgroup parent of ours are found by their ids, which no one else has.
+    containers=$({
+        echo "$containers"
+        find "$directory" -maxdepth 5 -path "*/$state/*/*" -prune 2>/dev/null | sed 's|.*/||'
+    } | grep -x '[0-9a-f]\{64\}' | sort -u)
+    # A shim's socket lies outside of its runtime's directories: only the runtime's state names it.
+    sockets=$({
+        echo "$sockets"
+        find "$directory" -maxdepth 6 -path "*/$state/*" \( -name address -o -name bootstrap.json \) \
+            -exec grep -oh '/run/containerd/s/[0-9a-f]*' {} + 2>/dev/null
+    } | sort -u)
+}
 
 groups() { # every cgroup of ours, the deepest first
     for hierarchy in $hierarchies; do
@@ -52,51 +60,54 @@ mounts() { # the mount points below our directory, the latest first
     awk -v below="$directory/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | tac
 }
 
-attempts() { # attempts COMMAND: repeats it until it prints nothing, for at most ten seconds
-    left=200
-    while [ $left -gt 0 ] && [ -n "$("$1")" ]; do
-        sleep 0.05
-        left=$((left - 1))
-    done
-}
-
-kill_processes() {
+kill_all() { # kill_all PIDS
     # A frozen process dies no sooner than it is thawed.
     groups | while read -r group; do
         [ ! -e "$group/freezer.state" ] || echo THAWED >"$group/freezer.state"
     done
-    found=$(processes)
-    [ -z "$found" ] || kill -KILL $found
-    echo "$found" | tee -a "$lock"
+    kill -KILL $1
+    killed="$killed $1"
 }
+
 dying() { # who was killed and has left its cgroup, but is not dead yet
-    while read -r pid; do
-        [ -z "$pid" ] || sed -n 's/^\([0-9]*\) (.*) [^ZX] .*/\1/p' "/proc/$pid/stat"
-    done <"$lock" 2>/dev/null
+    for pid in $killed; do
+        sed -n 's/^\([0-9]*\) (.*) [^ZX] .*/\1/p' "/proc/$pid/stat"
+    done 2>/dev/null
 }
-unmount() {
+
+cleared() { # takes one step, and says whether none was left to take
+    learn
+    found=$(processes)
+    [ -z "$found" ] || kill_all "$found"
+    [ -z "$found$(dying)" ] || return 1
     mounts | xargs -r umount -l
-    mounts
-}
-remove_groups() {
+    [ -z "$(mounts)" ] || return 1
     groups | xargs -r rmdir
-    groups
+    [ -z "$(groups)" ]
 }
 
-attempts kill_processes
-attempts dying
-attempts unmount
-attempts remove_groups
-[ -z "$sockets" ] || rm -f $sockets
-rm -rf "$directory"
+# From the first step on each time: a process that was about to enter a cgroup of ours is in it now.
+end=$(($(date +%s) + 30))
+until cleared || [ "$(date +%s)" -ge $end ]; do sleep 0.05; done
 
-processes | sed 's/^/process /'
-mounts | sed 's/^/mount /'
-groups | sed 's/^/cgroup /'
-[ ! -e "$directory" ] || echo "directory $directory"
+left=$(
+    processes | sed 's/^/process /'
+    mounts | sed 's/^/mount /'
+    groups | sed 's/^/cgroup /'
+)
+if [ -z "$left" ]; then
+    [ -z "$sockets" ] || rm -f $sockets
+    rm -rf "$directory"
+    [ ! -e "$directory" ] || left="directory $directory"
+fi
+if [ -n "$left" ]; then
+    # It stays registered, with the state that names it: the next testbed tries again.
+    echo "$left"
+    exit 1
+fi
 
 # What containerd makes at fixed places goes with the last testbed, unless another containerd is here.
-exec 8>"$registry/registry.lock"
+exec 8>>"$registry/registry.lock"
 flock 8
 rm -f "$lock"
 if [ -z "$(find "$registry" -name '*.testbed')" ]; then

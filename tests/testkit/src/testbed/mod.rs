@@ -11,7 +11,7 @@
 //! killed as well, the next testbed of this user finds its lock free and does the work.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -215,6 +215,20 @@ impl Janitor {
     }
 }
 
+/// The number after the one in `file`, which holds it from now on. Not a number: counts from 0.
+fn next_number(file: &mut File) -> io::Result<u32> {
+    let mut last = Vec::new();
+    file.read_to_end(&mut last)?;
+    let last = std::str::from_utf8(&last).ok();
+    let next = last
+        .and_then(|it| it.trim().parse().ok())
+        .map_or(0, |last: u32| last.wrapping_add(1));
+    file.set_len(0)?;
+    file.write_all(format!("{next}\n").as_bytes())?;
+    file.rewind()?;
+    Ok(next)
+}
+
 /// What was made, or `None` where something of that name was there already.
 fn unless_there<T>(made: io::Result<T>) -> io::Result<Option<T>> {
     match made {
@@ -243,19 +257,28 @@ impl Registry {
     /// Held while names come and go, never while a janitor works.
     fn lock(&self) -> Result<File, TestbedError> {
         let path = self.path.join("registry.lock");
-        let file = File::create(&path).map_err(TestbedError::file("create", &path))?;
+        let file = File::options()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&path)
+            .map_err(TestbedError::file("open", &path))?;
         file.lock().map_err(TestbedError::file("lock", &path))?;
         Ok(file)
     }
 
-    /// Takes a free name: its lock file, locked, and its directory.
+    /// Takes a name that no testbed had before: its lock file, locked, and its directory.
+    ///
+    /// Were a name given again, who still looks for what its first testbed left behind would find
+    /// the second one.
     fn enter(&self) -> Result<(String, File), TestbedError> {
-        let _registry = self.lock()?;
-        let mut number = 0;
+        let mut registry = self.lock()?;
         loop {
+            let number = next_number(&mut registry).map_err(TestbedError::file(
+                "count in",
+                &self.path.join("registry.lock"),
+            ))?;
             let name = format!("ktb-{}-{number}", std::process::id());
-            number += 1;
-            // A janitor removes the lock file last: who finds none has the name for itself.
             let path = self.lock_path(&name);
             let Some(lock) = unless_there(File::create_new(&path))
                 .map_err(TestbedError::file("create", &path))?

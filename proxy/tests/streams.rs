@@ -19,13 +19,14 @@ use support::{
     frame,
     inside::{Inside, serve},
     method,
-    node::{Node, script},
+    node::{Node, PATIENCE, script},
     pod::Pod,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
     task::LocalSet,
+    time::timeout,
 };
 
 const MIB: usize = 1 << 20;
@@ -65,7 +66,6 @@ async fn next(body: &mut RecvStream) -> Bytes {
 #[tokio::test]
 async fn streams_and_calls_outlive_ten_minutes_of_silence() {
     let gate = Gate::new();
-    let watched = "/runtime.v1.RuntimeService/GetContainerEvents";
     let events = vec![
         Step::AwaitEnd,
         Step::Headers(HeaderMap::new()),
@@ -75,7 +75,7 @@ async fn streams_and_calls_outlive_ten_minutes_of_silence() {
         Step::Trailers(status_block(0, "")),
     ];
     let script = Script::new(Otherwise::Echo)
-        .always(watched, Reply::steps(events))
+        .always(method::EVENTS, Reply::steps(events))
         .always(method::CREATE, Reply::message("late").held(&gate));
     let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
     let quiet = async {
@@ -83,7 +83,7 @@ async fn streams_and_calls_outlive_ten_minutes_of_silence() {
         serve(&script, &inside.runtime_socket(), &Script::settings());
         let client = RawClient::connect(&inside.socket()).await.unwrap();
         let creation = begin(&client, method::CREATE, Pod::plain("p").create().encode()).await;
-        let stream = begin(&client, watched, "").await;
+        let stream = begin(&client, method::EVENTS, "").await;
         let (_, mut body, _stream) = stream.response().await.unwrap();
         assert_eq!(next(&mut body).await, Frame::plain("first").encode());
         ended(&script, method::CREATE, 1, CallEnd::Complete).await;
@@ -337,6 +337,39 @@ async fn goaway_passes_and_calls_that_are_open_finish() {
     assert_eq!(claimed.collect().await.messages, [Frame::plain("late")]);
     assert_eq!(other.collect().await.messages, [Frame::plain("late")]);
     client.closed().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_calls_and_not_for_the_stream_of_events() {
+    for mode in ["--mode=enforce", "--mode=pass-through"] {
+        let gate = Gate::new();
+        let events = vec![
+            Step::AwaitEnd,
+            Step::Headers(HeaderMap::new()),
+            Step::Message(Frame::plain("first")),
+            Step::Hold(Gate::new()),
+        ];
+        let script = Script::new(Otherwise::Echo)
+            .always(method::EVENTS, Reply::steps(events))
+            .always(method::START, Reply::message("late").held(&gate));
+        // Ten times as long as anything here is waited for.
+        let mut node = Node::with(script, &[mode, "--grace-period=10m"]);
+        let client = node.client().await;
+        let stream = begin(&client, method::EVENTS, "").await;
+        let (_, mut body, _stream) = stream.response().await.unwrap();
+        assert_eq!(next(&mut body).await, Frame::plain("first").encode());
+        let call = begin(&client, method::START, "\x0a\x01x").await;
+        ended(node.script(), method::START, 1, CallEnd::Complete).await;
+
+        node.signal("-TERM");
+        let refused = async || client.open("/a.b/New", Vec::new()).await.is_err();
+        wait_until_async("the client has heard of it", refused).await;
+        gate.open();
+        assert_eq!(call.collect().await.messages, [Frame::plain("late")]);
+        let cut_off = timeout(PATIENCE, body.data()).await.expect("the end");
+        assert!(cut_off.is_none_or(|data| data.is_err()));
+        assert_eq!(node.ended().code(), Some(0));
+    }
 }
 
 #[tokio::test]

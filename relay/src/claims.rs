@@ -1,4 +1,5 @@
-//! The table of claimed paths: which streams are opened, and what the caller calls them.
+//! The table of paths that mean something: which streams are opened, and what the caller calls
+//! them; and which have no end of their own.
 //!
 //! The table is shared by all pairs and never changes, so a clone costs one reference count.
 
@@ -9,27 +10,43 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u16);
 
-/// The `:path`s whose streams are opened.
+/// The `:path`s whose streams are not like all others. Paths are compared byte for byte.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    tags: Arc<HashMap<Vec<u8>, Tag>>,
+    paths: Arc<HashMap<Vec<u8>, Kind>>,
+}
+
+/// What the streams of a path are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Claimed(Tag),
+    Endless,
 }
 
 // === impl Claims ===
 
 impl Claims {
-    /// Claims each of the given paths, compared byte for byte. The last of two equal paths wins.
+    /// Claims each of the given paths. The last of two equal paths wins.
     pub fn new<P: Into<Vec<u8>>>(paths: impl IntoIterator<Item = (P, Tag)>) -> Self {
-        let tags = paths
-            .into_iter()
-            .map(|(path, tag)| (path.into(), tag))
-            .collect();
+        let paths = paths.into_iter();
+        let claimed = paths.map(|(path, tag)| (path.into(), Kind::Claimed(tag)));
         Self {
-            tags: Arc::new(tags),
+            paths: Arc::new(claimed.collect()),
         }
     }
 
-    pub(crate) fn tag(&self, path: &[u8]) -> Option<Tag> {
-        self.tags.get(path).copied()
+    /// Adds paths whose streams last for as long as their connection does. They pass unopened, and
+    /// a drain does not wait for them. A path that is claimed stays claimed.
+    #[must_use]
+    pub fn with_endless<P: Into<Vec<u8>>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+        let known = Arc::make_mut(&mut self.paths);
+        for path in paths {
+            known.entry(path.into()).or_insert(Kind::Endless);
+        }
+        self
+    }
+
+    pub(crate) fn kind(&self, path: &[u8]) -> Option<Kind> {
+        self.paths.get(path).copied()
     }
 }

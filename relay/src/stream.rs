@@ -22,6 +22,8 @@ pub(crate) struct Stream {
     pub(crate) buried: bool,
     /// It waits in the line of those that have something to send.
     pub(crate) in_line: bool,
+    /// It ends with its connection.
+    pub(crate) endless: bool,
     pub(crate) window: Ledger,
     /// DATA on its way to the runtime.
     pub(crate) queue: Queue,
@@ -92,6 +94,7 @@ impl Stream {
             reply_begun: false,
             buried: false,
             in_line: false,
+            endless: false,
             window: Ledger::new(window),
             queue: Queue::default(),
             claim: claim.map(Box::new),

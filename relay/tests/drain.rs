@@ -5,7 +5,7 @@
 mod support;
 
 use koord_relay::{Breach, Event, Limits, Side};
-use support::exchange::{CLAIMED, Exchange, OTHER, TAG, message, request, trailers};
+use support::exchange::{CLAIMED, ENDLESS, Exchange, OTHER, TAG, message, request, trailers};
 use support::frame;
 
 const EVERY: u32 = 0x7fff_ffff;
@@ -45,6 +45,32 @@ fn drain_lets_calls_finish_and_takes_no_new_ones() {
         violation.breach,
         Breach::OutOfPlace("stream opened after GOAWAY")
     );
+}
+
+#[test]
+fn drain_waits_for_calls_and_not_for_endless_streams() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(ENDLESS), true));
+    exchange.client(&frame::headers(3, &request(OTHER), true));
+    // One that is claimed as well is a call like every other.
+    exchange.held_call(5, 10);
+    exchange.pair.drain();
+    let told = exchange.at_client();
+    exchange.client(&acknowledgement(&told));
+    assert_eq!(exchange.at_client(), frame::goaway(5, 0));
+    exchange.runtime(&frame::headers(3, &trailers("0"), true));
+    exchange.at_client();
+    assert!(!exchange.pair.is_drained());
+    assert!(exchange.pair.refuse(5, 9, "no"));
+    assert!(!exchange.pair.is_drained(), "the refusal is not written");
+    exchange.at_client();
+    assert_eq!(exchange.pair.open_streams(), 1);
+    assert!(exchange.pair.is_drained());
+    // Until somebody closes the connection it goes on.
+    let event = frame::data(1, &message(3), false);
+    exchange.runtime(&event);
+    assert!(!exchange.pair.is_drained(), "the event is not written");
+    assert_eq!(exchange.at_client(), event);
 }
 
 #[test]

@@ -14,10 +14,11 @@ pub mod node;
 pub mod pod;
 pub mod wire;
 
-/// The claimed calls, and one that nobody claims.
+/// The claimed calls, one that nobody claims, and one that has no end.
 pub mod method {
     pub const RUN: &str = "/runtime.v1.RuntimeService/RunPodSandbox";
     pub const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
     pub const START: &str = "/runtime.v1.RuntimeService/StartContainer";
+    pub const EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
     pub const STATUS: &str = "/runtime.v1.RuntimeService/Status";
 }

@@ -3,6 +3,9 @@
 //! As RFC 9113 advises in section 6.8: a first GOAWAY with the highest stream id, which stops new
 //! calls without refusing those on their way; a PING, whose acknowledgement says that the client
 //! has read it; then a GOAWAY with the last stream that was opened.
+//!
+//! Streams that are [endless](crate::Claims::with_endless) would have it wait for ever, so they are
+//! not waited for; they end with the connection, as they would if the runtime went.
 
 use crate::Side;
 use crate::StreamId;
@@ -49,7 +52,8 @@ impl Pair {
         }
     }
 
-    /// True once a drain is over: no stream is open, and all was written to the client.
+    /// True once a drain is over: no stream is open but endless ones, and all was written to the
+    /// client.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let told = match self.drain {
@@ -57,7 +61,8 @@ impl Pair {
             Drain::Asked => true,
             Drain::Final(_) => self.to_client.len() == 0,
         };
-        told && self.open_streams() == 0
+        let mut streams = self.streams.values();
+        told && streams.all(|stream| stream.buried || stream.endless)
     }
 
     pub(super) fn drain_if_asked(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::claims::Kind;
 use crate::frame::Frame;
 use crate::hpack::Item;
 use crate::inbound::Block;
@@ -16,6 +17,7 @@ struct Opening {
     path_seen: bool,
     path_repeated: bool,
     tag: Option<Tag>,
+    endless: bool,
     timeout: Option<Duration>,
     length_given: bool,
 }
@@ -44,8 +46,11 @@ impl Pair {
         }
         let window = self.runtime.settings.initial_window();
         let claim = opening.tag.map(|tag| Claim::new(tag, opening.timeout));
-        self.streams
-            .insert(block.stream, Stream::new(window, claim));
+        let stream = Stream {
+            endless: opening.endless,
+            ..Stream::new(window, claim)
+        };
+        self.streams.insert(block.stream, stream);
         if block.ends_stream {
             if opening.tag.is_some() {
                 self.pass_unopened(block.stream, Unopened::Malformed);
@@ -299,7 +304,11 @@ impl Opening {
             b":path" => {
                 self.path_repeated |= self.path_seen;
                 self.path_seen = true;
-                self.tag = claims.tag(value);
+                match claims.kind(value) {
+                    Some(Kind::Claimed(tag)) => self.tag = Some(tag),
+                    Some(Kind::Endless) => self.endless = true,
+                    None => {}
+                }
                 false
             }
             b"grpc-timeout" => {

@@ -7,6 +7,7 @@ use super::frame::{self, PREFACE};
 
 pub const CLAIMED: &str = "/runtime.v1.RuntimeService/CreateContainer";
 pub const OTHER: &str = "/runtime.v1.RuntimeService/Version";
+pub const ENDLESS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 pub const TAG: Tag = Tag(7);
 
 /// Client and runtime of the tests; `feed` and `take` by name read as an exchange does.
@@ -17,7 +18,7 @@ pub struct Exchange {
 impl Exchange {
     /// Nothing was sent yet.
     pub fn new(limits: Limits) -> Self {
-        let claims = Claims::new([(CLAIMED, TAG)]);
+        let claims = Claims::new([(CLAIMED, TAG)]).with_endless([ENDLESS, CLAIMED]);
         Self {
             pair: Pair::new(claims, limits),
         }

@@ -1,10 +1,14 @@
-//! The calls that the CRI front opens. Everything else passes as frames and is never looked at.
+//! The calls that the CRI front opens, and the one that a stop does not wait for. Everything else
+//! passes as frames and is never looked at.
 
 use koord_relay::{Claims, Tag};
 use std::fmt;
 
 /// The CRI versions whose calls are claimed. Their messages have the same field numbers.
 const PACKAGES: [&str; 2] = ["runtime.v1", "runtime.v1alpha2"];
+
+/// The one stream of CRI that the runtime never ends. Only v1 has it.
+const EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
 /// A claimed method of the runtime service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,14 +53,17 @@ impl Method {
         }
     }
 
-    /// The table for the relay: every claimed path of every CRI version.
-    pub fn claims() -> Claims {
-        Claims::new(PACKAGES.iter().flat_map(|package| {
+    /// The table for the relay: what never ends, and with hooks every claimed path of every CRI
+    /// version.
+    pub(super) fn claims(hooks: bool) -> Claims {
+        let packages = if hooks { &PACKAGES[..] } else { &[] };
+        let claimed = packages.iter().flat_map(|package| {
             (0u16..).zip(Self::ALL).map(move |(tag, method)| {
                 let path = format!("/{package}.RuntimeService/{}", method.name());
                 (path, Tag(tag))
             })
-        }))
+        });
+        Claims::new(claimed).with_endless([EVENTS])
     }
 
     /// The method that [`claims`](Self::claims) gave this tag.

@@ -136,11 +136,6 @@ impl Front {
         metrics: Rc<Metrics>,
     ) -> Self {
         let (drain, draining) = watch::channel(false);
-        let claims = if options.hooks {
-            Method::claims()
-        } else {
-            Claims::new(std::iter::empty::<(String, koord_relay::Tag)>())
-        };
         let limits = Limits {
             max_message: options.max_message_bytes,
             ..Limits::default()
@@ -152,7 +147,7 @@ impl Front {
             connections: JoinSet::new(),
             next: 0,
             shared: Rc::new(Shared {
-                claims,
+                claims: Method::claims(options.hooks),
                 limits,
                 runtime: options.runtime,
                 hub,

@@ -31,9 +31,9 @@ pub enum Invocation {
 #[derive(Debug, Error)]
 pub enum InvocationError {
     /// Also `--help` and `--version`, which end a process as well.
-    #[error("{0}")]
+    #[error(transparent)]
     CommandLine(clap::Error),
-    #[error("{0}")]
+    #[error(transparent)]
     Config(ConfigError),
 }
 

@@ -5,13 +5,14 @@ use crate::{Side, StreamId};
 
 /// An end broke the protocol or a limit. The pair is dead; both sockets are to be closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{side} broke the protocol on stream {stream}: {breach}")]
+#[error("{side} broke the protocol on stream {stream}")]
 pub struct Violation {
     /// Whose bytes they were.
     pub side: Side,
     /// Stream of the frame, 0 for the connection.
     pub stream: StreamId,
     /// The rule.
+    #[source]
     pub breach: Breach,
 }
 
@@ -34,14 +35,6 @@ pub enum Breach {
     HeaderBlock { limit: usize },
     #[error("more than {limit} {what}")]
     TooMany { what: &'static str, limit: usize },
-    #[error("undecodable header block: {0}")]
-    Hpack(HpackError),
-}
-
-// === impl Breach ===
-
-impl From<HpackError> for Breach {
-    fn from(error: HpackError) -> Self {
-        Self::Hpack(error)
-    }
+    #[error("undecodable header block")]
+    Hpack(#[from] HpackError),
 }

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::error::Error;
+
 use koord_relay::hpack::HpackError;
 use koord_relay::{Breach, Limits, Pair, Side, Violation};
 use support::exchange::{CLAIMED, Exchange, OTHER, data_frames, message, request};
@@ -350,10 +352,25 @@ fn open_streams_are_bounded() {
         what: "open streams",
         limit: 3,
     };
-    assert_eq!(violation.breach, breach);
+    assert_eq!((violation.stream, violation.breach), (7, breach));
+}
+
+#[test]
+fn violation_says_who_broke_which_rule_and_each_of_its_sources_why() {
+    let mut exchange = Exchange::connected();
+    // The dynamic table, whose indices begin at 62, is empty.
+    let undecodable = frame::headers(1, b"\xbe", true);
+    let violation = exchange.pair.feed(Side::Client, &undecodable).unwrap_err();
+    let breach = violation.source();
+    let reason = breach.and_then(Error::source);
+    let told = [Some(&violation as &dyn Error), breach, reason];
     assert_eq!(
-        violation.to_string(),
-        "client broke the protocol on stream 7: more than 3 open streams"
+        told.map(|error| error.unwrap().to_string()),
+        [
+            "client broke the protocol on stream 1",
+            "undecodable header block",
+            "no entry at index 62",
+        ]
     );
 }
 

@@ -22,7 +22,7 @@ pub enum ValueError {
     CgroupPath(#[source] koord_model::CgroupPathError),
     #[error("not a log filter")]
     LogFilter(#[source] ParseError),
-    #[error("{0}")]
+    #[error(transparent)]
     Hook(koord_hooks::FlagFault),
 }
 

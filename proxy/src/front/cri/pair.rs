@@ -50,8 +50,8 @@ pub(super) enum Ended {
     },
     #[error("the runtime cannot be reached")]
     Unreachable(#[source] io::Error),
-    #[error("protocol violation")]
-    Violation(#[source] Violation),
+    #[error(transparent)]
+    Violation(#[from] Violation),
     #[error("no connection preface within {} s", PREFACE_TIMEOUT.as_secs())]
     NoPreface,
     #[error("a large message stood still in its place while others waited")]
@@ -240,8 +240,7 @@ impl Driver {
                 Ok(true)
             }
             Poll::Ready(Ok(())) => {
-                let fed = self.pair.feed(side, buffer.filled());
-                fed.map_err(Ended::Violation)?;
+                self.pair.feed(side, buffer.filled())?;
                 Ok(true)
             }
         }

@@ -102,6 +102,7 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 .PHONY: bench
 bench: ## direct, byte relay and proxy side by side, as shipped; a table and JSON (BENCH_ARGS=...)
 	@cargo build --quiet --locked --workspace --bins --release
+	@GOTOOLCHAIN=local go -C tests/conformance build -o $(abspath $(BUILT))/release/grpc-bench ./cmd/grpc-bench
 	@$(BUILT)/release/bench $(BENCH_ARGS)
 
 .PHONY: tools

@@ -16,6 +16,14 @@ use std::{
 pub struct Inputs {
     labels: BTreeSet<Arc<str>>,
     annotations: BTreeSet<Arc<str>>,
+    /// The lengths of all keys, a bit each up to 63 and one for all that are longer: it rules out
+    /// most of what a pod brings without a look at the text.
+    lengths: u64,
+}
+
+/// The bit of a key's length.
+fn length_bit(key: &str) -> u64 {
+    1 << key.len().min(63)
 }
 
 // === impl Inputs ===
@@ -25,15 +33,20 @@ impl Inputs {
         labels: impl IntoIterator<Item = &'a str>,
         annotations: impl IntoIterator<Item = &'a str>,
     ) -> Self {
+        let labels: BTreeSet<Arc<str>> = labels.into_iter().map(Arc::from).collect();
+        let annotations: BTreeSet<Arc<str>> = annotations.into_iter().map(Arc::from).collect();
+        let keys = labels.iter().chain(&annotations);
         Self {
-            labels: labels.into_iter().map(Arc::from).collect(),
-            annotations: annotations.into_iter().map(Arc::from).collect(),
+            lengths: keys.fold(0, |lengths, key| lengths | length_bit(key)),
+            labels,
+            annotations,
         }
     }
 
     /// Whether anybody reads this label or annotation.
     pub fn has(&self, key: &str) -> bool {
-        self.labels.contains(key) || self.annotations.contains(key)
+        self.lengths & length_bit(key) != 0
+            && (self.labels.contains(key) || self.annotations.contains(key))
     }
 }
 
@@ -184,6 +197,22 @@ mod tests {
             memory_limit_in_bytes: 1 << 20,
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn keys_are_told_apart_whatever_their_length() {
+        let long = "k".repeat(100);
+        let inputs = Inputs::new(["a", "bcd"], [long.as_str()]);
+        for (key, has) in [
+            ("a", true),
+            ("b", false),
+            ("bc", false),
+            ("bcd", true),
+            ("", false),
+        ] {
+            assert_eq!(inputs.has(key), has, "{key}");
+        }
+        assert!(inputs.has(&long) && !inputs.has(&"k".repeat(99)));
     }
 
     #[test]

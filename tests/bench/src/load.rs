@@ -2,9 +2,8 @@
 //! workers are.
 
 use crate::parts::Target;
-use anyhow::{Result, ensure};
-use bytes::Bytes;
-use koord_integration::classes;
+use anyhow::{Context, Result, ensure};
+use koord_integration::{binary, classes};
 use koord_testkit::{
     RawClient, RawRequest,
     cri::{
@@ -16,10 +15,23 @@ use koord_testkit::{
     },
 };
 use prost::Message;
+use serde::Deserialize;
 use std::{
     fmt,
+    io::Write,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
+
+/// What the two ends are made of. What a proxy adds is a sum of its own; how much that is of a
+/// round trip depends on what the round trip costs without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stack {
+    /// The least that two ends can do: frames written and read by one thread each.
+    Frames,
+    /// grpc-go, with which kubelets and container runtimes are built.
+    Grpc,
+}
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +46,7 @@ pub(crate) enum Kind {
 
 /// One measurement of one target.
 pub(crate) struct Load {
+    pub(crate) stack: Stack,
     pub(crate) kind: Kind,
     pub(crate) callers: usize,
     pub(crate) calls: usize,
@@ -50,22 +63,46 @@ pub(crate) struct Sample {
     pub(crate) cpu_us_per_call: Option<f64>,
 }
 
+/// What `grpc-bench call` prints.
+#[derive(Deserialize)]
+struct Figures {
+    latencies_ns: Vec<u64>,
+    elapsed_ns: u64,
+}
+
+// === impl Stack ===
+
+impl Stack {
+    pub(crate) const ALL: [Self; 2] = [Self::Frames, Self::Grpc];
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Frames => "frames",
+            Self::Grpc => "grpc-go",
+        })
+    }
+}
+
 // === impl Kind ===
 
 impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Unary, Self::List, Self::Create];
 
-    fn request(self, sandbox: &str) -> RawRequest {
+    fn method(self) -> &'static str {
         match self {
-            Self::Unary => RawRequest::unary(
-                "/runtime.v1.RuntimeService/Version",
-                VersionRequest::default().encode_to_vec(),
-            ),
-            Self::List => RawRequest::unary("/runtime.v1.ImageService/ListImages", Bytes::new()),
-            Self::Create => RawRequest::unary(
-                "/runtime.v1.RuntimeService/CreateContainer",
-                create_request(sandbox),
-            ),
+            Self::Unary => "/runtime.v1.RuntimeService/Version",
+            Self::List => "/runtime.v1.ImageService/ListImages",
+            Self::Create => "/runtime.v1.RuntimeService/CreateContainer",
+        }
+    }
+
+    fn message(self, sandbox: &str) -> Vec<u8> {
+        match self {
+            Self::Unary => VersionRequest::default().encode_to_vec(),
+            Self::List => Vec::new(),
+            Self::Create => create_request(sandbox),
         }
     }
 }
@@ -118,13 +155,30 @@ fn create_request(sandbox: &str) -> Vec<u8> {
 impl Load {
     pub(crate) async fn run(&self, target: &Target) -> Result<Sample> {
         let sandbox = self.sandbox(target).await?;
+        let message = self.kind.message(&sandbox);
+        let cpu_before = target.cpu_us();
+        let (latencies, elapsed) = match self.stack {
+            Stack::Frames => self.call_by_frames(target, message).await?,
+            Stack::Grpc => self.call_by_grpc(target, &message)?,
+        };
+        let cpu_us = target
+            .cpu_us()
+            .zip(cpu_before)
+            .map(|(now, then)| now - then);
+        Ok(Sample::of(latencies, elapsed, cpu_us))
+    }
+
+    async fn call_by_frames(
+        &self,
+        target: &Target,
+        message: Vec<u8>,
+    ) -> Result<(Vec<u64>, Duration)> {
         let mut clients = Vec::with_capacity(self.callers);
         for _ in 0..self.callers {
             clients.push(RawClient::connect(&target.socket).await?);
         }
-        let request = self.kind.request(&sandbox);
+        let request = RawRequest::unary(self.kind.method(), message);
         let each = self.calls / self.callers;
-        let cpu_before = target.cpu_us();
         let start = Instant::now();
         let callers: Vec<_> = clients
             .into_iter()
@@ -134,12 +188,27 @@ impl Load {
         for caller in callers {
             latencies.extend(caller.await??);
         }
-        let elapsed = start.elapsed();
-        let cpu_us = target
-            .cpu_us()
-            .zip(cpu_before)
-            .map(|(now, then)| now - then);
-        Ok(Sample::of(latencies, elapsed, cpu_us))
+        Ok((latencies, start.elapsed()))
+    }
+
+    fn call_by_grpc(&self, target: &Target, message: &[u8]) -> Result<(Vec<u64>, Duration)> {
+        let mut command = Command::new(binary("grpc-bench")?);
+        command.arg("call").arg("-socket").arg(&target.socket);
+        command.args(["-method", self.kind.method()]);
+        command.arg(format!("-callers={}", self.callers));
+        command.arg(format!("-calls={}", self.calls));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut caller = command.spawn().context("run grpc-bench")?;
+        let mut input = caller.stdin.take().context("grpc-bench has an input")?;
+        input.write_all(message)?;
+        drop(input);
+        let output = caller.wait_with_output()?;
+        ensure!(output.status.success(), "grpc-bench failed");
+        let figures: Figures = serde_json::from_slice(&output.stdout)?;
+        Ok((
+            figures.latencies_ns,
+            Duration::from_nanos(figures.elapsed_ns),
+        ))
     }
 
     /// A pod for containers to be created in, run by the same way.

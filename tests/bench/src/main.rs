@@ -14,7 +14,7 @@ mod state;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use load::{Kind, Load};
+use load::{Kind, Load, Stack};
 use parts::Parts;
 use report::{Report, Row};
 use serde_json::json;
@@ -53,14 +53,21 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<()> {
     let mut report = Report::default();
-    {
-        let parts = Parts::start(arguments.runtime_socket.clone(), &arguments.peer)?;
+    for stack in Stack::ALL {
+        let parts = Parts::start(stack, arguments.runtime_socket.clone(), &arguments.peer)?;
         report.idle_bytes = parts.proxy_resident()?;
         for kind in Kind::ALL {
             for callers in [1, 64] {
-                eprintln!("measuring {kind}, {callers} caller(s)");
-                let rows = interleaved(&parts, kind, callers, arguments.rounds).await?;
-                report.add(kind, callers, rows);
+                eprintln!("measuring {stack}, {kind}, {callers} caller(s)");
+                let load = Load {
+                    stack,
+                    kind,
+                    callers,
+                    calls: kind.calls(callers),
+                    tidy: false,
+                };
+                let rows = interleaved(&parts, &load, arguments.rounds).await?;
+                report.add(&load, rows);
             }
         }
     }
@@ -81,18 +88,12 @@ async fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// All targets in turn, round by round.
-async fn interleaved(parts: &Parts, kind: Kind, callers: usize, rounds: usize) -> Result<Vec<Row>> {
+async fn interleaved(parts: &Parts, load: &Load, rounds: usize) -> Result<Vec<Row>> {
     let targets = parts.targets();
     let mut measured: Vec<Vec<load::Sample>> = targets.iter().map(|_| Vec::new()).collect();
     // The first round warms up and is thrown away.
     for round in 0..=rounds {
         for (target, samples) in targets.iter().zip(&mut measured) {
-            let load = Load {
-                kind,
-                callers,
-                calls: kind.calls(callers),
-                tidy: false,
-            };
             let sample = load.run(target).await?;
             if round > 0 {
                 samples.push(sample);

@@ -1,6 +1,6 @@
 //! The processes that are measured, alone in a testbed.
 
-use crate::load::Kind;
+use crate::load::{Kind, Stack};
 use anyhow::{Context, Result, anyhow};
 use koord_integration::{Proxy, ProxyOptions, binary, classes};
 use koord_testkit::{Testbed, poll::wait_until, process};
@@ -37,7 +37,7 @@ pub(crate) struct Target {
     pub(crate) pid: Option<u32>,
 }
 
-/// A scripted runtime that answers at once, the byte relay and the proxy in front of it.
+/// A runtime that answers at once, the byte relay and the proxy in front of it.
 pub(crate) struct Parts {
     targets: Vec<Target>,
     proxy: Proxy,
@@ -59,13 +59,25 @@ pub(crate) fn proxy_options() -> Result<ProxyOptions> {
     })
 }
 
-/// Starts the scripted runtime with `more` arguments on `socket`.
-pub(crate) fn scripted_runtime(testbed: &Testbed, socket: &Path, more: &[&str]) -> Result<Child> {
-    let mut command = testbed.command(binary("koord-scripted-runtime")?);
+/// Starts a runtime that answers at once, with `more` arguments on `socket`.
+pub(crate) fn instant_runtime(
+    stack: Stack,
+    testbed: &Testbed,
+    socket: &Path,
+    more: &[&str],
+) -> Result<Child> {
+    let mut command = match stack {
+        Stack::Frames => testbed.command(binary("koord-scripted-runtime")?),
+        Stack::Grpc => {
+            let mut command = testbed.command(binary("grpc-bench")?);
+            command.arg("serve");
+            command
+        }
+    };
     command.arg("--socket").arg(socket).args(more);
     let child = command.stdout(Stdio::null()).spawn();
-    let child = child.context("start the scripted runtime")?;
-    wait_until("the scripted runtime listens", || {
+    let child = child.context("start the runtime")?;
+    wait_until("the runtime listens", || {
         UnixStream::connect(socket).is_ok()
     });
     Ok(child)
@@ -74,11 +86,17 @@ pub(crate) fn scripted_runtime(testbed: &Testbed, socket: &Path, more: &[&str]) 
 // === impl Parts ===
 
 impl Parts {
-    pub(crate) fn start(runtime_socket: Option<PathBuf>, peers: &[Peer]) -> Result<Self> {
+    pub(crate) fn start(
+        stack: Stack,
+        runtime_socket: Option<PathBuf>,
+        peers: &[Peer],
+    ) -> Result<Self> {
         let testbed = Testbed::new()?;
         let directory = testbed.directory().to_owned();
         let runtime = runtime_socket.unwrap_or_else(|| directory.join("runtime.sock"));
-        let mut children = vec![scripted_runtime(&testbed, &runtime, &[])?];
+        // The runtime of the stack before left its socket where peers expect it.
+        drop(std::fs::remove_file(&runtime));
+        let mut children = vec![instant_runtime(stack, &testbed, &runtime, &[])?];
         let relay = directory.join("relay.sock");
         let mut command = testbed.command(binary("koord-byte-relay")?);
         command.arg("--listen").arg(&relay);

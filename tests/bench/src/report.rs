@@ -1,7 +1,7 @@
 //! The figures as a table and as JSON, held against what was promised.
 
 use crate::{
-    load::{Kind, Sample},
+    load::{Kind, Load, Sample},
     parts::Target,
     state::{State, median},
 };
@@ -23,6 +23,7 @@ pub(crate) struct Row {
 
 #[derive(Debug, Serialize)]
 struct Group {
+    stack: String,
     kind: String,
     callers: usize,
     rows: Vec<Row>,
@@ -75,11 +76,12 @@ impl Row {
 // === impl Report ===
 
 impl Report {
-    pub(crate) fn add(&mut self, kind: Kind, callers: usize, rows: Vec<Row>) {
-        self.promises.extend(promises(kind, callers, &rows));
+    pub(crate) fn add(&mut self, load: &Load, rows: Vec<Row>) {
+        self.promises.extend(promises(load, &rows));
         self.groups.push(Group {
-            kind: kind.to_string(),
-            callers,
+            stack: load.stack.to_string(),
+            kind: load.kind.to_string(),
+            callers: load.callers,
             rows,
         });
     }
@@ -117,7 +119,13 @@ impl Report {
     }
 }
 
-fn promises(kind: Kind, callers: usize, rows: &[Row]) -> Vec<Promise> {
+fn promises(load: &Load, rows: &[Row]) -> Vec<Promise> {
+    let Load {
+        stack,
+        kind,
+        callers,
+        ..
+    } = load;
     let row = |name: &str| rows.iter().find(|row| row.target == name);
     let (Some(direct), Some(relay), Some(proxy)) = (row("direct"), row("relay"), row("proxy"))
     else {
@@ -131,12 +139,12 @@ fn promises(kind: Kind, callers: usize, rows: &[Row]) -> Vec<Promise> {
     };
     let one = |what: &str, measured, at_most| {
         Promise::new(
-            format!("{kind}, {callers} caller(s): {what}"),
+            format!("{stack}, {kind}, {callers} caller(s): {what}"),
             measured,
             at_most,
         )
     };
-    if callers > 1 {
+    if *callers > 1 {
         let slower = relay.calls_per_second / proxy.calls_per_second;
         return vec![one("the relay's throughput over ours", slower, 1.0)];
     }
@@ -172,6 +180,7 @@ impl Promise {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = styled([
+            "ends",
             "call",
             "callers",
             "way",
@@ -182,11 +191,17 @@ impl fmt::Display for Report {
         ]);
         for group in &self.groups {
             for row in &group.rows {
-                add(&mut table, &group.kind, &group.callers.to_string(), row);
+                add(&mut table, group, row);
             }
         }
-        for row in &self.real {
-            add(&mut table, "CreateContainer, containerd", "1", row);
+        let real = Group {
+            stack: "containerd".to_owned(),
+            kind: "CreateContainer".to_owned(),
+            callers: 1,
+            rows: self.real.clone(),
+        };
+        for row in &real.rows {
+            add(&mut table, &real, row);
         }
         writeln!(f, "{table}")?;
         let mut table = styled(["promise", "measured", "at most", ""]);
@@ -209,10 +224,11 @@ fn styled<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-fn add(table: &mut Table, kind: &str, callers: &str, row: &Row) {
+fn add(table: &mut Table, group: &Group, row: &Row) {
     table.add_row([
-        kind.to_owned(),
-        callers.to_owned(),
+        group.stack.clone(),
+        group.kind.clone(),
+        group.callers.to_string(),
         row.target.clone(),
         format!("{:.0}", row.p50_us),
         format!("{:.0}", row.p99_us),

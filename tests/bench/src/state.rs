@@ -1,8 +1,8 @@
 //! A node full of pods: how soon the proxy answers after a start, and what it weighs.
 
 use crate::{
-    load::{Kind, Load},
-    parts::{Target, proxy_options, scripted_runtime},
+    load::{Kind, Load, Stack},
+    parts::{Target, instant_runtime, proxy_options},
 };
 use anyhow::{Context, Result, ensure};
 use koord_integration::Proxy;
@@ -35,7 +35,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<State> {
     let testbed = Testbed::new()?;
     let runtime = testbed.directory().join("runtime.sock");
     let full = ["--pods", PODS, "--containers", CONTAINERS];
-    let mut child = scripted_runtime(&testbed, &runtime, &full)?;
+    let mut child = instant_runtime(Stack::Frames, &testbed, &runtime, &full)?;
     let mut answers = Vec::new();
     let mut updates = Vec::new();
     let mut proxy = Proxy::new(&testbed, &runtime, proxy_options()?)?;
@@ -67,6 +67,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<State> {
     };
     for kind in Kind::ALL {
         let load = Load {
+            stack: Stack::Frames,
             kind,
             callers: 64,
             calls: kind.calls(64),

@@ -31,7 +31,6 @@ use koord_hooks::PodView;
 use koord_kernel::cgroup::{Driver, RuntimeName};
 use koord_model::{CgroupPath, ContainerId, SandboxId};
 use koord_proto::{cri, wire};
-use koord_relay::{Counters, Unopened};
 use std::{
     cell::{Cell, RefCell},
     future::Future,
@@ -228,21 +227,6 @@ impl Hub {
     /// Asks for a list of the runtime's pods and containers.
     pub fn relist_soon(&self) {
         self.relist.notify_one();
-    }
-
-    /// A claimed call passed without being opened.
-    pub fn unopened(&self, method: Method, reason: Unopened) {
-        self.metrics.call_unopened(method, reason);
-    }
-
-    /// A claimed call was answered in this way.
-    pub fn answered(&self, method: Method, answer: &Answer) {
-        self.metrics.call_answered(method, answer);
-    }
-
-    /// What the relay counted.
-    pub fn relayed(&self, counters: &Counters) {
-        self.metrics.relayed(counters);
     }
 
     pub(crate) fn ledger(&self) -> &RefCell<Ledger> {

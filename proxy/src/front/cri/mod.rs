@@ -5,15 +5,15 @@
 
 mod decisions;
 mod dial;
+mod driver;
 mod method;
-mod pair;
 mod slots;
 
 pub(crate) use self::{dial::connect, method::Method};
 
 use self::{
-    pair::{Driver, Ended},
-    slots::{ConnectionId, Slots},
+    driver::{Driver, Ended},
+    slots::Slots,
 };
 use crate::{
     hub::Hub,
@@ -33,7 +33,7 @@ use std::{
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::{oneshot, watch},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
     time::{Instant, MissedTickBehavior},
 };
 use tracing::{debug, error, info, warn};
@@ -61,6 +61,10 @@ pub struct Options {
     pub hooks: bool,
 }
 
+/// One accepted connection; later ones have higher numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ConnectionId(u64);
+
 /// What one connection takes of what all share; given back however it ends.
 struct Seat {
     id: ConnectionId,
@@ -82,7 +86,7 @@ struct Shared {
     drain: DrainSignal,
     buffer: RefCell<Box<[u8]>>,
     /// Connections without a preface yet, oldest first: the first to go when there are too many.
-    strangers: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
+    strangers: RefCell<BTreeMap<ConnectionId, oneshot::Sender<()>>>,
     open: Cell<usize>,
 }
 
@@ -111,7 +115,7 @@ impl DrainSignal {
 
 impl Shared {
     fn preface_seen(&self, id: ConnectionId) {
-        self.strangers.borrow_mut().remove(&id.0);
+        self.strangers.borrow_mut().remove(&id);
     }
 }
 
@@ -169,8 +173,11 @@ impl Front {
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                // Accepting comes last: who connects without end must not keep the rest from us.
                 biased;
                 () = &mut stop => break,
+                _ = sweep.tick() => self.shared.slots.evict_overdue(Instant::now()),
+                Some(ended) = self.connections.join_next() => reap(ended),
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) => {
@@ -178,10 +185,6 @@ impl Front {
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                _ = sweep.tick() => self.shared.slots.evict_overdue(Instant::now()),
-                Some(ended) = self.connections.join_next() => if let Err(panic) = ended {
-                    error!(error = &panic as &dyn Error, "a connection's task died");
-                }
             }
         }
         self.drain(grace).await
@@ -196,7 +199,11 @@ impl Front {
             connections = self.connections.len(),
             "draining: calls in flight finish, no new ones are taken"
         );
-        let all = async { while self.connections.join_next().await.is_some() {} };
+        let all = async {
+            while let Some(ended) = self.connections.join_next().await {
+                reap(ended);
+            }
+        };
         if tokio::time::timeout(grace, all).await.is_err() {
             warn!(
                 connections = self.connections.len(),
@@ -220,7 +227,7 @@ impl Front {
         let id = ConnectionId(self.next);
         self.next += 1;
         let (evict, evicted) = oneshot::channel();
-        self.shared.strangers.borrow_mut().insert(id.0, evict);
+        self.shared.strangers.borrow_mut().insert(id, evict);
         self.shared.open.set(self.shared.open.get() + 1);
         self.shared.metrics.connection_opened();
         let shared = self.shared.clone();
@@ -229,8 +236,10 @@ impl Front {
         self.connections.spawn_local(async move {
             let metrics = &seat.shared.metrics;
             tokio::select! {
-                ended = driver.run() => report(&ended, metrics),
+                // In this order, because a fair choice costs each poll a random number.
+                biased;
                 Ok(()) = evicted => metrics.connection_refused(Refused::TooMany),
+                ended = driver.run() => report(&ended, metrics),
             }
         });
     }
@@ -242,22 +251,21 @@ impl Front {
     }
 }
 
+fn reap(ended: Result<(), JoinError>) {
+    if let Err(died) = ended {
+        error!(error = &died as &dyn Error, "a connection's task died");
+    }
+}
+
 fn report(ended: &Ended, metrics: &Metrics) {
     match ended {
-        Ended::Closed(_) | Ended::Drained => debug!(reason = %ended, "connection ended"),
-        Ended::Violation(violation) => {
-            metrics.violation(violation.side);
-            debug!(
-                error = ended as &dyn Error,
-                "connection closed for a violation"
-            );
+        Ended::Violation(violation) => metrics.violation(violation.side),
+        Ended::NoPreface => metrics.connection_refused(Refused::NoPreface),
+        Ended::Overdue => {
+            warn!(error = ended as &dyn Error, "closed a connection");
+            return;
         }
-        Ended::NoPreface => {
-            metrics.connection_refused(Refused::NoPreface);
-            debug!(reason = %ended, "connection ended");
-        }
-        Ended::Unreachable(_) | Ended::Io { .. } | Ended::Overdue => {
-            debug!(error = ended as &dyn Error, "connection ended");
-        }
+        Ended::Closed(_) | Ended::Drained | Ended::Unreachable(_) | Ended::Io { .. } => {}
     }
+    debug!(reason = ended as &dyn Error, "a connection ended");
 }

@@ -6,6 +6,7 @@
 //! while others wait, a place whose message does not move is taken back by closing its connection.
 //! One that moves keeps its place, however slowly.
 
+use super::ConnectionId;
 use koord_relay::StreamId;
 use std::{
     cell::RefCell,
@@ -19,10 +20,6 @@ use tokio::time::Instant;
 /// How long a message may stand still in its place while others wait. One of 16 MiB crosses a unix
 /// socket in well under a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// One connection, as the slots know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ConnectionId(pub(super) u64);
 
 /// What the slots tell a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

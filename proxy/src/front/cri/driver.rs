@@ -1,14 +1,14 @@
 //! One client connection and its connection to the runtime: the I/O around [`koord_relay::Pair`].
 //!
 //! Hand-written polling, not a select of futures: a pass-through call costs one read and one write
-//! a side and nothing else, and the one 64 KiB read buffer is shared by every connection of the
-//! thread. Whatever ends one side ends the other, after what is still to be written was written.
+//! a side and next to nothing else, and the one 64 KiB read buffer is shared by every connection of
+//! the thread. Whatever ends one side ends the other, after what is still to be written was written.
 
 use super::{
-    Shared,
+    ConnectionId, Shared,
     decisions::Decisions,
     method::Method,
-    slots::{ConnectionId, SlotNews, Tenant},
+    slots::{SlotNews, Tenant},
 };
 use crate::hub::{Answer, Decision, Opening, Pending, Reply};
 use koord_relay::{Event, Pair, Side, StreamId, Violation};
@@ -25,7 +25,7 @@ use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::UnixStream,
-    time::Sleep,
+    time::{Sleep, sleep},
 };
 
 /// Turns of one connection before the others get theirs.
@@ -58,12 +58,12 @@ pub(super) enum Ended {
     Overdue,
 }
 
-type Dial = Pin<Box<dyn Future<Output = io::Result<UnixStream>>>>;
+type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
 
 enum Runtime {
     /// Not before the client has shown a valid preface: a descriptor each is dear.
     Waiting,
-    Dialling(Dial),
+    Dialling(Waited<io::Result<UnixStream>>),
     Connected(UnixStream),
 }
 
@@ -74,49 +74,77 @@ pub(super) struct Driver {
     pair: Pair,
     client: UnixStream,
     runtime: Runtime,
+    /// Who closed its connection, while the other is written what is left for it.
     closing: Option<Side>,
+    /// By when the preface is there or, when closing, the rest written.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Ready when a graceful stop begins; `None` once it has.
+    stop: Option<Waited<()>>,
     /// What claimed calls are held for.
     decisions: Decisions,
     /// What the replies of the claimed calls that went on will commit.
     pending: HashMap<StreamId, Pending>,
     slots: Tenant,
-    drain: Pin<Box<dyn Future<Output = ()>>>,
-    draining: bool,
-    timer: Pin<Box<Sleep>>,
-    timed: bool,
+}
+
+// === impl Ended ===
+
+impl Ended {
+    /// Whether the runtime is away, as far as one connection can tell.
+    fn means_runtime_lost(&self) -> bool {
+        match self {
+            Self::Closed(side) | Self::Io { side, .. } => *side == Side::Runtime,
+            Self::Unreachable(_) => true,
+            Self::Drained | Self::Violation(_) | Self::NoPreface | Self::Overdue => false,
+        }
+    }
 }
 
 // === impl Driver ===
 
 impl Driver {
     pub(super) fn new(id: ConnectionId, client: UnixStream, shared: Rc<Shared>) -> Self {
-        let drain = shared.drain.clone();
+        let stop = shared.drain.clone().started();
         Self {
             id,
             pair: Pair::new(shared.claims.clone(), shared.limits),
             client,
             runtime: Runtime::Waiting,
             closing: None,
+            deadline: Some(Box::pin(sleep(PREFACE_TIMEOUT))),
+            stop: Some(Box::pin(stop)),
             decisions: Decisions::default(),
             pending: HashMap::new(),
             slots: Tenant::new(id, shared.slots.clone()),
-            drain: Box::pin(async move { drain.started().await }),
-            draining: false,
-            timer: Box::pin(tokio::time::sleep(PREFACE_TIMEOUT)),
-            timed: true,
             shared,
         }
     }
 
     pub(super) async fn run(mut self) -> Ended {
         let ended = std::future::poll_fn(|cx| self.poll(cx)).await;
-        for (_, pending) in self.pending.drain() {
-            self.shared.hub.close(pending, Reply::Lost);
+        let hub = &self.shared.hub;
+        if ended.means_runtime_lost() {
+            hub.runtime_lost();
+        }
+        for pending in self.pending.into_values() {
+            hub.close(pending, Reply::Lost);
         }
         ended
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        if let Some(stop) = &mut self.stop
+            && stop.as_mut().poll(cx).is_ready()
+        {
+            self.stop = None;
+            self.pair.drain();
+        }
+        let polled = self.take_turns(cx);
+        self.shared.metrics.relayed(&self.pair.take_counters());
+        polled
+    }
+
+    fn take_turns(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         for _ in 0..TURNS {
             match self.turn(cx) {
                 Err(ended) => return Poll::Ready(ended),
@@ -145,14 +173,13 @@ impl Driver {
         {
             return Err(Ended::Closed(side));
         }
-        if self.draining && self.pair.is_drained() && self.pair.output(Side::Client).is_empty() {
+        if self.stop.is_none() && self.pair.is_drained() {
             return Err(Ended::Drained);
         }
-        if self.timed && self.timer.as_mut().poll(cx).is_ready() {
-            return Err(match self.closing {
-                Some(side) => Ended::Closed(side),
-                None => Ended::NoPreface,
-            });
+        if let Some(deadline) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            return Err(self.closing.map_or(Ended::NoPreface, Ended::Closed));
         }
         Ok(progress)
     }
@@ -162,7 +189,7 @@ impl Driver {
         unheard || self.pair.output(side).is_empty()
     }
 
-    /// What came from beside: decisions, slots, the wish to drain.
+    /// What was awaited from beside: decisions and places.
     fn hear(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
         let mut progress = false;
         while let Poll::Ready(decided) = self.decisions.poll_next(cx) {
@@ -180,11 +207,6 @@ impl Driver {
                 SlotNews::Overdue => return Err(Ended::Overdue),
             }
         }
-        if !self.draining && self.drain.as_mut().poll(cx).is_ready() {
-            self.draining = true;
-            progress = true;
-            self.pair.drain();
-        }
         Ok(progress)
     }
 
@@ -195,7 +217,7 @@ impl Driver {
                 if !self.pair.preface_seen() {
                     return Ok(false);
                 }
-                self.timed = false;
+                self.deadline = None;
                 self.shared.preface_seen(self.id);
                 let endpoint = self.shared.runtime.clone();
                 self.runtime = Runtime::Dialling(Box::pin(super::dial::connect(endpoint)));
@@ -207,10 +229,7 @@ impl Driver {
                     self.runtime = Runtime::Connected(stream);
                     Ok(true)
                 }
-                Poll::Ready(Err(error)) => {
-                    self.shared.hub.runtime_lost();
-                    Err(Ended::Unreachable(error))
-                }
+                Poll::Ready(Err(error)) => Err(Ended::Unreachable(error)),
             },
         }
     }
@@ -219,8 +238,7 @@ impl Driver {
         if !self.pair.wants_read(side) {
             return Ok(false);
         }
-        let shared = self.shared.clone();
-        let mut buffer = shared.buffer.borrow_mut();
+        let mut buffer = self.shared.buffer.borrow_mut();
         let mut buffer = ReadBuf::new(&mut buffer);
         let stream = match (side, &mut self.runtime) {
             (Side::Client, _) => &mut self.client,
@@ -228,34 +246,15 @@ impl Driver {
             (Side::Runtime, _) => return Ok(false),
         };
         match Pin::new(stream).poll_read(cx, &mut buffer) {
-            Poll::Pending => Ok(false),
-            Poll::Ready(Err(source)) => {
-                if side == Side::Runtime {
-                    self.shared.hub.runtime_lost();
-                }
-                Err(Ended::Io { side, source })
-            }
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Err(source)) => return Err(Ended::Io { side, source }),
             Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
-                self.close(side);
-                Ok(true)
+                self.closing = Some(side);
+                self.deadline = Some(Box::pin(sleep(FLUSH_TIMEOUT)));
             }
-            Poll::Ready(Ok(())) => {
-                self.pair.feed(side, buffer.filled())?;
-                Ok(true)
-            }
+            Poll::Ready(Ok(())) => self.pair.feed(side, buffer.filled())?,
         }
-    }
-
-    /// One side closed: the other gets what is still to be written, within a bound.
-    fn close(&mut self, side: Side) {
-        if side == Side::Runtime {
-            self.shared.hub.runtime_lost();
-        }
-        self.closing = Some(side);
-        self.timer
-            .as_mut()
-            .reset(tokio::time::Instant::now() + FLUSH_TIMEOUT);
-        self.timed = true;
+        Ok(true)
     }
 
     fn write(&mut self, cx: &mut Context<'_>, side: Side) -> Result<bool, Ended> {
@@ -278,16 +277,13 @@ impl Driver {
                 }
                 Poll::Ready(other) => {
                     let source = other.err().unwrap_or(io::ErrorKind::WriteZero.into());
-                    if side == Side::Runtime {
-                        self.shared.hub.runtime_lost();
-                    }
                     return Err(Ended::Io { side, source });
                 }
             }
         }
     }
 
-    /// Whether there were any.
+    /// Does what the relay asks for; false if it asked for nothing.
     fn handle_events(&mut self) -> bool {
         let mut progress = false;
         while let Some(event) = self.pair.next_event() {
@@ -311,7 +307,7 @@ impl Driver {
                 } => {
                     self.decisions.abandon(stream);
                     if let Some(method) = Method::of(tag) {
-                        self.shared.hub.unopened(method, reason);
+                        self.shared.metrics.call_unopened(method, reason);
                     }
                 }
                 Event::Response {
@@ -331,7 +327,6 @@ impl Driver {
                 Event::SlotFreed { stream } => self.slots.free(stream),
             }
         }
-        self.shared.hub.relayed(&self.pair.take_counters());
         progress
     }
 
@@ -347,7 +342,7 @@ impl Driver {
 
     fn answer(&mut self, stream: StreamId, method: Method, decision: Decision) {
         let Decision { answer, pending } = decision;
-        self.shared.hub.answered(method, &answer);
+        self.shared.metrics.call_answered(method, &answer);
         let goes_on = match answer {
             Answer::AsIs(_) => self.pair.release(stream),
             Answer::Patched(appended) => self.pair.release_with(stream, &appended),

@@ -142,17 +142,29 @@ impl CpuQuota {
         Ok(Self::Micros(micros))
     }
 
-    /// The same share of a CPU in a period of another length than 100 ms.
-    pub fn in_period(self, period: CpuPeriod) -> Self {
-        match self {
-            Self::Unlimited => Self::Unlimited,
-            Self::Micros(micros) => {
-                let scaled =
-                    u128::from(micros) * u128::from(period.0) / u128::from(CpuPeriod::DEFAULT.0);
-                let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
-                Self::Micros(scaled.clamp(Self::MIN_MICROS, Self::MAX_MICROS))
-            }
-        }
+    /// The same share of a CPU in a period of another length than 100 ms, rounded down: what was
+    /// not more than another share is so in any period. `None` if that is less than the kernel
+    /// takes.
+    pub fn in_period(self, period: CpuPeriod) -> Option<Self> {
+        let Self::Micros(micros) = self else {
+            return Some(self);
+        };
+        let scaled = u128::from(micros) * u128::from(period.0) / u128::from(CpuPeriod::DEFAULT.0);
+        let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
+        (scaled >= Self::MIN_MICROS).then(|| Self::Micros(scaled.min(Self::MAX_MICROS)))
+    }
+
+    /// The same share of a CPU in a period of 100 ms, where `self` is for one of another length.
+    /// Rounded up, so that [`in_period`](Self::in_period) gives back what it was; of a period
+    /// longer than 100 ms as closely as whole microseconds can.
+    #[must_use]
+    pub fn of_period(self, period: CpuPeriod) -> Self {
+        let Self::Micros(micros) = self else {
+            return self;
+        };
+        let scaled = u128::from(micros) * u128::from(CpuPeriod::DEFAULT.0);
+        let scaled = scaled.div_ceil(u128::from(period.0));
+        Self::Micros(u64::try_from(scaled).unwrap_or(u64::MAX))
     }
 
     /// As CRI and cgroup v1 write it: −1 is unlimited.
@@ -241,18 +253,49 @@ mod tests {
         );
     }
 
+    fn period(micros: i64) -> CpuPeriod {
+        CpuPeriod::new(micros).unwrap()
+    }
+
     #[test]
     fn a_quota_keeps_its_share_in_another_period() {
-        let period = CpuPeriod::new(20_000).unwrap();
+        for (quota, micros, scaled) in [
+            (50_000, 20_000, Some(10_000)),
+            (50_000, 100_000, Some(50_000)),
+            (50_000, 1_000_000, Some(500_000)),
+            (50_009, 10_000, Some(5_000)),
+            (5_000, 20_000, Some(1_000)),
+            (4_999, 20_000, None),
+            (1_000, 99_999, None),
+            (17_592_186_044_415, 1_000_000, Some(17_592_186_044_415)),
+        ] {
+            let scaled = scaled.map(CpuQuota::Micros);
+            let in_period = CpuQuota::Micros(quota).in_period(period(micros));
+            assert_eq!(in_period, scaled, "{quota} in {micros}");
+        }
+        let unlimited = CpuQuota::Unlimited;
+        assert_eq!(unlimited.in_period(period(1_000)), Some(unlimited));
+    }
+
+    #[test]
+    fn a_quota_of_another_period_comes_back_as_it_was() {
         assert_eq!(
-            CpuQuota::Micros(50_000).in_period(period),
-            CpuQuota::Micros(10_000)
+            CpuQuota::Micros(5_000).of_period(period(10_000)),
+            CpuQuota::Micros(50_000)
         );
-        assert_eq!(
-            CpuQuota::Micros(1_000).in_period(period),
-            CpuQuota::Micros(1_000)
-        );
-        assert_eq!(CpuQuota::Unlimited.in_period(period), CpuQuota::Unlimited);
+        // 1,000 in 33,333 is 3,000.03 in 100,000.
+        for (quota, micros, scaled) in [
+            (1_000, 33_333, 3_001),
+            (1_001, 99_999, 1_002),
+            (1_000, 1_000_000, 100),
+        ] {
+            let quota = CpuQuota::Micros(quota);
+            let there = quota.of_period(period(micros));
+            assert_eq!(there, CpuQuota::Micros(scaled));
+            assert_eq!(there.in_period(period(micros)), Some(quota));
+        }
+        let unlimited = CpuQuota::Unlimited;
+        assert_eq!(unlimited.of_period(period(10_000)), unlimited);
     }
 
     #[test]

@@ -57,7 +57,8 @@ pub struct Entry {
     /// The hook that decided.
     pub owner: &'static str,
     pub route: Route,
-    /// What was there or was asked for before us, as far as we saw it.
+    /// What was there or was asked for before us, as far as we saw it; quotas for 100 ms, as
+    /// hooks decide them.
     pub original: Option<Value>,
     pub applied: Applied,
 }

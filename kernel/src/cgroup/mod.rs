@@ -156,6 +156,23 @@ impl Cgroups {
             .ok_or_else(|| malformed(at, name, text))
     }
 
+    /// Gives a group periods of another length. The number of its quota stays, which is another
+    /// share of a CPU then. False if the kernel does not take it: on cgroup v1 it does not where a
+    /// group below would have a greater share.
+    pub fn set_period(&self, at: &CgroupPath, period: CpuPeriod) -> bool {
+        let Ok(File { generation, .. }) = self.file(at, Setting::CpuQuota) else {
+            return false;
+        };
+        let (name, _) = table::period_file(generation);
+        let Ok(held) = self.text(at, Setting::CpuQuota, name) else {
+            return false;
+        };
+        let text = table::render_period(period, generation, &held);
+        let written = self.tree.write(Controller::Cpu, at, name, &text);
+        debug!(cgroup = %at, file = name, old = held.trim_end(), new = text, ?written, "period");
+        written.is_ok()
+    }
+
     /// The weight of a group on cgroup v2; `None` on v1, which has shares.
     pub fn weight(&self, at: &CgroupPath) -> Result<Option<CpuWeight>, ReadError> {
         let file = self.file(at, Setting::CpuShares)?;

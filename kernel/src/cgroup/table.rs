@@ -7,8 +7,8 @@
 
 use super::{Controller, Generation, WeightCurve};
 use koord_model::{
-    Bvt, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MAX_CPU, MemoryLimit, RangeError, Setting,
-    Value,
+    Bvt, CpuPeriod, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MAX_CPU, MemoryLimit, RangeError,
+    Setting, Value,
 };
 
 /// Where a setting lives.
@@ -73,6 +73,17 @@ pub(super) fn period_file(generation: Generation) -> (&'static str, usize) {
     match generation {
         Generation::V1 => ("cpu.cfs_period_us", 0),
         Generation::V2 => ("cpu.max", 1),
+    }
+}
+
+/// The text that gives a group periods of another length, where its file holds `held`.
+pub(super) fn render_period(period: CpuPeriod, generation: Generation, held: &str) -> String {
+    match generation {
+        Generation::V1 => period.to_string(),
+        Generation::V2 => {
+            let quota = held.split_whitespace().next().unwrap_or("max");
+            format!("{quota} {period}")
+        }
     }
 }
 

@@ -68,6 +68,7 @@ checks! {
     settings::shares_are_equal_when_their_weights_are,
     settings::memory_is_counted_in_pages,
     settings::a_quota_leaves_the_period_alone,
+    settings::a_period_leaves_the_quota_alone_where_the_kernel_takes_it,
     settings::all_cpus_are_the_parents,
     settings::a_value_out_of_range_is_not_written,
     settings::a_group_that_is_gone_is_told_from_a_setting_that_is_not_there,

@@ -103,6 +103,31 @@ pub(super) fn a_quota_leaves_the_period_alone(ground: &mut dyn Ground) {
     }
 }
 
+pub(super) fn a_period_leaves_the_quota_alone_where_the_kernel_takes_it(ground: &mut dyn Ground) {
+    let paths = make(ground, &["p", "p/c"]);
+    let (pod, container) = (&paths[0], &paths[1]);
+    let cgroups = ground.cgroups();
+    let period = |micros| CpuPeriod::new(micros).expect("a number of a check");
+    let quota = |at| shown(ground, at, Setting::CpuQuota);
+    assert!(cgroups.set_period(pod, period(10_000)));
+    assert_eq!(quota(pod), either(ground, "-1", "max 10000"));
+    for at in [pod, container] {
+        written(cgroups.write(at, &CpuQuota::Micros(5_000).into()));
+    }
+    assert_eq!(quota(pod), either(ground, "5000", "5000 10000"));
+
+    // In longer periods the parent would have a twentieth of a CPU and its child a half.
+    assert!(cgroups.set_period(container, period(10_000)));
+    let taken = cgroups.set_period(pod, CpuPeriod::DEFAULT);
+    assert_eq!(taken, generation(ground) == Generation::V2);
+    assert_eq!(quota(pod), either(ground, "5000", "5000 100000"));
+    assert!(cgroups.set_period(container, CpuPeriod::DEFAULT));
+    assert_eq!(quota(container), either(ground, "5000", "5000 100000"));
+
+    let missing = ground.base().join("none").expect("a name of a check");
+    assert!(!cgroups.set_period(&missing, CpuPeriod::DEFAULT));
+}
+
 pub(super) fn all_cpus_are_the_parents(ground: &mut dyn Ground) {
     let paths = make(ground, &["p", "p/c"]);
     let (pod, container) = (&paths[0], &paths[1]);

@@ -142,8 +142,20 @@ fn say(
     match value {
         Value::CpuShares(shares) => patch.cpu_shares = Some(shares.get().into()),
         Value::CpuQuota(quota) => {
-            let quota = quota.in_period(period.unwrap_or(CpuPeriod::DEFAULT));
+            let period = period.unwrap_or(CpuPeriod::DEFAULT);
+            // A share too small for the period that was asked for is one of a longer period:
+            // raised to what the kernel takes it could be more than the pod has, and on cgroup v1
+            // the container would not start.
+            let (quota, said) = match quota.in_period(period) {
+                Some(scaled) => (scaled, period),
+                None => (*quota, CpuPeriod::DEFAULT),
+            };
             patch.cpu_quota = Some(quota.as_i64());
+            // What the runtime has stored may be what an earlier patch said.
+            let there = i64::from(said.micros()) == asked.cpu_period;
+            if period != CpuPeriod::DEFAULT && !there {
+                patch.cpu_period = Some(said.micros().into());
+            }
         }
         Value::CpusetCpus(CpusetCpus::Only(cpus)) => patch.cpuset_cpus = Some(cpus.to_string()),
         Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => {

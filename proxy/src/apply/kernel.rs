@@ -4,8 +4,8 @@
 //! data path must not. All writes go through one thread in order of arrival, so nothing here races
 //! with itself, and the two passes of a leveled update see a tree that nobody else of us changes.
 
-use koord_kernel::cgroup::{Applied, Cgroups, Change};
-use koord_model::{CgroupPath, CpuPeriod, Setting, Value};
+use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
+use koord_model::{CgroupPath, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
     io,
     panic::{self, AssertUnwindSafe},
@@ -85,12 +85,8 @@ fn run(cgroups: &Cgroups, job: Job) {
     match job {
         Job::Apply { mut changes, done } => {
             // A panic here must not take the thread: no answer is one that says nothing was done.
-            let applied = panic::catch_unwind(AssertUnwindSafe(|| {
-                for change in &mut changes {
-                    in_period(cgroups, change);
-                }
-                cgroups.apply(&changes)
-            }));
+            let applied =
+                panic::catch_unwind(AssertUnwindSafe(|| apply_in_periods(cgroups, &mut changes)));
             done.send(applied.unwrap_or_default()).ok();
         }
         Job::Read { wanted, done } => {
@@ -104,10 +100,60 @@ fn run(cgroups: &Cgroups, job: Job) {
     }
 }
 
-/// Decisions count quotas in periods of 100 ms; a kubelet may have been told another length.
-fn in_period(cgroups: &Cgroups, change: &mut Change) {
-    if let Value::CpuQuota(quota) = &mut change.value {
-        let period = cgroups.period(&change.at).unwrap_or(CpuPeriod::DEFAULT);
-        *quota = quota.in_period(period);
-    }
+/// The period of a directory before its quota was written.
+struct Before {
+    period: CpuPeriod,
+    /// It has another now.
+    replaced: bool,
 }
+
+/// Applies changes whose quotas are for periods of 100 ms, as decisions count them, where a kubelet
+/// may have been told another length. Answers count them the same way.
+fn apply_in_periods(cgroups: &Cgroups, changes: &mut [Change]) -> Vec<Applied> {
+    let mut befores = Vec::with_capacity(changes.len());
+    for change in &mut *changes {
+        befores.push(in_period(cgroups, change));
+    }
+    let mut applied = cgroups.apply(changes);
+    for ((change, applied), before) in changes.iter().zip(&mut applied).zip(befores) {
+        if let (Some(before), Value::CpuQuota(quota)) = (before, &change.value) {
+            let old = |quota: CpuQuota| quota.of_period(before.period).into();
+            match applied {
+                Ok(Written::Changed { old: value }) => {
+                    if let Value::CpuQuota(quota) = *value {
+                        *value = old(quota);
+                    }
+                }
+                // The number is the same, the share is not.
+                Ok(Written::Equal) if before.replaced => {
+                    *applied = Ok(Written::Changed { old: old(*quota) });
+                }
+                // The number that is there belongs to the period that was.
+                Err(_) if before.replaced => {
+                    cgroups.set_period(&change.at, before.period);
+                }
+                _ => {}
+            }
+        }
+    }
+    applied
+}
+
+/// Scales a quota to the period of its directory; `None` if this is no quota. A share that is too
+/// small for that period gets one of 100 ms; where the kernel refuses that, because a group below
+/// would have a greater share, it gets the least that the kernel takes.
+fn in_period(cgroups: &Cgroups, change: &mut Change) -> Option<Before> {
+    let Value::CpuQuota(quota) = &mut change.value else {
+        return None;
+    };
+    let period = cgroups.period(&change.at).unwrap_or(CpuPeriod::DEFAULT);
+    let scaled = quota.in_period(period);
+    let replaced = scaled.is_none() && cgroups.set_period(&change.at, CpuPeriod::DEFAULT);
+    if !replaced {
+        *quota = scaled.unwrap_or(CpuQuota::Micros(CpuQuota::MIN_MICROS));
+    }
+    Some(Before { period, replaced })
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use koord_hooks::{
     Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeMerged, NodeView,
     Notice, Observer, Outcome, PodView, Requested,
 };
-use koord_model::{CpusetCpus, Setting, Value};
+use koord_model::{CpuPeriod, CpusetCpus, Setting, Value};
 use koord_proto::{keys::label, policy::NodePolicy};
 use std::{cell::Ref, error::Error, sync::Arc, time::Instant};
 use tracing::warn;
@@ -280,11 +280,16 @@ fn route(value: &Value) -> Route {
     }
 }
 
-/// What the request asked for.
+/// What the request asked for; a quota for 100 ms, as hooks decide it.
 fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
     match setting {
         Setting::CpuShares => requested.cpu_shares.map(Value::from),
-        Setting::CpuQuota => requested.cpu_quota.map(Value::from),
+        Setting::CpuQuota => {
+            let period = requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT);
+            requested
+                .cpu_quota
+                .map(|quota| quota.of_period(period).into())
+        }
         Setting::MemoryLimit => requested.memory_limit.map(Value::from),
         Setting::CpusetCpus => requested
             .cpuset_cpus
@@ -300,6 +305,30 @@ impl From<&FailureKind> for HookFailure {
             FailureKind::Error(_) => Self::Error,
             FailureKind::Panic { .. } => Self::Panic,
             FailureKind::Conflict(_) => Self::Conflict,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use koord_model::CpuQuota;
+
+    #[test]
+    fn a_quota_that_was_asked_for_is_compared_with_decisions_as_a_share() {
+        let quota_us = 5_000;
+        for (period_us, share) in [
+            (None, 5_000),
+            (Some(100_000), 5_000),
+            (Some(10_000), 50_000),
+        ] {
+            let requested = Requested {
+                cpu_quota: Some(CpuQuota::Micros(quota_us)),
+                cpu_period: period_us.map(|micros| CpuPeriod::new(micros).unwrap()),
+                ..Requested::default()
+            };
+            let asked = asked(&requested, Setting::CpuQuota);
+            assert_eq!(asked, Some(CpuQuota::Micros(share).into()), "{period_us:?}");
         }
     }
 }

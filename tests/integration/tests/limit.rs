@@ -5,7 +5,7 @@ use koord_integration::{
     Node, ProxyOptions,
     classes::{self, PodSpecOf},
 };
-use koord_testkit::ContainerdVersion;
+use koord_testkit::{ContainerdVersion, PodCgroup, cri::message::LinuxContainerResources};
 
 const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
 
@@ -44,4 +44,80 @@ async fn memory_that_nothing_can_start_with_is_left_out_on_containerd_1_6() -> R
 #[tokio::test]
 async fn memory_that_nothing_can_start_with_is_left_out_on_containerd_2() -> Result<()> {
     memory_that_nothing_can_start_with_is_left_out(ContainerdVersion::V2).await
+}
+
+/// Quota and period, of the pod or of its container.
+fn bandwidth(cgroup: &PodCgroup, container: Option<&str>) -> Result<(String, String)> {
+    let read = |file| cgroup.read("cpu", container, file);
+    Ok((read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?))
+}
+
+/// With the kubelet's `cpuCFSQuotaPeriod` at 10 ms: of a best-effort pod it says that of containers
+/// alone, of others that of the pod's directory too.
+async fn shares_of_a_cpu_are_kept_in_periods_of_10_ms(version: ContainerdVersion) -> Result<()> {
+    let node = Node::start(version, ProxyOptions::default())?;
+    let client = node.client().await?;
+    let both = |quota: &str, period: &str| (quota.to_owned(), period.to_owned());
+    for (name, milli_cpu, pod_period, of_pod, of_container) in [
+        (
+            "small",
+            "50",
+            "100000",
+            both("5000", "100000"),
+            both("5000", "100000"),
+        ),
+        (
+            "small-in-both",
+            "50",
+            "10000",
+            both("5000", "100000"),
+            both("5000", "100000"),
+        ),
+        (
+            "large",
+            "500",
+            "100000",
+            both("50000", "100000"),
+            both("5000", "10000"),
+        ),
+        (
+            "large-in-both",
+            "500",
+            "10000",
+            both("5000", "10000"),
+            both("5000", "10000"),
+        ),
+    ] {
+        let cpu = format!(r#""kubernetes.io/batch-cpu":{milli_cpu}"#);
+        let mut pod = limited(name, &cpu);
+        let resources = LinuxContainerResources {
+            cpu_period: 10_000,
+            cpu_shares: 2,
+            ..Default::default()
+        };
+        pod.container = pod.container.resources(resources);
+        let cgroup = node.cgroups.pod(pod.pod.uid(), pod.qos)?;
+        cgroup.write("cpu", None, "cpu.cfs_period_us", pod_period)?;
+        let running = node.run(&client, &pod).await?;
+        let container = Some(running.container.as_str());
+        assert_eq!(bandwidth(&cgroup, None)?, of_pod, "{name}");
+        assert_eq!(bandwidth(&cgroup, container)?, of_container, "{name}");
+        let update = LinuxContainerResources {
+            cpu_shares: 3,
+            ..Default::default()
+        };
+        client.update_resources(&running.container, update).await?;
+        assert_eq!(bandwidth(&cgroup, container)?, of_container, "{name}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn shares_of_a_cpu_are_kept_in_periods_of_10_ms_on_containerd_1_6() -> Result<()> {
+    shares_of_a_cpu_are_kept_in_periods_of_10_ms(ContainerdVersion::V1_6).await
+}
+
+#[tokio::test]
+async fn shares_of_a_cpu_are_kept_in_periods_of_10_ms_on_containerd_2() -> Result<()> {
+    shares_of_a_cpu_are_kept_in_periods_of_10_ms(ContainerdVersion::V2).await
 }

@@ -84,6 +84,69 @@ fn a_creation_carries_what_differs_and_the_originals() {
     );
 }
 
+/// A container of a kubelet whose `cpuCFSQuotaPeriod` is 10 ms.
+fn in_periods_of_10_ms() -> cri::LinuxContainerResources {
+    cri::LinuxContainerResources {
+        cpu_period: 10_000,
+        ..Default::default()
+    }
+}
+
+fn with_quota(quota_us: u64, requested: &Requested) -> Target {
+    let adjustment = Adjustment {
+        cpu_quota: Some(CpuQuota::Micros(quota_us)),
+        ..Adjustment::default()
+    };
+    target(adjustment, requested)
+}
+
+#[test]
+fn a_share_too_small_for_the_callers_period_is_said_in_a_longer_one() {
+    let requested = crate::view::requested(Some(&in_periods_of_10_ms()));
+    for (decided, quota, period) in [
+        (1_000, 1_000, 100_000),
+        (9_999, 9_999, 100_000),
+        (10_000, 1_000, 10_000),
+        (50_000, 5_000, 10_000),
+    ] {
+        let mut target = with_quota(decided, &requested);
+        let config = created(&config(in_periods_of_10_ms()), &requested, &mut target);
+        let linux = config.unwrap();
+        let linux = linux.resources().unwrap();
+        assert_eq!(
+            (linux.cpu_quota, linux.cpu_period),
+            (quota, period),
+            "{decided}"
+        );
+    }
+}
+
+#[test]
+fn an_update_names_the_period_that_its_quota_is_for() {
+    let update_of_shares = cri::LinuxContainerResources {
+        cpu_shares: 2,
+        ..Default::default()
+    };
+    for (period_us, decided, quota, named) in [
+        (None, 50_000, 50_000, 0),
+        (Some(100_000), 50_000, 50_000, 0),
+        // The runtime may have stored a longer one with a smaller share.
+        (Some(10_000), 50_000, 5_000, 10_000),
+        (Some(10_000), 5_000, 5_000, 100_000),
+    ] {
+        let period = period_us.map(|micros| CpuPeriod::new(micros).unwrap());
+        let mut target = with_quota(decided, &Requested::default());
+        let patch = update(&update_of_shares, period, &mut target, LIMITS).unwrap();
+        let request = cri::UpdateContainerResourcesRequest::read(&patch.unwrap());
+        let linux = request.and_then(|request| request.linux).unwrap();
+        assert_eq!(
+            (linux.cpu_quota, linux.cpu_period),
+            (quota, named),
+            "{period_us:?}"
+        );
+    }
+}
+
 #[test]
 fn a_creation_that_asks_for_what_was_decided_is_not_touched() {
     let requested = crate::view::requested(Some(&cri::LinuxContainerResources::default()));

@@ -1,0 +1,148 @@
+//! The writer on a fake tree, which keeps the kernel's rules.
+
+use super::*;
+use koord_kernel::{
+    cgroup::{Controller, Generation, Tree},
+    fake::FakeTree,
+};
+
+/// A pod with a container, whose periods are this long.
+struct Groups {
+    tree: FakeTree,
+    writer: Writer,
+    pod: CgroupPath,
+    container: CgroupPath,
+}
+
+// === impl Groups ===
+
+impl Groups {
+    fn new(generation: Generation, pod_us: &str, container_us: &str) -> Self {
+        let tree = FakeTree::new(generation, 2);
+        let pod = CgroupPath::parse("kubepods/pod1").unwrap();
+        let container = pod.join("c1").unwrap();
+        tree.make(&container);
+        for (at, micros) in [(&pod, pod_us), (&container, container_us)] {
+            let (file, text) = match generation {
+                Generation::V1 => ("cpu.cfs_period_us", micros.to_owned()),
+                Generation::V2 => ("cpu.max", format!("max {micros}")),
+            };
+            tree.write(Controller::Cpu, at, file, &text).unwrap();
+        }
+        Self {
+            writer: Writer::start(Cgroups::over(tree.clone())).unwrap(),
+            tree,
+            pod,
+            container,
+        }
+    }
+
+    /// Gives pod and container these quotas, each for 100 ms.
+    async fn apply(&self, pod: CpuQuota, container: CpuQuota) -> Vec<Applied> {
+        let change = |at: &CgroupPath, quota: CpuQuota| Change {
+            at: at.clone(),
+            value: quota.into(),
+        };
+        let changes = vec![change(&self.pod, pod), change(&self.container, container)];
+        self.writer.apply(changes).await
+    }
+
+    /// Quota and period of pod and container on cgroup v1.
+    fn held(&self) -> [[String; 2]; 2] {
+        [&self.pod, &self.container].map(|at| {
+            ["cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|file| {
+                let text = self.tree.read(Controller::Cpu, at, file).unwrap();
+                text.trim_end().to_owned()
+            })
+        })
+    }
+}
+
+fn olds(applied: Vec<Applied>) -> Vec<Value> {
+    let old = |applied| match applied {
+        Ok(Written::Changed { old }) => old,
+        other => panic!("{other:?}"),
+    };
+    applied.into_iter().map(old).collect()
+}
+
+#[tokio::test]
+async fn quotas_have_the_share_that_was_decided_in_periods_of_any_length() {
+    let (half, fifth) = (CpuQuota::Micros(50_000), CpuQuota::Micros(20_000));
+    let groups = Groups::new(Generation::V1, "10000", "20000");
+    groups.apply(half, fifth).await;
+    assert_eq!(groups.held(), [["5000", "10000"], ["4000", "20000"]]);
+    let again = groups.apply(half, fifth).await;
+    assert!(
+        again.iter().all(|it| matches!(it, Ok(Written::Equal))),
+        "{again:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_was_there_is_told_as_decisions_count_it_and_can_be_given_back() {
+    let (half, fifth) = (CpuQuota::Micros(50_000), CpuQuota::Micros(20_000));
+    let groups = Groups::new(Generation::V1, "10000", "10000");
+    groups.apply(half, fifth).await;
+    let unlimited = CpuQuota::Unlimited;
+    let before = olds(groups.apply(unlimited, unlimited).await);
+    assert_eq!(before, [half.into(), fifth.into()]);
+    groups.apply(half, fifth).await;
+    assert_eq!(groups.held(), [["5000", "10000"], ["2000", "10000"]]);
+}
+
+#[tokio::test]
+async fn a_share_too_small_for_a_period_gets_a_longer_one() {
+    let small = CpuQuota::Micros(5_000);
+    for (pod_us, container_us) in [("100000", "10000"), ("10000", "10000")] {
+        let groups = Groups::new(Generation::V1, pod_us, container_us);
+        let before = olds(groups.apply(small, small).await);
+        assert_eq!(
+            before,
+            [CpuQuota::Unlimited.into(), CpuQuota::Unlimited.into()]
+        );
+        assert_eq!(groups.held(), [["5000", "100000"], ["5000", "100000"]]);
+    }
+    let groups = Groups::new(Generation::V2, "100000", "10000");
+    groups.apply(small, small).await;
+    let held = groups
+        .tree
+        .read(Controller::Cpu, &groups.container, "cpu.max");
+    assert_eq!(held.unwrap(), "5000 100000\n");
+}
+
+#[tokio::test]
+async fn what_was_there_before_a_longer_period_is_told_in_its_own() {
+    let groups = Groups::new(Generation::V1, "10000", "10000");
+    let half = CpuQuota::Micros(50_000);
+    groups.apply(CpuQuota::Unlimited, half).await;
+    let small = CpuQuota::Micros(5_000);
+    assert_eq!(olds(groups.apply(small, small).await)[1], half.into());
+}
+
+#[tokio::test]
+async fn a_pod_whose_period_cannot_be_longer_has_the_least_that_the_kernel_takes() {
+    let groups = Groups::new(Generation::V1, "10000", "10000");
+    let half = CpuQuota::Micros(50_000);
+    groups.apply(half, half).await;
+    let small = CpuQuota::Micros(5_000);
+    let applied = groups.apply(small, small).await;
+    assert!(applied.iter().all(Result::is_ok), "{applied:?}");
+    // With 100 ms the pod would have had a twentieth while its container had a half.
+    assert_eq!(groups.held(), [["1000", "10000"], ["5000", "100000"]]);
+}
+
+#[tokio::test]
+async fn a_quota_that_is_refused_leaves_the_period_that_was() {
+    let groups = Groups::new(Generation::V1, "10000", "10000");
+    let half = CpuQuota::Micros(50_000);
+    groups.apply(CpuQuota::Unlimited, half).await;
+    let errno = koord_kernel::fake::Errno::INVAL;
+    groups
+        .tree
+        .fail_next_write(&groups.container, "cpu.cfs_quota_us", errno);
+    let small = CpuQuota::Micros(6_000);
+    let applied = groups.apply(CpuQuota::Unlimited, small).await;
+    assert!(applied[1].is_err(), "{applied:?}");
+    assert_eq!(groups.held()[1], ["5000", "10000"]);
+}

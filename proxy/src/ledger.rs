@@ -66,24 +66,15 @@ pub struct Entry {
 /// Owner of a value that hooks no longer decide, and that is as it was before them.
 pub const GIVEN_BACK: &str = "-";
 
-/// What a setting is where nobody asked for anything; shares always have a value.
-fn unset(setting: Setting) -> Option<Value> {
-    Some(match setting {
-        Setting::CpuShares => return None,
-        Setting::CpuQuota => CpuQuota::Unlimited.into(),
-        Setting::CpusetCpus => CpusetCpus::All.into(),
-        Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
-        Setting::CpuBvt => Bvt::default().into(),
-        Setting::CpuIdle => false.into(),
-    })
-}
-
 /// The decided settings of one control group.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
     /// Where it is; `None` until that is known.
     pub at: Option<CgroupPath>,
     entries: Vec<Entry>,
+    /// The shares that it has where nobody decides, as far as that is known: the kubelet's, or
+    /// those that the kernel forgot when the group became idle.
+    pub undecided_shares: Option<Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +125,7 @@ impl Target {
     pub fn at(at: Option<CgroupPath>) -> Self {
         Self {
             at,
-            entries: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -160,6 +151,7 @@ impl Target {
         route: impl Fn(&Value) -> Route,
         asked: impl Fn(Setting) -> Option<Value>,
     ) {
+        let was_idle = self.is_idle();
         let decided = Vec::with_capacity(merged.iter().count());
         let mut before = std::mem::replace(&mut self.entries, decided);
         for (desired, owner) in merged.iter() {
@@ -184,6 +176,50 @@ impl Target {
         for entry in before {
             self.give_back(entry, &asked);
         }
+        if was_idle && !self.is_idle() {
+            self.give_back_shares();
+        }
+    }
+
+    /// Notes which shares the kernel forgot when we made the group idle.
+    pub fn has_forgotten(&mut self, shares: Value) {
+        // Those that somebody decides are in an entry, with what was before them.
+        if self.entry_mut(Setting::CpuShares).is_none() {
+            self.undecided_shares = Some(shares);
+        }
+    }
+
+    /// What a setting is where nobody decides and nobody asked for anything.
+    fn undecided(&self, setting: Setting) -> Option<Value> {
+        Some(match setting {
+            Setting::CpuShares => return self.undecided_shares.clone(),
+            Setting::CpuQuota => CpuQuota::Unlimited.into(),
+            Setting::CpusetCpus => CpusetCpus::All.into(),
+            Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
+            Setting::CpuBvt => Bvt::default().into(),
+            Setting::CpuIdle => false.into(),
+        })
+    }
+
+    fn is_idle(&self) -> bool {
+        let idle = Value::CpuIdle(true);
+        self.entries.iter().any(|entry| entry.desired == idle)
+    }
+
+    /// A group that is idle no more has the kernel's default of 1,024 shares, which is not what was
+    /// there before us.
+    fn give_back_shares(&mut self) {
+        if self.entry_mut(Setting::CpuShares).is_none()
+            && let Some(shares) = self.undecided_shares.clone()
+        {
+            self.entries.push(Entry {
+                original: Some(shares.clone()),
+                desired: shares,
+                owner: GIVEN_BACK,
+                route: Route::Kernel,
+                applied: Applied::Pending,
+            });
+        }
     }
 
     /// Nobody decides about this setting any more: what was there before us comes back, so that
@@ -192,7 +228,7 @@ impl Target {
     fn give_back(&mut self, entry: Entry, asked: impl Fn(Setting) -> Option<Value>) {
         let setting = entry.desired.setting();
         let before = asked(setting).or(entry.original);
-        let Some(desired) = before.or_else(|| unset(setting)) else {
+        let Some(desired) = before.or_else(|| self.undecided(setting)) else {
             return;
         };
         let applied = match entry.desired == desired && entry.owner == GIVEN_BACK {

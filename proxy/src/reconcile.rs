@@ -161,16 +161,25 @@ fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Appli
     let setting = change.value.setting();
     let result = Applied::from(outcome);
     hub.metrics().kernel_setting(setting, &result);
+    if let Ok(Written::Idled {
+        shares: Some(shares),
+    }) = outcome
+    {
+        target.has_forgotten(shares.clone());
+    }
     let Some(entry) = target.entry_mut(setting) else {
         return;
     };
     if entry.desired != change.value {
         return;
     }
-    if let (Ok(Written::Changed { old }), Route::Kernel) = (outcome, entry.route)
-        && entry.original.is_none()
-    {
-        entry.original = Some(old.clone());
+    let old = match outcome {
+        Ok(Written::Changed { old }) => Some(old.clone()),
+        Ok(Written::Idled { .. }) => Some(false.into()),
+        _ => None,
+    };
+    if entry.route == Route::Kernel && entry.original.is_none() {
+        entry.original = old;
     }
     if let (Err(error), Applied::Refused(_)) = (outcome, &result)
         && entry.applied != result
@@ -228,7 +237,7 @@ async fn node(hub: &Rc<Hub>) {
 impl From<&cgroup::Applied> for Applied {
     fn from(outcome: &cgroup::Applied) -> Self {
         match outcome {
-            Ok(Written::Changed { .. }) => Self::Written,
+            Ok(Written::Changed { .. } | Written::Idled { .. }) => Self::Written,
             Ok(Written::Equal) => Self::Equal,
             Ok(Written::Masked) => Self::Masked,
             Err(error) if error.is_gone() => Self::Absent,

@@ -53,8 +53,7 @@ impl Cgroups {
             }
         }
         for (index, old, now, wanted) in waiting.into_iter().rev() {
-            let result = self.put(&changes[index].at, &now, &wanted);
-            outcomes[index] = Some(result.map(|()| Written::Changed { old }));
+            outcomes[index] = Some(self.replace(&changes[index].at, &now, old, &wanted));
         }
         let answered = |outcome: Option<_>| outcome.expect("a change is done or waits");
         outcomes.into_iter().map(answered).collect()

@@ -48,8 +48,11 @@ pub enum Written {
     Changed { old: Value },
     /// It held the value already.
     Equal,
-    /// The group is idle (`cpu.idle`), and the kernel takes no shares for such a group. They have
-    /// to be written after idle is cleared, which sets them to 1,024.
+    /// The group is idle now (`cpu.idle`), and the kernel has forgotten these shares; `None` if
+    /// they could not be read.
+    Idled { shares: Option<Value> },
+    /// The group is idle, and the kernel takes no shares for such a group. They have to be written
+    /// after idle is cleared, which sets them to 1,024.
     Masked,
 }
 
@@ -220,8 +223,7 @@ impl Cgroups {
         if old == wanted {
             return Ok(Written::Equal);
         }
-        self.put(at, &old, &wanted)?;
-        Ok(Written::Changed { old })
+        self.replace(at, &old.clone(), old, &wanted)
     }
 
     /// What the kernel holds where `value` is to be written; `None` if it takes none there now.
@@ -267,6 +269,17 @@ impl Cgroups {
         let text = self.text(&parent, Setting::CpusetCpus, name)?;
         table::parse(Setting::CpusetCpus, file.generation, &text, self.terms())
             .ok_or_else(|| malformed(&parent, name, text))
+    }
+
+    /// Writes a settled value where the kernel has `now`, and had `old` before.
+    fn replace(&self, at: &CgroupPath, now: &Value, old: Value, wanted: &Value) -> Applied {
+        let idles = *wanted == Value::CpuIdle(true);
+        let shares = idles.then(|| self.read(at, Setting::CpuShares).ok());
+        self.put(at, now, wanted)?;
+        Ok(match shares {
+            Some(shares) => Written::Idled { shares },
+            None => Written::Changed { old },
+        })
     }
 
     /// Writes a settled value.

@@ -217,7 +217,17 @@ pub(super) fn idle_is_cleared_before_shares_and_set_after(ground: &mut dyn Groun
     let shares = |shares| CpuShares::new(shares).expect("a number of a check");
     let written = apply(ground, &[change(at, true), change(at, shares(512))]);
     let changed = |old: Value| Written::Changed { old };
-    assert_eq!(written[0], changed(false.into()));
+    // On cgroup v2 the least shares of the weight that the kernel had.
+    let forgotten = match generation(ground) {
+        Generation::V1 => 512,
+        Generation::V2 => 501,
+    };
+    assert_eq!(
+        written[0],
+        Written::Idled {
+            shares: Some(shares(forgotten).into())
+        }
+    );
     assert!(matches!(written[1], Written::Changed { .. }));
     assert_eq!(shown(ground, at, Setting::CpuIdle), "1");
 
@@ -232,6 +242,28 @@ pub(super) fn idle_is_cleared_before_shares_and_set_after(ground: &mut dyn Groun
     assert_eq!(
         shown(ground, at, Setting::CpuShares),
         either(ground, "700", "27")
+    );
+}
+
+pub(super) fn the_shares_of_an_idle_group_can_be_given_back(ground: &mut dyn Ground) {
+    let at = &make(ground, &["p"])[0];
+    apply(ground, &[change(at, CpuShares::MIN)]);
+    let idled = apply(ground, &[change(at, true)]).remove(0);
+    let Written::Idled {
+        shares: Some(shares),
+    } = idled
+    else {
+        panic!("{idled:?}");
+    };
+    // Clearing alone gives the kernel's default.
+    apply(ground, &[change(at, false)]);
+    let default = either(ground, "1024", "100");
+    assert_eq!(shown(ground, at, Setting::CpuShares), default);
+    apply(ground, &[change(at, true)]);
+    apply(ground, &[change(at, shares), change(at, false)]);
+    assert_eq!(
+        shown(ground, at, Setting::CpuShares),
+        either(ground, "2", "1")
     );
 }
 

@@ -64,6 +64,7 @@ checks! {
     apply::the_naive_order_is_what_cgroup_v1_refuses,
     apply::several_settings_of_several_groups_change_at_once,
     apply::idle_is_cleared_before_shares_and_set_after,
+    apply::the_shares_of_an_idle_group_can_be_given_back,
     apply::a_change_that_fails_stops_no_other,
     settings::shares_are_equal_when_their_weights_are,
     settings::memory_is_counted_in_pages,

@@ -11,7 +11,7 @@ use koord_hooks::{
     Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeMerged, NodeView,
     Notice, Observer, Outcome, PodView, Requested,
 };
-use koord_model::{CpuPeriod, CpusetCpus, Setting, Value};
+use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
 use koord_proto::{keys::label, policy::NodePolicy};
 use std::{cell::Ref, error::Error, sync::Arc, time::Instant};
 use tracing::warn;
@@ -117,6 +117,10 @@ impl Hub {
             .chain
             .pod(&pod.view, &policy.node, &mut Watch::new(&self.metrics));
         let merged = self.examine(&pod.view, outcome)?;
+        if pod.own.undecided_shares.is_none() && pod.view.kube_qos == KubeQos::BestEffort {
+            // What the kubelet writes there does not depend on the pod.
+            pod.own.undecided_shares = Some(CpuShares::MIN.into());
+        }
         pod.own.decide(&merged, |_| Route::Kernel, |_| None);
         if pod.exemption.is_some() {
             return Ok(());

@@ -7,8 +7,8 @@ use koord_integration::{
     classes::{self, PodSpecOf},
 };
 use koord_testkit::{
-    ContainerdVersion, PodCgroup,
-    cri::{CriClient, message::LinuxContainerResources},
+    ContainerdVersion, PodCgroup, PodQos,
+    cri::{CriClient, PodSpec, message::LinuxContainerResources},
     poll::wait_until,
 };
 use std::collections::BTreeMap;
@@ -206,6 +206,45 @@ async fn a_changed_policy_reaches_containers_that_run() -> Result<()> {
             .is_ok_and(|(_, status)| !status.contains("\"policyError\":null"))
     });
     assert!(cpuset("0"), "the last good policy stays: {status}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_is_idle_no_more_has_the_shares_of_before() -> Result<()> {
+    let node = Node::start(ContainerdVersion::V1_7, options()?)?;
+    let client = node.client().await?;
+    let labelled = |name: &str, qos| PodSpecOf {
+        pod: PodSpec::new(name).label("koordinator.sh/qosClass", "BE"),
+        qos,
+        ..classes::be(name)
+    };
+    let mut pods = Vec::new();
+    for (pod, before, after) in [
+        (labelled("bare", PodQos::BestEffort), "2", "2"),
+        // Its tier does not say what it had.
+        (
+            labelled("odd", PodQos::Burstable { milli_cpu: 250 }),
+            "256",
+            "256",
+        ),
+        (classes::be("batch"), "2", "512"),
+    ] {
+        let made = node.cgroups.pod(pod.pod.uid(), pod.qos)?;
+        assert_eq!(made.read("cpu", None, "cpu.shares")?, before);
+        let running = node.run(&client, &pod).await?;
+        assert_eq!(running.cgroup.read("cpu", None, "cpu.idle")?, "1");
+        pods.push((running.cgroup, after));
+    }
+    let awake = classes::node_policy("0").replace("enable: true", "enable: false");
+    node.proxy.write_policy(&awake)?;
+    for (cgroup, after) in pods {
+        wait_until("the pod is idle no more and has its shares", || {
+            let held = |file| cgroup.read("cpu", None, file).unwrap_or_default();
+            held("cpu.idle") == "0" && held("cpu.shares") == after
+        });
+    }
+    let ledger = node.proxy.ledger()?.to_string();
+    assert!(!ledger.contains("cpu.idle"), "{ledger}");
     Ok(())
 }
 

@@ -14,16 +14,18 @@ use crate::{
     shutdown::Signals,
     socket::{self, BindError, Directory, SocketFile},
     start_guard::Verdict,
+    status::chain_of,
     systemd::{Notifier, Variables},
 };
 use koord_hooks::{Chain, HookOptions};
 use koord_kernel::{
-    cgroup::{Cgroups, DetectError},
+    cgroup::Cgroups,
     process::{InheritError, inherited_listener},
 };
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
+    error::Error,
     fs, io,
     os::{fd::OwnedFd, unix::net},
     path::Path,
@@ -37,13 +39,11 @@ use tokio::{
     sync::{Notify, watch},
     task::{Id, JoinError, JoinSet, LocalSet},
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Why the process cannot start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    #[error("the control groups of this node cannot be used")]
-    Cgroups(#[from] DetectError),
     #[error("the thread that writes control groups did not start")]
     Writer(#[source] io::Error),
     #[error("cannot listen for clients")]
@@ -108,12 +108,19 @@ impl App {
             ));
             config.mode = Mode::PassThrough;
         }
+        let cgroups = open_cgroups(&mut config, &mut remarks);
         remarks.extend(unserved_hook_servers(&config.hook_server_dir));
         let metrics = Rc::new(Metrics::new());
         metrics.started(config.mode.as_str(), SystemTime::now());
         let open = |path: &Path| PolicyFile::open(path, &config.node_name, metrics.clone());
         let policy = config.node_policy.as_deref().map(open);
-        let hub = build_hub(&config, policy.as_ref(), metrics.clone(), &mut remarks)?;
+        let hub = build_hub(
+            &config,
+            cgroups,
+            policy.as_ref(),
+            metrics.clone(),
+            &mut remarks,
+        )?;
         let mut files = Vec::new();
         let clients = listen(&config, systemd, &mut files)?;
         let bound = socket::bind(&config.admin_endpoint, Directory::Private);
@@ -253,13 +260,33 @@ impl Tasks {
     }
 }
 
+/// Pods have to run on a node whose control groups we cannot use, too: everything passes through
+/// there, and it is said.
+fn open_cgroups(config: &mut Config, remarks: &mut Vec<String>) -> Cgroups {
+    if config.mode == Mode::PassThrough {
+        return Cgroups::none();
+    }
+    Cgroups::open(&config.roots.cgroup).unwrap_or_else(|error| {
+        error!(
+            error = &error as &dyn Error,
+            "the control groups of this node cannot be used: passing everything through, hooks off"
+        );
+        remarks.push(format!(
+            "the control groups of this node cannot be used, hooks are off: {}",
+            chain_of(&error)
+        ));
+        config.mode = Mode::PassThrough;
+        Cgroups::none()
+    })
+}
+
 fn build_hub(
     config: &Config,
+    cgroups: Cgroups,
     policy: Option<&PolicyFile>,
     metrics: Rc<Metrics>,
     remarks: &mut Vec<String>,
 ) -> Result<Rc<Hub>, StartError> {
-    let cgroups = Cgroups::open(&config.roots.cgroup)?;
     let probe = Probe {
         sys_root: config.roots.sys.clone(),
         cgroup_root: config.cgroup_root.clone(),

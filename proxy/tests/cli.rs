@@ -380,6 +380,17 @@ fn three_crashes_in_a_minute_lead_to_pass_through_and_a_clean_stop_leads_back() 
 }
 
 #[test]
+fn a_node_whose_control_groups_cannot_be_used_is_passed_through_and_told() {
+    let proxy = Proxy::start(&["--cgroup-mount=/no-such-mount"]);
+    assert_eq!(proxy.mode(), "pass-through");
+    assert!(proxy.ask(&["health"]).status.success());
+    let status = String::from_utf8(proxy.ask(&["status", "--json"]).stdout).unwrap();
+    let why = "cannot look for control groups in /no-such-mount: No such file or directory";
+    assert!(status.contains(why), "{status}");
+    assert!(proxy.log().contains("hooks off"), "{}", proxy.log());
+}
+
+#[test]
 fn what_is_wrong_with_the_policy_is_told_with_its_reason() {
     let dir = tempfile::tempdir().unwrap();
     let policy = dir.path().join("policy.yaml");

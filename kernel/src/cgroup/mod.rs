@@ -69,6 +69,11 @@ impl Cgroups {
         OsTree::open(root).map(Self::over)
     }
 
+    /// No control groups: for a node whose own cannot be used, or must not be touched.
+    pub fn none() -> Self {
+        Self::over(tree::Bare)
+    }
+
     /// The control groups of any tree.
     pub fn over(tree: impl Tree + 'static) -> Self {
         Self {

@@ -57,6 +57,42 @@ pub trait Tree: fmt::Debug + Send + Sync {
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>>;
 }
 
+/// A tree without any controller: every group is absent, every setting unsupported.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bare;
+
+// === impl Bare ===
+
+impl Tree for Bare {
+    fn version(&self) -> Version {
+        Version::V2
+    }
+
+    fn generation(&self, _: Controller) -> Option<Generation> {
+        None
+    }
+
+    fn has_directory(&self, _: Controller, _: &CgroupPath) -> bool {
+        false
+    }
+
+    fn has_file(&self, _: Controller, _: &CgroupPath, _: &str) -> bool {
+        false
+    }
+
+    fn read(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn write(&self, _: Controller, _: &CgroupPath, _: &str, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn children(&self, _: Controller, _: &CgroupPath) -> io::Result<Vec<String>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
 // === impl Controller ===
 
 impl Controller {

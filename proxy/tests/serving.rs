@@ -18,11 +18,13 @@ use std::{
 use support::{
     method,
     node::{Node, script},
-    pod::Pod,
+    pod::{Pod, SANDBOX},
+    wire::Tree,
 };
 
 const WAIT: &str = "/a.b/Wait";
 const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
+const POD_STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 
 /// Bound for what should happen at once, long for a loaded machine and short of the 25 s that the
 /// process may take.
@@ -114,6 +116,66 @@ async fn pods_and_handlers_that_are_exempt_are_left_alone() {
     ] {
         let node = Node::with(script(), args);
         assert!(!arrives_as_sent(&node, &pod).await, "{args:?}");
+    }
+}
+
+/// A node that was started again and whose runtime does not answer the list before the gate opens;
+/// it has the sandbox of the tests, with this handler.
+fn started_again(handler: &str, gate: &Gate, args: &[&str]) -> Node {
+    let metadata = Tree::new().bytes(1, "be").bytes(2, "uid-be");
+    let sandbox = Tree::new()
+        .bytes(1, SANDBOX)
+        .message(2, metadata)
+        .bytes(7, handler);
+    let listed = Reply::message(Tree::new().message(1, sandbox).encode());
+    let answers = script()
+        .once(LIST, listed.clone())
+        .always(LIST, listed.held(gate))
+        .always(POD_STATUS, Reply::message(""));
+    let mut node = Node::with(answers, args);
+    node.signal("-KILL");
+    node.ended();
+    node.restart();
+    node
+}
+
+#[tokio::test]
+async fn just_after_a_start_a_creation_waits_for_the_handler_of_its_pod() {
+    let message = Pod::best_effort("be").create().encode();
+    for (handler, untouched) in [("kata", true), ("", false)] {
+        let gate = Gate::new();
+        let node = started_again(handler, &gate, &["--hold-timeout=30s"]);
+        let client = node.client().await;
+        let call = begin(&client, method::CREATE, message.clone()).await;
+        // A later call on the same connection is answered: the one before it is held.
+        let status = client.call(RawRequest::unary(method::STATUS, ""));
+        status.await.unwrap();
+        wait_until_async("the list", || async { node.calls(LIST).len() == 2 }).await;
+        let held = &node.calls(method::CREATE)[0];
+        assert_eq!((&held.messages[..], held.end), (&[][..], CallEnd::Open));
+
+        gate.open();
+        assert_eq!(call.collect().await.grpc_status(), Some(0));
+        let as_sent = node.arrived(method::CREATE) == message;
+        assert_eq!(as_sent, untouched, "{handler}");
+    }
+}
+
+#[tokio::test]
+async fn a_creation_waits_no_longer_than_it_may_and_not_at_all_where_no_handler_is_excluded() {
+    let message = Pod::best_effort("be").create().encode();
+    for args in [
+        &["--hold-timeout=100ms"][..],
+        &["--hold-timeout=30s", "--excluded-runtime-handlers="],
+    ] {
+        let node = started_again("", &Gate::new(), args);
+        let start = Instant::now();
+        let request = RawRequest::unary(method::CREATE, message.clone());
+        assert_eq!(node.call(request).await.grpc_status(), Some(0));
+        let took = start.elapsed();
+        assert!(took < AT_ONCE, "{took:?}");
+        assert_ne!(node.arrived(method::CREATE), message);
+        assert!(!node.is_ready());
     }
 }
 

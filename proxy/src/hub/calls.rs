@@ -67,11 +67,36 @@ impl Hub {
         })))
     }
 
-    /// CreateContainer: needs no memory, its request carries the pod as the kubelet knows it now.
-    pub(super) fn open_create(&self, message: &[u8]) -> Option<Opening> {
+    /// CreateContainer: its request carries the pod as the kubelet knows it now, but for the
+    /// runtime handler. Just after a start only the first list can tell that of a pod that was
+    /// there before, and whether its containers are to be left alone.
+    pub(super) fn open_create(
+        self: &Rc<Self>,
+        message: &[u8],
+        timeout: Option<Duration>,
+    ) -> Option<Opening> {
         let inputs = self.policy().inputs();
         let request = cri::CreateContainerRequest::read_keeping(message, |key| inputs.has(key))?;
         let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
+        let known = self.ledger.borrow().pod(&sandbox).is_some();
+        if known || self.is_whole() || self.exclusions.runtime_handlers.is_empty() {
+            let decision = self.decide_create(request, sandbox, message)?;
+            return Some(Opening::Now(decision));
+        }
+        let message = message.to_vec();
+        Some(self.once_whole(timeout, move |hub| {
+            let decision = hub.decide_create(request, sandbox, &message);
+            decision.unwrap_or_else(|| Decision::as_is(Untouched::Unreadable, Effect::Nothing))
+        }))
+    }
+
+    fn decide_create(
+        &self,
+        request: cri::CreateContainerRequest,
+        sandbox: SandboxId,
+        message: &[u8],
+    ) -> Option<Decision> {
+        let inputs = self.policy().inputs();
         let config = request.config?;
         let sandbox_config = request.sandbox_config?;
         let parent = view::cgroup_parent(&sandbox_config);
@@ -87,7 +112,7 @@ impl Hub {
             target: Target::default(),
         };
         if let Err(status) = self.decide_container(&pod, exemption, &mut container) {
-            return Some(Opening::Now(Decision::refused(status)));
+            return Some(Decision::refused(status));
         }
         let patch = if exemption.is_some() {
             Err(Untouched::Exempt)
@@ -111,7 +136,7 @@ impl Hub {
         };
         let effect = Effect::Create(sandbox, Box::new(new));
         let pending = Pending::new(effect, self.generation.get());
-        Some(Opening::Now(Decision::patched_or(patch, pending)))
+        Some(Decision::patched_or(patch, pending))
     }
 
     /// UpdateContainerResources: names the container only, so it needs the ledger; carries all
@@ -127,17 +152,28 @@ impl Hub {
         if known || self.is_whole() {
             return Some(Opening::Now(self.decide_update(&request, id, message)));
         }
-        let hub = self.clone();
         let message = message.to_vec();
+        Some(self.once_whole(timeout, move |hub| {
+            hub.decide_update(&request, id, &message)
+        }))
+    }
+
+    /// Decides when the first list is done, or when the call cannot be held any longer.
+    fn once_whole(
+        self: &Rc<Self>,
+        timeout: Option<Duration>,
+        decide: impl FnOnce(&Self) -> Decision + 'static,
+    ) -> Opening {
+        let hub = self.clone();
         let patience = self.patience(timeout);
-        Some(Opening::Later(Box::pin(async move {
+        Opening::Later(Box::pin(async move {
             let mut listed = hub.listed.subscribe();
             let whole = listed.wait_for(|lists| *lists > 0);
             if tokio::time::timeout(patience, whole).await.is_err() {
-                debug!(container = %id, "an update passes before the first list is done");
+                debug!("a call is decided about before the first list is done");
             }
-            hub.decide_update(&request, id, &message)
-        })))
+            decide(&hub)
+        }))
     }
 
     fn decide_update(

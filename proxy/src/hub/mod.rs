@@ -178,7 +178,7 @@ impl Hub {
     ) -> Opening {
         let opening = match method {
             Method::RunPodSandbox => self.open_run(message, timeout),
-            Method::CreateContainer => self.open_create(message),
+            Method::CreateContainer => self.open_create(message, timeout),
             Method::UpdateContainerResources => self.open_update(message, timeout),
             Method::UpdatePodSandboxResources => {
                 cri::UpdatePodSandboxResourcesRequest::read(message)

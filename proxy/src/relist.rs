@@ -290,9 +290,10 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {
     let mut container = Container::new(id, name.unwrap_or_default(), requested);
     container.life = life;
     container.target = Target::at(hub.container_dir(pod.parent.as_ref(), &listed.id));
-    let (view, exemption) = (pod.view.clone(), pod.exemption);
+    let Container { view, target, .. } = &mut container;
     // Nobody waits for this decision: a failure was logged and counted.
-    hub.decide_container(&view, exemption, &mut container).ok();
+    hub.decide_container(&pod.view, pod.exemption, view, target)
+        .ok();
     ledger.list_container(&sandbox, container);
 }
 

@@ -1,12 +1,12 @@
 //! The three calls that hooks act on, from request bytes to decision.
 
 use super::{
-    Answer, Decision, Hub, NewContainer, Opening, Pending, Untouched,
+    Answer, Decision, Hub, NewContainer, NewPod, Opening, Pending, Untouched,
     commit::{Effect, Update},
 };
 use crate::{
     apply::cri::{self as patch, PatchError},
-    ledger::{Container, Life, Pod, Target},
+    ledger::Target,
     view,
 };
 use koord_model::{ContainerId, SandboxId};
@@ -28,19 +28,15 @@ impl Hub {
         let parent = view::cgroup_parent(&config);
         let view = view::pod(&config, &request.runtime_handler, parent.as_ref(), &inputs)?;
         let own = view::own_directory(parent.as_ref(), &view.uid);
-        let mut pod = Pod {
-            // Known from the reply only.
-            sandbox: SandboxId::new("pending").expect("a plain word"),
+        let mut pod = NewPod {
             exemption: self.exemption(&view),
             view,
-            ready: true,
             own: Target::at(own),
             parent,
             pause: Target::default(),
-            containers: Vec::new(),
-            told: 0,
         };
-        if let Err(status) = self.decide_pod(&mut pod) {
+        let targets = (&mut pod.own, &mut pod.pause);
+        if let Err(status) = self.decide_pod(&pod.view, pod.exemption, targets) {
             return Some(Opening::Now(Decision::refused(status)));
         }
         let why = match (pod.exemption, self.enforces()) {
@@ -104,14 +100,16 @@ impl Hub {
         let pod = view::pod(&sandbox_config, &handler, parent.as_ref(), &inputs)?;
         let exemption = self.exemption(&pod);
         let requested = view::requested(config.resources());
-        let mut container = Container {
-            // Known from the reply only.
-            id: ContainerId::new("pending").expect("a plain word"),
+        let mut container = NewContainer {
             view: view::container(&config, requested),
-            life: Life::Created,
             target: Target::default(),
+            parent,
+            pod,
         };
-        if let Err(status) = self.decide_container(&pod, exemption, &mut container) {
+        let NewContainer {
+            view, target, pod, ..
+        } = &mut container;
+        if let Err(status) = self.decide_container(pod, exemption, view, target) {
             return Some(Decision::refused(status));
         }
         let patch = if exemption.is_some() {
@@ -121,20 +119,10 @@ impl Hub {
         } else if !config.resources().is_none_or(|linux| self.is_sound(linux)) {
             Err(Untouched::Unsound)
         } else {
-            let patch = patch::create(
-                &config,
-                &container.view.requested,
-                &mut container.target,
-                self.limits(message),
-            );
-            patch.map_err(Untouched::from)
+            patch::create(&config, &view.requested, target, self.limits(message))
+                .map_err(Untouched::from)
         };
-        let new = NewContainer {
-            container,
-            parent,
-            pod,
-        };
-        let effect = Effect::Create(sandbox, Box::new(new));
+        let effect = Effect::Create(sandbox, Box::new(container));
         let pending = Pending::new(effect, self.generation.get());
         Some(Decision::patched_or(patch, pending))
     }
@@ -195,9 +183,9 @@ impl Hub {
         // The decision is made for what is asked now; what was asked before stays in the ledger
         // until the runtime has agreed.
         let asked = view::requested(request.linux.as_ref());
-        let mut wanted = container.clone();
-        wanted.view.requested = view::overlaid(&container.view.requested, asked.clone());
-        if let Err(status) = self.decide_container(&pod.view, pod.exemption, &mut wanted) {
+        let (mut view, mut target) = (container.view.clone(), container.target.clone());
+        view.requested = view::overlaid(&view.requested, asked.clone());
+        if let Err(status) = self.decide_container(&pod.view, pod.exemption, &view, &mut target) {
             return Decision::refused(status);
         }
         let patch = match &request.linux {
@@ -206,15 +194,12 @@ impl Hub {
             None => Ok(None),
             Some(linux) if !self.is_sound(linux) => Err(Untouched::Unsound),
             Some(linux) => {
-                let period = wanted.view.requested.cpu_period;
-                patch::update(linux, period, &mut wanted.target, self.limits(message))
+                let period = view.requested.cpu_period;
+                patch::update(linux, period, &mut target, self.limits(message))
                     .map_err(Untouched::from)
             }
         };
-        let update = Update {
-            asked,
-            target: wanted.target,
-        };
+        let update = Update { asked, target };
         let effect = Effect::Update(id, Box::new(update));
         let pending = Pending::new(effect, self.generation.get());
         Decision::patched_or(patch, pending)

@@ -4,9 +4,9 @@
 //! between (another update of the same container, a change of policy) is not undone: a commit
 //! carries what the call said, not a copy of what was known when it came.
 
-use super::{Hub, NewContainer, Reply, container_id, sandbox_id};
+use super::{Hub, NewContainer, NewPod, Reply, container_id, sandbox_id};
 use crate::{
-    ledger::{Ledger, Life, Pod, Target},
+    ledger::{Container, Ledger, Life, Pod, Target},
     view,
 };
 use koord_hooks::{PodView, Requested};
@@ -28,7 +28,7 @@ pub struct Pending {
 #[derive(Debug)]
 pub(super) enum Effect {
     Nothing,
-    Run(Box<Pod>),
+    Run(Box<NewPod>),
     StopPod(SandboxId),
     RemovePod(SandboxId),
     Create(SandboxId, Box<NewContainer>),
@@ -138,8 +138,18 @@ impl Hub {
         }
     }
 
-    fn commit_run(&self, ledger: &mut Ledger, mut pod: Pod, sandbox: SandboxId, stale: bool) {
-        pod.sandbox = sandbox.clone();
+    fn commit_run(&self, ledger: &mut Ledger, new: NewPod, sandbox: SandboxId, stale: bool) {
+        let mut pod = Pod {
+            sandbox: sandbox.clone(),
+            view: new.view,
+            exemption: new.exemption,
+            ready: true,
+            parent: new.parent,
+            own: new.own,
+            pause: new.pause,
+            containers: Vec::new(),
+            told: 0,
+        };
         self.place(&mut pod);
         if stale {
             self.decide_again(&mut pod);
@@ -156,17 +166,17 @@ impl Hub {
         id: ContainerId,
         stale: bool,
     ) {
-        let NewContainer {
-            mut container,
-            parent,
-            pod: told,
-        } = new;
         let Some(pod) = ledger.pod_mut(sandbox) else {
             return self.relist_soon();
         };
-        container.target.at = self.container_dir(parent.as_ref(), id.as_str());
-        container.id = id;
-        let newer = renewed(&mut pod.view, told);
+        let mut container = Container {
+            id,
+            view: new.view,
+            life: Life::Created,
+            target: new.target,
+        };
+        container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
+        let newer = renewed(&mut pod.view, new.pod);
         if newer {
             pod.exemption = self.exemption(&pod.view);
         }

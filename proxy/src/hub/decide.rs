@@ -105,39 +105,39 @@ impl Hub {
     }
 
     /// Decides what a pod's own directory and its sandbox container should have.
-    pub(crate) fn decide_pod(&self, pod: &mut Pod) -> Result<(), Status> {
-        if matches!(
-            pod.exemption,
-            Some(Exemption::SkipLabel | Exemption::Namespace)
-        ) {
+    pub(super) fn decide_pod(
+        &self,
+        pod: &PodView,
+        exemption: Option<Exemption>,
+        (own, pause): (&mut Target, &mut Target),
+    ) -> Result<(), Status> {
+        if matches!(exemption, Some(Exemption::SkipLabel | Exemption::Namespace)) {
             return Ok(());
         }
         let policy = self.policy.borrow();
         let outcome = policy
             .chain
-            .pod(&pod.view, &policy.node, &mut Watch::new(&self.metrics));
-        let merged = self.examine(&pod.view, outcome)?;
-        if pod.own.undecided_shares.is_none() && pod.view.kube_qos == KubeQos::BestEffort {
+            .pod(pod, &policy.node, &mut Watch::new(&self.metrics));
+        let merged = self.examine(pod, outcome)?;
+        if own.undecided_shares.is_none() && pod.kube_qos == KubeQos::BestEffort {
             // What the kubelet writes there does not depend on the pod.
-            pod.own.undecided_shares = Some(CpuShares::MIN.into());
+            own.undecided_shares = Some(CpuShares::MIN.into());
         }
-        pod.own.decide(&merged, |_| Route::Kernel, |_| None);
-        if pod.exemption.is_some() {
+        own.decide(&merged, |_| Route::Kernel, |_| None);
+        if exemption.is_some() {
             return Ok(());
         }
-        let pause = ContainerView {
+        let sandbox = ContainerView {
             name: String::new(),
             kind: ContainerKind::Sandbox,
             requested: Requested::default(),
         };
-        let outcome = policy.chain.container(
-            &pod.view,
-            &pause,
-            &policy.node,
-            &mut Watch::new(&self.metrics),
-        );
-        let merged = self.examine(&pod.view, outcome)?;
-        pod.pause.decide(&merged, |_| Route::Kernel, |_| None);
+        let outcome =
+            policy
+                .chain
+                .container(pod, &sandbox, &policy.node, &mut Watch::new(&self.metrics));
+        let merged = self.examine(pod, outcome)?;
+        pause.decide(&merged, |_| Route::Kernel, |_| None);
         Ok(())
     }
 
@@ -146,20 +146,21 @@ impl Hub {
         &self,
         pod: &PodView,
         exemption: Option<Exemption>,
-        container: &mut Container,
+        container: &ContainerView,
+        target: &mut Target,
     ) -> Result<(), Status> {
         if exemption.is_some() {
             return Ok(());
         }
         let policy = self.policy.borrow();
-        let outcome = policy.chain.container(
-            pod,
-            &container.view,
-            &policy.node,
-            &mut Watch::new(&self.metrics),
-        );
+        let outcome =
+            policy
+                .chain
+                .container(pod, container, &policy.node, &mut Watch::new(&self.metrics));
         let merged = self.examine(pod, outcome)?;
-        decide_target(&mut container.target, &merged, &container.view.requested);
+        target.decide(&merged, route, |setting| {
+            asked(&container.requested, setting)
+        });
         Ok(())
     }
 
@@ -257,10 +258,12 @@ impl Hub {
     /// Decides about a known pod anew. Nobody waits for this, so a hook that insists has nobody to
     /// refuse; it was logged and counted.
     pub(crate) fn decide_again(&self, pod: &mut Pod) {
-        self.decide_pod(pod).ok();
-        let (view, exemption) = (&pod.view, pod.exemption);
-        for container in &mut pod.containers {
-            self.decide_container(view, exemption, container).ok();
+        let (pod_view, exemption) = (&pod.view, pod.exemption);
+        let targets = (&mut pod.own, &mut pod.pause);
+        self.decide_pod(pod_view, exemption, targets).ok();
+        for Container { view, target, .. } in &mut pod.containers {
+            self.decide_container(pod_view, exemption, view, target)
+                .ok();
         }
     }
 
@@ -268,10 +271,6 @@ impl Hub {
     pub fn policy(&self) -> Ref<'_, Policy> {
         self.policy.borrow()
     }
-}
-
-fn decide_target(target: &mut Target, merged: &Merged, requested: &Requested) {
-    target.decide(merged, route, |setting| asked(requested, setting));
 }
 
 /// What CRI can say goes into requests; the rest is written by us.

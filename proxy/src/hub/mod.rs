@@ -21,13 +21,13 @@ use crate::{
     apply::kernel::Writer,
     config::Exclusions,
     front::cri::Method,
-    ledger::{Container, Ledger, Pod},
+    ledger::{Exemption, Ledger, Pod, Target},
     metrics::Metrics,
     node::Probe,
     reconcile::Queue,
     status::Status,
 };
-use koord_hooks::PodView;
+use koord_hooks::{ContainerView, PodView};
 use koord_kernel::cgroup::{Driver, RuntimeName};
 use koord_model::{CgroupPath, ContainerId, SandboxId};
 use koord_proto::{cri, wire};
@@ -82,10 +82,21 @@ pub enum Opening {
     Later(Pin<Box<dyn Future<Output = Decision>>>),
 }
 
+/// A pod whose sandbox only the reply names.
+#[derive(Debug)]
+struct NewPod {
+    view: PodView,
+    exemption: Option<Exemption>,
+    parent: Option<CgroupPath>,
+    own: Target,
+    pause: Target,
+}
+
 /// A container whose id only the reply tells.
 #[derive(Debug)]
 struct NewContainer {
-    container: Container,
+    view: ContainerView,
+    target: Target,
     parent: Option<CgroupPath>,
     /// The pod as this call told it.
     pod: PodView,

@@ -124,8 +124,10 @@ impl Run<'_> {
                 true
             }
             _ => {
-                if op & 0x80 != 0 {
-                    self.pair.drain();
+                match op >> 6 {
+                    0 | 1 => self.pair.set_crowded(op & 0x40 != 0),
+                    2 => self.pair.drain(),
+                    _ => {}
                 }
                 true
             }

@@ -175,6 +175,7 @@ impl App {
             max_connections: self.config.limits.max_connections,
             large_message_slots: self.config.limits.large_message_slots,
             max_message_bytes: self.config.limits.max_message_bytes,
+            hold_timeout: self.config.limits.hold_timeout,
             hooks,
         };
         let front = Front::new(self.clients, options, self.hub, self.metrics);

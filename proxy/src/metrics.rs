@@ -344,6 +344,7 @@ impl Metrics {
                 Unopened::TooLarge => "unopened_too_large",
                 Unopened::Malformed => "unopened_malformed",
                 Unopened::SecondMessage => "unopened_second_message",
+                Unopened::Crowded => "unopened_crowded",
             },
         );
     }

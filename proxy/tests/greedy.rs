@@ -136,9 +136,54 @@ async fn large_messages_half_sent_cost_a_bounded_sum_and_others_notice_nothing()
         let reply = bystander.client.call(large).await.unwrap();
         assert_eq!(reply.messages[0].message.len(), 4 * MIB);
 
+        // One that is opened does not wait for a place for ever.
+        let message = Pod::plain("p").env("LARGE", vec![5; MIB]).create().encode();
+        let large = RawRequest::unary(method::CREATE, message);
+        let reply = bystander.client.call(large).await.unwrap();
+        assert_eq!(reply.grpc_status(), Some(0));
+        let crowded = "calls_total{method=\"CreateContainer\",result=\"unopened_crowded\"}";
+        assert!(node.metric(crowded) >= 1);
+
         drop((streams, attacker));
         let given_back = || async { grown() < 24 * 1_024 };
         wait_until_async("memory is given back", given_back).await;
+        bystander.noticed_nothing(&gate).await;
+    };
+    LocalSet::new().run_until(attack).await;
+}
+
+/// Each just below its stream's window, so that none of them wants a place.
+#[tokio::test]
+async fn thousands_of_small_messages_half_sent_fill_their_room_and_no_more() {
+    const STREAMS: usize = 6_000;
+    let attack = async {
+        let gate = Gate::new();
+        let script = script_with(&gate);
+        let node = Node::without_runtime(&[]);
+        serve(&script, &node.path("runtime.sock"), &windows_of_64_kib());
+        let bystander = Bystander::at(&node).await;
+        let before = node.resident_kib();
+        let grown = || node.resident_kib().saturating_sub(before);
+        let attacker = node.client().await;
+        let head = frame::message_head(65_000);
+        let most: Bytes = [head, vec![0; 64_999]].concat().into();
+        let mut streams = Vec::new();
+        for _ in 0..STREAMS {
+            let mut stream = attacker.open(method::CREATE, Vec::new()).await.unwrap();
+            stream.send_data(most.clone(), false).unwrap();
+            streams.push(stream);
+            if streams.len() % 100 == 0 {
+                bystander.works().await;
+            }
+        }
+        let crowded = "calls_total{method=\"CreateContainer\",result=\"unopened_crowded\"}";
+        let full = || async { node.metric(crowded) > 0 };
+        wait_until_async("the room is full", full).await;
+        // 4 places of 16 MiB and 64 MiB beside them, and what the bookkeeping costs, where 372 MiB
+        // would come.
+        let most = grown();
+        assert!(most < 180 * 1_024, "{before} KiB grew by {most} KiB");
+        drop((streams, attacker));
         bystander.noticed_nothing(&gate).await;
     };
     LocalSet::new().run_until(attack).await;

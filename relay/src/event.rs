@@ -56,6 +56,8 @@ pub enum Unopened {
     Malformed,
     /// More bytes followed the message before it was answered.
     SecondMessage,
+    /// The driver has no room for it.
+    Crowded,
 }
 
 /// Counts since they were last taken.
@@ -79,6 +81,8 @@ pub struct Counters {
     pub unopened_malformed: u64,
     /// Claimed streams passed unopened, more than one message.
     pub unopened_second_message: u64,
+    /// Claimed streams passed unopened, no room for them.
+    pub unopened_crowded: u64,
     /// DATA bytes that were dropped and given back as credit: on refused, reset or answered
     /// streams.
     pub swallowed_bytes: u64,
@@ -95,6 +99,7 @@ impl Counters {
             Unopened::TooLarge => &mut self.unopened_too_large,
             Unopened::Malformed => &mut self.unopened_malformed,
             Unopened::SecondMessage => &mut self.unopened_second_message,
+            Unopened::Crowded => &mut self.unopened_crowded,
         } += 1;
     }
 }

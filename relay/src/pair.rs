@@ -37,6 +37,10 @@ use drain::Drain;
 /// Pending bytes at which the other side's reading pauses, and held bytes wait.
 const HIGH_WATER: usize = 64 << 10;
 
+/// Most credit that held messages of one connection are lent at a time, in bytes: one that promises
+/// many messages and sends none of their ends cannot be told to send them all at once.
+const LENT: u32 = 1 << 20;
+
 /// Pending bytes of our own making at which a side that does not read is not read from.
 const OWN_HIGH_WATER: usize = 1 << 20;
 
@@ -62,6 +66,8 @@ pub struct Pair {
     line: VecDeque<StreamId>,
     ledger: Ledger,
     drain: Drain,
+    /// No message is to be waited for.
+    crowded: bool,
     /// The lowest last stream that a GOAWAY to the client named.
     lowest_goaway: StreamId,
     events: VecDeque<Event>,
@@ -89,8 +95,9 @@ impl Pair {
             tombstones: VecDeque::new(),
             last_stream: 0,
             line: VecDeque::new(),
-            ledger: Ledger::new(DEFAULT_WINDOW),
+            ledger: Ledger::new(DEFAULT_WINDOW).lending_at_most(LENT),
             drain: Drain::Off,
+            crowded: false,
             lowest_goaway: drain::HIGHEST,
             events: VecDeque::new(),
             counters: Counters::default(),

@@ -25,6 +25,8 @@ pub(crate) struct Ledger {
     held: i64,
     /// Bytes that have to arrive before anything held can go on.
     needs: i64,
+    /// Most of them that are lent at a time.
+    lends: i64,
 }
 
 // === impl Ledger ===
@@ -36,7 +38,15 @@ impl Ledger {
             client: i64::from(window),
             held: 0,
             needs: 0,
+            lends: MAX_WINDOW,
         }
+    }
+
+    /// The same, lending at most `bytes` beyond what the runtime grants. What is needed comes all
+    /// the same, in more steps: the client always has something of it left.
+    pub(crate) fn lending_at_most(mut self, bytes: u32) -> Self {
+        self.lends = i64::from(bytes);
+        self
     }
 
     pub(crate) fn held(&self) -> usize {
@@ -109,7 +119,10 @@ impl Ledger {
     /// What the client is to be granted now, if anything. To be asked after every event, DATA that
     /// only passes included: other streams drain what was lent for a held one.
     pub(crate) fn credit(&mut self) -> Option<u32> {
-        let want = (self.runtime - self.held).max(self.needs).min(MAX_WINDOW) - self.client;
+        let want = (self.runtime - self.held)
+            .max(self.needs.min(self.lends))
+            .min(MAX_WINDOW)
+            - self.client;
         let grant = u32::try_from(want).ok().filter(|grant| *grant > 0)?;
         self.client += want;
         Some(grant)
@@ -141,6 +154,19 @@ mod tests {
         assert_eq!(ledger.credit(), Some(7));
         assert_eq!(ledger.credit(), None);
         assert_eq!((ledger.client(), ledger.sendable()), (47, 47));
+    }
+
+    #[test]
+    fn no_more_is_lent_at_a_time_than_is_allowed() {
+        let mut ledger = Ledger::new(100).lending_at_most(120);
+        ledger.change_needs(0, 250);
+        assert_eq!(ledger.credit(), Some(20));
+        ledger.received(50, 0).unwrap();
+        ledger.hold(50);
+        ledger.change_needs(250, 200);
+        assert_eq!(ledger.credit(), Some(50));
+        ledger.granted(500).unwrap();
+        assert_eq!(ledger.credit(), Some(430));
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl World {
         count > 0
     }
 
-    /// What need not happen: changed SETTINGS, cancels, resets, a drain.
+    /// What need not happen: changed SETTINGS, no room, cancels, resets, a drain.
     fn disturb(&mut self) -> bool {
         if self.rng.one_in(12) {
             let values = random_values(&mut self.rng);
@@ -242,6 +242,9 @@ impl World {
             if end.announced_count() < 3 {
                 end.announce(values);
             }
+        }
+        if self.rng.one_in(40) {
+            self.pair.set_crowded(self.rng.one_in(2));
         }
         if self.plan.drain && self.planned.len() < 3 && self.rng.one_in(10) {
             self.pair.drain();

@@ -45,6 +45,8 @@ impl Inside {
             runtime: dir.path().join("runtime.sock").into(),
             max_connections: 64,
             large_message_slots: 4,
+            // Who waits for a place does so to the end.
+            hold_timeout: Duration::MAX,
             max_message_bytes: 16 << 20,
             hooks: true,
         };

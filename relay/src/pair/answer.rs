@@ -1,10 +1,10 @@
 //! What the driver decides about a claimed stream.
 
-use crate::StreamId;
 use crate::frame::{self, Code};
 use crate::own;
 use crate::pair::Pair;
 use crate::stream::{Hold, PREFIX, Slot, Stream};
+use crate::{StreamId, Unopened};
 
 impl Pair {
     /// The message that waits for an answer, without its prefix.
@@ -83,6 +83,34 @@ impl Pair {
         self.settle_stream(stream);
         self.settle();
         true
+    }
+
+    /// Lets a message that is still arriving pass unopened: there is no room for it. False if the
+    /// stream holds none.
+    pub fn give_up(&mut self, stream: StreamId) -> bool {
+        let arriving = self
+            .streams
+            .get(&stream)
+            .is_some_and(|opened| opened.hold() == Hold::Collecting);
+        if arriving {
+            self.pass_unopened(stream, Unopened::Crowded);
+            self.settle_stream(stream);
+            self.settle();
+        }
+        arriving
+    }
+
+    /// Says whether there is no room: every message that is still arriving then passes unopened,
+    /// and so does every later one, until there is room again.
+    pub fn set_crowded(&mut self, crowded: bool) {
+        let begins = crowded && !self.crowded;
+        self.crowded = crowded;
+        if begins {
+            let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+            for stream in streams {
+                self.give_up(stream);
+            }
+        }
     }
 
     fn is_holding(&self, stream: StreamId) -> bool {

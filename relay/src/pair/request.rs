@@ -56,6 +56,8 @@ impl Pair {
                 self.pass_unopened(block.stream, Unopened::Malformed);
             }
             self.client_ended(block.stream);
+        } else if self.crowded {
+            self.pass_unopened(block.stream, Unopened::Crowded);
         }
         self.settle_stream(block.stream);
         Ok(())
@@ -238,7 +240,7 @@ impl Pair {
     }
 
     /// Gives up on opening a claimed stream.
-    fn pass_unopened(&mut self, id: StreamId, reason: Unopened) {
+    pub(super) fn pass_unopened(&mut self, id: StreamId, reason: Unopened) {
         let stream = self.streams.get_mut(&id);
         let Some(claim) = stream.and_then(|stream| stream.claim.as_mut()) else {
             return;

@@ -8,6 +8,7 @@ use super::{
     ConnectionId, Shared,
     decisions::Decisions,
     method::Method,
+    room::Share,
     slots::{SlotNews, Tenant},
 };
 use crate::hub::{Answer, Decision, Opening, Pending, Reply};
@@ -85,6 +86,7 @@ pub(super) struct Driver {
     /// What the replies of the claimed calls that went on will commit.
     pending: HashMap<StreamId, Pending>,
     slots: Tenant,
+    share: Share,
 }
 
 // === impl Ended ===
@@ -116,6 +118,7 @@ impl Driver {
             decisions: Decisions::default(),
             pending: HashMap::new(),
             slots: Tenant::new(id, shared.slots.clone()),
+            share: shared.room.share(),
             shared,
         }
     }
@@ -164,6 +167,7 @@ impl Driver {
             progress |= self.read(cx, Side::Client)?;
             progress |= self.read(cx, Side::Runtime)?;
         }
+        self.make_room();
         progress |= self.handle_events();
         progress |= self.write(cx, Side::Runtime)?;
         progress |= self.write(cx, Side::Client)?;
@@ -182,6 +186,14 @@ impl Driver {
             return Err(self.closing.map_or(Ended::NoPreface, Ended::Closed));
         }
         Ok(progress)
+    }
+
+    /// Charges what is held to what all connections may hold together.
+    fn make_room(&mut self) {
+        let held = self.pair.held_bytes();
+        if held != self.share.held() {
+            self.pair.set_crowded(self.share.crowds(held));
+        }
     }
 
     fn nothing_left_for(&self, side: Side) -> bool {
@@ -203,6 +215,9 @@ impl Driver {
                     if !self.pair.grant_slot(stream) {
                         self.slots.free(stream);
                     }
+                }
+                SlotNews::Expired(stream) => {
+                    self.pair.give_up(stream);
                 }
                 SlotNews::Overdue => return Err(Ended::Overdue),
             }
@@ -362,7 +377,11 @@ impl Driver {
     fn close_call(&mut self, stream: StreamId, reply: Reply) {
         match self.pending.remove(&stream) {
             Some(pending) => self.shared.hub.close(pending, reply),
-            None => self.decisions.abandon(stream),
+            // It passed unopened, or was given up: what the runtime did, only its lists tell.
+            None => {
+                self.decisions.abandon(stream);
+                self.shared.hub.relist_soon();
+            }
         }
     }
 }

@@ -7,12 +7,14 @@ mod decisions;
 mod dial;
 mod driver;
 mod method;
+mod room;
 mod slots;
 
 pub(crate) use self::{dial::connect, method::Method};
 
 use self::{
     driver::{Driver, Ended},
+    room::Room,
     slots::Slots,
 };
 use crate::{
@@ -42,6 +44,8 @@ use tracing::{debug, error, info, warn};
 const READ_BUFFER: usize = 64 * 1024;
 /// How often large messages without headway are looked for.
 const SLOT_SWEEP: Duration = Duration::from_secs(1);
+/// Room for held messages beside those that have a place of their own, in bytes.
+const SMALL_MESSAGES: usize = 64 << 20;
 /// How long accepting pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -57,6 +61,8 @@ pub struct Options {
     pub large_message_slots: usize,
     /// Bytes of one claimed message at most; a larger one passes unopened.
     pub max_message_bytes: usize,
+    /// How long a large message may wait for its place, at most.
+    pub hold_timeout: Duration,
     /// Open claimed calls; false passes everything through.
     pub hooks: bool,
 }
@@ -83,6 +89,7 @@ struct Shared {
     hub: Rc<Hub>,
     metrics: Rc<Metrics>,
     slots: Slots,
+    room: Room,
     drain: DrainSignal,
     buffer: RefCell<Box<[u8]>>,
     /// Connections without a preface yet, oldest first: the first to go when there are too many.
@@ -95,6 +102,7 @@ pub struct Front {
     listener: UnixListener,
     shared: Rc<Shared>,
     max_connections: usize,
+    hold_timeout: Duration,
     drain: watch::Sender<bool>,
     connections: JoinSet<()>,
     next: u64,
@@ -147,6 +155,7 @@ impl Front {
         Self {
             listener,
             max_connections: options.max_connections,
+            hold_timeout: options.hold_timeout,
             drain,
             connections: JoinSet::new(),
             next: 0,
@@ -157,6 +166,9 @@ impl Front {
                 hub,
                 metrics,
                 slots: Slots::new(options.large_message_slots),
+                room: Room::new(
+                    options.large_message_slots * options.max_message_bytes + SMALL_MESSAGES,
+                ),
                 drain: DrainSignal(draining),
                 buffer: RefCell::new(vec![0; READ_BUFFER].into_boxed_slice()),
                 strangers: RefCell::default(),
@@ -176,7 +188,10 @@ impl Front {
                 // Accepting comes last: who connects without end must not keep the rest from us.
                 biased;
                 () = &mut stop => break,
-                _ = sweep.tick() => self.shared.slots.evict_overdue(Instant::now()),
+                _ = sweep.tick() => {
+                    let slots = &self.shared.slots;
+                    slots.evict_overdue(Instant::now(), self.hold_timeout);
+                }
                 Some(ended) = self.connections.join_next() => reap(ended),
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream),

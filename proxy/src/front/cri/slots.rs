@@ -4,7 +4,8 @@
 //! beyond what the runtime granted. Without a bound on how many do so at once, large messages
 //! could fill memory; with only a byte cap they could deadlock. So: first come, first served, and
 //! while others wait, a place whose message does not move is taken back by closing its connection.
-//! One that moves keeps its place, however slowly.
+//! One that moves keeps its place, however slowly; whoever waits for longer than a call may be held
+//! passes unopened.
 
 use super::ConnectionId;
 use koord_relay::StreamId;
@@ -26,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) enum SlotNews {
     /// The stream has its place.
     Granted(StreamId),
+    /// The stream waited too long for a place, and waits no more.
+    Expired(StreamId),
     /// Others waited too long for a place of this connection: it is to be closed.
     Overdue,
 }
@@ -63,6 +66,7 @@ struct Taken {
 #[derive(Debug)]
 struct Waiting {
     by: (ConnectionId, StreamId),
+    since: Instant,
     mailbox: Rc<RefCell<Mailbox>>,
 }
 
@@ -71,6 +75,8 @@ struct Waiting {
 struct Mailbox {
     /// Each has a place, so there are never more than places.
     granted: Vec<StreamId>,
+    /// Each waited, so there are never more than open streams.
+    expired: Vec<StreamId>,
     overdue: bool,
     waker: Option<Waker>,
 }
@@ -86,9 +92,10 @@ impl Slots {
         })))
     }
 
-    /// Tells connections whose message has stood still for too long while others wait.
-    pub(super) fn evict_overdue(&self, now: Instant) {
-        let state = self.0.borrow();
+    /// Tells connections whose message has stood still for too long while others wait, and those
+    /// that wait for longer than `hold_timeout`.
+    pub(super) fn evict_overdue(&self, now: Instant, hold_timeout: Duration) {
+        let mut state = self.0.borrow_mut();
         if state.waiting.is_empty() {
             return;
         }
@@ -99,6 +106,15 @@ impl Slots {
                 mailbox.wake();
             }
         }
+        state.waiting.retain(|waiting| {
+            let stays = now.duration_since(waiting.since) <= hold_timeout;
+            if !stays {
+                let mut mailbox = waiting.mailbox.borrow_mut();
+                mailbox.expired.push(waiting.by.1);
+                mailbox.wake();
+            }
+            stays
+        });
     }
 }
 
@@ -120,6 +136,7 @@ impl Tenant {
         let mut state = self.slots.0.borrow_mut();
         state.waiting.push_back(Waiting {
             by: (self.id, stream),
+            since: Instant::now(),
             mailbox: self.mailbox.clone(),
         });
         state.hand_out();
@@ -130,6 +147,9 @@ impl Tenant {
         let this = (self.id, stream);
         let mut mailbox = self.mailbox.borrow_mut();
         mailbox.granted.retain(|granted| *granted != stream);
+        let expired = mailbox.expired.len();
+        mailbox.expired.retain(|expired| *expired != stream);
+        self.messages -= expired - mailbox.expired.len();
         drop(mailbox);
         self.messages -= self.slots.0.borrow_mut().give_back(|by| by == this);
     }
@@ -145,6 +165,10 @@ impl Tenant {
         }
         if let Some(stream) = mailbox.granted.pop() {
             return Poll::Ready(SlotNews::Granted(stream));
+        }
+        if let Some(stream) = mailbox.expired.pop() {
+            self.messages -= 1;
+            return Poll::Ready(SlotNews::Expired(stream));
         }
         match &mut mailbox.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -193,7 +217,7 @@ impl State {
 
     fn hand_out(&mut self) {
         while self.taken.len() < self.places
-            && let Some(Waiting { by, mailbox }) = self.waiting.pop_front()
+            && let Some(Waiting { by, mailbox, .. }) = self.waiting.pop_front()
         {
             mailbox.borrow_mut().granted.push(by.1);
             mailbox.borrow_mut().wake();
@@ -221,6 +245,8 @@ impl Mailbox {
 mod tests {
     use super::*;
     use std::future::poll_fn;
+
+    const WITHOUT_END: Duration = Duration::MAX;
 
     fn tenants(slots: &Slots) -> [Tenant; 2] {
         [1, 2].map(|id| Tenant::new(ConnectionId(id), slots.clone()))
@@ -296,10 +322,10 @@ mod tests {
         a.want(1);
         assert_eq!(news(&mut a).await, Some(SlotNews::Granted(1)));
         tokio::time::advance(Duration::from_secs(11)).await;
-        slots.evict_overdue(Instant::now());
+        slots.evict_overdue(Instant::now(), WITHOUT_END);
         assert_eq!(news(&mut a).await, None);
         b.want(1);
-        slots.evict_overdue(Instant::now());
+        slots.evict_overdue(Instant::now(), WITHOUT_END);
         assert_eq!(news(&mut a).await, Some(SlotNews::Overdue));
         assert_eq!(news(&mut b).await, None);
     }
@@ -318,13 +344,35 @@ mod tests {
                 tenant.note_headway(|_| queued);
             }
             tokio::time::advance(Duration::from_secs(9)).await;
-            slots.evict_overdue(Instant::now());
+            slots.evict_overdue(Instant::now(), WITHOUT_END);
         }
         stuck.note_headway(|_| 1);
         slow.note_headway(|_| 0);
         tokio::time::advance(Duration::from_secs(2)).await;
-        slots.evict_overdue(Instant::now());
+        slots.evict_overdue(Instant::now(), WITHOUT_END);
         assert_eq!(news(&mut slow).await, None);
         assert_eq!(news(&mut stuck).await, Some(SlotNews::Overdue));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_longer_than_a_call_may_be_held_waits_no_more() {
+        let slots = Slots::new(1);
+        let [mut a, mut b] = tenants(&slots);
+        a.want(1);
+        assert_eq!(news(&mut a).await, Some(SlotNews::Granted(1)));
+        b.want(1);
+        b.want(3);
+        let sweep = || slots.evict_overdue(Instant::now(), Duration::from_millis(500));
+        tokio::time::advance(Duration::from_millis(500)).await;
+        sweep();
+        assert_eq!(news(&mut b).await, None);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        sweep();
+        b.free(3);
+        assert_eq!(news(&mut b).await, Some(SlotNews::Expired(1)));
+        assert_eq!(news(&mut b).await, None);
+        assert_eq!(b.messages, 0);
+        a.free(1);
+        assert_eq!(news(&mut b).await, None);
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     hub::Hub,
     ledger::{Applied, Entry, Life, Route, Target},
 };
-use koord_kernel::cgroup::{self, Change, Version, Written};
+use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, KubeQos, SandboxId, Setting, Value};
 use std::{
     cell::{Cell, RefCell},
@@ -84,35 +84,55 @@ pub async fn run(hub: Rc<Hub>) {
 
 /// The writes that a target asks for; none while it is unknown where it is.
 pub(crate) fn changes(target: &Target) -> Vec<Change> {
-    changes_but(target, |_| false)
-}
-
-fn changes_but(target: &Target, leave: impl Fn(&Entry) -> bool) -> Vec<Change> {
     let Some(at) = &target.at else {
         return Vec::new();
     };
-    target
-        .entries()
-        .iter()
-        .filter(|entry| !leave(entry))
-        .map(|entry| Change {
-            at: at.clone(),
-            value: entry.desired.clone(),
-        })
-        .collect()
+    let entries = target.entries().iter();
+    entries.map(|entry| change(at, entry)).collect()
+}
+
+fn change(at: &CgroupPath, entry: &Entry) -> Change {
+    Change {
+        at: at.clone(),
+        value: entry.desired.clone(),
+    }
+}
+
+/// The writes that a running container asks for.
+///
+/// On cgroup v2 shares become weights by one of two curves. A weight that either makes of the
+/// shares is the runtime's own and stays. Any other is written over, once a known pair has told
+/// which curve this node uses: the container was there before us, or passed without our value.
+fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
+    let Some(at) = target.at.clone() else {
+        return Vec::new();
+    };
+    let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
+    let mut changes = Vec::new();
+    for entry in target.entries_mut() {
+        if let Value::CpuShares(shares) = &entry.desired
+            && weights
+            && entry.route == Route::Request
+        {
+            let own = cgroups.weighs(&at, *shares);
+            if own || cgroups.weight_curve().is_none() {
+                entry.applied = if own {
+                    Applied::Equal
+                } else {
+                    Applied::Pending
+                };
+                continue;
+            }
+        }
+        changes.push(change(&at, entry));
+    }
+    changes
 }
 
 async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
-    // On cgroup v2 shares become weights by one of two curves. What went in a request was turned
-    // by the runtime's, and only it knows which.
-    let weights = hub.writer().cgroups().version() != Version::V1;
-    let runtimes = |entry: &Entry| {
-        let shares = entry.desired.setting() == Setting::CpuShares;
-        weights && shares && entry.route == Route::Request
-    };
     let changes = {
-        let ledger = hub.ledger().borrow();
-        let Some(pod) = ledger.pod(sandbox) else {
+        let mut ledger = hub.ledger().borrow_mut();
+        let Some(pod) = ledger.pod_mut(sandbox) else {
             return;
         };
         // Of two sandboxes of one pod the directory belongs to the one that runs.
@@ -121,8 +141,12 @@ async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
             all.extend(changes(&pod.own));
             all.extend(changes(&pod.pause));
         }
-        let running = pod.containers.iter().filter(|c| c.life == Life::Running);
-        all.extend(running.flat_map(|container| changes_but(&container.target, runtimes)));
+        let cgroups = hub.writer().cgroups();
+        for container in &mut pod.containers {
+            if container.life == Life::Running {
+                all.extend(changes_of_container(cgroups, &mut container.target));
+            }
+        }
         all
     };
     if changes.is_empty() {
@@ -246,3 +270,6 @@ impl From<&cgroup::Applied> for Applied {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,10 +15,12 @@ use crate::{
     view,
 };
 use koord_kernel::{
-    cgroup::{self, Driver, Layout, RuntimeName},
+    cgroup::{self, Driver, Generation, Layout, RuntimeName, WeightCurve},
     process::trim_allocator,
 };
-use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
+use koord_model::{
+    CgroupPath, ContainerId, CpuShares, CpuWeight, KubeQos, PodUid, SandboxId, Setting,
+};
 use koord_proto::{cri, keys::annotation};
 use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
@@ -30,6 +32,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long one list may take with all its questions.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Containers that are asked about in one list to learn how the runtime weighs.
+const ASKED_FOR_WEIGHTS: usize = 4;
 /// Waiting grows from the first to the last while the runtime does not answer.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(1);
@@ -131,6 +135,7 @@ async fn list(
     for container in &containers {
         take_container(hub, container, moment);
     }
+    learn_weights(hub, (&mut runtime, &mut patience)).await;
     let pods: HashSet<&str> = sandboxes.iter().map(|pod| pod.id.as_str()).collect();
     let ids: HashSet<&str> = containers.iter().map(|c| c.id.as_str()).collect();
     let mut ledger = hub.ledger().borrow_mut();
@@ -297,6 +302,56 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {
     ledger.list_container(&sandbox, container);
 }
 
+/// On cgroup v2 shares become weights by one of two curves; which one this node's runtime uses, a
+/// running container tells whose shares the runtime knows.
+async fn learn_weights(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) {
+    for (id, weight) in weighed(hub) {
+        if patience.is_over() {
+            return;
+        }
+        let info = match runtime.container_info(id.as_str()).await {
+            Ok(info) => info,
+            Err(error) => {
+                patience.spend(&error);
+                let error = &error as &dyn Error;
+                debug!(container = %id, error, "the runtime does not say what a container asked");
+                continue;
+            }
+        };
+        let shares = info.as_ref().and_then(shares_of);
+        if let Some(curve) = shares.and_then(|shares| WeightCurve::detect(shares, weight)) {
+            info!(?curve, "the runtime's weights are known");
+            return hub.writer().cgroups().set_weight_curve(curve);
+        }
+    }
+}
+
+/// A few running containers with their weights, while the curve is unknown. The least weight comes
+/// from the same shares by both.
+fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
+    let cgroups = hub.writer().cgroups();
+    let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
+    if !weights || cgroups.weight_curve().is_some() {
+        return Vec::new();
+    }
+    let ledger = hub.ledger().borrow();
+    let containers = ledger.pods().flat_map(|pod| &pod.containers);
+    containers
+        .filter(|container| container.life == Life::Running)
+        .filter_map(|container| {
+            let weight = cgroups.weight(container.target.at.as_ref()?).ok()??;
+            (weight.get() > 1).then(|| (container.id.clone(), weight))
+        })
+        .take(ASKED_FOR_WEIGHTS)
+        .collect()
+}
+
+/// The shares that a runtime stored for a container, from what it says beyond the API.
+fn shares_of(info: &serde_json::Value) -> Option<CpuShares> {
+    let shares = info.pointer("/runtimeSpec/linux/resources/cpu/shares")?;
+    CpuShares::new(shares.as_i64()?).ok()
+}
+
 /// The directory that a kubelet would have made for this pod, if it is there.
 fn find_pod(hub: &Hub, uid: &str, above: &CgroupPath) -> Option<CgroupPath> {
     let uid = PodUid::new(uid).ok()?;
@@ -324,3 +379,6 @@ async fn ask_parent(
         .and_then(|parent| parent.as_str())
         .and_then(view::directory_of))
 }
+
+#[cfg(test)]
+mod tests;

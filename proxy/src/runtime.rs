@@ -5,7 +5,7 @@
 
 use hyper_util::rt::TokioIo;
 use koord_proto::{client::v1::runtime_service_client::RuntimeServiceClient, cri};
-use std::{future::Future, io, sync::Mutex, time::Duration};
+use std::{collections::HashMap, future::Future, io, sync::Mutex, time::Duration};
 use thiserror::Error;
 use tokio::net::UnixStream;
 use tonic::{
@@ -16,7 +16,7 @@ use tower::service_fn;
 
 /// No question of ours may take longer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// No question about one pod may take longer: a dead shim answers late or never.
+/// No question about one pod or container may take longer: a dead shim answers late or never.
 const POD_DEADLINE: Duration = Duration::from_secs(1);
 /// What CRI-O sends in one message at most; containerd stays at 16 MiB.
 const MAX_REPLY: usize = 80 << 20;
@@ -98,14 +98,36 @@ impl Runtime {
             verbose: true,
         };
         let reply = self.client.pod_sandbox_status(request);
-        match answer("PodSandboxStatus", POD_DEADLINE, reply).await {
-            Ok(status) => Ok(status
-                .info
-                .get("info")
-                .and_then(|info| serde_json::from_str(info).ok())),
-            Err(RuntimeError::Call { source, .. }) if source.code() == Code::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let status = answer("PodSandboxStatus", POD_DEADLINE, reply).await;
+        Ok(if_there(status)?.and_then(|status| info(&status.info)))
+    }
+
+    /// What the runtime says of a container beyond the API; `None` if it is gone or says nothing.
+    pub async fn container_info(
+        &mut self,
+        container: &str,
+    ) -> Result<Option<serde_json::Value>, RuntimeError> {
+        let request = cri::ContainerStatusRequest {
+            container_id: container.to_owned(),
+            verbose: true,
+        };
+        let reply = self.client.container_status(request);
+        let status = answer("ContainerStatus", POD_DEADLINE, reply).await;
+        Ok(if_there(status)?.and_then(|status| info(&status.info)))
+    }
+}
+
+fn info(verbose: &HashMap<String, String>) -> Option<serde_json::Value> {
+    let info = verbose.get("info")?;
+    serde_json::from_str(info).ok()
+}
+
+/// What was asked about may have gone meanwhile.
+fn if_there<T>(answer: Result<T, RuntimeError>) -> Result<Option<T>, RuntimeError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(RuntimeError::Call { source, .. }) if source.code() == Code::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -25,19 +25,15 @@ pub use self::{
 };
 
 use self::table::{File, Terms};
-use koord_model::{CgroupPath, CpuPeriod, CpuWeight, CpusetCpus, Setting, Value};
-use std::{
-    io,
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use koord_model::{CgroupPath, CpuPeriod, CpuShares, CpuWeight, CpusetCpus, Setting, Value};
+use std::{io, path::Path, sync::OnceLock};
 use tracing::debug;
 
 /// The control groups of a node.
 #[derive(Debug)]
 pub struct Cgroups {
     pub(crate) tree: Box<dyn Tree>,
-    quadratic_weights: AtomicBool,
+    weight_curve: OnceLock<WeightCurve>,
     page: u64,
 }
 
@@ -78,7 +74,7 @@ impl Cgroups {
     pub fn over(tree: impl Tree + 'static) -> Self {
         Self {
             tree: Box::new(tree),
-            quadratic_weights: AtomicBool::new(false),
+            weight_curve: OnceLock::new(),
             page: u64::try_from(rustix::param::page_size()).expect("a page is below 2^64 bytes"),
         }
     }
@@ -87,19 +83,27 @@ impl Cgroups {
         self.tree.version()
     }
 
-    /// Says how the runtimes of this node turn shares into weights. Only a known pair can tell:
-    /// [`WeightCurve::detect`] with [`weight`](Self::weight).
-    pub fn set_weight_curve(&self, curve: WeightCurve) {
-        let quadratic = curve == WeightCurve::Quadratic;
-        self.quadratic_weights.store(quadratic, Ordering::Relaxed);
+    /// How a setting is reached; `None` if this node does not have its controller.
+    pub fn generation(&self, setting: Setting) -> Option<Generation> {
+        self.tree.generation(table::controller(setting))
     }
 
-    pub fn weight_curve(&self) -> WeightCurve {
-        if self.quadratic_weights.load(Ordering::Relaxed) {
-            WeightCurve::Quadratic
-        } else {
-            WeightCurve::Linear
-        }
+    /// Says how the runtimes of this node turn shares into weights, once: what is said later is
+    /// ignored. Only a known pair can tell: [`WeightCurve::detect`] with [`weight`](Self::weight).
+    pub fn set_weight_curve(&self, curve: WeightCurve) {
+        self.weight_curve.get_or_init(|| curve);
+    }
+
+    /// How the runtimes of this node turn shares into weights, if that is known.
+    pub fn weight_curve(&self) -> Option<WeightCurve> {
+        self.weight_curve.get().copied()
+    }
+
+    /// Whether the weight of a group is one that some runtime makes of these shares. False on
+    /// cgroup v1, where there are no weights.
+    pub fn weighs(&self, at: &CgroupPath, shares: CpuShares) -> bool {
+        let made = |weight| WeightCurve::ALL.iter().any(|c| c.weight(shares) == weight);
+        self.weight(at).is_ok_and(|held| held.is_some_and(made))
     }
 
     /// Whether the group is there, in every hierarchy that we write to: runtimes make and remove
@@ -307,13 +311,13 @@ impl Cgroups {
 
     fn terms(&self) -> Terms {
         Terms {
-            curve: self.weight_curve(),
+            curve: self.weight_curve().unwrap_or_default(),
             page: self.page,
         }
     }
 
     fn file(&self, at: &CgroupPath, setting: Setting) -> Result<File, ReadError> {
-        match self.tree.generation(table::controller(setting)) {
+        match self.generation(setting) {
             Some(generation) => Ok(table::file(setting, generation)),
             None => Err(ReadError::Unsupported {
                 at: at.clone(),

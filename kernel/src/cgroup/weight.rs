@@ -19,6 +19,8 @@ pub enum WeightCurve {
 // === impl WeightCurve ===
 
 impl WeightCurve {
+    pub const ALL: &[Self] = &[Self::Linear, Self::Quadratic];
+
     /// The curve that turns these shares into this weight; `None` if none does, or both do.
     pub fn detect(shares: CpuShares, weight: CpuWeight) -> Option<Self> {
         let fits = |curve: &Self| curve.weight(shares) == weight;

@@ -38,6 +38,7 @@ pub struct Write {
 #[derive(Debug)]
 struct State {
     generation: Generation,
+    beside_v2: bool,
     cpus: u32,
     lacking: BTreeSet<String>,
     groups: BTreeMap<CgroupPath, Group>,
@@ -56,6 +57,7 @@ impl FakeTree {
         }
         Self(Arc::new(Mutex::new(State {
             generation,
+            beside_v2: false,
             cpus,
             lacking: ["cpu.bvt_warp_ns".to_owned()].into(),
             groups: [(CgroupPath::root(), Group::new(online))].into(),
@@ -67,6 +69,12 @@ impl FakeTree {
     /// The same on a kernel with group identity.
     pub fn with_group_identity(self) -> Self {
         self.state().lacking.remove("cpu.bvt_warp_ns");
+        self
+    }
+
+    /// The same where a hierarchy of cgroup v2 without controllers is mounted beside those of v1.
+    pub fn beside_v2(self) -> Self {
+        self.state().beside_v2 = true;
         self
     }
 
@@ -129,7 +137,11 @@ impl FakeTree {
 
 impl Tree for FakeTree {
     fn version(&self) -> Version {
-        match self.state().generation {
+        let state = self.state();
+        if state.beside_v2 {
+            return Version::Hybrid;
+        }
+        match state.generation {
             Generation::V1 => Version::V1,
             Generation::V2 => Version::V2,
         }

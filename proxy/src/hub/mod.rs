@@ -12,6 +12,8 @@ mod commit;
 mod complaint;
 mod decide;
 mod report;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use self::{commit::Pending, decide::Policy, report::Report};
 

@@ -1,0 +1,179 @@
+//! A hub over a fake tree of control groups, which has a best-effort pod with one container that
+//! ran before it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::{Effects, Hub, Parts, Policy};
+use crate::{
+    apply::kernel::Writer,
+    config::Exclusions,
+    ledger::{Container, Entry, Life, Pod, Target},
+    metrics::Metrics,
+    node::Probe,
+    view,
+};
+use koord_hooks::{Chain, FailPolicies, FeatureGates, HookOptions, Requested};
+use koord_kernel::{
+    cgroup::{Cgroups, Controller, Tree},
+    fake::FakeTree,
+};
+use koord_model::{CgroupPath, ContainerId, SandboxId, Setting};
+use koord_proto::{
+    cri,
+    keys::{annotation, label},
+};
+use std::{collections::BTreeSet, rc::Rc, time::Duration};
+
+/// What is decided: 512 shares, a quota of 100 ms, 1 GiB.
+const BATCH: &str = r#"{"containers":{"main":{
+    "requests":{"kubernetes.io/batch-cpu":"500"},
+    "limits":{"kubernetes.io/batch-cpu":"1000","kubernetes.io/batch-memory":"1Gi"}}}}"#;
+
+pub(crate) struct Bench {
+    pub(crate) hub: Rc<Hub>,
+    pub(crate) tree: FakeTree,
+    pub(crate) pod: CgroupPath,
+    pub(crate) container: CgroupPath,
+}
+
+// === impl Bench ===
+
+impl Bench {
+    /// A hub that knows no pod yet.
+    pub(crate) fn new(tree: FakeTree) -> Self {
+        let pod = CgroupPath::parse("kubepods/besteffort/poduid-1").unwrap();
+        let container = pod.join("container-1").unwrap();
+        tree.make(&container);
+        tree.make(&pod.join("sandbox-1").unwrap());
+        let cgroups = Cgroups::over(tree.clone());
+        let probe = Probe {
+            sys_root: "/sys".into(),
+            cgroup_root: CgroupPath::root(),
+            options: HookOptions::default(),
+        };
+        let node = probe.look(&cgroups, Default::default());
+        let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
+        let hub = Hub::new(Parts {
+            policy: Policy::new(chain, node, "skip"),
+            probe,
+            effects: Effects::Enforce,
+            exclusions: Exclusions {
+                skip_label: ("skip".to_owned(), "true".to_owned()),
+                namespaces: BTreeSet::new(),
+                runtime_handlers: BTreeSet::new(),
+            },
+            writer: Writer::start(cgroups).unwrap(),
+            metrics: Rc::new(Metrics::new()),
+            max_message_bytes: 16 << 20,
+            hold_timeout: Duration::from_millis(500),
+        });
+        Self {
+            hub,
+            tree,
+            pod,
+            container,
+        }
+    }
+
+    /// A hub that knows the pod.
+    pub(crate) fn with_pod(tree: FakeTree) -> Self {
+        let bench = Self::new(tree);
+        let listed = listed_pod();
+        let metadata = listed.metadata.as_ref().unwrap();
+        let inputs = bench.hub.policy().inputs();
+        let view = view::from_parts(
+            metadata,
+            &listed.labels,
+            &listed.annotations,
+            "",
+            Some(&bench.pod),
+            &inputs,
+        );
+        let mut container = Container::new(container(), "main".to_owned(), Requested::default());
+        container.life = Life::Running;
+        container.target = Target::at(Some(bench.container.clone()));
+        let mut pod = Pod {
+            sandbox: sandbox(),
+            view: view.unwrap(),
+            exemption: None,
+            ready: true,
+            parent: Some(bench.pod.clone()),
+            own: Target::at(Some(bench.pod.clone())),
+            pause: Target::default(),
+            containers: Vec::new(),
+            told: 0,
+        };
+        bench.hub.decide_again(&mut pod);
+        let view = pod.view.clone();
+        let decided = bench.hub.decide_container(&view, None, &mut container);
+        decided.unwrap();
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        ledger.list_pod(pod);
+        ledger.list_container(&sandbox(), container);
+        drop(ledger);
+        bench
+    }
+
+    /// What a file of the container shows.
+    pub(crate) fn shown(&self, file: &str) -> String {
+        let text = self.tree.read(Controller::Cpu, &self.container, file);
+        text.unwrap().trim_end().to_owned()
+    }
+
+    /// Writes a file of the container past the hub.
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        let written = self
+            .tree
+            .write(Controller::Cpu, &self.container, file, text);
+        written.unwrap();
+        self.tree.take_writes();
+    }
+
+    /// What the ledger says of a setting of the container.
+    pub(crate) fn entry(&self, setting: Setting) -> Option<Entry> {
+        let mut ledger = self.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox())?;
+        let container = pod.container_mut(&container())?;
+        container.target.entry_mut(setting).cloned()
+    }
+}
+
+pub(crate) fn sandbox() -> SandboxId {
+    SandboxId::new("sandbox-1").unwrap()
+}
+
+pub(crate) fn container() -> ContainerId {
+    ContainerId::new("container-1").unwrap()
+}
+
+/// The pod as the runtime lists it.
+pub(crate) fn listed_pod() -> cri::PodSandbox {
+    let text = |text: &str| text.to_owned();
+    cri::PodSandbox {
+        id: text("sandbox-1"),
+        metadata: Some(cri::PodSandboxMetadata {
+            name: text("batch"),
+            uid: text("uid-1"),
+            namespace: text("default"),
+            ..Default::default()
+        }),
+        labels: [(text(label::QOS_CLASS), text("BE"))].into(),
+        annotations: [(text(annotation::EXTENDED_RESOURCE_SPEC), text(BATCH))].into(),
+        ..Default::default()
+    }
+}
+
+/// The container as the runtime lists it.
+pub(crate) fn listed_container() -> cri::Container {
+    let mut listed = cri::Container {
+        id: "container-1".to_owned(),
+        pod_sandbox_id: "sandbox-1".to_owned(),
+        metadata: Some(cri::ContainerMetadata {
+            name: "main".to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    listed.set_state(cri::ContainerState::ContainerRunning);
+    listed
+}

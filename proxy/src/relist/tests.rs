@@ -1,0 +1,87 @@
+//! Lists of a scripted runtime that has the pod of the bench.
+
+use super::*;
+use crate::hub::testing::{Bench, listed_container, listed_pod};
+use koord_kernel::fake::FakeTree;
+use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
+use prost::Message;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+struct Listed {
+    bench: Bench,
+    socket: PathBuf,
+    _runtime: ScriptedRuntime,
+    _dir: TempDir,
+}
+
+// === impl Listed ===
+
+impl Listed {
+    /// A hub that knows nothing yet, and a runtime that says this of the container.
+    fn start(tree: FakeTree, info: &str) -> Self {
+        let message = |message: Vec<u8>| Reply::message(message);
+        let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");
+        let version = cri::VersionResponse {
+            runtime_name: "containerd".to_owned(),
+            ..Default::default()
+        };
+        let pods = cri::ListPodSandboxResponse {
+            items: vec![listed_pod()],
+        };
+        let containers = cri::ListContainersResponse {
+            containers: vec![listed_container()],
+        };
+        let status = cri::ContainerStatusResponse {
+            info: [("info".to_owned(), info.to_owned())].into(),
+            ..Default::default()
+        };
+        let script = Script::new(Otherwise::Echo)
+            .always(&path("Version"), message(version.encode_to_vec()))
+            .always(&path("ListPodSandbox"), message(pods.encode_to_vec()))
+            .always(&path("ListContainers"), message(containers.encode_to_vec()))
+            .always(&path("ContainerStatus"), message(status.encode_to_vec()));
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("runtime.sock");
+        Self {
+            bench: Bench::new(tree),
+            _runtime: ScriptedRuntime::listen(&socket, script).unwrap(),
+            socket,
+            _dir: dir,
+        }
+    }
+
+    async fn list(&self) {
+        let endpoint = self.socket.as_path().into();
+        let listed = list(&self.bench.hub, &endpoint, &CgroupPath::root()).await;
+        assert_eq!(listed.unwrap().containers, 1);
+    }
+}
+
+const KNOWN: &str = r#"{"pid":1,"runtimeSpec":{"linux":{"resources":{"cpu":{"shares":1024}}}}}"#;
+
+#[tokio::test]
+async fn a_container_of_known_shares_tells_how_the_runtime_weighs() {
+    for (weight, curve) in [
+        ("100", Some(WeightCurve::Quadratic)),
+        ("39", Some(WeightCurve::Linear)),
+        ("40", None),
+        ("1", None),
+    ] {
+        let listed = Listed::start(FakeTree::new(Generation::V2, 2), KNOWN);
+        listed.bench.write("cpu.weight", weight);
+        listed.list().await;
+        let known = listed.bench.hub.writer().cgroups().weight_curve();
+        assert_eq!(known, curve, "{weight}");
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_that_does_not_say_the_shares_leaves_it_unknown() {
+    for info in ["", "{}", r#"{"runtimeSpec":{"linux":{"resources":{}}}}"#] {
+        let listed = Listed::start(FakeTree::new(Generation::V2, 2), info);
+        listed.list().await;
+        let known = listed.bench.hub.writer().cgroups().weight_curve();
+        assert_eq!(known, None, "{info}");
+    }
+}

@@ -58,6 +58,17 @@ impl Queue {
         Some(Work::Pod(sandbox))
     }
 
+    /// The pods that wait, which do so no more.
+    #[cfg(test)]
+    pub(crate) fn drain(&self) -> Vec<SandboxId> {
+        let pods = std::iter::from_fn(|| self.pop());
+        pods.filter_map(|work| match work {
+            Work::Pod(sandbox) => Some(sandbox),
+            Work::Node => None,
+        })
+        .collect()
+    }
+
     async fn next(&self) -> Work {
         loop {
             if let Some(work) = self.pop() {
@@ -129,7 +140,7 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
     changes
 }
 
-async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
+pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
     let changes = {
         let mut ledger = hub.ledger().borrow_mut();
         let Some(pod) = ledger.pod_mut(sandbox) else {

@@ -112,6 +112,9 @@ impl Hub {
         (own, pause): (&mut Target, &mut Target),
     ) -> Result<(), Status> {
         if matches!(exemption, Some(Exemption::SkipLabel | Exemption::Namespace)) {
+            // What was ours before the exemption came is given back.
+            decide_directory(own, &Merged::default());
+            decide_directory(pause, &Merged::default());
             return Ok(());
         }
         let policy = self.policy.borrow();
@@ -123,8 +126,9 @@ impl Hub {
             // What the kubelet writes there does not depend on the pod.
             own.undecided_shares = Some(CpuShares::MIN.into());
         }
-        own.decide(&merged, |_| Route::Kernel, |_| None);
+        decide_directory(own, &merged);
         if exemption.is_some() {
+            decide_directory(pause, &Merged::default());
             return Ok(());
         }
         let sandbox = ContainerView {
@@ -137,7 +141,7 @@ impl Hub {
                 .chain
                 .container(pod, &sandbox, &policy.node, &mut Watch::new(&self.metrics));
         let merged = self.examine(pod, outcome)?;
-        pause.decide(&merged, |_| Route::Kernel, |_| None);
+        decide_directory(pause, &merged);
         Ok(())
     }
 
@@ -149,15 +153,16 @@ impl Hub {
         container: &ContainerView,
         target: &mut Target,
     ) -> Result<(), Status> {
-        if exemption.is_some() {
-            return Ok(());
-        }
-        let policy = self.policy.borrow();
-        let outcome =
-            policy
-                .chain
-                .container(pod, container, &policy.node, &mut Watch::new(&self.metrics));
-        let merged = self.examine(pod, outcome)?;
+        let merged = if exemption.is_some() {
+            // Where there is something of ours, what is asked for now takes its place.
+            Merged::default()
+        } else {
+            let policy = self.policy.borrow();
+            let mut watch = Watch::new(&self.metrics);
+            let chain = &policy.chain;
+            let outcome = chain.container(pod, container, &policy.node, &mut watch);
+            self.examine(pod, outcome)?
+        };
         target.decide(&merged, route, |setting| {
             asked(&container.requested, setting)
         });
@@ -271,6 +276,11 @@ impl Hub {
     pub fn policy(&self) -> Ref<'_, Policy> {
         self.policy.borrow()
     }
+}
+
+/// No request carries what a directory of a pod's own should have.
+fn decide_directory(target: &mut Target, merged: &Merged) {
+    target.decide(merged, |_| Route::Kernel, |_| None);
 }
 
 /// What CRI can say goes into requests; the rest is written by us.

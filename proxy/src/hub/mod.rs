@@ -14,6 +14,8 @@ mod decide;
 mod report;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use self::{commit::Pending, decide::Policy, report::Report};
 

@@ -17,7 +17,7 @@ use koord_kernel::{
     cgroup::{Cgroups, Controller, Tree},
     fake::FakeTree,
 };
-use koord_model::{CgroupPath, ContainerId, SandboxId, Setting};
+use koord_model::{CgroupPath, ContainerId, CpuShares, SandboxId, Setting};
 use koord_proto::{
     cri,
     keys::{annotation, label},
@@ -25,7 +25,7 @@ use koord_proto::{
 use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
 /// What is decided: 512 shares, a quota of 100 ms, 1 GiB.
-const BATCH: &str = r#"{"containers":{"main":{
+pub(crate) const BATCH: &str = r#"{"containers":{"main":{
     "requests":{"kubernetes.io/batch-cpu":"500"},
     "limits":{"kubernetes.io/batch-cpu":"1000","kubernetes.io/batch-memory":"1Gi"}}}}"#;
 
@@ -89,7 +89,11 @@ impl Bench {
             Some(&bench.pod),
             &inputs,
         );
-        let mut container = Container::new(container(), "main".to_owned(), Requested::default());
+        let requested = Requested {
+            cpu_shares: CpuShares::new(1_024).ok(),
+            ..Requested::default()
+        };
+        let mut container = Container::new(container(), "main".to_owned(), requested);
         container.life = Life::Running;
         container.target = Target::at(Some(bench.container.clone()));
         let mut pod = Pod {
@@ -103,10 +107,9 @@ impl Bench {
             containers: Vec::new(),
             told: 0,
         };
+        pod.containers.push(container);
         bench.hub.decide_again(&mut pod);
-        let view = pod.view.clone();
-        let decided = bench.hub.decide_container(&view, None, &mut container);
-        decided.unwrap();
+        let container = pod.containers.pop().unwrap();
         let mut ledger = bench.hub.ledger().borrow_mut();
         ledger.list_pod(pod);
         ledger.list_container(&sandbox(), container);

@@ -1,6 +1,7 @@
-//! Which complaints about pods are written to the log, and which are held back.
+//! Which complaints about pods and the node are written to the log, and which are held back.
 //!
-//! A pod is decided about several times and complained about once. A pod author can cause as many
+//! A pod is decided about several times and complained about once; so is the node, once for each
+//! policy. A pod author can cause as many
 //! complaints as they like, so the rate of each kind is limited. Only what was written counts as
 //! said: a line that was held back comes when the pod is decided about again and there is room.
 
@@ -15,23 +16,24 @@ const MAX_SAID: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     rate: RateLimited,
-    /// Pod, hook, key.
-    said: HashSet<(PodUid, &'static str, &'static str)>,
+    /// Pod (none is the node), hook, key.
+    said: HashSet<(Option<PodUid>, &'static str, &'static str)>,
 }
 
 // === impl Complaints ===
 
 impl Complaints {
-    /// Whether a line about what this hook found in this key of the pod is written at `now`; if so,
-    /// how many of its kind were held back since the last one.
+    /// Whether a line about what this hook found in this key of the pod, or without one of the
+    /// node's policy, is written at `now`; if so, how many of its kind were held back since the
+    /// last one.
     pub(super) fn about(
         &mut self,
-        pod: &PodUid,
+        pod: Option<&PodUid>,
         hook: &'static str,
         key: &'static str,
         now: Instant,
     ) -> Option<u64> {
-        let complaint = (pod.clone(), hook, key);
+        let complaint = (pod.cloned(), hook, key);
         if self.said.contains(&complaint) {
             return None;
         }
@@ -41,6 +43,11 @@ impl Complaints {
         }
         self.said.insert(complaint);
         Some(suppressed)
+    }
+
+    /// There is another policy, and what is wrong with it has not been said.
+    pub(super) fn forget_node(&mut self) {
+        self.said.retain(|(pod, ..)| pod.is_some());
     }
 
     /// Whether a line about this owner and setting, of whatever pod, is written at `now`.
@@ -67,7 +74,7 @@ mod tests {
     fn a_pod_is_complained_about_once_and_the_second_look_costs_nobody_a_line() {
         let mut complaints = Complaints::default();
         let now = Instant::now();
-        let mut about = |pod| complaints.about(&uid(pod), "Hook", "key", now);
+        let mut about = |pod| complaints.about(Some(&uid(pod)), "Hook", "key", now);
         assert_eq!(about(1), Some(0));
         for _ in 0..10 {
             assert_eq!(about(1), None);
@@ -81,16 +88,37 @@ mod tests {
         let mut complaints = Complaints::default();
         let start = Instant::now();
         for pod in 1..=5 {
-            assert_eq!(complaints.about(&uid(pod), "Hook", "key", start), Some(0));
+            assert_eq!(
+                complaints.about(Some(&uid(pod)), "Hook", "key", start),
+                Some(0)
+            );
         }
-        assert_eq!(complaints.about(&uid(6), "Hook", "key", start), None);
-        assert_eq!(complaints.about(&uid(7), "Hook", "key", start), None);
+        assert_eq!(complaints.about(Some(&uid(6)), "Hook", "key", start), None);
+        assert_eq!(complaints.about(Some(&uid(7)), "Hook", "key", start), None);
         let later = start + Duration::from_secs(10);
-        assert_eq!(complaints.about(&uid(6), "Hook", "key", later), Some(2));
-        assert_eq!(complaints.about(&uid(6), "Hook", "key", later), None);
-        assert_eq!(complaints.about(&uid(7), "Hook", "key", later), None);
+        assert_eq!(
+            complaints.about(Some(&uid(6)), "Hook", "key", later),
+            Some(2)
+        );
+        assert_eq!(complaints.about(Some(&uid(6)), "Hook", "key", later), None);
+        assert_eq!(complaints.about(Some(&uid(7)), "Hook", "key", later), None);
         let last = later + Duration::from_secs(10);
-        assert_eq!(complaints.about(&uid(7), "Hook", "key", last), Some(1));
+        assert_eq!(
+            complaints.about(Some(&uid(7)), "Hook", "key", last),
+            Some(1)
+        );
+    }
+
+    #[test]
+    fn the_node_is_complained_about_once_for_each_policy() {
+        let mut complaints = Complaints::default();
+        let now = Instant::now();
+        assert_eq!(complaints.about(Some(&uid(1)), "Hook", "key", now), Some(0));
+        assert_eq!(complaints.about(None, "Hook", "key", now), Some(0));
+        assert_eq!(complaints.about(None, "Hook", "key", now), None);
+        complaints.forget_node();
+        assert_eq!(complaints.about(None, "Hook", "key", now), Some(0));
+        assert_eq!(complaints.about(Some(&uid(1)), "Hook", "key", now), None);
     }
 
     #[test]
@@ -99,7 +127,11 @@ mod tests {
         let mut now = Instant::now();
         for pod in 0..3 * MAX_SAID {
             now += Duration::from_secs(10);
-            assert!(complaints.about(&uid(pod), "Hook", "key", now).is_some());
+            assert!(
+                complaints
+                    .about(Some(&uid(pod)), "Hook", "key", now)
+                    .is_some()
+            );
             assert!(complaints.said.len() <= 1024);
         }
     }

@@ -176,11 +176,17 @@ impl Hub {
             .chain
             .node(&policy.node, &mut Watch::new(&self.metrics));
         for failure in &outcome.failures {
-            warn!(
-                hook = failure.hook,
-                reason = chain_of(&failure.kind),
-                "a hook's adjustment of the node was left out"
-            );
+            let (hook, key) = (failure.hook, key_of(&failure.kind));
+            let mut complaints = self.complaints.borrow_mut();
+            if let Some(suppressed) = complaints.about(None, hook, key, Instant::now()) {
+                warn!(
+                    hook,
+                    key,
+                    reason = chain_of(&failure.kind),
+                    suppressed,
+                    "a hook's adjustment of the node was left out"
+                );
+            }
         }
         outcome.merged
     }
@@ -193,11 +199,7 @@ impl Hub {
             self.complain(pod, "-", label::QOS_CLASS, unknown);
         }
         for failure in &outcome.failures {
-            let key = match &failure.kind {
-                FailureKind::Error(error) => error.key(),
-                FailureKind::Panic { .. } | FailureKind::Conflict(_) => "-",
-            };
-            self.complain(pod, failure.hook, key, &failure.kind);
+            self.complain(pod, failure.hook, key_of(&failure.kind), &failure.kind);
         }
         match outcome.closed() {
             Some(closed) => Err(Status::hook_failed(closed, pod)),
@@ -208,7 +210,7 @@ impl Hub {
     /// One line about a pod's bad input, unless it was said or there is no room.
     fn complain(&self, pod: &PodView, hook: &'static str, key: &'static str, reason: &dyn Error) {
         let mut complaints = self.complaints.borrow_mut();
-        let Some(suppressed) = complaints.about(&pod.uid, hook, key, Instant::now()) else {
+        let Some(suppressed) = complaints.about(Some(&pod.uid), hook, key, Instant::now()) else {
             return;
         };
         warn!(
@@ -233,6 +235,7 @@ impl Hub {
     pub fn set_node_policy(&self, policy: Arc<NodePolicy>) {
         let node = self.probe.look(self.writer.cgroups(), policy);
         self.policy.borrow_mut().node = node;
+        self.complaints.borrow_mut().forget_node();
         self.decide_all();
     }
 
@@ -275,6 +278,14 @@ impl Hub {
     /// What decisions are made from.
     pub fn policy(&self) -> Ref<'_, Policy> {
         self.policy.borrow()
+    }
+}
+
+/// What a hook failed at, if that has a name.
+fn key_of(failure: &FailureKind) -> &'static str {
+    match failure {
+        FailureKind::Error(error) => error.key(),
+        FailureKind::Panic { .. } | FailureKind::Conflict(_) => "-",
     }
 }
 

@@ -3,13 +3,18 @@ use super::{
     *,
 };
 use crate::{ledger::Exemption, reconcile};
+use koord_hooks::{
+    Adjustment, Chain, FailPolicies, FeatureGates, Hook, HookError, NodeAdjustment, NodeView,
+    Stage, View,
+};
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
     fake::FakeTree,
 };
-use koord_model::Setting;
+use koord_model::{CgroupPath, Setting};
 use koord_proto::keys::{annotation, label};
 use prost::Message;
+use std::time::Instant;
 
 /// A call that the runtime answers with success.
 fn call(bench: &Bench, method: Method, request: &impl Message, reply: &impl Message) -> Answer {
@@ -90,4 +95,43 @@ async fn a_pod_that_gets_the_skip_label_has_what_was_asked_for_again() {
     create_with_label(&bench, "skip", "false");
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.shares"), "512");
+}
+
+/// Fails for the node.
+struct Odd;
+
+impl Hook for Odd {
+    fn decide(&self, _view: &View<'_>) -> Result<Adjustment, HookError> {
+        Ok(Adjustment::default())
+    }
+
+    fn decide_node(&self, _node: &NodeView) -> Result<NodeAdjustment, HookError> {
+        Err(HookError::HostApplication {
+            name: "nginx".to_owned(),
+            source: CgroupPath::parse("../up").unwrap_err(),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_for_the_node_is_told_once_for_each_policy() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let mut meta = *Chain::builtin_table().next().unwrap();
+    (meta.name, meta.stages) = ("Odd", &[Stage::Node]);
+    let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
+    let chain = chain.with_hook(meta, Box::new(Odd));
+    let node = bench.hub.policy().node().clone();
+    bench.hub.policy.replace(Policy::new(chain, node, "skip"));
+    let is_said = || {
+        let mut complaints = bench.hub.complaints.borrow_mut();
+        let said = complaints.about(None, "Odd", "spec.hostApplications", Instant::now());
+        said.is_none()
+    };
+    for _ in 0..2 {
+        bench.hub.decide_node();
+        assert!(is_said());
+        bench.hub.set_node_policy(Default::default());
+        assert!(!is_said());
+        bench.hub.set_node_policy(Default::default());
+    }
 }

@@ -23,13 +23,13 @@ use koord_model::{
 };
 use koord_proto::{cri, keys::annotation};
 use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 /// How often the runtime is listed when nothing asks for it.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The least time between two lists: whoever asks in between shares the next.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The least time between the end of a list and the next: whoever asks in between shares that one.
+const PAUSE: Duration = Duration::from_secs(1);
 /// How long one list may take with all its questions.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Containers that are asked about in one list to learn how the runtime weighs.
@@ -43,9 +43,15 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
     let mut retry = FIRST_RETRY;
     let mut complained = false;
     let mut listed_before = false;
+    let mut due = Instant::now();
     loop {
         let started = Instant::now();
-        let listing = list(&hub, &endpoint, &kubepods_above);
+        // What happened while it was away is not known to anybody.
+        let scope = match started < due && hub.runtime_is_up() {
+            true => Scope::News,
+            false => Scope::All,
+        };
+        let listing = list(&hub, &endpoint, &kubepods_above, scope);
         let listed = match timeout(DEADLINE, listing).await {
             Ok(listed) => listed,
             Err(_) => Err(RuntimeError::Late { call: "the lists" }),
@@ -65,9 +71,12 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
                 }
                 (complained, listed_before) = (false, true);
                 retry = FIRST_RETRY;
+                if scope == Scope::All {
+                    due = started + PERIOD;
+                }
                 sleep(PAUSE).await;
                 // Neither outcome matters: either somebody asked, or a minute is over.
-                timeout(PERIOD, hub.relist_wanted()).await.ok();
+                timeout_at(due, hub.relist_wanted()).await.ok();
             }
             Err(error) => {
                 hub.metrics().relisted(false, started.elapsed());
@@ -84,6 +93,22 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
             }
         }
     }
+}
+
+/// Which pods are held against the kernel after a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// Once a minute, at start, and when the runtime was away.
+    All,
+    /// Those of which the list told something new: somebody asked.
+    News,
+}
+
+/// What a list tells that was not known.
+struct News {
+    /// When the list was asked for; see [`Ledger::tick`](crate::ledger::Ledger::tick).
+    moment: u64,
+    pods: HashSet<SandboxId>,
 }
 
 /// How many questions about single pods may go unanswered in one list: each costs a second, and
@@ -118,36 +143,45 @@ async fn list(
     hub: &Rc<Hub>,
     endpoint: &Arc<Path>,
     kubepods_above: &CgroupPath,
+    scope: Scope,
 ) -> Result<Listed, RuntimeError> {
     let stream = connect(endpoint.clone()).await;
     let mut runtime = Runtime::over(stream.map_err(RuntimeError::Connect)?).await?;
     let version = runtime.version().await?;
     let name = RuntimeName::of(&version.runtime_name);
     hub.set_runtime_name(name.unwrap_or(RuntimeName::Containerd));
-    let moment = hub.ledger().borrow_mut().tick();
+    let mut news = News {
+        moment: hub.ledger().borrow_mut().tick(),
+        pods: HashSet::new(),
+    };
     let sandboxes = runtime.sandboxes().await?;
     let containers = runtime.containers().await?;
     let mut patience = Patience::default();
     for sandbox in &sandboxes {
         let asked = (&mut runtime, &mut patience);
-        take_pod(hub, asked, sandbox, moment, kubepods_above).await;
+        take_pod(hub, asked, sandbox, &mut news, kubepods_above).await;
     }
     for container in &containers {
-        take_container(hub, container, moment);
+        take_container(hub, container, &mut news);
     }
-    learn_weights(hub, (&mut runtime, &mut patience)).await;
+    let learned = learn_weights(hub, (&mut runtime, &mut patience)).await;
     let pods: HashSet<&str> = sandboxes.iter().map(|pod| pod.id.as_str()).collect();
     let ids: HashSet<&str> = containers.iter().map(|c| c.id.as_str()).collect();
     let mut ledger = hub.ledger().borrow_mut();
     ledger.retain_listed(
-        moment,
+        news.moment,
         |sandbox| pods.contains(sandbox.as_str()),
         |id| ids.contains(id.as_str()),
     );
+    let all = scope == Scope::All || learned;
     for pod in ledger.pods() {
-        hub.queue().push(pod.sandbox.clone());
+        if all || news.pods.contains(&pod.sandbox) {
+            hub.queue().push(pod.sandbox.clone());
+        }
     }
-    hub.queue().push_node();
+    if all {
+        hub.queue().push_node();
+    }
     hub.metrics()
         .ledger_size(ledger.pods_len(), ledger.containers_len());
     Ok(Listed {
@@ -160,14 +194,14 @@ async fn take_pod(
     hub: &Rc<Hub>,
     (runtime, patience): (&mut Runtime, &mut Patience),
     listed: &cri::PodSandbox,
-    moment: u64,
+    news: &mut News,
     kubepods_above: &CgroupPath,
 ) {
     let Ok(sandbox) = SandboxId::new(&listed.id) else {
         return;
     };
     let ready = listed.state() == cri::PodSandboxState::SandboxReady;
-    if is_known(hub, &sandbox, ready, moment, kubepods_above) {
+    if is_known(hub, &sandbox, ready, news, kubepods_above) {
         return;
     }
     let Some(metadata) = &listed.metadata else {
@@ -200,9 +234,10 @@ async fn take_pod(
         return;
     };
     let mut ledger = hub.ledger().borrow_mut();
-    if ledger.pod(&sandbox).is_some() || ledger.removed_since(sandbox.as_str(), moment) {
+    if ledger.pod(&sandbox).is_some() || ledger.removed_since(sandbox.as_str(), news.moment) {
         return;
     }
+    news.pods.insert(sandbox.clone());
     let own = view::own_directory(parent.as_ref(), &view.uid);
     let mut pod = Pod {
         exemption: hub.exemption(&view),
@@ -212,7 +247,7 @@ async fn take_pod(
         own: Target::at(own),
         parent,
         containers: Vec::new(),
-        told: moment,
+        told: news.moment,
         sandbox,
     };
     hub.decide_again(&mut pod);
@@ -225,29 +260,30 @@ fn is_known(
     hub: &Hub,
     sandbox: &SandboxId,
     ready: bool,
-    moment: u64,
+    news: &mut News,
     kubepods_above: &CgroupPath,
 ) -> bool {
     let mut ledger = hub.ledger().borrow_mut();
-    if ledger.removed_since(sandbox.as_str(), moment) {
+    if ledger.removed_since(sandbox.as_str(), news.moment) {
         return true;
     }
     let Some(known) = ledger.pod_mut(sandbox) else {
         return false;
     };
-    if known.told <= moment {
+    if known.told <= news.moment && known.ready != ready {
         known.ready = ready;
+        news.pods.insert(sandbox.clone());
     }
-    if known.parent.is_none() {
-        place_again(hub, known, kubepods_above);
+    if known.parent.is_none() && place_again(hub, known, kubepods_above) {
+        news.pods.insert(sandbox.clone());
     }
     true
 }
 
-/// A pod whose directory was not there when it was first seen.
-fn place_again(hub: &Hub, pod: &mut Pod, above: &CgroupPath) {
+/// A pod whose directory was not there when it was first seen. Whether it is now.
+fn place_again(hub: &Hub, pod: &mut Pod, above: &CgroupPath) -> bool {
     let Some(parent) = find_pod(hub, pod.view.uid.as_str(), above) else {
-        return;
+        return false;
     };
     if let Some(qos) = cgroup::kube_qos(&parent) {
         pod.view.kube_qos = qos;
@@ -256,9 +292,10 @@ fn place_again(hub: &Hub, pod: &mut Pod, above: &CgroupPath) {
     pod.parent = Some(parent);
     hub.place(pod);
     hub.decide_again(pod);
+    true
 }
 
-fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {
+fn take_container(hub: &Rc<Hub>, listed: &cri::Container, news: &mut News) {
     let (Ok(id), Ok(sandbox)) = (
         ContainerId::new(&listed.id),
         SandboxId::new(&listed.pod_sandbox_id),
@@ -273,16 +310,17 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {
         }
     };
     let mut ledger = hub.ledger().borrow_mut();
-    if ledger.removed_since(id.as_str(), moment) {
+    if ledger.removed_since(id.as_str(), news.moment) {
         return;
     }
     let Some(pod) = ledger.pod_mut(&sandbox) else {
         return;
     };
-    let newer = pod.told > moment;
+    let newer = pod.told > news.moment;
     if let Some(known) = pod.container_mut(&id) {
-        if !newer {
+        if !newer && known.life != life {
             known.life = life;
+            news.pods.insert(sandbox);
         }
         return;
     }
@@ -300,14 +338,15 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, moment: u64) {
     hub.decide_container(&pod.view, pod.exemption, view, target)
         .ok();
     ledger.list_container(&sandbox, container);
+    news.pods.insert(sandbox);
 }
 
 /// On cgroup v2 shares become weights by one of two curves; which one this node's runtime uses, a
-/// running container tells whose shares the runtime knows.
-async fn learn_weights(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) {
+/// running container tells whose shares the runtime knows. Whether it is known since now.
+async fn learn_weights(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) -> bool {
     for (id, weight) in weighed(hub) {
         if patience.is_over() {
-            return;
+            return false;
         }
         let info = match runtime.container_info(id.as_str()).await {
             Ok(info) => info,
@@ -321,9 +360,11 @@ async fn learn_weights(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patie
         let shares = info.as_ref().and_then(shares_of);
         if let Some(curve) = shares.and_then(|shares| WeightCurve::detect(shares, weight)) {
             info!(?curve, "the runtime's weights are known");
-            return hub.writer().cgroups().set_weight_curve(curve);
+            hub.writer().cgroups().set_weight_curve(curve);
+            return true;
         }
     }
+    false
 }
 
 /// A few running containers with their weights, while the curve is unknown. The least weight comes

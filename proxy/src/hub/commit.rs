@@ -17,6 +17,9 @@ use std::rc::Rc;
 /// DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE.
 const UNCERTAIN: [u32; 5] = [1, 2, 4, 13, 14];
 
+/// What containerd answers for each container that it cannot start, stop or update.
+const UNKNOWN: u32 = 2;
+
 /// What a call will have changed if it succeeds.
 #[derive(Debug)]
 pub struct Pending {
@@ -83,12 +86,32 @@ impl Hub {
                 grpc_status: Some(code),
                 ..
             } if !UNCERTAIN.contains(&code) => {}
-            // The runtime may have done it all the same; only it knows.
-            _ => self.relist_soon(),
+            Reply::Answered {
+                grpc_status: code, ..
+            } => self.doubt(&pending.effect, code),
+            Reply::Lost => self.doubt(&pending.effect, None),
         }
         let ledger = self.ledger.borrow();
         self.metrics
             .ledger_size(ledger.pods_len(), ledger.containers_len());
+    }
+
+    /// The runtime may have done it all the same; only it knows. Of a known container nothing is in
+    /// doubt but its values if the runtime itself said that it failed: one that cannot start fails
+    /// for as long as it is tried, and must not cost a list each time.
+    fn doubt(&self, effect: &Effect, code: Option<u32>) {
+        let ledger = self.ledger.borrow();
+        let known = match effect {
+            Effect::Start(id) | Effect::Stop(id) | Effect::Update(id, _) => ledger.sandbox_of(id),
+            Effect::UpdatePod(sandbox) => ledger.pod(sandbox).map(|pod| &pod.sandbox),
+            _ => None,
+        };
+        if let Some(sandbox) = known {
+            self.queue.push(sandbox.clone());
+        }
+        if known.is_none() || code != Some(UNKNOWN) {
+            self.relist_soon();
+        }
     }
 
     fn commit(self: &Rc<Self>, pending: Pending, message: Option<&[u8]>) {

@@ -135,3 +135,52 @@ async fn a_hook_that_fails_for_the_node_is_told_once_for_each_policy() {
         bench.hub.set_node_policy(Default::default());
     }
 }
+
+#[tokio::test]
+async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let asked_for_a_list = async || {
+        let wanted = bench.hub.relist_wanted();
+        tokio::time::timeout(Duration::ZERO, wanted).await.is_ok()
+    };
+    let update = commit::Update {
+        asked: Default::default(),
+        target: Default::default(),
+    };
+    for effect in [
+        Effect::Start(container()),
+        Effect::Stop(container()),
+        Effect::Update(container(), Box::new(update)),
+        Effect::UpdatePod(sandbox()),
+    ] {
+        bench.hub.close(effect.into(), answered(2));
+        assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+        assert!(!asked_for_a_list().await);
+    }
+    // CANCELLED: whether it runs is not known.
+    bench
+        .hub
+        .close(Effect::Start(container()).into(), answered(1));
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    assert!(asked_for_a_list().await);
+    let stranger = ContainerId::new("container-2").unwrap();
+    bench.hub.close(Effect::Start(stranger).into(), answered(2));
+    assert_eq!(bench.hub.queue().drain(), []);
+    assert!(asked_for_a_list().await);
+    bench
+        .hub
+        .close(Effect::StopPod(sandbox()).into(), answered(2));
+    assert!(asked_for_a_list().await);
+    // NOT_FOUND: nothing was done.
+    bench
+        .hub
+        .close(Effect::Start(container()).into(), answered(5));
+    assert!(!asked_for_a_list().await);
+}
+
+fn answered(code: u32) -> Reply {
+    Reply::Answered {
+        grpc_status: Some(code),
+        message: None,
+    }
+}

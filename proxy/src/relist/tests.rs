@@ -1,7 +1,7 @@
 //! Lists of a scripted runtime that has the pod of the bench.
 
 use super::*;
-use crate::hub::testing::{Bench, listed_container, listed_pod};
+use crate::hub::testing::{Bench, container, listed_container, listed_pod, sandbox};
 use koord_kernel::fake::FakeTree;
 use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 struct Listed {
     bench: Bench,
     socket: PathBuf,
+    script: Script,
     _runtime: ScriptedRuntime,
     _dir: TempDir,
 }
@@ -45,15 +46,16 @@ impl Listed {
         let socket = dir.path().join("runtime.sock");
         Self {
             bench: Bench::new(tree),
-            _runtime: ScriptedRuntime::listen(&socket, script).unwrap(),
+            _runtime: ScriptedRuntime::listen(&socket, script.clone()).unwrap(),
+            script,
             socket,
             _dir: dir,
         }
     }
 
-    async fn list(&self) {
+    async fn list(&self, scope: Scope) {
         let endpoint = self.socket.as_path().into();
-        let listed = list(&self.bench.hub, &endpoint, &CgroupPath::root()).await;
+        let listed = list(&self.bench.hub, &endpoint, &CgroupPath::root(), scope).await;
         assert_eq!(listed.unwrap().containers, 1);
     }
 }
@@ -70,7 +72,7 @@ async fn a_container_of_known_shares_tells_how_the_runtime_weighs() {
     ] {
         let listed = Listed::start(FakeTree::new(Generation::V2, 2), KNOWN);
         listed.bench.write("cpu.weight", weight);
-        listed.list().await;
+        listed.list(Scope::All).await;
         let known = listed.bench.hub.writer().cgroups().weight_curve();
         assert_eq!(known, curve, "{weight}");
     }
@@ -80,8 +82,67 @@ async fn a_container_of_known_shares_tells_how_the_runtime_weighs() {
 async fn a_runtime_that_does_not_say_the_shares_leaves_it_unknown() {
     for info in ["", "{}", r#"{"runtimeSpec":{"linux":{"resources":{}}}}"#] {
         let listed = Listed::start(FakeTree::new(Generation::V2, 2), info);
-        listed.list().await;
+        listed.list(Scope::All).await;
         let known = listed.bench.hub.writer().cgroups().weight_curve();
         assert_eq!(known, None, "{info}");
     }
+}
+
+#[tokio::test]
+async fn after_a_list_that_was_asked_for_only_pods_with_news_are_looked_at() {
+    let listed = Listed::start(FakeTree::new(Generation::V1, 2), "");
+    let hub = &listed.bench.hub;
+    listed.list(Scope::News).await;
+    assert_eq!(hub.queue().drain(), [sandbox()], "it is new");
+    listed.list(Scope::News).await;
+    assert_eq!(hub.queue().drain(), []);
+    listed.list(Scope::All).await;
+    assert_eq!(hub.queue().drain(), [sandbox()]);
+
+    let life = |life| {
+        let mut ledger = hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.container_mut(&container()).unwrap().life = life;
+    };
+    life(Life::Created);
+    listed.list(Scope::News).await;
+    assert_eq!(hub.queue().drain(), [sandbox()], "it runs, and nobody knew");
+    hub.ledger().borrow_mut().pod_mut(&sandbox()).unwrap().ready = false;
+    listed.list(Scope::News).await;
+    assert_eq!(
+        hub.queue().drain(),
+        [sandbox()],
+        "it is ready, and nobody knew"
+    );
+}
+
+#[tokio::test]
+async fn whoever_asks_soon_after_a_list_shares_the_next() {
+    let listed = Listed::start(FakeTree::new(Generation::V1, 2), "");
+    let hub = &listed.bench.hub;
+    let lists = || {
+        let calls = listed.script.calls();
+        let lists = calls.iter();
+        lists
+            .filter(|call| call.path.ends_with("/ListContainers"))
+            .count()
+    };
+    let endpoint = listed.socket.as_path().into();
+    let asking = async {
+        while lists() < 1 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let first = Instant::now();
+        while lists() < 2 {
+            hub.relist_soon();
+            sleep(Duration::from_millis(1)).await;
+        }
+        first.elapsed()
+    };
+    let waited = tokio::select! {
+        () = run(hub.clone(), endpoint, CgroupPath::root()) => unreachable!("it never ends"),
+        waited = asking => waited,
+    };
+    // A little of it may have passed before the first was seen.
+    assert!(waited > Duration::from_millis(900), "{waited:?}");
 }

@@ -15,16 +15,16 @@ use crate::{
     view,
 };
 use koord_kernel::{
-    cgroup::{self, Driver, Generation, Layout, RuntimeName, WeightCurve},
+    cgroup::{self, Driver, Layout, RuntimeName},
     process::trim_allocator,
 };
-use koord_model::{
-    CgroupPath, ContainerId, CpuShares, CpuWeight, KubeQos, PodUid, SandboxId, Setting,
-};
+use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
 use koord_proto::{cri, keys::annotation};
 use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
+
+mod weight;
 
 /// How often the runtime is listed when nothing asks for it.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -32,8 +32,6 @@ const PERIOD: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long one list may take with all its questions.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Containers that are asked about in one list to learn how the runtime weighs.
-const ASKED_FOR_WEIGHTS: usize = 4;
 /// Waiting grows from the first to the last while the runtime does not answer.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(1);
@@ -164,7 +162,7 @@ async fn list(
     for container in &containers {
         take_container(hub, container, &mut news);
     }
-    let learned = learn_weights(hub, (&mut runtime, &mut patience)).await;
+    let learned = weight::learn(hub, (&mut runtime, &mut patience)).await;
     let pods: HashSet<&str> = sandboxes.iter().map(|pod| pod.id.as_str()).collect();
     let ids: HashSet<&str> = containers.iter().map(|c| c.id.as_str()).collect();
     let mut ledger = hub.ledger().borrow_mut();
@@ -339,58 +337,6 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, news: &mut News) {
         .ok();
     ledger.list_container(&sandbox, container);
     news.pods.insert(sandbox);
-}
-
-/// On cgroup v2 shares become weights by one of two curves; which one this node's runtime uses, a
-/// running container tells whose shares the runtime knows. Whether it is known since now.
-async fn learn_weights(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) -> bool {
-    for (id, weight) in weighed(hub) {
-        if patience.is_over() {
-            return false;
-        }
-        let info = match runtime.container_info(id.as_str()).await {
-            Ok(info) => info,
-            Err(error) => {
-                patience.spend(&error);
-                let error = &error as &dyn Error;
-                debug!(container = %id, error, "the runtime does not say what a container asked");
-                continue;
-            }
-        };
-        let shares = info.as_ref().and_then(shares_of);
-        if let Some(curve) = shares.and_then(|shares| WeightCurve::detect(shares, weight)) {
-            info!(?curve, "the runtime's weights are known");
-            hub.writer().cgroups().set_weight_curve(curve);
-            return true;
-        }
-    }
-    false
-}
-
-/// A few running containers with their weights, while the curve is unknown. The least weight comes
-/// from the same shares by both.
-fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
-    let cgroups = hub.writer().cgroups();
-    let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
-    if !weights || cgroups.weight_curve().is_some() {
-        return Vec::new();
-    }
-    let ledger = hub.ledger().borrow();
-    let containers = ledger.pods().flat_map(|pod| &pod.containers);
-    containers
-        .filter(|container| container.life == Life::Running)
-        .filter_map(|container| {
-            let weight = cgroups.weight(container.target.at.as_ref()?).ok()??;
-            (weight.get() > 1).then(|| (container.id.clone(), weight))
-        })
-        .take(ASKED_FOR_WEIGHTS)
-        .collect()
-}
-
-/// The shares that a runtime stored for a container, from what it says beyond the API.
-fn shares_of(info: &serde_json::Value) -> Option<CpuShares> {
-    let shares = info.pointer("/runtimeSpec/linux/resources/cpu/shares")?;
-    CpuShares::new(shares.as_i64()?).ok()
 }
 
 /// The directory that a kubelet would have made for this pod, if it is there.

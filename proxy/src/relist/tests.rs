@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::hub::testing::{Bench, container, listed_container, listed_pod, sandbox};
-use koord_kernel::fake::FakeTree;
+use koord_kernel::{
+    cgroup::{Generation, WeightCurve},
+    fake::FakeTree,
+};
 use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
 use std::path::PathBuf;

@@ -1,0 +1,65 @@
+//! How the runtime of this node turns shares into weights.
+//!
+//! There are two curves, and only a running container whose shares the runtime knows can tell which
+//! one it uses. So a few are asked about with each list, until it is known.
+
+use super::Patience;
+use crate::{hub::Hub, ledger::Life, runtime::Runtime};
+use koord_kernel::cgroup::{Generation, WeightCurve};
+use koord_model::{ContainerId, CpuShares, CpuWeight, Setting};
+use std::error::Error;
+use tracing::{debug, info};
+
+/// Containers that are asked about in one list to learn how the runtime weighs.
+const ASKED: usize = 4;
+
+/// Asks about a few running containers. Whether the curve is known since now.
+pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) -> bool {
+    for (id, weight) in weighed(hub) {
+        if patience.is_over() {
+            return false;
+        }
+        let info = match runtime.container_info(id.as_str()).await {
+            Ok(info) => info,
+            Err(error) => {
+                patience.spend(&error);
+                let error = &error as &dyn Error;
+                debug!(container = %id, error, "the runtime does not say what a container asked");
+                continue;
+            }
+        };
+        let shares = info.as_ref().and_then(shares_of);
+        if let Some(curve) = shares.and_then(|shares| WeightCurve::detect(shares, weight)) {
+            info!(?curve, "the runtime's weights are known");
+            hub.writer().cgroups().set_weight_curve(curve);
+            return true;
+        }
+    }
+    false
+}
+
+/// A few running containers with their weights, while the curve is unknown. The least weight comes
+/// from the same shares by both.
+fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
+    let cgroups = hub.writer().cgroups();
+    let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
+    if !weights || cgroups.weight_curve().is_some() {
+        return Vec::new();
+    }
+    let ledger = hub.ledger().borrow();
+    let containers = ledger.pods().flat_map(|pod| &pod.containers);
+    containers
+        .filter(|container| container.life == Life::Running)
+        .filter_map(|container| {
+            let weight = cgroups.weight(container.target.at.as_ref()?).ok()??;
+            (weight.get() > 1).then(|| (container.id.clone(), weight))
+        })
+        .take(ASKED)
+        .collect()
+}
+
+/// The shares that a runtime stored for a container, from what it says beyond the API.
+fn shares_of(info: &serde_json::Value) -> Option<CpuShares> {
+    let shares = info.pointer("/runtimeSpec/linux/resources/cpu/shares")?;
+    CpuShares::new(shares.as_i64()?).ok()
+}

@@ -6,11 +6,8 @@
 #![no_main]
 
 use koord_proto::{
-    cri::{self, CreateContainerRequest, LinuxContainerResources, RunPodSandboxRequest},
-    wire::{
-        self, CreateContainerPatch, ResourcesPatch, RunPodSandboxPatch,
-        UpdateContainerResourcesPatch, UpdatePodSandboxResourcesPatch, WireError,
-    },
+    cri::{CreateContainerRequest, LinuxContainerResources, UpdateContainerResourcesRequest},
+    wire::{self, CreateContainerPatch, ResourcesPatch, UpdateContainerResourcesPatch},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -68,22 +65,6 @@ fn walks_alike(request: &[u8], original: &CreateContainerRequest) -> bool {
 }
 
 fn look(request: &[u8], original: &CreateContainerRequest) {
-    let config = original.config.as_ref();
-    match wire::contains(request, CreateContainerPatch::RESOURCES) {
-        Ok(found) => {
-            let resources = config.and_then(cri::ContainerConfig::resources);
-            assert_eq!(found, resources.is_some());
-        }
-        Err(error) => assert!(
-            matches!(error, WireError::WireType { wire_type: 3, .. }),
-            "{error}"
-        ),
-    }
-    let found = wire::map_value(request, CreateContainerPatch::ANNOTATIONS, KEY.as_bytes());
-    if let Ok(found) = found {
-        let expected = config.and_then(|config| config.annotations.get(KEY));
-        assert_eq!(found, expected.map(|value| value.as_bytes()));
-    }
     let mut expected = original.clone();
     if let Some(config) = &mut expected.config {
         config.labels.retain(|key, _| key == KEY);
@@ -128,32 +109,8 @@ fn create(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
     );
 }
 
-fn run(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
-    let Some(mut expected) = RunPodSandboxRequest::read(request) else {
-        return;
-    };
-    let patch = RunPodSandboxPatch {
-        resources: resources.clone(),
-        labels: pairs.to_vec(),
-        annotations: pairs.to_vec(),
-    };
-    if patch != RunPodSandboxPatch::default() {
-        let config = expected.config.get_or_insert_default();
-        config.labels.extend(pairs.to_vec());
-        config.annotations.extend(pairs.to_vec());
-        if !resources.is_empty() {
-            change(
-                &mut config.linux.get_or_insert_default().resources,
-                resources,
-            );
-        }
-    }
-    let patched = both(request, &patch.encode());
-    assert_eq!(RunPodSandboxRequest::read(&patched), Some(expected));
-}
-
 fn update(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
-    if let Some(mut expected) = cri::UpdateContainerResourcesRequest::read(request) {
+    if let Some(mut expected) = UpdateContainerResourcesRequest::read(request) {
         let patch = UpdateContainerResourcesPatch {
             resources: resources.clone(),
             annotations: pairs.to_vec(),
@@ -162,18 +119,7 @@ fn update(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
         expected.annotations.extend(pairs.to_vec());
         let patched = both(request, &patch.encode());
         assert_eq!(
-            cri::UpdateContainerResourcesRequest::read(&patched),
-            Some(expected)
-        );
-    }
-    if let Some(mut expected) = cri::UpdatePodSandboxResourcesRequest::read(request) {
-        let patch = UpdatePodSandboxResourcesPatch {
-            resources: resources.clone(),
-        };
-        change(&mut expected.resources, resources);
-        let patched = both(request, &patch.encode());
-        assert_eq!(
-            cri::UpdatePodSandboxResourcesRequest::read(&patched),
+            UpdateContainerResourcesRequest::read(&patched),
             Some(expected)
         );
     }
@@ -193,6 +139,5 @@ fuzz_target!(|input: &[u8]| {
     let walked = wire::fields(request).count();
     assert!(walked <= request.len());
     create(request, &resources, &pairs);
-    run(request, &resources, &pairs);
     update(request, &resources, &pairs);
 });

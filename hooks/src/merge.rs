@@ -51,10 +51,6 @@ pub struct MergeError {
 // === impl Merged ===
 
 impl Merged {
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// The values with their owners, in the order of [`Setting::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (&Value, Owner<'_>)> {
         self.entries.iter().map(|entry| {

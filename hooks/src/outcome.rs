@@ -61,21 +61,8 @@ pub enum Notice {
 impl Outcome {
     /// The first failure that refuses the call.
     pub fn closed(&self) -> Option<&Failure> {
-        first_closed(&self.failures)
+        self.failures
+            .iter()
+            .find(|failure| failure.policy == FailPolicy::Closed)
     }
-}
-
-// === impl NodeOutcome ===
-
-impl NodeOutcome {
-    /// The first failure with the policy [`FailPolicy::Closed`].
-    pub fn closed(&self) -> Option<&Failure> {
-        first_closed(&self.failures)
-    }
-}
-
-fn first_closed(failures: &[Failure]) -> Option<&Failure> {
-    failures
-        .iter()
-        .find(|failure| failure.policy == FailPolicy::Closed)
 }

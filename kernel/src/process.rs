@@ -1,16 +1,12 @@
-//! The process itself: its limits, its allocator, what it inherits, and who calls it.
+//! The process itself: its limits, its allocator, its user, and what it inherits.
 
 use rustix::{
-    fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{Mode, OFlags},
+    fd::{BorrowedFd, OwnedFd},
     io::Errno,
     net::{AddressFamily, SocketType, sockopt},
     process::{Resource, Rlimit},
 };
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::io;
 use thiserror::Error;
 
 /// Why a listening socket that the environment names cannot be used.
@@ -120,36 +116,14 @@ pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The user at the other end of a unix socket, as it was when the connection was made.
-pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
-    Ok(sockopt::socket_peercred(socket)?.uid.as_raw())
-}
-
-/// How soon a process is killed when memory runs out, −1,000 (never) to 1,000 (first), from the
-/// tree of processes at `proc`.
-pub fn oom_score_adj(proc: &Path, pid: u32) -> io::Result<i16> {
-    let text = std::fs::read_to_string(oom_file(proc, pid))?;
-    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    text.trim().parse().map_err(invalid)
-}
-
-/// Sets [`oom_score_adj`]. Lowering it takes `CAP_SYS_RESOURCE`.
-pub fn set_oom_score_adj(proc: &Path, pid: u32, score: i16) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(oom_file(proc, pid), flags, Mode::empty())?;
-    rustix::io::write(file, score.to_string().as_bytes())?;
-    Ok(())
-}
-
-fn oom_file(proc: &Path, pid: u32) -> PathBuf {
-    proc.join(pid.to_string()).join("oom_score_adj")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::{
-        os::unix::net::{UnixListener, UnixStream},
+        os::{
+            fd::AsFd,
+            unix::net::{UnixListener, UnixStream},
+        },
         process,
     };
 
@@ -191,26 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_of_our_own_socket_is_ourselves() {
-        let (one, _other) = UnixStream::pair().unwrap();
-        assert_eq!(peer_uid(&one).unwrap(), own_uid());
-    }
-
-    #[test]
     fn the_limit_of_descriptors_ends_at_its_maximum() {
         let raised = raise_nofile().unwrap();
         assert_eq!(rustix::process::getrlimit(Resource::Nofile).current, raised);
-    }
-
-    #[test]
-    fn a_score_can_be_raised_and_read_back() {
-        let mut child = process::Command::new("sleep").arg("60").spawn().unwrap();
-        let proc = Path::new("/proc");
-        let set = set_oom_score_adj(proc, child.id(), 987);
-        let read = oom_score_adj(proc, child.id());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        set.unwrap();
-        assert_eq!(read.unwrap(), 987);
     }
 }

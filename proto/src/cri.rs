@@ -34,13 +34,7 @@ macro_rules! requests {
 
 requests!(
     RunPodSandboxRequest,
-    StopPodSandboxRequest,
-    RemovePodSandboxRequest,
-    UpdatePodSandboxResourcesRequest,
     CreateContainerRequest,
-    StartContainerRequest,
-    StopContainerRequest,
-    RemoveContainerRequest,
     UpdateContainerResourcesRequest,
 );
 
@@ -84,15 +78,6 @@ requests_of_pods! {
 impl ContainerConfig {
     /// What the container is asked to have. `None` where the request has no such message, which is
     /// not the same as an empty one: containerd sets `oom_score_adj` to 0 as soon as there is one.
-    pub fn resources(&self) -> Option<&LinuxContainerResources> {
-        self.linux.as_ref()?.resources.as_ref()
-    }
-}
-
-// === impl PodSandboxConfig ===
-
-impl PodSandboxConfig {
-    /// What the kubelet says that the pod's containers have together.
     pub fn resources(&self) -> Option<&LinuxContainerResources> {
         self.linux.as_ref()?.resources.as_ref()
     }
@@ -171,6 +156,6 @@ mod tests {
             CreateContainerRequest::read(&REQUEST[..REQUEST.len() - 1]),
             None
         );
-        assert_eq!(StopContainerRequest::read(b"\x0a\x01\xff"), None);
+        assert_eq!(UpdateContainerResourcesRequest::read(b"\x0a\x01\xff"), None);
     }
 }

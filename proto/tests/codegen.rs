@@ -6,10 +6,7 @@ use prost_types::FileDescriptorSet;
 use std::{env, error::Error, fs, path::Path};
 
 const MESSAGES: &str = "cri.rs";
-const CLIENTS: [(&str, &str); 2] = [
-    ("runtime.v1", "client_v1.rs"),
-    ("runtime.v1alpha2", "client_v1alpha2.rs"),
-];
+const CLIENT: &str = "client_v1.rs";
 
 #[test]
 fn generated_code_is_that_of_the_proto_file() -> Result<(), Box<dyn Error>> {
@@ -18,10 +15,10 @@ fn generated_code_is_that_of_the_proto_file() -> Result<(), Box<dyn Error>> {
     let checked_in = room.join("src/generated");
     let update = env::var_os("UPDATE_GENERATED").is_some();
 
-    let mut generated = vec![(MESSAGES, messages(descriptors.clone())?)];
-    for (package, file) in CLIENTS {
-        generated.push((file, client(descriptors.clone(), package)?));
-    }
+    let generated = [
+        (MESSAGES, messages(descriptors.clone())?),
+        (CLIENT, client(descriptors)?),
+    ];
     for (file, fresh) in generated {
         let path = checked_in.join(file);
         if update {
@@ -59,19 +56,9 @@ fn messages(descriptors: FileDescriptorSet) -> Result<String, Box<dyn Error>> {
     Ok(fs::read_to_string(out.path().join("runtime.v1.rs"))?)
 }
 
-/// The client of the service under the name that `package` gives it; its messages are those of
-/// `crate::cri`, because the numbers are the same.
-fn client(mut descriptors: FileDescriptorSet, package: &str) -> Result<String, Box<dyn Error>> {
+/// The client of the service; its messages are those of `crate::cri`.
+fn client(mut descriptors: FileDescriptorSet) -> Result<String, Box<dyn Error>> {
     for file in &mut descriptors.file {
-        file.package = Some(package.to_owned());
-        for service in &mut file.service {
-            for method in &mut service.method {
-                for message in [&mut method.input_type, &mut method.output_type] {
-                    let name = message.as_deref().unwrap_or_default();
-                    *message = Some(name.replace(".runtime.v1.", &format!(".{package}.")));
-                }
-            }
-        }
         file.message_type.clear();
         file.enum_type.clear();
         file.source_code_info = None;
@@ -80,10 +67,8 @@ fn client(mut descriptors: FileDescriptorSet, package: &str) -> Result<String, B
     tonic_prost_build::configure()
         .build_server(false)
         .build_transport(false)
-        .extern_path(format!(".{package}"), "crate::cri")
+        .extern_path(".runtime.v1", "crate::cri")
         .out_dir(out.path())
         .compile_fds(descriptors)?;
-    Ok(fs::read_to_string(
-        out.path().join(format!("{package}.rs")),
-    )?)
+    Ok(fs::read_to_string(out.path().join("runtime.v1.rs"))?)
 }

@@ -301,10 +301,10 @@ fn build_hub(
             Chain::new(&config.hooks.gates, &config.hooks.fail_policies)
         }
     };
-    for (hook, why) in chain.unsupported(&node) {
+    for (hook, reason) in chain.unsupported(&node) {
         let hook = hook.name;
-        info!(hook, why, "a hook can do nothing on this kernel");
-        remarks.push(format!("{hook} is unsupported here: {why}"));
+        info!(hook, reason, "a hook can do nothing on this kernel");
+        remarks.push(format!("{hook} is unsupported here: {reason}"));
     }
     for gate in config.hooks.gates.unserved() {
         warn!(gate, "a feature gate is on of which nothing is here yet");
@@ -358,7 +358,7 @@ fn unserved_hook_servers(directory: &Path) -> Vec<String> {
         .filter(|path| path.to_string_lossy().ends_with("json"));
     files
         .map(|path| {
-            warn!(file = %path.display(), "hook servers are not served yet");
+            warn!(path = %path.display(), "hook servers are not served yet");
             format!("hook server {} is not served yet", path.display())
         })
         .collect()

@@ -160,7 +160,7 @@ impl PolicyFile {
                 self.metrics.policy_loaded(true, parsed.issues.len());
                 for issue in parsed.issues.iter().take(LOGGED_ISSUES) {
                     warn!(
-                        issue = chain_of(issue),
+                        reason = chain_of(issue),
                         "a part of the node policy is not in force"
                     );
                 }

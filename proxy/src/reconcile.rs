@@ -222,7 +222,7 @@ fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Appli
     {
         warn!(
             error = error as &dyn Error,
-            owner = entry.owner,
+            hook = entry.owner,
             "the kernel refused a setting"
         );
     }
@@ -265,7 +265,7 @@ async fn node(hub: &Rc<Hub>) {
         let value: &Value = &change.value;
         let result = Applied::from(&outcome);
         hub.metrics().kernel_setting(setting, &result);
-        debug!(at = %change.at, %setting, %value, ?result, "node setting");
+        debug!(cgroup = %change.at, %setting, %value, ?result, "node setting");
     }
 }
 

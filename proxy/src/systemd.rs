@@ -92,14 +92,9 @@ impl Notifier {
         }
     }
 
-    /// Clients can connect.
+    /// Clients can connect; `status` is a line for `systemctl status`.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
-    }
-
-    /// One line for `systemctl status`.
-    pub fn status(&self, status: &str) {
-        self.send(&format!("STATUS={}", one_line(status)));
     }
 
     /// A stop has begun.
@@ -188,14 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_hears_readiness_status_and_the_stop() {
+    fn the_manager_hears_readiness_and_the_stop() {
         let manager = manager();
         let notifier = Notifier::new(&manager.variables);
-        notifier.ready("Serving");
-        notifier.status("Two\nlines");
+        notifier.ready("Two\nlines");
         notifier.stopping();
-        assert_eq!(heard(&manager.socket).unwrap(), "READY=1\nSTATUS=Serving");
-        assert_eq!(heard(&manager.socket).unwrap(), "STATUS=Two lines");
+        assert_eq!(heard(&manager.socket).unwrap(), "READY=1\nSTATUS=Two lines");
         assert_eq!(
             heard(&manager.socket).unwrap(),
             "STOPPING=1\nSTATUS=Draining: calls in flight finish"
@@ -211,8 +204,8 @@ mod tests {
             notify_socket: Some(format!("@{name}").into()),
             ..Variables::default()
         });
-        notifier.status("here");
-        assert_eq!(heard(&socket).unwrap(), "STATUS=here");
+        notifier.stopping();
+        assert!(heard(&socket).unwrap().starts_with("STOPPING=1\n"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -189,13 +189,13 @@ fn docker_mode_is_refused_with_a_reason() {
 
 #[test]
 fn several_bad_keys_are_reported_together() {
-    let (code, said) = refused(&["--mode=on", "--front=watch", "--grace-period=1"]);
+    let (code, said) = refused(&["--front=watch", "--mode=on", "--grace-period=1"]);
     assert_eq!(code, Some(64));
     let flags: Vec<_> = said
         .lines()
         .filter_map(|line| line.split(' ').next())
         .collect();
-    assert_eq!(flags, ["--mode", "--front", "--grace-period"], "{said}");
+    assert_eq!(flags, ["--front", "--mode", "--grace-period"], "{said}");
 }
 
 #[test]

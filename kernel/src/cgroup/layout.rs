@@ -82,8 +82,6 @@ impl Driver {
 // === impl RuntimeName ===
 
 impl RuntimeName {
-    pub const ALL: &[Self] = &[Self::Containerd, Self::CriO, Self::Docker, Self::Pouch];
-
     /// The runtime that names itself so in its reply to the CRI call `Version`.
     pub fn of(name: &str) -> Option<Self> {
         match name {
@@ -128,15 +126,6 @@ impl Layout {
             .into_iter()
             .filter_map(|driver| Self::new(root, driver).ok())
             .find(|layout| cgroups.exists(&layout.kubepods))
-    }
-
-    pub fn driver(&self) -> Driver {
-        self.driver
-    }
-
-    /// The directory that all pods are below.
-    pub fn kubepods(&self) -> &CgroupPath {
-        &self.kubepods
     }
 
     /// The directory that the pods of a class are directly below.
@@ -223,25 +212,6 @@ pub fn kube_qos(path: &CgroupPath) -> Option<KubeQos> {
     })
 }
 
-/// The container that a directory below a pod's is of; `None` for what runtimes put beside it, such
-/// as the group of CRI-O's monitor.
-pub fn container_id_of(directory: &str) -> Option<ContainerId> {
-    let scope = directory.strip_suffix(SCOPE);
-    let name = scope.unwrap_or(directory);
-    if directory.ends_with(SLICE) || name.starts_with("crio-conmon-") {
-        return None;
-    }
-    let prefixed = RuntimeName::ALL
-        .iter()
-        .find_map(|runtime| name.strip_prefix(runtime.prefix())?.strip_prefix('-'));
-    let id = match (prefixed, scope) {
-        (Some(id), _) => id,
-        (None, Some(_)) => return None,
-        (None, None) => name,
-    };
-    ContainerId::new(id).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,11 +263,12 @@ mod tests {
         );
         assert_eq!(kube_qos(&tier), Some(KubeQos::BestEffort));
         let cgroupfs = layout("kltest", Driver::Cgroupfs);
-        assert_eq!(cgroupfs.kubepods().as_str(), "kltest/kubepods");
+        let tier = cgroupfs.tier(KubeQos::Guaranteed).unwrap();
+        assert_eq!(tier.as_str(), "kltest/kubepods");
     }
 
     #[test]
-    fn containers_are_named_by_the_runtime_and_found_again() {
+    fn containers_are_named_by_the_runtime() {
         let pod = path("kubepods/pod1");
         let id = ContainerId::new("0a1b").unwrap();
         for (driver, runtime, name) in [
@@ -316,19 +287,6 @@ mod tests {
         ] {
             let directory = driver.container(&pod, runtime, &id).unwrap();
             assert_eq!(directory.file_name(), Some(name));
-            assert_eq!(container_id_of(name), Some(id.clone()), "{name}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_container_has_no_id() {
-        for name in [
-            "crio-conmon-0a1b.scope",
-            "session-1.scope",
-            "kubepods-pod1.slice",
-            "docker-.scope",
-        ] {
-            assert_eq!(container_id_of(name), None, "{name}");
         }
     }
 

@@ -15,9 +15,7 @@ mod weight;
 
 pub use self::{
     error::{ReadError, WriteError},
-    layout::{
-        Driver, Layout, ParentError, RuntimeName, container_id_of, directory_of_parent, kube_qos,
-    },
+    layout::{Driver, Layout, ParentError, RuntimeName, directory_of_parent, kube_qos},
     leveled::Change,
     os_tree::{DetectError, OsTree},
     tree::{Controller, Generation, Tree, Version},
@@ -125,8 +123,7 @@ impl Cgroups {
     /// What the kernel holds.
     ///
     /// On cgroup v2 many shares become one weight: the least of them is returned, and writing it
-    /// back gives the same weight. To know whether a value is in force ask
-    /// [`holds`](Self::holds) instead of comparing.
+    /// back gives the same weight.
     pub fn read(&self, at: &CgroupPath, setting: Setting) -> Result<Value, ReadError> {
         let file = self.file(at, setting)?;
         if setting == Setting::CpuShares && self.is_idle(at) {
@@ -135,14 +132,6 @@ impl Cgroups {
         let text = self.text(at, setting, file.name)?;
         table::parse(setting, file.generation, &text, self.terms())
             .ok_or_else(|| malformed(at, file.name, text))
-    }
-
-    /// Whether `value` is in force, as far as the kernel can hold it: weights are compared as
-    /// weights, memory limits as whole pages, and all CPUs are those of the parent.
-    pub fn holds(&self, at: &CgroupPath, value: &Value) -> Result<bool, WriteError> {
-        let held = self.read(at, value.setting());
-        let held = held.map_err(|source| unread(at, value, source))?;
-        Ok(held == self.settled(at, value)?)
     }
 
     /// The name and the text of the file behind a setting, white space at its ends removed: what
@@ -180,9 +169,9 @@ impl Cgroups {
             return false;
         };
         let text = table::render_period(period, generation, &held);
-        let written = self.tree.write(Controller::Cpu, at, name, &text);
-        debug!(cgroup = %at, file = name, old = held.trim_end(), new = text, ?written, "period");
-        written.is_ok()
+        let result = self.tree.write(Controller::Cpu, at, name, &text);
+        debug!(cgroup = %at, file = name, old = held.trim_end(), new = text, ?result, "period");
+        result.is_ok()
     }
 
     /// The weight of a group on cgroup v2; `None` on v1, which has shares.
@@ -211,18 +200,9 @@ impl Cgroups {
         Ok(names)
     }
 
-    /// The processes directly in the group, in no order.
-    pub fn pids(&self, at: &CgroupPath) -> Result<Vec<u32>, ReadError> {
-        let text = self
-            .tree
-            .read(self.any_controller(), at, PROCESSES)
-            .map_err(|source| self.unreadable(at, None, PROCESSES, source))?;
-        let pids = text.lines().map(|line| line.trim().parse());
-        pids.collect::<Result<_, _>>()
-            .map_err(|_| malformed(at, PROCESSES, text))
-    }
-
-    /// Brings one value to the kernel. Values that parents or children limit go through
+    /// Brings one value to the kernel, unless it is in force as far as the kernel can hold it:
+    /// weights are compared as weights, memory limits as whole pages, and all CPUs are those of
+    /// the parent. Values that parents or children limit go through
     /// [`apply`](Self::apply).
     pub fn write(&self, at: &CgroupPath, value: &Value) -> Applied {
         let wanted = self.settled(at, value)?;
@@ -371,9 +351,6 @@ impl Cgroups {
         }
     }
 }
-
-/// The file that lists the processes of a group, in both versions.
-const PROCESSES: &str = "cgroup.procs";
 
 fn malformed(at: &CgroupPath, file: &'static str, text: String) -> ReadError {
     ReadError::Malformed {

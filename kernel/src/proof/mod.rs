@@ -73,7 +73,7 @@ checks! {
     settings::all_cpus_are_the_parents,
     settings::a_value_out_of_range_is_not_written,
     settings::a_group_that_is_gone_is_told_from_a_setting_that_is_not_there,
-    settings::groups_and_processes_are_listed,
+    settings::groups_are_listed_by_name,
 }
 
 /// Makes the groups below the base that `names` says.

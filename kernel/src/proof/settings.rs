@@ -30,8 +30,7 @@ pub(super) fn shares_are_equal_when_their_weights_are(ground: &mut dyn Ground) {
         either(ground, "2048", "79")
     );
     assert_eq!(write(2_048), Written::Equal);
-    assert!(cgroups.holds(at, &shares(2_048)).expect("it can be read"));
-    let near = cgroups.holds(at, &shares(2_049)).expect("it can be read");
+    let near = write(2_049) == Written::Equal;
     assert_eq!(near, generation(ground) == Generation::V2);
 
     cgroups.set_weight_curve(WeightCurve::Quadratic);
@@ -156,12 +155,6 @@ pub(super) fn all_cpus_are_the_parents(ground: &mut dyn Ground) {
     );
     assert_eq!(shown(ground, container, Setting::CpusetCpus), "0-1");
     assert_eq!(write(ground, container, &all), Written::Equal);
-    assert!(
-        ground
-            .cgroups()
-            .holds(container, &all)
-            .expect("it can be read")
-    );
 }
 
 pub(super) fn a_value_out_of_range_is_not_written(ground: &mut dyn Ground) {
@@ -201,20 +194,11 @@ pub(super) fn a_group_that_is_gone_is_told_from_a_setting_that_is_not_there(
     assert!(error.is_gone(), "{error}");
     let error = cgroups.write(at, &shares(2)).expect_err("it is gone");
     assert!(error.is_gone(), "{error}");
-    assert!(cgroups.pids(at).expect_err("it is gone").is_gone());
     assert!(cgroups.children(at).expect_err("it is gone").is_gone());
 }
 
-pub(super) fn groups_and_processes_are_listed(ground: &mut dyn Ground) {
-    let paths = make(ground, &["p", "p/b", "p/a"]);
-    let (parent, child) = (&paths[0], &paths[2]);
+pub(super) fn groups_are_listed_by_name(ground: &mut dyn Ground) {
+    let parent = &make(ground, &["p", "p/b", "p/a"])[0];
     let names = ground.cgroups().children(parent);
     assert_eq!(names.expect("it can be listed"), ["a", "b"]);
-    for at in [parent, child] {
-        let answer = ground.cgroups().write(at, &cpus("0-1").into());
-        written(answer);
-    }
-    ground.enter(child);
-    let count = |at| ground.cgroups().pids(at).expect("it can be read").len();
-    assert_eq!((count(parent), count(child)), (0, 1));
 }

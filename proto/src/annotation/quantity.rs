@@ -42,12 +42,6 @@ struct Scale {
 // === impl Quantity ===
 
 impl Quantity {
-    pub const fn from_units(units: i64) -> Self {
-        Self {
-            nanos: units as i128 * NANOS_PER_UNIT,
-        }
-    }
-
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
@@ -60,13 +54,6 @@ impl Quantity {
     pub fn value(self) -> i64 {
         let units = div_away_from_zero(self.nanos, NANOS_PER_UNIT);
         i64::try_from(units).expect("the range of a quantity is that of i64")
-    }
-
-    /// Thousandths, rounded away from zero: Kubernetes' `MilliValue()`. Beyond the range of 64
-    /// bits it is the nearest end of that range.
-    pub fn milli_value(self) -> i64 {
-        let millis = div_away_from_zero(self.nanos, NANOS_PER_UNIT / 1_000);
-        i64::try_from(millis).unwrap_or(if millis < 0 { i64::MIN } else { i64::MAX })
     }
 
     /// [`value`](Self::value) for amounts that cannot be below zero.
@@ -197,33 +184,33 @@ mod tests {
 
     #[test]
     fn every_suffix_has_its_factor() {
-        for (text, value, milli) in [
-            ("0", 0, 0),
-            ("1", 1, 1_000),
-            ("+1", 1, 1_000),
-            ("1.", 1, 1_000),
-            (".5", 1, 500),
-            ("2000m", 2, 2_000),
-            ("1500u", 1, 2),
-            ("1n", 1, 1),
-            ("3k", 3_000, 3_000_000),
-            ("3M", 3_000_000, 3_000_000_000),
-            ("3G", 3_000_000_000, 3_000_000_000_000),
-            ("3T", 3_000_000_000_000, 3_000_000_000_000_000),
-            ("3P", 3_000_000_000_000_000, 3_000_000_000_000_000_000),
-            ("3E", 3_000_000_000_000_000_000, i64::MAX),
-            ("1Ki", 1_024, 1_024_000),
-            ("1.5Mi", 1_572_864, 1_572_864_000),
-            ("2Gi", 2_147_483_648, 2_147_483_648_000),
-            ("1Ti", 1_099_511_627_776, 1_099_511_627_776_000),
-            ("1Pi", 1_125_899_906_842_624, 1_125_899_906_842_624_000),
-            ("1Ei", 1_152_921_504_606_846_976, i64::MAX),
-            ("12e6", 12_000_000, 12_000_000_000),
-            ("12E+2", 1_200, 1_200_000),
-            ("5e-1", 1, 500),
+        const UNIT: i128 = 1_000_000_000;
+        for (text, nanos) in [
+            ("0", 0),
+            ("1", UNIT),
+            ("+1", UNIT),
+            ("1.", UNIT),
+            (".5", 500_000_000),
+            ("2000m", 2 * UNIT),
+            ("1500u", 1_500_000),
+            ("1n", 1),
+            ("3k", 3_000 * UNIT),
+            ("3M", 3_000_000 * UNIT),
+            ("3G", 3_000_000_000 * UNIT),
+            ("3T", 3_000_000_000_000 * UNIT),
+            ("3P", 3_000_000_000_000_000 * UNIT),
+            ("3E", 3_000_000_000_000_000_000 * UNIT),
+            ("1Ki", 1_024 * UNIT),
+            ("1.5Mi", 1_572_864 * UNIT),
+            ("2Gi", 2_147_483_648 * UNIT),
+            ("1Ti", 1_099_511_627_776 * UNIT),
+            ("1Pi", 1_125_899_906_842_624 * UNIT),
+            ("1Ei", 1_152_921_504_606_846_976 * UNIT),
+            ("12e6", 12_000_000 * UNIT),
+            ("12E+2", 1_200 * UNIT),
+            ("5e-1", 500_000_000),
         ] {
-            assert_eq!(quantity(text).value(), value, "{text}");
-            assert_eq!(quantity(text).milli_value(), milli, "{text}");
+            assert_eq!(quantity(text).nanos, nanos, "{text}");
         }
     }
 
@@ -231,7 +218,7 @@ mod tests {
     fn rounding_goes_away_from_zero() {
         assert_eq!(quantity("0.1").value(), 1);
         assert_eq!(quantity("-0.1").value(), -1);
-        assert_eq!(quantity("1.0001").milli_value(), 1_001);
+        assert_eq!(quantity("1.0001").value(), 2);
         assert_eq!(quantity("0.0000000001"), quantity("1n"));
         assert_eq!(quantity("1e-2000"), quantity("1n"));
         assert_eq!(

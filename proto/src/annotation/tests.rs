@@ -123,8 +123,8 @@ fn a_resource_status_is_read_in_any_case_of_its_keys() {
         cpuset: Some(cpus("0-3,8")),
         numa_nodes: vec![NumaNode {
             node: 1,
-            cpu: Quantity::from_units(4),
-            batch_cpu: Quantity::from_units(500),
+            cpu: "4".parse().unwrap(),
+            batch_cpu: "500".parse().unwrap(),
         }],
     };
     assert_eq!(ResourceStatus::parse(plain).unwrap(), expected);

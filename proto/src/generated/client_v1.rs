@@ -103,30 +103,6 @@ pub mod runtime_service_client {
                 .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Version"));
             self.inner.unary(req, path, codec).await
         }
-        pub async fn status(
-            &mut self,
-            request: impl tonic::IntoRequest<crate::cri::StatusRequest>,
-        ) -> std::result::Result<
-            tonic::Response<crate::cri::StatusResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/Status",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Status"));
-            self.inner.unary(req, path, codec).await
-        }
         pub async fn list_pod_sandbox(
             &mut self,
             request: impl tonic::IntoRequest<crate::cri::ListPodSandboxRequest>,

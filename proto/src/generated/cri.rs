@@ -6,30 +6,6 @@ pub struct RunPodSandboxRequest {
     #[prost(string, tag = "2")]
     pub runtime_handler: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RunPodSandboxResponse {
-    #[prost(string, tag = "1")]
-    pub pod_sandbox_id: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StopPodSandboxRequest {
-    #[prost(string, tag = "1")]
-    pub pod_sandbox_id: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RemovePodSandboxRequest {
-    #[prost(string, tag = "1")]
-    pub pod_sandbox_id: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct UpdatePodSandboxResourcesRequest {
-    #[prost(string, tag = "1")]
-    pub pod_sandbox_id: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "2")]
-    pub overhead: ::core::option::Option<LinuxContainerResources>,
-    #[prost(message, optional, tag = "3")]
-    pub resources: ::core::option::Option<LinuxContainerResources>,
-}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxConfig {
     #[prost(message, optional, tag = "1")]
@@ -58,15 +34,11 @@ pub struct PodSandboxMetadata {
     #[prost(uint32, tag = "4")]
     pub attempt: u32,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LinuxPodSandboxConfig {
     /// As cgroupfs writes it, also where systemd drives.
     #[prost(string, tag = "1")]
     pub cgroup_parent: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "4")]
-    pub overhead: ::core::option::Option<LinuxContainerResources>,
-    #[prost(message, optional, tag = "5")]
-    pub resources: ::core::option::Option<LinuxContainerResources>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateContainerRequest {
@@ -77,29 +49,6 @@ pub struct CreateContainerRequest {
     /// The pod as the caller knows it now.
     #[prost(message, optional, tag = "3")]
     pub sandbox_config: ::core::option::Option<PodSandboxConfig>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct CreateContainerResponse {
-    #[prost(string, tag = "1")]
-    pub container_id: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StartContainerRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StopContainerRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: ::prost::alloc::string::String,
-    /// Seconds.
-    #[prost(int64, tag = "2")]
-    pub timeout: i64,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RemoveContainerRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct UpdateContainerResourcesRequest {
@@ -187,58 +136,7 @@ pub struct VersionResponse {
     pub runtime_api_version: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StatusRequest {
-    #[prost(bool, tag = "1")]
-    pub verbose: bool,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct StatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub status: ::core::option::Option<RuntimeStatus>,
-    #[prost(map = "string, string", tag = "2")]
-    pub info: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct RuntimeStatus {
-    #[prost(message, repeated, tag = "1")]
-    pub conditions: ::prost::alloc::vec::Vec<RuntimeCondition>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RuntimeCondition {
-    #[prost(string, tag = "1")]
-    pub r#type: ::prost::alloc::string::String,
-    #[prost(bool, tag = "2")]
-    pub status: bool,
-    #[prost(string, tag = "3")]
-    pub reason: ::prost::alloc::string::String,
-    #[prost(string, tag = "4")]
-    pub message: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ListPodSandboxRequest {
-    #[prost(message, optional, tag = "1")]
-    pub filter: ::core::option::Option<PodSandboxFilter>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct PodSandboxFilter {
-    #[prost(string, tag = "1")]
-    pub id: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "2")]
-    pub state: ::core::option::Option<PodSandboxStateValue>,
-    #[prost(map = "string, string", tag = "3")]
-    pub label_selector: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PodSandboxStateValue {
-    #[prost(enumeration = "PodSandboxState", tag = "1")]
-    pub state: i32,
-}
+pub struct ListPodSandboxRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListPodSandboxResponse {
     #[prost(message, repeated, tag = "1")]
@@ -277,8 +175,6 @@ pub struct PodSandboxStatusRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxStatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub status: ::core::option::Option<PodSandboxStatus>,
     /// Only if verbose; under "info" a JSON object with `pid`, `config` and `runtimeSpec`.
     #[prost(map = "string, string", tag = "2")]
     pub info: ::std::collections::HashMap<
@@ -286,54 +182,8 @@ pub struct PodSandboxStatusResponse {
         ::prost::alloc::string::String,
     >,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct PodSandboxStatus {
-    #[prost(string, tag = "1")]
-    pub id: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "2")]
-    pub metadata: ::core::option::Option<PodSandboxMetadata>,
-    #[prost(enumeration = "PodSandboxState", tag = "3")]
-    pub state: i32,
-    /// Nanoseconds since 1970.
-    #[prost(int64, tag = "4")]
-    pub created_at: i64,
-    #[prost(map = "string, string", tag = "7")]
-    pub labels: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-    #[prost(map = "string, string", tag = "8")]
-    pub annotations: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-    #[prost(string, tag = "9")]
-    pub runtime_handler: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ListContainersRequest {
-    #[prost(message, optional, tag = "1")]
-    pub filter: ::core::option::Option<ContainerFilter>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ContainerFilter {
-    #[prost(string, tag = "1")]
-    pub id: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "2")]
-    pub state: ::core::option::Option<ContainerStateValue>,
-    #[prost(string, tag = "3")]
-    pub pod_sandbox_id: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "4")]
-    pub label_selector: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ContainerStateValue {
-    #[prost(enumeration = "ContainerState", tag = "1")]
-    pub state: i32,
-}
+pub struct ListContainersRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListContainersResponse {
     #[prost(message, repeated, tag = "1")]
@@ -372,50 +222,12 @@ pub struct ContainerStatusRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerStatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub status: ::core::option::Option<ContainerStatus>,
     /// Only if verbose; under "info" a JSON object with `pid`, `config` and `runtimeSpec`.
     #[prost(map = "string, string", tag = "2")]
     pub info: ::std::collections::HashMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ContainerStatus {
-    #[prost(string, tag = "1")]
-    pub id: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "2")]
-    pub metadata: ::core::option::Option<ContainerMetadata>,
-    #[prost(enumeration = "ContainerState", tag = "3")]
-    pub state: i32,
-    /// Nanoseconds since 1970.
-    #[prost(int64, tag = "4")]
-    pub created_at: i64,
-    #[prost(int64, tag = "5")]
-    pub started_at: i64,
-    #[prost(int64, tag = "6")]
-    pub finished_at: i64,
-    #[prost(int32, tag = "7")]
-    pub exit_code: i32,
-    #[prost(map = "string, string", tag = "12")]
-    pub labels: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-    #[prost(map = "string, string", tag = "13")]
-    pub annotations: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-    /// As patched; since Kubernetes 1.25.
-    #[prost(message, optional, tag = "16")]
-    pub resources: ::core::option::Option<ContainerResources>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ContainerResources {
-    #[prost(message, optional, tag = "1")]
-    pub linux: ::core::option::Option<LinuxContainerResources>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -46,58 +46,6 @@ pub fn fields(message: &[u8]) -> Fields<'_> {
     Fields { rest: message }
 }
 
-/// Whether the field at the end of `path` is there, however often the messages on the way are
-/// repeated.
-///
-/// It tells an absent message from an empty one: appending to a `linux.resources` that was not
-/// there creates it.
-pub fn contains(message: &[u8], path: &[u32]) -> Result<bool, WireError> {
-    let Some((number, below)) = path.split_first() else {
-        return Ok(true);
-    };
-    let mut found = false;
-    for field in fields(message) {
-        let field = field?;
-        if field.number == *number {
-            found |= below.is_empty() || contains(field.message()?, below)?;
-        }
-    }
-    Ok(found)
-}
-
-/// The last value of `key` in the map at the end of `path`, whose keys and values are strings.
-pub fn map_value<'a>(
-    message: &'a [u8],
-    path: &[u32],
-    key: &[u8],
-) -> Result<Option<&'a [u8]>, WireError> {
-    let Some((number, below)) = path.split_first() else {
-        return entry(message, key);
-    };
-    let mut found = None;
-    for field in fields(message) {
-        let field = field?;
-        if field.number == *number {
-            found = map_value(field.message()?, below, key)?.or(found);
-        }
-    }
-    Ok(found)
-}
-
-/// The value of one map entry if its key is `key`.
-fn entry<'a>(entry: &'a [u8], key: &[u8]) -> Result<Option<&'a [u8]>, WireError> {
-    let (mut found, mut value): (&[u8], &[u8]) = (b"", b"");
-    for field in fields(entry) {
-        let field = field?;
-        match field.number {
-            1 => found = field.message()?,
-            2 => value = field.message()?,
-            _ => {}
-        }
-    }
-    Ok((found == key).then_some(value))
-}
-
 /// The text of a string field of `message` itself; `None` if it is missing, is no UTF-8, or the
 /// message is malformed.
 pub fn string_field(message: &[u8], number: u32) -> Option<&str> {
@@ -111,18 +59,6 @@ pub fn string_field(message: &[u8], number: u32) -> Option<&str> {
     match found? {
         Value::Delimited(bytes) => str::from_utf8(bytes).ok(),
         _ => None,
-    }
-}
-
-// === impl Field ===
-
-impl<'a> Field<'a> {
-    fn message(self) -> Result<&'a [u8], WireError> {
-        let Self { number, value } = self;
-        match value {
-            Value::Delimited(bytes) => Ok(bytes),
-            _ => Err(WireError::NoMessage { number }),
-        }
     }
 }
 
@@ -291,34 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_found_in_any_repetition_of_its_parents() {
-        // config {}, config { linux { resources {} } }, config {}
-        let message = b"\x12\0\x12\x04\x7a\x02\x0a\0\x12\0";
-        assert_eq!(contains(message, &[2, 15, 1]), Ok(true));
-        assert_eq!(contains(message, &[2, 15, 2]), Ok(false));
-        assert_eq!(contains(message, &[2, 14]), Ok(false));
-        assert_eq!(contains(b"", &[2, 15, 1]), Ok(false));
-        let error = WireError::NoMessage { number: 2 };
-        assert_eq!(contains(b"\x10\x01", &[2, 15, 1]), Err(error));
-        assert_eq!(
-            contains(b"\x12\x01\x08", &[2, 15]),
-            Err(WireError::Truncated)
-        );
-    }
-
-    #[test]
-    fn the_last_string_and_the_last_map_entry_win() {
+    fn the_last_string_wins() {
         assert_eq!(string_field(b"\x0a\x01a\x0a\x01b", 1), Some("b"));
         assert_eq!(string_field(b"\x12\x01a", 1), None);
         assert_eq!(string_field(b"\x0a\x01\xff", 1), None);
         assert_eq!(string_field(b"\x08\x01", 1), None);
         assert_eq!(string_field(b"\x0a\x01a\x0a", 1), None);
-
-        // config { annotations { k: "1" } annotations { k: "2" } annotations { l: "" } }
-        let message =
-            b"\x12\x15\x52\x06\x0a\x01k\x12\x011\x52\x06\x0a\x01k\x12\x012\x52\x03\x0a\x01l";
-        assert_eq!(map_value(message, &[2, 10], b"k"), Ok(Some(&b"2"[..])));
-        assert_eq!(map_value(message, &[2, 10], b"l"), Ok(Some(&b""[..])));
-        assert_eq!(map_value(message, &[2, 10], b"m"), Ok(None));
     }
 }

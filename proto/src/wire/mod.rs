@@ -15,16 +15,10 @@ mod select;
 mod writer;
 
 pub use self::{
-    field::{Field, Fields, Value, WireError, contains, fields, map_value, string_field},
-    patch::{
-        CreateContainerPatch, Entry, ResourcesPatch, RunPodSandboxPatch,
-        UpdateContainerResourcesPatch, UpdatePodSandboxResourcesPatch,
-    },
+    field::{Field, Fields, Value, WireError, fields, string_field},
+    patch::{CreateContainerPatch, Entry, ResourcesPatch, UpdateContainerResourcesPatch},
     select::{Keep, select},
 };
-
-/// The largest message that containerd takes, in bytes; a larger one fails the call.
-pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 /// The length in bytes of a request with a patch behind it, to be held against the receiver's
 /// limit.

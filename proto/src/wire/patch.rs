@@ -10,7 +10,7 @@ pub type Entry = (String, String);
 /// update.
 ///
 /// If the request has no such message, appending creates it, and containerd then sets an
-/// `oom_score_adj` of 0: ask [`contains`](super::contains) for the `RESOURCES` of the patch first.
+/// `oom_score_adj` of 0: look for it in the decoded copy first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourcesPatch {
     /// Microseconds.
@@ -34,29 +34,12 @@ pub struct CreateContainerPatch {
     pub envs: Vec<Entry>,
 }
 
-/// A change of a RunPodSandboxRequest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RunPodSandboxPatch {
-    /// What the pod's containers have together.
-    pub resources: ResourcesPatch,
-    /// Added, or put in place of those with the same key.
-    pub labels: Vec<Entry>,
-    /// Added, or put in place of those with the same key.
-    pub annotations: Vec<Entry>,
-}
-
 /// A change of an UpdateContainerResourcesRequest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpdateContainerResourcesPatch {
     pub resources: ResourcesPatch,
     /// Added, or put in place of those with the same key.
     pub annotations: Vec<Entry>,
-}
-
-/// A change of an UpdatePodSandboxResourcesRequest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpdatePodSandboxResourcesPatch {
-    pub resources: ResourcesPatch,
 }
 
 // === impl ResourcesPatch ===
@@ -82,11 +65,6 @@ impl ResourcesPatch {
 // === impl CreateContainerPatch ===
 
 impl CreateContainerPatch {
-    /// Where the resources go: `config.linux.resources`.
-    pub const RESOURCES: &[u32] = &[2, 15, 1];
-    /// Where the annotations go: `config.annotations`.
-    pub const ANNOTATIONS: &[u32] = &[2, 10];
-
     /// The bytes to append; none if nothing changes.
     pub fn encode(&self) -> Vec<u8> {
         let mut linux = Writer::default();
@@ -105,36 +83,9 @@ impl CreateContainerPatch {
     }
 }
 
-// === impl RunPodSandboxPatch ===
-
-impl RunPodSandboxPatch {
-    /// Where the resources go: `config.linux.resources`.
-    pub const RESOURCES: &[u32] = &[1, 8, 5];
-
-    /// The bytes to append; none if nothing changes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut linux = Writer::default();
-        linux.message(5, &self.resources.write());
-        let mut config = Writer::default();
-        for (key, value) in &self.labels {
-            config.pair(6, key, value);
-        }
-        for (key, value) in &self.annotations {
-            config.pair(7, key, value);
-        }
-        config.message(8, &linux);
-        let mut request = Writer::default();
-        request.message(1, &config);
-        request.into_bytes()
-    }
-}
-
 // === impl UpdateContainerResourcesPatch ===
 
 impl UpdateContainerResourcesPatch {
-    /// Where the resources go: `linux`.
-    pub const RESOURCES: &[u32] = &[2];
-
     /// The bytes to append; none if nothing changes.
     pub fn encode(&self) -> Vec<u8> {
         let mut request = Writer::default();
@@ -146,20 +97,6 @@ impl UpdateContainerResourcesPatch {
     }
 }
 
-// === impl UpdatePodSandboxResourcesPatch ===
-
-impl UpdatePodSandboxResourcesPatch {
-    /// Where the resources go: `resources`.
-    pub const RESOURCES: &[u32] = &[3];
-
-    /// The bytes to append; none if nothing changes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut request = Writer::default();
-        request.message(3, &self.resources.write());
-        request.into_bytes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,9 +104,7 @@ mod tests {
     #[test]
     fn no_change_is_no_byte() {
         assert_eq!(CreateContainerPatch::default().encode(), b"");
-        assert_eq!(RunPodSandboxPatch::default().encode(), b"");
         assert_eq!(UpdateContainerResourcesPatch::default().encode(), b"");
-        assert_eq!(UpdatePodSandboxResourcesPatch::default().encode(), b"");
         assert!(ResourcesPatch::default().is_empty());
     }
 

@@ -41,7 +41,6 @@ pub struct Config {
     /// The runtime's socket.
     pub runtime_endpoint: PathBuf,
     pub mode: Mode,
-    pub front: Front,
     pub node_name: String,
     /// `None`: no policy, hooks do what they do before the first.
     pub node_policy: Option<PathBuf>,
@@ -65,12 +64,6 @@ pub enum Mode {
     Observe,
     /// No hooks at all.
     PassThrough,
-}
-
-/// Where events come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Front {
-    Cri,
 }
 
 /// Which hooks run, and how.
@@ -188,8 +181,6 @@ impl Config {
 // === impl Mode ===
 
 impl Mode {
-    pub const ALL: &[Self] = &[Self::Enforce, Self::Observe, Self::PassThrough];
-
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",

@@ -1,8 +1,8 @@
 //! From what was said to what it means.
 
 use super::{
-    Config, ConfigError, Exclusions, Front, Hooks, Issue, LOG_FILTER_VARIABLE, Limits, Log,
-    LogFormat, MAX_FILE, Mode, Problem, Roots, file,
+    Config, ConfigError, Exclusions, Hooks, Issue, LOG_FILTER_VARIABLE, Limits, Log, LogFormat,
+    MAX_FILE, Mode, Problem, Roots, file,
     key::{self, Given, Key, Origin, RawConfig},
     value::{self, ValueError},
 };
@@ -46,13 +46,13 @@ impl Resolver {
     fn config(&mut self, host_name: &str) -> Config {
         const MS: fn(u64) -> Duration = Duration::from_millis;
         const SECS: fn(u64) -> Duration = Duration::from_secs;
-        // Nothing follows from the backend's kind: every runtime that speaks CRI is one kind.
+        // Of both there is one kind: every runtime that speaks CRI, and CRI.
         self.take(key::BACKEND_MODE, backend);
+        self.take(key::FRONT, front);
         Config {
             endpoint: self.take(key::ENDPOINT, value::socket),
             runtime_endpoint: self.take(key::RUNTIME_ENDPOINT, value::socket),
             mode: self.take(key::MODE, mode),
-            front: self.take(key::FRONT, front),
             node_name: self.take(key::NODE_NAME, |text| node_name(text, host_name)),
             node_policy: self.take(key::NODE_POLICY, value::optional_file),
             hooks: Hooks {
@@ -156,9 +156,9 @@ fn mode(text: &str) -> Result<Mode, ValueError> {
     }
 }
 
-fn front(text: &str) -> Result<Front, ValueError> {
+fn front(text: &str) -> Result<(), ValueError> {
     match text {
-        "cri" => Ok(Front::Cri),
+        "cri" => Ok(()),
         "nri" | "watch" => Err(ValueError::Unsupported("not in this release; expected cri")),
         _ => Err(ValueError::Expected("cri")),
     }

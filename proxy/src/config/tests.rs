@@ -63,7 +63,6 @@ fn defaults_are_upstreams_where_upstream_has_the_flag() {
 fn defaults_of_our_own_keys_are_as_documented() {
     let config = resolve(&[]).unwrap();
     assert_eq!(config.mode, Mode::Enforce);
-    assert_eq!(config.front, Front::Cri);
     assert_eq!(config.node_name, "worker-1");
     assert_eq!(config.node_policy, None);
     assert!(config.cgroup_root.is_root());

@@ -216,7 +216,7 @@ impl Hub {
         warn!(
             pod = %pod.name,
             namespace = %pod.namespace,
-            uid = %pod.uid,
+            pod_uid = %pod.uid,
             hook,
             key,
             reason = chain_of(reason),

@@ -34,7 +34,7 @@ use crate::{
 use koord_hooks::{ContainerView, PodView};
 use koord_kernel::cgroup::{Driver, RuntimeName};
 use koord_model::{CgroupPath, ContainerId, SandboxId};
-use koord_proto::{cri, wire};
+use koord_proto::wire;
 use std::{
     cell::{Cell, RefCell},
     future::Future,
@@ -195,12 +195,9 @@ impl Hub {
             Method::RunPodSandbox => self.open_run(message, timeout),
             Method::CreateContainer => self.open_create(message, timeout),
             Method::UpdateContainerResources => self.open_update(message, timeout),
-            Method::UpdatePodSandboxResources => {
-                cri::UpdatePodSandboxResourcesRequest::read(message)
-                    .and_then(|request| SandboxId::new(&request.pod_sandbox_id).ok())
-                    .map(Effect::UpdatePod)
-                    .map(Opening::nothing_but)
-            }
+            Method::UpdatePodSandboxResources => sandbox_id(message)
+                .map(Effect::UpdatePod)
+                .map(Opening::nothing_but),
             Method::StopPodSandbox => sandbox_id(message)
                 .map(Effect::StopPod)
                 .map(Opening::nothing_but),

@@ -12,7 +12,10 @@ use koord_kernel::{
     fake::FakeTree,
 };
 use koord_model::{CgroupPath, Setting};
-use koord_proto::keys::{annotation, label};
+use koord_proto::{
+    cri,
+    keys::{annotation, label},
+};
 use prost::Message;
 use std::time::Instant;
 
@@ -44,9 +47,8 @@ fn create_with_label(bench: &Bench, key: &str, value: &str) {
             ..Default::default()
         }),
     };
-    let reply = cri::CreateContainerResponse {
-        container_id: text("container-2"),
-    };
+    // A text is a message with one field, and so is the reply: its field 1 is the new id.
+    let reply = text("container-2");
     call(bench, Method::CreateContainer, &request, &reply);
 }
 

@@ -38,7 +38,6 @@ impl Listed {
         };
         let status = cri::ContainerStatusResponse {
             info: [("info".to_owned(), info.to_owned())].into(),
-            ..Default::default()
         };
         let script = Script::new(Otherwise::Echo)
             .always(&path("Version"), message(version.encode_to_vec()))

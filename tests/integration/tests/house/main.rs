@@ -7,6 +7,7 @@
 
 mod dependency;
 mod document;
+mod event;
 mod flag;
 mod room;
 mod rust;

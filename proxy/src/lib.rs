@@ -16,6 +16,7 @@ pub mod node;
 pub mod originals;
 pub mod policy_file;
 pub mod reconcile;
+pub mod regular_file;
 pub mod relist;
 pub mod runtime;
 pub mod shutdown;

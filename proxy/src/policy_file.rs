@@ -7,7 +7,11 @@
 //!
 //! Reading and parsing happen beside the thread that carries the data.
 
-use crate::{metrics::Metrics, status::chain_of};
+use crate::{
+    metrics::Metrics,
+    regular_file::{self, FileError},
+    status::chain_of,
+};
 use koord_proto::policy::{NodePolicy, Parsed, PolicyError, PolicyIssue};
 use rustix::{
     fd::OwnedFd,
@@ -15,9 +19,8 @@ use rustix::{
 };
 use std::{
     error::Error,
-    fs::File,
     hash::{DefaultHasher, Hash, Hasher},
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
@@ -59,10 +62,8 @@ pub enum LoadError {
     Read {
         path: PathBuf,
         #[source]
-        source: io::Error,
+        source: FileError,
     },
-    #[error("{} is larger than {MAX_FILE} bytes", path.display())]
-    TooLarge { path: PathBuf },
     #[error("{} holds no policy", path.display())]
     Policy {
         path: PathBuf,
@@ -91,8 +92,9 @@ struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fingerprint {
     Content(u64),
-    TooLarge,
     Unreadable(io::ErrorKind),
+    NotRegular(&'static str),
+    TooLarge,
 }
 
 /// Hears when something changes where the file is.
@@ -193,33 +195,29 @@ impl PolicyFile {
 impl Source {
     /// Reads and parses the file, unless it is what was `seen` last.
     fn load(&self, seen: Option<Fingerprint>) -> (Fingerprint, Option<Result<Parsed, LoadError>>) {
-        let path = || self.path.clone();
-        let mut bytes = Vec::new();
-        let read =
-            File::open(&self.path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
-        let fingerprint = match &read {
-            Err(error) => Fingerprint::Unreadable(error.kind()),
-            Ok(_) if bytes.len() as u64 > MAX_FILE => Fingerprint::TooLarge,
-            Ok(_) => Fingerprint::of(&bytes),
-        };
+        let read = regular_file::read(&self.path, MAX_FILE);
+        let fingerprint = Fingerprint::of(&read);
         if seen == Some(fingerprint) {
             return (fingerprint, None);
         }
-        let loaded = match (read, fingerprint) {
-            (Err(source), _) => Err(LoadError::Read {
-                path: path(),
-                source,
-            }),
-            (Ok(_), Fingerprint::TooLarge) => Err(LoadError::TooLarge { path: path() }),
-            (Ok(_), _) => self.parse(bytes),
+        let loaded = match read {
+            Ok(bytes) => self.parse(bytes),
+            Err(source) => Err(self.unread(source)),
         };
         (fingerprint, Some(loaded))
     }
 
-    fn parse(&self, bytes: Vec<u8>) -> Result<Parsed, LoadError> {
-        let text = String::from_utf8(bytes).map_err(|error| LoadError::Read {
+    fn unread(&self, source: FileError) -> LoadError {
+        LoadError::Read {
             path: self.path.clone(),
-            source: io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()),
+            source,
+        }
+    }
+
+    fn parse(&self, bytes: Vec<u8>) -> Result<Parsed, LoadError> {
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let error = io::Error::new(io::ErrorKind::InvalidData, error.utf8_error());
+            self.unread(error.into())
         })?;
         NodePolicy::parse_stream(&text, Some(&self.node_name)).map_err(|source| LoadError::Policy {
             path: self.path.clone(),
@@ -231,10 +229,17 @@ impl Source {
 // === impl Fingerprint ===
 
 impl Fingerprint {
-    fn of(bytes: &[u8]) -> Self {
-        let mut hasher = DefaultHasher::new();
-        bytes.hash(&mut hasher);
-        Self::Content(hasher.finish())
+    fn of(read: &Result<Vec<u8>, FileError>) -> Self {
+        match read {
+            Ok(bytes) => {
+                let mut hasher = DefaultHasher::new();
+                bytes.hash(&mut hasher);
+                Self::Content(hasher.finish())
+            }
+            Err(FileError::Io(error)) => Self::Unreadable(error.kind()),
+            Err(FileError::NotRegular { kind }) => Self::NotRegular(kind),
+            Err(FileError::TooLarge { .. }) => Self::TooLarge,
+        }
     }
 }
 

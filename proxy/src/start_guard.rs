@@ -8,10 +8,11 @@
 //! The file is a help, not a duty: one that cannot be read counts as empty, and a state directory
 //! that cannot be written costs only this protection.
 
+use crate::regular_file;
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{DirBuilder, File},
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -92,10 +93,8 @@ impl StartGuard {
 
 impl Notes {
     fn read(path: &Path) -> Self {
-        let mut text = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut text));
-        match read {
-            Ok(_) => serde_json::from_slice(&text).unwrap_or_default(),
+        match regular_file::read(path, MAX_FILE) {
+            Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
             Err(_) => Self::default(),
         }
     }

@@ -7,6 +7,7 @@
     reason = "a test's own files, and its own failures"
 )]
 
+use rustix::fs::{CWD, FileType, Mode};
 use std::{
     fs,
     io::{self, Read, Write},
@@ -388,6 +389,47 @@ fn a_node_whose_control_groups_cannot_be_used_is_passed_through_and_told() {
     let why = "cannot look for control groups in /no-such-mount: No such file or directory";
     assert!(status.contains(why), "{status}");
     assert!(proxy.log().contains("hooks off"), "{}", proxy.log());
+}
+
+/// A pipe that nobody writes to: who opens it as a file waits for ever.
+fn named_pipe(dir: &Path) -> PathBuf {
+    let path = dir.join("pipe");
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, mode, 0).unwrap();
+    path
+}
+
+#[test]
+fn a_named_pipe_in_place_of_the_configuration_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = named_pipe(dir.path());
+    let mut command = command(dir.path());
+    command.arg(format!("--config={}", pipe.display()));
+    let mut child = Reaped(command.spawn().unwrap());
+    assert_eq!(ended(&mut child.0).code(), Some(64));
+    let mut said = String::new();
+    let stderr = child.0.stderr.as_mut().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    let pipe = pipe.display();
+    let reason =
+        format!("{pipe} cannot be read: it is a named pipe, and only a regular file is read");
+    assert!(said.contains(&reason), "{said}");
+}
+
+#[test]
+fn a_named_pipe_in_place_of_the_policy_holds_up_no_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = named_pipe(dir.path());
+    let proxy = Proxy::start(&[&format!("--node-policy={}", pipe.display())]);
+    let table = String::from_utf8(proxy.ask(&["policy"]).stdout).unwrap();
+    let pipe = pipe.display();
+    let reason = format!("cannot read {pipe}: it is a named pipe");
+    assert!(table.contains(&reason), "{table}");
+    assert!(
+        proxy.log().contains("it is a named pipe"),
+        "{}",
+        proxy.log()
+    );
 }
 
 #[test]

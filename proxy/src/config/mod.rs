@@ -16,12 +16,13 @@ pub use self::{
 };
 
 use self::resolve::Resolver;
+use crate::regular_file::FileError;
 use koord_hooks::{FailPolicies, FeatureGates};
 use koord_model::CgroupPath;
 use std::{
     collections::BTreeSet,
     error::Error,
-    fmt, io,
+    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -146,9 +147,7 @@ pub struct Issue {
 #[derive(Debug, Error)]
 pub enum Problem {
     #[error("cannot be read")]
-    Unreadable(#[source] io::Error),
-    #[error("is larger than {MAX_FILE} bytes")]
-    TooLarge,
+    Unreadable(#[source] FileError),
     #[error("is no YAML mapping")]
     Syntax(#[source] Box<serde_saphyr::Error>),
     #[error("is not a known key")]

@@ -6,8 +6,9 @@ use super::{
     key::{self, Given, Key, Origin, RawConfig},
     value::{self, ValueError},
 };
+use crate::regular_file;
 use koord_hooks::{FailPolicies, FeatureGates, FlagError};
-use std::{fs::File, io::Read, path::Path, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 /// Takes values out of what was said, one by one, and keeps what was wrong.
 pub(super) struct Resolver {
@@ -190,12 +191,13 @@ fn node_name(text: &str, host_name: &str) -> Result<String, ValueError> {
 }
 
 fn read_file(path: &Path, issues: &mut Vec<Issue>) -> RawConfig {
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+    let read = regular_file::read(path, MAX_FILE).and_then(|bytes| {
+        let text = String::from_utf8(bytes);
+        text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()).into())
+    });
     let problem = match read {
+        Ok(text) => return file::read(&text, path, issues),
         Err(source) => Problem::Unreadable(source),
-        Ok(_) if text.len() as u64 > MAX_FILE => Problem::TooLarge,
-        Ok(_) => return file::read(&text, path, issues),
     };
     issues.push(Issue {
         key: String::new(),

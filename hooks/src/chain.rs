@@ -82,6 +82,12 @@ impl Chain {
         self.links.iter().map(|link| &link.meta)
     }
 
+    /// What a failure of this hook means here; `None` if it is not in this chain.
+    pub fn fail_policy(&self, hook: &str) -> Option<FailPolicy> {
+        let link = self.links.iter().find(|link| link.meta.name == hook);
+        link.map(|link| link.policy)
+    }
+
     /// The hooks that can do nothing on a node, each with the reason.
     pub fn unsupported(&self, node: &NodeView) -> impl Iterator<Item = (&HookMeta, &'static str)> {
         self.links

@@ -1,8 +1,9 @@
 //! The gRPC statuses that we say ourselves, all in one place.
 //!
-//! What the runtime says passes untouched. Ours are few: a hook that must not fail did, or a call
-//! could not be looked at in time although a hook insists on it.
+//! What the runtime says passes untouched. Ours are few: a hook that must not fail did, or what it
+//! decided cannot be said.
 
+use crate::apply::cri::PatchError;
 use koord_hooks::{Failure, PodView};
 use std::error::Error;
 
@@ -29,6 +30,20 @@ impl Status {
                 pod.namespace,
                 pod.name,
                 chain_of(&failure.kind),
+            ),
+        }
+    }
+
+    /// A hook with fail policy `Closed` decided a value that the request cannot carry.
+    pub fn unpatched(hook: &str, pod: &PodView, error: &PatchError) -> Self {
+        Self {
+            code: FAILED_PRECONDITION,
+            message: format!(
+                "koord-runtime-proxy: what hook {hook} decided for pod {}/{} cannot be said, and it \
+                 has fail policy Closed: {}",
+                pod.namespace,
+                pod.name,
+                chain_of(error),
             ),
         }
     }

@@ -38,6 +38,7 @@ use support::{
         ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, CPU_QOS, EXTENDED_RESOURCE_SPEC,
         Pod, QOS_CLASS, RESOURCE_STATUS,
     },
+    wire::Tree,
 };
 use tokio::task::LocalSet;
 
@@ -389,6 +390,64 @@ async fn a_hook_that_must_not_fail_refuses_the_call_and_nothing_is_changed() {
     assert_eq!(client.call(request).await.unwrap().grpc_status(), Some(0));
     let arrived = asked(&node.arrived(method::CREATE));
     assert_eq!(arrived, asked_without("CPUSetAllocator", RESOURCE_STATUS));
+}
+
+/// A request of exactly 64 KiB, which is all that [`full`] lets the runtime have: filled up with
+/// a field that nobody knows.
+fn filled(message: &[u8]) -> Vec<u8> {
+    const FULL: usize = 64 << 10;
+    let head = Tree::new().bytes(1_000, vec![0; 32 << 10]).encode().len() - (32 << 10);
+    let rest = FULL - message.len() - head;
+    let filled = [message, &Tree::new().bytes(1_000, vec![0; rest]).encode()].concat();
+    assert_eq!(filled.len(), FULL);
+    filled
+}
+
+#[tokio::test]
+async fn what_cannot_be_said_refuses_the_call_only_for_a_hook_that_must_not_fail() {
+    let full = |args: &[&str]| node(&[&["--max-message-bytes=64KiB"], args].concat());
+    // Only this one hook has a say in the container of this pod.
+    let pod = Pod::best_effort("be");
+    let update = Tree::new()
+        .bytes(1, "container-1")
+        .message(2, Tree::new().number(3, 9))
+        .encode();
+    for args in [&[][..], &["--hook-fail-policy=CPUSetAllocator=Closed"]] {
+        let node = full(args);
+        run(&node, &pod).await;
+        for (method, message) in [
+            (method::CREATE, filled(&pod.create().encode())),
+            (method::UPDATE, filled(&update)),
+        ] {
+            let request = RawRequest::unary(method, message.clone());
+            assert_eq!(node.call(request).await.grpc_status(), Some(0));
+            assert_eq!(node.arrived(method), message);
+        }
+        for method in ["CreateContainer", "UpdateContainerResources"] {
+            let series =
+                format!("calls_total{{method=\"{method}\",result=\"unhooked_too_large\"}}");
+            assert_eq!(node.metric(&series), 1, "{method}");
+        }
+    }
+
+    let node = full(&["--hook-fail-policy=BatchResource=Closed"]);
+    run(&node, &pod).await;
+    create(&node, &pod).await;
+    for (method, message) in [
+        (method::CREATE, filled(&pod.create().encode())),
+        (method::UPDATE, filled(&update)),
+    ] {
+        let calls = node.calls(method).len();
+        let reply = node.call(RawRequest::unary(method, message)).await;
+        let words = [
+            "BatchResource",
+            "default/be",
+            "Closed",
+            "the limit of 65536",
+        ];
+        assert_refused(&reply, &words);
+        assert_unsaid(&node.ended_calls(method, calls + 1)[calls]);
+    }
 }
 
 #[tokio::test]

@@ -34,7 +34,12 @@ pub struct Limits<'a> {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PatchError {
     #[error("with {patched} bytes the request would be over the limit of {limit}")]
-    TooLarge { patched: usize, limit: usize },
+    TooLarge {
+        patched: usize,
+        limit: usize,
+        /// Whose values the patch has.
+        hooks: Vec<&'static str>,
+    },
 }
 
 /// The bytes to append to a CreateContainer; `None` if it asks for what was decided already.
@@ -86,7 +91,8 @@ pub fn create(
         annotations: vec![(annotation::ORIGINALS.to_owned(), originals)],
         ..Default::default()
     };
-    bounded(patch.encode(), limits)
+    let said = |entry: &&Entry| !says_the_same(&entry.desired, entry.original.as_ref());
+    bounded(patch.encode(), target.entries().iter().filter(said), limits)
 }
 
 /// The bytes to append to an UpdateContainerResources; `None` if nothing is in force that it could
@@ -110,7 +116,7 @@ pub fn update(
         resources: patch,
         ..Default::default()
     };
-    bounded(patch.encode(), limits)
+    bounded(patch.encode(), target.entries().iter(), limits)
 }
 
 fn requests(target: &mut Target) -> impl Iterator<Item = &mut Entry> {
@@ -185,12 +191,20 @@ fn nonzero(asked: &cri::LinuxContainerResources) -> Option<i64> {
     Some(asked.memory_swap_limit_in_bytes).filter(|swap| *swap != 0)
 }
 
-fn bounded(patch: Vec<u8>, limits: Limits<'_>) -> Result<Option<Vec<u8>>, PatchError> {
+fn bounded<'a>(
+    patch: Vec<u8>,
+    said: impl Iterator<Item = &'a Entry>,
+    limits: Limits<'_>,
+) -> Result<Option<Vec<u8>>, PatchError> {
     let patched = patched_length(limits.message, &patch);
     if patched > limits.max_message_bytes {
         return Err(PatchError::TooLarge {
             patched,
             limit: limits.max_message_bytes,
+            hooks: said
+                .filter(|entry| entry.route == Route::Request)
+                .map(|entry| entry.owner)
+                .collect(),
         });
     }
     Ok(Some(patch))

@@ -7,8 +7,10 @@ use super::{
 use crate::{
     apply::cri::{self as patch, PatchError},
     ledger::Target,
+    status::Status,
     view,
 };
+use koord_hooks::{FailPolicy, PodView};
 use koord_model::{ContainerId, SandboxId};
 use koord_proto::cri;
 use std::{rc::Rc, time::Duration};
@@ -113,14 +115,14 @@ impl Hub {
             return Some(Decision::refused(status));
         }
         let patch = if exemption.is_some() {
-            Err(Untouched::Exempt)
+            Err(Answer::AsIs(Untouched::Exempt))
         } else if !self.enforces() {
-            Err(Untouched::Observing)
+            Err(Answer::AsIs(Untouched::Observing))
         } else if !config.resources().is_none_or(|linux| self.is_sound(linux)) {
-            Err(Untouched::Unsound)
+            Err(Answer::AsIs(Untouched::Unsound))
         } else {
             patch::create(&config, &view.requested, target, self.limits(message))
-                .map_err(Untouched::from)
+                .map_err(|error| self.unpatched(&error, pod))
         };
         let effect = Effect::Create(sandbox, Box::new(container));
         let pending = Pending::new(effect, self.generation.get());
@@ -189,20 +191,32 @@ impl Hub {
             return Decision::refused(status);
         }
         let patch = match &request.linux {
-            _ if pod.exemption.is_some() => Err(Untouched::Exempt),
-            _ if !self.enforces() => Err(Untouched::Observing),
+            _ if pod.exemption.is_some() => Err(Answer::AsIs(Untouched::Exempt)),
+            _ if !self.enforces() => Err(Answer::AsIs(Untouched::Observing)),
             None => Ok(None),
-            Some(linux) if !self.is_sound(linux) => Err(Untouched::Unsound),
+            Some(linux) if !self.is_sound(linux) => Err(Answer::AsIs(Untouched::Unsound)),
             Some(linux) => {
                 let period = view.requested.cpu_period;
                 patch::update(linux, period, &mut target, self.limits(message))
-                    .map_err(Untouched::from)
+                    .map_err(|error| self.unpatched(&error, &pod.view))
             }
         };
         let update = Update { asked, target };
         let effect = Effect::Update(id, Box::new(update));
         let pending = Pending::new(effect, self.generation.get());
         Decision::patched_or(patch, pending)
+    }
+
+    /// What becomes of a request that cannot carry its patch: it passes as it came, unless a hook
+    /// whose value it would have carried insists.
+    fn unpatched(&self, error: &PatchError, pod: &PodView) -> Answer {
+        let PatchError::TooLarge { hooks, .. } = error;
+        let policy = self.policy();
+        let insists = |hook: &&&str| policy.chain().fail_policy(hook) == Some(FailPolicy::Closed);
+        match hooks.iter().find(insists) {
+            Some(hook) => Answer::Refused(Status::unpatched(hook, pod, error)),
+            None => Answer::AsIs(Untouched::TooLarge),
+        }
     }
 
     /// How long a call may be held: a part of what its caller has.
@@ -235,22 +249,13 @@ impl Hub {
 // === impl Decision ===
 
 impl Decision {
-    fn patched_or(patch: Result<Option<Vec<u8>>, Untouched>, pending: Pending) -> Self {
-        match patch {
-            Ok(Some(bytes)) => Self {
-                answer: Answer::Patched(bytes),
-                pending,
-            },
-            Ok(None) => Self::as_is(Untouched::Nothing, pending),
-            Err(why) => Self::as_is(why, pending),
-        }
-    }
-}
-
-impl From<PatchError> for Untouched {
-    fn from(error: PatchError) -> Self {
-        match error {
-            PatchError::TooLarge { .. } => Self::TooLarge,
-        }
+    fn patched_or(patch: Result<Option<Vec<u8>>, Answer>, pending: Pending) -> Self {
+        let answer = match patch {
+            Ok(Some(bytes)) => Answer::Patched(bytes),
+            Ok(None) => Answer::AsIs(Untouched::Nothing),
+            Err(Answer::Refused(status)) => return Self::refused(status),
+            Err(answer) => answer,
+        };
+        Self { answer, pending }
     }
 }

@@ -20,5 +20,6 @@ pub mod method {
     pub const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
     pub const START: &str = "/runtime.v1.RuntimeService/StartContainer";
     pub const EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
+    pub const UPDATE: &str = "/runtime.v1.RuntimeService/UpdateContainerResources";
     pub const STATUS: &str = "/runtime.v1.RuntimeService/Status";
 }

@@ -258,7 +258,35 @@ fn a_patch_that_would_be_too_much_is_left_out() {
         refused,
         Err(PatchError::TooLarge {
             patched: 104,
-            limit: 101
+            limit: 101,
+            hooks: vec!["Hook"],
         })
     );
+}
+
+#[test]
+fn a_creation_that_is_too_much_names_the_hooks_whose_values_it_would_have_carried() {
+    let requested = crate::view::requested(Some(&asked()));
+    let mut merged = Merged::default();
+    let as_asked = Adjustment {
+        cpu_shares: Some(CpuShares::new(512).unwrap()),
+        ..Adjustment::default()
+    };
+    let other = Adjustment {
+        cpu_quota: Some(CpuQuota::Micros(70_000)),
+        ..Adjustment::default()
+    };
+    merged.merge("AsAsked", as_asked).unwrap();
+    merged.merge("Other", other).unwrap();
+    let mut target = Target::default();
+    let shares = requested.cpu_shares.map(Value::from);
+    let asked_for = |setting| shares.clone().filter(|_| setting == Setting::CpuShares);
+    target.decide(&merged, |_| Route::Request, asked_for);
+    let limits = Limits {
+        max_message_bytes: 0,
+        ..LIMITS
+    };
+    let PatchError::TooLarge { hooks, .. } =
+        create(&config(asked()), &requested, &mut target, limits).unwrap_err();
+    assert_eq!(hooks, ["Other"]);
 }

@@ -23,7 +23,9 @@ pub use self::{
 };
 
 use self::table::{File, Terms};
-use koord_model::{CgroupPath, CpuPeriod, CpuShares, CpuWeight, CpusetCpus, Setting, Value};
+use koord_model::{
+    CgroupPath, CpuPeriod, CpuSet, CpuShares, CpuWeight, CpusetCpus, Setting, Value,
+};
 use std::{io, path::Path, sync::OnceLock};
 use tracing::debug;
 
@@ -172,6 +174,24 @@ impl Cgroups {
         let result = self.tree.write(Controller::Cpu, at, name, &text);
         debug!(cgroup = %at, file = name, old = held.trim_end(), new = text, ?result, "period");
         result.is_ok()
+    }
+
+    /// The CPUs that a group made in this one may be given on cgroup v1, where the kernel refuses
+    /// all others: those of the nearest group from here up that has any, because runtimes fill one
+    /// that has none from its parent. `None` on v2, where the kernel leaves out what cannot be, and
+    /// where it cannot be found out.
+    pub fn cpus_below(&self, at: &CgroupPath) -> Option<CpuSet> {
+        if self.tree.generation(Controller::Cpuset)? != Generation::V1 {
+            return None;
+        }
+        let mut at = Some(at.clone());
+        while let Some(group) = at {
+            match self.read(&group, Setting::CpusetCpus).ok()? {
+                Value::CpusetCpus(CpusetCpus::Only(cpus)) if !cpus.is_empty() => return Some(cpus),
+                _ => at = group.parent(),
+            }
+        }
+        None
     }
 
     /// The weight of a group on cgroup v2; `None` on v1, which has shares.

@@ -71,6 +71,7 @@ checks! {
     settings::a_quota_leaves_the_period_alone,
     settings::a_period_leaves_the_quota_alone_where_the_kernel_takes_it,
     settings::all_cpus_are_the_parents,
+    settings::what_a_group_below_may_be_given_is_known_before_it_is_there,
     settings::a_value_out_of_range_is_not_written,
     settings::a_group_that_is_gone_is_told_from_a_setting_that_is_not_there,
     settings::groups_are_listed_by_name,

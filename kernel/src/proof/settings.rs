@@ -157,6 +157,27 @@ pub(super) fn all_cpus_are_the_parents(ground: &mut dyn Ground) {
     assert_eq!(write(ground, container, &all), Written::Equal);
 }
 
+pub(super) fn what_a_group_below_may_be_given_is_known_before_it_is_there(ground: &mut dyn Ground) {
+    let (v1, base) = (generation(ground) == Generation::V1, ground.base().clone());
+    let pod = &make(ground, &["p"])[0];
+    let below = |ground: &dyn Ground, at: &CgroupPath| {
+        let cpus = ground.cgroups().cpus_below(at);
+        cpus.map(|cpus| cpus.to_string())
+    };
+    let on_v1 = |list: &str| v1.then(|| list.to_owned());
+    // A new group has none, and a runtime would give it those of its parent.
+    assert_eq!(below(ground, pod), on_v1("0-1"));
+    written(ground.cgroups().write(pod, &cpus("1").into()));
+    assert_eq!(below(ground, pod), on_v1("1"));
+    assert_eq!(below(ground, &base), on_v1("0-1"));
+    let missing = base.join("none").expect("a name of a check");
+    assert_eq!(below(ground, &missing), None);
+
+    let container = &make(ground, &["p/c"])[0];
+    let refused = ground.cgroups().write(container, &cpus("0-1").into());
+    assert_eq!(refused.is_err(), v1, "{refused:?}");
+}
+
 pub(super) fn a_value_out_of_range_is_not_written(ground: &mut dyn Ground) {
     let at = &make(ground, &["p"])[0];
     for value in [

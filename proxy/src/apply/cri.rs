@@ -11,7 +11,7 @@ use crate::{
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::RuntimeName;
-use koord_model::{CpuPeriod, CpuQuota, CpusetCpus, MemoryLimit, Value};
+use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Value};
 use koord_proto::{
     cri,
     keys::annotation,
@@ -28,6 +28,8 @@ pub struct Limits<'a> {
     pub message: &'a [u8],
     pub max_message_bytes: usize,
     pub runtime: RuntimeName,
+    /// The CPUs that the kernel lets the container have; `None` if it takes all.
+    pub cpus: Option<&'a CpuSet>,
 }
 
 /// Why a request cannot carry its patch.
@@ -69,13 +71,7 @@ pub fn create(
                     patch.memory_swap_limit_in_bytes = nonzero(asked).map(|_| 0);
                     true
                 }
-                value => say(
-                    &mut patch,
-                    value,
-                    asked,
-                    requested.cpu_period,
-                    limits.runtime,
-                ),
+                value => say(&mut patch, value, asked, requested.cpu_period, limits),
             };
             if !sayable {
                 entry.route = Route::Kernel;
@@ -105,7 +101,7 @@ pub fn update(
 ) -> Result<Option<Vec<u8>>, PatchError> {
     let mut patch = ResourcesPatch::default();
     for entry in requests(target) {
-        if !say(&mut patch, &entry.desired, asked, period, limits.runtime) {
+        if !say(&mut patch, &entry.desired, asked, period, limits) {
             entry.route = Route::Kernel;
         }
     }
@@ -142,9 +138,9 @@ fn say(
     value: &Value,
     asked: &cri::LinuxContainerResources,
     period: Option<CpuPeriod>,
-    runtime: RuntimeName,
+    limits: Limits<'_>,
 ) -> bool {
-    let crio = runtime == RuntimeName::CriO;
+    let crio = limits.runtime == RuntimeName::CriO;
     match value {
         Value::CpuShares(shares) => patch.cpu_shares = Some(shares.get().into()),
         Value::CpuQuota(quota) => {
@@ -163,7 +159,16 @@ fn say(
                 patch.cpu_period = Some(said.micros().into());
             }
         }
-        Value::CpusetCpus(CpusetCpus::Only(cpus)) => patch.cpuset_cpus = Some(cpus.to_string()),
+        Value::CpusetCpus(CpusetCpus::Only(cpus)) => match limits.cpus {
+            Some(most) if !cpus.is_subset(most) => {
+                let common = cpus.intersection(most);
+                if common.is_empty() {
+                    return false;
+                }
+                patch.cpuset_cpus = Some(common.to_string());
+            }
+            _ => patch.cpuset_cpus = Some(cpus.to_string()),
+        },
         Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => {
             if crio && *bytes < CRIO_MIN_MEMORY {
                 return false;

@@ -6,12 +6,12 @@ use super::{
 };
 use crate::{
     apply::cri::{self as patch, PatchError},
-    ledger::Target,
+    ledger::{Entry, Route, Target},
     status::Status,
     view,
 };
 use koord_hooks::{FailPolicy, PodView};
-use koord_model::{ContainerId, SandboxId};
+use koord_model::{CgroupPath, ContainerId, CpuSet, CpusetCpus, SandboxId, Value};
 use koord_proto::cri;
 use std::{rc::Rc, time::Duration};
 use tracing::debug;
@@ -109,7 +109,10 @@ impl Hub {
             pod,
         };
         let NewContainer {
-            view, target, pod, ..
+            view,
+            target,
+            parent,
+            pod,
         } = &mut container;
         if let Err(status) = self.decide_container(pod, exemption, view, target) {
             return Some(Decision::refused(status));
@@ -121,7 +124,9 @@ impl Hub {
         } else if !config.resources().is_none_or(|linux| self.is_sound(linux)) {
             Err(Answer::AsIs(Untouched::Unsound))
         } else {
-            patch::create(&config, &view.requested, target, self.limits(message))
+            let cpus = self.cpus_below(parent.as_ref(), target);
+            let limits = self.limits(message, cpus.as_ref());
+            patch::create(&config, &view.requested, target, limits)
                 .map_err(|error| self.unpatched(&error, pod))
         };
         let effect = Effect::Create(sandbox, Box::new(container));
@@ -197,7 +202,9 @@ impl Hub {
             Some(linux) if !self.is_sound(linux) => Err(Answer::AsIs(Untouched::Unsound)),
             Some(linux) => {
                 let period = view.requested.cpu_period;
-                patch::update(linux, period, &mut target, self.limits(message))
+                let cpus = self.cpus_below(pod.parent.as_ref(), &target);
+                let limits = self.limits(message, cpus.as_ref());
+                patch::update(linux, period, &mut target, limits)
                     .map_err(|error| self.unpatched(&error, &pod.view))
             }
         };
@@ -228,12 +235,25 @@ impl Hub {
         view::is_sound(linux, &self.policy().node().kernel.online)
     }
 
-    fn limits<'a>(&self, message: &'a [u8]) -> patch::Limits<'a> {
+    fn limits<'a>(&self, message: &'a [u8], cpus: Option<&'a CpuSet>) -> patch::Limits<'a> {
         patch::Limits {
             message,
             max_message_bytes: self.max_message_bytes,
             runtime: self.runtime_name.get(),
+            cpus,
         }
+    }
+
+    /// The CPUs that containers of a pod may have at most, where the kernel says so and a request
+    /// is about to name some. It costs a read on the data path, so it is asked for only then: a
+    /// cpuset that reaches beyond the pod's would keep the container from starting.
+    fn cpus_below(&self, pod: Option<&CgroupPath>, target: &Target) -> Option<CpuSet> {
+        let named = |entry: &Entry| {
+            let only = matches!(entry.desired, Value::CpusetCpus(CpusetCpus::Only(_)));
+            only && entry.route == Route::Request
+        };
+        let pod = pod.filter(|_| target.entries().iter().any(named))?;
+        self.writer.cgroups().cpus_below(pod)
     }
 
     /// The handler that RunPodSandbox named; CreateContainer does not repeat it.

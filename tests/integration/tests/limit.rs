@@ -5,8 +5,11 @@ use koord_integration::{
     Node, ProxyOptions,
     classes::{self, PodSpecOf},
 };
-use koord_testkit::{ContainerdVersion, PodCgroup, cri::message::LinuxContainerResources};
+use koord_testkit::{
+    ContainerdVersion, PodCgroup, cri::message::LinuxContainerResources, poll::wait_until,
+};
 
+const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
 
 /// A best-effort pod whose container is limited to this.
@@ -120,4 +123,50 @@ async fn shares_of_a_cpu_are_kept_in_periods_of_10_ms_on_containerd_1_6() -> Res
 #[tokio::test]
 async fn shares_of_a_cpu_are_kept_in_periods_of_10_ms_on_containerd_2() -> Result<()> {
     shares_of_a_cpu_are_kept_in_periods_of_10_ms(ContainerdVersion::V2).await
+}
+
+/// The pod's own directory has CPU 0 alone, and the scheduler names others, too.
+async fn a_cpuset_keeps_within_that_of_the_pods_directory(
+    version: ContainerdVersion,
+) -> Result<()> {
+    let node = Node::start(version, ProxyOptions::default())?;
+    let client = node.client().await?;
+    for (name, named) in [("beyond", "0-1"), ("beside", "1")] {
+        let mut pod = classes::lsr(name);
+        let status = format!(r#"{{"cpuset":"{named}"}}"#);
+        pod.pod = pod.pod.annotation(RESOURCE_STATUS, &status);
+        let cgroup = node.cgroups.pod(pod.pod.uid(), pod.qos)?;
+        cgroup.write("cpuset", None, "cpuset.cpus", "0")?;
+        let running = node.run(&client, &pod).await?;
+        let container = Some(running.container.as_str());
+        let held = || cgroup.read("cpuset", container, "cpuset.cpus");
+        assert_eq!(held()?, "0", "{name}");
+        let shares = |cpu_shares| LinuxContainerResources {
+            cpu_shares,
+            ..Default::default()
+        };
+        client
+            .update_resources(&running.container, shares(600))
+            .await?;
+        assert_eq!(held()?, "0", "{name}");
+
+        cgroup.write("cpuset", None, "cpuset.cpus", "0-1")?;
+        client
+            .update_resources(&running.container, shares(700))
+            .await?;
+        wait_until("the container has all that was named", || {
+            held().is_ok_and(|held| held == named)
+        });
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cpuset_keeps_within_that_of_the_pods_directory_on_containerd_1_6() -> Result<()> {
+    a_cpuset_keeps_within_that_of_the_pods_directory(ContainerdVersion::V1_6).await
+}
+
+#[tokio::test]
+async fn a_cpuset_keeps_within_that_of_the_pods_directory_on_containerd_2() -> Result<()> {
+    a_cpuset_keeps_within_that_of_the_pods_directory(ContainerdVersion::V2).await
 }

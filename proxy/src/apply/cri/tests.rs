@@ -7,6 +7,7 @@ const LIMITS: Limits<'_> = Limits {
     message: b"",
     max_message_bytes: 16 << 20,
     runtime: RuntimeName::Containerd,
+    cpus: None,
 };
 
 fn asked() -> cri::LinuxContainerResources {
@@ -222,6 +223,39 @@ fn an_update_carries_all_values_in_force_that_it_can_say() {
     );
     let all_cpus = target.entry_mut(Setting::CpusetCpus).unwrap();
     assert_eq!(all_cpus.route, Route::Kernel);
+}
+
+#[test]
+fn a_cpuset_keeps_within_what_the_kernel_lets_the_container_have() {
+    for (most, said) in [
+        (None, Some("1-3")),
+        (Some("0-7"), Some("1-3")),
+        (Some("0-2"), Some("1-2")),
+        (Some("0,4"), None),
+    ] {
+        let most: Option<CpuSet> = most.map(|list| list.parse().unwrap());
+        let adjustment = Adjustment {
+            cpuset_cpus: Some(CpusetCpus::Only("1-3".parse().unwrap())),
+            ..Adjustment::default()
+        };
+        let requested = Requested::default();
+        let mut target = target(adjustment, &requested);
+        let limits = Limits {
+            cpus: most.as_ref(),
+            ..LIMITS
+        };
+        let patch = update(&asked(), None, &mut target, limits).unwrap();
+        let patched = patch.map(|patch| {
+            let request = cri::UpdateContainerResourcesRequest::read(&patch).unwrap();
+            request.linux.unwrap().cpuset_cpus
+        });
+        assert_eq!(patched.as_deref(), said);
+        // What was decided stays so, and is written where it cannot be said.
+        let entry = &target.entries()[0];
+        assert_eq!(entry.desired.to_string(), "1-3");
+        let kernel = entry.route == Route::Kernel;
+        assert_eq!(kernel, said.is_none());
+    }
 }
 
 #[test]

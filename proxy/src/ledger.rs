@@ -9,7 +9,7 @@ use koord_hooks::{ContainerKind, ContainerView, Merged, PodView, Requested};
 use koord_model::{
     Bvt, CgroupPath, ContainerId, CpuQuota, CpusetCpus, MemoryLimit, SandboxId, Setting, Value,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Why hooks leave a pod or container alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,9 +115,21 @@ pub struct Ledger {
     pods: HashMap<SandboxId, Pod>,
     containers: HashMap<ContainerId, SandboxId>,
     clock: u64,
-    /// What calls removed, and when: a list that was asked for earlier must not bring it back.
-    removed: HashMap<Box<str>, u64>,
+    /// What calls removed since the list that is under way was asked for: it must not bring that
+    /// back. Nobody needs it without one.
+    removed: Option<Removed>,
 }
+
+#[derive(Debug, Default)]
+struct Removed {
+    ids: HashSet<Box<str>>,
+    /// There were more than are kept.
+    too_many: bool,
+}
+
+/// Removals that are kept while a list is under way: more than a node has containers. With more,
+/// the list brings nothing that is not known; the next one does.
+const MAX_REMOVED: usize = 4096;
 
 // === impl Target ===
 
@@ -285,11 +297,21 @@ impl Pod {
 // === impl Ledger ===
 
 impl Ledger {
-    /// The next moment of the ledger's own clock. A relist remembers the moment before it asked;
-    /// what calls told later is newer than its answer.
-    pub fn tick(&mut self) -> u64 {
+    /// The next moment of the ledger's own clock.
+    fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
+    }
+
+    /// The moment at which a list is asked for: what calls tell later is newer than its answer.
+    pub fn begin_list(&mut self) -> u64 {
+        self.removed = Some(Removed::default());
+        self.tick()
+    }
+
+    /// The list that was under way will not be taken in.
+    pub fn abandon_list(&mut self) {
+        self.removed = None;
     }
 
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
@@ -381,7 +403,7 @@ impl Ledger {
 
     pub fn remove_container(&mut self, id: &ContainerId) {
         let now = self.tick();
-        self.removed.insert(id.as_str().into(), now);
+        self.note_removal(id.as_str());
         if let Some(sandbox) = self.containers.remove(id)
             && let Some(pod) = self.pods.get_mut(&sandbox)
         {
@@ -391,23 +413,32 @@ impl Ledger {
     }
 
     pub fn remove_pod(&mut self, sandbox: &SandboxId) {
-        let now = self.tick();
-        self.removed.insert(sandbox.as_str().into(), now);
+        self.note_removal(sandbox.as_str());
         if let Some(pod) = self.pods.remove(sandbox) {
             for container in pod.containers {
-                self.removed.insert(container.id.as_str().into(), now);
+                self.note_removal(container.id.as_str());
                 self.containers.remove(&container.id);
             }
         }
     }
 
-    /// Whether a call removed this after `moment`.
-    pub fn removed_since(&self, id: &str, moment: u64) -> bool {
-        self.removed.get(id).is_some_and(|at| *at > moment)
+    fn note_removal(&mut self, id: &str) {
+        if let Some(removed) = &mut self.removed {
+            removed.too_many |= removed.ids.len() >= MAX_REMOVED;
+            if !removed.too_many {
+                removed.ids.insert(id.into());
+            }
+        }
     }
 
-    /// Drops what a list that was asked for at `moment` no longer has, but for what calls told
-    /// since; forgets removals that no later list can contradict.
+    /// Whether the list under way must not bring this: a call removed it since.
+    pub fn is_removed(&self, id: &str) -> bool {
+        let removed = self.removed.as_ref();
+        removed.is_some_and(|removed| removed.too_many || removed.ids.contains(id))
+    }
+
+    /// Ends a list that was asked for at `moment`: drops what it no longer has, but for what calls
+    /// told since.
     pub fn retain_listed(
         &mut self,
         moment: u64,
@@ -429,7 +460,7 @@ impl Ledger {
             });
             listed
         });
-        self.removed.retain(|_, at| *at > moment);
+        self.removed = None;
     }
 }
 

@@ -77,6 +77,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
                 timeout_at(due, hub.relist_wanted()).await.ok();
             }
             Err(error) => {
+                hub.ledger().borrow_mut().abandon_list();
                 hub.metrics().relisted(false, started.elapsed());
                 hub.runtime_lost();
                 if !complained {
@@ -149,7 +150,7 @@ async fn list(
     let name = RuntimeName::of(&version.runtime_name);
     hub.set_runtime_name(name.unwrap_or(RuntimeName::Containerd));
     let mut news = News {
-        moment: hub.ledger().borrow_mut().tick(),
+        moment: hub.ledger().borrow_mut().begin_list(),
         pods: HashSet::new(),
     };
     let sandboxes = runtime.sandboxes().await?;
@@ -232,7 +233,7 @@ async fn take_pod(
         return;
     };
     let mut ledger = hub.ledger().borrow_mut();
-    if ledger.pod(&sandbox).is_some() || ledger.removed_since(sandbox.as_str(), news.moment) {
+    if ledger.pod(&sandbox).is_some() || ledger.is_removed(sandbox.as_str()) {
         return;
     }
     news.pods.insert(sandbox.clone());
@@ -262,7 +263,7 @@ fn is_known(
     kubepods_above: &CgroupPath,
 ) -> bool {
     let mut ledger = hub.ledger().borrow_mut();
-    if ledger.removed_since(sandbox.as_str(), news.moment) {
+    if ledger.is_removed(sandbox.as_str()) {
         return true;
     }
     let Some(known) = ledger.pod_mut(sandbox) else {
@@ -308,7 +309,7 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, news: &mut News) {
         }
     };
     let mut ledger = hub.ledger().borrow_mut();
-    if ledger.removed_since(id.as_str(), news.moment) {
+    if ledger.is_removed(id.as_str()) {
         return;
     }
     let Some(pod) = ledger.pod_mut(&sandbox) else {

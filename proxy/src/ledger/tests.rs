@@ -174,7 +174,7 @@ fn a_list_removes_what_it_lacks_but_not_what_is_newer() {
     let mut ledger = Ledger::default();
     ledger.insert_pod(pod("old"));
     ledger.insert_container(&sandbox("old"), container("c1"));
-    let asked = ledger.tick();
+    let asked = ledger.begin_list();
     ledger.insert_pod(pod("new"));
     ledger.retain_listed(asked, |_| false, |_| false);
     assert_eq!(held(&ledger), (vec!["new"], 0));
@@ -184,14 +184,41 @@ fn a_list_removes_what_it_lacks_but_not_what_is_newer() {
 fn a_list_does_not_bring_back_what_a_call_removed() {
     let mut ledger = Ledger::default();
     ledger.insert_pod(pod("s1"));
-    let asked = ledger.tick();
+    let asked = ledger.begin_list();
+    ledger.insert_container(&sandbox("s1"), container("c1"));
     ledger.remove_pod(&sandbox("s1"));
-    assert!(ledger.removed_since("s1", asked));
+    assert!(ledger.is_removed("s1") && ledger.is_removed("c1"));
+    assert!(!ledger.is_removed("s2"));
     ledger.retain_listed(asked, |_| true, |_| true);
-    assert!(ledger.removed_since("s1", asked));
-    let later = ledger.tick();
-    ledger.retain_listed(later, |_| true, |_| true);
-    assert!(!ledger.removed_since("s1", asked));
+    // The next list is asked for after the removal.
+    ledger.begin_list();
+    assert!(!ledger.is_removed("s1") && !ledger.is_removed("c1"));
+}
+
+#[test]
+fn removals_are_kept_for_the_list_under_way_alone_and_not_without_bound() {
+    let removed = |ledger: &Ledger| ledger.removed.as_ref().map(|removed| removed.ids.len());
+    let mut ledger = Ledger::default();
+    let remove = |ledger: &mut Ledger, numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            ledger.remove_pod(&sandbox(&format!("s{number}")));
+        }
+    };
+    remove(&mut ledger, 0..10);
+    assert_eq!(removed(&ledger), None);
+    ledger.begin_list();
+    remove(&mut ledger, 0..10);
+    assert_eq!(removed(&ledger), Some(10));
+    ledger.abandon_list();
+    assert_eq!(removed(&ledger), None);
+
+    ledger.begin_list();
+    remove(&mut ledger, 0..4_096);
+    assert!(ledger.is_removed("s4095") && !ledger.is_removed("s4096"));
+    // With more it is not known any longer what was removed: the list brings nothing new.
+    remove(&mut ledger, 4_096..10_000);
+    assert_eq!(removed(&ledger), Some(4_096));
+    assert!(ledger.is_removed("s9999") && ledger.is_removed("whatever"));
 }
 
 #[test]
@@ -209,7 +236,7 @@ fn what_a_call_tells_of_a_container_is_newer_than_a_list_under_way() {
     let mut ledger = Ledger::default();
     ledger.insert_pod(pod("s1"));
     ledger.insert_container(&sandbox("s1"), container("c1"));
-    let asked = ledger.tick();
+    let asked = ledger.begin_list();
     let told = |ledger: &Ledger| ledger.pod(&sandbox("s1")).unwrap().told > asked;
     assert!(!told(&ledger));
     let id = ContainerId::new("c1").unwrap();

@@ -10,6 +10,6 @@ mod node;
 mod proxy;
 
 pub use self::{
-    node::Node,
+    node::{Node, RunningPod},
     proxy::{Proxy, ProxyOptions, binary},
 };

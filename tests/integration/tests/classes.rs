@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use koord_integration::{
-    Node, ProxyOptions,
+    Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
 };
 use koord_testkit::{
@@ -207,6 +207,69 @@ async fn a_changed_policy_reaches_containers_that_run() -> Result<()> {
         policy.is_some_and(|policy| policy["error"].is_string())
     });
     assert!(cpuset("0"), "the last good policy stays");
+    Ok(())
+}
+
+/// Writes other values to the files of a pod and its container, as somebody beside us may.
+fn spoil(pod: &RunningPod, files: &[(Option<&str>, &str, &str)]) -> Result<()> {
+    for (container, file, value) in files {
+        let controller = file.split('.').next().context("a controller")?;
+        pod.cgroup.write(controller, *container, file, value)?;
+        let held = pod.cgroup.read(controller, *container, file)?;
+        assert_eq!(held, *value, "{file}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_written_from_outside_is_written_back() -> Result<()> {
+    let mut node = Node::start(ContainerdVersion::V1_7, options()?)?;
+    let client = node.client().await?;
+    let (batch, redis) = (classes::be("batch"), classes::lsr("redis"));
+    let be = node.run(&client, &batch).await?;
+    let lsr = node.run(&client, &redis).await?;
+    let all_right = || {
+        let be = wrong(&batch, &be.cgroup, &be.container);
+        be.is_empty() && wrong(&redis, &lsr.cgroup, &lsr.container).is_empty()
+    };
+    wait_until("the values", all_right);
+    let shares = || LinuxContainerResources {
+        cpu_shares: 512,
+        ..Default::default()
+    };
+    let of_be = Some(be.container.as_str());
+    let of_lsr = Some(lsr.container.as_str());
+    for by_list in [false, true] {
+        spoil(
+            &be,
+            &[
+                (None, "cpu.idle", "0"),
+                (None, "cpu.cfs_quota_us", "-1"),
+                (None, "memory.limit_in_bytes", "268435456"),
+                (of_be, "cpu.shares", "7"),
+                (of_be, "cpu.cfs_quota_us", "200000"),
+                (of_be, "memory.limit_in_bytes", "67108864"),
+            ],
+        )?;
+        let everything = "0-1";
+        spoil(
+            &lsr,
+            &[
+                (of_lsr, "cpuset.cpus", everything),
+                (of_lsr, "cpu.cfs_quota_us", "30000"),
+                (None, "cpu.cfs_quota_us", "70000"),
+            ],
+        )?;
+        if by_list {
+            // The first one looks at everything, as one of each minute does.
+            node.proxy.kill9()?;
+            node.launch_proxy()?;
+        } else {
+            client.update_resources(&be.container, shares()).await?;
+            client.update_resources(&lsr.container, shares()).await?;
+        }
+        wait_until("what was written has been written over", all_right);
+    }
     Ok(())
 }
 

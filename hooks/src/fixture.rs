@@ -61,7 +61,7 @@ pub(crate) fn node() -> NodeView {
         kernel: Abilities {
             bvt: true,
             cpu_idle: true,
-            online: cpus("0-7"),
+            usable_cpus: cpus("0-7"),
         },
         tiers: TierPaths {
             kubepods: path("kubepods"),

@@ -94,11 +94,11 @@ pub(crate) const MIN_MEMORY_BYTES: u64 = 4 << 20;
 pub enum HookError {
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
-    #[error("{key} names the CPUs {cpus}, of which none is among the online {online}")]
-    NoCpuOnline {
+    #[error("{key} names the CPUs {cpus}, of which pods may use none: they may use {usable}")]
+    NoUsableCpu {
         key: &'static str,
         cpus: CpuSet,
-        online: CpuSet,
+        usable: CpuSet,
     },
     #[error(
         "{key} limits container {container:?} to {limit_bytes} bytes of memory, less than the \
@@ -148,7 +148,7 @@ impl HookError {
     pub fn key(&self) -> &'static str {
         match self {
             Self::Annotation(source) => source.key,
-            Self::NoCpuOnline { key, .. } | Self::TooLittleMemory { key, .. } => key,
+            Self::NoUsableCpu { key, .. } | Self::TooLittleMemory { key, .. } => key,
             Self::HostApplication { .. } => "spec.hostApplications",
         }
     }

@@ -83,8 +83,8 @@ pub struct Abilities {
     pub bvt: bool,
     /// `cpu.idle` exists (Linux 5.15).
     pub cpu_idle: bool,
-    /// The CPUs that can run something now.
-    pub online: CpuSet,
+    /// The CPUs that pods may use: online, and in the set of `kubepods` where that has one.
+    pub usable_cpus: CpuSet,
 }
 
 /// Where the kubelet keeps its pods; differs with the cgroup driver.

@@ -41,7 +41,7 @@ impl Probe {
             kernel: Abilities {
                 bvt: exists_anywhere(cgroups, Setting::CpuBvt),
                 cpu_idle: exists_anywhere(cgroups, Setting::CpuIdle),
-                online: usable(cgroups, &tiers.kubepods, online),
+                usable_cpus: usable(cgroups, &tiers.kubepods, online),
             },
             tiers,
             options: self.options,

@@ -1,8 +1,8 @@
 //! What a container was asked to have before hooks changed it, kept where it cannot get lost.
 //!
 //! A runtime shows only the values it was given, which are ours once a request was patched. So the
-//! originals travel with the container as one annotation, and every list gives them back
-//! (decision D1 of the design).
+//! originals travel with the container as one annotation, and every list gives them back:
+//! `docs/architecture.md`, "State".
 
 use koord_hooks::Requested;
 use koord_model::{CpuPeriod, CpuQuota, CpuShares, MemoryLimit};

@@ -155,7 +155,7 @@ pub fn requested(linux: Option<&cri::LinuxContainerResources>) -> Requested {
 
 /// Whether everything that a request says is what this node's kernel could take. A request that is
 /// not so is the runtime's to refuse: a value of ours in place of a bad one would hide it.
-pub fn is_sound(linux: &cri::LinuxContainerResources, online: &CpuSet) -> bool {
+pub fn is_sound(linux: &cri::LinuxContainerResources, usable: &CpuSet) -> bool {
     let requested = requested(Some(linux));
     let agree = |said: bool, understood: bool| said == understood;
     agree(linux.cpu_shares != 0, requested.cpu_shares.is_some())
@@ -167,7 +167,7 @@ pub fn is_sound(linux: &cri::LinuxContainerResources, online: &CpuSet) -> bool {
         )
         && requested
             .cpuset_cpus
-            .is_none_or(|cpus| cpus.is_subset(online))
+            .is_none_or(|cpus| cpus.is_subset(usable))
 }
 
 fn said(number: i64) -> Option<i64> {
@@ -258,20 +258,20 @@ mod tests {
 
     #[test]
     fn what_a_runtime_would_refuse_is_not_sound() {
-        let online = "0-1".parse().unwrap();
+        let usable = "0-1".parse().unwrap();
         let cpus = |list: &str| cri::LinuxContainerResources {
             cpuset_cpus: list.to_owned(),
             ..resources()
         };
-        assert!(is_sound(&resources(), &online));
-        assert!(is_sound(&cpus("1"), &online));
-        assert!(!is_sound(&cpus("zero"), &online));
-        assert!(!is_sound(&cpus("0-2"), &online));
+        assert!(is_sound(&resources(), &usable));
+        assert!(is_sound(&cpus("1"), &usable));
+        assert!(!is_sound(&cpus("zero"), &usable));
+        assert!(!is_sound(&cpus("0-2"), &usable));
         let short = cri::LinuxContainerResources {
             cpu_quota: 5,
             ..resources()
         };
-        assert!(!is_sound(&short, &online));
+        assert!(!is_sound(&short, &usable));
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn bad_annotations(key: &str) -> Vec<Bad> {
             bad(r#"{"cpuset":7}"#, "value is a number, not a string"),
             bad(r#"{"cpuset":"1-0"}"#, "no CPU list"),
             bad(r#"{"cpuset":"0-99999999"}"#, "no CPU list"),
-            bad(r#"{"cpuset":"4095"}"#, "of which none is among the online"),
+            bad(r#"{"cpuset":"4095"}"#, "of which pods may use none"),
             bad(format!(r#"{{"cpuset":"{digits}"}}"#), "no CPU list"),
             bad(
                 r#"{"numaNodeResources":7}"#,

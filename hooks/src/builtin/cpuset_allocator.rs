@@ -9,8 +9,8 @@
 //!   does it in one of three;
 //! - a pool without CPUs leaves the cpuset unset; upstream's empty string is a clear in one front
 //!   and nothing in the others, and a report that lacks a pool does not mean all CPUs;
-//! - CPUs that are offline are left out, and a set of which none is online is an error: the runtime
-//!   would refuse the whole call, and it cannot be sent again;
+//! - CPUs that pods may not use are left out, and a set of which none remains is an error: the
+//!   runtime would refuse the whole call, and it cannot be sent again;
 //! - a host application of another class than `LS` is left alone; upstream logs an error each time.
 
 use crate::{
@@ -54,7 +54,7 @@ impl Hook for CpusetAllocator {
         let status = status.map(ResourceStatus::parse).transpose()?;
         let status = status.unwrap_or_default();
         let own = match &status.cpuset {
-            Some(cpus) => Some(online(annotation::RESOURCE_STATUS, cpus, view.node)?),
+            Some(cpus) => Some(usable(annotation::RESOURCE_STATUS, cpus, view.node)?),
             None => None,
         };
         let mut adjustment = Adjustment::default();
@@ -115,7 +115,7 @@ fn shared(view: &View<'_>, allocated: &[NumaNode]) -> Result<Option<CpusetCpus>,
         && let Some(system) = &topology.system_qos
         && !system.cpuset.is_empty()
     {
-        let cpus = online(annotation::SYSTEM_QOS_RESOURCE, &system.cpuset, node)?;
+        let cpus = usable(annotation::SYSTEM_QOS_RESOURCE, &system.cpuset, node)?;
         return Ok(Some(CpusetCpus::Only(cpus))); // 5
     }
     if qos == Some(QosClass::Ls) {
@@ -142,17 +142,17 @@ fn pool<'a>(
     if cpus.is_empty() {
         return Ok(None);
     }
-    Ok(Some(CpusetCpus::Only(online(key, &cpus, node)?)))
+    Ok(Some(CpusetCpus::Only(usable(key, &cpus, node)?)))
 }
 
-/// Those of the CPUs named by `key` that can run something now.
-fn online(key: &'static str, cpus: &CpuSet, node: &NodeView) -> Result<CpuSet, HookError> {
-    let usable = cpus.intersection(&node.kernel.online);
+/// Those of the CPUs named by `key` that pods may use.
+fn usable(key: &'static str, cpus: &CpuSet, node: &NodeView) -> Result<CpuSet, HookError> {
+    let usable = cpus.intersection(&node.kernel.usable_cpus);
     if usable.is_empty() {
-        return Err(HookError::NoCpuOnline {
+        return Err(HookError::NoUsableCpu {
             key,
             cpus: cpus.clone(),
-            online: node.kernel.online.clone(),
+            usable: node.kernel.usable_cpus.clone(),
         });
     }
     Ok(usable)

@@ -232,7 +232,7 @@ impl Hub {
     }
 
     fn is_sound(&self, linux: &cri::LinuxContainerResources) -> bool {
-        view::is_sound(linux, &self.policy().node().kernel.online)
+        view::is_sound(linux, &self.policy().node().kernel.usable_cpus)
     }
 
     fn limits<'a>(&self, message: &'a [u8], cpus: Option<&'a CpuSet>) -> patch::Limits<'a> {

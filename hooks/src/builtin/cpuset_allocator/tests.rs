@@ -192,18 +192,18 @@ fn pools_without_cpus_leave_the_cpuset_unset() {
 }
 
 #[test]
-fn cpus_that_are_offline_are_left_out() {
+fn cpus_that_pods_may_not_use_are_left_out() {
     let mut node = reported(topology());
-    node.kernel.online = cpus("0-5");
+    node.kernel.usable_cpus = cpus("0-5");
     let own = of_container(&pod_of("LSR", OWN), &node);
     assert_eq!(own, "cpu.cfs_quota_us=unlimited cpuset.cpus=3");
     assert_eq!(of_container(&pod_of("LS", ""), &node), "cpuset.cpus=1-2,5");
 }
 
 #[test]
-fn a_set_of_which_no_cpu_is_online_is_an_error_that_names_it() {
+fn a_set_of_which_pods_may_use_no_cpu_is_an_error_that_names_it() {
     let mut node = reported(topology());
-    node.kernel.online = cpus("4");
+    node.kernel.usable_cpus = cpus("4");
     let refused = |class, status, key, list| {
         let pod = pod_of(class, status);
         let error =
@@ -211,7 +211,7 @@ fn a_set_of_which_no_cpu_is_online_is_an_error_that_names_it() {
         assert_eq!(error.key(), key);
         assert_eq!(
             error.to_string(),
-            format!("{key} names the CPUs {list}, of which none is among the online 4")
+            format!("{key} names the CPUs {list}, of which pods may use none: they may use 4")
         );
     };
     refused("LSR", OWN, "scheduling.koordinator.sh/resource-status", "3,7");

@@ -1,0 +1,120 @@
+use super::*;
+use koord_hooks::Adjustment;
+use koord_model::CpuShares;
+
+fn merged(adjustment: Adjustment) -> Merged {
+    let mut merged = Merged::default();
+    merged.merge("Hook", adjustment).unwrap();
+    merged
+}
+
+#[test]
+fn what_nobody_decides_any_more_is_given_back() {
+    let nobody_asked = |_: Setting| None;
+    let mut target = Target::default();
+    let idle = Adjustment {
+        cpu_idle: Some(true),
+        cpuset_cpus: Some(CpusetCpus::Only("1".parse().unwrap())),
+        ..Default::default()
+    };
+    let route = |value: &Value| match value {
+        Value::CpuIdle(_) => Route::Kernel,
+        _ => Route::Request,
+    };
+    target.decide(&merged(idle), route, nobody_asked);
+    target.decide(&Merged::default(), route, nobody_asked);
+    let held: Vec<_> = target
+        .entries()
+        .iter()
+        .map(|entry| (entry.desired.to_string(), entry.owner))
+        .collect();
+    assert_eq!(held, [("all".to_owned(), "-"), ("false".to_owned(), "-")]);
+    settle(&mut target);
+    // The runtime's own spec still has our cpuset; each update has to carry the original.
+    assert_eq!(target.entries().len(), 1);
+    target.decide(&Merged::default(), route, |setting| {
+        (setting == Setting::CpusetCpus).then(|| CpusetCpus::Only("0".parse().unwrap()).into())
+    });
+    assert_eq!(target.entries()[0].desired.to_string(), "0");
+}
+
+fn idle(idle: bool) -> Merged {
+    merged(Adjustment {
+        cpu_idle: idle.then_some(true),
+        ..Default::default()
+    })
+}
+
+fn desired(target: &Target) -> Vec<(String, &'static str)> {
+    let entries = target.entries().iter();
+    entries
+        .map(|entry| {
+            let value = &entry.desired;
+            (format!("{}={value}", value.setting()), entry.owner)
+        })
+        .collect()
+}
+
+fn settle(target: &mut Target) {
+    for entry in target.entries_mut() {
+        entry.applied = Applied::Written;
+    }
+    target.settle();
+}
+
+#[test]
+fn a_group_that_is_idle_no_more_gets_its_shares_back() {
+    let shares = |number| Value::from(CpuShares::new(number).unwrap());
+    let given_back = [
+        ("cpu.idle=false".to_owned(), "-"),
+        ("cpu.shares=7".to_owned(), "-"),
+    ];
+    // Those that the kernel had; else what the kubelet writes; else nothing is known.
+    for (kubelets, seen, expected) in [
+        (Some(2), Some(7), &given_back[..]),
+        (Some(7), None, &given_back),
+        (None, None, &given_back[..1]),
+    ] {
+        let mut target = Target {
+            undecided_shares: kubelets.map(shares),
+            ..Target::default()
+        };
+        let decide = |target: &mut Target, to_be_idle| {
+            target.decide(&idle(to_be_idle), |_| Route::Kernel, |_| None);
+        };
+        decide(&mut target, true);
+        assert_eq!(desired(&target), [("cpu.idle=true".to_owned(), "Hook")]);
+        if let Some(seen) = seen {
+            target.has_forgotten(shares(seen));
+        }
+        decide(&mut target, false);
+        assert_eq!(desired(&target), expected);
+        // Until they are written, and not again after that.
+        decide(&mut target, false);
+        assert_eq!(desired(&target), expected);
+        settle(&mut target);
+        decide(&mut target, false);
+        assert_eq!(desired(&target), []);
+    }
+}
+
+#[test]
+fn shares_that_are_decided_are_not_given_back_with_idleness() {
+    let mut batch = Adjustment {
+        cpu_shares: Some(CpuShares::new(512).unwrap()),
+        cpu_idle: Some(true),
+        ..Default::default()
+    };
+    let mut target = Target::default();
+    target.decide(&merged(batch.clone()), |_| Route::Kernel, |_| None);
+    target.has_forgotten(CpuShares::new(512).unwrap().into());
+    batch.cpu_idle = None;
+    target.decide(&merged(batch), |_| Route::Kernel, |_| None);
+    assert_eq!(
+        desired(&target),
+        [
+            ("cpu.shares=512".to_owned(), "Hook"),
+            ("cpu.idle=false".to_owned(), "-")
+        ]
+    );
+}

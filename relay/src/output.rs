@@ -9,8 +9,9 @@
 /// Capacity that is always kept.
 const SMALL: usize = 4 << 10;
 
-/// Capacity that is kept at most, however much went through.
-const LARGE: usize = 64 << 10;
+/// Capacity that is kept at most, however much went through: a read of 64 KiB and the beginning of a
+/// frame from the one before it.
+const LARGE: usize = 96 << 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -37,6 +38,7 @@ impl Output {
     /// Appends what the other end sent.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.compact(bytes.len());
+        self.grow(bytes.len());
         self.buffer.extend_from_slice(bytes);
         if !self.begun {
             self.begun = true;
@@ -72,6 +74,16 @@ impl Output {
         if self.written > 0 && (full || self.written > self.buffer.len() / 2) {
             self.buffer.drain(..self.written);
             self.written = 0;
+        }
+    }
+
+    /// Grows to what is kept and no further for as long as that is enough: what is doubled beyond
+    /// it would be given back at every emptying, and taken again at the next read.
+    fn grow(&mut self, additional: usize) {
+        let needed = self.buffer.len() + additional;
+        if (self.buffer.capacity() + 1..=LARGE).contains(&needed) {
+            let capacity = needed.max(2 * self.buffer.capacity()).min(LARGE);
+            self.buffer.reserve_exact(capacity - self.buffer.len());
         }
     }
 
@@ -123,12 +135,26 @@ mod tests {
     }
 
     #[test]
-    fn burst_leaves_64_kib_and_quiet_traffic_less() {
+    fn steady_reads_of_64_kib_use_one_buffer_that_is_kept() {
+        let mut output = Output::default();
+        let mut capacities = Vec::new();
+        for _ in 0..20 {
+            // The rest of a frame that began in the read before, then what was read.
+            output.append(&[0; 16_000]);
+            output.append(&[0; 64 << 10]);
+            capacities.push(output.buffer.capacity());
+            drained(&mut output);
+        }
+        assert_eq!(capacities, [81_536; 20]);
+    }
+
+    #[test]
+    fn burst_leaves_96_kib_and_quiet_traffic_less() {
         let mut output = Output::default();
         output.append(&[0; 1 << 20]);
         drained(&mut output);
-        assert_eq!(output.buffer.capacity(), 64 << 10);
-        for _ in 0..40 {
+        assert_eq!(output.buffer.capacity(), 96 << 10);
+        for _ in 0..50 {
             output.append(&[0; 100]);
             drained(&mut output);
         }

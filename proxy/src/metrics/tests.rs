@@ -1,4 +1,8 @@
 use super::*;
+use crate::{front::cri::Method, hub::Answer, ledger::Applied};
+use koord_model::Setting;
+use koord_relay::{Counters, Side, Unopened};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Everything that can be counted, counted once.
 fn exercised() -> String {
@@ -20,6 +24,7 @@ fn exercised() -> String {
         Some(HookFailure::Panic),
         Duration::from_micros(3),
     );
+    metrics.hook_ran("GroupIdentity", None, Duration::from_micros(3));
     metrics.hook_notice();
     metrics.kernel_setting(Setting::CpuShares, &Applied::Written);
     metrics.ledger_size(2, 3);
@@ -39,6 +44,8 @@ fn what_is_counted_is_told_under_its_name() {
         "koord_runtime_proxy_swallowed_bytes_total 3",
         "koord_runtime_proxy_calls_total{method=\"CreateContainer\",result=\"patched\"} 1",
         "koord_runtime_proxy_hook_runs_total{hook=\"GroupIdentity\",result=\"panic\"} 1",
+        "koord_runtime_proxy_hook_seconds_count{hook=\"GroupIdentity\"} 2",
+        "koord_runtime_proxy_hook_seconds_bucket{le=\"0.000001\",hook=\"GroupIdentity\"} 0",
         "koord_runtime_proxy_kernel_settings_total{setting=\"cpu.shares\",result=\"written\"} 1",
         "koord_runtime_proxy_ledger_containers 3",
         "koord_runtime_proxy_mode{mode=\"enforce\"} 1",

@@ -1,0 +1,149 @@
+//! Hooks, what they decide from and what the kernel makes of it.
+
+use super::{Metrics, Outcome, histogram, register, register_in, series::Series, size};
+use crate::ledger::Applied;
+use koord_model::Setting;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use std::time::Duration;
+
+/// Upper bounds of hook latencies, seconds: hooks take microseconds.
+const HOOK_BUCKETS: [f64; 8] = [1e-6, 5e-6, 2e-5, 1e-4, 5e-4, 2e-3, 1e-2, 1e-1];
+
+/// How a hook failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookFailure {
+    Error,
+    Panic,
+    Conflict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Hook {
+    hook: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HookResult {
+    hook: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Write {
+    setting: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug)]
+pub(super) struct DecisionMetrics {
+    hook_runs: Series<HookResult, Counter>,
+    hook_seconds: Series<Hook, Histogram>,
+    hook_notices: Counter,
+    kernel_settings: Series<Write, Counter>,
+    pods: Gauge,
+    containers: Gauge,
+    policy_loads: Family<Outcome, Counter>,
+    policy_issues: Gauge,
+}
+
+// === impl DecisionMetrics ===
+
+impl DecisionMetrics {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        Self {
+            hook_runs: Series::of(register(r, "hook_runs", "Runs of hooks", Family::default())),
+            hook_seconds: Series::of(register_in(
+                r,
+                Unit::Seconds,
+                "hook",
+                "Time that hooks took",
+                Family::new_with_constructor(|| histogram(&HOOK_BUCKETS)),
+            )),
+            hook_notices: register(
+                r,
+                "hook_notices",
+                "Odd input that stopped no hook, such as an unknown class",
+                Counter::default(),
+            ),
+            kernel_settings: Series::of(register(
+                r,
+                "kernel_settings",
+                "Settings held against the kernel, by what was found or done",
+                Family::default(),
+            )),
+            pods: register(r, "ledger_pods", "Pods in the ledger", Gauge::default()),
+            containers: register(
+                r,
+                "ledger_containers",
+                "Containers in the ledger",
+                Gauge::default(),
+            ),
+            policy_loads: register(
+                r,
+                "policy_loads",
+                "Times that the node policy file was read",
+                Family::default(),
+            ),
+            policy_issues: register(
+                r,
+                "policy_issues",
+                "Fields of the node policy in force that could not be used",
+                Gauge::default(),
+            ),
+        }
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    pub fn hook_ran(&self, hook: &'static str, failure: Option<HookFailure>, took: Duration) {
+        let result = match failure {
+            None => "ok",
+            Some(HookFailure::Error) => "error",
+            Some(HookFailure::Panic) => "panic",
+            Some(HookFailure::Conflict) => "conflict",
+        };
+        let of = &self.decision;
+        of.hook_runs
+            .change(HookResult { hook, result }, Counter::inc);
+        let observe = |seconds: &Histogram| seconds.observe(took.as_secs_f64());
+        of.hook_seconds.change(Hook { hook }, observe);
+    }
+
+    pub fn hook_notice(&self) {
+        self.decision.hook_notices.inc();
+    }
+
+    pub fn kernel_setting(&self, setting: Setting, applied: &Applied) {
+        let result = match applied {
+            Applied::Pending => return,
+            Applied::Equal => "equal",
+            Applied::Written => "written",
+            Applied::Masked => "masked",
+            Applied::Absent => "absent",
+            Applied::Unsupported => "unsupported",
+            Applied::Refused(_) => "refused",
+        };
+        let setting = setting.name();
+        let write = Write { setting, result };
+        self.decision.kernel_settings.change(write, Counter::inc);
+    }
+
+    pub fn ledger_size(&self, pods: usize, containers: usize) {
+        self.decision.pods.set(size(pods));
+        self.decision.containers.set(size(containers));
+    }
+
+    pub fn policy_loaded(&self, ok: bool, issues: usize) {
+        let loads = &self.decision.policy_loads;
+        loads.get_or_create(&Outcome::of(ok)).inc();
+        if ok {
+            self.decision.policy_issues.set(size(issues));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! This process, and the runtime that it stands before.
+
+use super::{Metrics, Outcome, histogram, register, register_in};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use std::{
+    sync::atomic::AtomicU64,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// Upper bounds of list latencies, seconds.
+const LIST_BUCKETS: [f64; 6] = [0.01, 0.05, 0.2, 1.0, 5.0, 20.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Running {
+    mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
+}
+
+#[derive(Debug)]
+pub(super) struct ProcessMetrics {
+    relists: Family<Outcome, Counter>,
+    relist_seconds: Histogram,
+    runtime_up: Gauge,
+    mode: Family<Running, Gauge>,
+    start_time: Gauge<f64, AtomicU64>,
+    build: Family<Build, Gauge>,
+}
+
+// === impl ProcessMetrics ===
+
+impl ProcessMetrics {
+    pub(super) fn register(r: &mut Registry) -> Self {
+        Self {
+            relists: register(
+                r,
+                "relists",
+                "Lists asked of the runtime",
+                Family::default(),
+            ),
+            relist_seconds: register_in(
+                r,
+                Unit::Seconds,
+                "relist",
+                "Time that lists took",
+                histogram(&LIST_BUCKETS),
+            ),
+            runtime_up: register(
+                r,
+                "runtime_up",
+                "Whether the runtime answered when it was last asked",
+                Gauge::default(),
+            ),
+            mode: register(
+                r,
+                "mode",
+                "1 for the mode that we run in",
+                Family::default(),
+            ),
+            start_time: register_in(
+                r,
+                Unit::Seconds,
+                "start_time",
+                "When this process started, since 1970",
+                Gauge::default(),
+            ),
+            build: register(r, "build", "1 for the version that runs", Family::default()),
+        }
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    pub fn started(&self, mode: &'static str, at: SystemTime) {
+        let of = &self.process;
+        of.mode.get_or_create(&Running { mode }).set(1);
+        let version = env!("CARGO_PKG_VERSION");
+        of.build.get_or_create(&Build { version }).set(1);
+        let since_1970 = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        of.start_time.set(since_1970.as_secs_f64());
+    }
+
+    pub fn relisted(&self, ok: bool, took: Duration) {
+        self.process.relists.get_or_create(&Outcome::of(ok)).inc();
+        self.process.relist_seconds.observe(took.as_secs_f64());
+    }
+
+    pub fn runtime_up(&self, up: bool) {
+        self.process.runtime_up.set(i64::from(up));
+    }
+}

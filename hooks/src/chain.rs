@@ -2,7 +2,8 @@
 //!
 //! The chain is where a hook's faults end: an error, a panic or a conflict costs that hook its
 //! whole adjustment and nobody else anything. It has no clock and no log; an [`Observer`] is told
-//! when a hook starts and how it ends, and measures if it likes.
+//! when a hook starts and how it ends, and measures if it likes. What it knows of a panic beyond
+//! the text becomes part of the failure.
 
 use crate::{
     builtin,
@@ -33,12 +34,17 @@ struct Link {
 /// Is told about every hook that runs.
 pub trait Observer {
     fn started(&mut self, hook: &'static str);
+    /// Where the panic was that has just ended the hook, if that is known here.
+    fn panicked_at(&mut self) -> Option<String>;
     fn finished(&mut self, hook: &'static str, result: Result<(), &FailureKind>);
 }
 
 /// Observes nothing.
 impl Observer for () {
     fn started(&mut self, _hook: &'static str) {}
+    fn panicked_at(&mut self) -> Option<String> {
+        None
+    }
     fn finished(&mut self, _hook: &'static str, _result: Result<(), &FailureKind>) {}
 }
 
@@ -193,7 +199,12 @@ impl Link {
     ) -> Result<(), Failure> {
         let hook = self.meta.name;
         observer.started(hook);
-        let result = run();
+        let mut result = run();
+        if let Err(FailureKind::Panic { message }) = &mut result
+            && let Some(place) = observer.panicked_at()
+        {
+            *message += &format!(", at {place}");
+        }
         observer.finished(hook, result.as_ref().copied());
         result.map_err(|kind| Failure {
             hook,

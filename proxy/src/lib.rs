@@ -14,6 +14,7 @@ pub mod log;
 pub mod metrics;
 pub mod node;
 pub mod originals;
+pub mod panic_report;
 pub mod policy_file;
 pub mod reconcile;
 pub mod regular_file;

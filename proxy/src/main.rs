@@ -6,7 +6,7 @@ use koord_runtime_proxy::{
     app::App,
     cli::{self, Invocation, Question},
     config::Config,
-    log,
+    log, panic_report,
     shutdown::Signals,
     start_guard::StartGuard,
     status::chain_of,
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
 fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     let (dispatch, log) = log::dispatch(&config.log, io::stderr)?;
     tracing::dispatcher::set_global_default(dispatch)?;
+    panic_report::install();
     if let Err(error) = process::raise_nofile() {
         warn!(
             error = &error as &dyn Error,

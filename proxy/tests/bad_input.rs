@@ -10,37 +10,24 @@ mod support;
 
 use h2::Reason;
 use http::HeaderValue;
-use koord_hooks::{
-    Chain, FailPolicies, FailPolicy, FeatureGates,
-    testing::{CLOSED, OPEN, ScriptedHook},
-};
-use koord_runtime_proxy::{
-    config::{Log, LogFormat},
-    log,
-};
+use koord_hooks::{Chain, FailPolicy, testing::OPEN};
 use koord_testkit::{
-    Frame, RawClient, RawReply, RawRequest,
+    Frame, RawReply, RawRequest,
     cri::message::CreateContainerRequest,
-    scripted::{Call, CallEnd, Reply, ScriptedRuntime},
+    scripted::{Call, CallEnd, Reply},
 };
 use prost::Message;
-use std::{
-    collections::BTreeSet,
-    io::{self, Write},
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::{collections::BTreeSet, time::Instant};
 use support::{
-    inside::Inside,
     method,
     node::{Node, script},
     pod::{
         ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, CPU_QOS, EXTENDED_RESOURCE_SPEC,
         Pod, QOS_CLASS, RESOURCE_STATUS,
     },
+    scripted_hook,
     wire::Tree,
 };
-use tokio::task::LocalSet;
 
 /// Bytes of a value that is huge and would still be read.
 const HUGE: usize = 200 << 10;
@@ -208,12 +195,16 @@ fn node(args: &[&str]) -> Node {
 }
 
 /// The lines about a hook and a key.
-fn complaints(log: &str) -> Vec<serde_json::Value> {
-    let lines = log.lines().filter(|line| line.starts_with('{'));
+fn complaints(mut lines: Vec<serde_json::Value>) -> Vec<serde_json::Value> {
+    lines.retain(|line| line.get("hook").is_some() && line.get("key").is_some());
     lines
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .filter(|line| line.get("hook").is_some() && line.get("key").is_some())
-        .collect()
+}
+
+/// All lines of a node of [`node`].
+fn logged(node: &Node) -> Vec<serde_json::Value> {
+    let log = node.log();
+    let lines = log.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().unwrap()
 }
 
 fn failures(node: &Node, hook: &str) -> u64 {
@@ -224,7 +215,7 @@ fn failures(node: &Node, hook: &str) -> u64 {
 
 /// One line, with all that a person needs and not more than they can read.
 fn assert_told(node: &Node, pod: &Pod, hook: &str, key: &str, reason: &str) {
-    let lines = complaints(&node.log());
+    let lines = complaints(logged(node));
     let [line] = &lines[..] else {
         panic!("{} lines of {key} ({reason}): {lines:#?}", lines.len());
     };
@@ -284,7 +275,7 @@ async fn annotations_in_other_words_are_understood() {
             let pod = pod_for(key, "odd").annotation(key, &value);
             run(&node, &pod).await;
             create(&node, &pod).await;
-            assert_eq!(complaints(&node.log()), [] as [serde_json::Value; 0]);
+            assert_eq!(complaints(logged(&node)), [] as [serde_json::Value; 0]);
             assert_eq!(failures(&node, hook), 0);
             let arrived = asked(&node.arrived(method::CREATE));
             assert_eq!(arrived, asked_without("nobody", key), "{value:.60}");
@@ -330,7 +321,7 @@ async fn a_hundred_bad_pods_are_a_handful_of_lines() {
         assert_eq!(reply.grpc_status(), Some(0));
     }
     assert_eq!(failures(&node, "BatchResource"), 100);
-    let lines = u64::try_from(complaints(&node.log()).len()).unwrap();
+    let lines = u64::try_from(complaints(logged(&node)).len()).unwrap();
     // Five at once, and one more for every ten seconds.
     let most = 5 + start.elapsed().as_secs() / 10;
     assert!((5..=most).contains(&lines), "{lines} lines");
@@ -483,57 +474,6 @@ async fn values_of_the_environment_are_never_logged() {
     assert!(!log.contains(SECRET) && !log.contains("PASSWORD"), "{log}");
 }
 
-/// What is logged within this process.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Creates a container with a hook behind the built-in ones that does what `told` says; gives the
-/// reply, the call as the runtime saw it, and the complaints.
-async fn with_scripted_hook(
-    policy: FailPolicy,
-    told: &str,
-    counted: &str,
-) -> (RawReply, Call, Vec<serde_json::Value>) {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let format = Log {
-        filter: "info".to_owned(),
-        format: LogFormat::Json,
-        time: false,
-    };
-    let (dispatch, _control) = log::dispatch(&format, move || writer.clone()).unwrap();
-    let _logging = tracing::dispatcher::set_default(&dispatch);
-    let (meta, hook) = ScriptedHook::with_policy(policy);
-    let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
-    let key = match policy {
-        FailPolicy::Open => OPEN,
-        FailPolicy::Closed => CLOSED,
-    };
-    let pod = Pod::best_effort("odd").annotation(key, told);
-    let calls = async {
-        let inside = Inside::start(chain.with_hook(meta, hook));
-        let runtime = ScriptedRuntime::listen(&inside.runtime_socket(), script()).unwrap();
-        let client = RawClient::connect(&inside.socket()).await.unwrap();
-        let request = RawRequest::unary(method::CREATE, pod.create().encode());
-        let reply = client.call(request).await.unwrap();
-        assert_eq!(inside.metric(counted), 1, "{counted}");
-        (reply, runtime.ended_calls(1).remove(0))
-    };
-    let (reply, call) = LocalSet::new().run_until(calls).await;
-    let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    (reply, call, complaints(&log))
-}
-
 #[tokio::test]
 async fn a_hook_that_panics_or_conflicts_is_as_if_it_were_not_there() {
     for (told, result, reason) in [
@@ -542,7 +482,8 @@ async fn a_hook_that_panics_or_conflicts_is_as_if_it_were_not_there() {
         ("nonsense", "error", OPEN),
     ] {
         let counted = format!("hook_runs_total{{hook=\"ScriptedOpen\",result=\"{result}\"}}");
-        let (reply, call, lines) = with_scripted_hook(FailPolicy::Open, told, &counted).await;
+        let (reply, call, lines) = scripted_hook::create(FailPolicy::Open, told, &counted).await;
+        let lines = complaints(lines);
         assert_eq!(reply.grpc_status(), Some(0));
         let without = (BATCH_SHARES, BATCH_QUOTA, BATCH_MEMORY, String::new());
         assert_eq!(asked(&call.messages[0].message), without, "{told}");
@@ -557,7 +498,8 @@ async fn a_hook_that_panics_or_conflicts_is_as_if_it_were_not_there() {
 #[tokio::test]
 async fn a_panic_of_a_hook_that_must_not_fail_refuses_the_call() {
     let counted = "hook_runs_total{hook=\"ScriptedClosed\",result=\"panic\"}";
-    let (reply, call, lines) = with_scripted_hook(FailPolicy::Closed, "panic", counted).await;
+    let (reply, call, lines) = scripted_hook::create(FailPolicy::Closed, "panic", counted).await;
+    let lines = complaints(lines);
     assert_refused(&reply, &["ScriptedClosed", "default/odd", "it panicked"]);
     assert_unsaid(&call);
     assert_eq!(lines.len(), 1);

@@ -49,6 +49,10 @@ impl Observer for Log {
         self.0.push(format!("{hook} started"));
     }
 
+    fn panicked_at(&mut self) -> Option<String> {
+        Some("somewhere".to_owned())
+    }
+
     fn finished(&mut self, hook: &'static str, result: Result<(), &FailureKind>) {
         let result = result.map_or_else(ToString::to_string, |()| "well".into());
         self.0.push(format!("{hook} ended: {result}"));
@@ -154,7 +158,7 @@ fn a_panicking_hook_costs_nobody_else_anything() {
     assert!(outcome.closed().is_none());
     let last = log.0.last().unwrap();
     assert!(
-        last.starts_with("ScriptedOpen ended: it panicked: "),
+        last.starts_with("ScriptedOpen ended: it panicked: ") && last.ends_with(", at somewhere"),
         "{last}"
     );
 }

@@ -4,6 +4,7 @@ use super::Hub;
 use crate::{
     ledger::{Container, Exemption, Pod, Route, Target},
     metrics::{HookFailure, Metrics},
+    panic_report::Catching,
     status::{Status, chain_of},
     view::Inputs,
 };
@@ -24,10 +25,11 @@ pub struct Policy {
     inputs: Arc<Inputs>,
 }
 
-/// Times every hook of a chain.
+/// Times every hook of a chain, and knows where it panicked.
 pub(super) struct Watch<'a> {
     metrics: &'a Metrics,
     since: Instant,
+    catching: Option<Catching>,
 }
 
 impl<'a> Watch<'a> {
@@ -35,18 +37,25 @@ impl<'a> Watch<'a> {
         Self {
             metrics,
             since: Instant::now(),
+            catching: None,
         }
     }
 }
 
 impl Observer for Watch<'_> {
     fn started(&mut self, _hook: &'static str) {
+        self.catching = Some(Catching::begin());
         self.since = Instant::now();
+    }
+
+    fn panicked_at(&mut self) -> Option<String> {
+        self.catching.as_ref()?.place()
     }
 
     fn finished(&mut self, hook: &'static str, result: Result<(), &FailureKind>) {
         let failure = result.err().map(HookFailure::from);
         self.metrics.hook_ran(hook, failure, self.since.elapsed());
+        self.catching = None;
     }
 }
 

@@ -10,8 +10,10 @@
 pub mod bystander;
 pub mod frame;
 pub mod inside;
+pub mod log;
 pub mod node;
 pub mod pod;
+pub mod scripted_hook;
 pub mod wire;
 
 /// The claimed calls, one that nobody claims, and one that has no end.

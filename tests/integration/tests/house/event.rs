@@ -19,6 +19,7 @@ const FIELDS: &[&str] = &[
     "hook",           // its name
     "issues",         // how many
     "key",            // a label, an annotation or a place in a policy
+    "location",       // in our source
     "message",        // what somebody was told
     "method",         // of gRPC
     "mode",           // of this process
@@ -36,6 +37,7 @@ const FIELDS: &[&str] = &[
     "sandbox",        // its id
     "setting",        // of a control group
     "suppressed",     // events like this one that were not written
+    "thread",         // its name
     "unclean_starts", // how many
     "value",          // of a setting
 ];

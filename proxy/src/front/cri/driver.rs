@@ -377,10 +377,12 @@ impl Driver {
     fn close_call(&mut self, stream: StreamId, reply: Reply) {
         match self.pending.remove(&stream) {
             Some(pending) => self.shared.hub.close(pending, reply),
-            // It passed unopened, or was given up: what the runtime did, only its lists tell.
+            // A call that was still held did not happen. Of one that passed unopened only the
+            // runtime's lists tell what it did.
             None => {
-                self.decisions.abandon(stream);
-                self.shared.hub.relist_soon();
+                if !self.decisions.abandon(stream) {
+                    self.shared.hub.relist_soon();
+                }
             }
         }
     }

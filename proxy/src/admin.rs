@@ -218,8 +218,12 @@ impl Admin {
 
     async fn ledger(&self, filter: Option<&str>) -> Reply {
         let report = self.hub.report(filter).await;
-        if report.pods.is_empty() && filter.is_some() {
-            return reply(StatusCode::NOT_FOUND, TEXT, "no such pod or container\n");
+        if report.pods.is_empty() && report.node.is_empty() && filter.is_some() {
+            return reply(
+                StatusCode::NOT_FOUND,
+                TEXT,
+                "no such pod, container or group of the node\n",
+            );
         }
         match serde_json::to_string(&report) {
             Ok(text) => reply(StatusCode::OK, JSON, text),

@@ -63,14 +63,15 @@ pub enum Question {
         #[arg(long)]
         json: bool,
     },
-    /// Every setting of every pod: asked, desired, by whom, and what the kernel holds
+    /// Every setting of every pod and of the node: asked, desired, by whom, and what the kernel holds
     Ledger {
         #[arg(long)]
         json: bool,
     },
-    /// The settings of one pod or container
+    /// The settings of one pod or container, or of the node
     Explain {
-        /// UID or name of a pod, or at least 8 characters of a sandbox's or container's id
+        /// UID or name of a pod, at least 8 characters of a sandbox's or container's id, the
+        /// directory of a tier or host application, or `node` for all of these
         #[arg(value_name = "POD-OR-CONTAINER")]
         id: String,
         #[arg(long)]

@@ -1,13 +1,17 @@
-//! What every pod and container should have, and why.
+//! What every pod, container and group of the node's own should have, and why.
 //!
 //! The ledger holds facts (what the runtime runs, what was asked) and decisions (what each setting
 //! should be, by which hook, and what became of it). It is owned by the hub and changed only on the
 //! data path's thread, so it has no lock; nothing here does I/O. It is rebuilt from the runtime at
 //! every start.
 
+mod node;
 mod target;
 
-pub use self::target::{Applied, Entry, GIVEN_BACK, Route, Target};
+pub use self::{
+    node::{NodeGroup, NodeGroupKind, NodeGroups},
+    target::{Applied, Entry, GIVEN_BACK, Route, Target},
+};
 
 use koord_hooks::{ContainerKind, ContainerView, PodView, Requested};
 use koord_model::{CgroupPath, ContainerId, SandboxId};
@@ -56,11 +60,13 @@ pub struct Pod {
     pub told: u64,
 }
 
-/// All pods, by sandbox: a pod that is made anew has two for a while.
+/// All pods, by sandbox: a pod that is made anew has two for a while. Beside them the node.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pods: HashMap<SandboxId, Pod>,
     containers: HashMap<ContainerId, SandboxId>,
+    /// Tiers and host applications.
+    pub node: NodeGroups,
     clock: u64,
     /// What calls removed since the list that is under way was asked for: it must not bring that
     /// back. Nobody needs it without one.

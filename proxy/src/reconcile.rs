@@ -1,4 +1,4 @@
-//! Holding what should be against what the kernel holds, one pod at a time.
+//! Holding what should be against what the kernel holds, one pod at a time, and the node.
 //!
 //! Level-triggered: whoever thinks that a pod's values may be off pushes the pod, and one task
 //! brings its whole state in line. Pushing twice costs nothing, doing it twice changes nothing.
@@ -8,7 +8,7 @@ use crate::{
     ledger::{Applied, Entry, Life, Route, Target},
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
-use koord_model::{CgroupPath, KubeQos, SandboxId, Setting, Value};
+use koord_model::{CgroupPath, SandboxId, Setting, Value};
 use std::{
     cell::{Cell, RefCell},
     collections::{HashSet, VecDeque},
@@ -16,7 +16,7 @@ use std::{
     rc::Rc,
 };
 use tokio::sync::Notify;
-use tracing::{debug, warn};
+use tracing::warn;
 
 /// Pods that wait to be looked at, each once.
 #[derive(Debug, Default)]
@@ -82,11 +82,7 @@ impl Queue {
 /// Brings pods in line as they are pushed; never ends.
 pub async fn run(hub: Rc<Hub>) {
     loop {
-        let work = hub.queue().next().await;
-        if !hub.enforces() {
-            continue;
-        }
-        match work {
+        match hub.queue().next().await {
             Work::Pod(sandbox) => pod(&hub, &sandbox).await,
             Work::Node => node(&hub).await,
         }
@@ -141,6 +137,9 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
 }
 
 pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
+    if !hub.enforces() {
+        return;
+    }
     let changes = {
         let mut ledger = hub.ledger().borrow_mut();
         let Some(pod) = ledger.pod_mut(sandbox) else {
@@ -229,44 +228,25 @@ fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Appli
     entry.applied = result;
 }
 
-/// Brings tiers and host applications in line.
-async fn node(hub: &Rc<Hub>) {
-    let merged = hub.decide_node();
-    let mut changes = Vec::new();
-    {
-        let policy = hub.policy();
-        let tiers = &policy.node().tiers;
-        let mut add = |at: &CgroupPath, merged: &koord_hooks::Merged| {
-            changes.extend(merged.iter().map(|(value, _)| Change {
-                at: at.clone(),
-                value: value.clone(),
-            }));
-        };
-        for (tier, merged) in &merged.tiers {
-            let at = match tier {
-                KubeQos::Guaranteed => &tiers.kubepods,
-                KubeQos::Burstable => &tiers.burstable,
-                KubeQos::BestEffort => &tiers.best_effort,
-            };
-            add(at, merged);
-        }
-        for (at, merged) in &merged.host_applications {
-            add(at, merged);
-        }
-    }
-    if changes.is_empty() {
+/// Decides about tiers and host applications, and brings them in line.
+pub(crate) async fn node(hub: &Rc<Hub>) {
+    hub.decide_node();
+    let changes: Vec<Change> = {
+        let ledger = hub.ledger().borrow();
+        let groups = ledger.node.iter();
+        groups.flat_map(|group| changes(&group.target)).collect()
+    };
+    if changes.is_empty() || !hub.enforces() {
         return;
     }
-    for (change, outcome) in changes
-        .iter()
-        .zip(hub.writer().apply(changes.clone()).await)
-    {
-        let setting: Setting = change.value.setting();
-        let value: &Value = &change.value;
-        let result = Applied::from(&outcome);
-        hub.metrics().kernel_setting(setting, &result);
-        debug!(cgroup = %change.at, %setting, %value, ?result, "node setting");
+    let applied = hub.writer().apply(changes.clone()).await;
+    let groups = &mut hub.ledger().borrow_mut().node;
+    for (change, outcome) in changes.iter().zip(&applied) {
+        if let Some(group) = groups.get_mut(&change.at) {
+            note(hub, &mut group.target, change, outcome);
+        }
     }
+    groups.settle();
 }
 
 impl From<&cgroup::Applied> for Applied {

@@ -373,7 +373,7 @@ async fn a_hook_that_must_not_fail_refuses_the_call_and_nothing_is_changed() {
     };
     assert_eq!(refused("RunPodSandbox"), 1);
     assert_eq!(refused("CreateContainer"), 1);
-    assert_eq!(node.ledger(), serde_json::json!({"pods": []}));
+    assert_eq!(node.ledger(), serde_json::json!({"pods": [], "node": []}));
 
     // Others on the same connection are served, bad input of other hooks included.
     let pod = pod_for(RESOURCE_STATUS, "web").annotation(RESOURCE_STATUS, "{");

@@ -10,6 +10,15 @@ use serde_json::Value;
 #[derive(Deserialize)]
 struct Ledger {
     pods: Vec<Pod>,
+    #[serde(default)]
+    node: Vec<NodeGroup>,
+}
+
+#[derive(Deserialize)]
+struct NodeGroup {
+    cgroup: String,
+    kind: String,
+    settings: Vec<Setting>,
 }
 
 #[derive(Deserialize)]
@@ -46,15 +55,40 @@ const HEADER: [&str; 10] = [
     "POD", "CLASS", "OF", "SETTING", "ASKED", "DESIRED", "HOOK", "BY", "STATE", "KERNEL",
 ];
 
+const NODE_HEADER: [&str; 9] = [
+    "CGROUP", "OF", "SETTING", "ASKED", "DESIRED", "HOOK", "BY", "STATE", "KERNEL",
+];
+
 /// What stands where nothing was said.
 const NONE: &str = "-";
 
-/// The ledger, a row for each setting.
+/// The ledger, a row for each setting: pods, and below them the node, if something is decided for
+/// it. Who asked about the node alone gets it alone.
 pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
     let ledger: Ledger = serde_json::from_str(json)?;
+    Ok(match (&ledger.pods[..], &ledger.node[..]) {
+        (pods, []) => format!("{}\n", pods_table(pods)),
+        ([], node) => format!("{}\n", node_table(node)),
+        (pods, node) => format!("{}\n\n{}\n", pods_table(pods), node_table(node)),
+    })
+}
+
+fn node_table(groups: &[NodeGroup]) -> Table {
+    let mut table = new_table();
+    table.set_header(NODE_HEADER);
+    for group in groups {
+        for setting in &group.settings {
+            let named = [&group.cgroup, &group.kind].map(|text| printable(text));
+            table.add_row(named.into_iter().chain(cells(setting)));
+        }
+    }
+    table
+}
+
+fn pods_table(pods: &[Pod]) -> Table {
     let mut table = new_table();
     table.set_header(HEADER);
-    for pod in &ledger.pods {
+    for pod in pods {
         let containers = pod
             .containers
             .iter()
@@ -66,7 +100,8 @@ pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
         let mut empty = true;
         for (of, settings) in groups.into_iter().chain(containers) {
             for setting in settings {
-                table.add_row(row(pod, of, setting));
+                let named = [full_name(pod), or_none(&pod.class), printable(of)];
+                table.add_row(named.into_iter().chain(cells(setting)));
                 empty = false;
             }
         }
@@ -79,15 +114,13 @@ pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
             table.add_row(cells);
         }
     }
-    Ok(format!("{table}\n"))
+    table
 }
 
-fn row(pod: &Pod, of: &str, setting: &Setting) -> [String; HEADER.len()] {
+/// A setting, from its name to what the kernel holds.
+fn cells(setting: &Setting) -> [String; 7] {
     let optional = |value: &Option<String>| or_none(value.as_deref().unwrap_or_default());
     [
-        full_name(pod),
-        or_none(&pod.class),
-        printable(of),
         printable(&setting.setting),
         optional(&setting.asked),
         or_none(&setting.desired),
@@ -196,6 +229,25 @@ mod tests {
                 "kube-system/dns - - - - - - - skip label -",
             ]
         );
+    }
+
+    #[test]
+    fn the_node_has_a_table_of_its_own_below_the_pods() {
+        let node = r#""node": [{"cgroup": "kubepods/burstable", "kind": "burstable pods", "settings":
+            [{"setting": "cpu.bvt_warp_ns", "asked": "0", "desired": "2", "owner": "GroupIdentity",
+              "route": "kernel", "applied": "written", "kernel": "2"}]}]"#;
+        let rows = [
+            "CGROUP OF SETTING ASKED DESIRED HOOK BY STATE KERNEL",
+            "kubepods/burstable burstable pods cpu.bvt_warp_ns 0 2 GroupIdentity kernel written 2",
+        ];
+        let alone = ledger(&format!(r#"{{"pods": [], {node}}}"#)).unwrap();
+        assert_eq!(lines(&alone), rows);
+        let pod = r#"{"namespace": "default", "name": "web", "class": "LS", "settings": [],
+                      "containers": []}"#;
+        let both = ledger(&format!(r#"{{"pods": [{pod}], {node}}}"#)).unwrap();
+        let both = lines(&both);
+        assert_eq!(both[1], "default/web LS - - - - - - nothing to set -");
+        assert_eq!(both[2..], ["", rows[0], rows[1]]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::{
     view::Inputs,
 };
 use koord_hooks::{
-    Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeMerged, NodeView,
-    Notice, Observer, Outcome, PodView, Requested,
+    Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeView, Notice, Observer,
+    Outcome, PodView, Requested,
 };
 use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
 use koord_proto::{keys::label, policy::NodePolicy};
@@ -179,7 +179,7 @@ impl Hub {
     }
 
     /// Decides what tiers and host applications should have.
-    pub(crate) fn decide_node(&self) -> NodeMerged {
+    pub(crate) fn decide_node(&self) {
         let policy = self.policy.borrow();
         let outcome = policy
             .chain
@@ -197,7 +197,8 @@ impl Hub {
                 );
             }
         }
-        outcome.merged
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.node.decide(&outcome.merged, &policy.node.tiers);
     }
 
     /// Reports what went wrong in the chain; an error only if a hook insists.

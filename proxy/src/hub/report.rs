@@ -1,17 +1,28 @@
-//! The ledger for people and programs: what every pod and container should have, who decided it,
-//! what was there before, and what the kernel holds now.
+//! The ledger for people and programs: what every pod, every container and every group of the node's
+//! own should have, who decided it, what was there before, and what the kernel holds now.
 
 use super::Hub;
-use crate::ledger::{Applied, Entry, Exemption, Life, Route, Target};
+use crate::ledger::{
+    Applied, Entry, Exemption, Life, NodeGroup, NodeGroupKind, Pod, Route, Target,
+};
 use koord_hooks::PodView;
-use koord_model::{CgroupPath, Setting};
+use koord_model::{CgroupPath, KubeQos, Setting};
 use koord_proto::keys::label;
 use serde::Serialize;
 
-/// All pods, in order of namespace and name.
+/// All pods, in order of namespace and name, and the node.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub pods: Vec<PodReport>,
+    /// Tiers and host applications, in order of their directories.
+    pub node: Vec<NodeGroupReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct NodeGroupReport {
+    pub cgroup: String,
+    pub kind: &'static str,
+    pub settings: Vec<SettingReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,14 +76,15 @@ type Wanted = Vec<Option<(CgroupPath, Setting)>>;
 // === impl Hub ===
 
 impl Hub {
-    /// The ledger, of all pods or of those where `filter` is the UID, the name, the sandbox or a
-    /// container's id (a prefix of eight characters or more will do for ids).
+    /// The ledger, all of it or what `filter` names: the UID, the name, the sandbox of a pod or the
+    /// id of a container (a prefix of eight characters or more will do for ids), the directory of a
+    /// group of the node's own, or `node` for all of these.
     pub async fn report(&self, filter: Option<&str>) -> Report {
         let (mut report, wanted) = self.snapshot(filter);
         let places = wanted.iter().flatten().cloned().collect();
         let mut kernel = self.writer.read(places).await.into_iter();
         let mut slots = wanted.iter();
-        for setting in report.pods.iter_mut().flat_map(PodReport::settings_mut) {
+        for setting in report.settings_mut() {
             if let Some(Some(_)) = slots.next() {
                 setting.kernel = kernel.next().flatten();
             }
@@ -82,48 +94,39 @@ impl Hub {
 
     fn snapshot(&self, filter: Option<&str>) -> (Report, Wanted) {
         let ledger = self.ledger.borrow();
-        let mut pods: Vec<_> = ledger
-            .pods()
-            .filter(|pod| {
-                filter.is_none_or(|filter| {
-                    let container = |c: &crate::ledger::Container| is_id(c.id.as_str(), filter);
-                    pod.view.uid.as_str() == filter
-                        || pod.view.name == filter
-                        || is_id(pod.sandbox.as_str(), filter)
-                        || pod.containers.iter().any(container)
-                })
-            })
-            .collect();
+        let named = |pod: &&Pod| filter.is_none_or(|filter| names_pod(filter, pod));
+        let mut pods: Vec<_> = ledger.pods().filter(named).collect();
         pods.sort_by_key(|pod| (&pod.view.namespace, &pod.view.name, &pod.sandbox));
         let mut wanted = Wanted::new();
-        let pods = pods
-            .into_iter()
-            .map(|pod| PodReport {
-                settings: settings(&pod.own, &mut wanted),
-                sandbox_settings: settings(&pod.pause, &mut wanted),
-                containers: pod
-                    .containers
-                    .iter()
-                    .map(|container| ContainerReport {
-                        id: container.id.to_string(),
-                        name: container.view.name.clone(),
-                        state: life(container.life),
-                        cgroup: container.target.at.as_ref().map(ToString::to_string),
-                        settings: settings(&container.target, &mut wanted),
-                    })
-                    .collect(),
-                uid: pod.view.uid.to_string(),
-                namespace: pod.view.namespace.clone(),
-                name: pod.view.name.clone(),
-                class: class(&pod.view),
-                kube_qos: pod.view.kube_qos.as_str(),
-                sandbox: pod.sandbox.to_string(),
-                ready: pod.ready,
-                exempt: pod.exemption.map(exemption),
-                cgroup: pod.own.at.as_ref().map(ToString::to_string),
+        let pods = pods.into_iter().map(|pod| pod_report(pod, &mut wanted));
+        let pods = pods.collect();
+        let groups = ledger.node.iter();
+        let node = groups
+            .filter(|group| filter.is_none_or(|filter| names_group(filter, group)))
+            .map(|group| NodeGroupReport {
+                cgroup: group
+                    .target
+                    .at
+                    .as_ref()
+                    .map_or_else(String::new, ToString::to_string),
+                kind: kind(group.kind),
+                settings: settings(&group.target, &mut wanted),
             })
             .collect();
-        (Report { pods }, wanted)
+        (Report { pods, node }, wanted)
+    }
+}
+
+// === impl Report ===
+
+impl Report {
+    /// In the order in which the kernel is asked.
+    fn settings_mut(&mut self) -> impl Iterator<Item = &mut SettingReport> {
+        let node = self.node.iter_mut().flat_map(|group| &mut group.settings);
+        self.pods
+            .iter_mut()
+            .flat_map(PodReport::settings_mut)
+            .chain(node)
     }
 }
 
@@ -137,6 +140,47 @@ impl PodReport {
             .chain(&mut self.sandbox_settings)
             .chain(containers)
     }
+}
+
+fn pod_report(pod: &Pod, wanted: &mut Wanted) -> PodReport {
+    PodReport {
+        settings: settings(&pod.own, wanted),
+        sandbox_settings: settings(&pod.pause, wanted),
+        containers: pod
+            .containers
+            .iter()
+            .map(|container| ContainerReport {
+                id: container.id.to_string(),
+                name: container.view.name.clone(),
+                state: life(container.life),
+                cgroup: container.target.at.as_ref().map(ToString::to_string),
+                settings: settings(&container.target, wanted),
+            })
+            .collect(),
+        uid: pod.view.uid.to_string(),
+        namespace: pod.view.namespace.clone(),
+        name: pod.view.name.clone(),
+        class: class(&pod.view),
+        kube_qos: pod.view.kube_qos.as_str(),
+        sandbox: pod.sandbox.to_string(),
+        ready: pod.ready,
+        exempt: pod.exemption.map(exemption),
+        cgroup: pod.own.at.as_ref().map(ToString::to_string),
+    }
+}
+
+fn names_pod(filter: &str, pod: &Pod) -> bool {
+    let mut containers = pod.containers.iter();
+    pod.view.uid.as_str() == filter
+        || pod.view.name == filter
+        || is_id(pod.sandbox.as_str(), filter)
+        || containers.any(|container| is_id(container.id.as_str(), filter))
+}
+
+fn names_group(filter: &str, group: &NodeGroup) -> bool {
+    let directory = filter.trim_matches('/');
+    let at = group.target.at.as_ref();
+    filter == "node" || at.is_some_and(|at| at.as_str() == directory)
 }
 
 fn is_id(id: &str, filter: &str) -> bool {
@@ -185,6 +229,15 @@ fn report(entry: &Entry) -> SettingReport {
             }
         },
         kernel: None,
+    }
+}
+
+fn kind(kind: NodeGroupKind) -> &'static str {
+    match kind {
+        NodeGroupKind::Tier(KubeQos::Guaranteed) => "all pods",
+        NodeGroupKind::Tier(KubeQos::Burstable) => "burstable pods",
+        NodeGroupKind::Tier(KubeQos::BestEffort) => "best-effort pods",
+        NodeGroupKind::HostApplication => "host application",
     }
 }
 

@@ -61,6 +61,19 @@ pub struct Target {
     pub undecided_shares: Option<Value>,
 }
 
+// === impl Applied ===
+
+impl Applied {
+    /// Whether there is nothing left to do for a value that is given back: it is there, or nothing
+    /// is that could have it.
+    fn is_final(&self) -> bool {
+        match self {
+            Self::Equal | Self::Written | Self::Absent | Self::Unsupported => true,
+            Self::Pending | Self::Masked | Self::Refused(_) => false,
+        }
+    }
+}
+
 // === impl Target ===
 
 impl Target {
@@ -177,8 +190,7 @@ impl Target {
             true => entry.applied,
             false => Applied::Pending,
         };
-        let done = matches!(applied, Applied::Equal | Applied::Written);
-        if done && entry.route == Route::Kernel {
+        if applied.is_final() && entry.route == Route::Kernel {
             return;
         }
         self.entries.push(Entry {
@@ -193,8 +205,8 @@ impl Target {
     /// Lets go of what was given back and is ours no more.
     pub fn settle(&mut self) {
         self.entries.retain(|entry| {
-            let done = matches!(entry.applied, Applied::Equal | Applied::Written);
-            !(done && entry.owner == GIVEN_BACK && entry.route == Route::Kernel)
+            let ours = entry.owner != GIVEN_BACK || entry.route == Route::Request;
+            ours || !entry.applied.is_final()
         });
     }
 }

@@ -4,9 +4,11 @@
 use super::*;
 use crate::hub::testing::{Bench, sandbox};
 use koord_kernel::{
-    cgroup::{Generation, WeightCurve},
+    cgroup::{Controller, Generation, Tree, WeightCurve},
     fake::FakeTree,
 };
+use koord_proto::policy::NodePolicy;
+use std::sync::Arc;
 
 async fn check(bench: &Bench) {
     pod(&bench.hub, &sandbox()).await;
@@ -61,4 +63,121 @@ async fn on_cgroup_v2_the_weight_that_a_runtime_makes_of_our_shares_is_its_own()
     bench.write("cpu.weight", "21");
     check(&bench).await;
     assert_eq!(bench.shown("cpu.weight"), "59");
+}
+
+/// A NodeSLO that ranks classes and has these host applications.
+fn slo(applications: &str) -> Arc<NodePolicy> {
+    let slo = format!(
+        r#"apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {{name: node-1}}
+spec:
+  resourceQOSStrategy:
+    lsClass: {{cpuQOS: {{enable: true, groupIdentity: 2}}}}
+    beClass: {{cpuQOS: {{enable: true, groupIdentity: -1}}}}
+  hostApplications: [{applications}]
+---
+apiVersion: topology.node.k8s.io/v1alpha1
+kind: NodeResourceTopology
+metadata:
+  name: node-1
+  annotations:
+    node.koordinator.sh/cpu-shared-pools: '[{{"socket":0,"node":0,"cpuset":"1"}}]'
+"#
+    );
+    let parsed = NodePolicy::parse_stream(&slo, None).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    Arc::new(parsed.policy)
+}
+
+const NGINX: &str =
+    "{name: nginx, qos: LS, cgroupPath: {base: CgroupRoot, relativePath: host/nginx}}";
+
+/// Setting, value and owner of everything that is decided for the node.
+fn node_ledger(bench: &Bench) -> Vec<String> {
+    let ledger = bench.hub.ledger().borrow();
+    let groups = ledger.node.iter().flat_map(|group| {
+        let at = group.target.at.as_ref().unwrap();
+        let entries = group.target.entries().iter();
+        entries.map(move |entry| {
+            let setting = entry.desired.setting();
+            format!("{at} {setting}={} {}", entry.desired, entry.owner)
+        })
+    });
+    groups.collect()
+}
+
+#[tokio::test]
+async fn a_host_application_that_leaves_the_policy_has_what_it_had_before() {
+    let tree = FakeTree::new(Generation::V1, 2).with_group_identity();
+    let bench = Bench::new(tree);
+    let nginx = CgroupPath::parse("host/nginx").unwrap();
+    bench.tree.make(&nginx);
+    let shown = |controller, file| {
+        let text = bench.tree.read(controller, &nginx, file).unwrap();
+        text.trim_end().to_owned()
+    };
+    for at in [&nginx.parent().unwrap(), &nginx] {
+        let cpus = bench
+            .tree
+            .write(Controller::Cpuset, at, "cpuset.cpus", "0-1");
+        cpus.unwrap();
+    }
+    let tiers = [
+        "/kubepods cpu.bvt_warp_ns=0 GroupIdentity",
+        "/kubepods/besteffort cpu.bvt_warp_ns=-1 GroupIdentity",
+        "/kubepods/burstable cpu.bvt_warp_ns=2 GroupIdentity",
+    ];
+
+    bench.hub.set_node_policy(slo(NGINX));
+    node(&bench.hub).await;
+    assert_eq!(shown(Controller::Cpu, "cpu.bvt_warp_ns"), "2");
+    assert_eq!(shown(Controller::Cpuset, "cpuset.cpus"), "1");
+    let application = [
+        "/host/nginx cpuset.cpus=1 CPUSetAllocator",
+        "/host/nginx cpu.bvt_warp_ns=2 GroupIdentity",
+    ];
+    assert_eq!(node_ledger(&bench), [&application[..], &tiers].concat());
+
+    bench.hub.set_node_policy(slo(""));
+    node(&bench.hub).await;
+    assert_eq!(shown(Controller::Cpu, "cpu.bvt_warp_ns"), "0");
+    assert_eq!(shown(Controller::Cpuset, "cpuset.cpus"), "0-1");
+    assert_eq!(node_ledger(&bench), tiers);
+
+    // One that is not there has nothing of ours, and is forgotten as well.
+    bench.hub.set_node_policy(slo(NGINX));
+    node(&bench.hub).await;
+    bench.tree.remove(&nginx);
+    bench.hub.set_node_policy(slo(""));
+    node(&bench.hub).await;
+    assert_eq!(node_ledger(&bench), tiers);
+}
+
+#[tokio::test]
+async fn what_the_node_should_have_and_has_is_in_the_report() {
+    let tree = FakeTree::new(Generation::V1, 2).with_group_identity();
+    let bench = Bench::with_pod(tree);
+    bench.hub.set_node_policy(slo(""));
+    node(&bench.hub).await;
+    let named = async |filter| {
+        let report = bench.hub.report(filter).await;
+        let node = report.node.iter();
+        let cgroups: Vec<_> = node.map(|group| group.cgroup.clone()).collect();
+        (report.pods.len(), cgroups.join(" "))
+    };
+    let all = "/kubepods /kubepods/besteffort /kubepods/burstable";
+    assert_eq!(named(None).await, (1, all.to_owned()));
+    assert_eq!(named(Some("node")).await, (0, all.to_owned()));
+    assert_eq!(named(Some("batch")).await, (1, String::new()));
+    let filter = Some("/kubepods/besteffort");
+    assert_eq!(named(filter).await, (0, "/kubepods/besteffort".to_owned()));
+    let tier = bench.hub.report(filter).await.node.remove(0);
+    assert_eq!(tier.kind, "best-effort pods");
+    let setting = &tier.settings[0];
+    assert_eq!(setting.setting, "cpu.bvt_warp_ns");
+    assert_eq!(setting.asked.as_deref(), Some("0"));
+    assert_eq!(setting.desired, "-1");
+    assert_eq!(setting.applied, "written");
+    assert_eq!(setting.kernel.as_deref(), Some("-1"));
 }

@@ -1,0 +1,95 @@
+//! What control groups of the node's own should have: tiers of pods, and applications beside
+//! Kubernetes.
+//!
+//! Both follow from the policy. A group that it names no more gets back what it had and is
+//! forgotten once it has.
+
+use super::{Route, Target};
+use koord_hooks::{Merged, NodeMerged, TierPaths};
+use koord_model::{CgroupPath, KubeQos};
+use std::collections::BTreeMap;
+
+/// What a control group of the node's own is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeGroupKind {
+    Tier(KubeQos),
+    HostApplication,
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeGroup {
+    pub kind: NodeGroupKind,
+    pub target: Target,
+}
+
+/// All of them that are ours to set or to give back, by their directory.
+#[derive(Clone, Debug, Default)]
+pub struct NodeGroups(BTreeMap<CgroupPath, NodeGroup>);
+
+// === impl NodeGroups ===
+
+impl NodeGroups {
+    pub fn iter(&self) -> impl Iterator<Item = &NodeGroup> {
+        self.0.values()
+    }
+
+    pub fn get_mut(&mut self, at: &CgroupPath) -> Option<&mut NodeGroup> {
+        self.0.get_mut(at)
+    }
+
+    /// Takes over a decision about the whole node: what it does not name is given back.
+    pub fn decide(&mut self, merged: &NodeMerged, tiers: &TierPaths) {
+        let wanted = wanted(merged, tiers);
+        for (at, (kind, _)) in &wanted {
+            let group = || NodeGroup {
+                kind: *kind,
+                target: Target::at(Some((*at).clone())),
+            };
+            self.0.entry((*at).clone()).or_insert_with(group);
+        }
+        let nothing = Merged::default();
+        for (at, group) in &mut self.0 {
+            let merged = match wanted.get(at) {
+                Some((kind, merged)) => {
+                    group.kind = *kind;
+                    merged
+                }
+                None => &nothing,
+            };
+            group.target.decide(merged, |_| Route::Kernel, |_| None);
+        }
+        self.settle();
+    }
+
+    /// Lets go of what was given back, and of groups that nothing is decided for.
+    pub fn settle(&mut self) {
+        self.0.retain(|_, group| {
+            group.target.settle();
+            !group.target.entries().is_empty()
+        });
+    }
+}
+
+/// What is decided, by directory. An application that names a tier's directory as its own has the
+/// tier's values; the root of a hierarchy is nobody's.
+fn wanted<'a>(
+    merged: &'a NodeMerged,
+    tiers: &'a TierPaths,
+) -> BTreeMap<&'a CgroupPath, (NodeGroupKind, &'a Merged)> {
+    let tiers = merged.tiers.iter().map(|(tier, merged)| {
+        let at = match tier {
+            KubeQos::Guaranteed => &tiers.kubepods,
+            KubeQos::Burstable => &tiers.burstable,
+            KubeQos::BestEffort => &tiers.best_effort,
+        };
+        (at, (NodeGroupKind::Tier(*tier), merged))
+    });
+    let applications = merged.host_applications.iter();
+    let applications =
+        applications.map(|(at, merged)| (at, (NodeGroupKind::HostApplication, merged)));
+    let mut wanted = BTreeMap::new();
+    for (at, group) in tiers.chain(applications).filter(|(at, _)| !at.is_root()) {
+        wanted.entry(at).or_insert(group);
+    }
+    wanted
+}

@@ -23,6 +23,7 @@ const TESTKIT: &str = "koord-testkit";
 const ROOMS: &[Room] = &[
     Room { at: "model", name: "koord-model", may_use: May::Use(&[]) },
     Room { at: "relay", name: "koord-relay", may_use: May::Use(&[]) },
+    Room { at: "nri", name: "koord-nri", may_use: May::Use(&[]) },
     Room { at: "proto", name: "koord-proto", may_use: May::Use(&["koord-model"]) },
     Room { at: "kernel", name: "koord-kernel", may_use: May::Use(&["koord-model"]) },
     Room { at: "hooks", name: "koord-hooks", may_use: May::Use(&["koord-model", "koord-proto"]) },
@@ -38,7 +39,7 @@ const ROOMS: &[Room] = &[
 ];
 
 /// What a room that is a pure function may not name: it has no clock, no thread, no file, no socket.
-const PURE_ROOMS: &[&str] = &["model", "relay", "hooks"];
+const PURE_ROOMS: &[&str] = &["model", "relay", "nri", "hooks"];
 const IMPURE: &[&str] = &[
     "Instant",
     "SystemTime",

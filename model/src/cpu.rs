@@ -79,6 +79,8 @@ impl MilliCpu {
 impl CpuShares {
     pub const MIN: Self = Self(2);
     pub const MAX: Self = Self(262_144);
+    /// What the kernel gives a new group.
+    pub const DEFAULT: Self = Self(1_024);
 
     pub fn new(shares: i64) -> Result<Self, RangeError> {
         let (min, max) = (Self::MIN.0.into(), Self::MAX.0.into());

@@ -10,7 +10,7 @@ mod target;
 
 pub use self::{
     node::{NodeGroup, NodeGroupKind, NodeGroups},
-    target::{Applied, Entry, GIVEN_BACK, Route, Target},
+    target::{Applied, Entry, GIVEN_BACK, Original, Route, Target, Unasked},
 };
 
 use koord_hooks::{ContainerKind, ContainerView, PodView, Requested};

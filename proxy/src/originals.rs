@@ -1,19 +1,36 @@
 //! What a container was asked to have before hooks changed it, kept where it cannot get lost.
 //!
 //! A runtime shows only the values it was given, which are ours once a request was patched. So the
-//! originals travel with the container as one annotation, and every list gives them back:
-//! `docs/architecture.md`, "State".
+//! originals travel with the container as one annotation, and every list gives them back, with what
+//! the creation was changed to say: `docs/architecture.md`, "State".
 
 use koord_hooks::Requested;
-use koord_model::{CpuPeriod, CpuQuota, CpuShares, MemoryLimit};
+use koord_model::{CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Value};
 use serde::{Deserialize, Serialize};
 
 /// The longest annotation value that is read; what we write is far below.
 const MAX_LENGTH: usize = 16 * 1024;
 
+/// What is known of a container since before it was ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    pub requested: Requested,
+    /// What its creation was changed to say, quotas for 100 ms.
+    pub ours: Vec<Value>,
+}
+
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Text {
+    #[serde(flatten)]
+    requested: Resources,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ours: Option<Resources>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resources {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cpu_shares: Option<u32>,
     /// −1 is unlimited.
@@ -24,41 +41,96 @@ struct Text {
     /// −1 is unlimited.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     memory_limit: Option<i64>,
+    /// Of ours the empty list is all CPUs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cpuset_cpus: Option<String>,
 }
 
 /// The annotation's value.
-pub fn to_annotation(requested: &Requested) -> String {
+pub fn to_annotation(origin: &Origin) -> String {
     let text = Text {
-        cpu_shares: requested.cpu_shares.map(CpuShares::get),
-        cpu_quota: requested.cpu_quota.map(CpuQuota::as_i64),
-        cpu_period: requested.cpu_period.map(CpuPeriod::micros),
-        memory_limit: requested.memory_limit.map(MemoryLimit::as_i64),
-        cpuset_cpus: requested.cpuset_cpus.as_ref().map(ToString::to_string),
+        requested: Resources::of_requested(&origin.requested),
+        ours: (!origin.ours.is_empty()).then(|| Resources::of_ours(&origin.ours)),
     };
     serde_json::to_string(&text).expect("numbers and a string always serialise")
 }
 
 /// Reads the annotation back; anything that is not ours to the letter is `None`, since a caller of
 /// CRI may write what it likes there.
-pub fn from_annotation(value: &str) -> Option<Requested> {
+pub fn from_annotation(value: &str) -> Option<Origin> {
     // A derived decoder takes a list for a struct as well.
     if value.len() > MAX_LENGTH || !value.starts_with('{') {
         return None;
     }
     let text: Text = serde_json::from_str(value).ok()?;
-    let shares = text.cpu_shares.map(|n| CpuShares::new(n.into()));
-    let quota = text.cpu_quota.map(CpuQuota::from_micros);
-    let period = text.cpu_period.map(|n| CpuPeriod::new(n.into()));
-    let cpus = text.cpuset_cpus.map(|list| list.parse());
-    Some(Requested {
-        cpu_shares: shares.transpose().ok()?,
-        cpu_quota: quota.transpose().ok()?,
-        cpu_period: period.transpose().ok()?,
-        memory_limit: text.memory_limit.map(MemoryLimit::from_bytes),
-        cpuset_cpus: cpus.transpose().ok()?,
+    let ours = match text.ours {
+        Some(ours) => ours.into_ours()?,
+        None => Vec::new(),
+    };
+    Some(Origin {
+        requested: text.requested.into_requested()?,
+        ours,
     })
+}
+
+// === impl Resources ===
+
+impl Resources {
+    fn of_requested(requested: &Requested) -> Self {
+        Self {
+            cpu_shares: requested.cpu_shares.map(CpuShares::get),
+            cpu_quota: requested.cpu_quota.map(CpuQuota::as_i64),
+            cpu_period: requested.cpu_period.map(CpuPeriod::micros),
+            memory_limit: requested.memory_limit.map(MemoryLimit::as_i64),
+            cpuset_cpus: requested.cpuset_cpus.as_ref().map(ToString::to_string),
+        }
+    }
+
+    fn into_requested(self) -> Option<Requested> {
+        let shares = self.cpu_shares.map(|n| CpuShares::new(n.into()));
+        let quota = self.cpu_quota.map(CpuQuota::from_micros);
+        let period = self.cpu_period.map(|n| CpuPeriod::new(n.into()));
+        let cpus = self.cpuset_cpus.map(|list| list.parse());
+        Some(Requested {
+            cpu_shares: shares.transpose().ok()?,
+            cpu_quota: quota.transpose().ok()?,
+            cpu_period: period.transpose().ok()?,
+            memory_limit: self.memory_limit.map(MemoryLimit::from_bytes),
+            cpuset_cpus: cpus.transpose().ok()?,
+        })
+    }
+
+    fn of_ours(values: &[Value]) -> Self {
+        let mut text = Self::default();
+        for value in values {
+            match value {
+                Value::CpuShares(shares) => text.cpu_shares = Some(shares.get()),
+                Value::CpuQuota(quota) => text.cpu_quota = Some(quota.as_i64()),
+                Value::MemoryLimit(limit) => text.memory_limit = Some(limit.as_i64()),
+                Value::CpusetCpus(CpusetCpus::Only(cpus)) => {
+                    text.cpuset_cpus = Some(cpus.to_string());
+                }
+                Value::CpusetCpus(CpusetCpus::All) => text.cpuset_cpus = Some(String::new()),
+                // No request can say these.
+                Value::CpuBvt(_) | Value::CpuIdle(_) => {}
+            }
+        }
+        text
+    }
+
+    fn into_ours(mut self) -> Option<Vec<Value>> {
+        let all = self.cpuset_cpus.take_if(|list| list.is_empty());
+        let all = all.map(|_| CpusetCpus::All.into());
+        let said = self.into_requested()?;
+        let values = [
+            said.cpu_shares.map(Value::from),
+            said.cpu_quota.map(Value::from),
+            said.memory_limit.map(Value::from),
+            said.cpuset_cpus.map(|cpus| CpusetCpus::Only(cpus).into()),
+            all,
+        ];
+        Some(values.into_iter().flatten().collect())
+    }
 }
 
 #[cfg(test)]
@@ -74,13 +146,37 @@ mod tests {
             memory_limit: Some(MemoryLimit::Bytes(1 << 20)),
             cpuset_cpus: Some("0-1".parse().unwrap()),
         };
-        let text = to_annotation(&requested);
+        let origin = Origin {
+            requested,
+            ours: Vec::new(),
+        };
+        let text = to_annotation(&origin);
         assert_eq!(
             text,
             r#"{"cpuShares":512,"cpuQuota":-1,"cpuPeriod":100000,"memoryLimit":1048576,"cpusetCpus":"0-1"}"#
         );
-        assert_eq!(from_annotation(&text), Some(requested));
-        assert_eq!(from_annotation("{}"), Some(Requested::default()));
+        assert_eq!(from_annotation(&text), Some(origin));
+        assert_eq!(from_annotation("{}"), Some(Origin::default()));
+    }
+
+    #[test]
+    fn what_a_creation_was_changed_to_say_is_given_back_too() {
+        let only = CpusetCpus::Only("1".parse().unwrap());
+        for (cpus, list) in [(only, "1"), (CpusetCpus::All, "")] {
+            let origin = Origin {
+                requested: Requested::default(),
+                ours: vec![
+                    CpuShares::new(512).unwrap().into(),
+                    CpuQuota::Unlimited.into(),
+                    MemoryLimit::Bytes(4096).into(),
+                    cpus.into(),
+                ],
+            };
+            let text = to_annotation(&origin);
+            let ours = r#""cpuShares":512,"cpuQuota":-1,"memoryLimit":4096,"cpusetCpus""#;
+            assert_eq!(text, format!(r#"{{"ours":{{{ours}:"{list}"}}}}"#));
+            assert_eq!(from_annotation(&text), Some(origin));
+        }
     }
 
     #[test]

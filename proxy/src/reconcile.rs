@@ -5,7 +5,7 @@
 
 use crate::{
     hub::Hub,
-    ledger::{Applied, Entry, Life, Route, Target},
+    ledger::{Applied, Entry, Life, Original, Route, Target},
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
@@ -95,7 +95,8 @@ pub(crate) fn changes(target: &Target) -> Vec<Change> {
         return Vec::new();
     };
     let entries = target.entries().iter();
-    entries.map(|entry| change(at, entry)).collect()
+    let held = entries.filter(|entry| entry.applied != Applied::Left);
+    held.map(|entry| change(at, entry)).collect()
 }
 
 fn change(at: &CgroupPath, entry: &Entry) -> Change {
@@ -117,6 +118,9 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
     let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
     let mut changes = Vec::new();
     for entry in target.entries_mut() {
+        if entry.applied == Applied::Left {
+            continue;
+        }
         if let Value::CpuShares(shares) = &entry.desired
             && weights
             && entry.route == Route::Request
@@ -204,7 +208,7 @@ fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Appli
     let Some(entry) = target.entry_mut(setting) else {
         return;
     };
-    if entry.desired != change.value {
+    if entry.desired != change.value || entry.applied == Applied::Left {
         return;
     }
     let old = match outcome {
@@ -212,8 +216,11 @@ fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Appli
         Ok(Written::Idled { .. }) => Some(false.into()),
         _ => None,
     };
-    if entry.route == Route::Kernel && entry.original.is_none() {
-        entry.original = old;
+    if let Some(old) = old
+        && entry.route == Route::Kernel
+        && entry.original == Original::Unknown
+    {
+        entry.original = Original::Value(old);
     }
     if let (Err(error), Applied::Refused(_)) = (outcome, &result)
         && entry.applied != result

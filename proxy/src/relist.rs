@@ -9,8 +9,8 @@
 use crate::{
     front::cri::connect,
     hub::Hub,
-    ledger::{Container, Life, Pod, Target},
-    originals,
+    ledger::{Container, Life, Pod, Target, Unasked},
+    originals::{self, Origin},
     runtime::{Runtime, RuntimeError},
     view,
 };
@@ -24,6 +24,7 @@ use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, tim
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+mod origin;
 mod weight;
 
 /// How often the runtime is listed when nothing asks for it.
@@ -164,6 +165,7 @@ async fn list(
         take_container(hub, container, &mut news);
     }
     let learned = weight::learn(hub, (&mut runtime, &mut patience)).await;
+    origin::learn(hub, (&mut runtime, &mut patience), &mut news).await;
     let pods: HashSet<&str> = sandboxes.iter().map(|pod| pod.id.as_str()).collect();
     let ids: HashSet<&str> = containers.iter().map(|c| c.id.as_str()).collect();
     let mut ledger = hub.ledger().borrow_mut();
@@ -323,19 +325,23 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, news: &mut News) {
         }
         return;
     }
-    let requested = listed
-        .annotations
-        .get(annotation::ORIGINALS)
-        .and_then(|text| originals::from_annotation(text))
-        .unwrap_or_default();
+    let origin = listed.annotations.get(annotation::ORIGINALS);
+    let origin = origin.and_then(|text| originals::from_annotation(text));
+    let unasked = match origin {
+        Some(_) => Unasked::Nothing,
+        None => Unasked::Unheard,
+    };
+    let Origin { requested, ours } = origin.unwrap_or_default();
     let name = listed.metadata.as_ref().map(|m| m.name.clone());
     let mut container = Container::new(id, name.unwrap_or_default(), requested);
     container.life = life;
-    container.target = Target::at(hub.container_dir(pod.parent.as_ref(), &listed.id));
+    let at = hub.container_dir(pod.parent.as_ref(), &listed.id);
+    container.target = Target::at(at).unasked(unasked);
     let Container { view, target, .. } = &mut container;
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(&pod.view, pod.exemption, view, target)
         .ok();
+    origin::recall(hub, &mut container, ours);
     ledger.list_container(&sandbox, container);
     news.pods.insert(sandbox);
 }

@@ -176,6 +176,18 @@ impl Cgroups {
         result.is_ok()
     }
 
+    /// Whether a value is in force, as far as the kernel can hold it. A weight is in force if any
+    /// runtime makes it of these shares.
+    pub fn holds(&self, at: &CgroupPath, value: &Value) -> bool {
+        if let Value::CpuShares(shares) = value
+            && self.generation(Setting::CpuShares) == Some(Generation::V2)
+        {
+            return self.weighs(at, *shares);
+        }
+        let held = self.read(at, value.setting()).ok();
+        held.is_some() && held == self.settled(at, value).ok()
+    }
+
     /// The CPUs that a group made in this one may be given on cgroup v1, where the kernel refuses
     /// all others: those of the nearest group from here up that has any, because runtimes fill one
     /// that has none from its parent. `None` on v2, where the kernel leaves out what cannot be, and

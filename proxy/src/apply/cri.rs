@@ -6,8 +6,8 @@
 //! writes its whole stored spec each time, and a value that it does not know it would undo.
 
 use crate::{
-    ledger::{Entry, Route, Target},
-    originals,
+    ledger::{Applied, Entry, Route, Target},
+    originals::{self, Origin},
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::RuntimeName;
@@ -59,7 +59,7 @@ pub fn create(
     };
     let mut patch = ResourcesPatch::default();
     for entry in requests(target) {
-        if !says_the_same(&entry.desired, entry.original.as_ref()) {
+        if !says_the_same(&entry.desired, entry.original.value()) {
             let sayable = match &entry.desired {
                 // At creation zero and the empty string clear what was asked for.
                 Value::CpusetCpus(CpusetCpus::All) => {
@@ -81,14 +81,21 @@ pub fn create(
     if patch.is_empty() {
         return Ok(None);
     }
-    let originals = originals::to_annotation(requested);
+    let changed = |entry: &&Entry| {
+        entry.route == Route::Request && !says_the_same(&entry.desired, entry.original.value())
+    };
+    let said = || target.entries().iter().filter(changed);
+    let origin = Origin {
+        requested: requested.clone(),
+        ours: said().map(|entry| entry.desired.clone()).collect(),
+    };
+    let originals = originals::to_annotation(&origin);
     let patch = CreateContainerPatch {
         resources: patch,
         annotations: vec![(annotation::ORIGINALS.to_owned(), originals)],
         ..Default::default()
     };
-    let said = |entry: &&Entry| !says_the_same(&entry.desired, entry.original.as_ref());
-    bounded(patch.encode(), target.entries().iter().filter(said), limits)
+    bounded(patch.encode(), said(), limits)
 }
 
 /// The bytes to append to an UpdateContainerResources; `None` if nothing is in force that it could
@@ -118,7 +125,7 @@ pub fn update(
 fn requests(target: &mut Target) -> impl Iterator<Item = &mut Entry> {
     target
         .entries_mut()
-        .filter(|entry| entry.route == Route::Request)
+        .filter(|entry| entry.route == Route::Request && entry.applied != Applied::Left)
 }
 
 /// In CRI "not said" is unlimited for a quota and for memory, and all CPUs for a cpuset.

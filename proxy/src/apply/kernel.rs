@@ -59,6 +59,16 @@ impl Writer {
         &self.cgroups
     }
 
+    /// Whether a value is in force, a quota in whatever period; reads at most a file or two.
+    pub fn holds(&self, at: &CgroupPath, value: &Value) -> bool {
+        let Value::CpuQuota(quota) = value else {
+            return self.cgroups.holds(at, value);
+        };
+        let period = self.cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
+        let scaled = quota.in_period(period);
+        scaled.is_some_and(|quota| self.cgroups.holds(at, &quota.into()))
+    }
+
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
     /// bottom; values that are there already are not written. One answer per change, in order.
     pub async fn apply(&self, changes: Vec<Change>) -> Vec<Applied> {

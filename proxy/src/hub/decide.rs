@@ -2,7 +2,7 @@
 
 use super::Hub;
 use crate::{
-    ledger::{Container, Exemption, Pod, Route, Target},
+    ledger::{Applied, Container, Exemption, Pod, Route, Target, Unasked},
     metrics::{HookFailure, Metrics},
     panic_report::Catching,
     status::{Status, chain_of},
@@ -14,7 +14,7 @@ use koord_hooks::{
 };
 use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
 use koord_proto::{keys::label, policy::NodePolicy};
-use std::{cell::Ref, error::Error, sync::Arc, time::Instant};
+use std::{cell::Ref, error::Error, fmt::Display, sync::Arc, time::Instant};
 use tracing::warn;
 
 /// The chain and the node that it decides for.
@@ -122,22 +122,19 @@ impl Hub {
     ) -> Result<(), Status> {
         if matches!(exemption, Some(Exemption::SkipLabel | Exemption::Namespace)) {
             // What was ours before the exemption came is given back.
-            decide_directory(own, &Merged::default());
-            decide_directory(pause, &Merged::default());
+            self.decide_directory(pod, own, &Merged::default());
+            self.decide_directory(pod, pause, &Merged::default());
             return Ok(());
         }
+        know_directories(pod, own, pause);
         let policy = self.policy.borrow();
         let outcome = policy
             .chain
             .pod(pod, &policy.node, &mut Watch::new(&self.metrics));
         let merged = self.examine(pod, outcome)?;
-        if own.undecided_shares.is_none() && pod.kube_qos == KubeQos::BestEffort {
-            // What the kubelet writes there does not depend on the pod.
-            own.undecided_shares = Some(CpuShares::MIN.into());
-        }
-        decide_directory(own, &merged);
+        self.decide_directory(pod, own, &merged);
         if exemption.is_some() {
-            decide_directory(pause, &Merged::default());
+            self.decide_directory(pod, pause, &Merged::default());
             return Ok(());
         }
         let sandbox = ContainerView {
@@ -150,8 +147,14 @@ impl Hub {
                 .chain
                 .container(pod, &sandbox, &policy.node, &mut Watch::new(&self.metrics));
         let merged = self.examine(pod, outcome)?;
-        decide_directory(pause, &merged);
+        self.decide_directory(pod, pause, &merged);
         Ok(())
+    }
+
+    /// No request carries what a directory of a pod's own should have.
+    fn decide_directory(&self, pod: &PodView, target: &mut Target, merged: &Merged) {
+        let left = target.decide(merged, |_| Route::Kernel, |_| None);
+        self.tell_left(&pod.name, &left);
     }
 
     /// Decides what a container should have.
@@ -172,10 +175,26 @@ impl Hub {
             let outcome = chain.container(pod, container, &policy.node, &mut watch);
             self.examine(pod, outcome)?
         };
-        target.decide(&merged, route, |setting| {
+        let left = target.decide(&merged, route, |setting| {
             asked(&container.requested, setting)
         });
+        self.tell_left(&pod.name, &left);
         Ok(())
+    }
+
+    /// Says of which settings it is unknown what they were before us.
+    fn tell_left(&self, of: &dyn Display, left: &[(Setting, &'static str)]) {
+        for (setting, hook) in left {
+            self.metrics.kernel_setting(*setting, &Applied::Left);
+            if self.may_complain(hook, setting.name()) {
+                warn!(
+                    pod = %of,
+                    %setting,
+                    hook,
+                    "nobody decides a setting any more, and it stays: what it was before is unknown"
+                );
+            }
+        }
     }
 
     /// Decides what tiers and host applications should have.
@@ -198,7 +217,10 @@ impl Hub {
             }
         }
         let mut ledger = self.ledger.borrow_mut();
-        ledger.node.decide(&outcome.merged, &policy.node.tiers);
+        let left = ledger.node.decide(&outcome.merged, &policy.node.tiers);
+        for (at, setting, hook) in left {
+            self.tell_left(&at, &[(setting, hook)]);
+        }
     }
 
     /// Reports what went wrong in the chain; an error only if a hook insists.
@@ -299,9 +321,21 @@ fn key_of(failure: &FailureKind) -> &'static str {
     }
 }
 
-/// No request carries what a directory of a pod's own should have.
-fn decide_directory(target: &mut Target, merged: &Merged) {
-    target.decide(merged, |_| Route::Kernel, |_| None);
+/// Says what a pod's own directory and that of its sandbox have where hooks decide nothing. In one of
+/// a best-effort pod the kubelet writes the least shares and no limit; in others it depends on the
+/// pod. The sandbox has the runtime's least shares and no limit.
+fn know_directories(pod: &PodView, own: &mut Target, pause: &mut Target) {
+    let best_effort = pod.kube_qos == KubeQos::BestEffort;
+    if own.undecided_shares.is_none() && best_effort {
+        own.undecided_shares = Some(CpuShares::MIN.into());
+    }
+    own.unasked = match best_effort {
+        true => Unasked::Nothing,
+        false => Unasked::Unknown,
+    };
+    if pause.undecided_shares.is_none() {
+        pause.undecided_shares = Some(CpuShares::MIN.into());
+    }
 }
 
 /// What CRI can say goes into requests; the rest is written by us.
@@ -315,7 +349,7 @@ fn route(value: &Value) -> Route {
 }
 
 /// What the request asked for; a quota for 100 ms, as hooks decide it.
-fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
+pub(crate) fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
     match setting {
         Setting::CpuShares => requested.cpu_shares.map(Value::from),
         Setting::CpuQuota => {

@@ -19,6 +19,8 @@ mod tests;
 
 pub use self::{commit::Pending, decide::Policy, report::Report};
 
+pub(crate) use self::decide::asked;
+
 use self::{commit::Effect, complaint::Complaints};
 
 use crate::{

@@ -3,7 +3,7 @@
 
 use super::Hub;
 use crate::ledger::{
-    Applied, Entry, Exemption, Life, NodeGroup, NodeGroupKind, Pod, Route, Target,
+    Applied, Entry, Exemption, Life, NodeGroup, NodeGroupKind, Original, Pod, Route, Target,
 };
 use koord_hooks::PodView;
 use koord_model::{CgroupPath, KubeQos, Setting};
@@ -58,7 +58,8 @@ pub struct ContainerReport {
 #[derive(Debug, Serialize)]
 pub struct SettingReport {
     pub setting: &'static str,
-    /// What was asked for or was there before; absent if nobody said.
+    /// What was asked for or was there before, or `default` if nobody asked for anything; absent if
+    /// it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
     pub desired: String,
@@ -209,7 +210,11 @@ fn settings(target: &Target, wanted: &mut Wanted) -> Vec<SettingReport> {
 fn report(entry: &Entry) -> SettingReport {
     SettingReport {
         setting: entry.desired.setting().name(),
-        asked: entry.original.as_ref().map(ToString::to_string),
+        asked: match &entry.original {
+            Original::Value(value) => Some(value.to_string()),
+            Original::Default => Some("default".to_owned()),
+            Original::Unknown => None,
+        },
         desired: entry.desired.to_string(),
         owner: entry.owner,
         route: match entry.route {
@@ -227,6 +232,7 @@ fn report(entry: &Entry) -> SettingReport {
             Applied::Refused(Some(errno)) => {
                 format!("refused: {}", std::io::Error::from_raw_os_error(*errno))
             }
+            Applied::Left => "left: what was before is unknown".to_owned(),
         },
         kernel: None,
     }

@@ -4,9 +4,9 @@
 //! Both follow from the policy. A group that it names no more gets back what it had and is
 //! forgotten once it has.
 
-use super::{Route, Target};
+use super::{Route, Target, Unasked};
 use koord_hooks::{Merged, NodeMerged, TierPaths};
-use koord_model::{CgroupPath, KubeQos};
+use koord_model::{CgroupPath, KubeQos, Setting};
 use std::collections::BTreeMap;
 
 /// What a control group of the node's own is.
@@ -37,17 +37,23 @@ impl NodeGroups {
         self.0.get_mut(at)
     }
 
-    /// Takes over a decision about the whole node: what it does not name is given back.
-    pub fn decide(&mut self, merged: &NodeMerged, tiers: &TierPaths) {
+    /// Takes over a decision about the whole node: what it does not name is given back. Returns what
+    /// is left as it is from now on, as [`Target::decide`] does.
+    pub fn decide(
+        &mut self,
+        merged: &NodeMerged,
+        tiers: &TierPaths,
+    ) -> Vec<(CgroupPath, Setting, &'static str)> {
         let wanted = wanted(merged, tiers);
         for (at, (kind, _)) in &wanted {
             let group = || NodeGroup {
                 kind: *kind,
-                target: Target::at(Some((*at).clone())),
+                target: Target::at(Some((*at).clone())).unasked(Unasked::Unknown),
             };
             self.0.entry((*at).clone()).or_insert_with(group);
         }
         let nothing = Merged::default();
+        let mut left = Vec::new();
         for (at, group) in &mut self.0 {
             let merged = match wanted.get(at) {
                 Some((kind, merged)) => {
@@ -56,9 +62,12 @@ impl NodeGroups {
                 }
                 None => &nothing,
             };
-            group.target.decide(merged, |_| Route::Kernel, |_| None);
+            let since_now = group.target.decide(merged, |_| Route::Kernel, |_| None);
+            let named = since_now.into_iter();
+            left.extend(named.map(|(setting, hook)| (at.clone(), setting, hook)));
         }
         self.settle();
+        left
     }
 
     /// Lets go of what was given back, and of groups that nothing is decided for.

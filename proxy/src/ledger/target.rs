@@ -1,10 +1,12 @@
 //! The decided settings of one control group: what each should be, by whom, what was there before,
 //! and what became of it.
 //!
-//! Nothing of ours stays without an owner: a setting that nobody decides any more is given back.
+//! Nothing of ours stays without an owner: a setting that nobody decides any more is given back. For
+//! that it counts what is known of the time before us. That nobody asked for anything is knowledge
+//! too, and means the kernel's default; where nothing is known the value is left as it is, and told.
 
 use koord_hooks::Merged;
-use koord_model::{Bvt, CgroupPath, CpuQuota, CpusetCpus, MemoryLimit, Setting, Value};
+use koord_model::{Bvt, CgroupPath, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value};
 
 /// How a value gets to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +34,30 @@ pub enum Applied {
     Unsupported,
     /// It could not be written; with the kernel's errno, if it was the kernel that refused.
     Refused(Option<i32>),
+    /// Nobody decides it any more, and what was there before is unknown: it is not touched.
+    Left,
+}
+
+/// What a setting was before our first value, quotas for 100 ms, as hooks decide them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Original {
+    /// It was asked for, or seen in the kernel.
+    Value(Value),
+    /// Nobody asked for anything, so it is the kernel's default.
+    Default,
+    Unknown,
+}
+
+/// What it means that nobody is known to have asked for a setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unasked {
+    /// That nobody did.
+    #[default]
+    Nothing,
+    /// Nothing: somebody may have before we came.
+    Unknown,
+    /// The same, but the runtime has not been asked yet.
+    Unheard,
 }
 
 /// One decided setting of one control group.
@@ -41,9 +67,7 @@ pub struct Entry {
     /// The hook that decided.
     pub owner: &'static str,
     pub route: Route,
-    /// What was there or was asked for before us, as far as we saw it; quotas for 100 ms, as
-    /// hooks decide them.
-    pub original: Option<Value>,
+    pub original: Original,
     pub applied: Applied,
 }
 
@@ -59,6 +83,18 @@ pub struct Target {
     /// The shares that it has where nobody decides, as far as that is known: the kubelet's, or
     /// those that the kernel forgot when the group became idle.
     pub undecided_shares: Option<Value>,
+    pub unasked: Unasked,
+}
+
+// === impl Original ===
+
+impl Original {
+    pub fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Default | Self::Unknown => None,
+        }
+    }
 }
 
 // === impl Applied ===
@@ -69,7 +105,7 @@ impl Applied {
     fn is_final(&self) -> bool {
         match self {
             Self::Equal | Self::Written | Self::Absent | Self::Unsupported => true,
-            Self::Pending | Self::Masked | Self::Refused(_) => false,
+            Self::Pending | Self::Masked | Self::Refused(_) | Self::Left => false,
         }
     }
 }
@@ -82,6 +118,11 @@ impl Target {
             at,
             ..Self::default()
         }
+    }
+
+    #[must_use]
+    pub fn unasked(self, unasked: Unasked) -> Self {
+        Self { unasked, ..self }
     }
 
     pub fn entries(&self) -> &[Entry] {
@@ -99,13 +140,14 @@ impl Target {
     }
 
     /// Takes over a decision. Originals stay: they are what was there before our first value, not
-    /// before our latest.
+    /// before our latest. Returns what is left as it is from now on, because it is unknown what it
+    /// was before, with the hook that decided it.
     pub fn decide(
         &mut self,
         merged: &Merged,
         route: impl Fn(&Value) -> Route,
         asked: impl Fn(Setting) -> Option<Value>,
-    ) {
+    ) -> Vec<(Setting, &'static str)> {
         let was_idle = self.is_idle();
         let decided = Vec::with_capacity(merged.iter().count());
         let mut before = std::mem::replace(&mut self.entries, decided);
@@ -116,10 +158,12 @@ impl Target {
                 .position(|entry| entry.desired.setting() == setting)
                 .map(|index| before.swap_remove(index));
             let applied = match &old {
-                Some(old) if old.desired == *desired => old.applied.clone(),
+                Some(old) if old.desired == *desired && old.applied != Applied::Left => {
+                    old.applied.clone()
+                }
                 _ => Applied::Pending,
             };
-            let original = asked(setting).or(old.and_then(|old| old.original));
+            let original = self.original(setting, asked(setting), old.map(|old| old.original));
             self.entries.push(Entry {
                 route: route(desired),
                 desired: desired.clone(),
@@ -128,11 +172,49 @@ impl Target {
                 applied,
             });
         }
+        let mut left = Vec::new();
         for entry in before {
-            self.give_back(entry, &asked);
+            let (setting, owner) = (entry.desired.setting(), entry.owner);
+            if self.give_back(entry, asked(setting)) {
+                left.push((setting, owner));
+            }
         }
         if was_idle && !self.is_idle() {
             self.give_back_shares();
+        }
+        left
+    }
+
+    /// Takes over a value of ours from before a restart, which is still in force: if nobody decides
+    /// it any more it is given back.
+    pub fn recall(&mut self, ours: Value, asked: Option<Value>) {
+        if self.entry_mut(ours.setting()).is_none() {
+            let entry = Entry {
+                desired: ours,
+                owner: GIVEN_BACK,
+                route: Route::Request,
+                original: Original::Unknown,
+                applied: Applied::Equal,
+            };
+            self.give_back(entry, asked);
+        }
+    }
+
+    /// What is known of a setting before us.
+    fn original(
+        &self,
+        setting: Setting,
+        asked: Option<Value>,
+        remembered: Option<Original>,
+    ) -> Original {
+        // In CRI nobody can ask for these.
+        let ours_alone = matches!(setting, Setting::CpuBvt | Setting::CpuIdle);
+        let shares = self.undecided_shares.as_ref();
+        let known = asked.or_else(|| shares.filter(|_| setting == Setting::CpuShares).cloned());
+        match known {
+            Some(value) => Original::Value(value),
+            None if ours_alone || self.unasked == Unasked::Nothing => Original::Default,
+            None => remembered.unwrap_or(Original::Unknown),
         }
     }
 
@@ -142,18 +224,6 @@ impl Target {
         if self.entry_mut(Setting::CpuShares).is_none() {
             self.undecided_shares = Some(shares);
         }
-    }
-
-    /// What a setting is where nobody decides and nobody asked for anything.
-    fn undecided(&self, setting: Setting) -> Option<Value> {
-        Some(match setting {
-            Setting::CpuShares => return self.undecided_shares.clone(),
-            Setting::CpuQuota => CpuQuota::Unlimited.into(),
-            Setting::CpusetCpus => CpusetCpus::All.into(),
-            Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
-            Setting::CpuBvt => Bvt::default().into(),
-            Setting::CpuIdle => false.into(),
-        })
     }
 
     fn is_idle(&self) -> bool {
@@ -168,7 +238,7 @@ impl Target {
             && let Some(shares) = self.undecided_shares.clone()
         {
             self.entries.push(Entry {
-                original: Some(shares.clone()),
+                original: Original::Value(shares.clone()),
                 desired: shares,
                 owner: GIVEN_BACK,
                 route: Route::Kernel,
@@ -179,27 +249,34 @@ impl Target {
 
     /// Nobody decides about this setting any more: what was there before us comes back, so that
     /// nothing of ours stays without an owner. In a request the entry stays, because the runtime's
-    /// own spec still has our value; one that only we write goes once it is written.
-    fn give_back(&mut self, entry: Entry, asked: impl Fn(Setting) -> Option<Value>) {
+    /// own spec still has our value; one that only we write goes once it is written. Whether it is
+    /// left as it is since now.
+    fn give_back(&mut self, entry: Entry, asked: Option<Value>) -> bool {
         let setting = entry.desired.setting();
-        let before = asked(setting).or(entry.original);
-        let Some(desired) = before.or_else(|| self.undecided(setting)) else {
-            return;
+        let original = self.original(setting, asked, Some(entry.original));
+        let (desired, applied) = match &original {
+            Original::Value(value) => (value.clone(), Applied::Pending),
+            Original::Default => (default(setting), Applied::Pending),
+            Original::Unknown => (entry.desired.clone(), Applied::Left),
         };
-        let applied = match entry.desired == desired && entry.owner == GIVEN_BACK {
-            true => entry.applied,
-            false => Applied::Pending,
+        let same = entry.desired == desired && entry.owner == GIVEN_BACK;
+        let applied = match same && entry.applied != Applied::Left {
+            true => entry.applied.clone(),
+            false => applied,
         };
-        if applied.is_final() && entry.route == Route::Kernel {
-            return;
+        let is_left = applied == Applied::Left;
+        let nowhere = matches!(entry.applied, Applied::Absent | Applied::Unsupported);
+        if entry.route == Route::Kernel && (applied.is_final() || nowhere) {
+            return false;
         }
         self.entries.push(Entry {
-            original: Some(desired.clone()),
+            original,
             desired,
             owner: GIVEN_BACK,
             route: entry.route,
             applied,
         });
+        is_left && entry.applied != Applied::Left
     }
 
     /// Lets go of what was given back and is ours no more.
@@ -208,6 +285,18 @@ impl Target {
             let ours = entry.owner != GIVEN_BACK || entry.route == Route::Request;
             ours || !entry.applied.is_final()
         });
+    }
+}
+
+/// What a setting is where nobody decides and nobody asked for anything.
+fn default(setting: Setting) -> Value {
+    match setting {
+        Setting::CpuShares => CpuShares::DEFAULT.into(),
+        Setting::CpuQuota => CpuQuota::Unlimited.into(),
+        Setting::CpusetCpus => CpusetCpus::All.into(),
+        Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
+        Setting::CpuBvt => Bvt::default().into(),
+        Setting::CpuIdle => false.into(),
     }
 }
 

@@ -128,6 +128,7 @@ impl Metrics {
             Applied::Absent => "absent",
             Applied::Unsupported => "unsupported",
             Applied::Refused(_) => "refused",
+            Applied::Left => "left",
         };
         let setting = setting.name();
         let write = Write { setting, result };

@@ -176,7 +176,7 @@ async fn what_the_node_should_have_and_has_is_in_the_report() {
     assert_eq!(tier.kind, "best-effort pods");
     let setting = &tier.settings[0];
     assert_eq!(setting.setting, "cpu.bvt_warp_ns");
-    assert_eq!(setting.asked.as_deref(), Some("0"));
+    assert_eq!(setting.asked.as_deref(), Some("default"));
     assert_eq!(setting.desired, "-1");
     assert_eq!(setting.applied, "written");
     assert_eq!(setting.kernel.as_deref(), Some("-1"));

@@ -1,11 +1,15 @@
 //! Lists of a scripted runtime that has the pod of the bench.
 
 use super::*;
-use crate::hub::testing::{Bench, container, listed_container, listed_pod, sandbox};
+use crate::{
+    hub::testing::{Bench, container, listed_container, listed_pod, sandbox},
+    ledger::{Applied, Route},
+};
 use koord_kernel::{
     cgroup::{Generation, WeightCurve},
     fake::FakeTree,
 };
+use koord_model::Setting;
 use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
 use std::path::PathBuf;
@@ -24,17 +28,19 @@ struct Listed {
 impl Listed {
     /// A hub that knows nothing yet, and a runtime that says this of the container.
     fn start(tree: FakeTree, info: &str) -> Self {
+        Self::of(tree, listed_pod(), listed_container(), info)
+    }
+
+    fn of(tree: FakeTree, pod: cri::PodSandbox, container: cri::Container, info: &str) -> Self {
         let message = |message: Vec<u8>| Reply::message(message);
         let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");
         let version = cri::VersionResponse {
             runtime_name: "containerd".to_owned(),
             ..Default::default()
         };
-        let pods = cri::ListPodSandboxResponse {
-            items: vec![listed_pod()],
-        };
+        let pods = cri::ListPodSandboxResponse { items: vec![pod] };
         let containers = cri::ListContainersResponse {
-            containers: vec![listed_container()],
+            containers: vec![container],
         };
         let status = cri::ContainerStatusResponse {
             info: [("info".to_owned(), info.to_owned())].into(),
@@ -59,6 +65,82 @@ impl Listed {
         let endpoint = self.socket.as_path().into();
         let listed = list(&self.bench.hub, &endpoint, &CgroupPath::root(), scope).await;
         assert_eq!(listed.unwrap().containers, 1);
+    }
+}
+
+/// The pod without the annotation from which its batch resources are decided.
+fn undecided_pod() -> cri::PodSandbox {
+    cri::PodSandbox {
+        annotations: Default::default(),
+        state: cri::PodSandboxState::SandboxReady.into(),
+        ..listed_pod()
+    }
+}
+
+/// The container, made with this annotation.
+fn container_with(originals: &str) -> cri::Container {
+    let mut container = listed_container();
+    let key = "runtimeproxy.koordinator.sh/originals".to_owned();
+    container.annotations.insert(key, originals.to_owned());
+    container
+}
+
+#[tokio::test]
+async fn after_a_restart_what_nobody_decides_any_more_is_given_back_as_it_was_asked() {
+    const ORIGINALS: &str = r#"{"cpuShares":204,"cpuQuota":20000,"cpuPeriod":100000,
+        "ours":{"cpuShares":512,"cpuQuota":100000}}"#;
+    let tree = FakeTree::new(Generation::V1, 2);
+    let listed = Listed::of(tree, undecided_pod(), container_with(ORIGINALS), "");
+    // The shares are ours; the quota is what somebody said since.
+    listed.bench.write("cpu.shares", "512");
+    listed.bench.write("cpu.cfs_quota_us", "70000");
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "204");
+    assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "70000");
+    // The runtime's own spec still has our shares, so an update has to carry these.
+    let shares = listed.bench.entry(Setting::CpuShares).unwrap();
+    assert_eq!((shares.owner, shares.route), ("-", Route::Request));
+    assert!(listed.bench.entry(Setting::CpuQuota).is_none());
+}
+
+/// What a runtime says of a container that was created with one quota and has another now.
+fn created_with(created: i64, now: i64) -> String {
+    let text = r#"{"config":{"linux":{"resources":{"cpu_shares":1024,"cpu_quota":CREATED}}},
+        "runtimeSpec":{"linux":{"resources":{"cpu":{"shares":1024,"quota":NOW}}}}}"#;
+    let text = text.replace("CREATED", &created.to_string());
+    text.replace("NOW", &now.to_string())
+}
+
+#[tokio::test]
+async fn a_container_that_was_there_before_us_gets_back_what_the_runtime_says_it_asked() {
+    for (info, shares, quota) in [
+        (created_with(20_000, 20_000), "1024", "20000"),
+        // Somebody has changed it since, perhaps we: it stays, and so it does where nothing is said.
+        (created_with(20_000, 30_000), "1024", "100000"),
+        (r#"{"pid":1}"#.to_owned(), "512", "100000"),
+    ] {
+        let tree = FakeTree::new(Generation::V1, 2);
+        let mut pod = listed_pod();
+        pod.set_state(cri::PodSandboxState::SandboxReady);
+        let listed = Listed::of(tree, pod, listed_container(), &info);
+        let hub = &listed.bench.hub;
+        // It has these already, as after a restart.
+        listed.bench.write("cpu.shares", "512");
+        listed.bench.write("cpu.cfs_quota_us", "100000");
+        listed.list(Scope::All).await;
+        crate::reconcile::pod(hub, &sandbox()).await;
+        {
+            let mut ledger = hub.ledger().borrow_mut();
+            let pod = ledger.pod_mut(&sandbox()).unwrap();
+            pod.view.annotations = Default::default();
+            hub.decide_again(pod);
+        }
+        crate::reconcile::pod(hub, &sandbox()).await;
+        assert_eq!(listed.bench.shown("cpu.shares"), shares, "{info}");
+        assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), quota, "{info}");
+        let left = listed.bench.entry(Setting::CpuQuota).unwrap().applied;
+        assert_eq!(left == Applied::Left, quota == "100000", "{info}");
     }
 }
 

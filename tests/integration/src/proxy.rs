@@ -101,6 +101,11 @@ impl Proxy {
         Ok(())
     }
 
+    /// The next start is with these arguments.
+    pub fn set_args(&mut self, args: &[&str]) {
+        self.options.args = args.iter().map(ToString::to_string).collect();
+    }
+
     /// The socket that stands for the runtime's.
     pub fn socket(&self) -> PathBuf {
         self.directory.join("proxy.sock")

@@ -389,6 +389,24 @@ async fn originals_outlive_the_proxy() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_hook_that_is_off_since_a_restart_has_given_back_what_was_asked() -> Result<()> {
+    let mut node = Node::start(ContainerdVersion::V1_7, options()?)?;
+    let client = node.client().await?;
+    let running = node.run(&client, &classes::lsr("redis")).await?;
+    let quota = || {
+        let held = (running.cgroup).read("cpu", Some(&running.container), "cpu.cfs_quota_us");
+        held.unwrap_or_default()
+    };
+    wait_until("the quota is lifted", || quota() == "-1");
+    assert!(node.proxy.stop()?.success());
+    node.proxy
+        .set_args(&["--feature-gates", "CPUSetAllocator=false"]);
+    node.launch_proxy()?;
+    wait_until("the quota is what was asked for", || quota() == "50000");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_runtime_that_was_away_is_served_again() -> Result<()> {
     let mut node = Node::start(ContainerdVersion::V1_7, options()?)?;
     let client = node.client().await?;

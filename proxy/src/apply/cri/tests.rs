@@ -81,7 +81,7 @@ fn a_creation_carries_what_differs_and_the_originals() {
     assert_eq!((linux.cpu_shares, linux.cpuset_cpus.as_str()), (512, ""));
     assert_eq!(
         config.annotations["runtimeproxy.koordinator.sh/originals"],
-        r#"{"cpuShares":512,"cpuQuota":10000,"cpuPeriod":20000,"cpusetCpus":"0-3"}"#
+        r#"{"cpuShares":512,"cpuQuota":10000,"cpuPeriod":20000,"cpusetCpus":"0-3","ours":{"cpuQuota":100000,"cpusetCpus":""}}"#
     );
 }
 

@@ -118,3 +118,75 @@ fn shares_that_are_decided_are_not_given_back_with_idleness() {
         ]
     );
 }
+
+#[test]
+fn what_was_before_us_decides_what_is_given_back() {
+    let quota = |micros| Value::from(CpuQuota::Micros(micros));
+    let limited = Adjustment {
+        cpu_quota: Some(CpuQuota::Micros(50_000)),
+        ..Default::default()
+    };
+    // What was asked, what it means that nothing was, what was seen: what comes of it.
+    for (asked, unasked, seen, expected) in [
+        (Some(20_000), Unasked::Unknown, None, "20000 Pending"),
+        (None, Unasked::Nothing, None, "unlimited Pending"),
+        (None, Unasked::Nothing, Some(30_000), "unlimited Pending"),
+        (None, Unasked::Unknown, Some(30_000), "30000 Pending"),
+        (None, Unasked::Unknown, None, "50000 Left"),
+        (None, Unasked::Unheard, None, "50000 Left"),
+    ] {
+        let mut target = Target::default().unasked(unasked);
+        let asked = |_| asked.map(quota);
+        let left = target.decide(&merged(limited.clone()), |_| Route::Kernel, asked);
+        assert_eq!(left, []);
+        let entry = target.entry_mut(Setting::CpuQuota).unwrap();
+        entry.applied = Applied::Written;
+        if let (Some(seen), Original::Unknown) = (seen, &entry.original) {
+            entry.original = Original::Value(quota(seen));
+        }
+        let left = target.decide(&Merged::default(), |_| Route::Kernel, asked);
+        let told = expected.ends_with("Left");
+        assert_eq!(left.len(), usize::from(told), "{expected}");
+        let entry = &target.entries()[0];
+        assert_eq!(format!("{} {:?}", entry.desired, entry.applied), expected);
+        assert_eq!(entry.owner, "-");
+    }
+}
+
+#[test]
+fn what_is_left_is_told_once_and_given_back_when_it_is_known() {
+    let limited = || {
+        merged(Adjustment {
+            cpu_quota: Some(CpuQuota::Micros(50_000)),
+            ..Default::default()
+        })
+    };
+    let mut target = Target::default().unasked(Unasked::Unknown);
+    let decide = |target: &mut Target, merged, asked: Option<CpuQuota>| {
+        let asked = |_| asked.map(Value::from);
+        let left = target.decide(&merged, |_| Route::Kernel, asked);
+        let entry = target.entries().first();
+        (
+            left,
+            entry.map(|entry| (entry.desired.to_string(), entry.applied.clone())),
+        )
+    };
+    decide(&mut target, limited(), None);
+    settle(&mut target);
+    let kept = Some(("50000".to_owned(), Applied::Left));
+    let (left, entry) = decide(&mut target, Merged::default(), None);
+    assert_eq!(
+        (left, entry),
+        (vec![(Setting::CpuQuota, "Hook")], kept.clone())
+    );
+    let (left, entry) = decide(&mut target, Merged::default(), None);
+    assert_eq!((left, entry), (vec![], kept));
+    // Decided again it is ours again.
+    let (_, entry) = decide(&mut target, limited(), None);
+    assert_eq!(entry, Some(("50000".to_owned(), Applied::Pending)));
+    decide(&mut target, Merged::default(), None);
+    let asked = Some(CpuQuota::Micros(50_000));
+    let (left, entry) = decide(&mut target, Merged::default(), asked);
+    let back = Some(("50000".to_owned(), Applied::Pending));
+    assert_eq!((left, entry), (vec![], back));
+}

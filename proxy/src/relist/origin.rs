@@ -1,0 +1,151 @@
+//! What containers were asked to have before they were ours.
+//!
+//! Those whose creation we changed carry it with them. Of those that were there before us, or whose
+//! creation said already what was decided, only the runtime can tell, and it shows two things: the
+//! configuration of the creation, and the spec that it writes with each update. Where both say the
+//! same nobody has changed it since, we neither, and that is what was asked for. Where they differ
+//! it was somebody: the kubelet, or us before a restart, and so it stays unknown.
+
+use super::{News, Patience};
+use crate::{
+    hub::{Hub, asked},
+    ledger::{Container, Life, Original, Unasked},
+    runtime::Runtime,
+    view,
+};
+use koord_hooks::Requested;
+use koord_model::{ContainerId, Value};
+use koord_proto::cri;
+use std::error::Error;
+use tracing::debug;
+
+/// Containers that are asked about in one list. Each takes a millisecond or two.
+const ASKED: usize = 64;
+
+/// Takes up what a creation was changed to say, where that is in force and nobody decides it any
+/// more: it is given back. What another value has replaced since is not ours to judge.
+pub(super) fn recall(hub: &Hub, container: &mut Container, ours: Vec<Value>) {
+    let Container {
+        life, view, target, ..
+    } = container;
+    let at = target.at.clone();
+    for value in ours {
+        let setting = value.setting();
+        let in_force = match (*life, &at) {
+            _ if target.entry_mut(setting).is_some() => false,
+            // The runtime will write it at the start.
+            (Life::Created, _) => true,
+            (Life::Running, Some(at)) => hub.writer().holds(at, &value),
+            _ => false,
+        };
+        if in_force {
+            target.recall(value, asked(&view.requested, setting));
+        }
+    }
+}
+
+/// Asks about some of the containers of which it counts.
+pub(super) async fn learn(
+    hub: &Hub,
+    (runtime, patience): (&mut Runtime, &mut Patience),
+    news: &mut News,
+) {
+    for id in unheard(hub) {
+        if patience.is_over() {
+            return;
+        }
+        match runtime.container_info(id.as_str()).await {
+            Ok(info) => take(hub, &id, info.as_ref(), news),
+            Err(error) => {
+                patience.spend(&error);
+                let error = &error as &dyn Error;
+                debug!(container = %id, error, "the runtime does not say what a container asked");
+            }
+        }
+    }
+}
+
+/// Containers that hooks decide something about without knowing what was asked.
+fn unheard(hub: &Hub) -> Vec<ContainerId> {
+    let ledger = hub.ledger().borrow();
+    let containers = ledger.pods().flat_map(|pod| &pod.containers);
+    let counts = |container: &&Container| {
+        let mut entries = container.target.entries().iter();
+        container.target.unasked == Unasked::Unheard
+            && container.life != Life::Exited
+            && entries.any(|entry| entry.original == Original::Unknown)
+    };
+    let ids = containers.filter(counts).map(|c| c.id.clone());
+    ids.take(ASKED).collect()
+}
+
+/// Takes over what the runtime said of a container.
+fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mut News) {
+    let (found, unasked) = match info.and_then(said) {
+        Some((found, true)) => (found, Unasked::Nothing),
+        Some((found, false)) => (found, Unasked::Unknown),
+        None => (Requested::default(), Unasked::Unknown),
+    };
+    let mut ledger = hub.ledger().borrow_mut();
+    let Some(pod) = ledger.pod_of_mut(id) else {
+        return;
+    };
+    let (pod_view, exemption) = (pod.view.clone(), pod.exemption);
+    let Some(Container { view, target, .. }) = pod.container_mut(id) else {
+        return;
+    };
+    // What updates have told since we run is newer.
+    view.requested = view::overlaid(&found, view.requested.clone());
+    target.unasked = unasked;
+    // Nobody waits for this decision: a failure was logged and counted.
+    hub.decide_container(&pod_view, exemption, view, target)
+        .ok();
+    news.pods.insert(pod.sandbox.clone());
+}
+
+/// What configuration and spec both say was asked for, and whether they agree in everything; `None`
+/// if the runtime does not show both.
+fn said(info: &serde_json::Value) -> Option<(Requested, bool)> {
+    let config = info.pointer("/config")?;
+    let spec = info.pointer("/runtimeSpec")?;
+    let number = |of: &serde_json::Value, at: &str| {
+        let number = of.pointer(at).and_then(serde_json::Value::as_i64);
+        number.unwrap_or_default()
+    };
+    let list = |of: &serde_json::Value, at: &str| {
+        let list = of.pointer(at).and_then(serde_json::Value::as_str);
+        list.unwrap_or_default().to_owned()
+    };
+    let created = cri::LinuxContainerResources {
+        cpu_shares: number(config, "/linux/resources/cpu_shares"),
+        cpu_quota: number(config, "/linux/resources/cpu_quota"),
+        cpu_period: number(config, "/linux/resources/cpu_period"),
+        memory_limit_in_bytes: number(config, "/linux/resources/memory_limit_in_bytes"),
+        cpuset_cpus: list(config, "/linux/resources/cpuset_cpus"),
+        ..Default::default()
+    };
+    let now = cri::LinuxContainerResources {
+        cpu_shares: number(spec, "/linux/resources/cpu/shares"),
+        cpu_quota: number(spec, "/linux/resources/cpu/quota"),
+        cpu_period: number(spec, "/linux/resources/cpu/period"),
+        memory_limit_in_bytes: number(spec, "/linux/resources/memory/limit"),
+        cpuset_cpus: list(spec, "/linux/resources/cpu/cpus"),
+        ..Default::default()
+    };
+    let (created, now) = [&created, &now]
+        .map(|all| view::requested(Some(all)))
+        .into();
+    let both = Requested {
+        cpu_shares: created.cpu_shares.filter(|it| now.cpu_shares == Some(*it)),
+        cpu_quota: created.cpu_quota.filter(|it| now.cpu_quota == Some(*it)),
+        cpu_period: created.cpu_period.filter(|it| now.cpu_period == Some(*it)),
+        memory_limit: created
+            .memory_limit
+            .filter(|it| now.memory_limit == Some(*it)),
+        cpuset_cpus: created
+            .cpuset_cpus
+            .clone()
+            .filter(|it| now.cpuset_cpus.as_ref() == Some(it)),
+    };
+    Some((both, created == now))
+}

@@ -1,4 +1,4 @@
-//! Every contract that crosses a process: CRI messages, Kubernetes and Koordinator objects,
+//! Every contract that crosses a process: CRI and NRI messages, Kubernetes and Koordinator objects,
 //! labels, annotations and resource names, and the names in log events.
 //!
 //! Two directions, two attitudes. What comes in is decoded by the rules of the program that wrote
@@ -11,5 +11,6 @@ pub mod annotation;
 pub mod client;
 pub mod cri;
 pub mod keys;
+pub mod nri;
 pub mod policy;
 pub mod wire;

@@ -1,23 +1,23 @@
-//! The code under `src/generated` is what `cri/runtime.proto` gives. After a change of the latter,
+//! The code under `src/generated` is what the proto files give. After a change of one of them,
 //! `UPDATE_GENERATED=1 cargo test -p koord-proto --test codegen` writes it anew.
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use std::{env, error::Error, fs, path::Path};
 
-const MESSAGES: &str = "cri.rs";
-const CLIENT: &str = "client_v1.rs";
-
 #[test]
-fn generated_code_is_that_of_the_proto_file() -> Result<(), Box<dyn Error>> {
+fn generated_code_is_that_of_the_proto_files() -> Result<(), Box<dyn Error>> {
     let room = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let descriptors = compile(&room.join("cri"))?;
+    let cri = compile(&room.join("cri"), "runtime.proto")?;
+    let nri = compile(&room.join("nri"), "nri.proto")?;
     let checked_in = room.join("src/generated");
     let update = env::var_os("UPDATE_GENERATED").is_some();
 
     let generated = [
-        (MESSAGES, messages(descriptors.clone())?),
-        (CLIENT, client(descriptors)?),
+        ("cri.rs", messages(cri.clone(), "runtime.v1.rs", &[])?),
+        ("client_v1.rs", client(cri)?),
+        // What is written has one order, so that it can be compared.
+        ("nri.rs", messages(nri, "nri.pkg.api.v1alpha1.rs", &["."])?),
     ];
     for (file, fresh) in generated {
         let path = checked_in.join(file);
@@ -27,7 +27,7 @@ fn generated_code_is_that_of_the_proto_file() -> Result<(), Box<dyn Error>> {
         let committed = fs::read_to_string(&path)?;
         assert!(
             committed == fresh,
-            "{file} is not what cri/runtime.proto gives: run this test with UPDATE_GENERATED=1"
+            "{file} is not what its proto file gives: run this test with UPDATE_GENERATED=1"
         );
     }
     Ok(())
@@ -39,21 +39,26 @@ fn write_aside(text: &str) -> Result<tempfile::NamedTempFile, Box<dyn Error>> {
     Ok(file)
 }
 
-fn compile(directory: &Path) -> Result<FileDescriptorSet, Box<dyn Error>> {
+fn compile(directory: &Path, file: &str) -> Result<FileDescriptorSet, Box<dyn Error>> {
     let set = protox::Compiler::new([directory])?
         .include_source_info(true)
-        .open_file("runtime.proto")?
+        .open_file(file)?
         .encode_file_descriptor_set();
     Ok(FileDescriptorSet::decode(&*set)?)
 }
 
-/// The messages alone.
-fn messages(descriptors: FileDescriptorSet) -> Result<String, Box<dyn Error>> {
+/// The messages alone; the maps of those that `ordered` names keep an order.
+fn messages(
+    descriptors: FileDescriptorSet,
+    file: &str,
+    ordered: &[&str],
+) -> Result<String, Box<dyn Error>> {
     let out = tempfile::tempdir()?;
     prost_build::Config::new()
+        .btree_map(ordered)
         .out_dir(out.path())
         .compile_fds(descriptors)?;
-    Ok(fs::read_to_string(out.path().join("runtime.v1.rs"))?)
+    Ok(fs::read_to_string(out.path().join(file))?)
 }
 
 /// The client of the service; its messages are those of `crate::cri`.

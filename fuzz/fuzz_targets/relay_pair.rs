@@ -147,7 +147,16 @@ impl Run<'_> {
             });
         }
         self.fed += bytes.len();
-        self.pair.feed(side, bytes).is_ok()
+        let Ok(through) = self.pair.feed_through(side, bytes) else {
+            return false;
+        };
+        // Half of what passes is written at once if nothing waits, and the rest has to follow.
+        let idle = self.pair.output(side.other()).is_empty();
+        let written = if idle { through.len() / 2 } else { 0 };
+        self.arrived(side.other(), &through[..written]);
+        self.pair.keep(side.other(), &through[written..]);
+        self.pair.advance(side.other(), 0);
+        true
     }
 
     fn take(&mut self, side: Side, count: usize) {
@@ -155,10 +164,14 @@ impl Run<'_> {
         let count = count.min(pending.len());
         let bytes = pending[..count].to_vec();
         self.pair.advance(side, count);
+        self.arrived(side, &bytes);
+    }
+
+    fn arrived(&mut self, side: Side, bytes: &[u8]) {
         let window = &mut self.window;
         match side {
-            Side::Client => self.to_client.push(&bytes, |_, _, _, _| {}),
-            Side::Runtime => self.to_runtime.push(&bytes, |kind, _, _, payload| {
+            Side::Client => self.to_client.push(bytes, |_, _, _, _| {}),
+            Side::Runtime => self.to_runtime.push(bytes, |kind, _, _, payload| {
                 if kind == DATA {
                     *window -= i64::try_from(payload.len()).expect("24 bits");
                     assert!(*window >= 0, "the runtime's window was overrun");

@@ -3,6 +3,7 @@
 //! Nothing here copies a payload that passes; a [`Frame`] borrows the bytes it was read from.
 
 use crate::StreamId;
+use crate::output::Piece;
 use crate::violation::Breach;
 
 /// Bytes of a frame's head.
@@ -54,6 +55,8 @@ pub(crate) struct Head {
 pub(crate) struct Frame<'a> {
     pub(crate) head: Head,
     pub(crate) bytes: &'a [u8],
+    /// Where it begins in the chunk that is being read, if it came whole in that chunk.
+    pub(crate) at: Option<usize>,
 }
 
 // === impl Head ===
@@ -120,6 +123,14 @@ impl Head {
 // === impl Frame ===
 
 impl<'a> Frame<'a> {
+    /// The frame as it came.
+    pub(crate) fn piece(&self) -> Piece<'a> {
+        Piece {
+            bytes: self.bytes,
+            at: self.at,
+        }
+    }
+
     pub(crate) fn payload(&self) -> &'a [u8] {
         &self.bytes[HEAD_LEN..]
     }

@@ -4,7 +4,7 @@
 use crate::StreamId;
 use crate::frame::{self, Frame, HEAD_LEN, Head, flag, kind};
 use crate::hpack::{self, Decoder, Item};
-use crate::output::Output;
+use crate::output::{Output, Piece};
 use crate::settings::Settings;
 use crate::violation::Breach;
 
@@ -26,6 +26,8 @@ const RESERVED: usize = 16 << 10;
 pub(crate) struct Inbound {
     /// The beginning of a frame whose rest has not arrived.
     partial: Vec<u8>,
+    /// A DATA frame whose beginning went on already.
+    pub(crate) passing: Option<Passing>,
     /// A header block whose CONTINUATION has not arrived.
     open_block: Option<OpenBlock>,
     /// Its first SETTINGS were seen.
@@ -34,6 +36,15 @@ pub(crate) struct Inbound {
     pub(crate) rewrite: Rewrite,
     /// What this side announced; it binds the other side's frames.
     pub(crate) settings: Settings,
+}
+
+/// A frame that goes on as it comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passing {
+    pub(crate) stream: StreamId,
+    pub(crate) ends_stream: bool,
+    /// Bytes that are still to come.
+    pub(crate) left: usize,
 }
 
 /// A header block that comes in several frames.
@@ -53,7 +64,7 @@ pub(crate) struct Block<'a> {
     pub(crate) ends_stream: bool,
     pub(crate) priority: Option<[u8; 5]>,
     /// Its frames as they came.
-    pub(crate) frames: &'a [u8],
+    pub(crate) frames: Piece<'a>,
     /// Its HPACK bytes.
     pub(crate) fragment: &'a [u8],
 }
@@ -73,11 +84,13 @@ pub(crate) struct Rewrite {
 // === impl Inbound ===
 
 impl Inbound {
-    /// Cuts the next frame out of `bytes`, or keeps what there is of it. The frame lies in `bytes`
-    /// if it came whole, else in `spare`, which is lent for the purpose.
+    /// Cuts the next frame out of `bytes`, which begin at `offset` of their chunk, or keeps what
+    /// there is of it. The frame lies in `bytes` if it came whole, else in `spare`, which is lent for
+    /// the purpose.
     pub(crate) fn next_frame<'a: 'f, 'f>(
         &mut self,
         bytes: &mut &'a [u8],
+        offset: usize,
         limit: usize,
         spare: &'f mut Vec<u8>,
     ) -> Result<Option<Frame<'f>>, (StreamId, Breach)> {
@@ -87,7 +100,11 @@ impl Inbound {
             check_head(head, limit)?;
             if let Some((whole, rest)) = bytes.split_at_checked(HEAD_LEN + head.length) {
                 *bytes = rest;
-                return Ok(Some(Frame { head, bytes: whole }));
+                return Ok(Some(Frame {
+                    head,
+                    bytes: whole,
+                    at: Some(offset),
+                }));
             }
         }
         self.take(bytes, HEAD_LEN);
@@ -101,7 +118,25 @@ impl Inbound {
             return Ok(None);
         }
         std::mem::swap(&mut self.partial, spare);
-        Ok(Some(Frame { head, bytes: spare }))
+        Ok(Some(Frame {
+            head,
+            bytes: spare,
+            at: None,
+        }))
+    }
+
+    /// The head of the next frame, if there is one and `bytes` do not hold all of it.
+    pub(crate) fn cut_short(
+        &self,
+        bytes: &[u8],
+        limit: usize,
+    ) -> Result<Option<Head>, (StreamId, Breach)> {
+        if !self.partial.is_empty() {
+            return Ok(None);
+        }
+        let head = Head::read(bytes).filter(|head| bytes.len() < HEAD_LEN + head.length);
+        head.map(|head| check_head(head, limit).map(|()| head))
+            .transpose()
     }
 
     /// Gives the buffer of a frame back.
@@ -197,7 +232,7 @@ impl OpenBlock {
             stream: self.stream,
             ends_stream: self.ends_stream,
             priority: self.priority,
-            frames: &self.frames,
+            frames: Piece::apart(&self.frames),
             fragment: &self.fragment,
         }
     }

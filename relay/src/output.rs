@@ -3,8 +3,15 @@
 //! One growing buffer, written from the front. It keeps the capacity that recent traffic needed
 //! and lets go of what a burst left behind, so that idle connections stay small.
 //!
-//! Frames of our own wait in `early` until the other end's first bytes went before them: a server's
-//! first frame has to be its SETTINGS, and they may not be here yet.
+//! What passes as it came is not copied where that can be avoided: as long as the frames of a chunk
+//! that go on lie side by side in it, only their place is noted, and the caller writes them from
+//! there ([`Output::end_chunk`]).
+//!
+//! Frames of our own wait in `own` for as long as they may not be written: until the other end's
+//! first bytes went before them, for a server's first frame has to be its SETTINGS; and while a frame
+//! of the other end has begun and not ended, for nothing may come within it.
+
+use std::ops::Range;
 
 /// Capacity that is always kept.
 const SMALL: usize = 4 << 10;
@@ -17,10 +24,33 @@ const LARGE: usize = 96 << 10;
 pub(crate) struct Output {
     buffer: Vec<u8>,
     written: usize,
-    early: Vec<u8>,
-    begun: bool,
+    /// What of the chunk that is being read goes on behind the buffer.
+    through: Range<usize>,
+    /// What goes on behind that.
+    behind: Vec<u8>,
+    /// Frames of our own that may not be written yet.
+    own: Vec<u8>,
+    /// Between two frames of the other end, the first of which is here.
+    between: bool,
     /// Most bytes that recently waited, decaying by an eighth with every emptying.
     peak: usize,
+}
+
+/// Bytes of the other end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Where they begin in the chunk that is being read, if they lie in it.
+    pub(crate) at: Option<usize>,
+}
+
+// === impl Piece ===
+
+impl<'a> Piece<'a> {
+    /// Bytes that lie in no chunk.
+    pub(crate) fn apart(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: None }
+    }
 }
 
 // === impl Output ===
@@ -30,31 +60,83 @@ impl Output {
         &self.buffer[self.written..]
     }
 
-    /// Bytes that wait, those of `early` included.
+    /// Bytes that wait, those of our own and of the chunk that is being read included.
     pub(crate) fn len(&self) -> usize {
-        self.buffer.len() - self.written + self.early.len()
+        let waiting = self.buffer.len() - self.written;
+        waiting + self.through.len() + self.behind.len() + self.own.len()
     }
 
-    /// Appends what the other end sent.
-    pub(crate) fn append(&mut self, bytes: &[u8]) {
-        self.compact(bytes.len());
-        self.grow(bytes.len());
-        self.buffer.extend_from_slice(bytes);
-        if !self.begun {
-            self.begun = true;
-            self.buffer.append(&mut self.early);
-            self.early = Vec::new();
+    /// Appends whole frames of the other end, or the end of one.
+    pub(crate) fn append(&mut self, piece: Piece<'_>) {
+        self.put(piece);
+        if !self.between {
+            self.between = true;
+            let own = std::mem::take(&mut self.own);
+            self.own().extend_from_slice(&own);
+        }
+    }
+
+    /// Appends part of a frame whose end is still to come.
+    pub(crate) fn append_part(&mut self, piece: Piece<'_>) {
+        self.put(piece);
+        self.between = false;
+    }
+
+    /// Puts back what could not be written.
+    pub(crate) fn keep(&mut self, unwritten: &[u8]) {
+        self.put(Piece::apart(unwritten));
+    }
+
+    fn put(&mut self, piece: Piece<'_>) {
+        let Piece { bytes, at } = piece;
+        if let Some(at) = at
+            && self.reaches(at)
+        {
+            self.through.end = at + bytes.len();
+        } else if self.through.is_empty() {
+            self.copy(bytes);
+        } else {
+            self.behind.extend_from_slice(bytes);
         }
     }
 
     /// Where a frame of our own is written to, whole.
     pub(crate) fn own(&mut self) -> &mut Vec<u8> {
-        if self.begun {
+        if !self.between {
+            &mut self.own
+        } else if self.through.is_empty() {
             self.compact(0);
             &mut self.buffer
         } else {
-            &mut self.early
+            &mut self.behind
         }
+    }
+
+    /// The chunk was read. Returns what of it is to be written behind [`Output::pending`], from
+    /// where it lies; it is not kept here.
+    pub(crate) fn end_chunk<'a>(&mut self, chunk: &'a [u8]) -> &'a [u8] {
+        let through = &chunk[std::mem::take(&mut self.through)];
+        if self.behind.is_empty() {
+            return through;
+        }
+        let behind = std::mem::take(&mut self.behind);
+        self.copy(through);
+        self.copy(&behind);
+        &[]
+    }
+
+    /// Whether a piece at this place of the chunk continues what goes through.
+    fn reaches(&mut self, at: usize) -> bool {
+        if self.through.is_empty() {
+            self.through = at..at;
+        }
+        self.behind.is_empty() && self.through.end == at
+    }
+
+    fn copy(&mut self, bytes: &[u8]) {
+        self.compact(bytes.len());
+        self.grow(bytes.len());
+        self.buffer.extend_from_slice(bytes);
     }
 
     /// Forgets the first `count` pending bytes.
@@ -113,7 +195,7 @@ mod tests {
         output.own().extend_from_slice(b"own");
         assert_eq!(output.pending(), b"");
         assert_eq!(output.len(), 3);
-        output.append(b"first ");
+        output.append(Piece::apart(b"first "));
         output.own().extend_from_slice(b", own");
         assert_eq!(drained(&mut output), b"first own, own");
         assert_eq!(output.len(), 0);
@@ -124,7 +206,7 @@ mod tests {
         let mut output = Output::default();
         let mut taken = Vec::new();
         for round in 0..200_u8 {
-            output.append(&[round; 100]);
+            output.append(Piece::apart(&[round; 100]));
             let some = output.pending()[..60].to_vec();
             output.advance(60);
             taken.extend_from_slice(&some);
@@ -140,8 +222,8 @@ mod tests {
         let mut capacities = Vec::new();
         for _ in 0..20 {
             // The rest of a frame that began in the read before, then what was read.
-            output.append(&[0; 16_000]);
-            output.append(&[0; 64 << 10]);
+            output.append(Piece::apart(&[0; 16_000]));
+            output.append(Piece::apart(&[0; 64 << 10]));
             capacities.push(output.buffer.capacity());
             drained(&mut output);
         }
@@ -151,11 +233,11 @@ mod tests {
     #[test]
     fn burst_leaves_96_kib_and_quiet_traffic_less() {
         let mut output = Output::default();
-        output.append(&[0; 1 << 20]);
+        output.append(Piece::apart(&[0; 1 << 20]));
         drained(&mut output);
         assert_eq!(output.buffer.capacity(), 96 << 10);
         for _ in 0..50 {
-            output.append(&[0; 100]);
+            output.append(Piece::apart(&[0; 100]));
             drained(&mut output);
         }
         assert!(output.buffer.capacity() <= 2 * SMALL);

@@ -13,7 +13,8 @@
 //! driver decides, `send.rs` what goes out under flow control, `drain.rs` the graceful end.
 //!
 //! What holds after every call: the client was granted exactly what [`Ledger::credit`] says, no
-//! window of the runtime is overrun, and both outputs hold whole frames only.
+//! window of the runtime is overrun, and nothing comes within a frame. Both outputs hold whole
+//! frames, but for large DATA of replies, which goes on as it comes.
 
 mod answer;
 mod drain;
@@ -26,7 +27,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::frame::{Frame, flag, kind};
 use crate::inbound::{Block, Inbound, PREFACE, first_fragment};
 use crate::limits::Limits;
-use crate::output::Output;
+use crate::output::{Output, Piece};
 use crate::stream::{Spare, Stream};
 use crate::violation::{Breach, Violation};
 use crate::window::{DEFAULT_WINDOW, Ledger};
@@ -111,12 +112,28 @@ impl Pair {
     ///
     /// What broke the protocol or a limit. The pair is dead then: close both sockets. Every later
     /// call gives the same error.
-    pub fn feed(&mut self, side: Side, bytes: &[u8]) -> Result<(), Violation> {
+    pub fn feed(&mut self, side: Side, chunk: &[u8]) -> Result<(), Violation> {
+        let through = self.feed_through(side, chunk)?;
+        self.keep(side.other(), through);
+        Ok(())
+    }
+
+    /// The same, but what may pass as it came is not copied where that can be avoided: it is given
+    /// back, to be written to the other side right behind [`Pair::output`], before anything else is
+    /// asked of the pair. What of it cannot be written at once is for [`Pair::keep`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pair::feed`].
+    #[must_use = "what is not written has to be kept"]
+    pub fn feed_through<'a>(&mut self, side: Side, chunk: &'a [u8]) -> Result<&'a [u8], Violation> {
         if let Some(violation) = &self.dead {
             return Err(violation.clone());
         }
-        let result = self.read(side, bytes);
+        let result = self.read(side, chunk);
+        let through = self.outlet(side.other()).end_chunk(chunk);
         if let Err((stream, breach)) = result {
+            self.keep(side.other(), through);
             let violation = Violation {
                 side,
                 stream,
@@ -125,7 +142,15 @@ impl Pair {
             self.dead = Some(violation.clone());
             return Err(violation);
         }
-        Ok(())
+        Ok(through)
+    }
+
+    /// Puts what of [`Pair::feed_through`] was not written behind what waits for `side`. To be said
+    /// before [`Pair::advance`], which may put frames behind it.
+    pub fn keep(&mut self, side: Side, unwritten: &[u8]) {
+        if !unwritten.is_empty() {
+            self.outlet(side).keep(unwritten);
+        }
     }
 
     /// Bytes to be written to `side`.
@@ -202,22 +227,31 @@ impl Pair {
     }
 
     /// Lets bytes pass as they came.
-    fn forward(&mut self, from: Side, bytes: &[u8]) {
-        match from {
-            Side::Client => self.to_runtime.append(bytes),
-            Side::Runtime => self.to_client.append(bytes),
+    fn forward(&mut self, from: Side, piece: Piece<'_>) {
+        self.outlet(from.other()).append(piece);
+    }
+
+    fn outlet(&mut self, to: Side) -> &mut Output {
+        match to {
+            Side::Client => &mut self.to_client,
+            Side::Runtime => &mut self.to_runtime,
         }
     }
 
-    fn read(&mut self, side: Side, mut bytes: &[u8]) -> Result<(), (StreamId, Breach)> {
+    fn read(&mut self, side: Side, chunk: &[u8]) -> Result<(), (StreamId, Breach)> {
+        let mut bytes = chunk;
         if side == Side::Client {
             bytes = self.read_preface(bytes).map_err(|breach| (0, breach))?;
         }
         while !bytes.is_empty() {
             let limit = self.inbound(side.other()).settings.frame_limit();
+            let offset = chunk.len() - bytes.len();
+            if side == Side::Runtime && self.runtime_data_part(&mut bytes, offset, limit)? {
+                continue;
+            }
             let mut spare = Vec::new();
             let inbound = self.inbound(side);
-            let Some(frame) = inbound.next_frame(&mut bytes, limit, &mut spare)? else {
+            let Some(frame) = inbound.next_frame(&mut bytes, offset, limit, &mut spare)? else {
                 break;
             };
             self.frame(side, &frame)
@@ -239,7 +273,7 @@ impl Pair {
         }
         self.preface += seen.len();
         if self.preface_seen() {
-            self.to_runtime.append(PREFACE);
+            self.to_runtime.append(Piece::apart(PREFACE));
         }
         Ok(rest)
     }
@@ -260,7 +294,7 @@ impl Pair {
             (kind::GOAWAY, Side::Runtime) => self.runtime_goaway(frame),
             (kind::PUSH_PROMISE, _) => Err(Breach::OutOfPlace("PUSH_PROMISE")),
             _ => {
-                self.forward(side, frame.bytes);
+                self.forward(side, frame.piece());
                 Ok(())
             }
         }
@@ -275,7 +309,7 @@ impl Pair {
                 stream: frame.head.stream,
                 ends_stream: frame.head.ends_stream(),
                 priority,
-                frames: frame.bytes,
+                frames: frame.piece(),
                 fragment,
             };
             return self.header_block(side, &block);
@@ -315,7 +349,7 @@ impl Pair {
         if announcer != side {
             encoding.rewrite.owe(acknowledged);
         }
-        self.forward(side, frame.bytes);
+        self.forward(side, frame.piece());
         if announcer == Side::Runtime && shift != 0 {
             self.shift_windows(shift)?;
         }

@@ -13,6 +13,11 @@ use support::exchange::{
 };
 use support::frame::{self, PREFACE};
 
+/// The PING of our own that follows the first GOAWAY of a stop.
+fn drain_ping() -> Vec<u8> {
+    frame::raw(frame::PING, 0, 0, b"drained?")
+}
+
 // --- What passes ---
 
 #[test]
@@ -89,6 +94,75 @@ fn frame_that_is_cut_short_does_not_begin_at_the_other_end() {
     assert_eq!(exchange.at_runtime(), ping);
     exchange.client(&headers[headers.len() - 1..]);
     assert_eq!(exchange.at_runtime(), headers);
+}
+
+#[test]
+fn large_data_of_a_reply_goes_on_as_it_comes_and_nothing_within_it() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), true));
+    exchange.at_runtime();
+    let begun = frame::headers(1, b"\x88", false);
+    let data = frame::data(1, &[7; 1_000], true);
+    exchange.runtime(&[&begun[..], &data[..300]].concat());
+    assert_eq!(exchange.at_client(), [&begun[..], &data[..300]].concat());
+    // Our own GOAWAY and PING, when a stop begins, have to wait for the end of the frame.
+    exchange.pair.drain();
+    assert_eq!(exchange.at_client(), b"");
+    exchange.runtime(&data[300..999]);
+    assert_eq!(exchange.at_client(), data[300..999]);
+    assert_eq!(exchange.pair.open_streams(), 1);
+    exchange.runtime(&data[999..]);
+    let said = exchange.at_client();
+    assert_eq!(said[..10], data[999..]);
+    assert_eq!(
+        said[10..],
+        [frame::goaway(0x7fff_ffff, 0), drain_ping()].concat()
+    );
+    assert_eq!(exchange.pair.open_streams(), 0);
+}
+
+#[test]
+fn data_of_a_claimed_reply_is_whole_before_it_goes_on() {
+    let mut exchange = Exchange::connected();
+    exchange.held_call(1, 3);
+    assert!(exchange.pair.release(1));
+    exchange.at_runtime();
+    exchange.runtime(&frame::headers(1, b"\x88", false));
+    exchange.at_client();
+    let data = frame::data(1, &message(100), false);
+    exchange.runtime(&data[..50]);
+    assert_eq!(exchange.at_client(), b"");
+    exchange.runtime(&data[50..]);
+    assert_eq!(exchange.at_client(), data);
+}
+
+#[test]
+fn what_passes_is_given_back_uncopied_and_what_is_said_on_our_own_comes_behind_it() {
+    let mut exchange = Exchange::connected();
+    let ping = frame::raw(frame::PING, 0, 0, b"8 octets");
+    let chunk = [&frame::headers(1, &request(OTHER), true)[..], &ping].concat();
+    let through = exchange.pair.feed_through(Side::Client, &chunk).unwrap();
+    assert_eq!(through, chunk);
+    assert_eq!(exchange.at_runtime(), b"");
+    // Of this chunk 10 bytes are written, then a frame of our own is due.
+    let reply = [frame::headers(1, b"\x88", false), ping.clone()].concat();
+    let through = exchange.pair.feed_through(Side::Runtime, &reply).unwrap();
+    assert_eq!(through, reply);
+    exchange.pair.keep(Side::Client, &through[10..]);
+    exchange.pair.advance(Side::Client, 0);
+    exchange.pair.drain();
+    let rest = [&reply[10..], &frame::goaway(0x7fff_ffff, 0), &drain_ping()].concat();
+    assert_eq!(exchange.at_client(), rest);
+    // A frame of our own between two that pass: the chunk is given back as far as it is in order.
+    exchange.held_call(3, 3);
+    assert!(exchange.pair.refuse(3, 9, "no"));
+    exchange.at_client();
+    exchange.at_runtime();
+    let late = [ping.clone(), frame::data(3, b"late", true), ping.clone()].concat();
+    let through = exchange.pair.feed_through(Side::Runtime, &late).unwrap();
+    assert_eq!(through, b"");
+    assert_eq!(exchange.at_client(), [&ping[..], &ping].concat());
+    assert_eq!(exchange.at_runtime(), frame::window_update(0, 4));
 }
 
 #[test]

@@ -212,8 +212,27 @@ impl World {
             Side::Runtime => return false,
         };
         let bytes = end.take(1 + self.rng.below(self.plan.chunk));
-        self.pair.feed(side, &bytes).unwrap();
+        if self.rng.one_in(2) {
+            self.pair.feed(side, &bytes).unwrap();
+        } else {
+            let through = self.pair.feed_through(side, &bytes).unwrap();
+            self.write_through(side.other(), through);
+        }
         !bytes.is_empty()
+    }
+
+    /// As a driver does: what waits and what passes in one go, as far as the socket takes it.
+    fn write_through(&mut self, side: Side, through: &[u8]) {
+        let waiting = self.pair.output(side);
+        let all = [waiting, through].concat();
+        let written = self.rng.below(all.len() + 1);
+        let waited = waiting.len().min(written);
+        self.pair.keep(side, &through[written - waited..]);
+        self.pair.advance(side, waited);
+        match side {
+            Side::Client => self.client.receive(&all[..written]),
+            Side::Runtime => self.runtime.receive(&all[..written]),
+        }
     }
 
     /// From the pair to an end.

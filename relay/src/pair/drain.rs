@@ -12,6 +12,7 @@ use crate::StreamId;
 use std::ops::Bound;
 
 use crate::frame::{self, Frame, HEAD_LEN, flag};
+use crate::output::Piece;
 use crate::pair::Pair;
 use crate::stream::Stream;
 use crate::violation::Breach;
@@ -83,7 +84,7 @@ impl Pair {
             self.drain = Drain::Final(last);
             frame::goaway(self.to_client.own(), last);
         } else {
-            self.forward(Side::Client, frame.bytes);
+            self.forward(Side::Client, frame.piece());
         }
         Ok(())
     }
@@ -94,11 +95,11 @@ impl Pair {
         let last = frame.first_u32() & HIGHEST;
         if last <= self.lowest_goaway {
             self.lowest_goaway = last;
-            self.forward(Side::Runtime, frame.bytes);
+            self.forward(Side::Runtime, frame.piece());
         } else {
             let mut lowered = frame.bytes.to_vec();
             lowered[HEAD_LEN..HEAD_LEN + 4].copy_from_slice(&self.lowest_goaway.to_be_bytes());
-            self.forward(Side::Runtime, &lowered);
+            self.forward(Side::Runtime, Piece::apart(&lowered));
         }
         // The runtime will not answer these, and the client tries them elsewhere; neither says so.
         let above = (Bound::Excluded(last), Bound::Unbounded);

@@ -1,10 +1,12 @@
 //! Frames of the runtime: forwarded as they came, looked at where the stream is claimed, and
 //! swallowed where we had answered already.
 
-use crate::frame::{Frame, window_update};
+use crate::frame::{Frame, HEAD_LEN, kind, window_update};
 use crate::hpack::Item;
-use crate::inbound::Block;
+use crate::inbound::{Block, Passing};
+use crate::output::Piece;
 use crate::pair::Pair;
+use crate::stream::Stream;
 use crate::violation::Breach;
 use crate::{Event, Side, StreamId};
 
@@ -79,11 +81,61 @@ impl Pair {
                 claim.reply.push(frame.unpadded()?, limit);
             }
         }
-        self.forward(Side::Runtime, frame.bytes);
+        self.forward(Side::Runtime, frame.piece());
         if frame.head.ends_stream() {
             self.runtime_ended(id, None);
         }
         Ok(())
+    }
+
+    /// Lets DATA that has not come to its end go on as far as it is here, where nobody looks at it:
+    /// most of a large reply is never copied then. False if this is nothing of the kind.
+    pub(super) fn runtime_data_part(
+        &mut self,
+        bytes: &mut &[u8],
+        offset: usize,
+        limit: usize,
+    ) -> Result<bool, (StreamId, Breach)> {
+        let mut passing = match self.runtime.passing.take() {
+            Some(passing) => passing,
+            None => match self.runtime.cut_short(bytes, limit)? {
+                Some(head) if head.kind == kind::DATA && self.is_unwatched(head.stream) => {
+                    self.counters.frames += 1;
+                    let place = self.runtime.check_place(head);
+                    place.map_err(|breach| (head.stream, breach))?;
+                    Passing {
+                        stream: head.stream,
+                        ends_stream: head.ends_stream(),
+                        left: HEAD_LEN + head.length,
+                    }
+                }
+                _ => return Ok(false),
+            },
+        };
+        let (part, rest) = bytes.split_at(bytes.len().min(passing.left));
+        *bytes = rest;
+        passing.left -= part.len();
+        let piece = Piece {
+            bytes: part,
+            at: Some(offset),
+        };
+        if passing.left > 0 {
+            self.to_client.append_part(piece);
+            self.runtime.passing = Some(passing);
+        } else {
+            self.to_client.append(piece);
+            if passing.ends_stream {
+                self.runtime_ended(passing.stream, None);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether DATA of the runtime on this stream is forwarded, and that is all.
+    fn is_unwatched(&self, id: StreamId) -> bool {
+        let watched =
+            |stream: &Stream| stream.buried || stream.runtime_ended || stream.claim.is_some();
+        !self.is_idle(id) && !self.streams.get(&id).is_some_and(watched)
     }
 
     /// END_STREAM of the runtime was forwarded.
@@ -126,7 +178,7 @@ impl Pair {
         if self.is_buried(id) {
             return Ok(());
         }
-        self.forward(Side::Runtime, frame.bytes);
+        self.forward(Side::Runtime, frame.piece());
         self.gone(id, Side::Runtime);
         Ok(())
     }
@@ -154,7 +206,7 @@ impl Pair {
                 Ok(())
             }
             _ => {
-                self.forward(Side::Runtime, frame.bytes);
+                self.forward(Side::Runtime, frame.piece());
                 Ok(())
             }
         }

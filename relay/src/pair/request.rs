@@ -175,7 +175,7 @@ impl Pair {
         if stream.queue.is_done() && length <= window {
             self.ledger.sent(length);
             stream.window.sent(length);
-            self.to_runtime.append(frame.bytes);
+            self.to_runtime.append(frame.piece());
         } else {
             stream.queue.push(data, data.len());
             stream.queue.ends = ends;
@@ -270,7 +270,7 @@ impl Pair {
             return Err(Breach::OutOfPlace("RST_STREAM on an idle stream"));
         }
         if !self.is_buried(id) {
-            self.forward(Side::Client, frame.bytes);
+            self.forward(Side::Client, frame.piece());
             self.gone(id, Side::Client);
         }
         Ok(())
@@ -282,7 +282,7 @@ impl Pair {
             return Err(Breach::OutOfPlace("WINDOW_UPDATE on an idle stream"));
         }
         if !self.is_buried(id) {
-            self.forward(Side::Client, frame.bytes);
+            self.forward(Side::Client, frame.piece());
         }
         Ok(())
     }

@@ -35,6 +35,9 @@ struct Arguments {
     /// Where the figures go as JSON.
     #[arg(long, default_value = "target/bench.json")]
     json: PathBuf,
+    /// Measure only what has this in its name, such as "frames, small unary"; nothing is weighed then.
+    #[arg(long)]
+    only: Option<String>,
     /// Leave out the part with a real containerd.
     #[arg(long)]
     no_real: bool,
@@ -58,7 +61,11 @@ async fn run(arguments: Arguments) -> Result<()> {
         report.idle_bytes = parts.proxy_resident()?;
         for kind in Kind::ALL {
             for callers in [1, 64] {
-                eprintln!("measuring {stack}, {kind}, {callers} caller(s)");
+                let name = format!("{stack}, {kind}, {callers} caller(s)");
+                if !arguments.wants(&name) {
+                    continue;
+                }
+                eprintln!("measuring {name}");
                 let load = Load {
                     stack,
                     kind,
@@ -70,6 +77,10 @@ async fn run(arguments: Arguments) -> Result<()> {
                 report.add(&load, rows);
             }
         }
+    }
+    if arguments.only.is_some() {
+        println!("{report}");
+        return Ok(());
     }
     eprintln!("measuring with 1,000 pods and 3,000 containers");
     report.state = Some(state::measure(arguments.rounds).await?);
@@ -85,6 +96,14 @@ async fn run(arguments: Arguments) -> Result<()> {
     writeln!(file, "{figures:#}")?;
     println!("figures as JSON: {}", arguments.json.display());
     Ok(())
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|part| name.contains(part))
+    }
 }
 
 /// All targets in turn, round by round.

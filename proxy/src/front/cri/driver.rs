@@ -7,22 +7,22 @@
 use super::{
     ConnectionId, Shared,
     decisions::Decisions,
+    ended::{Ended, PREFACE_TIMEOUT},
     method::Method,
     room::Share,
     slots::{SlotNews, Tenant},
 };
 use crate::hub::{Answer, Decision, Opening, Pending, Reply};
-use koord_relay::{Event, Pair, Side, StreamId, Violation};
+use koord_relay::{Event, Pair, Side, StreamId};
 use std::{
     collections::HashMap,
     future::Future,
-    io,
+    io::{self, IoSlice},
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
     time::Duration,
 };
-use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::UnixStream,
@@ -31,33 +31,8 @@ use tokio::{
 
 /// Turns of one connection before the others get theirs.
 const TURNS: usize = 32;
-/// How long a client may take to send its connection preface.
-const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the last bytes to one side may take after the other side closed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Why a connection ended.
-#[derive(Debug, Error)]
-pub(super) enum Ended {
-    #[error("the {0} closed the connection")]
-    Closed(Side),
-    #[error("drained")]
-    Drained,
-    #[error("the {side} connection failed")]
-    Io {
-        side: Side,
-        #[source]
-        source: io::Error,
-    },
-    #[error("the runtime cannot be reached")]
-    Unreachable(#[source] io::Error),
-    #[error(transparent)]
-    Violation(#[from] Violation),
-    #[error("no connection preface within {} s", PREFACE_TIMEOUT.as_secs())]
-    NoPreface,
-    #[error("a large message stood still in its place while others waited")]
-    Overdue,
-}
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -89,16 +64,15 @@ pub(super) struct Driver {
     share: Share,
 }
 
-// === impl Ended ===
-
-impl Ended {
-    /// Whether the runtime is away, as far as one connection can tell.
-    fn means_runtime_lost(&self) -> bool {
-        match self {
-            Self::Closed(side) | Self::Io { side, .. } => *side == Side::Runtime,
-            Self::Unreachable(_) => true,
-            Self::Drained | Self::Violation(_) | Self::NoPreface | Self::Overdue => false,
-        }
+fn stream_of<'a>(
+    side: Side,
+    client: &'a mut UnixStream,
+    runtime: &'a mut Runtime,
+) -> Option<&'a mut UnixStream> {
+    match (side, runtime) {
+        (Side::Client, _) => Some(client),
+        (Side::Runtime, Runtime::Connected(stream)) => Some(stream),
+        (Side::Runtime, _) => None,
     }
 }
 
@@ -253,12 +227,11 @@ impl Driver {
         if !self.pair.wants_read(side) {
             return Ok(false);
         }
-        let mut buffer = self.shared.buffer.borrow_mut();
+        let shared = self.shared.clone();
+        let mut buffer = shared.buffer.borrow_mut();
         let mut buffer = ReadBuf::new(&mut buffer);
-        let stream = match (side, &mut self.runtime) {
-            (Side::Client, _) => &mut self.client,
-            (Side::Runtime, Runtime::Connected(stream)) => stream,
-            (Side::Runtime, _) => return Ok(false),
+        let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) else {
+            return Ok(false);
         };
         match Pin::new(stream).poll_read(cx, &mut buffer) {
             Poll::Pending => return Ok(false),
@@ -267,33 +240,64 @@ impl Driver {
                 self.closing = Some(side);
                 self.deadline = Some(Box::pin(sleep(FLUSH_TIMEOUT)));
             }
-            Poll::Ready(Ok(())) => self.pair.feed(side, buffer.filled())?,
+            Poll::Ready(Ok(())) => {
+                let through = self.pair.feed_through(side, buffer.filled())?;
+                self.write_through(cx, side.other(), through)?;
+            }
         }
         Ok(true)
+    }
+
+    /// Writes what waits for one side and, behind it, what passes from the read buffer, in one go.
+    /// What does not fit waits.
+    fn write_through(
+        &mut self,
+        cx: &mut Context<'_>,
+        side: Side,
+        through: &[u8],
+    ) -> Result<(), Ended> {
+        if through.is_empty() {
+            return Ok(());
+        }
+        let waiting = self.pair.output(side);
+        let mut written = 0;
+        if let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) {
+            let stream = Pin::new(stream);
+            let polled = if waiting.is_empty() {
+                stream.poll_write(cx, through)
+            } else {
+                let slices = [IoSlice::new(waiting), IoSlice::new(through)];
+                stream.poll_write_vectored(cx, &slices)
+            };
+            match polled {
+                Poll::Pending => {}
+                Poll::Ready(Ok(count @ 1..)) => written = count,
+                Poll::Ready(other) => return Err(Ended::unwritten(side, other.err())),
+            }
+        }
+        let waited = waiting.len().min(written);
+        self.pair.keep(side, &through[written - waited..]);
+        self.pair.advance(side, waited);
+        Ok(())
     }
 
     fn write(&mut self, cx: &mut Context<'_>, side: Side) -> Result<bool, Ended> {
         let mut progress = false;
         loop {
-            let stream = match (side, &mut self.runtime) {
-                (Side::Client, _) => &mut self.client,
-                (Side::Runtime, Runtime::Connected(stream)) => stream,
-                (Side::Runtime, _) => return Ok(progress),
-            };
             let bytes = self.pair.output(side);
             if bytes.is_empty() {
                 return Ok(progress);
             }
+            let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) else {
+                return Ok(progress);
+            };
             match Pin::new(stream).poll_write(cx, bytes) {
                 Poll::Pending => return Ok(progress),
                 Poll::Ready(Ok(written @ 1..)) => {
                     self.pair.advance(side, written);
                     progress = true;
                 }
-                Poll::Ready(other) => {
-                    let source = other.err().unwrap_or(io::ErrorKind::WriteZero.into());
-                    return Err(Ended::Io { side, source });
-                }
+                Poll::Ready(other) => return Err(Ended::unwritten(side, other.err())),
             }
         }
     }

@@ -6,17 +6,14 @@
 mod decisions;
 mod dial;
 mod driver;
+mod ended;
 mod method;
 mod room;
 mod slots;
 
 pub(crate) use self::{dial::connect, method::Method};
 
-use self::{
-    driver::{Driver, Ended},
-    room::Room,
-    slots::Slots,
-};
+use self::{driver::Driver, ended::Ended, room::Room, slots::Slots};
 use crate::{
     hub::Hub,
     metrics::{Metrics, Refused},

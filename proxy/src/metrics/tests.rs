@@ -59,7 +59,7 @@ fn what_is_counted_is_told_under_its_name() {
 }
 
 #[test]
-fn every_metric_is_moved_by_something() {
+fn every_metric_has_a_method_that_moves_it() {
     let text = exercised();
     for name in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
         let name = name.split(' ').next().unwrap();

@@ -9,6 +9,7 @@ mod dependency;
 mod document;
 mod event;
 mod flag;
+mod metric;
 mod room;
 mod rust;
 mod source;

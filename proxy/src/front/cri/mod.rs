@@ -185,7 +185,9 @@ impl Front {
                 // Accepting comes last: who connects without end must not keep the rest from us.
                 biased;
                 () = &mut stop => break,
-                _ = sweep.tick() => {
+                // An idle process sleeps: nothing is swept while nobody waits for a place.
+                () = self.shared.slots.crowded(), if !self.shared.slots.are_crowded() => {}
+                _ = sweep.tick(), if self.shared.slots.are_crowded() => {
                     let slots = &self.shared.slots;
                     slots.evict_overdue(Instant::now(), self.hold_timeout);
                 }

@@ -16,7 +16,7 @@ use std::{
     task::{Context, Poll, Waker},
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 /// How long a message may stand still in its place while others wait. One of 16 MiB crosses a unix
 /// socket in well under a second.
@@ -35,7 +35,14 @@ pub(super) enum SlotNews {
 
 /// All places, and who has or wants them.
 #[derive(Clone, Debug)]
-pub(super) struct Slots(Rc<RefCell<State>>);
+pub(super) struct Slots(Rc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: RefCell<State>,
+    /// Somebody waits for a place.
+    crowded: Notify,
+}
 
 /// The slots as one connection uses them. What it has or wants goes back when it is dropped.
 #[derive(Debug)]
@@ -85,17 +92,32 @@ struct Mailbox {
 
 impl Slots {
     pub(super) fn new(places: usize) -> Self {
-        Self(Rc::new(RefCell::new(State {
-            places,
-            taken: Vec::new(),
-            waiting: VecDeque::new(),
-        })))
+        Self(Rc::new(Shared {
+            state: RefCell::new(State {
+                places,
+                taken: Vec::new(),
+                waiting: VecDeque::new(),
+            }),
+            crowded: Notify::new(),
+        }))
+    }
+
+    /// Whether somebody waits for a place.
+    pub(super) fn are_crowded(&self) -> bool {
+        !self.0.state.borrow().waiting.is_empty()
+    }
+
+    /// Ready when somebody waits for a place.
+    pub(super) async fn crowded(&self) {
+        while !self.are_crowded() {
+            self.0.crowded.notified().await;
+        }
     }
 
     /// Tells connections whose message has stood still for too long while others wait, and those
     /// that wait for longer than `hold_timeout`.
     pub(super) fn evict_overdue(&self, now: Instant, hold_timeout: Duration) {
-        let mut state = self.0.borrow_mut();
+        let mut state = self.0.state.borrow_mut();
         if state.waiting.is_empty() {
             return;
         }
@@ -133,13 +155,16 @@ impl Tenant {
     /// Queues a stream for a place; [`Tenant::poll_news`] has to be asked again after that.
     pub(super) fn want(&mut self, stream: StreamId) {
         self.messages += 1;
-        let mut state = self.slots.0.borrow_mut();
+        let mut state = self.slots.0.state.borrow_mut();
         state.waiting.push_back(Waiting {
             by: (self.id, stream),
             since: Instant::now(),
             mailbox: self.mailbox.clone(),
         });
         state.hand_out();
+        if !state.waiting.is_empty() {
+            self.slots.0.crowded.notify_one();
+        }
     }
 
     /// Gives a place back, or leaves the queue.
@@ -151,7 +176,7 @@ impl Tenant {
         mailbox.expired.retain(|expired| *expired != stream);
         self.messages -= expired - mailbox.expired.len();
         drop(mailbox);
-        self.messages -= self.slots.0.borrow_mut().give_back(|by| by == this);
+        self.messages -= self.slots.0.state.borrow_mut().give_back(|by| by == this);
     }
 
     /// What this connection has to hear. Pending also when it has no part in the slots.
@@ -184,7 +209,7 @@ impl Tenant {
             return;
         }
         let now = Instant::now();
-        let mut state = self.slots.0.borrow_mut();
+        let mut state = self.slots.0.state.borrow_mut();
         let own = state.taken.iter_mut().filter(|taken| taken.by.0 == self.id);
         for taken in own {
             let queued = queued(taken.by.1);
@@ -198,7 +223,11 @@ impl Tenant {
 
 impl Drop for Tenant {
     fn drop(&mut self) {
-        self.slots.0.borrow_mut().give_back(|by| by.0 == self.id);
+        self.slots
+            .0
+            .state
+            .borrow_mut()
+            .give_back(|by| by.0 == self.id);
     }
 }
 
@@ -245,6 +274,7 @@ impl Mailbox {
 mod tests {
     use super::*;
     use std::future::poll_fn;
+    use tokio::time::timeout;
 
     const WITHOUT_END: Duration = Duration::MAX;
 
@@ -313,6 +343,20 @@ mod tests {
         b.want(1);
         drop(a);
         assert_eq!(news(&mut b).await, Some(SlotNews::Granted(1)));
+    }
+
+    #[tokio::test]
+    async fn they_are_crowded_while_somebody_waits() {
+        let slots = Slots::new(1);
+        let [mut a, mut b] = tenants(&slots);
+        let told = async || timeout(Duration::ZERO, slots.crowded()).await.is_ok();
+        a.want(1);
+        assert!(!told().await);
+        let (heard, ()) = tokio::join!(biased; timeout(Duration::from_secs(9), slots.crowded()), async { b.want(1) });
+        assert_eq!(heard, Ok(()));
+        assert!(told().await && told().await);
+        a.free(1);
+        assert!(!told().await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -152,12 +152,15 @@ pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
         // Of two sandboxes of one pod the directory belongs to the one that runs.
         let mut all = Vec::new();
         if pod.ready {
-            all.extend(changes(&pod.own));
-            all.extend(changes(&pod.pause));
+            for target in [&mut pod.own, &mut pod.pause] {
+                tell_left(hub, target);
+                all.extend(changes(target));
+            }
         }
         let cgroups = hub.writer().cgroups();
         for container in &mut pod.containers {
             if container.life == Life::Running {
+                tell_left(hub, &mut container.target);
                 all.extend(changes_of_container(cgroups, &mut container.target));
             }
         }
@@ -222,28 +225,61 @@ fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Appli
     {
         entry.original = Original::Value(old);
     }
-    if let (Err(error), Applied::Refused(_)) = (outcome, &result)
-        && entry.applied != result
-        && hub.may_complain(entry.owner, setting.name())
-    {
-        warn!(
-            error = error as &dyn Error,
-            hook = entry.owner,
-            "the kernel refused a setting"
-        );
-    }
+    entry.told &= entry.applied == result;
     entry.applied = result;
+    if let (Err(error), Applied::Refused(_)) = (outcome, &entry.applied) {
+        tell(hub, entry, |entry, suppressed| {
+            let error = error as &dyn Error;
+            let hook = entry.owner;
+            warn!(error, hook, suppressed, "the kernel refused a setting");
+        });
+    }
+}
+
+/// Writes a line about an entry, once; where there is no room for it now it comes when there is.
+fn tell(hub: &Hub, entry: &mut Entry, line: impl FnOnce(&Entry, u64)) {
+    if entry.told {
+        return;
+    }
+    let setting = entry.desired.setting().name();
+    if let Some(suppressed) = hub.may_complain(entry.owner, setting) {
+        line(entry, suppressed);
+        entry.told = true;
+    }
+}
+
+/// Says of which settings it is unknown what they were before us.
+fn tell_left(hub: &Hub, target: &mut Target) {
+    let Some(cgroup) = target.at.clone() else {
+        return;
+    };
+    let entries = target.entries_mut();
+    for entry in entries.filter(|entry| entry.applied == Applied::Left) {
+        let setting = entry.desired.setting();
+        hub.metrics().kernel_setting(setting, &Applied::Left);
+        tell(hub, entry, |_, suppressed| {
+            warn!(
+                %cgroup,
+                %setting,
+                suppressed,
+                "nobody decides a setting any more, and it stays: what it was before is unknown"
+            );
+        });
+    }
 }
 
 /// Decides about tiers and host applications, and brings them in line.
 pub(crate) async fn node(hub: &Rc<Hub>) {
     hub.decide_node();
-    let changes: Vec<Change> = {
-        let ledger = hub.ledger().borrow();
-        let groups = ledger.node.iter();
-        groups.flat_map(|group| changes(&group.target)).collect()
-    };
-    if changes.is_empty() || !hub.enforces() {
+    if !hub.enforces() {
+        return;
+    }
+    let mut changes = Vec::new();
+    for group in hub.ledger().borrow_mut().node.iter_mut() {
+        tell_left(hub, &mut group.target);
+        changes.extend(self::changes(&group.target));
+    }
+    if changes.is_empty() {
         return;
     }
     let applied = hub.writer().apply(changes.clone()).await;

@@ -50,14 +50,15 @@ impl Complaints {
         self.said.retain(|(pod, ..)| pod.is_some());
     }
 
-    /// Whether a line about this owner and setting, of whatever pod, is written at `now`.
+    /// Whether a line about this owner and setting, of whatever pod, is written at `now`; if so, how
+    /// many of its kind were held back since the last one.
     pub(super) fn permit(
         &mut self,
         owner: &'static str,
         setting: &'static str,
         now: Instant,
-    ) -> bool {
-        self.rate.permit(owner, setting, now).is_some()
+    ) -> Option<u64> {
+        self.rate.permit(owner, setting, now)
     }
 }
 

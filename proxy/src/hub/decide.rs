@@ -2,7 +2,7 @@
 
 use super::Hub;
 use crate::{
-    ledger::{Applied, Container, Exemption, Pod, Route, Target, Unasked},
+    ledger::{Container, Exemption, Pod, Route, Target, Unasked},
     metrics::{HookFailure, Metrics},
     panic_report::Catching,
     status::{Status, chain_of},
@@ -14,7 +14,7 @@ use koord_hooks::{
 };
 use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
 use koord_proto::{keys::label, policy::NodePolicy};
-use std::{cell::Ref, error::Error, fmt::Display, sync::Arc, time::Instant};
+use std::{cell::Ref, error::Error, sync::Arc, time::Instant};
 use tracing::warn;
 
 /// The chain and the node that it decides for.
@@ -122,8 +122,8 @@ impl Hub {
     ) -> Result<(), Status> {
         if matches!(exemption, Some(Exemption::SkipLabel | Exemption::Namespace)) {
             // What was ours before the exemption came is given back.
-            self.decide_directory(pod, own, &Merged::default());
-            self.decide_directory(pod, pause, &Merged::default());
+            decide_directory(own, &Merged::default());
+            decide_directory(pause, &Merged::default());
             return Ok(());
         }
         know_directories(pod, own, pause);
@@ -132,9 +132,9 @@ impl Hub {
             .chain
             .pod(pod, &policy.node, &mut Watch::new(&self.metrics));
         let merged = self.examine(pod, outcome)?;
-        self.decide_directory(pod, own, &merged);
+        decide_directory(own, &merged);
         if exemption.is_some() {
-            self.decide_directory(pod, pause, &Merged::default());
+            decide_directory(pause, &Merged::default());
             return Ok(());
         }
         let sandbox = ContainerView {
@@ -147,14 +147,8 @@ impl Hub {
                 .chain
                 .container(pod, &sandbox, &policy.node, &mut Watch::new(&self.metrics));
         let merged = self.examine(pod, outcome)?;
-        self.decide_directory(pod, pause, &merged);
+        decide_directory(pause, &merged);
         Ok(())
-    }
-
-    /// No request carries what a directory of a pod's own should have.
-    fn decide_directory(&self, pod: &PodView, target: &mut Target, merged: &Merged) {
-        let left = target.decide(merged, |_| Route::Kernel, |_| None);
-        self.tell_left(&pod.name, &left);
     }
 
     /// Decides what a container should have.
@@ -175,26 +169,10 @@ impl Hub {
             let outcome = chain.container(pod, container, &policy.node, &mut watch);
             self.examine(pod, outcome)?
         };
-        let left = target.decide(&merged, route, |setting| {
+        target.decide(&merged, route, |setting| {
             asked(&container.requested, setting)
         });
-        self.tell_left(&pod.name, &left);
         Ok(())
-    }
-
-    /// Says of which settings it is unknown what they were before us.
-    fn tell_left(&self, of: &dyn Display, left: &[(Setting, &'static str)]) {
-        for (setting, hook) in left {
-            self.metrics.kernel_setting(*setting, &Applied::Left);
-            if self.may_complain(hook, setting.name()) {
-                warn!(
-                    pod = %of,
-                    %setting,
-                    hook,
-                    "nobody decides a setting any more, and it stays: what it was before is unknown"
-                );
-            }
-        }
     }
 
     /// Decides what tiers and host applications should have.
@@ -217,10 +195,7 @@ impl Hub {
             }
         }
         let mut ledger = self.ledger.borrow_mut();
-        let left = ledger.node.decide(&outcome.merged, &policy.node.tiers);
-        for (at, setting, hook) in left {
-            self.tell_left(&at, &[(setting, hook)]);
-        }
+        ledger.node.decide(&outcome.merged, &policy.node.tiers);
     }
 
     /// Reports what went wrong in the chain; an error only if a hook insists.
@@ -257,8 +232,9 @@ impl Hub {
         );
     }
 
-    /// Whether a line about this owner and setting may be written now.
-    pub(crate) fn may_complain(&self, owner: &'static str, setting: &'static str) -> bool {
+    /// Whether a line about this owner and setting may be written now; if so, how many were held
+    /// back since the last one.
+    pub(crate) fn may_complain(&self, owner: &'static str, setting: &'static str) -> Option<u64> {
         let mut complaints = self.complaints.borrow_mut();
         complaints.permit(owner, setting, Instant::now())
     }
@@ -319,6 +295,11 @@ fn key_of(failure: &FailureKind) -> &'static str {
         FailureKind::Error(error) => error.key(),
         FailureKind::Panic { .. } | FailureKind::Conflict(_) => "-",
     }
+}
+
+/// No request carries what a directory of a pod's own should have.
+fn decide_directory(target: &mut Target, merged: &Merged) {
+    target.decide(merged, |_| Route::Kernel, |_| None);
 }
 
 /// Says what a pod's own directory and that of its sandbox have where hooks decide nothing. In one of

@@ -2,7 +2,10 @@ use super::{
     testing::{BATCH, Bench, container, listed_pod, sandbox},
     *,
 };
-use crate::{ledger::Exemption, reconcile};
+use crate::{
+    ledger::{Applied, Exemption},
+    reconcile,
+};
 use koord_hooks::{
     Adjustment, Chain, FailPolicies, FeatureGates, Hook, HookError, NodeAdjustment, NodeView,
     Stage, View,
@@ -185,4 +188,37 @@ fn answered(code: u32) -> Reply {
         grpc_status: Some(code),
         message: None,
     }
+}
+
+#[tokio::test]
+async fn a_refusal_that_was_held_back_is_told_when_there_is_room_and_once() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let refused = async || {
+        let errno = koord_kernel::fake::Errno::BUSY;
+        let container = &bench.container;
+        bench.tree.fail_next_write(container, "cpu.shares", errno);
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        let entry = bench.entry(Setting::CpuShares).unwrap();
+        assert!(matches!(entry.applied, Applied::Refused(Some(_))));
+        entry.told
+    };
+    // Other pods have used up what there is of lines.
+    let hook = bench.entry(Setting::CpuShares).unwrap().owner;
+    while bench.hub.may_complain(hook, "cpu.shares").is_some() {}
+    assert!(!refused().await);
+    assert!(!refused().await);
+    bench.hub.complaints.replace(Complaints::default());
+    assert!(refused().await);
+    // It is not told again, so a line is there for somebody else.
+    assert!(refused().await);
+    for _ in 0..4 {
+        assert_eq!(bench.hub.may_complain(hook, "cpu.shares"), Some(0));
+    }
+    assert_eq!(bench.hub.may_complain(hook, "cpu.shares"), None);
+    // Once it was taken, another refusal is another matter.
+    bench.hub.complaints.replace(Complaints::default());
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    bench.write("cpu.shares", "77");
+    while bench.hub.may_complain(hook, "cpu.shares").is_some() {}
+    assert!(!refused().await);
 }

@@ -6,7 +6,7 @@
 
 use super::{Route, Target, Unasked};
 use koord_hooks::{Merged, NodeMerged, TierPaths};
-use koord_model::{CgroupPath, KubeQos, Setting};
+use koord_model::{CgroupPath, KubeQos};
 use std::collections::BTreeMap;
 
 /// What a control group of the node's own is.
@@ -33,17 +33,16 @@ impl NodeGroups {
         self.0.values()
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NodeGroup> {
+        self.0.values_mut()
+    }
+
     pub fn get_mut(&mut self, at: &CgroupPath) -> Option<&mut NodeGroup> {
         self.0.get_mut(at)
     }
 
-    /// Takes over a decision about the whole node: what it does not name is given back. Returns what
-    /// is left as it is from now on, as [`Target::decide`] does.
-    pub fn decide(
-        &mut self,
-        merged: &NodeMerged,
-        tiers: &TierPaths,
-    ) -> Vec<(CgroupPath, Setting, &'static str)> {
+    /// Takes over a decision about the whole node: what it does not name is given back.
+    pub fn decide(&mut self, merged: &NodeMerged, tiers: &TierPaths) {
         let wanted = wanted(merged, tiers);
         for (at, (kind, _)) in &wanted {
             let group = || NodeGroup {
@@ -53,7 +52,6 @@ impl NodeGroups {
             self.0.entry((*at).clone()).or_insert_with(group);
         }
         let nothing = Merged::default();
-        let mut left = Vec::new();
         for (at, group) in &mut self.0 {
             let merged = match wanted.get(at) {
                 Some((kind, merged)) => {
@@ -62,12 +60,9 @@ impl NodeGroups {
                 }
                 None => &nothing,
             };
-            let since_now = group.target.decide(merged, |_| Route::Kernel, |_| None);
-            let named = since_now.into_iter();
-            left.extend(named.map(|(setting, hook)| (at.clone(), setting, hook)));
+            group.target.decide(merged, |_| Route::Kernel, |_| None);
         }
         self.settle();
-        left
     }
 
     /// Lets go of what was given back, and of groups that nothing is decided for.

@@ -69,6 +69,8 @@ pub struct Entry {
     pub route: Route,
     pub original: Original,
     pub applied: Applied,
+    /// What a person should know of `applied` is in the log.
+    pub told: bool,
 }
 
 /// Owner of a value that hooks no longer decide, and that is as it was before them.
@@ -140,14 +142,13 @@ impl Target {
     }
 
     /// Takes over a decision. Originals stay: they are what was there before our first value, not
-    /// before our latest. Returns what is left as it is from now on, because it is unknown what it
-    /// was before, with the hook that decided it.
+    /// before our latest.
     pub fn decide(
         &mut self,
         merged: &Merged,
         route: impl Fn(&Value) -> Route,
         asked: impl Fn(Setting) -> Option<Value>,
-    ) -> Vec<(Setting, &'static str)> {
+    ) {
         let was_idle = self.is_idle();
         let decided = Vec::with_capacity(merged.iter().count());
         let mut before = std::mem::replace(&mut self.entries, decided);
@@ -157,11 +158,11 @@ impl Target {
                 .iter()
                 .position(|entry| entry.desired.setting() == setting)
                 .map(|index| before.swap_remove(index));
-            let applied = match &old {
+            let (applied, told) = match &old {
                 Some(old) if old.desired == *desired && old.applied != Applied::Left => {
-                    old.applied.clone()
+                    (old.applied.clone(), old.told)
                 }
-                _ => Applied::Pending,
+                _ => (Applied::Pending, false),
             };
             let original = self.original(setting, asked(setting), old.map(|old| old.original));
             self.entries.push(Entry {
@@ -170,19 +171,16 @@ impl Target {
                 owner: owner.hook,
                 original,
                 applied,
+                told,
             });
         }
-        let mut left = Vec::new();
         for entry in before {
-            let (setting, owner) = (entry.desired.setting(), entry.owner);
-            if self.give_back(entry, asked(setting)) {
-                left.push((setting, owner));
-            }
+            let asked = asked(entry.desired.setting());
+            self.give_back(entry, asked);
         }
         if was_idle && !self.is_idle() {
             self.give_back_shares();
         }
-        left
     }
 
     /// Takes over a value of ours from before a restart, which is still in force: if nobody decides
@@ -195,6 +193,7 @@ impl Target {
                 route: Route::Request,
                 original: Original::Unknown,
                 applied: Applied::Equal,
+                told: false,
             };
             self.give_back(entry, asked);
         }
@@ -243,15 +242,15 @@ impl Target {
                 owner: GIVEN_BACK,
                 route: Route::Kernel,
                 applied: Applied::Pending,
+                told: false,
             });
         }
     }
 
     /// Nobody decides about this setting any more: what was there before us comes back, so that
     /// nothing of ours stays without an owner. In a request the entry stays, because the runtime's
-    /// own spec still has our value; one that only we write goes once it is written. Whether it is
-    /// left as it is since now.
-    fn give_back(&mut self, entry: Entry, asked: Option<Value>) -> bool {
+    /// own spec still has our value; one that only we write goes once it is written.
+    fn give_back(&mut self, entry: Entry, asked: Option<Value>) {
         let setting = entry.desired.setting();
         let original = self.original(setting, asked, Some(entry.original));
         let (desired, applied) = match &original {
@@ -259,15 +258,14 @@ impl Target {
             Original::Default => (default(setting), Applied::Pending),
             Original::Unknown => (entry.desired.clone(), Applied::Left),
         };
-        let same = entry.desired == desired && entry.owner == GIVEN_BACK;
-        let applied = match same && entry.applied != Applied::Left {
-            true => entry.applied.clone(),
-            false => applied,
+        let (applied, told) = match entry.owner == GIVEN_BACK && entry.desired == desired {
+            true if entry.applied != Applied::Left => (entry.applied.clone(), entry.told),
+            true if applied == Applied::Left => (applied, entry.told),
+            _ => (applied, false),
         };
-        let is_left = applied == Applied::Left;
         let nowhere = matches!(entry.applied, Applied::Absent | Applied::Unsupported);
         if entry.route == Route::Kernel && (applied.is_final() || nowhere) {
-            return false;
+            return;
         }
         self.entries.push(Entry {
             original,
@@ -275,8 +273,8 @@ impl Target {
             owner: GIVEN_BACK,
             route: entry.route,
             applied,
+            told,
         });
-        is_left && entry.applied != Applied::Left
     }
 
     /// Lets go of what was given back and is ours no more.

@@ -137,16 +137,13 @@ fn what_was_before_us_decides_what_is_given_back() {
     ] {
         let mut target = Target::default().unasked(unasked);
         let asked = |_| asked.map(quota);
-        let left = target.decide(&merged(limited.clone()), |_| Route::Kernel, asked);
-        assert_eq!(left, []);
+        target.decide(&merged(limited.clone()), |_| Route::Kernel, asked);
         let entry = target.entry_mut(Setting::CpuQuota).unwrap();
         entry.applied = Applied::Written;
         if let (Some(seen), Original::Unknown) = (seen, &entry.original) {
             entry.original = Original::Value(quota(seen));
         }
-        let left = target.decide(&Merged::default(), |_| Route::Kernel, asked);
-        let told = expected.ends_with("Left");
-        assert_eq!(left.len(), usize::from(told), "{expected}");
+        target.decide(&Merged::default(), |_| Route::Kernel, asked);
         let entry = &target.entries()[0];
         assert_eq!(format!("{} {:?}", entry.desired, entry.applied), expected);
         assert_eq!(entry.owner, "-");
@@ -162,31 +159,25 @@ fn what_is_left_is_told_once_and_given_back_when_it_is_known() {
         })
     };
     let mut target = Target::default().unasked(Unasked::Unknown);
+    // What comes of it, and whether that was told.
     let decide = |target: &mut Target, merged, asked: Option<CpuQuota>| {
-        let asked = |_| asked.map(Value::from);
-        let left = target.decide(&merged, |_| Route::Kernel, asked);
-        let entry = target.entries().first();
-        (
-            left,
-            entry.map(|entry| (entry.desired.to_string(), entry.applied.clone())),
-        )
+        target.decide(&merged, |_| Route::Kernel, |_| asked.map(Value::from));
+        let entry = &mut target.entries[0];
+        let told = std::mem::replace(&mut entry.told, true);
+        (entry.desired.to_string(), entry.applied.clone(), told)
     };
+    let quota = |applied, told| ("50000".to_owned(), applied, told);
     decide(&mut target, limited(), None);
     settle(&mut target);
-    let kept = Some(("50000".to_owned(), Applied::Left));
-    let (left, entry) = decide(&mut target, Merged::default(), None);
-    assert_eq!(
-        (left, entry),
-        (vec![(Setting::CpuQuota, "Hook")], kept.clone())
-    );
-    let (left, entry) = decide(&mut target, Merged::default(), None);
-    assert_eq!((left, entry), (vec![], kept));
+    let left = decide(&mut target, Merged::default(), None);
+    assert_eq!(left, quota(Applied::Left, false));
+    let left = decide(&mut target, Merged::default(), None);
+    assert_eq!(left, quota(Applied::Left, true));
     // Decided again it is ours again.
-    let (_, entry) = decide(&mut target, limited(), None);
-    assert_eq!(entry, Some(("50000".to_owned(), Applied::Pending)));
+    let ours = decide(&mut target, limited(), None);
+    assert_eq!(ours, quota(Applied::Pending, false));
     decide(&mut target, Merged::default(), None);
     let asked = Some(CpuQuota::Micros(50_000));
-    let (left, entry) = decide(&mut target, Merged::default(), asked);
-    let back = Some(("50000".to_owned(), Applied::Pending));
-    assert_eq!((left, entry), (vec![], back));
+    let given_back = decide(&mut target, Merged::default(), asked);
+    assert_eq!(given_back, quota(Applied::Pending, false));
 }

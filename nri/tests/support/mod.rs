@@ -7,6 +7,7 @@
 )]
 
 pub mod go;
+pub mod line;
 pub mod reframe;
 pub mod rng;
 pub mod wire;

@@ -266,6 +266,11 @@ fn resources_without_a_value_are_empty_in_whatever_shape() {
     let mut zero = hollow.clone();
     zero.cpu.as_mut().unwrap().quota = Some(OptionalInt64 { value: 0 });
     assert!(!zero.is_empty());
+    let file = LinuxResources {
+        unified: [("k".to_owned(), String::new())].into(),
+        ..LinuxResources::default()
+    };
+    assert!(!file.is_empty());
     let class = LinuxResources {
         rdt_class: Some(OptionalString::default()),
         ..LinuxResources::default()

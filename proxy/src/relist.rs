@@ -20,7 +20,14 @@ use koord_kernel::{
 };
 use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
 use koord_proto::{cri, keys::annotation};
-use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    error::Error,
+    path::Path,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
@@ -42,6 +49,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
     let mut retry = FIRST_RETRY;
     let mut complained = false;
     let mut listed_before = false;
+    let mut missing = Missing::default();
     let mut due = Instant::now();
     loop {
         let started = Instant::now();
@@ -50,7 +58,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
             true => Scope::News,
             false => Scope::All,
         };
-        let listing = list(&hub, &endpoint, &kubepods_above, scope);
+        let listing = list(&hub, &endpoint, &kubepods_above, scope, &mut missing);
         let listed = match timeout(DEADLINE, listing).await {
             Ok(listed) => listed,
             Err(_) => Err(RuntimeError::Late { call: "the lists" }),
@@ -105,10 +113,19 @@ enum Scope {
 }
 
 /// What a list tells that was not known.
-struct News {
+struct News<'a> {
     /// When the list was asked for; see [`Ledger::tick`](crate::ledger::Ledger::tick).
     moment: u64,
     pods: HashSet<SandboxId>,
+    missing: &'a mut Missing,
+}
+
+/// Sandboxes that are not in the ledger because the runtime does not say where they are. Each list
+/// asks about them again, after all others, so that they keep nobody else out.
+#[derive(Default)]
+struct Missing {
+    /// And whether that was told.
+    sandboxes: HashMap<SandboxId, bool>,
 }
 
 /// How many questions about single pods may go unanswered in one list: each costs a second, and
@@ -116,6 +133,36 @@ struct News {
 #[derive(Default)]
 struct Patience {
     late: usize,
+}
+
+// === impl Missing ===
+
+impl Missing {
+    fn has(&self, sandbox: &str) -> bool {
+        self.sandboxes
+            .keys()
+            .any(|missing| missing.as_str() == sandbox)
+    }
+
+    /// One that could not be asked about in this list.
+    fn wait(&mut self, sandbox: SandboxId) {
+        self.sandboxes.entry(sandbox).or_default();
+    }
+
+    /// One about which there was no answer: told once, as soon as there is room for the line.
+    fn fail(&mut self, hub: &Hub, sandbox: SandboxId, error: &RuntimeError) {
+        let told = self.sandboxes.entry(sandbox.clone()).or_default();
+        if !*told && let Some(suppressed) = hub.may_complain("-", "cgroup_parent") {
+            let error = error as &dyn Error;
+            warn!(
+                %sandbox,
+                error,
+                suppressed,
+                "the runtime does not say where a pod is; it is not in the ledger until it does"
+            );
+            *told = true;
+        }
+    }
 }
 
 // === impl Patience ===
@@ -144,6 +191,7 @@ async fn list(
     endpoint: &Arc<Path>,
     kubepods_above: &CgroupPath,
     scope: Scope,
+    missing: &mut Missing,
 ) -> Result<Listed, RuntimeError> {
     let stream = connect(endpoint.clone()).await;
     let mut runtime = Runtime::over(stream.map_err(RuntimeError::Connect)?).await?;
@@ -153,10 +201,12 @@ async fn list(
     let mut news = News {
         moment: hub.ledger().borrow_mut().begin_list(),
         pods: HashSet::new(),
+        missing,
     };
-    let sandboxes = runtime.sandboxes().await?;
+    let mut sandboxes = runtime.sandboxes().await?;
     let containers = runtime.containers().await?;
     let mut patience = Patience::default();
+    sandboxes.sort_by_cached_key(|pod| news.missing.has(&pod.id));
     for sandbox in &sandboxes {
         let asked = (&mut runtime, &mut patience);
         take_pod(hub, asked, sandbox, &mut news, kubepods_above).await;
@@ -183,6 +233,9 @@ async fn list(
     if all {
         hub.queue().push_node();
     }
+    let missing = &mut news.missing.sandboxes;
+    missing.retain(|sandbox, _| pods.contains(sandbox.as_str()) && ledger.pod(sandbox).is_none());
+    hub.metrics().sandboxes_missing(missing.len());
     hub.metrics()
         .ledger_size(ledger.pods_len(), ledger.containers_len());
     Ok(Listed {
@@ -195,7 +248,7 @@ async fn take_pod(
     hub: &Rc<Hub>,
     (runtime, patience): (&mut Runtime, &mut Patience),
     listed: &cri::PodSandbox,
-    news: &mut News,
+    news: &mut News<'_>,
     kubepods_above: &CgroupPath,
 ) {
     let Ok(sandbox) = SandboxId::new(&listed.id) else {
@@ -210,16 +263,14 @@ async fn take_pod(
     };
     let parent = match find_pod(hub, &metadata.uid, kubepods_above) {
         Some(parent) => Some(parent),
-        None if patience.is_over() => return,
+        None if patience.is_over() => return news.missing.wait(sandbox),
         None => match ask_parent(runtime, &listed.id).await {
             Ok(parent) => parent,
             // One broken sandbox must not keep all others out of the ledger; the next list asks
             // about it again.
             Err(error) => {
                 patience.spend(&error);
-                let error = &error as &dyn Error;
-                debug!(sandbox = %sandbox, error, "the runtime does not say where a pod is");
-                return;
+                return news.missing.fail(hub, sandbox, &error);
             }
         },
     };
@@ -261,7 +312,7 @@ fn is_known(
     hub: &Hub,
     sandbox: &SandboxId,
     ready: bool,
-    news: &mut News,
+    news: &mut News<'_>,
     kubepods_above: &CgroupPath,
 ) -> bool {
     let mut ledger = hub.ledger().borrow_mut();
@@ -296,7 +347,7 @@ fn place_again(hub: &Hub, pod: &mut Pod, above: &CgroupPath) -> bool {
     true
 }
 
-fn take_container(hub: &Rc<Hub>, listed: &cri::Container, news: &mut News) {
+fn take_container(hub: &Rc<Hub>, listed: &cri::Container, news: &mut News<'_>) {
     let (Ok(id), Ok(sandbox)) = (
         ContainerId::new(&listed.id),
         SandboxId::new(&listed.pod_sandbox_id),

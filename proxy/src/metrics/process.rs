@@ -1,6 +1,6 @@
 //! This process, and the runtime that it stands before.
 
-use super::{Metrics, Outcome, histogram, register, register_in};
+use super::{Metrics, Outcome, histogram, register, register_in, size};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -28,6 +28,7 @@ struct Build {
 pub(super) struct ProcessMetrics {
     relists: Family<Outcome, Counter>,
     relist_seconds: Histogram,
+    sandboxes_missing: Gauge,
     runtime_up: Gauge,
     mode: Family<Running, Gauge>,
     start_time: Gauge<f64, AtomicU64>,
@@ -51,6 +52,12 @@ impl ProcessMetrics {
                 "relist",
                 "Time that lists took",
                 histogram(&LIST_BUCKETS),
+            ),
+            sandboxes_missing: register(
+                r,
+                "sandboxes_missing",
+                "Sandboxes that the runtime lists without saying where they are",
+                Gauge::default(),
             ),
             runtime_up: register(
                 r,
@@ -91,6 +98,10 @@ impl Metrics {
     pub fn relisted(&self, ok: bool, took: Duration) {
         self.process.relists.get_or_create(&Outcome::of(ok)).inc();
         self.process.relist_seconds.observe(took.as_secs_f64());
+    }
+
+    pub fn sandboxes_missing(&self, count: usize) {
+        self.process.sandboxes_missing.set(size(count));
     }
 
     pub fn runtime_up(&self, up: bool) {

@@ -29,6 +29,7 @@ fn exercised() -> String {
     metrics.kernel_setting(Setting::CpuShares, &Applied::Written);
     metrics.ledger_size(2, 3);
     metrics.relisted(true, Duration::from_millis(30));
+    metrics.sandboxes_missing(1);
     metrics.policy_loaded(true, 1);
     metrics.runtime_up(true);
     metrics.encode().unwrap()

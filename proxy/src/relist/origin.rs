@@ -48,7 +48,7 @@ pub(super) fn recall(hub: &Hub, container: &mut Container, ours: Vec<Value>) {
 pub(super) async fn learn(
     hub: &Hub,
     (runtime, patience): (&mut Runtime, &mut Patience),
-    news: &mut News,
+    news: &mut News<'_>,
 ) {
     for id in unheard(hub) {
         if patience.is_over() {
@@ -80,7 +80,7 @@ fn unheard(hub: &Hub) -> Vec<ContainerId> {
 }
 
 /// Takes over what the runtime said of a container.
-fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mut News) {
+fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mut News<'_>) {
     let (found, unasked) = match info.and_then(said) {
         Some((found, true)) => (found, Unasked::Nothing),
         Some((found, false)) => (found, Unasked::Unknown),

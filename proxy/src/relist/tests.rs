@@ -15,7 +15,7 @@ use prost::Message;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-struct Listed {
+struct Scripted {
     bench: Bench,
     socket: PathBuf,
     script: Script,
@@ -23,9 +23,9 @@ struct Listed {
     _dir: TempDir,
 }
 
-// === impl Listed ===
+// === impl Scripted ===
 
-impl Listed {
+impl Scripted {
     /// A hub that knows nothing yet, and a runtime that says this of the container.
     fn start(tree: FakeTree, info: &str) -> Self {
         Self::of(tree, listed_pod(), listed_container(), info)
@@ -62,9 +62,15 @@ impl Listed {
     }
 
     async fn list(&self, scope: Scope) {
+        let listed = self.list_beside(scope, &mut Missing::default()).await;
+        assert_eq!(listed.containers, 1);
+    }
+
+    async fn list_beside(&self, scope: Scope, missing: &mut Missing) -> Listed {
         let endpoint = self.socket.as_path().into();
-        let listed = list(&self.bench.hub, &endpoint, &CgroupPath::root(), scope).await;
-        assert_eq!(listed.unwrap().containers, 1);
+        let root = CgroupPath::root();
+        let listed = list(&self.bench.hub, &endpoint, &root, scope, missing).await;
+        listed.unwrap()
     }
 }
 
@@ -90,7 +96,7 @@ async fn after_a_restart_what_nobody_decides_any_more_is_given_back_as_it_was_as
     const ORIGINALS: &str = r#"{"cpuShares":204,"cpuQuota":20000,"cpuPeriod":100000,
         "ours":{"cpuShares":512,"cpuQuota":100000}}"#;
     let tree = FakeTree::new(Generation::V1, 2);
-    let listed = Listed::of(tree, undecided_pod(), container_with(ORIGINALS), "");
+    let listed = Scripted::of(tree, undecided_pod(), container_with(ORIGINALS), "");
     // The shares are ours; the quota is what somebody said since.
     listed.bench.write("cpu.shares", "512");
     listed.bench.write("cpu.cfs_quota_us", "70000");
@@ -123,7 +129,7 @@ async fn a_container_that_was_there_before_us_gets_back_what_the_runtime_says_it
         let tree = FakeTree::new(Generation::V1, 2);
         let mut pod = listed_pod();
         pod.set_state(cri::PodSandboxState::SandboxReady);
-        let listed = Listed::of(tree, pod, listed_container(), &info);
+        let listed = Scripted::of(tree, pod, listed_container(), &info);
         let hub = &listed.bench.hub;
         // It has these already, as after a restart.
         listed.bench.write("cpu.shares", "512");
@@ -154,7 +160,7 @@ async fn a_container_of_known_shares_tells_how_the_runtime_weighs() {
         ("40", None),
         ("1", None),
     ] {
-        let listed = Listed::start(FakeTree::new(Generation::V2, 2), KNOWN);
+        let listed = Scripted::start(FakeTree::new(Generation::V2, 2), KNOWN);
         listed.bench.write("cpu.weight", weight);
         listed.list(Scope::All).await;
         let known = listed.bench.hub.writer().cgroups().weight_curve();
@@ -165,7 +171,7 @@ async fn a_container_of_known_shares_tells_how_the_runtime_weighs() {
 #[tokio::test]
 async fn a_runtime_that_does_not_say_the_shares_leaves_it_unknown() {
     for info in ["", "{}", r#"{"runtimeSpec":{"linux":{"resources":{}}}}"#] {
-        let listed = Listed::start(FakeTree::new(Generation::V2, 2), info);
+        let listed = Scripted::start(FakeTree::new(Generation::V2, 2), info);
         listed.list(Scope::All).await;
         let known = listed.bench.hub.writer().cgroups().weight_curve();
         assert_eq!(known, None, "{info}");
@@ -174,7 +180,7 @@ async fn a_runtime_that_does_not_say_the_shares_leaves_it_unknown() {
 
 #[tokio::test]
 async fn after_a_list_that_was_asked_for_only_pods_with_news_are_looked_at() {
-    let listed = Listed::start(FakeTree::new(Generation::V1, 2), "");
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
     let hub = &listed.bench.hub;
     listed.list(Scope::News).await;
     assert_eq!(hub.queue().drain(), [sandbox()], "it is new");
@@ -202,7 +208,7 @@ async fn after_a_list_that_was_asked_for_only_pods_with_news_are_looked_at() {
 
 #[tokio::test]
 async fn whoever_asks_soon_after_a_list_shares_the_next() {
-    let listed = Listed::start(FakeTree::new(Generation::V1, 2), "");
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
     let hub = &listed.bench.hub;
     let lists = || {
         let calls = listed.script.calls();
@@ -229,4 +235,61 @@ async fn whoever_asks_soon_after_a_list_shares_the_next() {
     };
     // A little of it may have passed before the first was seen.
     assert!(waited > Duration::from_millis(900), "{waited:?}");
+}
+
+/// A sandbox whose directory is not where a kubelet's would be.
+fn elsewhere(id: &str) -> cri::PodSandbox {
+    let mut pod = listed_pod();
+    pod.id = id.to_owned();
+    pod.metadata.as_mut().unwrap().uid = id.to_owned();
+    pod
+}
+
+#[tokio::test]
+async fn a_sandbox_without_an_answer_is_asked_about_again_after_all_others() {
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
+    let hub = &listed.bench.hub;
+    let mut missing = Missing::default();
+    let mut list = async |others: &[&str], answers: &[bool]| {
+        let answer = |method: &str, reply| {
+            let path = format!("/runtime.v1.RuntimeService/{method}");
+            drop(listed.script.clone().once(&path, reply));
+        };
+        let others = others.iter().map(|id| elsewhere(id));
+        let pods = cri::ListPodSandboxResponse {
+            items: others.chain([listed_pod()]).collect(),
+        };
+        answer("ListPodSandbox", Reply::message(pods.encode_to_vec()));
+        let info = r#"{"config":{"linux":{"cgroup_parent":"/elsewhere"}}}"#;
+        let said = cri::PodSandboxStatusResponse {
+            info: [("info".to_owned(), info.to_owned())].into(),
+        };
+        for is_known in answers {
+            let reply = match is_known {
+                true => Reply::message(said.encode_to_vec()),
+                false => Reply::error(13, "broken"),
+            };
+            answer("PodSandboxStatus", reply);
+        }
+        let taken = listed.list_beside(Scope::All, &mut missing).await;
+        let text = hub.metrics().encode().unwrap();
+        let mut lines = text.lines();
+        let prefix = "koord_runtime_proxy_sandboxes_missing ";
+        let count = lines.find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
+        (taken.pods, taken.containers, count.unwrap())
+    };
+    let both = [false, false];
+    assert_eq!(list(&["a", "b"], &both).await, (1, 1, "2".to_owned()));
+    assert_eq!(list(&["a", "b"], &both).await, (1, 1, "2".to_owned()));
+    // The first answer is about the one that was not asked about before.
+    let answers = [true, false, false];
+    let found = list(&["a", "b", "new"], &answers).await;
+    assert_eq!(found, (2, 1, "2".to_owned()));
+    // Two lines of five, whatever the number of lists.
+    let lines = std::iter::from_fn(|| hub.may_complain("-", "cgroup_parent"));
+    assert_eq!(lines.count(), 3);
+    let answers = [true, true];
+    let found = list(&["a", "b", "new"], &answers).await;
+    assert_eq!(found, (4, 1, "0".to_owned()));
+    assert_eq!(list(&["b"], &[]).await, (2, 1, "0".to_owned()));
 }

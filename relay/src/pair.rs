@@ -189,6 +189,13 @@ impl Pair {
         self.preface == PREFACE.len()
     }
 
+    /// Whether there is something that the driver should know: what it answers may follow what was
+    /// fed in one write.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The next thing that the driver should know.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()

@@ -165,6 +165,7 @@ impl Load {
             .cpu_us()
             .zip(cpu_before)
             .map(|(now, then)| now - then);
+        self.clear(target, &sandbox).await?;
         Ok(Sample::of(latencies, elapsed, cpu_us))
     }
 
@@ -220,6 +221,16 @@ impl Load {
         pod.request.config = Some(sandbox_config());
         let client = CriClient::connect(&target.socket).await?;
         Ok(client.run_pod(&pod).await?)
+    }
+
+    /// Takes the pod and its containers out of every ledger again: no node has as many as are
+    /// created here.
+    async fn clear(&self, target: &Target, sandbox: &str) -> Result<()> {
+        if self.kind == Kind::Create {
+            let client = CriClient::connect(&target.socket).await?;
+            client.remove_pod(sandbox).await?;
+        }
+        Ok(())
     }
 }
 

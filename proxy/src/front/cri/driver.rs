@@ -242,7 +242,12 @@ impl Driver {
             }
             Poll::Ready(Ok(())) => {
                 let through = self.pair.feed_through(side, buffer.filled())?;
-                self.write_through(cx, side.other(), through)?;
+                // What a call is answered follows its headers in the same write.
+                if self.pair.has_events() {
+                    self.pair.keep(side.other(), through);
+                } else {
+                    self.write_through(cx, side.other(), through)?;
+                }
             }
         }
         Ok(true)

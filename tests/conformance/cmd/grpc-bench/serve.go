@@ -89,6 +89,14 @@ func (s *instant) RunPodSandbox(_ context.Context, r *runtime.RunPodSandboxReque
 	return &runtime.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
+func (s *instant) RemovePodSandbox(_ context.Context, r *runtime.RemovePodSandboxRequest) (*runtime.RemovePodSandboxResponse, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	delete(s.pods, r.PodSandboxId)
+	delete(s.parents, r.PodSandboxId)
+	return &runtime.RemovePodSandboxResponse{}, nil
+}
+
 func (s *instant) CreateContainer(context.Context, *runtime.CreateContainerRequest) (*runtime.CreateContainerResponse, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

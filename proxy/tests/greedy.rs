@@ -21,7 +21,8 @@ use support::{
     pod::Pod,
 };
 use tokio::{
-    net::UnixStream,
+    io::AsyncWriteExt,
+    net::{UnixListener, UnixStream},
     task::{LocalSet, spawn_local},
     time::timeout,
 };
@@ -98,16 +99,16 @@ async fn when_all_places_are_taken_by_clients_that_speak_the_next_waits_outside(
 }
 
 /// Begins many messages of 16 MiB and ends none of them.
-async fn half_send(client: &RawClient) -> Vec<RawStream> {
+async fn half_send(client: &RawClient, streams: usize) -> Vec<RawStream> {
     let head = frame::message_head(u32::try_from(16 * MIB).unwrap());
     let half: Bytes = [head, vec![0; 8 * MIB]].concat().into();
-    let mut streams = Vec::new();
-    for _ in 0..64 {
+    let mut opened = Vec::new();
+    for _ in 0..streams {
         let mut stream = client.open(method::CREATE, Vec::new()).await.unwrap();
         stream.send_data(half.clone(), false).unwrap();
-        streams.push(stream);
+        opened.push(stream);
     }
-    streams
+    opened
 }
 
 #[tokio::test]
@@ -121,7 +122,7 @@ async fn large_messages_half_sent_cost_a_bounded_sum_and_others_notice_nothing()
         let before = node.resident_kib();
         let grown = || node.resident_kib().saturating_sub(before);
         let attacker = node.client().await;
-        let streams = half_send(&attacker).await;
+        let streams = half_send(&attacker, 64).await;
         // Four places of 8 MiB are filled.
         let filled = || async { grown() > 32 * 1_024 };
         wait_until_async("the places are taken", filled).await;
@@ -196,7 +197,8 @@ async fn a_place_that_is_held_without_headway_goes_to_who_waits_for_it() {
         let inside = Inside::start(Chain::empty());
         serve(&script, &inside.runtime_socket(), &windows_of_64_kib());
         let attacker = RawClient::connect(&inside.socket()).await.unwrap();
-        let _streams = half_send(&attacker).await;
+        // As many as there are places: who waits for one does so no longer than a call may be held.
+        let _streams = half_send(&attacker, 4).await;
         // Four places of 8 MiB, in frames of 16 KiB.
         let filled = || async { inside.metric("frames_total") > 4 * 512 };
         wait_until_async("the places are taken", filled).await;
@@ -219,9 +221,50 @@ async fn a_place_that_is_held_without_headway_goes_to_who_waits_for_it() {
         let (large, ()) = tokio::join!(large, waited);
         let large = large.expect("it gets a place").unwrap();
         assert_eq!(large.messages, [Frame::plain(message)]);
-        assert_eq!(inside.metric("connections_open"), 1);
+        // Nobody's connection was closed for it: what stood still goes on unopened.
+        assert_eq!(inside.metric("connections_open"), 2);
+        let crowded = "calls_total{method=\"CreateContainer\",result=\"unopened_crowded\"}";
+        assert_eq!(inside.metric(crowded), 4);
     };
     LocalSet::new().run_until(attack).await;
+}
+
+/// A runtime that reads everything and never says that it has room for more.
+async fn never_grants(listener: UnixListener) {
+    let mut connections = Vec::new();
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        connections.push(spawn_local(async move {
+            let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+            stream.write_all(&empty_settings).await.unwrap();
+            tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+        }));
+    }
+}
+
+#[tokio::test]
+async fn a_place_whose_message_the_runtime_does_not_take_costs_its_connection() {
+    let test = async {
+        let inside = Inside::start(Chain::empty());
+        let listener = UnixListener::bind(inside.runtime_socket()).unwrap();
+        spawn_local(never_grants(listener));
+        let stuck = RawClient::connect(&inside.socket()).await.unwrap();
+        let _streams = half_send(&stuck, 4).await;
+        let filled = || async { inside.metric("frames_total") > 4 * 512 };
+        wait_until_async("the places are taken", filled).await;
+        let waits = RawClient::connect(&inside.socket()).await.unwrap();
+        let _waits = half_send(&waits, 1).await;
+        let open = || inside.metric("connections_open");
+        let crowded = "calls_total{method=\"CreateContainer\",result=\"unopened_crowded\"}";
+        for (given_up, left) in [(4, 2), (4, 1)] {
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(12)).await;
+            tokio::time::resume();
+            let done = || async { inside.metric(crowded) == given_up && open() == left };
+            wait_until_async("what stands still is given up", done).await;
+        }
+    };
+    LocalSet::new().run_until(test).await;
 }
 
 #[tokio::test]

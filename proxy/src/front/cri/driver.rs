@@ -193,7 +193,11 @@ impl Driver {
                 SlotNews::Expired(stream) => {
                     self.pair.give_up(stream);
                 }
-                SlotNews::Overdue => return Err(Ended::Overdue),
+                SlotNews::Overdue(stream) => {
+                    if !self.pair.give_up(stream) {
+                        return Err(Ended::Overdue);
+                    }
+                }
             }
         }
         Ok(progress)

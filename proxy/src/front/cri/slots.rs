@@ -3,9 +3,10 @@
 //! A claimed message is held whole, and one larger than its stream's window needs credit lent
 //! beyond what the runtime granted. Without a bound on how many do so at once, large messages
 //! could fill memory; with only a byte cap they could deadlock. So: first come, first served, and
-//! while others wait, a place whose message does not move is taken back by closing its connection.
-//! One that moves keeps its place, however slowly; whoever waits for longer than a call may be held
-//! passes unopened.
+//! while others wait, a message that does not move in its place is waited for no longer: it passes
+//! unopened, and its place is free once what is here of it has gone on. Where it does not, because
+//! the runtime does not take it, its connection is closed. One that moves keeps its place, however
+//! slowly; whoever waits for longer than a call may be held passes unopened.
 
 use super::ConnectionId;
 use koord_relay::StreamId;
@@ -29,8 +30,8 @@ pub(super) enum SlotNews {
     Granted(StreamId),
     /// The stream waited too long for a place, and waits no more.
     Expired(StreamId),
-    /// Others waited too long for a place of this connection: it is to be closed.
-    Overdue,
+    /// The stream's message stands still in its place while others wait.
+    Overdue(StreamId),
 }
 
 /// All places, and who has or wants them.
@@ -84,7 +85,8 @@ struct Mailbox {
     granted: Vec<StreamId>,
     /// Each waited, so there are never more than open streams.
     expired: Vec<StreamId>,
-    overdue: bool,
+    /// Each has a place.
+    overdue: Vec<StreamId>,
     waker: Option<Waker>,
 }
 
@@ -121,10 +123,12 @@ impl Slots {
         if state.waiting.is_empty() {
             return;
         }
-        for taken in &state.taken {
+        for taken in &mut state.taken {
             if now.duration_since(taken.moved) > PATIENCE {
+                // What is done about it may take its time as well.
+                taken.moved = now;
                 let mut mailbox = taken.mailbox.borrow_mut();
-                mailbox.overdue = true;
+                mailbox.overdue.push(taken.by.1);
                 mailbox.wake();
             }
         }
@@ -172,6 +176,7 @@ impl Tenant {
         let this = (self.id, stream);
         let mut mailbox = self.mailbox.borrow_mut();
         mailbox.granted.retain(|granted| *granted != stream);
+        mailbox.overdue.retain(|overdue| *overdue != stream);
         let expired = mailbox.expired.len();
         mailbox.expired.retain(|expired| *expired != stream);
         self.messages -= expired - mailbox.expired.len();
@@ -185,8 +190,8 @@ impl Tenant {
             return Poll::Pending;
         }
         let mut mailbox = self.mailbox.borrow_mut();
-        if mailbox.overdue {
-            return Poll::Ready(SlotNews::Overdue);
+        if let Some(stream) = mailbox.overdue.pop() {
+            return Poll::Ready(SlotNews::Overdue(stream));
         }
         if let Some(stream) = mailbox.granted.pop() {
             return Poll::Ready(SlotNews::Granted(stream));
@@ -370,8 +375,16 @@ mod tests {
         assert_eq!(news(&mut a).await, None);
         b.want(1);
         slots.evict_overdue(Instant::now(), WITHOUT_END);
-        assert_eq!(news(&mut a).await, Some(SlotNews::Overdue));
+        assert_eq!(news(&mut a).await, Some(SlotNews::Overdue(1)));
         assert_eq!(news(&mut b).await, None);
+        // What comes of that has as long again.
+        tokio::time::advance(Duration::from_secs(10)).await;
+        slots.evict_overdue(Instant::now(), WITHOUT_END);
+        assert_eq!(news(&mut a).await, None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        slots.evict_overdue(Instant::now(), WITHOUT_END);
+        assert_eq!(news(&mut a).await, Some(SlotNews::Overdue(1)));
+        assert_eq!(news(&mut a).await, None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -384,7 +397,7 @@ mod tests {
         stuck.want(3);
         for queued in [100, 101, 102, 80, 1] {
             for tenant in [&mut slow, &mut stuck] {
-                assert!(!matches!(news(tenant).await, Some(SlotNews::Overdue)));
+                assert!(!matches!(news(tenant).await, Some(SlotNews::Overdue(_))));
                 tenant.note_headway(|_| queued);
             }
             tokio::time::advance(Duration::from_secs(9)).await;
@@ -395,7 +408,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(2)).await;
         slots.evict_overdue(Instant::now(), WITHOUT_END);
         assert_eq!(news(&mut slow).await, None);
-        assert_eq!(news(&mut stuck).await, Some(SlotNews::Overdue));
+        assert_eq!(news(&mut stuck).await, Some(SlotNews::Overdue(1)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,3 +1,4 @@
 //! Where events come in. Every front builds the same view for the same chain.
 
 pub mod cri;
+pub mod nri;

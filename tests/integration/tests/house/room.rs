@@ -29,7 +29,7 @@ const ROOMS: &[Room] = &[
     Room { at: "hooks", name: "koord-hooks", may_use: May::Use(&["koord-model", "koord-proto"]) },
     Room {
         at: "proxy", name: "koord-runtime-proxy",
-        may_use: May::Use(&["koord-model", "koord-relay", "koord-proto", "koord-hooks", "koord-kernel"]),
+        may_use: May::Use(&["koord-model", "koord-relay", "koord-nri", "koord-proto", "koord-hooks", "koord-kernel"]),
     },
     // What judges the rooms must not be built from them.
     Room { at: "tests/testkit", name: TESTKIT, may_use: May::Use(&[]) },

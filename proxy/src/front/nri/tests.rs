@@ -1,0 +1,359 @@
+use super::*;
+use crate::view::Inputs;
+use koord_nri::{CallId, Code, Limits, Peer, Request, Role, Status};
+use koord_proto::nri::{
+    Container, ContainerUpdate, Event, EventMask, LinuxResources, PodSandbox, name,
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    time::Instant,
+};
+
+/// The runtime's end, scripted by each test.
+struct Double {
+    stream: UnixStream,
+    peer: Peer,
+}
+
+impl Double {
+    async fn flush(&mut self) {
+        self.stream.write_all(self.peer.output()).await.unwrap();
+        self.peer.advance(usize::MAX);
+    }
+
+    async fn event(&mut self) -> koord_nri::Event {
+        loop {
+            if let Some(event) = self.peer.next_event() {
+                return event;
+            }
+            self.flush().await;
+            let mut bytes = [0; 4096];
+            let count = self.stream.read(&mut bytes).await.unwrap();
+            assert!(count > 0, "the plugin has closed the connection");
+            self.peer.feed(&bytes[..count]).unwrap();
+        }
+    }
+
+    async fn request(&mut self) -> Request {
+        match self.event().await {
+            koord_nri::Event::Request(request) => request,
+            other => panic!("no request but {other:?}"),
+        }
+    }
+
+    async fn ask(&mut self, method: &str, payload: &[u8]) -> CallId {
+        let call = self.peer.call(name::PLUGIN, method, payload, None).unwrap();
+        self.flush().await;
+        call
+    }
+
+    async fn answer(&mut self, of: CallId) -> Result<Vec<u8>, Status> {
+        match self.event().await {
+            koord_nri::Event::Answer { call, result } if call == of => result,
+            other => panic!("no answer but {other:?}"),
+        }
+    }
+
+    async fn reply(&mut self, request: &Request, result: Result<&[u8], &Status>) {
+        self.peer.reply(request.id, result).unwrap();
+        self.flush().await;
+    }
+}
+
+fn plugin() -> Plugin {
+    let wanted = [
+        Event::RunPodSandbox,
+        Event::CreateContainer,
+        Event::UpdatePodSandbox,
+    ];
+    Plugin {
+        identity: Identity::new("koord", "10").unwrap(),
+        events: EventMask::of(&wanted),
+        inputs: Arc::new(Inputs::new(["k"], [])),
+    }
+}
+
+fn connected() -> (UnixStream, Double) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let peer = Peer::new(Role::Runtime, Limits::default());
+    (
+        ours,
+        Double {
+            stream: theirs,
+            peer,
+        },
+    )
+}
+
+/// Runtime "containerd" of version "v2.2.0", without limits.
+const CONFIGURE: &[u8] = b"\x12\x0acontainerd\x1a\x06v2.2.0";
+
+/// A session as it is after a registration.
+async fn session() -> (Session, Double) {
+    let (stream, mut runtime) = connected();
+    let plugin = plugin();
+    let register = Session::register(stream, &plugin);
+    let (session, ()) = tokio::join!(register, async {
+        let request = runtime.request().await;
+        runtime.reply(&request, Ok(b"")).await;
+        let call = runtime.ask("Configure", CONFIGURE).await;
+        runtime.answer(call).await.unwrap();
+    });
+    (session.unwrap(), runtime)
+}
+
+async fn asked(session: &mut Session) -> (Ticket, Asked) {
+    match session.next().await.unwrap() {
+        Incoming::Asked(ticket, asked) => (ticket, *asked),
+        other => panic!("no question but {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn registration_says_who_we_are_and_configuration_what_the_runtime_knows() {
+    for (version, mask) in [
+        // RUN_POD_SANDBOX and CREATE_CONTAINER, and since 2.2 UPDATE_POD_SANDBOX.
+        (&b"\x1a\x06v1.7.1"[..], &b"\x10\x09"[..]),
+        (b"\x1a\x06v2.2.0", b"\x10\x89\x10"),
+    ] {
+        let (stream, mut runtime) = connected();
+        let plugin = plugin();
+        let register = Session::register(stream, &plugin);
+        let (session, ()) = tokio::join!(register, async {
+            let request = runtime.request().await;
+            let called = (&*request.service, &*request.method);
+            let expected = ("nri.pkg.api.v1alpha1.Runtime", "RegisterPlugin");
+            assert_eq!(called, expected);
+            assert_eq!(request.payload, b"\x0a\x05koord\x12\x0210\x1a\x07v0.12.0");
+            // The configuration may come before the answer, and tell limits: 600 ms for a request.
+            let configure = [b"\x12\x0acontainerd", version, b"\x28\xd8\x04"].concat();
+            let call = runtime.ask("Configure", &configure).await;
+            assert_eq!(runtime.answer(call).await.unwrap(), mask);
+            runtime.reply(&request, Ok(b"")).await;
+        });
+        let session = session.unwrap();
+        assert_eq!(session.runtime().name, "containerd");
+        let limit = session.runtime().request_timeout;
+        assert_eq!(limit, Duration::from_millis(600));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registration_that_does_not_come_to_pass_is_an_error() {
+    let plugin = plugin();
+
+    let (stream, mut runtime) = connected();
+    let (session, ()) = tokio::join!(Session::register(stream, &plugin), async {
+        let request = runtime.request().await;
+        let status = Status::new(Code::INVALID_ARGUMENT, "no");
+        runtime.reply(&request, Err(&status)).await;
+    });
+    assert!(matches!(session, Err(SessionError::Refused(_))));
+
+    let (stream, runtime) = connected();
+    drop(runtime);
+    let closed = Session::register(stream, &plugin).await;
+    assert!(matches!(
+        closed,
+        Err(SessionError::Closed | SessionError::Io(_))
+    ));
+
+    let (stream, mut runtime) = connected();
+    let (session, _) = tokio::join!(
+        Session::register(stream, &plugin),
+        runtime.ask("CreateContainer", b"")
+    );
+    let method = "CreateContainer".to_owned();
+    assert!(matches!(session, Err(SessionError::Unconfigured(it)) if it == method));
+
+    let (stream, mut runtime) = connected();
+    let nothing = Plugin {
+        events: EventMask::of(&[]),
+        ..plugin.clone()
+    };
+    let (session, _) = tokio::join!(
+        Session::register(stream, &nothing),
+        runtime.ask("Configure", CONFIGURE)
+    );
+    assert!(matches!(session, Err(SessionError::NoEvent)));
+
+    let (stream, _silent) = connected();
+    let start = Instant::now();
+    let session = Session::register(stream, &plugin).await;
+    assert!(matches!(session, Err(SessionError::Registration)));
+    assert_eq!(start.elapsed().as_secs(), 5);
+}
+
+#[tokio::test]
+async fn parts_of_a_synchronisation_are_one_question() {
+    let (mut session, mut runtime) = session().await;
+    // Pod "p" with labels "k" and "l", more; then container "c" of it.
+    let part = b"\x0a\x13\x0a\x01p\x2a\x06\x0a\x01k\x12\x011\x2a\x06\x0a\x01l\x12\x012\x18\x01";
+    let first = runtime.ask("Synchronize", part).await;
+    let second = runtime.ask("Synchronize", b"\x12\x03\x0a\x01c").await;
+    let (ticket, question) = asked(&mut session).await;
+    let pod = PodSandbox {
+        id: "p".to_owned(),
+        // Nobody reads the other label.
+        labels: [("k".to_owned(), "1".to_owned())].into(),
+        ..PodSandbox::default()
+    };
+    let container = Container {
+        id: "c".to_owned(),
+        ..Container::default()
+    };
+    let expected = Asked::Synchronize {
+        pods: vec![pod],
+        containers: vec![container],
+    };
+    assert_eq!(question, expected);
+    let update = ContainerUpdate::new("c", LinuxResources::default());
+    assert!(
+        session
+            .answer(ticket, Answer::Update(vec![update]))
+            .unwrap()
+    );
+    assert_eq!(runtime.answer(first).await.unwrap(), b"\x10\x01");
+    let last = runtime.answer(second).await.unwrap();
+    assert_eq!(last, b"\x0a\x07\x0a\x01c\x12\x02\x0a\x00");
+
+    // The next one begins with nothing.
+    runtime.ask("Synchronize", b"").await;
+    let nothing = Asked::Synchronize {
+        pods: Vec::new(),
+        containers: Vec::new(),
+    };
+    assert_eq!(asked(&mut session).await.1, nothing);
+}
+
+#[tokio::test]
+async fn an_event_is_the_same_in_either_form() {
+    let (mut session, mut runtime) = session().await;
+    let own = runtime.ask("StartContainer", b"\x0a\x03\x0a\x01p\x12\x03\x0a\x01c");
+    let own = own.await;
+    let (ticket, question) = asked(&mut session).await;
+    assert!(session.answer(ticket, Answer::Nothing).unwrap());
+    assert_eq!(runtime.answer(own).await.unwrap(), b"");
+    let Asked::Happened {
+        event,
+        pod: Some(pod),
+        container: Some(container),
+    } = &question
+    else {
+        panic!("{question:?}");
+    };
+    let said = (*event, &*pod.id, &*container.id);
+    assert_eq!(said, (Event::StartContainer, "p", "c"));
+
+    let old = b"\x08\x06\x12\x03\x0a\x01p\x1a\x03\x0a\x01c";
+    runtime.ask("StateChange", old).await;
+    assert_eq!(asked(&mut session).await.1, question);
+}
+
+#[tokio::test]
+async fn each_question_has_the_answer_of_its_form() {
+    let (mut session, mut runtime) = session().await;
+    let update = || Answer::Update(vec![ContainerUpdate::new("c", LinuxResources::default())]);
+    let adjust = Answer::Adjust(Box::default());
+    let updated = &b"\x0a\x07\x0a\x01c\x12\x02\x0a\x00"[..];
+    for (method, answer, expected) in [
+        ("CreateContainer", adjust.clone(), &b"\x0a\x00"[..]),
+        (
+            "CreateContainer",
+            update(),
+            b"\x12\x07\x0a\x01c\x12\x02\x0a\x00",
+        ),
+        ("UpdateContainer", update(), updated),
+        ("StopContainer", update(), updated),
+        ("CreateContainer", Answer::Nothing, b""),
+        // There is no place for it.
+        ("UpdateContainer", adjust, b""),
+        ("UpdatePodSandbox", update(), b""),
+    ] {
+        let call = runtime.ask(method, b"\x0a\x03\x0a\x01p").await;
+        let (ticket, _) = asked(&mut session).await;
+        assert!(session.answer(ticket, answer).unwrap());
+        assert_eq!(runtime.answer(call).await.unwrap(), expected, "{method}");
+        assert!(!session.answer(ticket, Answer::Nothing).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn what_is_unknown_is_said_to_be_and_what_is_unreadable_stops_no_pod() {
+    let (mut session, mut runtime) = session().await;
+    let unknown = runtime.ask("ValidateContainerAdjustment", b"").await;
+    let unreadable = runtime.ask("CreateContainer", b"\x0a\x05").await;
+    let service = runtime.peer.call("other", "CreateContainer", b"", None);
+    let service = service.unwrap();
+    let readable = runtime.ask("CreateContainer", b"").await;
+    let (ticket, _) = asked(&mut session).await;
+    session.answer(ticket, Answer::Nothing).unwrap();
+    let status = runtime.answer(unknown).await.unwrap_err();
+    assert_eq!(status.code, Code::UNIMPLEMENTED);
+    assert_eq!(runtime.answer(unreadable).await.unwrap(), b"");
+    let status = runtime.answer(service).await.unwrap_err();
+    assert_eq!(status.code, Code::UNIMPLEMENTED);
+    assert_eq!(runtime.answer(readable).await.unwrap(), b"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_nobody_answers_is_answered_with_no_change_in_half_of_its_time() {
+    let (mut session, mut runtime) = session().await;
+    let start = Instant::now();
+    let call = runtime.ask("CreateContainer", b"").await;
+    let (ticket, _) = asked(&mut session).await;
+    let late = session.next().await.unwrap();
+    assert!(matches!(late, Incoming::Late(it) if it == ticket));
+    // Of two seconds, as runtimes give that say nothing else.
+    assert_eq!(start.elapsed().as_secs(), 1);
+    assert_eq!(runtime.answer(call).await.unwrap(), b"");
+    let adjust = Answer::Adjust(Box::default());
+    assert!(!session.answer(ticket, adjust).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_of_ours_are_made_one_at_a_time_and_have_an_outcome() {
+    let (mut session, mut runtime) = session().await;
+    let update = || vec![ContainerUpdate::new("c", LinuxResources::default())];
+    for (result, expected) in [
+        (Ok(&b""[..]), Ok(())),
+        (
+            Err(Status::new(Code::INTERNAL, "no")),
+            Err(Status::new(Code::INTERNAL, "no")),
+        ),
+    ] {
+        assert!(session.update(update()).unwrap());
+        assert!(!session.update(update()).unwrap(), "one is under way");
+        let request = runtime.request().await;
+        assert_eq!(request.method, "UpdateContainers");
+        assert_eq!(request.payload, b"\x0a\x07\x0a\x01c\x12\x02\x0a\x00");
+        runtime.reply(&request, result.as_deref()).await;
+        let incoming = session.next().await.unwrap();
+        assert!(matches!(incoming, Incoming::Updated(outcome) if outcome == expected));
+    }
+    let start = Instant::now();
+    assert!(session.update(update()).unwrap());
+    let incoming = session.next().await.unwrap();
+    let Incoming::Updated(Err(status)) = incoming else {
+        panic!("{incoming:?}");
+    };
+    assert_eq!(status.code, Code::DEADLINE_EXCEEDED);
+    assert_eq!(start.elapsed().as_secs(), 10);
+    assert!(session.update(update()).unwrap());
+}
+
+#[tokio::test]
+async fn the_end_of_the_connection_ends_the_session() {
+    let (mut session, runtime) = session().await;
+    drop(runtime);
+    assert!(matches!(session.next().await, Err(SessionError::Closed)));
+
+    let (mut session, mut runtime) = self::session().await;
+    // A frame of 4 GiB.
+    let bytes = b"\0\0\0\x01\xff\xff\xff\xff";
+    runtime.stream.write_all(bytes).await.unwrap();
+    let error = session.next().await.unwrap_err();
+    assert!(matches!(error, SessionError::Violation(_)));
+}

@@ -5,10 +5,12 @@
 //! data path's thread, so it has no lock; nothing here does I/O. It is rebuilt from the runtime at
 //! every start.
 
+mod contest;
 mod node;
 mod target;
 
 pub use self::{
+    contest::{Contest, Rival, Scope},
     node::{NodeGroup, NodeGroupKind, NodeGroups},
     target::{Applied, Entry, GIVEN_BACK, Original, Route, Target, Unasked},
 };
@@ -135,6 +137,17 @@ impl Ledger {
 
     pub fn pods_mut(&mut self) -> impl Iterator<Item = &mut Pod> {
         self.pods.values_mut()
+    }
+
+    /// Whatever was left to other writers is ours again.
+    pub fn end_contests(&mut self) {
+        let pods = self.pods.values_mut();
+        let of_pods = pods.flat_map(|pod| {
+            let containers = pod.containers.iter_mut().map(|c| &mut c.target);
+            [&mut pod.own, &mut pod.pause].into_iter().chain(containers)
+        });
+        let of_node = self.node.iter_mut().map(|group| &mut group.target);
+        of_pods.chain(of_node).for_each(Target::end_contests);
     }
 
     pub fn pods_len(&self) -> usize {

@@ -5,7 +5,7 @@
 
 use crate::{
     hub::Hub,
-    ledger::{Applied, Entry, Life, Original, Route, Target},
+    ledger::{Applied, Entry, Life, Original, Rival, Route, Scope, Target},
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
@@ -15,8 +15,8 @@ use std::{
     error::Error,
     rc::Rc,
 };
-use tokio::sync::Notify;
-use tracing::warn;
+use tokio::{sync::Notify, time::Instant};
+use tracing::{info, warn};
 
 /// Pods that wait to be looked at, each once.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ pub(crate) fn changes(target: &Target) -> Vec<Change> {
         return Vec::new();
     };
     let entries = target.entries().iter();
-    let held = entries.filter(|entry| entry.applied != Applied::Left);
+    let held = entries.filter(|entry| !entry.applied.is_hands_off());
     held.map(|entry| change(at, entry)).collect()
 }
 
@@ -118,7 +118,7 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
     let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
     let mut changes = Vec::new();
     for entry in target.entries_mut() {
-        if entry.applied == Applied::Left {
+        if entry.applied.is_hands_off() {
             continue;
         }
         if let Value::CpuShares(shares) = &entry.desired
@@ -153,14 +153,14 @@ pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
         let mut all = Vec::new();
         if pod.ready {
             for target in [&mut pod.own, &mut pod.pause] {
-                tell_left(hub, target);
+                stand_back(hub, target);
                 all.extend(changes(target));
             }
         }
         let cgroups = hub.writer().cgroups();
         for container in &mut pod.containers {
             if container.life == Life::Running {
-                tell_left(hub, &mut container.target);
+                stand_back(hub, &mut container.target);
                 all.extend(changes_of_container(cgroups, &mut container.target));
             }
         }
@@ -176,29 +176,35 @@ pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
         return;
     };
     let containers = pod.containers.iter_mut().map(|c| &mut c.target);
-    let mut targets: Vec<&mut Target> = [&mut pod.own, &mut pod.pause]
-        .into_iter()
-        .chain(containers)
-        .collect();
+    let containers = [&mut pod.pause].into_iter().chain(containers);
+    let containers = containers.map(|target| (Scope::Container, target));
+    let own = (Scope::Pod, &mut pod.own);
+    let mut targets: Vec<_> = [own].into_iter().chain(containers).collect();
     for (change, outcome) in changes.iter().zip(&applied) {
-        let target = targets
-            .iter_mut()
-            .find(|target| target.at.as_ref() == Some(&change.at));
-        if let Some(target) = target {
-            note(hub, target, change, outcome);
+        let mut targets = targets.iter_mut();
+        let target = targets.find(|(_, target)| target.at.as_ref() == Some(&change.at));
+        if let Some((scope, target)) = target {
+            note(hub, (*scope, target), change, outcome);
         }
     }
-    targets.into_iter().for_each(Target::settle);
-}
-
-/// Notes the answers to all [`changes`] of one target.
-pub(crate) fn record(hub: &Hub, target: &mut Target, applied: &[cgroup::Applied]) {
-    for (change, outcome) in changes(target).iter().zip(applied) {
-        note(hub, target, change, outcome);
+    for (_, target) in targets {
+        target.settle();
     }
 }
 
-fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Applied) {
+/// Notes the answers to all [`changes`] of a pod's own directory.
+pub(crate) fn record(hub: &Hub, target: &mut Target, applied: &[cgroup::Applied]) {
+    for (change, outcome) in changes(target).iter().zip(applied) {
+        note(hub, (Scope::Pod, target), change, outcome);
+    }
+}
+
+fn note(
+    hub: &Hub,
+    (scope, target): (Scope, &mut Target),
+    change: &Change,
+    outcome: &cgroup::Applied,
+) {
     let setting = change.value.setting();
     let result = Applied::from(outcome);
     hub.metrics().kernel_setting(setting, &result);
@@ -211,8 +217,14 @@ fn note(hub: &Hub, target: &mut Target, change: &Change, outcome: &cgroup::Appli
     let Some(entry) = target.entry_mut(setting) else {
         return;
     };
-    if entry.desired != change.value || entry.applied == Applied::Left {
+    if entry.desired != change.value || entry.applied.is_hands_off() {
         return;
+    }
+    let was_there = matches!(entry.applied, Applied::Equal | Applied::Written);
+    if was_there && result == Applied::Written {
+        let rival = Rival::of(&change.at, scope, setting);
+        hub.metrics().setting_contested(setting, rival);
+        entry.contest.round(Instant::now(), rival);
     }
     let old = match outcome {
         Ok(Written::Changed { old }) => Some(old.clone()),
@@ -248,23 +260,60 @@ fn tell(hub: &Hub, entry: &mut Entry, line: impl FnOnce(&Entry, u64)) {
     }
 }
 
-/// Says of which settings it is unknown what they were before us.
-fn tell_left(hub: &Hub, target: &mut Target) {
+/// Keeps our hands off what is another writer's for now, and off what is nobody's since hooks decide
+/// it no more, and says so.
+fn stand_back(hub: &Hub, target: &mut Target) {
     let Some(cgroup) = target.at.clone() else {
         return;
     };
-    let entries = target.entries_mut();
-    for entry in entries.filter(|entry| entry.applied == Applied::Left) {
-        let setting = entry.desired.setting();
-        hub.metrics().kernel_setting(setting, &Applied::Left);
-        tell(hub, entry, |_, suppressed| {
-            warn!(
-                %cgroup,
-                %setting,
-                suppressed,
-                "nobody decides a setting any more, and it stays: what it was before is unknown"
-            );
-        });
+    let now = Instant::now();
+    for entry in target.entries_mut() {
+        let standing = match (&entry.applied, entry.contest.pause(now)) {
+            (Applied::Left, _) => Applied::Left,
+            (_, Some(_)) if entry.contest.rival.is_none() => Applied::Yielded,
+            (_, Some(_)) => Applied::Paused,
+            // It was ours when the pause began, so another value is another round.
+            (Applied::Paused, None) => Applied::Written,
+            (Applied::Yielded, None) => Applied::Pending,
+            (as_it_was, None) => as_it_was.clone(),
+        };
+        entry.told &= entry.applied == standing;
+        entry.applied = standing;
+        if entry.applied.is_hands_off() {
+            let setting = entry.desired.setting();
+            hub.metrics().kernel_setting(setting, &entry.applied);
+            tell(hub, entry, |entry, suppressed| {
+                tell_hands_off(&cgroup, entry, suppressed);
+            });
+        }
+    }
+}
+
+fn tell_hands_off(cgroup: &CgroupPath, entry: &Entry, suppressed: u64) {
+    let (setting, hook) = (entry.desired.setting(), entry.owner);
+    let writer = Rival::name(entry.contest.rival);
+    match entry.applied {
+        Applied::Left => warn!(
+            %cgroup,
+            %setting,
+            suppressed,
+            "nobody decides a setting any more, and it stays: what it was before is unknown"
+        ),
+        Applied::Yielded => warn!(
+            %cgroup,
+            %setting,
+            hook,
+            suppressed,
+            "an unknown writer changes a setting again and again: it is theirs for ten minutes"
+        ),
+        _ => info!(
+            %cgroup,
+            %setting,
+            hook,
+            writer,
+            suppressed,
+            "a setting is written over again and again: it is written back after a pause"
+        ),
     }
 }
 
@@ -276,7 +325,7 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     }
     let mut changes = Vec::new();
     for group in hub.ledger().borrow_mut().node.iter_mut() {
-        tell_left(hub, &mut group.target);
+        stand_back(hub, &mut group.target);
         changes.extend(self::changes(&group.target));
     }
     if changes.is_empty() {
@@ -286,7 +335,8 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     let groups = &mut hub.ledger().borrow_mut().node;
     for (change, outcome) in changes.iter().zip(&applied) {
         if let Some(group) = groups.get_mut(&change.at) {
-            note(hub, &mut group.target, change, outcome);
+            let scope = group.kind.scope();
+            note(hub, (scope, &mut group.target), change, outcome);
         }
     }
     groups.settle();

@@ -244,6 +244,7 @@ impl Hub {
         let node = self.probe.look(self.writer.cgroups(), policy);
         self.policy.borrow_mut().node = node;
         self.complaints.borrow_mut().forget_node();
+        self.ledger.borrow_mut().end_contests();
         self.decide_all();
     }
 

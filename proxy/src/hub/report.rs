@@ -3,12 +3,13 @@
 
 use super::Hub;
 use crate::ledger::{
-    Applied, Entry, Exemption, Life, NodeGroup, NodeGroupKind, Original, Pod, Route, Target,
+    Applied, Entry, Exemption, Life, NodeGroup, NodeGroupKind, Original, Pod, Rival, Route, Target,
 };
 use koord_hooks::PodView;
 use koord_model::{CgroupPath, KubeQos, Setting};
 use koord_proto::keys::label;
 use serde::Serialize;
+use tokio::time::Instant;
 
 /// All pods, in order of namespace and name, and the node.
 #[derive(Debug, Serialize)]
@@ -233,6 +234,14 @@ fn report(entry: &Entry) -> SettingReport {
                 format!("refused: {}", std::io::Error::from_raw_os_error(*errno))
             }
             Applied::Left => "left: what was before is unknown".to_owned(),
+            Applied::Paused | Applied::Yielded => {
+                let pause = entry.contest.pause(Instant::now()).unwrap_or_default();
+                let writer = Rival::name(entry.contest.rival);
+                format!(
+                    "left to another writer ({writer}) for {} s",
+                    pause.as_secs()
+                )
+            }
         },
         kernel: None,
     }

@@ -4,7 +4,7 @@
 //! Both follow from the policy. A group that it names no more gets back what it had and is
 //! forgotten once it has.
 
-use super::{Route, Target, Unasked};
+use super::{Route, Scope, Target, Unasked};
 use koord_hooks::{Merged, NodeMerged, TierPaths};
 use koord_model::{CgroupPath, KubeQos};
 use std::collections::BTreeMap;
@@ -25,6 +25,17 @@ pub struct NodeGroup {
 /// All of them that are ours to set or to give back, by their directory.
 #[derive(Clone, Debug, Default)]
 pub struct NodeGroups(BTreeMap<CgroupPath, NodeGroup>);
+
+// === impl NodeGroupKind ===
+
+impl NodeGroupKind {
+    pub fn scope(self) -> Scope {
+        match self {
+            Self::Tier(_) => Scope::Tier,
+            Self::HostApplication => Scope::HostApplication,
+        }
+    }
+}
 
 // === impl NodeGroups ===
 

@@ -5,6 +5,7 @@
 //! that it counts what is known of the time before us. That nobody asked for anything is knowledge
 //! too, and means the kernel's default; where nothing is known the value is left as it is, and told.
 
+use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{Bvt, CgroupPath, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value};
 
@@ -36,6 +37,10 @@ pub enum Applied {
     Refused(Option<i32>),
     /// Nobody decides it any more, and what was there before is unknown: it is not touched.
     Left,
+    /// Somebody else writes it again and again, as they may: it is written after a pause.
+    Paused,
+    /// Somebody of whom nobody knows writes it again and again: it is theirs for a while.
+    Yielded,
 }
 
 /// What a setting was before our first value, quotas for 100 ms, as hooks decide them.
@@ -71,6 +76,7 @@ pub struct Entry {
     pub applied: Applied,
     /// What a person should know of `applied` is in the log.
     pub told: bool,
+    pub contest: Contest,
 }
 
 /// Owner of a value that hooks no longer decide, and that is as it was before them.
@@ -107,8 +113,18 @@ impl Applied {
     fn is_final(&self) -> bool {
         match self {
             Self::Equal | Self::Written | Self::Absent | Self::Unsupported => true,
-            Self::Pending | Self::Masked | Self::Refused(_) | Self::Left => false,
+            Self::Pending
+            | Self::Masked
+            | Self::Refused(_)
+            | Self::Left
+            | Self::Paused
+            | Self::Yielded => false,
         }
+    }
+
+    /// Whether the value is not to be touched for now.
+    pub fn is_hands_off(&self) -> bool {
+        matches!(self, Self::Left | Self::Paused | Self::Yielded)
     }
 }
 
@@ -158,11 +174,11 @@ impl Target {
                 .iter()
                 .position(|entry| entry.desired.setting() == setting)
                 .map(|index| before.swap_remove(index));
-            let (applied, told) = match &old {
+            let (applied, told, contest) = match &old {
                 Some(old) if old.desired == *desired && old.applied != Applied::Left => {
-                    (old.applied.clone(), old.told)
+                    (old.applied.clone(), old.told, old.contest.clone())
                 }
-                _ => (Applied::Pending, false),
+                _ => (Applied::Pending, false, Contest::default()),
             };
             let original = self.original(setting, asked(setting), old.map(|old| old.original));
             self.entries.push(Entry {
@@ -172,6 +188,7 @@ impl Target {
                 original,
                 applied,
                 told,
+                contest,
             });
         }
         for entry in before {
@@ -194,6 +211,7 @@ impl Target {
                 original: Original::Unknown,
                 applied: Applied::Equal,
                 told: false,
+                contest: Contest::default(),
             };
             self.give_back(entry, asked);
         }
@@ -214,6 +232,16 @@ impl Target {
             Some(value) => Original::Value(value),
             None if ours_alone || self.unasked == Unasked::Nothing => Original::Default,
             None => remembered.unwrap_or(Original::Unknown),
+        }
+    }
+
+    /// Whatever was left to other writers is ours again.
+    pub fn end_contests(&mut self) {
+        for entry in &mut self.entries {
+            entry.contest = Contest::default();
+            if matches!(entry.applied, Applied::Paused | Applied::Yielded) {
+                entry.applied = Applied::Pending;
+            }
         }
     }
 
@@ -243,6 +271,7 @@ impl Target {
                 route: Route::Kernel,
                 applied: Applied::Pending,
                 told: false,
+                contest: Contest::default(),
             });
         }
     }
@@ -258,10 +287,13 @@ impl Target {
             Original::Default => (default(setting), Applied::Pending),
             Original::Unknown => (entry.desired.clone(), Applied::Left),
         };
-        let (applied, told) = match entry.owner == GIVEN_BACK && entry.desired == desired {
-            true if entry.applied != Applied::Left => (entry.applied.clone(), entry.told),
-            true if applied == Applied::Left => (applied, entry.told),
-            _ => (applied, false),
+        let same = entry.owner == GIVEN_BACK && entry.desired == desired;
+        let (applied, told, contest) = match same {
+            true if entry.applied != Applied::Left => {
+                (entry.applied.clone(), entry.told, entry.contest)
+            }
+            true if applied == Applied::Left => (applied, entry.told, entry.contest),
+            _ => (applied, false, Contest::default()),
         };
         let nowhere = matches!(entry.applied, Applied::Absent | Applied::Unsupported);
         if entry.route == Route::Kernel && (applied.is_final() || nowhere) {
@@ -274,6 +306,7 @@ impl Target {
             route: entry.route,
             applied,
             told,
+            contest,
         });
     }
 

@@ -1,7 +1,7 @@
 //! Hooks, what they decide from and what the kernel makes of it.
 
 use super::{Metrics, Outcome, histogram, register, register_in, series::Series, size};
-use crate::ledger::Applied;
+use crate::ledger::{Applied, Rival};
 use koord_model::Setting;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -38,12 +38,19 @@ struct Write {
     result: &'static str,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Round {
+    setting: &'static str,
+    writer: &'static str,
+}
+
 #[derive(Debug)]
 pub(super) struct DecisionMetrics {
     hook_runs: Series<HookResult, Counter>,
     hook_seconds: Series<Hook, Histogram>,
     hook_notices: Counter,
     kernel_settings: Series<Write, Counter>,
+    contested_settings: Family<Round, Counter>,
     pods: Gauge,
     containers: Gauge,
     policy_loads: Family<Outcome, Counter>,
@@ -75,6 +82,12 @@ impl DecisionMetrics {
                 "Settings held against the kernel, by what was found or done",
                 Family::default(),
             )),
+            contested_settings: register(
+                r,
+                "contested_settings",
+                "Settings of ours that another writer had changed, by who may write them",
+                Family::default(),
+            ),
             pods: register(r, "ledger_pods", "Pods in the ledger", Gauge::default()),
             containers: register(
                 r,
@@ -129,10 +142,18 @@ impl Metrics {
             Applied::Unsupported => "unsupported",
             Applied::Refused(_) => "refused",
             Applied::Left => "left",
+            Applied::Paused => "paused",
+            Applied::Yielded => "yielded",
         };
         let setting = setting.name();
         let write = Write { setting, result };
         self.decision.kernel_settings.change(write, Counter::inc);
+    }
+
+    pub fn setting_contested(&self, setting: Setting, rival: Option<Rival>) {
+        let (setting, writer) = (setting.name(), Rival::name(rival));
+        let rounds = &self.decision.contested_settings;
+        rounds.get_or_create(&Round { setting, writer }).inc();
     }
 
     pub fn ledger_size(&self, pods: usize, containers: usize) {

@@ -27,6 +27,7 @@ fn exercised() -> String {
     metrics.hook_ran("GroupIdentity", None, Duration::from_micros(3));
     metrics.hook_notice();
     metrics.kernel_setting(Setting::CpuShares, &Applied::Written);
+    metrics.setting_contested(Setting::CpuShares, None);
     metrics.ledger_size(2, 3);
     metrics.relisted(true, Duration::from_millis(30));
     metrics.sandboxes_missing(1);
@@ -48,6 +49,7 @@ fn what_is_counted_is_told_under_its_name() {
         "koord_runtime_proxy_hook_seconds_count{hook=\"GroupIdentity\"} 2",
         "koord_runtime_proxy_hook_seconds_bucket{le=\"0.000001\",hook=\"GroupIdentity\"} 0",
         "koord_runtime_proxy_kernel_settings_total{setting=\"cpu.shares\",result=\"written\"} 1",
+        "koord_runtime_proxy_contested_settings_total{setting=\"cpu.shares\",writer=\"unknown\"} 1",
         "koord_runtime_proxy_ledger_containers 3",
         "koord_runtime_proxy_mode{mode=\"enforce\"} 1",
         "koord_runtime_proxy_start_time_seconds 5.0",

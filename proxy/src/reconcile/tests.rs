@@ -8,7 +8,7 @@ use koord_kernel::{
     fake::FakeTree,
 };
 use koord_proto::policy::NodePolicy;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 async fn check(bench: &Bench) {
     pod(&bench.hub, &sandbox()).await;
@@ -180,4 +180,84 @@ async fn what_the_node_should_have_and_has_is_in_the_report() {
     assert_eq!(setting.desired, "-1");
     assert_eq!(setting.applied, "written");
     assert_eq!(setting.kernel.as_deref(), Some("-1"));
+}
+
+/// What somebody else does to the rank of best-effort pods, and what comes of it.
+async fn somebody_ranks(bench: &Bench) -> String {
+    let at = CgroupPath::parse("kubepods/besteffort").unwrap();
+    let file = "cpu.bvt_warp_ns";
+    bench.tree.write(Controller::Cpu, &at, file, "1").unwrap();
+    node(&bench.hub).await;
+    let text = bench.tree.read(Controller::Cpu, &at, file).unwrap();
+    text.trim_end().to_owned()
+}
+
+async fn standing(bench: &Bench) -> String {
+    let filter = Some("kubepods/besteffort");
+    let mut report = bench.hub.report(filter).await;
+    report.node.remove(0).settings.remove(0).applied
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_writer_is_left_alone_after_three_rounds_in_a_minute() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2).with_group_identity());
+    bench.hub.set_node_policy(slo(""));
+    node(&bench.hub).await;
+    for _ in 0..3 {
+        assert_eq!(somebody_ranks(&bench).await, "-1");
+        tokio::time::advance(Duration::from_secs(20)).await;
+    }
+    assert_eq!(somebody_ranks(&bench).await, "1");
+    let theirs = "left to another writer (unknown) for 580 s";
+    assert_eq!(standing(&bench).await, theirs);
+    let metrics = bench.hub.metrics().encode().unwrap();
+    for line in [
+        "contested_settings_total{setting=\"cpu.bvt_warp_ns\",writer=\"unknown\"} 3",
+        "kernel_settings_total{setting=\"cpu.bvt_warp_ns\",result=\"yielded\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}\nis not in\n{metrics}");
+    }
+    // Ten minutes later it is tried again.
+    tokio::time::advance(Duration::from_secs(579)).await;
+    assert_eq!(somebody_ranks(&bench).await, "1");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    for _ in 0..3 {
+        assert_eq!(somebody_ranks(&bench).await, "-1");
+    }
+    // That it was there already was no round, so there is one more.
+    assert_eq!(somebody_ranks(&bench).await, "-1");
+    assert_eq!(somebody_ranks(&bench).await, "1");
+    // And so it is when the policy changes.
+    bench.hub.set_node_policy(slo(""));
+    assert_eq!(somebody_ranks(&bench).await, "-1");
+    assert_eq!(standing(&bench).await, "written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_written_over_after_growing_pauses() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let after_the_runtime = async || {
+        bench.write("cpu.shares", "1024");
+        check(&bench).await;
+        bench.shown("cpu.shares")
+    };
+    check(&bench).await;
+    for _ in 0..3 {
+        assert_eq!(after_the_runtime().await, "512");
+    }
+    for seconds in [2, 4, 8] {
+        assert_eq!(after_the_runtime().await, "1024");
+        assert_eq!(applied(&bench), Applied::Paused);
+        tokio::time::advance(Duration::from_millis(1_000 * seconds - 1)).await;
+        check(&bench).await;
+        assert_eq!(bench.shown("cpu.shares"), "1024");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        check(&bench).await;
+        assert_eq!(bench.shown("cpu.shares"), "512");
+    }
+    // Who stays quiet for a minute has lost nothing.
+    tokio::time::advance(Duration::from_secs(61)).await;
+    for _ in 0..2 {
+        assert_eq!(after_the_runtime().await, "512");
+    }
 }

@@ -40,6 +40,7 @@ const FIELDS: &[&str] = &[
     "thread",         // its name
     "unclean_starts", // how many
     "value",          // of a setting
+    "writer",         // who else writes a setting
 ];
 
 const LEVELS: &[&str] = &["trace", "debug", "info", "warn", "error"];

@@ -62,8 +62,13 @@ impl Output {
 
     /// Bytes that wait, those of our own and of the chunk that is being read included.
     pub(crate) fn len(&self) -> usize {
+        self.writable() + self.own.len()
+    }
+
+    /// Those of them that may be written: the rest waits for more of the other end.
+    pub(crate) fn writable(&self) -> usize {
         let waiting = self.buffer.len() - self.written;
-        waiting + self.through.len() + self.behind.len() + self.own.len()
+        waiting + self.through.len() + self.behind.len()
     }
 
     /// Appends whole frames of the other end, or the end of one.

@@ -180,7 +180,8 @@ impl Pair {
             Side::Client => (&self.to_runtime, &self.to_client),
             Side::Runtime => (&self.to_client, &self.to_runtime),
         };
-        ahead.len() < HIGH_WATER && back.len() < OWN_HIGH_WATER
+        // What waits for more of this side must not keep it from being read.
+        ahead.writable() < HIGH_WATER && back.len() < OWN_HIGH_WATER
     }
 
     /// True once a valid client preface was seen: the moment to dial the runtime.

@@ -122,6 +122,41 @@ fn large_data_of_a_reply_goes_on_as_it_comes_and_nothing_within_it() {
 }
 
 #[test]
+fn what_waits_for_the_end_of_a_frame_does_not_keep_that_end_from_being_read() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), true));
+    let begun = frame::headers(1, b"\x88", false);
+    let data = frame::data(1, &[7; 1_000], true);
+    exchange.runtime(&[&begun[..], &data[..300]].concat());
+    // More refusals than may wait for a client that reads; this one does.
+    for stream in (0..200).map(|call| 3 + 2 * call) {
+        exchange.held_call(stream, 3);
+        assert!(exchange.pair.refuse(stream, 9, &"no".repeat(200)));
+    }
+    exchange.at_client();
+    assert!(exchange.pair.wants_read(Side::Runtime));
+    exchange.runtime(&data[300..]);
+    let said = exchange.at_client();
+    assert_eq!(said[..709], data[300..]);
+    assert!(said.len() > 709 + 200 * 400);
+}
+
+#[test]
+fn what_waits_for_the_runtimes_settings_does_not_keep_them_from_being_read() {
+    let mut exchange = Exchange::new(Limits::default());
+    exchange.client(PREFACE);
+    exchange.client(&frame::settings(&[]));
+    for stream in (0..200).map(|call| 1 + 2 * call) {
+        exchange.held_call(stream, 3);
+        assert!(exchange.pair.refuse(stream, 9, &"no".repeat(200)));
+    }
+    assert_eq!(exchange.at_client(), b"");
+    assert!(exchange.pair.wants_read(Side::Runtime));
+    exchange.runtime(&frame::settings(&[]));
+    assert!(exchange.at_client().starts_with(&frame::settings(&[])));
+}
+
+#[test]
 fn data_of_a_claimed_reply_is_whole_before_it_goes_on() {
     let mut exchange = Exchange::connected();
     exchange.held_call(1, 3);

@@ -8,8 +8,9 @@ use koord_proto::nri::{
     ContainerAdjustment, ContainerUpdate, Event, EventMask, LinuxContainerAdjustment, LinuxCpu,
     LinuxResources, OptionalUInt64,
 };
+use koord_proto::{cri, nri};
 use koord_runtime_proxy::{
-    front::nri::{Answer, Asked, Identity, Incoming, Plugin, Runtime, Session, SessionError},
+    front::nri::{Answer, Asked, Identity, Incoming, Plugin, Runtime, Session, SessionError, view},
     view::Inputs,
 };
 use koord_testkit::cri::message::LinuxContainerResources;
@@ -17,6 +18,7 @@ use koord_testkit::cri::{ContainerSpec, CriClient, PodSpec};
 use koord_testkit::{
     Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, poll::wait_until_async,
 };
+use prost::Message;
 use std::{
     path::Path,
     sync::{Arc, Mutex},
@@ -38,6 +40,11 @@ const LIFE: [Event; 8] = [
 /// What the runtime asked and told, by the pod's or container's name.
 type Seen = Arc<Mutex<Vec<String>>>;
 
+/// What hooks would look at.
+fn inputs() -> Arc<Inputs> {
+    Arc::new(Inputs::new(["wanted"], ["asked"]))
+}
+
 /// A plugin that gives every container 300 shares, and 400 when it is updated.
 struct Shares {
     seen: Seen,
@@ -53,7 +60,7 @@ impl Shares {
         let plugin = Plugin {
             identity: Identity::new("shares", "10").unwrap(),
             events: EventMask::of(&events),
-            inputs: Arc::new(Inputs::new(["wanted"], ["asked"])),
+            inputs: inputs(),
         };
         let stream = UnixStream::connect(socket).await.unwrap();
         let session = Session::register(stream, &plugin).await.unwrap();
@@ -114,13 +121,11 @@ fn decide(asked: Asked) -> (String, Answer) {
         }
         Asked::CreateContainer(request) => {
             let (pod, container) = (request.pod.unwrap(), request.container.unwrap());
-            // What a hook would look at is there, and nothing else.
-            let labels: Vec<_> = pod.labels.into_iter().collect();
-            assert_eq!(labels, [("wanted".to_owned(), "yes".to_owned())]);
-            assert_eq!(pod.annotations["asked"], "no");
-            let linux = container.linux.unwrap();
-            let requested = linux.resources.unwrap().cpu.unwrap().shares.unwrap();
-            assert_eq!(requested.value, 256);
+            let what = format!(
+                "CreateContainer {} {}",
+                container.name,
+                views(&pod, &container)
+            );
             let adjust = ContainerAdjustment {
                 linux: Some(LinuxContainerAdjustment {
                     resources: Some(shares(300)),
@@ -128,7 +133,6 @@ fn decide(asked: Asked) -> (String, Answer) {
                 }),
                 ..ContainerAdjustment::default()
             };
-            let what = format!("CreateContainer {}", container.name);
             (what, Answer::Adjust(Box::new(adjust)))
         }
         Asked::UpdateContainer(request) => {
@@ -152,6 +156,27 @@ fn decide(asked: Asked) -> (String, Answer) {
         }
         Asked::UpdatePodSandbox(_) => panic!("nobody resizes a pod here"),
     }
+}
+
+/// What hooks see of a pod, of its directory and of a container that is to be made.
+fn views(pod: &nri::PodSandbox, container: &nri::Container) -> String {
+    let inputs = inputs();
+    let seen = view::pod(pod, &inputs).unwrap();
+    format!("{seen:?} {:?}", view::container(container))
+}
+
+/// The same of what the kubelet sends.
+fn views_in_cri(pod: &PodSpec, container: &ContainerSpec) -> String {
+    let config = pod.config().encode_to_vec();
+    let config = cri::PodSandboxConfig::decode(&*config).unwrap();
+    let parent = koord_runtime_proxy::view::cgroup_parent(&config);
+    let inputs = inputs();
+    let seen = koord_runtime_proxy::view::pod(&config, "", parent.as_ref(), &inputs).unwrap();
+    let config = container.config.encode_to_vec();
+    let config = cri::ContainerConfig::decode(&*config).unwrap();
+    let requested = koord_runtime_proxy::view::requested(config.resources());
+    let container = koord_runtime_proxy::view::container(&config, requested);
+    format!("{:?} {container:?}", (seen, parent))
 }
 
 fn pod(name: &str, cgroup: &PodCgroup) -> PodSpec {
@@ -219,11 +244,16 @@ async fn a_session_lives_through_a_pods_life(version: ContainerdVersion) {
     client.remove_container(&new).await.unwrap();
     client.stop_pod(&sandbox).await.unwrap();
     client.remove_pod(&sandbox).await.unwrap();
+    // Hooks see the same pod and container in what the runtime asks as in what the kubelet sends.
+    let created = format!(
+        "CreateContainer new {}",
+        views_in_cri(&spec, &container("new"))
+    );
     assert_eq!(
         plugin.seen()[1..],
         [
             "RunPodSandbox after",
-            "CreateContainer new",
+            &*created,
             "StartContainer new",
             "UpdateContainer new 20000",
             "StopContainer new",

@@ -8,13 +8,15 @@
 //!
 //! A [`Session`] is one connection to one runtime, from the registration on. It reads what is asked
 //! in whichever form the runtime's version has, and writes what is answered; what a question means
-//! is the caller's business. Nothing decides behind it yet, so `--front nri` is refused.
+//! is the caller's business. [`view`] makes of pods and containers what hooks look at. Nothing
+//! decides behind it yet, so `--front nri` is refused.
 
 mod asked;
 mod identity;
 mod session;
 #[cfg(test)]
 mod tests;
+pub mod view;
 
 pub use self::{
     asked::{Answer, Asked},

@@ -2,7 +2,8 @@
 //!
 //! A frame is an eight-byte head, the connection's number and the length of the payload, both 32 bits
 //! and big-endian, then the payload. Opening and closing a connection is a local act that nobody is
-//! told of; the end of the stream ends all of them.
+//! told of; the end of the stream ends all of them. What comes for a connection that is not open is
+//! dropped, so an end has to have both open before it reads or is read.
 //!
 //! A reader sees each connection as a stream of bytes: where frames begin and end means nothing to
 //! it. A writer must do better, because the Go implementation reads a connection through a buffer of

@@ -101,7 +101,8 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// [`Breach::CutShort`] if it ended inside of a frame or a message, or what
+    /// [`Breach::CutShort`] if it ended inside of a frame or a message, which is no more than worth
+    /// a line in a log: Go closes its socket so when it stops while it writes. Or what
     /// [`feed`](Self::feed) found before.
     pub fn end(&mut self) -> Result<(), Violation> {
         if let Some(violation) = &self.dead {

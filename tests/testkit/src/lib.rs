@@ -16,6 +16,7 @@ mod cgroup;
 mod command;
 mod containerd;
 pub mod cri;
+mod kubelet;
 pub mod poll;
 pub mod process;
 mod raw;
@@ -26,6 +27,7 @@ mod wire;
 
 pub use cgroup::{CgroupHierarchy, PodCgroup, PodCgroups, PodQos};
 pub use containerd::{Containerd, ContainerdError, Options};
+pub use kubelet::{Kubelet, KubeletError};
 pub use raw::{RawClient, RawEnd, RawError, RawReply, RawRequest, RawStream};
 pub use setup::{Cache, ContainerdVersion, SetupError};
 pub use testbed::{Testbed, TestbedError};

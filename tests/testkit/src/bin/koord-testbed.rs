@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use koord_testkit::setup::{
-    Cache, ContainerdVersion, ensure_containerd, ensure_image_archive, ensure_kernel, ensure_qemu,
+    Cache, ContainerdVersion, ensure_containerd, ensure_image_archive, ensure_kernel,
+    ensure_kubelet, ensure_qemu,
 };
 use koord_testkit::{Containerd, Options};
 use tokio::signal::unix::{SignalKind, signal};
@@ -67,6 +68,7 @@ enum Part {
     Image,
     Qemu,
     Kernel,
+    Kubelet,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -99,6 +101,7 @@ fn set_up(parts: &[Part]) -> Result<(), Box<dyn Error>> {
             Part::Image => drop(ensure_image_archive(&cache)?),
             Part::Qemu => drop(ensure_qemu(&cache)?),
             Part::Kernel => drop(ensure_kernel(&cache)?),
+            Part::Kubelet => drop(ensure_kubelet(&cache)?),
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 //! so a changed recipe is a new entry and an old one never lies.
 
 mod cache;
+mod go;
 mod image;
 mod machine;
 mod runtime;
@@ -14,11 +15,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{CommandError, run};
+use go::GoTools;
 
 pub use cache::Cache;
 pub use image::{BUSYBOX_IMAGE, PAUSE_IMAGE, ensure_busybox, ensure_image_archive};
 pub use machine::{Qemu, ensure_kernel, ensure_qemu};
-pub use runtime::{ContainerdVersion, Runtime, ensure_cni_plugins, ensure_containerd};
+pub use runtime::{
+    ContainerdVersion, Runtime, ensure_cni_plugins, ensure_containerd, ensure_kubelet,
+};
 
 /// Why a part could not be made ready.
 #[derive(Debug, thiserror::Error)]

@@ -5,13 +5,10 @@
 //! moving suite would change under the tests.
 
 use std::fmt;
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use super::{Cache, Debian, Selection, SetupError};
-use crate::command::run;
+use super::{Cache, Debian, GoTools, Selection, SetupError};
 
 /// A generation of containerd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,8 +49,17 @@ impl Runtime {
     }
 }
 
-const GO_MOD: &str = include_str!("../../../setup/containerd/go.mod");
-const GO_SUM: &str = include_str!("../../../setup/containerd/go.sum");
+const CONTAINERD_2: GoTools = GoTools {
+    name: "containerd-2",
+    go_mod: include_str!("../../../setup/containerd/go.mod"),
+    go_sum: include_str!("../../../setup/containerd/go.sum"),
+};
+
+const KUBELET: GoTools = GoTools {
+    name: "kubelet",
+    go_mod: include_str!("../../../setup/kubelet/go.mod"),
+    go_sum: include_str!("../../../setup/kubelet/go.sum"),
+};
 
 /// Fetches or builds one generation, with Debian bookworm's runc (newer ones need a newer libc).
 ///
@@ -73,7 +79,7 @@ pub fn ensure_containerd(cache: &Cache, version: ContainerdVersion) -> Result<Ru
         ContainerdVersion::V1_7 => debian("trixie", &["containerd"])
             .ensure(cache)?
             .join("usr/bin"),
-        ContainerdVersion::V2 => build_from_modules(cache)?,
+        ContainerdVersion::V2 => CONTAINERD_2.ensure(cache)?,
     };
     let runc = debian("bookworm", &["runc"])
         .ensure(cache)?
@@ -86,6 +92,15 @@ pub fn ensure_containerd(cache: &Cache, version: ContainerdVersion) -> Result<Ru
         link(&runc, "runc", out)
     })?;
     Ok(Runtime { bin })
+}
+
+/// Builds a current kubelet, and answers the path of the program. The first build takes minutes.
+///
+/// # Errors
+///
+/// When the build fails.
+pub fn ensure_kubelet(cache: &Cache) -> Result<PathBuf, SetupError> {
+    Ok(KUBELET.ensure(cache)?.join("kubelet"))
 }
 
 /// Fetches the programs that give pods their network, and answers the directory with them.
@@ -105,32 +120,4 @@ pub fn ensure_cni_plugins(cache: &Cache) -> Result<PathBuf, SetupError> {
 fn link(from: &Path, program: &str, into: &Path) -> Result<(), SetupError> {
     let link = into.join(program);
     symlink(from.join(program), &link).map_err(SetupError::file("create", &link))
-}
-
-fn build_from_modules(cache: &Cache) -> Result<PathBuf, SetupError> {
-    cache.entry("containerd-2", &[GO_MOD, GO_SUM], |out| {
-        eprintln!("setup: building containerd 2 from its Go modules (minutes, once)");
-        let source = out.join("source");
-        fs::create_dir(&source).map_err(SetupError::file("create", &source))?;
-        for (name, text) in [("go.mod", GO_MOD), ("go.sum", GO_SUM)] {
-            let path = source.join(name);
-            write(&path, text).map_err(SetupError::file("write", &path))?;
-        }
-        run(Command::new("go")
-            .args(["build", "-trimpath", "-ldflags=-s -w", "-o"])
-            .arg(out)
-            .arg("tool")
-            .current_dir(&source)
-            .env("GOTOOLCHAIN", "local")
-            .env("GOFLAGS", "-buildvcs=false")
-            .env("GOWORK", "off")
-            .env("CGO_ENABLED", "0"))
-        .map(drop)
-        .map_err(SetupError::recipe("containerd 2"))
-    })
-}
-
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-    fs::File::create(path)?.write_all(text.as_bytes())
 }

@@ -1,0 +1,191 @@
+//! A real kubelet on the proxy's socket: its static pods have the values of their classes and keep
+//! them, whoever of the three is restarted, and what it needs of a runtime works.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{
+    Node, ProxyOptions,
+    classes::{self, PodSpecOf},
+};
+use koord_testkit::{ContainerdVersion, Kubelet, PodQos, poll::wait_until};
+use serde_json::{Value, json};
+
+fn start(version: ContainerdVersion) -> Result<(Node, Kubelet)> {
+    let options = ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        args: ["--feature-gates", classes::FEATURE_GATES]
+            .map(str::to_owned)
+            .into(),
+    };
+    let node = Node::start(version, options)?;
+    let kubelet = Kubelet::start(node.testbed(), &node.proxy.socket(), json!({}))?;
+    Ok((node, kubelet))
+}
+
+/// One of the demo's pods as its owner would write it: the kubelet makes the rest.
+fn manifest(pod: &PodSpecOf) -> Value {
+    let config = pod.pod.config();
+    let mut labels = config.labels.clone();
+    labels.retain(|key, _| !key.starts_with("io.kubernetes."));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod.name,
+            "namespace": "default",
+            "uid": pod.pod.uid(),
+            "labels": labels,
+            "annotations": config.annotations,
+        },
+        "spec": {
+            "hostNetwork": true,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main",
+                "image": koord_testkit::setup::BUSYBOX_IMAGE,
+                "imagePullPolicy": "Never",
+                "resources": resources(pod.qos),
+                "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+                "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
+            }],
+        },
+    })
+}
+
+fn resources(qos: PodQos) -> Value {
+    match qos {
+        PodQos::Guaranteed {
+            milli_cpu,
+            memory_bytes,
+        } => {
+            let all = json!({"cpu": format!("{milli_cpu}m"), "memory": memory_bytes.to_string()});
+            json!({"requests": all, "limits": all})
+        }
+        PodQos::Burstable { milli_cpu } => json!({"requests": {"cpu": format!("{milli_cpu}m")}}),
+        PodQos::BestEffort => json!({}),
+    }
+}
+
+/// The id of the pod's container, once its exec probe says that it is ready.
+fn ready(kubelet: &Kubelet, pod: &PodSpecOf) -> Option<String> {
+    let pods = kubelet.pods().ok()?;
+    // A static pod's name is followed by its node's.
+    let name = format!("{}-node", pod.name);
+    let pod = pods.iter().find(|pod| pod["metadata"]["name"] == *name)?;
+    let container = &pod["status"]["containerStatuses"][0];
+    let id = container["containerID"].as_str()?;
+    let is_ready = container["ready"] == true && container["restartCount"] == 0;
+    is_ready.then(|| id.trim_start_matches("containerd://").to_owned())
+}
+
+/// Waits until every pod is ready and holds the values of its class, and answers their containers.
+fn settled(node: &Node, kubelet: &Kubelet, pods: &[PodSpecOf]) -> Vec<String> {
+    let mut containers = Vec::new();
+    for pod in pods {
+        let mut container = None;
+        wait_until(&format!("{} is ready", pod.name), || {
+            container = ready(kubelet, pod);
+            container.is_some()
+        });
+        let container = container.expect("it was waited for");
+        let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
+        for expected in &pod.expected {
+            let what = format!("{} of {} is {}", expected.setting, pod.name, expected.v1);
+            wait_until(&what, || {
+                let held = expected.held(&cgroup, &container);
+                held.is_ok_and(|held| expected.is_met_by(&held))
+            });
+        }
+        containers.push(container);
+    }
+    containers
+}
+
+fn classes_hold(version: ContainerdVersion) -> Result<()> {
+    let (node, kubelet) = start(version)?;
+    let pods = classes::all(&classes::share_pool()?);
+    for pod in &pods {
+        kubelet.apply(&manifest(pod))?;
+    }
+    settled(&node, &kubelet, &pods);
+    for pod in &pods {
+        kubelet.remove(&pod.name)?;
+    }
+    // A kubelet removes a pod's group only once it is empty, and tries for as long as it is not.
+    wait_until("the groups of all pods are gone", || {
+        let mut pods = pods.iter();
+        pods.all(|pod| {
+            let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
+            !cgroup.directory("cpu").exists()
+        })
+    });
+    Ok(())
+}
+
+#[test]
+fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_1_6() -> Result<()> {
+    classes_hold(ContainerdVersion::V1_6)
+}
+
+#[test]
+fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_1_7() -> Result<()> {
+    classes_hold(ContainerdVersion::V1_7)
+}
+
+#[test]
+fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_2() -> Result<()> {
+    classes_hold(ContainerdVersion::V2)
+}
+
+/// Whoever is killed, what runs goes on in the same container with the same values, and what is
+/// wanted next starts.
+#[test]
+fn pods_of_a_kubelet_outlive_a_kill_of_the_proxy_the_runtime_and_the_kubelet() -> Result<()> {
+    let (mut node, mut kubelet) = start(ContainerdVersion::V2)?;
+    let share_pool = classes::share_pool()?;
+    let mut pods = classes::all(&share_pool);
+    for pod in &pods {
+        kubelet.apply(&manifest(pod))?;
+    }
+    let before = settled(&node, &kubelet, &pods);
+
+    node.proxy.kill9()?;
+    node.launch_proxy()?;
+    pods.push(classes::be("after-the-proxy"));
+    kubelet.apply(&manifest(pods.last().context("just pushed")?))?;
+    settled(&node, &kubelet, &pods);
+
+    node.containerd.restart()?;
+    pods.push(classes::ls("after-the-runtime", &share_pool));
+    kubelet.apply(&manifest(pods.last().context("just pushed")?))?;
+    settled(&node, &kubelet, &pods);
+
+    kubelet.kill()?;
+    kubelet.launch(node.testbed())?;
+    pods.push(classes::be("after-the-kubelet"));
+    kubelet.apply(&manifest(pods.last().context("just pushed")?))?;
+    let after = settled(&node, &kubelet, &pods);
+    ensure!(
+        after[..before.len()] == before[..],
+        "{before:?} became {after:?}"
+    );
+    Ok(())
+}
+
+/// What the kubelet asks for anew is there, in the same container, and what the hooks set stays.
+#[test]
+fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest() -> Result<()> {
+    let (node, kubelet) = start(ContainerdVersion::V2)?;
+    let mut pod = classes::ls("web", &classes::share_pool()?);
+    kubelet.apply(&manifest(&pod))?;
+    let before = settled(&node, &kubelet, std::slice::from_ref(&pod));
+    pod.qos = PodQos::Burstable { milli_cpu: 500 };
+    for expected in &mut pod.expected {
+        if expected.setting == "cpu.shares" {
+            "512".clone_into(&mut expected.v1);
+        }
+    }
+    kubelet.apply(&manifest(&pod))?;
+    let after = settled(&node, &kubelet, std::slice::from_ref(&pod));
+    assert_eq!(after, before);
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Programs built from the Go module proxy, at the versions that a `go.mod` pins.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::{Cache, SetupError};
+use crate::command::run;
+
+/// The programs that a module names as its tools.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GoTools {
+    /// What they are called in the cache and in messages.
+    pub(super) name: &'static str,
+    pub(super) go_mod: &'static str,
+    pub(super) go_sum: &'static str,
+}
+
+impl GoTools {
+    /// Builds them unless the cache has them, and answers the directory with the programs.
+    pub(super) fn ensure(self, cache: &Cache) -> Result<PathBuf, SetupError> {
+        let Self {
+            name,
+            go_mod,
+            go_sum,
+        } = self;
+        cache.entry(name, &[go_mod, go_sum], |out| {
+            eprintln!("setup: building {name} from its Go modules (minutes, once)");
+            let source = out.join("source");
+            fs::create_dir(&source).map_err(SetupError::file("create", &source))?;
+            for (file, text) in [("go.mod", go_mod), ("go.sum", go_sum)] {
+                let path = source.join(file);
+                fs::write(&path, text).map_err(SetupError::file("write", &path))?;
+            }
+            run(Command::new("go")
+                .args(["build", "-trimpath", "-ldflags=-s -w", "-o"])
+                .arg(out)
+                .arg("tool")
+                .current_dir(&source)
+                .env("GOTOOLCHAIN", "local")
+                .env("GOFLAGS", "-buildvcs=false")
+                .env("GOWORK", "off")
+                .env("CGO_ENABLED", "0"))
+            .map(drop)
+            .map_err(SetupError::recipe(name))
+        })
+    }
+}

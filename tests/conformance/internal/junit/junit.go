@@ -64,8 +64,8 @@ func Read(path string) (map[string]Outcome, error) {
 	return outcomes, nil
 }
 
-// Compare prints how the outcomes differ and how many there are of each. The
-// error says that a spec passes directly but not through the proxy.
+// Compare prints how the outcomes differ, which specs fail both ways and so show nothing, and how
+// many there are of each. The error says that a spec passes directly but not through the proxy.
 func Compare(out io.Writer, direct, through map[string]Outcome) error {
 	names := make([]string, 0, len(direct))
 	for name := range direct {
@@ -80,6 +80,9 @@ func Compare(out io.Writer, direct, through map[string]Outcome) error {
 	lost := 0
 	for _, name := range names {
 		before, after := or(direct[name]), or(through[name])
+		if before == Failed && after == Failed {
+			fmt.Fprintf(out, "failed both ways, shows nothing: %s\n", name)
+		}
 		if before == after {
 			continue
 		}

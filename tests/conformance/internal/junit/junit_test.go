@@ -53,6 +53,23 @@ func TestOnlyALostPassIsAFailure(t *testing.T) {
 	}
 }
 
+func TestSpecsThatDifferOrShowNothingAreNamed(t *testing.T) {
+	direct := map[string]Outcome{"broken": Failed, "fine": Passed, "left out": Skipped, "lost": Passed}
+	through := map[string]Outcome{"broken": Failed, "fine": Passed, "left out": Skipped, "lost": Failed}
+	var out strings.Builder
+	if err := Compare(&out, direct, through); err == nil {
+		t.Error("a lost spec passed")
+	}
+	wanted := `failed both ways, shows nothing: broken
+passed   directly, failed   through the proxy: lost
+directly: 4 specs, 2 passed, 1 failed, 1 skipped
+through:  4 specs, 1 passed, 2 failed, 1 skipped
+`
+	if out.String() != wanted {
+		t.Errorf("%s", out.String())
+	}
+}
+
 func TestAnEmptyReportIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.xml")
 	if err := os.WriteFile(path, []byte("<testsuites></testsuites>"), 0o600); err != nil {

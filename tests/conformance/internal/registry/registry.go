@@ -80,7 +80,7 @@ func (r *Registry) find(name, kind, reference string) (*blob, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if kind == "manifests" && !strings.HasPrefix(reference, "sha256:") {
-		return r.manifest(name + ":" + reference)
+		return r.manifest(name)
 	}
 	if found, ok := r.blobs[reference]; ok {
 		return &found, nil
@@ -88,8 +88,8 @@ func (r *Registry) find(name, kind, reference string) (*blob, error) {
 	return nil, nil
 }
 
-func (r *Registry) manifest(name string) (*blob, error) {
-	config, err := configOf(name, r.layer)
+func (r *Registry) manifest(repository string) (*blob, error) {
+	config, err := configOf(repository, r.layer)
 	if err != nil {
 		return nil, err
 	}

@@ -1,25 +1,34 @@
 package registry
 
 import (
+	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
+	"runtime"
 	"testing"
 )
 
 // stand-in for busybox: all that is asked of it here is the list of applets.
-const listsApplets = "#!/bin/sh\necho busybox\necho sleep\necho sh\n"
+const listsApplets = "#!/bin/sh\necho busybox\necho sleep\necho sh\necho su\n"
 
-func serve(t *testing.T) *httptest.Server {
+func standIn(t *testing.T) string {
 	t.Helper()
 	busybox := filepath.Join(t.TempDir(), "busybox")
 	if err := os.WriteFile(busybox, []byte(listsApplets), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	registry, err := New(busybox)
+	return busybox
+}
+
+func serve(t *testing.T) *httptest.Server {
+	t.Helper()
+	registry, err := New(standIn(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +83,84 @@ func TestImagesOfDifferentNamesDiffer(t *testing.T) {
 	_, two := get(t, server.URL+"/v2/two/manifests/1")
 	if string(one) == string(two) {
 		t.Fatal("two names have one image")
+	}
+}
+
+// settings of the image that a tag of a repository names.
+type settings struct {
+	User string
+	Cmd  []string
+}
+
+func pull(t *testing.T, server *httptest.Server, repository, tag string) (digest string, config settings) {
+	t.Helper()
+	_, body := get(t, server.URL+"/v2/"+repository+"/manifests/"+tag)
+	var manifest struct{ Config descriptor }
+	if err := json.Unmarshal(body, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	_, body = get(t, server.URL+"/v2/"+repository+"/blobs/"+manifest.Config.Digest)
+	var image struct{ Config settings }
+	if err := json.Unmarshal(body, &image); err != nil {
+		t.Fatal(err)
+	}
+	return manifest.Config.Digest, image.Config
+}
+
+func TestTagsOfOneRepositoryAreOneImage(t *testing.T) {
+	server := serve(t)
+	one, _ := pull(t, server, "k8s-staging-cri-tools/test-image-tags", "1")
+	two, _ := pull(t, server, "k8s-staging-cri-tools/test-image-tags", "2")
+	if one != two {
+		t.Errorf("%s and %s", one, two)
+	}
+}
+
+func TestImagesBringWhatTheirNamesPromise(t *testing.T) {
+	server := serve(t)
+	sleeps := []string{"/bin/busybox", "sleep", "1000000"}
+	serves := func(title, port string) []string { return []string{"/usr/sbin/nginx", title, port} }
+	for name, wanted := range map[string]settings{
+		"e2e-test-images/busybox":           {"", sleeps},
+		"e2e-test-images/nginx":             {"", serves("nginx: master process", "80")},
+		"x/hostnet-nginx-" + runtime.GOARCH: {"", serves("nginx: master process", "12003")},
+		"e2e-test-images/httpd":             {"", serves("httpd", "80")},
+		"e2e-test-images/nonewprivs":        {"", []string{"/usr/bin/nonewprivs"}},
+		"x/test-image-user-uid":             {"1002", sleeps},
+		"x/test-image-user-username-group":  {"www-data:1004", sleeps},
+		"x/test-image-predefined-group":     {"1000", sleeps},
+	} {
+		if _, config := pull(t, server, name, "1"); !reflect.DeepEqual(config, wanted) {
+			t.Errorf("%s: %v, not %v", name, config, wanted)
+		}
+	}
+}
+
+func TestTheLayerHasASetUserIDProgram(t *testing.T) {
+	layer, err := layerOf(standIn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	modes := map[string]int64{}
+	for archive := tar.NewReader(bytes.NewReader(layer)); ; {
+		header, err := archive.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := modes[header.Name]; twice {
+			t.Errorf("%s is there twice", header.Name)
+		}
+		modes[header.Name] = header.Mode
+	}
+	for name, wanted := range map[string]int64{
+		"bin/su": 0o4755, "bin/busybox": 0o755, "bin/sleep": 0o777, "usr/sbin/nginx": 0o755, "tmp/": 0o1777,
+	} {
+		if modes[name] != wanted {
+			t.Errorf("%s: %o, not %o", name, modes[name], wanted)
+		}
 	}
 }
 

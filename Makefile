@@ -88,8 +88,8 @@ node: build ## the tests on real containerds and on this machine's cgroups; need
 	@cargo test $(ALL) --no-fail-fast $(call tests,NODE)
 
 .PHONY: conformance
-conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary)
-	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
+conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary; CONTAINERD=1.6|1.7|2: on that alone)
+	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest $(addprefix --containerd ,$(CONTAINERD)) "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
 
 .PHONY: vm
 vm: build ## the kernel room on stock kernels with cgroup v2 and v1, in a virtual machine

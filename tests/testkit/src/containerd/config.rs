@@ -77,14 +77,15 @@ disabled_plugins = [
 }
 
 /// The text of `10-pods.conflist`: a pair of interfaces for each pod, which goes with the pod. No
-/// bridge and no masquerading, so nothing of the machine's own network is touched.
+/// bridge, and no address is translated but for the host ports that a pod asks for.
 pub(super) fn pod_network(directory: &Path) -> String {
     let dir = directory.display();
     format!(
-        r#"{{"cniVersion": "0.4.0", "name": "pods", "plugins": [{{
-  "type": "ptp",
-  "ipam": {{"type": "host-local", "subnet": "10.213.0.0/16", "dataDir": "{dir}/cni-addresses"}}
-}}]}}
+        r#"{{"cniVersion": "0.4.0", "name": "pods", "plugins": [
+  {{"type": "ptp",
+    "ipam": {{"type": "host-local", "subnet": "10.213.0.0/16", "dataDir": "{dir}/cni-addresses"}}}},
+  {{"type": "portmap", "capabilities": {{"portMappings": true}}}}
+]}}
 "#
     )
 }

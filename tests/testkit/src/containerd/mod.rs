@@ -14,8 +14,8 @@ use crate::command::{CommandError, run};
 use crate::cri::CriClient;
 use crate::poll::BOUND;
 use crate::setup::{
-    BUSYBOX_IMAGE, Cache, ContainerdVersion, PAUSE_IMAGE, Runtime, SetupError, ensure_cni_plugins,
-    ensure_containerd, ensure_image_archive,
+    BUSYBOX_IMAGE, Cache, ContainerdVersion, PAUSE_IMAGE, Runtime, SetupError, ensure_containerd,
+    ensure_image_archive, ensure_pod_network,
 };
 use crate::testbed::{Testbed, TestbedError};
 
@@ -26,7 +26,8 @@ pub struct Options {
     pub nri: bool,
     /// A directory of `HOST/hosts.toml` files, for images from a registry on loopback.
     pub registry_config: Option<PathBuf>,
-    /// Give pods a network of their own. Without it they use the host's.
+    /// Give pods a network of their own. Without it they use the host's. Host ports become rules of
+    /// iptables in the network namespace of this process, so let it have one of its own.
     pub pod_network: bool,
 }
 
@@ -71,6 +72,8 @@ pub struct Containerd {
     process: Process,
     version: ContainerdVersion,
     runtime: Runtime,
+    /// The programs of the pods' network; not there without one.
+    network: PathBuf,
 }
 
 /// Reaps its process at the end, so that no zombie outlives the testbed.
@@ -98,17 +101,17 @@ impl Containerd {
         let images = ensure_image_archive(&cache)?;
         let testbed = Testbed::new()?;
         let directory = testbed.directory();
-        let plugins = if options.pod_network {
+        let network = if options.pod_network {
             write(
                 &directory.join("cni"),
                 "10-pods.conflist",
                 &config::pod_network(directory),
             )?;
-            ensure_cni_plugins(&cache)?
+            ensure_pod_network(&cache)?
         } else {
-            directory.join("no-plugins")
+            directory.join("no-network")
         };
-        let config = config::render(directory, &runtime.bin().join("runc"), &plugins, options);
+        let config = config::render(directory, &runtime.bin().join("runc"), &network, options);
         write(directory, "config.toml", &config)?;
 
         let mut containerd = Self {
@@ -116,6 +119,7 @@ impl Containerd {
             process: Process(None),
             version,
             runtime,
+            network,
         };
         containerd.launch()?;
         let mut import = containerd.ctr();
@@ -218,6 +222,8 @@ impl Containerd {
             .open(self.log_path())
             .map_err(failed("open containerd's log"))?;
         let mut path = self.runtime.bin().as_os_str().to_owned();
+        path.push(":");
+        path.push(&self.network);
         path.push(":/usr/sbin:/usr/bin:/sbin:/bin");
         let child = self
             .testbed

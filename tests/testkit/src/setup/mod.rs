@@ -8,6 +8,7 @@ mod cache;
 mod go;
 mod image;
 mod machine;
+mod network;
 mod runtime;
 
 use std::io;
@@ -20,9 +21,8 @@ use go::GoTools;
 pub use cache::Cache;
 pub use image::{BUSYBOX_IMAGE, PAUSE_IMAGE, ensure_busybox, ensure_image_archive};
 pub use machine::{Qemu, ensure_kernel, ensure_qemu};
-pub use runtime::{
-    ContainerdVersion, Runtime, ensure_cni_plugins, ensure_containerd, ensure_kubelet,
-};
+pub use network::ensure_pod_network;
+pub use runtime::{ContainerdVersion, Runtime, ensure_containerd, ensure_kubelet};
 
 /// Why a part could not be made ready.
 #[derive(Debug, thiserror::Error)]

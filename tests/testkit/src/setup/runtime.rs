@@ -103,21 +103,7 @@ pub fn ensure_kubelet(cache: &Cache) -> Result<PathBuf, SetupError> {
     Ok(KUBELET.ensure(cache)?.join("kubelet"))
 }
 
-/// Fetches the programs that give pods their network, and answers the directory with them.
-///
-/// # Errors
-///
-/// When the package cannot be fetched.
-pub fn ensure_cni_plugins(cache: &Cache) -> Result<PathBuf, SetupError> {
-    let package = Debian {
-        suite: "bookworm",
-        packages: &["containernetworking-plugins"],
-        selection: Selection::Exactly,
-    };
-    Ok(package.ensure(cache)?.join("usr/lib/cni"))
-}
-
-fn link(from: &Path, program: &str, into: &Path) -> Result<(), SetupError> {
+pub(super) fn link(from: &Path, program: &str, into: &Path) -> Result<(), SetupError> {
     let link = into.join(program);
     symlink(from.join(program), &link).map_err(SetupError::file("create", &link))
 }

@@ -20,19 +20,15 @@ use koord_kernel::{
 };
 use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
 use koord_proto::{cri, keys::annotation};
-use std::{
-    collections::{HashMap, HashSet},
-    error::Error,
-    path::Path,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+mod missing;
 mod origin;
 mod weight;
+
+use self::missing::Missing;
 
 /// How often the runtime is listed when nothing asks for it.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -120,49 +116,11 @@ struct News<'a> {
     missing: &'a mut Missing,
 }
 
-/// Sandboxes that are not in the ledger because the runtime does not say where they are. Each list
-/// asks about them again, after all others, so that they keep nobody else out.
-#[derive(Default)]
-struct Missing {
-    /// And whether that was told.
-    sandboxes: HashMap<SandboxId, bool>,
-}
-
 /// How many questions about single pods may go unanswered in one list: each costs a second, and
 /// sandboxes that hang must not keep the others out of the ledger.
 #[derive(Default)]
 struct Patience {
     late: usize,
-}
-
-// === impl Missing ===
-
-impl Missing {
-    fn has(&self, sandbox: &str) -> bool {
-        self.sandboxes
-            .keys()
-            .any(|missing| missing.as_str() == sandbox)
-    }
-
-    /// One that could not be asked about in this list.
-    fn wait(&mut self, sandbox: SandboxId) {
-        self.sandboxes.entry(sandbox).or_default();
-    }
-
-    /// One about which there was no answer: told once, as soon as there is room for the line.
-    fn fail(&mut self, hub: &Hub, sandbox: SandboxId, error: &RuntimeError) {
-        let told = self.sandboxes.entry(sandbox.clone()).or_default();
-        if !*told && let Some(suppressed) = hub.may_complain("-", "cgroup_parent") {
-            let error = error as &dyn Error;
-            warn!(
-                %sandbox,
-                error,
-                suppressed,
-                "the runtime does not say where a pod is; it is not in the ledger until it does"
-            );
-            *told = true;
-        }
-    }
 }
 
 // === impl Patience ===
@@ -233,8 +191,8 @@ async fn list(
     if all {
         hub.queue().push_node();
     }
-    let missing = &mut news.missing.sandboxes;
-    missing.retain(|sandbox, _| pods.contains(sandbox.as_str()) && ledger.pod(sandbox).is_none());
+    let missing = news.missing;
+    missing.keep(|sandbox| pods.contains(sandbox.as_str()) && ledger.pod(sandbox).is_none());
     hub.metrics().sandboxes_missing(missing.len());
     hub.metrics()
         .ledger_size(ledger.pods_len(), ledger.containers_len());

@@ -5,7 +5,10 @@
 //! have written means it, and two that mean it fight for ever: after three rounds within a minute
 //! the setting is theirs for ten minutes, or until the policy changes.
 
-use koord_model::{CgroupPath, Setting};
+use koord_model::{
+    CgroupPath,
+    Setting::{self, CpuIdle, CpuQuota, CpuShares, CpusetCpus, MemoryLimit},
+};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -34,8 +37,6 @@ pub enum Rival {
     Runtime,
     Systemd,
 }
-
-use Setting::{CpuIdle, CpuQuota, CpuShares, CpusetCpus, MemoryLimit};
 
 /// What each writes where, of the settings that are ours too.
 const WRITERS: &[(Rival, &[Scope], &[Setting])] = &[

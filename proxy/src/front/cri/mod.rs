@@ -39,8 +39,9 @@ use tracing::{debug, error, info, warn};
 
 /// One read takes at most this much; the buffer is shared by all connections of the thread.
 const READ_BUFFER: usize = 64 * 1024;
-/// How often large messages without headway are looked for.
-const SLOT_SWEEP: Duration = Duration::from_secs(1);
+/// How often, while somebody waits for a place, it is looked at who has waited for too long or stands
+/// still: a wait outlasts its bound by no more than this.
+const SLOT_SWEEP: Duration = Duration::from_millis(100);
 /// Room for held messages beside those that have a place of their own, in bytes.
 const SMALL_MESSAGES: usize = 64 << 20;
 /// How long accepting pauses when the process has no descriptor left.

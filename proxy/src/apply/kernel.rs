@@ -94,20 +94,24 @@ fn run(cgroups: &Cgroups, job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
         Job::Apply { mut changes, done } => {
-            // A panic here must not take the thread: no answer is one that says nothing was done.
-            let applied =
-                panic::catch_unwind(AssertUnwindSafe(|| apply_in_periods(cgroups, &mut changes)));
-            done.send(applied.unwrap_or_default()).ok();
+            let applied = guarded(|| apply_in_periods(cgroups, &mut changes));
+            done.send(applied).ok();
         }
         Job::Read { wanted, done } => {
-            let values = wanted
-                .iter()
-                .map(|(at, setting)| cgroups.raw(at, *setting).ok())
-                .map(|raw| raw.map(|(_, text)| text))
-                .collect();
+            let read = |(at, setting): &(CgroupPath, Setting)| {
+                let raw = cgroups.raw(at, *setting);
+                raw.ok().map(|(_, text)| text)
+            };
+            let values = guarded(|| wanted.iter().map(read).collect());
             done.send(values).ok();
         }
     }
+}
+
+/// A panic must not take the thread, on which everybody counts: its answer is the empty one, which
+/// says that nothing was done and nothing is known.
+fn guarded<T: Default>(work: impl FnOnce() -> T) -> T {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_default()
 }
 
 /// The period of a directory before its quota was written.

@@ -2,7 +2,7 @@
 
 use super::*;
 use koord_kernel::{
-    cgroup::{Controller, Generation, Tree},
+    cgroup::{Controller, Generation, Tree, Version},
     fake::FakeTree,
 };
 
@@ -145,4 +145,53 @@ async fn a_quota_that_is_refused_leaves_the_period_that_was() {
     let applied = groups.apply(CpuQuota::Unlimited, small).await;
     assert!(applied[1].is_err(), "{applied:?}");
     assert_eq!(groups.held()[1], ["5000", "10000"]);
+}
+
+/// A tree over which every question is a panic.
+#[derive(Debug)]
+struct Broken;
+
+impl Tree for Broken {
+    fn version(&self) -> Version {
+        Version::V1
+    }
+
+    fn generation(&self, _: Controller) -> Option<Generation> {
+        Some(Generation::V1)
+    }
+
+    fn has_directory(&self, _: Controller, _: &CgroupPath) -> bool {
+        panic!("of this test")
+    }
+
+    fn has_file(&self, _: Controller, _: &CgroupPath, _: &str) -> bool {
+        panic!("of this test")
+    }
+
+    fn read(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<String> {
+        panic!("of this test")
+    }
+
+    fn write(&self, _: Controller, _: &CgroupPath, _: &str, _: &str) -> io::Result<()> {
+        panic!("of this test")
+    }
+
+    fn children(&self, _: Controller, _: &CgroupPath) -> io::Result<Vec<String>> {
+        panic!("of this test")
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
+    let writer = Writer::start(Cgroups::over(Broken)).unwrap();
+    let at = CgroupPath::parse("kubepods/pod1").unwrap();
+    for _ in 0..2 {
+        let read = writer.read(vec![(at.clone(), Setting::CpuQuota)]).await;
+        assert_eq!(read, []);
+        let change = Change {
+            at: at.clone(),
+            value: CpuQuota::Unlimited.into(),
+        };
+        assert!(writer.apply(vec![change]).await.is_empty());
+    }
 }

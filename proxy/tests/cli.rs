@@ -217,6 +217,33 @@ fn help_names_every_key_and_is_no_failure() {
 }
 
 #[test]
+fn hook_servers_that_register_are_named_as_not_served() {
+    let registered = tempfile::tempdir().unwrap();
+    let server = registered.path().join("koordlet.json");
+    fs::write(&server, "{}").unwrap();
+    fs::write(registered.path().join("README"), "").unwrap();
+    let dir = format!("--hook-server-dir={}", registered.path().display());
+    let proxy = Proxy::start(&[&dir]);
+    let status = proxy.ask(&["status", "--json"]).stdout;
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+    let mut remarks = status["remarks"].as_array().unwrap().clone();
+    remarks.retain(|remark| remark.as_str().unwrap().contains("hook server"));
+    let remark = format!("hook server {} is not served yet", server.display());
+    assert_eq!(remarks, [remark.as_str()]);
+    let log = proxy.log();
+    let lines = log.lines().filter(|line| line.contains("WARN"));
+    let mut told = lines.filter(|line| line.contains("hook servers are not served yet"));
+    let line = told
+        .next()
+        .unwrap_or_else(|| panic!("nothing is told: {log}"));
+    assert!(
+        line.ends_with(&format!("path={}", server.display())),
+        "{line}"
+    );
+    assert_eq!(told.next(), None);
+}
+
+#[test]
 fn a_stop_by_signal_is_told_and_leaves_no_socket() {
     for signal in ["-TERM", "-INT"] {
         let mut proxy = Proxy::start(&[]);

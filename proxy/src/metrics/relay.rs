@@ -29,7 +29,7 @@ struct Reason {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct From {
+struct OfSide {
     side: &'static str,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct RelayMetrics {
     connections: Counter,
     open: Gauge,
     refused: Family<Reason, Counter>,
-    violations: Family<From, Counter>,
+    violations: Family<OfSide, Counter>,
     frames: Counter,
     swallowed_bytes: Counter,
     header_blocks_reencoded: Counter,
@@ -130,7 +130,7 @@ impl Metrics {
             Side::Client => "client",
             Side::Runtime => "runtime",
         };
-        self.relay.violations.get_or_create(&From { side }).inc();
+        self.relay.violations.get_or_create(&OfSide { side }).inc();
     }
 
     pub fn relayed(&self, counters: &Counters) {

@@ -6,7 +6,7 @@
 //! the runtime grants, after a patch it swallows the excess, after a drop it gives credit back, and
 //! for a message that has to arrive whole before it can go on it lends.
 //!
-//! The same ledger serves the connection and each claimed stream.
+//! The same ledger serves the connection and each of its streams.
 
 use crate::violation::Breach;
 

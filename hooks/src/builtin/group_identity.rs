@@ -7,7 +7,7 @@
 //! On other kernels, behind the gate `BECPUIdle`, which is our own, best-effort pods are idle instead
 //! (`cpu.idle`): they run when nobody else wants to. This follows the policy's switches for ranking
 //! `BE`; without a policy the gate alone decides. Koordinator has idleness for whole tiers only
-//! (`schedIdle`, not read here), where it stops the kubelet from starting: the kernel refuses the
+//! (`schedIdle`, not obeyed here), where it stops the kubelet from starting: the kernel refuses the
 //! shares that the kubelet writes to an idle tier. On a container it breaks every update for the
 //! same reason. So it goes to pod directories.
 //!

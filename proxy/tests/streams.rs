@@ -412,3 +412,34 @@ async fn while_the_runtime_is_away_clients_know_at_once_and_no_call_is_sent_twic
     let reply = node.call(RawRequest::unary(method::CREATE, message)).await;
     assert_eq!(reply.grpc_status(), Some(0));
 }
+
+#[tokio::test]
+async fn what_the_runtime_had_said_before_it_went_reaches_the_client() {
+    let gone = async {
+        let inside = Inside::start(Chain::empty());
+        let listener = UnixListener::bind(inside.runtime_socket()).unwrap();
+        let mut client = UnixStream::connect(inside.socket()).await.unwrap();
+        client.write_all(&frame::hello(&[])).await.unwrap();
+        let (mut runtime, _) = listener.accept().await.unwrap();
+        let hello = frame::raw(frame::SETTINGS, 0, 0, b"");
+        runtime.write_all(&hello).await.unwrap();
+        let call = frame::open(1, "/a.b/Last");
+        client.write_all(&call).await.unwrap();
+        let mut seen = vec![0; frame::hello(&[]).len() + call.len()];
+        runtime.read_exact(&mut seen).await.unwrap();
+
+        // It answers and goes, and there is something to write to it before that was read. Nobody
+        // else runs in between.
+        let reply = frame::raw(frame::HEADERS, 5, 1, b"\x88");
+        runtime.try_write(&reply).unwrap();
+        drop(runtime);
+        let ping = frame::raw(frame::PING, 0, 0, b"8 octets");
+        client.try_write(&ping).unwrap();
+
+        let mut said = Vec::new();
+        let read = client.read_to_end(&mut said);
+        timeout(AT_ONCE, read).await.unwrap().unwrap();
+        assert_eq!(said, [hello, reply].concat());
+    };
+    LocalSet::new().run_until(gone).await;
+}

@@ -2,12 +2,12 @@
 //!
 //! Hand-written polling, not a select of futures: a pass-through call costs one read and one write
 //! a side and next to nothing else, and the one 64 KiB read buffer is shared by every connection of
-//! the thread. Whatever ends one side ends the other, after what is still to be written was written.
+//! the thread. Whatever ends one side ends the other, after what it had said was read and written.
 
 use super::{
     ConnectionId, Shared,
     decisions::Decisions,
-    ended::{Ended, PREFACE_TIMEOUT},
+    ended::{Closing, Ended, PREFACE_TIMEOUT},
     method::Method,
     room::Share,
     slots::{SlotNews, Tenant},
@@ -50,8 +50,8 @@ pub(super) struct Driver {
     pair: Pair,
     client: UnixStream,
     runtime: Runtime,
-    /// Who closed its connection, while the other is written what is left for it.
-    closing: Option<Side>,
+    /// One side has closed its connection, and the other is written what is left for it.
+    closing: Option<Closing>,
     /// By when the preface is there or, when closing, the rest written.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Ready when a graceful stop begins; `None` once it has.
@@ -137,19 +137,18 @@ impl Driver {
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
         let mut progress = self.hear(cx)?;
         progress |= self.dial(cx)?;
-        if self.closing.is_none() {
-            progress |= self.read(cx, Side::Client)?;
-            progress |= self.read(cx, Side::Runtime)?;
-        }
+        progress |= self.read(cx, Side::Client)?;
+        progress |= self.read(cx, Side::Runtime)?;
         self.make_room();
         progress |= self.handle_events();
         progress |= self.write(cx, Side::Runtime)?;
         progress |= self.write(cx, Side::Client)?;
         self.slots.note_headway(|stream| self.pair.queued(stream));
-        if let Some(side) = self.closing
-            && self.nothing_left_for(side.other())
+        if let Some(closing) = &self.closing
+            && closing.is_silent
+            && self.nothing_left_for(closing.side.other())
         {
-            return Err(Ended::Closed(side));
+            return Err(self.ended());
         }
         if self.stop.is_none() && self.pair.is_drained() {
             return Err(Ended::Drained);
@@ -157,7 +156,7 @@ impl Driver {
         if let Some(deadline) = &mut self.deadline
             && deadline.as_mut().poll(cx).is_ready()
         {
-            return Err(self.closing.map_or(Ended::NoPreface, Ended::Closed));
+            return Err(self.ended());
         }
         Ok(progress)
     }
@@ -228,7 +227,8 @@ impl Driver {
     }
 
     fn read(&mut self, cx: &mut Context<'_>, side: Side) -> Result<bool, Ended> {
-        if !self.pair.wants_read(side) {
+        let heard = (self.closing.as_ref()).is_none_or(|closing| closing.hears(side));
+        if !heard || !self.pair.wants_read(side) {
             return Ok(false);
         }
         let shared = self.shared.clone();
@@ -239,10 +239,9 @@ impl Driver {
         };
         match Pin::new(stream).poll_read(cx, &mut buffer) {
             Poll::Pending => return Ok(false),
-            Poll::Ready(Err(source)) => return Err(Ended::Io { side, source }),
+            Poll::Ready(Err(source)) => self.fell_silent(side, Ended::Io { side, source }),
             Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
-                self.closing = Some(side);
-                self.deadline = Some(Box::pin(sleep(FLUSH_TIMEOUT)));
+                self.fell_silent(side, Ended::Closed(side));
             }
             Poll::Ready(Ok(())) => {
                 let through = self.pair.feed_through(side, buffer.filled())?;
@@ -281,7 +280,7 @@ impl Driver {
             match polled {
                 Poll::Pending => {}
                 Poll::Ready(Ok(count @ 1..)) => written = count,
-                Poll::Ready(other) => return Err(Ended::unwritten(side, other.err())),
+                Poll::Ready(other) => return self.turned_away(side, other.err()),
             }
         }
         let waited = waiting.len().min(written);
@@ -297,6 +296,10 @@ impl Driver {
             if bytes.is_empty() {
                 return Ok(progress);
             }
+            if (self.closing.as_ref()).is_some_and(|closing| closing.side == side) {
+                self.pair.advance(side, bytes.len());
+                continue;
+            }
             let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) else {
                 return Ok(progress);
             };
@@ -306,9 +309,42 @@ impl Driver {
                     self.pair.advance(side, written);
                     progress = true;
                 }
-                Poll::Ready(other) => return Err(Ended::unwritten(side, other.err())),
+                Poll::Ready(other) => self.turned_away(side, other.err())?,
             }
         }
+    }
+
+    /// Nothing more comes from one side.
+    fn fell_silent(&mut self, side: Side, why: Ended) {
+        self.close(side, why).is_silent = true;
+    }
+
+    /// One side takes nothing more. What it said before is not lost for that: it may be the answer
+    /// to a call, and without us the other end would read it.
+    fn turned_away(&mut self, side: Side, error: Option<io::Error>) -> Result<(), Ended> {
+        let why = Ended::unwritten(side, error);
+        if self.closing.is_some() {
+            return Err(why);
+        }
+        self.close(side, why);
+        Ok(())
+    }
+
+    /// Why it is over.
+    fn ended(&mut self) -> Ended {
+        let closing = self.closing.take();
+        closing.map_or(Ended::NoPreface, |closing| closing.why)
+    }
+
+    fn close(&mut self, side: Side, why: Ended) -> &mut Closing {
+        if self.closing.is_none() {
+            self.deadline = Some(Box::pin(sleep(FLUSH_TIMEOUT)));
+        }
+        self.closing.get_or_insert(Closing {
+            side,
+            why,
+            is_silent: false,
+        })
     }
 
     /// Does what the relay asks for; false if it asked for nothing.

@@ -30,6 +30,15 @@ pub(super) enum Ended {
     Overdue,
 }
 
+/// One side has closed its connection, or no longer takes what is written to it.
+#[derive(Debug)]
+pub(super) struct Closing {
+    pub(super) side: Side,
+    pub(super) why: Ended,
+    /// All that it had said was read.
+    pub(super) is_silent: bool,
+}
+
 // === impl Ended ===
 
 impl Ended {
@@ -46,5 +55,14 @@ impl Ended {
             Self::Unreachable(_) => true,
             Self::Drained | Self::Violation(_) | Self::NoPreface | Self::Overdue => false,
         }
+    }
+}
+
+// === impl Closing ===
+
+impl Closing {
+    /// Whether a side is still read from: what it said before may be the answer to a call.
+    pub(super) fn hears(&self, side: Side) -> bool {
+        self.side == side && !self.is_silent
     }
 }

@@ -34,6 +34,9 @@ use self::missing::Missing;
 const PERIOD: Duration = Duration::from_secs(60);
 /// The least time between the end of a list and the next: whoever asks in between shares that one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// When the runtime is listed again after a list that was asked for, and after the first: a call
+/// whose caller was lost, with us or before us, may not have come to its end by then.
+const AFTERTHOUGHTS: [Duration; 2] = [PAUSE, Duration::from_secs(5)];
 /// How long one list may take with all its questions.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Waiting grows from the first to the last while the runtime does not answer.
@@ -47,6 +50,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
     let mut listed_before = false;
     let mut missing = Missing::default();
     let mut due = Instant::now();
+    let mut afterthoughts = [].iter();
     loop {
         let started = Instant::now();
         // What happened while it was away is not known to anybody.
@@ -55,17 +59,15 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
             false => Scope::All,
         };
         let listing = list(&hub, &endpoint, &kubepods_above, scope, &mut missing);
-        let listed = match timeout(DEADLINE, listing).await {
-            Ok(listed) => listed,
-            Err(_) => Err(RuntimeError::Late { call: "the lists" }),
-        };
-        match listed {
+        let listed = timeout(DEADLINE, listing).await;
+        match listed.unwrap_or(Err(RuntimeError::Late { call: "the lists" })) {
             Ok(listed) => {
                 hub.list_taken();
                 // The lists themselves are gone; the ledger is a fraction of them.
                 trim_allocator();
                 hub.metrics().relisted(true, started.elapsed());
                 if complained || !listed_before {
+                    afterthoughts = AFTERTHOUGHTS.iter();
                     info!(
                         pods = listed.pods,
                         containers = listed.containers,
@@ -77,9 +79,12 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
                 if scope == Scope::All {
                     due = started + PERIOD;
                 }
+                let again = afterthoughts.next();
+                let next = again.map_or(due, |pause| due.min(Instant::now() + *pause));
                 sleep(PAUSE).await;
-                // Neither outcome matters: either somebody asked, or a minute is over.
-                timeout_at(due, hub.relist_wanted()).await.ok();
+                if timeout_at(next, hub.relist_wanted()).await.is_ok() {
+                    afterthoughts = AFTERTHOUGHTS.iter();
+                }
             }
             Err(error) => {
                 hub.ledger().borrow_mut().abandon_list();

@@ -237,6 +237,30 @@ async fn whoever_asks_soon_after_a_list_shares_the_next() {
     assert!(waited > Duration::from_millis(900), "{waited:?}");
 }
 
+#[tokio::test]
+async fn what_the_runtime_was_still_at_when_its_caller_was_lost_is_listed_soon() {
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
+    let hub = &listed.bench.hub;
+    let path = "/runtime.v1.RuntimeService/ListContainers";
+    // The first list does not have it yet, and nobody asks for another.
+    let none = cri::ListContainersResponse::default().encode_to_vec();
+    drop(listed.script.clone().once(path, Reply::message(none)));
+    let endpoint = listed.socket.as_path().into();
+    let known = async {
+        while hub.ledger().borrow().sandbox_of(&container()).is_none() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let calls = listed.script.calls();
+        calls.iter().filter(|call| call.path == path).count()
+    };
+    let lists = tokio::select! {
+        () = run(hub.clone(), endpoint, CgroupPath::root()) => unreachable!("it never ends"),
+        lists = known => lists,
+        () = sleep(Duration::from_secs(30)) => panic!("only the list of the minute has it"),
+    };
+    assert_eq!(lists, 2);
+}
+
 /// A sandbox whose directory is not where a kubelet's would be.
 fn elsewhere(id: &str) -> cri::PodSandbox {
     let mut pod = listed_pod();

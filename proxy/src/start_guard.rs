@@ -71,6 +71,9 @@ impl StartGuard {
         } else {
             Verdict::Normal
         };
+        // More say nothing more, and the file must not outgrow what is read of it.
+        let said = unclean_starts.saturating_sub(TOO_MANY);
+        notes.unclean_starts_ms.drain(..said);
         notes.unclean_starts_ms.push(now_ms);
         let noted = DirBuilder::new()
             .recursive(true)
@@ -183,6 +186,14 @@ mod tests {
             crash(dir.path(), start);
         }
         assert_eq!(crash(dir.path(), 64), Verdict::Normal);
+    }
+
+    #[test]
+    fn a_crash_loop_stays_one_however_fast_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let verdicts: Vec<_> = (0..1_000).map(|_| crash(dir.path(), 0)).collect();
+        let through = |verdict: &&Verdict| matches!(verdict, Verdict::PassThrough { .. });
+        assert_eq!(verdicts.iter().filter(through).count(), 997);
     }
 
     #[test]

@@ -4,7 +4,11 @@
 //! so that a stuck client here cannot be felt on the data path.
 
 use crate::{
-    config::Mode, hub::Hub, log::LogControl, policy_file::PolicyState, socket::peer_is_root_or_us,
+    config::Mode,
+    hub::Hub,
+    log::{LogControl, RateLimited},
+    policy_file::PolicyState,
+    socket::peer_is_root_or_us,
     status::chain_of,
 };
 use bytes::Bytes;
@@ -19,7 +23,7 @@ use std::{
     convert::Infallible,
     error::Error,
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -68,6 +72,7 @@ impl Admin {
     /// Answers until it is dropped. Must run in a `LocalSet`.
     pub async fn serve(self, listener: UnixListener) {
         let mut connections = JoinSet::new();
+        let mut complaints = RateLimited::default();
         loop {
             tokio::select! {
                 // Those that have ended leave their places before somebody is turned away.
@@ -78,7 +83,10 @@ impl Admin {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream, &mut connections),
                     Err(error) => {
-                        warn!(error = &error as &dyn Error, "cannot accept on the admin socket");
+                        if let Some(suppressed) = complaints.permit("-", "accept", Instant::now()) {
+                            let error = &error as &dyn Error;
+                            warn!(error, suppressed, "cannot accept on the admin socket");
+                        }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },

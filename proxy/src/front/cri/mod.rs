@@ -16,6 +16,7 @@ pub(crate) use self::{dial::connect, method::Method};
 use self::{driver::Driver, ended::Ended, room::Room, slots::Slots};
 use crate::{
     hub::Hub,
+    log::RateLimited,
     metrics::{Metrics, Refused},
     socket::peer_is_root_or_us,
 };
@@ -181,6 +182,7 @@ impl Front {
         let mut stop = std::pin::pin!(stop);
         let mut sweep = tokio::time::interval(SLOT_SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut complaints = RateLimited::default();
         loop {
             tokio::select! {
                 // Accepting comes last: who connects without end must not keep the rest from us.
@@ -196,7 +198,10 @@ impl Front {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) => {
-                        warn!(error = &error as &dyn Error, "cannot accept a connection");
+                        if let Some(suppressed) = complaints.permit("-", "accept", Instant::now().into()) {
+                            let error = &error as &dyn Error;
+                            warn!(error, suppressed, "cannot accept a connection");
+                        }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },

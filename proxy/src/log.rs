@@ -8,6 +8,7 @@
 use crate::config::{Log, LogFormat};
 use std::{
     collections::HashMap,
+    fmt::{self, Display, Formatter, Write as _},
     time::{Duration, Instant},
 };
 use thiserror::Error;
@@ -15,7 +16,7 @@ use tracing::Dispatch;
 use tracing_subscriber::{
     EnvFilter, Layer as _, Registry,
     filter::ParseError,
-    fmt::{self, MakeWriter},
+    fmt::{MakeWriter, layer},
     layer::SubscriberExt as _,
     reload,
 };
@@ -32,6 +33,14 @@ pub enum FilterError {
     #[error("logging was torn down")]
     Gone(#[from] reload::Error),
 }
+
+/// A name that somebody else chose: it stays within its line and does not fill it. Kubernetes has
+/// none that is longer, or that has a character which is escaped here.
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a>(pub &'a str);
+
+/// Characters of a name that are shown.
+const NAME: usize = 253;
 
 /// Lets the first few lines of a kind through and then one at a time, and counts the others.
 ///
@@ -65,7 +74,7 @@ where
 {
     let filter = EnvFilter::builder().parse(&log.filter)?;
     let (filter, handle) = reload::Layer::new(filter);
-    let lines = fmt::layer().with_ansi(false).with_writer(writer);
+    let lines = layer().with_ansi(false).with_writer(writer);
     let lines = match (log.format, log.time) {
         (LogFormat::Text, true) => lines.boxed(),
         (LogFormat::Text, false) => lines.without_time().boxed(),
@@ -88,6 +97,20 @@ impl LogControl {
     pub fn set_filter(&self, text: &str) -> Result<(), FilterError> {
         let filter = EnvFilter::builder().parse(text)?;
         Ok(self.0.reload(filter)?)
+    }
+}
+
+// === impl Name ===
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(name) = self;
+        let mut shown = name.chars().flat_map(char::escape_debug);
+        shown
+            .by_ref()
+            .take(NAME)
+            .try_for_each(|c| f.write_char(c))?;
+        shown.next().map_or(Ok(()), |_| f.write_char('…'))
     }
 }
 
@@ -181,6 +204,17 @@ mod tests {
         let writer = lines.clone();
         let (dispatch, control) = dispatch(&log, move || writer.clone()).unwrap();
         (dispatch, control, lines)
+    }
+
+    #[test]
+    fn a_name_keeps_within_its_line_and_does_not_fill_it() {
+        assert_eq!(Name("web-7.example").to_string(), "web-7.example");
+        let hostile = "a\nb\rc\0d\x1b[31me\u{9b}f\u{2028}g\u{202e}h";
+        let shown = r"a\nb\rc\0d\u{1b}[31me\u{9b}f\u{2028}g\u{202e}h";
+        assert_eq!(Name(hostile).to_string(), shown);
+        assert_eq!(Name(&"x".repeat(253)).to_string(), "x".repeat(253));
+        let long = Name(&"x".repeat(254)).to_string();
+        assert_eq!(long, "x".repeat(253) + "…");
     }
 
     #[test]

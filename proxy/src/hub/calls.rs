@@ -7,6 +7,7 @@ use super::{
 use crate::{
     apply::cri::{self as patch, PatchError},
     ledger::{Entry, Route, Target},
+    log::Name,
     status::Status,
     view,
 };
@@ -58,7 +59,7 @@ impl Hub {
             let written = hub.writer.apply(changes);
             match tokio::time::timeout(patience, written).await {
                 Ok(applied) => crate::reconcile::record(&hub, &mut pod.own, &applied),
-                Err(_) => debug!(pod = %pod.view.name, "pod settings are late"),
+                Err(_) => debug!(pod = %Name(&pod.view.name), "pod settings are late"),
             }
             let pending = Pending::new(Effect::Run(Box::new(pod)), made);
             Decision::as_is(why, pending)

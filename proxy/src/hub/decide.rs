@@ -3,6 +3,7 @@
 use super::Hub;
 use crate::{
     ledger::{Container, Exemption, Pod, Route, Target, Unasked},
+    log::Name,
     metrics::{HookFailure, Metrics},
     panic_report::Catching,
     status::{Status, chain_of},
@@ -221,9 +222,9 @@ impl Hub {
             return;
         };
         warn!(
-            pod = %pod.name,
-            namespace = %pod.namespace,
-            pod_uid = %pod.uid,
+            pod = %Name(&pod.name),
+            namespace = %Name(&pod.namespace),
+            pod_uid = %Name(pod.uid.as_str()),
             hook,
             key,
             reason = chain_of(reason),

@@ -48,6 +48,14 @@ pub struct Expected {
     pub v2: Vec<String>,
 }
 
+/// What a control group holds, as its file shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub text: String,
+    /// By cgroup v2's file.
+    unified: bool,
+}
+
 /// A row: whose group, setting, deciding hook, what was asked, what v1 holds, what v2 may hold.
 type Row<'a> = (
     Scope,
@@ -228,24 +236,27 @@ pub fn plain(name: &str, share_pool: &str) -> PodSpecOf {
 
 impl Expected {
     /// What the kernel holds now, by plain reads of the kernel's files.
-    pub fn held(&self, pod: &PodCgroup, container: &str) -> Result<String> {
+    pub fn held(&self, pod: &PodCgroup, container: &str) -> Result<Held> {
         let container = match self.scope {
             Scope::Pod => None,
             Scope::Container => Some(container),
         };
         let (controller, v1, v2) = files(self.setting)?;
-        let file = if pod.directory(controller).join(v1).exists() {
-            v1
-        } else {
-            v2
-        };
-        pod.read(controller, container, file)
-            .with_context(|| format!("read {file} of {}", pod.path()))
+        let unified = !pod.directory(controller).join(v1).exists();
+        let file = if unified { v2 } else { v1 };
+        let text = pod
+            .read(controller, container, file)
+            .with_context(|| format!("read {file} of {}", pod.path()))?;
+        Ok(Held { text, unified })
     }
 
     /// Whether that is what must be there.
-    pub fn is_met_by(&self, held: &str) -> bool {
-        held == self.v1 || self.v2.iter().any(|value| value == held)
+    pub fn is_met_by(&self, held: &Held) -> bool {
+        if held.unified {
+            self.v2.contains(&held.text)
+        } else {
+            self.v1 == held.text
+        }
     }
 }
 
@@ -258,4 +269,20 @@ fn files(setting: &str) -> Result<(&'static str, &'static str, &'static str)> {
         "memory.limit_in_bytes" => ("memory", "memory.limit_in_bytes", "memory.max"),
         other => bail!("{other} is not a setting that the table knows"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_held_against_that_of_its_own_cgroup_version() {
+        let expected = expect(&[(Container, "cpu.shares", "-", "512", "512", &["20", "59"])]);
+        let met = |text: &str, unified| {
+            let text = text.to_owned();
+            expected[0].is_met_by(&Held { text, unified })
+        };
+        assert!(met("512", false) && met("20", true) && met("59", true));
+        assert!(!met("20", false) && !met("512", true));
+    }
 }

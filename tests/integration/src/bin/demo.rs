@@ -128,7 +128,7 @@ impl Rows {
                 expected.setting,
                 &expected.asked,
                 decided.as_deref().unwrap_or("(as asked)"),
-                &held,
+                &held.text,
                 &if right {
                     "ok".to_owned()
                 } else {

@@ -23,6 +23,8 @@ const PODS: usize = 200;
 const CALLERS: usize = 8;
 /// The proxy is killed when so many pods have been begun.
 const KILL_AT: usize = 120;
+/// From the start of the next proxy until everything has its values; a tenth of it is usual.
+const MOST: Duration = Duration::from_secs(2);
 
 fn pod(number: usize, share_pool: &str) -> PodSpecOf {
     let name = format!("pod-{number}");
@@ -158,12 +160,11 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
         })
     })
     .await;
-    assert!(alive.get() > KILL_AT / 3, "{} live", alive.get());
-    println!(
-        "{} living containers had their values {:?} after the start",
-        alive.get(),
-        start.elapsed()
-    );
+    let took = start.elapsed();
+    let alive = alive.get();
+    assert!(alive > KILL_AT / 3, "{alive} live");
+    println!("{alive} living containers had their values {took:?} after the start");
+    assert!(took <= MOST, "{took:?}");
     wait_until_async("the ledger is what the runtime lists", || async {
         let lists = listed(&runtime).await;
         lists.is_ok_and(|lists| in_ledger(&node).is_ok_and(|ledger| ledger == lists))

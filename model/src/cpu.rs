@@ -32,7 +32,8 @@ pub struct CpuPeriod(u32);
 /// CPU time per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuQuota {
-    /// Microseconds in each period, at least 1,000.
+    /// Microseconds in each period. The kernel takes [`MIN_MICROS`](Self::MIN_MICROS) to
+    /// [`MAX_MICROS`](Self::MAX_MICROS); a share told for another period may be less.
     Micros(u64),
     Unlimited,
 }

@@ -1,8 +1,9 @@
 //! Value types that every room speaks: no behaviour outside themselves, no I/O, no dependency on
 //! another room.
 //!
-//! Two rules hold throughout. A value that exists is valid: constructors check the range the
-//! kernel or the Koordinator API gives, so no later code has to. And absence is never a number:
+//! Two rules hold throughout. A type whose number is private is in range: its constructor checks what
+//! the kernel or the Koordinator API takes, so no later code has to. CPU time, quotas and memory are
+//! any number, as arithmetic needs it, and are checked where they are written. And absence is never a number:
 //! "unlimited" and "all CPUs" are variants, "not said" is `Option`.
 #![forbid(unsafe_code)]
 

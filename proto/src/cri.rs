@@ -36,6 +36,7 @@ requests!(
     RunPodSandboxRequest,
     CreateContainerRequest,
     UpdateContainerResourcesRequest,
+    UpdatePodSandboxResourcesRequest,
 );
 
 macro_rules! requests_of_pods {

@@ -153,6 +153,22 @@ pub fn requested(linux: Option<&cri::LinuxContainerResources>) -> Requested {
     }
 }
 
+/// What a kubelet writes to a pod's directory: what its containers ask for together, and what the
+/// runtime itself needs for it. A sum with something unlimited is unlimited.
+pub fn requested_of_pod(
+    resources: Option<&cri::LinuxContainerResources>,
+    overhead: Option<&cri::LinuxContainerResources>,
+) -> Requested {
+    let mut sum = resources.cloned().unwrap_or_default();
+    if let Some(more) = overhead {
+        sum.cpu_shares = sum.cpu_shares.saturating_add(more.cpu_shares);
+        sum.cpu_quota = limits_together(sum.cpu_quota, more.cpu_quota);
+        sum.memory_limit_in_bytes =
+            limits_together(sum.memory_limit_in_bytes, more.memory_limit_in_bytes);
+    }
+    requested(Some(&sum))
+}
+
 /// Whether everything that a request says is what this node's kernel could take. A request that is
 /// not so is the runtime's to refuse: a value of ours in place of a bad one would hide it.
 pub fn is_sound(linux: &cri::LinuxContainerResources, usable: &CpuSet) -> bool {
@@ -168,6 +184,14 @@ pub fn is_sound(linux: &cri::LinuxContainerResources, usable: &CpuSet) -> bool {
         && requested
             .cpuset_cpus
             .is_none_or(|cpus| cpus.is_subset(usable))
+}
+
+/// The sum of two limits as CRI says them: 0 is not said, below it is unlimited.
+fn limits_together(one: i64, other: i64) -> i64 {
+    match (one, other) {
+        (1.., 1..) => one.saturating_add(other),
+        _ => one,
+    }
 }
 
 fn said(number: i64) -> Option<i64> {
@@ -272,6 +296,28 @@ mod tests {
             ..resources()
         };
         assert!(!is_sound(&short, &usable));
+    }
+
+    #[test]
+    fn a_pod_asks_for_its_containers_and_its_overhead_together() {
+        let overhead = cri::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_quota: 20_000,
+            cpu_shares: 256,
+            memory_limit_in_bytes: 1 << 20,
+            ..Default::default()
+        };
+        let asked = requested_of_pod(Some(&resources()), Some(&overhead));
+        assert_eq!(asked.cpu_shares, CpuShares::new(768).ok());
+        assert_eq!(asked.cpu_quota, Some(CpuQuota::Unlimited));
+        assert_eq!(asked.memory_limit, Some(MemoryLimit::Bytes(2_097_152)));
+        let limited = cri::LinuxContainerResources {
+            cpu_quota: 50_000,
+            ..resources()
+        };
+        let asked = requested_of_pod(Some(&limited), Some(&overhead));
+        assert_eq!(asked.cpu_quota, Some(CpuQuota::Micros(70_000)));
+        assert_eq!(requested_of_pod(None, None), Requested::default());
     }
 
     #[test]

@@ -63,6 +63,15 @@ pub struct UpdateContainerResourcesRequest {
     >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpdatePodSandboxResourcesRequest {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub overhead: ::core::option::Option<LinuxContainerResources>,
+    #[prost(message, optional, tag = "3")]
+    pub resources: ::core::option::Option<LinuxContainerResources>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerConfig {
     #[prost(message, optional, tag = "1")]
     pub metadata: ::core::option::Option<ContainerMetadata>,

@@ -4,7 +4,7 @@
 //! between (another update of the same container, a change of policy) is not undone: a commit
 //! carries what the call said, not a copy of what was known when it came.
 
-use super::{Hub, NewContainer, NewPod, Reply, container_id, sandbox_id};
+use super::{Hub, NewContainer, NewPod, Reply, asked, container_id, sandbox_id};
 use crate::{
     ledger::{Container, Ledger, Life, Pod, Target},
     view,
@@ -39,7 +39,7 @@ pub(super) enum Effect {
     Stop(ContainerId),
     Remove(ContainerId),
     Update(ContainerId, Box<Update>),
-    UpdatePod(SandboxId),
+    UpdatePod(SandboxId, Requested),
 }
 
 /// An update of a container: what this call asked, and what was decided about the whole.
@@ -103,7 +103,7 @@ impl Hub {
         let ledger = self.ledger.borrow();
         let known = match effect {
             Effect::Start(id) | Effect::Stop(id) | Effect::Update(id, _) => ledger.sandbox_of(id),
-            Effect::UpdatePod(sandbox) => ledger.pod(sandbox).map(|pod| &pod.sandbox),
+            Effect::UpdatePod(sandbox, _) => ledger.pod(sandbox).map(|pod| &pod.sandbox),
             _ => None,
         };
         if let Some(sandbox) = known {
@@ -142,7 +142,12 @@ impl Hub {
                 }
                 self.check_container(&ledger, &id);
             }
-            Effect::UpdatePod(sandbox) => self.queue.push(sandbox),
+            Effect::UpdatePod(sandbox, requested) => {
+                if let Some(pod) = ledger.tell_pod(&sandbox) {
+                    pod.own.ask_anew(|setting| asked(&requested, setting));
+                }
+                self.queue.push(sandbox);
+            }
             Effect::Stop(id) => {
                 if let Some(container) = ledger.tell_container(&id) {
                     container.life = Life::Exited;

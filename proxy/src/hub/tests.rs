@@ -3,7 +3,7 @@ use super::{
     *,
 };
 use crate::{
-    ledger::{Applied, Exemption},
+    ledger::{Applied, Exemption, Original},
     reconcile,
 };
 use koord_hooks::{
@@ -14,7 +14,7 @@ use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
     fake::FakeTree,
 };
-use koord_model::{CgroupPath, Setting};
+use koord_model::{CgroupPath, CpuQuota, MemoryLimit, Setting, Value};
 use koord_proto::{
     cri,
     keys::{annotation, label},
@@ -156,7 +156,7 @@ async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list()
         Effect::Start(container()),
         Effect::Stop(container()),
         Effect::Update(container(), Box::new(update)),
-        Effect::UpdatePod(sandbox()),
+        Effect::UpdatePod(sandbox(), Default::default()),
     ] {
         bench.hub.close(effect.into(), answered(2));
         assert_eq!(bench.hub.queue().drain(), [sandbox()]);
@@ -181,6 +181,52 @@ async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list()
         .hub
         .close(Effect::Start(container()).into(), answered(5));
     assert!(!asked_for_a_list().await);
+}
+
+#[tokio::test]
+async fn an_update_of_a_pod_changes_what_its_directory_gets_back_one_day() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let own = |setting| {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        let entry = pod.own.entry_mut(setting).unwrap();
+        (entry.desired.to_string(), entry.original.clone())
+    };
+    let limits = |memory, quota| cri::LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: quota,
+        memory_limit_in_bytes: memory,
+        ..Default::default()
+    };
+    let request = cri::UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: "sandbox-1".to_owned(),
+        overhead: Some(limits(64 << 20, 10_000)),
+        resources: Some(limits(512 << 20, 50_000)),
+    };
+    let update = |code| {
+        let message = request.encode_to_vec();
+        let method = Method::UpdatePodSandboxResources;
+        let Opening::Now(decision) = bench.hub.open(method, &message, None) else {
+            panic!("it waits for nothing");
+        };
+        bench.hub.close(decision.pending, answered(code));
+    };
+    let before = [own(Setting::CpuQuota), own(Setting::MemoryLimit)];
+    update(5);
+    assert_eq!([own(Setting::CpuQuota), own(Setting::MemoryLimit)], before);
+    update(0);
+    let asked = |value: Value| Original::Value(value);
+    assert_eq!(
+        [own(Setting::CpuQuota), own(Setting::MemoryLimit)],
+        [
+            ("100000".to_owned(), asked(CpuQuota::Micros(60_000).into())),
+            (
+                "1073741824".to_owned(),
+                asked(MemoryLimit::Bytes(603_979_776).into())
+            ),
+        ]
+    );
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
 }
 
 fn answered(code: u32) -> Reply {

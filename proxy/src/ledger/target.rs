@@ -235,6 +235,25 @@ impl Target {
         }
     }
 
+    /// Somebody has asked for other values than before: these are what comes back one day. What they
+    /// wrote in place of ours is looked at anew.
+    pub fn ask_anew(&mut self, asked: impl Fn(Setting) -> Option<Value>) {
+        if let Some(shares) = asked(Setting::CpuShares)
+            && self.undecided_shares.is_some()
+        {
+            self.undecided_shares = Some(shares);
+        }
+        for entry in &mut self.entries {
+            if let Some(value) = asked(entry.desired.setting()) {
+                if entry.owner == GIVEN_BACK {
+                    entry.desired = value.clone();
+                    entry.applied = Applied::Pending;
+                }
+                entry.original = Original::Value(value);
+            }
+        }
+    }
+
     /// Whatever was left to other writers is ours again.
     pub fn end_contests(&mut self) {
         for entry in &mut self.entries {

@@ -179,6 +179,10 @@ impl RawConfig {
         self.0.insert(key.name, Given { text, origin });
     }
 
+    pub(super) fn get(&self, key: &Key) -> Option<&Given> {
+        self.0.get(key.name)
+    }
+
     pub(super) fn remove(&mut self, key: &Key) -> Option<Given> {
         self.0.remove(key.name)
     }

@@ -34,7 +34,21 @@ impl Resolver {
     }
 
     pub(super) fn finish(mut self, host_name: &str) -> Result<Config, ConfigError> {
+        let (ours, runtime) = (key::ENDPOINT, key::RUNTIME_ENDPOINT);
+        let said = [runtime, ours].map(|key| Some((key, self.raw.get(key)?.clone())));
         let config = self.config(host_name);
+        if config.endpoint == config.runtime_endpoint {
+            // Their defaults differ, so one of them was said.
+            let said = said.into_iter().flatten().next();
+            if let Some((key, Given { text, origin })) = said {
+                let source = ValueError::Unsupported(if key == runtime {
+                    "this is our own socket, and we would serve ourselves"
+                } else {
+                    "this is the runtime's socket"
+                });
+                self.refuse(key, text, origin, source);
+            }
+        }
         if self.issues.is_empty() {
             Ok(config)
         } else {

@@ -163,6 +163,28 @@ fn endpoints_are_paths_with_or_without_a_scheme() {
 }
 
 #[test]
+fn a_proxy_that_would_serve_itself_is_refused() {
+    let ours = "/var/run/koord-runtimeproxy/runtimeproxy.sock";
+    assert_eq!(
+        complaints(
+            &[&format!("--remote-runtime-service-endpoint=unix://{ours}")],
+            ""
+        ),
+        [format!(
+            "--remote-runtime-service-endpoint cannot be \"unix://{ours}\": this is our own socket, \
+             and we would serve ourselves"
+        )]
+    );
+    let runtime = "/var/run/containerd/containerd.sock";
+    assert_eq!(
+        complaints(&[], &format!("koord-runtimeproxy-endpoint: {runtime}\n")),
+        [format!(
+            "FILE: koord-runtimeproxy-endpoint cannot be \"{runtime}\": this is the runtime's socket"
+        )]
+    );
+}
+
+#[test]
 fn every_bad_key_is_reported_in_one_run() {
     let said = complaints(
         &[
@@ -188,7 +210,7 @@ fn every_bad_key_is_reported_in_one_run() {
             "FILE: max-connections cannot be \"0\": expected a whole number from 1 to 65536",
             "FILE: hold-timeout cannot be \"1ms\": expected a duration in ms, s, m or h from 10ms \
              to 30s",
-            "--grace-period cannot be \"25\": expected a duration in ms, s, m or h from 0ns to 600s",
+            "--grace-period cannot be \"25\": expected a duration in ms, s, m or h from 0s to 10m",
         ]
     );
 }

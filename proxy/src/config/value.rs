@@ -20,8 +20,9 @@ pub enum ValueError {
     Unsupported(&'static str),
     #[error("not a cgroup path")]
     CgroupPath(#[source] koord_model::CgroupPathError),
-    #[error("not a log filter")]
-    LogFilter(#[source] ParseError),
+    /// No source: what is displayed of it has its own sources in it.
+    #[error("not a log filter: {0}")]
+    LogFilter(ParseError),
     #[error(transparent)]
     Hook(koord_hooks::FlagFault),
 }
@@ -127,8 +128,8 @@ pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Parsed<Du
         .filter(|duration| range.contains(duration))
         .ok_or_else(|| ValueError::OutOfRange {
             what: "a duration in ms, s, m or h",
-            least: format!("{:?}", range.start()),
-            most: format!("{:?}", range.end()),
+            least: in_time(*range.start()),
+            most: in_time(*range.end()),
         })
 }
 
@@ -184,5 +185,14 @@ fn in_bytes(bytes: usize) -> String {
         _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
         _ if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
         _ => bytes.to_string(),
+    }
+}
+
+/// As it could be written in a flag.
+fn in_time(duration: Duration) -> String {
+    match (duration.as_secs(), duration.subsec_millis()) {
+        (secs, 0) if secs > 0 && secs.is_multiple_of(60) => format!("{}m", secs / 60),
+        (secs, 0) => format!("{secs}s"),
+        _ => format!("{}ms", duration.as_millis()),
     }
 }

@@ -5,6 +5,9 @@
 //! [`RateLimited`] first. Nothing is installed here: the caller gets a [`Dispatch`] and decides
 //! where it holds.
 
+mod json;
+
+use self::json::Json;
 use crate::config::{Log, LogFormat};
 use std::{
     collections::HashMap,
@@ -28,8 +31,9 @@ pub struct LogControl(reload::Handle<EnvFilter, Registry>);
 /// Why a filter is not in force.
 #[derive(Debug, Error)]
 pub enum FilterError {
-    #[error("not a log filter")]
-    Syntax(#[from] ParseError),
+    /// No source: what is displayed of it has its own sources in it.
+    #[error("not a log filter: {0}")]
+    Syntax(ParseError),
     #[error("logging was torn down")]
     Gone(#[from] reload::Error),
 }
@@ -78,8 +82,7 @@ where
     let lines = match (log.format, log.time) {
         (LogFormat::Text, true) => lines.boxed(),
         (LogFormat::Text, false) => lines.without_time().boxed(),
-        (LogFormat::Json, true) => lines.json().flatten_event(true).boxed(),
-        (LogFormat::Json, false) => lines.json().flatten_event(true).without_time().boxed(),
+        (LogFormat::Json, time) => lines.event_format(Json { time }).boxed(),
     };
     let subscriber = Registry::default().with(filter).with(lines);
     Ok((Dispatch::new(subscriber), LogControl(handle)))
@@ -95,8 +98,8 @@ impl LogControl {
 
     /// Puts another filter in force; a bad one changes nothing.
     pub fn set_filter(&self, text: &str) -> Result<(), FilterError> {
-        let filter = EnvFilter::builder().parse(text)?;
-        Ok(self.0.reload(filter)?)
+        let filter = EnvFilter::builder().parse(text);
+        Ok(self.0.reload(filter.map_err(FilterError::Syntax)?)?)
     }
 }
 
@@ -242,23 +245,27 @@ mod tests {
 
     #[test]
     fn an_error_is_written_with_its_causes() {
-        let (dispatch, _control, lines) = logging("info", LogFormat::Text);
+        let (text, json) = (LogFormat::Text, LogFormat::Json);
+        let [(dispatch, _, lines), (in_json, _, objects)] =
+            [text, json].map(|f| logging("info", f));
         let error = crate::socket::BindError::Directory {
             path: "/run/a".into(),
             source: io::Error::from_raw_os_error(13),
         };
-        tracing::dispatcher::with_default(&dispatch, || {
-            tracing::warn!(
-                target: "proxy",
-                error = &error as &dyn std::error::Error,
-                "no"
-            );
-        });
+        for dispatch in [dispatch, in_json] {
+            tracing::dispatcher::with_default(&dispatch, || {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(target: "proxy", error, "no");
+            });
+        }
         assert_eq!(
             lines.text(),
             " WARN proxy: no error=cannot make the directory /run/a \
              error.sources=[Permission denied (os error 13)]\n"
         );
+        let line: serde_json::Value = serde_json::from_str(&objects.text()).unwrap();
+        let said = "cannot make the directory /run/a: Permission denied (os error 13)";
+        assert_eq!(line["error"], said);
     }
 
     #[test]
@@ -266,10 +273,12 @@ mod tests {
         let (dispatch, control, lines) = logging("info", LogFormat::Text);
         tracing::dispatcher::with_default(&dispatch, || {
             control.set_filter("warn,proxy=debug").unwrap();
-            assert!(matches!(
-                control.set_filter("a=b=c"),
-                Err(FilterError::Syntax(_))
-            ));
+            let refused = control.set_filter("a=b").unwrap_err();
+            assert_eq!(
+                crate::status::chain_of(&refused),
+                "not a log filter: error parsing level filter: expected one of \"off\", \"error\", \
+                 \"warn\", \"info\", \"debug\", \"trace\", or a number 0-5"
+            );
             tracing::debug!(target: "proxy", "seen");
             tracing::info!(target: "other", "unseen");
         });

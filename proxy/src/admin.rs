@@ -51,6 +51,8 @@ pub struct Condition {
     pub mode: Mode,
     /// What a person should know: why hooks are off, what is not served.
     pub remarks: Vec<String>,
+    /// The name of this node in the policy.
+    pub node_name: String,
     /// What the policy file last said; `None` without one.
     pub policy: RefCell<Option<PolicyState>>,
     pub draining: Cell<bool>,
@@ -149,7 +151,12 @@ impl Admin {
                 "/metrics" | "/healthz" | "/readyz" | "/status" | "/policy" | "/ledger"
                 | "/explain" | "/log",
             ) => reply(StatusCode::METHOD_NOT_ALLOWED, TEXT, "not by this method\n"),
-            _ => reply(StatusCode::NOT_FOUND, TEXT, "no such page\n"),
+            _ => reply(
+                StatusCode::NOT_FOUND,
+                TEXT,
+                "no such page; there are /metrics, /healthz, /readyz, /status, /policy, /ledger, \
+                 /explain?id=POD and /log\n",
+            ),
         }
     }
 
@@ -181,7 +188,10 @@ impl Admin {
                     .filter(|(other, _)| other.name == meta.name)
                     .map(|(_, why)| why)
                     .next();
-                serde_json::json!({ "name": meta.name, "unsupported": why })
+                match why {
+                    Some(why) => serde_json::json!({ "name": meta.name, "unsupported": why }),
+                    None => serde_json::json!({ "name": meta.name }),
+                }
             })
             .collect();
         let status = serde_json::json!({
@@ -193,11 +203,15 @@ impl Admin {
             "hooks": hooks,
             "policy": self.policy_report(),
         });
-        reply(StatusCode::OK, JSON, status.to_string())
+        reply(StatusCode::OK, JSON, status.to_string() + "\n")
     }
 
     fn policy(&self) -> Reply {
-        reply(StatusCode::OK, JSON, self.policy_report().to_string())
+        reply(
+            StatusCode::OK,
+            JSON,
+            self.policy_report().to_string() + "\n",
+        )
     }
 
     /// Which documents are in force, and what is wrong with the file; null without a file.
@@ -206,6 +220,7 @@ impl Admin {
         let Some(PolicyState {
             policy,
             issues,
+            other_nodes,
             error,
         }) = &*state
         else {
@@ -219,6 +234,8 @@ impl Admin {
         let in_force = documents.iter().filter(|(_, there)| *there);
         serde_json::json!({
             "inForce": in_force.map(|(kind, _)| *kind).collect::<Vec<_>>(),
+            "node": self.condition.node_name,
+            "otherNodes": other_nodes,
             "error": error.as_deref().map(|error| chain_of(error)),
             "issues": issues.iter().map(|issue| chain_of(issue)).collect::<Vec<_>>(),
         })
@@ -226,7 +243,9 @@ impl Admin {
 
     async fn ledger(&self, filter: Option<&str>) -> Reply {
         let report = self.hub.report(filter).await;
-        if report.pods.is_empty() && report.node.is_empty() && filter.is_some() {
+        // The node is always there, though nothing may be decided for it.
+        let named = filter.is_some_and(|filter| filter != "node");
+        if report.pods.is_empty() && report.node.is_empty() && named {
             return reply(
                 StatusCode::NOT_FOUND,
                 TEXT,
@@ -234,7 +253,7 @@ impl Admin {
             );
         }
         match serde_json::to_string(&report) {
-            Ok(text) => reply(StatusCode::OK, JSON, text),
+            Ok(text) => reply(StatusCode::OK, JSON, text + "\n"),
             Err(error) => failed(&error),
         }
     }

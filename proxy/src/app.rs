@@ -130,6 +130,7 @@ impl App {
             condition: Rc::new(Condition {
                 mode: config.mode,
                 remarks,
+                node_name: config.node_name.clone(),
                 policy: RefCell::default(),
                 draining: Cell::new(false),
             }),

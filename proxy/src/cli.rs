@@ -70,8 +70,8 @@ pub enum Question {
     },
     /// The settings of one pod or container, or of the node
     Explain {
-        /// UID or name of a pod, at least 8 characters of a sandbox's or container's id, the
-        /// directory of a tier or host application, or `node` for all of these
+        /// UID or name of a pod or NAMESPACE/NAME, at least 8 characters of a sandbox's or
+        /// container's id, the directory of a tier or host application, or `node` for all of these
         #[arg(value_name = "POD-OR-CONTAINER")]
         id: String,
         #[arg(long)]
@@ -167,7 +167,8 @@ impl Question {
 
     fn show(&self, text: &str) -> Result<String, AskError> {
         Ok(match self {
-            Self::Status { json: false } | Self::Policy { json: false } => table::status(text)?,
+            Self::Status { json: false } => table::status(text)?,
+            Self::Policy { json: false } => table::policy(text)?,
             Self::Ledger { json: false } | Self::Explain { json: false, .. } => {
                 table::ledger(text)?
             }

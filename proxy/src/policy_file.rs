@@ -51,6 +51,8 @@ pub struct PolicyState {
     pub policy: Arc<NodePolicy>,
     /// What of that policy is not in force because it is wrong.
     pub issues: Arc<[PolicyIssue]>,
+    /// Documents of that file that are about other nodes.
+    pub other_nodes: usize,
     /// Why the file as it is now cannot be used, if it cannot.
     pub error: Option<Arc<LoadError>>,
 }
@@ -166,14 +168,21 @@ impl PolicyFile {
                         "a part of the node policy is not in force"
                     );
                 }
-                info!(
-                    issues = parsed.issues.len(),
-                    other_nodes = parsed.other_nodes,
-                    "a node policy is in force"
-                );
+                let other_nodes = parsed.other_nodes;
+                if other_nodes > 0 && parsed.policy == NodePolicy::default() {
+                    let node = &self.source.node_name;
+                    warn!(
+                        node,
+                        other_nodes, "the node policy is about other nodes alone"
+                    );
+                } else {
+                    let issues = parsed.issues.len();
+                    info!(issues, other_nodes, "a node policy is in force");
+                }
                 self.state.send_replace(PolicyState {
                     policy: Arc::new(parsed.policy),
                     issues: parsed.issues.into(),
+                    other_nodes: parsed.other_nodes,
                     error: None,
                 });
             }

@@ -341,6 +341,9 @@ fn questions_are_answered_while_it_runs_and_refused_when_it_does_not() {
         proxy.ask(&["explain", "no-such-pod"]).status.code(),
         Some(1)
     );
+    let node = proxy.ask(&["explain", "node"]);
+    assert_eq!(node.stdout, b"nothing is decided\n");
+    assert!(node.status.success());
     // There is no runtime.
     assert_eq!(proxy.ask(&["health"]).status.code(), Some(1));
 
@@ -457,6 +460,35 @@ fn a_named_pipe_in_place_of_the_policy_holds_up_no_start() {
         "{}",
         proxy.log()
     );
+}
+
+#[test]
+fn a_policy_of_other_nodes_alone_is_told_with_our_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("policy.yaml");
+    fs::write(
+        &policy,
+        "{apiVersion: v1, kind: Node, metadata: {name: other}}\n",
+    )
+    .unwrap();
+    let proxy = Proxy::start(&[&format!("--node-policy={}", policy.display())]);
+    let said = String::from_utf8(proxy.ask(&["policy"]).stdout).unwrap();
+    let lines = said.lines().map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.join(" ")
+    });
+    assert_eq!(
+        lines.collect::<Vec<_>>(),
+        [
+            "error -",
+            "inForce -",
+            "issues -",
+            "node node-1",
+            "otherNodes 1"
+        ]
+    );
+    let told = "the node policy is about other nodes alone node=\"node-1\" other_nodes=1";
+    assert!(proxy.log().contains(told), "{}", proxy.log());
 }
 
 #[test]

@@ -52,11 +52,11 @@ struct Setting {
 }
 
 const HEADER: [&str; 10] = [
-    "POD", "CLASS", "OF", "SETTING", "ASKED", "DESIRED", "HOOK", "BY", "STATE", "KERNEL",
+    "POD", "CLASS", "OF", "SETTING", "ASKED", "DESIRED", "HOOK", "VIA", "STATE", "KERNEL",
 ];
 
 const NODE_HEADER: [&str; 9] = [
-    "CGROUP", "OF", "SETTING", "ASKED", "DESIRED", "HOOK", "BY", "STATE", "KERNEL",
+    "CGROUP", "OF", "SETTING", "ASKED", "DESIRED", "HOOK", "VIA", "STATE", "KERNEL",
 ];
 
 /// What stands where nothing was said.
@@ -67,6 +67,7 @@ const NONE: &str = "-";
 pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
     let ledger: Ledger = serde_json::from_str(json)?;
     Ok(match (&ledger.pods[..], &ledger.node[..]) {
+        ([], []) => "nothing is decided\n".to_owned(),
         (pods, []) => format!("{}\n", pods_table(pods)),
         ([], node) => format!("{}\n", node_table(node)),
         (pods, node) => format!("{}\n\n{}\n", pods_table(pods), node_table(node)),
@@ -131,14 +132,27 @@ fn cells(setting: &Setting) -> [String; 7] {
     ]
 }
 
-/// The status or the policy, a row for each thing said.
+/// The status, a row for each thing said.
 pub(super) fn status(json: &str) -> Result<String, serde_json::Error> {
-    let mut table = new_table();
-    add_rows(&mut table, "", &serde_json::from_str(json)?);
-    Ok(format!("{table}\n"))
+    Ok(things(&serde_json::from_str(json)?))
 }
 
-/// Objects are told by the path of their keys, list items by their name where they have one.
+/// The policy, likewise.
+pub(super) fn policy(json: &str) -> Result<String, serde_json::Error> {
+    Ok(match serde_json::from_str(json)? {
+        Value::Null => "no policy file is named (--node-policy)\n".to_owned(),
+        said => things(&said),
+    })
+}
+
+fn things(said: &Value) -> String {
+    let mut table = new_table();
+    add_rows(&mut table, "", said);
+    format!("{table}\n")
+}
+
+/// Objects are told by the path of their keys, list items by their name where they have one. What
+/// has nothing but a name is told by it.
 fn add_rows(table: &mut Table, path: &str, value: &Value) {
     let below = |key: &str| match path {
         "" => key.to_owned(),
@@ -150,9 +164,12 @@ fn add_rows(table: &mut Table, path: &str, value: &Value) {
                 add_rows(table, &below(key), value);
             }
         }
+        Value::Array(items) if items.is_empty() => add_row(table, path, NONE),
         Value::Array(items) => {
             for item in items {
+                let alone = item.as_object().is_some_and(|fields| fields.len() == 1);
                 match item.get("name").and_then(Value::as_str) {
+                    Some(name) if alone => add_row(table, path, name),
                     Some(name) => {
                         let mut item = item.clone();
                         item.as_object_mut().map(|fields| fields.remove("name"));
@@ -223,7 +240,7 @@ mod tests {
         assert_eq!(
             lines(&ledger(json).unwrap()),
             [
-                "POD CLASS OF SETTING ASKED DESIRED HOOK BY STATE KERNEL",
+                "POD CLASS OF SETTING ASKED DESIRED HOOK VIA STATE KERNEL",
                 "default/be BE (pod) cpu.bvt_warp_ns - -1 GroupIdentity kernel written -1",
                 "default/be BE main cpu.shares 2 512 BatchResource request equal 512",
                 "kube-system/dns - - - - - - - skip label -",
@@ -237,7 +254,7 @@ mod tests {
             [{"setting": "cpu.bvt_warp_ns", "asked": "0", "desired": "2", "owner": "GroupIdentity",
               "route": "kernel", "applied": "written", "kernel": "2"}]}]"#;
         let rows = [
-            "CGROUP OF SETTING ASKED DESIRED HOOK BY STATE KERNEL",
+            "CGROUP OF SETTING ASKED DESIRED HOOK VIA STATE KERNEL",
             "kubepods/burstable burstable pods cpu.bvt_warp_ns 0 2 GroupIdentity kernel written 2",
         ];
         let alone = ledger(&format!(r#"{{"pods": [], {node}}}"#)).unwrap();
@@ -253,17 +270,28 @@ mod tests {
     #[test]
     fn the_status_has_a_row_for_each_thing() {
         let json = r#"{"mode": "enforce", "runtimeUp": true, "remarks": ["one", "two"],
-            "hooks": [{"name": "GroupIdentity", "unsupported": null}]}"#;
+            "hooks": [{"name": "BatchResource"}, {"name": "GroupIdentity", "unsupported": "no"}],
+            "policy": {"inForce": []}}"#;
         assert_eq!(
             lines(&status(json).unwrap()),
             [
-                "hooks.GroupIdentity.unsupported -",
+                "hooks BatchResource",
+                "hooks.GroupIdentity.unsupported no",
                 "mode enforce",
+                "policy.inForce -",
                 "remarks one",
                 "remarks two",
                 "runtimeUp true",
             ]
         );
+    }
+
+    #[test]
+    fn what_there_is_nothing_of_is_said_so() {
+        let ledger = ledger(r#"{"pods": [], "node": []}"#).unwrap();
+        assert_eq!(ledger, "nothing is decided\n");
+        let policy = policy("null").unwrap();
+        assert_eq!(policy, "no policy file is named (--node-policy)\n");
     }
 
     #[test]

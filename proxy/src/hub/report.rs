@@ -78,9 +78,10 @@ type Wanted = Vec<Option<(CgroupPath, Setting)>>;
 // === impl Hub ===
 
 impl Hub {
-    /// The ledger, all of it or what `filter` names: the UID, the name, the sandbox of a pod or the
-    /// id of a container (a prefix of eight characters or more will do for ids), the directory of a
-    /// group of the node's own, or `node` for all of these.
+    /// The ledger, all of it or what `filter` names: the UID, the name, the namespace and the name
+    /// with a slash between them, the sandbox of a pod or the id of a container (a prefix of eight
+    /// characters or more will do for ids), the directory of a group of the node's own, or `node`
+    /// for all of these.
     pub async fn report(&self, filter: Option<&str>) -> Report {
         let (mut report, wanted) = self.snapshot(filter);
         let places = wanted.iter().flatten().cloned().collect();
@@ -173,8 +174,10 @@ fn pod_report(pod: &Pod, wanted: &mut Wanted) -> PodReport {
 
 fn names_pod(filter: &str, pod: &Pod) -> bool {
     let mut containers = pod.containers.iter();
+    let full_name = (pod.view.namespace.as_str(), pod.view.name.as_str());
     pod.view.uid.as_str() == filter
         || pod.view.name == filter
+        || filter.split_once('/') == Some(full_name)
         || is_id(pod.sandbox.as_str(), filter)
         || containers.any(|container| is_id(container.id.as_str(), filter))
 }

@@ -268,3 +268,14 @@ async fn a_refusal_that_was_held_back_is_told_when_there_is_room_and_once() {
     while bench.hub.may_complain(hook, "cpu.shares").is_some() {}
     assert!(!refused().await);
 }
+
+#[tokio::test]
+async fn a_pod_is_explained_by_each_of_its_names() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    for name in ["batch", "default/batch", "uid-1", "sandbox-", "containe"] {
+        assert_eq!(bench.hub.report(Some(name)).await.pods.len(), 1, "{name}");
+    }
+    for other in ["other/batch", "default/", "/batch", "default", "sandbox"] {
+        assert_eq!(bench.hub.report(Some(other)).await.pods.len(), 0, "{other}");
+    }
+}

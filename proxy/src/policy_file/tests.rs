@@ -182,6 +182,19 @@ async fn a_wrong_part_is_an_issue_and_the_rest_is_in_force() {
 }
 
 #[tokio::test]
+async fn a_policy_of_other_nodes_alone_is_known_for_it() {
+    locally(async {
+        let other = node("1.5").replace("node-1", "node-2");
+        let mut kept = Kept::start("policy.yaml", |dir| {
+            std::fs::write(dir.join("policy.yaml"), other).unwrap();
+        });
+        let state = kept.until(|_| true).await;
+        assert_eq!((state.other_nodes, ratio(&state)), (1, None));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_file_without_end_is_not_read_to_its_end() {
     locally(async {
         let kept = Kept::start("policy.yaml", |dir| {

@@ -25,6 +25,7 @@ const FIELDS: &[&str] = &[
     "mode",           // of this process
     "namespace",      // of a pod
     "new",            // value
+    "node",           // its name in the policy
     "old",            // value
     "other_nodes",    // objects in a policy that are about them
     "path",           // of a file

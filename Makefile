@@ -39,7 +39,7 @@ help: ## list the targets
 # By itself the demo builds no tests, to be there soon; among the tiers it uses what they have built.
 .PHONY: demo
 demo: ## four pods through the proxy into a real containerd, and a table of what came of it
-	@cargo build --quiet $(ALL) $(or $(DEMO_BUILD),--bins)
+	@cargo build $(ALL) $(or $(DEMO_BUILD),--bins)
 	@$(BUILT)/debug/demo
 
 .PHONY: test

@@ -176,6 +176,13 @@ impl Ledger {
         self.containers.get(container)
     }
 
+    /// A container with its pod.
+    pub fn container(&self, id: &ContainerId) -> Option<(&Pod, &Container)> {
+        let pod = self.pods.get(self.containers.get(id)?)?;
+        let container = pod.containers.iter().find(|c| c.id == *id)?;
+        Some((pod, container))
+    }
+
     /// A pod of which a call tells something new.
     pub fn tell_pod(&mut self, sandbox: &SandboxId) -> Option<&mut Pod> {
         let now = self.tick();

@@ -1,18 +1,19 @@
-//! The three calls that hooks act on, from request bytes to decision.
+//! The three calls of CRI that hooks act on, from request bytes to decision and back. What is
+//! decided is found in [`super::plan`].
 
 use super::{
-    Answer, Decision, Hub, NewContainer, NewPod, Opening, Pending, Untouched,
+    Answer, Decision, Hub, NewContainer, Opening, Pending, Untouched,
     commit::{Effect, Update},
+    plan::PlannedUpdate,
 };
 use crate::{
     apply::cri::{self as patch, PatchError},
-    ledger::{Entry, Route, Target},
     log::Name,
     status::Status,
     view,
 };
 use koord_hooks::{FailPolicy, PodView};
-use koord_model::{CgroupPath, ContainerId, CpuSet, CpusetCpus, SandboxId, Value};
+use koord_model::{ContainerId, CpuSet, SandboxId};
 use koord_proto::cri;
 use std::{rc::Rc, time::Duration};
 use tracing::debug;
@@ -30,23 +31,11 @@ impl Hub {
         let config = request.config?;
         let parent = view::cgroup_parent(&config);
         let view = view::pod(&config, &request.runtime_handler, parent.as_ref(), &inputs)?;
-        let own = view::own_directory(parent.as_ref(), &view.uid);
-        let mut pod = NewPod {
-            exemption: self.exemption(&view),
-            view,
-            own: Target::at(own),
-            parent,
-            pause: Target::default(),
+        let mut pod = match self.plan_pod(view, parent) {
+            Ok(pod) => pod,
+            Err(status) => return Some(Opening::Now(Decision::refused(status))),
         };
-        let targets = (&mut pod.own, &mut pod.pause);
-        if let Err(status) = self.decide_pod(&pod.view, pod.exemption, targets) {
-            return Some(Opening::Now(Decision::refused(status)));
-        }
-        let why = match (pod.exemption, self.enforces()) {
-            (Some(_), _) => Untouched::Exempt,
-            (None, false) => Untouched::Observing,
-            (None, true) => Untouched::Nothing,
-        };
+        let why = self.hands_off(pod.exemption).unwrap_or(Untouched::Nothing);
         let made = self.generation.get();
         let changes = crate::reconcile::changes(&pod.own);
         if !self.enforces() || changes.is_empty() {
@@ -101,27 +90,21 @@ impl Hub {
         let parent = view::cgroup_parent(&sandbox_config);
         let handler = self.runtime_handler(&sandbox);
         let pod = view::pod(&sandbox_config, &handler, parent.as_ref(), &inputs)?;
-        let exemption = self.exemption(&pod);
         let requested = view::requested(config.resources());
-        let mut container = NewContainer {
-            view: view::container(&config, requested),
-            target: Target::default(),
-            parent,
-            pod,
+        let container = view::container(&config, requested);
+        let mut container = match self.plan_container(pod, parent, container) {
+            Ok(container) => container,
+            Err(status) => return Some(Decision::refused(status)),
         };
         let NewContainer {
             view,
             target,
             parent,
             pod,
+            exemption,
         } = &mut container;
-        if let Err(status) = self.decide_container(pod, exemption, view, target) {
-            return Some(Decision::refused(status));
-        }
-        let patch = if exemption.is_some() {
-            Err(Answer::AsIs(Untouched::Exempt))
-        } else if !self.enforces() {
-            Err(Answer::AsIs(Untouched::Observing))
+        let patch = if let Some(why) = self.hands_off(*exemption) {
+            Err(Answer::AsIs(why))
         } else if !config.resources().is_none_or(|linux| self.is_sound(linux)) {
             Err(Answer::AsIs(Untouched::Unsound))
         } else {
@@ -179,30 +162,20 @@ impl Hub {
         message: &[u8],
     ) -> Decision {
         let ledger = self.ledger.borrow();
-        let pod = ledger.sandbox_of(&id).and_then(|s| ledger.pod(s));
-        let known = pod.and_then(|pod| {
-            let container = pod.containers.iter().find(|c| c.id == id)?;
-            Some((pod, container))
-        });
-        let Some((pod, container)) = known else {
+        let Some((pod, container)) = ledger.container(&id) else {
             self.relist_soon();
             return Decision::as_is(Untouched::Unknown, Effect::Nothing);
         };
-        // The decision is made for what is asked now; what was asked before stays in the ledger
-        // until the runtime has agreed.
         let asked = view::requested(request.linux.as_ref());
-        let (mut view, mut target) = (container.view.clone(), container.target.clone());
-        view.requested = view::overlaid(&view.requested, asked.clone());
-        if let Err(status) = self.decide_container(&pod.view, pod.exemption, &view, &mut target) {
-            return Decision::refused(status);
-        }
-        let patch = match &request.linux {
-            _ if pod.exemption.is_some() => Err(Answer::AsIs(Untouched::Exempt)),
-            _ if !self.enforces() => Err(Answer::AsIs(Untouched::Observing)),
-            None => Ok(None),
-            Some(linux) if !self.is_sound(linux) => Err(Answer::AsIs(Untouched::Unsound)),
-            Some(linux) => {
-                let period = view.requested.cpu_period;
+        let PlannedUpdate { mut target, period } = match self.plan_update(pod, container, &asked) {
+            Ok(planned) => planned,
+            Err(status) => return Decision::refused(status),
+        };
+        let patch = match (self.hands_off(pod.exemption), &request.linux) {
+            (Some(why), _) => Err(Answer::AsIs(why)),
+            (None, None) => Ok(None),
+            (None, Some(linux)) if !self.is_sound(linux) => Err(Answer::AsIs(Untouched::Unsound)),
+            (None, Some(linux)) => {
                 let cpus = self.cpus_below(pod.parent.as_ref(), &target);
                 let limits = self.limits(message, cpus.as_ref());
                 patch::update(linux, period, &mut target, limits)
@@ -243,18 +216,6 @@ impl Hub {
             runtime: self.runtime_name.get(),
             cpus,
         }
-    }
-
-    /// The CPUs that containers of a pod may have at most, where the kernel says so and a request
-    /// is about to name some. It costs a read on the data path, so it is asked for only then: a
-    /// cpuset that reaches beyond the pod's would keep the container from starting.
-    fn cpus_below(&self, pod: Option<&CgroupPath>, target: &Target) -> Option<CpuSet> {
-        let named = |entry: &Entry| {
-            let only = matches!(entry.desired, Value::CpusetCpus(CpusetCpus::Only(_)));
-            only && entry.route == Route::Request
-        };
-        let pod = pod.filter(|_| target.entries().iter().any(named))?;
-        self.writer.cgroups().cpus_below(pod)
     }
 
     /// The handler that RunPodSandbox named; CreateContainer does not repeat it.

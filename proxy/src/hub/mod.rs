@@ -11,6 +11,7 @@ mod calls;
 mod commit;
 mod complaint;
 mod decide;
+mod plan;
 mod report;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -107,6 +108,7 @@ struct NewContainer {
     parent: Option<CgroupPath>,
     /// The pod as this call told it.
     pod: PodView,
+    exemption: Option<Exemption>,
 }
 
 /// How a call ended.

@@ -20,7 +20,7 @@ use koord_proto::{
 use thiserror::Error;
 
 /// CRI-O refuses containers with less memory than this, in bytes.
-const CRIO_MIN_MEMORY: u64 = 12 << 20;
+pub(super) const CRIO_MIN_MEMORY: u64 = 12 << 20;
 
 /// What the receiver of a request takes.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
-//! How decided values get to where they take effect: into a request ([`cri`]) or into the kernel
-//! ([`kernel`]).
+//! How decided values get to where they take effect: into a request ([`cri`]), into the answer to a
+//! runtime that asks ([`nri`]), or into the kernel ([`kernel`]).
 
 pub mod cri;
 pub mod kernel;
+pub mod nri;

@@ -1,0 +1,258 @@
+//! Decisions as a runtime that speaks NRI is told them: an adjustment of a container that is being
+//! made, an update of one that is there.
+//!
+//! The runtime tells with each question what the container's spec says at that moment, so only what
+//! differs from that is said: whatever is said is a field that no other plugin may set. What NRI has
+//! no way to say, or would say at the price of something else, keeps to the kernel route.
+
+use crate::{
+    ledger::{Applied, Route, Target},
+    originals::{self, Origin},
+};
+use koord_hooks::Requested;
+use koord_kernel::cgroup::RuntimeName;
+use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Value};
+use koord_proto::{
+    keys::annotation,
+    nri::{
+        ContainerAdjustment, ContainerUpdate, LinuxContainerAdjustment, LinuxCpu, LinuxMemory,
+        LinuxResources, OptionalInt64, OptionalUInt64,
+    },
+};
+
+use super::cri::CRIO_MIN_MEMORY;
+
+/// What the runtime and the node take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits<'a> {
+    pub runtime: RuntimeName,
+    /// The CPUs that the kernel lets the container have; `None` if it takes all.
+    pub cpus: Option<&'a CpuSet>,
+}
+
+/// What is said of a container.
+#[derive(Default)]
+struct Said {
+    cpu: LinuxCpu,
+    memory: LinuxMemory,
+    /// The decisions behind it, quotas for 100 ms.
+    ours: Vec<Value>,
+}
+
+/// What became of one decision.
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    /// The container's spec has it.
+    Same,
+    Said,
+    /// There is no way to say it.
+    Unsayable,
+}
+
+/// The change of a container that is being made with the resources `now`; `None` if they are what was
+/// decided. Entries of `target` that cannot be said change to the kernel route.
+pub fn create(
+    now: &LinuxResources,
+    requested: &Requested,
+    target: &mut Target,
+    limits: Limits<'_>,
+) -> Option<ContainerAdjustment> {
+    let said = Said::of(now, target, limits);
+    let origin = Origin {
+        requested: requested.clone(),
+        ours: said.ours.clone(),
+    };
+    let resources = said.into_resources()?;
+    let originals = originals::to_annotation(&origin);
+    Some(ContainerAdjustment {
+        annotations: [(annotation::ORIGINALS.to_owned(), originals)].into(),
+        linux: Some(LinuxContainerAdjustment {
+            resources: Some(resources),
+            oom_score_adj: None,
+        }),
+        ..ContainerAdjustment::default()
+    })
+}
+
+/// The change of a container that is there and whose spec says `now`; `None` if that is what was
+/// decided. Entries of `target` that cannot be said change to the kernel route.
+pub fn update(
+    id: &str,
+    now: &LinuxResources,
+    target: &mut Target,
+    limits: Limits<'_>,
+) -> Option<ContainerUpdate> {
+    let resources = Said::of(now, target, limits).into_resources()?;
+    Some(ContainerUpdate::new(id, resources))
+}
+
+/// Whether an answer to this update would lose a part of it: the runtime puts our answer in the place
+/// of the request, and there is no limit of memory and swap in what it makes of an answer.
+pub fn would_lose(asked: &LinuxResources) -> bool {
+    let memory = asked.memory.as_ref();
+    let swap = memory.and_then(|memory| memory.swap.as_ref());
+    swap.is_some_and(|swap| swap.value != 0)
+}
+
+/// All that could be said goes by the kernel.
+pub fn keep_silent(target: &mut Target) {
+    target.entries_mut().for_each(|e| e.route = Route::Kernel);
+}
+
+/// What a spec says once an update has come over it; zero and the empty string change nothing.
+pub fn overlaid(now: &LinuxResources, asked: &LinuxResources) -> LinuxResources {
+    let (cpu, memory) = (now.cpu.as_ref(), now.memory.as_ref());
+    let (cpu_asked, memory_asked) = (asked.cpu.as_ref(), asked.memory.as_ref());
+    LinuxResources {
+        cpu: Some(LinuxCpu {
+            shares: later(cpu, cpu_asked, |cpu| cpu.shares.filter(|it| it.value != 0)),
+            quota: later(cpu, cpu_asked, |cpu| cpu.quota.filter(|it| it.value != 0)),
+            period: later(cpu, cpu_asked, |cpu| cpu.period.filter(|it| it.value != 0)),
+            cpus: later(cpu, cpu_asked, |cpu| said(&cpu.cpus)).unwrap_or_default(),
+            mems: later(cpu, cpu_asked, |cpu| said(&cpu.mems)).unwrap_or_default(),
+        }),
+        memory: Some(LinuxMemory {
+            limit: later(memory, memory_asked, |m| m.limit.filter(|it| it.value != 0)),
+            swap: later(memory, memory_asked, |m| m.swap.filter(|it| it.value != 0)),
+        }),
+        ..now.clone()
+    }
+}
+
+fn later<M, V>(now: Option<&M>, asked: Option<&M>, of: impl Fn(&M) -> Option<V>) -> Option<V> {
+    asked.and_then(&of).or_else(|| now.and_then(&of))
+}
+
+fn said(list: &str) -> Option<String> {
+    (!list.is_empty()).then(|| list.to_owned())
+}
+
+// === impl Said ===
+
+impl Said {
+    fn of(now: &LinuxResources, target: &mut Target, limits: Limits<'_>) -> Self {
+        let mut said = Self::default();
+        let mine = target
+            .entries_mut()
+            .filter(|entry| entry.route == Route::Request && entry.applied != Applied::Left);
+        for entry in mine {
+            match said.say(&entry.desired, now, limits) {
+                Outcome::Same => {}
+                Outcome::Said => said.ours.push(entry.desired.clone()),
+                Outcome::Unsayable => entry.route = Route::Kernel,
+            }
+        }
+        said
+    }
+
+    fn say(&mut self, value: &Value, now: &LinuxResources, limits: Limits<'_>) -> Outcome {
+        match value {
+            Value::CpuShares(shares) => {
+                let shares = u64::from(shares.get());
+                let there = now.cpu.as_ref().and_then(|cpu| cpu.shares);
+                if there.is_some_and(|there| there.value == shares) {
+                    return Outcome::Same;
+                }
+                self.cpu.shares = Some(OptionalUInt64 { value: shares });
+                Outcome::Said
+            }
+            Value::CpuQuota(quota) => self.say_quota(*quota, now),
+            Value::CpusetCpus(cpus) => self.say_cpus(cpus, now, limits),
+            Value::MemoryLimit(limit) => self.say_memory(*limit, now, limits),
+            Value::CpuBvt(_) | Value::CpuIdle(_) => Outcome::Unsayable,
+        }
+    }
+
+    /// In the period that the container has, or where the share is too small for that, in the usual
+    /// one.
+    fn say_quota(&mut self, quota: CpuQuota, now: &LinuxResources) -> Outcome {
+        let cpu = now.cpu.as_ref();
+        let there = cpu.and_then(|cpu| cpu.quota).map_or(0, |it| it.value);
+        let period = cpu
+            .and_then(|cpu| cpu.period)
+            .and_then(|period| CpuPeriod::new(i64::try_from(period.value).ok()?).ok())
+            .unwrap_or(CpuPeriod::DEFAULT);
+        if quota == CpuQuota::Unlimited && there <= 0 {
+            return Outcome::Same;
+        }
+        let (scaled, said) = match quota.in_period(period) {
+            Some(scaled) => (scaled, period),
+            None => (quota, CpuPeriod::DEFAULT),
+        };
+        let value = scaled.as_i64();
+        if (there, period) == (value, said) {
+            return Outcome::Same;
+        }
+        self.cpu.quota = Some(OptionalInt64 { value });
+        if said != period {
+            let value = u64::from(said.micros());
+            self.cpu.period = Some(OptionalUInt64 { value });
+        }
+        Outcome::Said
+    }
+
+    /// The empty string is "not said", so a list that is there cannot be taken away.
+    fn say_cpus(&mut self, cpus: &CpusetCpus, now: &LinuxResources, limits: Limits<'_>) -> Outcome {
+        let there = now.cpu.as_ref().map_or("", |cpu| cpu.cpus.as_str());
+        let cpus = match cpus {
+            CpusetCpus::All if there.is_empty() => return Outcome::Same,
+            CpusetCpus::All => return Outcome::Unsayable,
+            CpusetCpus::Only(cpus) => cpus,
+        };
+        let cpus = match limits.cpus {
+            Some(most) if !cpus.is_subset(most) => cpus.intersection(most),
+            _ => cpus.clone(),
+        };
+        if cpus.is_empty() {
+            return Outcome::Unsayable;
+        }
+        if there.parse().is_ok_and(|there: CpuSet| there == cpus) {
+            return Outcome::Same;
+        }
+        self.cpu.cpus = cpus.to_string();
+        Outcome::Said
+    }
+
+    /// Runtimes give memory and swap together the limit that is said for memory. Where the container
+    /// may swap, that would be taken away.
+    fn say_memory(
+        &mut self,
+        limit: MemoryLimit,
+        now: &LinuxResources,
+        limits: Limits<'_>,
+    ) -> Outcome {
+        let crio = limits.runtime == RuntimeName::CriO;
+        let memory = now.memory.as_ref();
+        let there = memory.and_then(|m| m.limit).map_or(0, |it| it.value);
+        let swap = memory.and_then(|m| m.swap).map_or(0, |it| it.value);
+        let may_swap = swap < 0 || swap > there;
+        let value = limit.as_i64();
+        match limit {
+            MemoryLimit::Unlimited if there <= 0 => return Outcome::Same,
+            MemoryLimit::Unlimited if crio => return Outcome::Unsayable,
+            MemoryLimit::Unlimited => {}
+            MemoryLimit::Bytes(_) if there == value => return Outcome::Same,
+            MemoryLimit::Bytes(bytes) if crio && bytes < CRIO_MIN_MEMORY => {
+                return Outcome::Unsayable;
+            }
+            MemoryLimit::Bytes(_) if may_swap && (swap < 0 || swap > value) => {
+                return Outcome::Unsayable;
+            }
+            MemoryLimit::Bytes(_) => {}
+        }
+        self.memory.limit = Some(OptionalInt64 { value });
+        Outcome::Said
+    }
+
+    fn into_resources(self) -> Option<LinuxResources> {
+        let resources = LinuxResources {
+            cpu: Some(self.cpu).filter(|cpu| *cpu != LinuxCpu::default()),
+            memory: Some(self.memory).filter(|memory| *memory != LinuxMemory::default()),
+            ..LinuxResources::default()
+        };
+        (!resources.is_empty()).then_some(resources)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+use super::*;
+use crate::{front::nri::view, hub::asked};
+use koord_hooks::{Adjustment, Merged};
+use koord_model::CpuShares;
+
+const CONTAINERD: Limits<'_> = Limits {
+    runtime: RuntimeName::Containerd,
+    cpus: None,
+};
+const CRI_O: Limits<'_> = Limits {
+    runtime: RuntimeName::CriO,
+    ..CONTAINERD
+};
+
+const MIB: i64 = 1 << 20;
+
+/// A container that asked for half a CPU in periods of 20 ms, 512 shares, four CPUs and 64 MiB.
+fn now() -> LinuxResources {
+    LinuxResources {
+        cpu: Some(LinuxCpu {
+            shares: Some(OptionalUInt64 { value: 512 }),
+            quota: Some(OptionalInt64 { value: 10_000 }),
+            period: Some(OptionalUInt64 { value: 20_000 }),
+            cpus: "0-3".to_owned(),
+            mems: String::new(),
+        }),
+        memory: Some(LinuxMemory {
+            limit: Some(OptionalInt64 { value: 64 * MIB }),
+            swap: None,
+        }),
+        ..LinuxResources::default()
+    }
+}
+
+fn with_swap(swap: i64) -> LinuxResources {
+    let mut now = now();
+    now.memory.as_mut().unwrap().swap = Some(OptionalInt64 { value: swap });
+    now
+}
+
+fn target(adjustment: Adjustment) -> Target {
+    let requested = view::requested(Some(&now()));
+    let mut merged = Merged::default();
+    merged.merge("Hook", adjustment).unwrap();
+    let mut target = Target::default();
+    target.decide(
+        &merged,
+        |_| Route::Request,
+        |setting| asked(&requested, setting),
+    );
+    target
+}
+
+fn only(cpus: &str) -> Adjustment {
+    Adjustment {
+        cpuset_cpus: Some(CpusetCpus::Only(cpus.parse().unwrap())),
+        ..Adjustment::default()
+    }
+}
+
+fn memory(limit: MemoryLimit) -> Adjustment {
+    Adjustment {
+        memory_limit: Some(limit),
+        ..Adjustment::default()
+    }
+}
+
+fn quota(quota: CpuQuota) -> Adjustment {
+    Adjustment {
+        cpu_quota: Some(quota),
+        ..Adjustment::default()
+    }
+}
+
+/// What is said of a container that has `now`, and how many decisions go by the kernel.
+fn said(
+    now: &LinuxResources,
+    adjustment: Adjustment,
+    limits: Limits<'_>,
+) -> (Option<LinuxResources>, usize) {
+    let mut target = target(adjustment);
+    let update = update("c", now, &mut target, limits);
+    let resources = update.map(|update| {
+        assert_eq!(update.container_id, "c");
+        update.linux.unwrap().resources.unwrap()
+    });
+    let kernel = target.entries().iter().filter(|e| e.route == Route::Kernel);
+    (resources, kernel.count())
+}
+
+fn said_memory(value: i64) -> LinuxResources {
+    LinuxResources {
+        memory: Some(LinuxMemory {
+            limit: Some(OptionalInt64 { value }),
+            swap: None,
+        }),
+        ..LinuxResources::default()
+    }
+}
+
+fn said_cpu(cpu: LinuxCpu) -> LinuxResources {
+    LinuxResources {
+        cpu: Some(cpu),
+        ..LinuxResources::default()
+    }
+}
+
+#[test]
+fn a_creation_is_told_what_differs_and_the_originals() {
+    let adjustment = Adjustment {
+        cpu_shares: Some(CpuShares::new(512).unwrap()),
+        cpu_quota: Some(CpuQuota::Micros(100_000)),
+        cpuset_cpus: Some(CpusetCpus::Only("1".parse().unwrap())),
+        memory_limit: Some(MemoryLimit::Bytes(1 << 30)),
+        ..Adjustment::default()
+    };
+    let requested = view::requested(Some(&now()));
+    let adjust = create(&now(), &requested, &mut target(adjustment), CONTAINERD).unwrap();
+    let mut expected = said_memory(1_073_741_824);
+    expected.cpu = Some(LinuxCpu {
+        // A whole CPU in the caller's period of 20 ms.
+        quota: Some(OptionalInt64 { value: 20_000 }),
+        cpus: "1".to_owned(),
+        ..LinuxCpu::default()
+    });
+    let linux = adjust.linux.unwrap();
+    assert_eq!(linux.resources, Some(expected));
+    assert_eq!(linux.oom_score_adj, None);
+    assert_eq!(
+        adjust.annotations["runtimeproxy.koordinator.sh/originals"],
+        r#"{"cpuShares":512,"cpuQuota":10000,"cpuPeriod":20000,"memoryLimit":67108864,"cpusetCpus":"0-3","ours":{"cpuQuota":100000,"memoryLimit":1073741824,"cpusetCpus":"1"}}"#
+    );
+}
+
+#[test]
+fn what_the_container_has_is_not_said() {
+    let adjustment = Adjustment {
+        cpu_shares: Some(CpuShares::new(512).unwrap()),
+        cpu_quota: Some(CpuQuota::Micros(50_000)),
+        cpuset_cpus: Some(CpusetCpus::Only("0-3".parse().unwrap())),
+        memory_limit: Some(MemoryLimit::Bytes(64 << 20)),
+        ..Adjustment::default()
+    };
+    let requested = view::requested(Some(&now()));
+    assert_eq!(
+        create(&now(), &requested, &mut target(adjustment), CONTAINERD),
+        None
+    );
+
+    let nothing = LinuxResources::default();
+    let all = Adjustment {
+        cpu_quota: Some(CpuQuota::Unlimited),
+        cpuset_cpus: Some(CpusetCpus::All),
+        memory_limit: Some(MemoryLimit::Unlimited),
+        ..Adjustment::default()
+    };
+    assert_eq!(said(&nothing, all, CONTAINERD), (None, 0));
+}
+
+#[test]
+fn a_quota_is_said_in_the_period_of_the_container_or_in_the_usual_one() {
+    let cpu = |quota: i64, period: Option<u64>| {
+        let cpu = LinuxCpu {
+            quota: Some(OptionalInt64 { value: quota }),
+            period: period.map(|value| OptionalUInt64 { value }),
+            ..LinuxCpu::default()
+        };
+        (Some(said_cpu(cpu)), 0)
+    };
+    for (decided, expected) in [
+        (CpuQuota::Micros(5_000), cpu(1_000, None)),
+        // Less than the kernel takes in 20 ms.
+        (CpuQuota::Micros(4_000), cpu(4_000, Some(100_000))),
+        (CpuQuota::Unlimited, cpu(-1, None)),
+    ] {
+        assert_eq!(said(&now(), quota(decided), CONTAINERD), expected);
+    }
+}
+
+#[test]
+fn a_list_of_cpus_stays_within_the_pods_and_cannot_be_taken_away() {
+    let most = "0-1".parse().unwrap();
+    let limits = Limits {
+        cpus: Some(&most),
+        ..CONTAINERD
+    };
+    let cpus = |cpus: &str| {
+        said_cpu(LinuxCpu {
+            cpus: cpus.to_owned(),
+            ..LinuxCpu::default()
+        })
+    };
+    assert_eq!(said(&now(), only("1-2"), limits), (Some(cpus("1")), 0));
+    assert_eq!(said(&now(), only("2"), limits), (None, 1));
+    assert_eq!(said(&now(), only("2"), CONTAINERD), (Some(cpus("2")), 0));
+    let all = Adjustment {
+        cpuset_cpus: Some(CpusetCpus::All),
+        ..Adjustment::default()
+    };
+    assert_eq!(said(&now(), all, CONTAINERD), (None, 1));
+}
+
+#[test]
+fn memory_is_said_unless_it_costs_swap_or_the_runtime_refuses_it() {
+    let bytes = |mib: u64| memory(MemoryLimit::Bytes(mib << 20));
+    let unlimited = || memory(MemoryLimit::Unlimited);
+    let by_kernel = (None, 1);
+    // Runtimes would take the swap away.
+    assert_eq!(said(&with_swap(96 * MIB), bytes(80), CONTAINERD), by_kernel);
+    assert_eq!(said(&with_swap(-1), bytes(80), CONTAINERD), by_kernel);
+    // It may not swap, and does not after it.
+    let said_32 = (Some(said_memory(33_554_432)), 0);
+    assert_eq!(said(&with_swap(64 * MIB), bytes(32), CONTAINERD), said_32);
+    // The kernel would refuse less of both than of memory.
+    let said_96 = (Some(said_memory(100_663_296)), 0);
+    assert_eq!(said(&with_swap(96 * MIB), bytes(96), CONTAINERD), said_96);
+    assert_eq!(said(&with_swap(64 * MIB), bytes(96), CONTAINERD), said_96);
+    let all = (Some(said_memory(-1)), 0);
+    assert_eq!(said(&now(), unlimited(), CONTAINERD), all);
+    assert_eq!(said(&now(), unlimited(), CRI_O), by_kernel);
+    assert_eq!(said(&now(), bytes(11), CRI_O), by_kernel);
+    let least = (Some(said_memory(12_582_912)), 0);
+    assert_eq!(said(&now(), bytes(12), CRI_O), least);
+}
+
+#[test]
+fn an_update_that_an_answer_would_cut_short_is_left_alone() {
+    assert!(would_lose(&with_swap(64 * MIB)));
+    assert!(!would_lose(&with_swap(0)));
+    assert!(!would_lose(&now()));
+    let mut target = target(only("1"));
+    keep_silent(&mut target);
+    assert_eq!(update("c", &now(), &mut target, CONTAINERD), None);
+}
+
+#[test]
+fn an_update_changes_what_it_says() {
+    let mut asked = said_memory(0);
+    asked.cpu = Some(LinuxCpu {
+        quota: Some(OptionalInt64 { value: -1 }),
+        shares: Some(OptionalUInt64 { value: 0 }),
+        ..LinuxCpu::default()
+    });
+    let mut expected = now();
+    expected.cpu.as_mut().unwrap().quota = Some(OptionalInt64 { value: -1 });
+    assert_eq!(overlaid(&now(), &asked), expected);
+    assert_eq!(overlaid(&asked, &now()), now());
+}

@@ -38,9 +38,9 @@ help: ## list the targets
 
 # By itself the demo builds no tests, to be there soon; among the tiers it uses what they have built.
 .PHONY: demo
-demo: ## four pods through the proxy into a real containerd, and a table of what came of it
+demo: ## four pods through the proxy into a real containerd (FRONT=nri: as its plugin), and a table of what came of it
 	@cargo build $(ALL) $(or $(DEMO_BUILD),--bins)
-	@$(BUILT)/debug/demo
+	@$(BUILT)/debug/demo $(FRONT)
 
 .PHONY: test
 test: export DEMO_BUILD = --lib --bins --tests

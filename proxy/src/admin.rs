@@ -4,7 +4,7 @@
 //! so that a stuck client here cannot be felt on the data path.
 
 use crate::{
-    config::Mode,
+    config::{Front, Mode},
     hub::Hub,
     log::{LogControl, RateLimited},
     policy_file::PolicyState,
@@ -49,6 +49,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 #[derive(Debug)]
 pub struct Condition {
     pub mode: Mode,
+    pub front: Front,
     /// What a person should know: why hooks are off, what is not served.
     pub remarks: Vec<String>,
     /// The name of this node in the policy.
@@ -169,6 +170,8 @@ impl Admin {
             return reply(StatusCode::OK, TEXT, "ready\n");
         } else if !self.hub.runtime_is_up() {
             "the runtime does not answer\n"
+        } else if self.condition.front == Front::Nri && !self.hub.plugin_is_up() {
+            "the runtime does not ask us as its plugin\n"
         } else if !self.hub.is_whole() {
             "the runtime has not been listed yet\n"
         } else {
@@ -194,11 +197,19 @@ impl Admin {
                 }
             })
             .collect();
+        let runtime = self
+            .hub
+            .runtime()
+            .map(|(name, version)| serde_json::json!({ "name": name, "version": version }));
+        let plugin = (self.condition.front == Front::Nri).then(|| self.hub.plugin_is_up());
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "mode": self.condition.mode.as_str(),
+            "front": self.condition.front.as_str(),
+            "runtime": runtime,
             "remarks": self.condition.remarks,
             "runtimeUp": self.hub.runtime_is_up(),
+            "pluginUp": plugin,
             "ledgerWhole": self.hub.is_whole(),
             "hooks": hooks,
             "policy": self.policy_report(),

@@ -3,8 +3,8 @@
 use crate::{
     admin::{Admin, Condition},
     apply::kernel::Writer,
-    config::{Config, Mode},
-    front::cri::{Front, Options},
+    config::{self, Config, Front, Mode},
+    front::{cri, nri},
     hub::{Effects, Hub, Parts, Policy},
     log::LogControl,
     metrics::Metrics,
@@ -30,7 +30,6 @@ use std::{
     os::{fd::OwnedFd, unix::net},
     path::Path,
     rc::Rc,
-    sync::Arc,
     time::SystemTime,
 };
 use thiserror::Error;
@@ -80,7 +79,8 @@ pub struct App {
     condition: Rc<Condition>,
     log: LogControl,
     notifier: Rc<Notifier>,
-    clients: UnixListener,
+    /// Of the CRI front.
+    clients: Option<UnixListener>,
     administrators: UnixListener,
     /// Removed from the file system when we go.
     _files: Vec<SocketFile>,
@@ -111,7 +111,11 @@ impl App {
         let cgroups = open_cgroups(&mut config, &mut remarks);
         remarks.extend(unserved_hook_servers(&config.hook_server_dir));
         let metrics = Rc::new(Metrics::new());
-        metrics.started(config.mode.as_str(), SystemTime::now());
+        metrics.started(
+            config.mode.as_str(),
+            config.front.as_str(),
+            SystemTime::now(),
+        );
         let open = |path: &Path| PolicyFile::open(path, &config.node_name, metrics.clone());
         let policy = config.node_policy.as_deref().map(open);
         let hub = build_hub(
@@ -122,13 +126,17 @@ impl App {
             &mut remarks,
         )?;
         let mut files = Vec::new();
-        let clients = listen(&config, systemd, &mut files)?;
+        let clients = match config.front {
+            Front::Cri => Some(listen(&config, systemd, &mut files)?),
+            Front::Nri => None,
+        };
         let bound = socket::bind(&config.admin_endpoint, Directory::Private);
         let (administrators, file) = bound.map_err(StartError::ListenAdmin)?;
         files.push(file);
         Ok(Self {
             condition: Rc::new(Condition {
                 mode: config.mode,
+                front: config.front,
                 remarks,
                 node_name: config.node_name.clone(),
                 policy: RefCell::default(),
@@ -155,9 +163,7 @@ impl App {
         let reload = Rc::new(Notify::new());
         let (stop, obey) = signals.obey(reload.clone());
         tasks.spawn("signals", &local, obey);
-        let hooks = self.config.mode != Mode::PassThrough;
-        let runtime: Arc<Path> = self.config.runtime_endpoint.as_path().into();
-        tasks.follow_runtime(&local, &self.hub, &self.config, runtime.clone());
+        tasks.follow_runtime(&local, &self.hub, &self.config);
         if let Some(policy) = self.policy {
             let states = policy.subscribe();
             let follow = follow(self.hub.clone(), self.condition.clone(), states);
@@ -171,21 +177,7 @@ impl App {
             log: self.log,
         };
         tasks.spawn("admin", &local, admin.serve(self.administrators));
-        let options = Options {
-            runtime,
-            max_connections: self.config.limits.max_connections,
-            large_message_slots: self.config.limits.large_message_slots,
-            max_message_bytes: self.config.limits.max_message_bytes,
-            hold_timeout: self.config.limits.hold_timeout,
-            hooks,
-        };
-        let front = Front::new(self.clients, options, self.hub, self.metrics);
-        info!(
-            endpoint = %self.config.endpoint.display(),
-            runtime = %self.config.runtime_endpoint.display(),
-            mode = self.condition.mode.as_str(),
-            "serving"
-        );
+        announce(&self.config);
         self.notifier
             .ready(&format!("serving, mode {}", self.condition.mode));
         let (condition, notifier) = (self.condition, self.notifier);
@@ -195,11 +187,11 @@ impl App {
             condition.draining.set(true);
             notifier.stopping();
         };
-        let grace = self.config.limits.grace_period;
+        let served = serve(self.config, self.clients, self.hub, self.metrics, stopping);
         local
             .run_until(async {
                 tokio::select! {
-                    left = front.serve(stopping, grace) => if left > 0 {
+                    left = served => if left > 0 {
                         warn!(connections = left, "stopped with calls in flight");
                     },
                     () = stop.at_once() => warn!("stopped at once"),
@@ -211,21 +203,62 @@ impl App {
     }
 }
 
+/// Serves the front that events come in by until `stopping`. How many connections were left then.
+async fn serve(
+    config: Config,
+    clients: Option<UnixListener>,
+    hub: Rc<Hub>,
+    metrics: Rc<Metrics>,
+    stopping: impl Future<Output = ()>,
+) -> usize {
+    let (hooks, limits) = (config.mode != Mode::PassThrough, config.limits);
+    if let Some(clients) = clients {
+        let options = cri::Options {
+            runtime: config.runtime_endpoint.into(),
+            max_connections: limits.max_connections,
+            large_message_slots: limits.large_message_slots,
+            max_message_bytes: limits.max_message_bytes,
+            hold_timeout: limits.hold_timeout,
+            hooks,
+        };
+        let front = cri::Front::new(clients, options, hub, metrics);
+        return front.serve(stopping, limits.grace_period).await;
+    }
+    if hooks {
+        let config::Nri { socket, identity } = config.nri;
+        let front = nri::Front::new(socket, identity, hub, metrics);
+        front.serve(stopping).await;
+    } else {
+        // A plugin without hooks has nothing to say.
+        stopping.await;
+    }
+    0
+}
+
+fn announce(config: &Config) {
+    let mode = config.mode.as_str();
+    match config.front {
+        Front::Cri => {
+            let (endpoint, runtime) = (&config.endpoint, &config.runtime_endpoint);
+            info!(endpoint = %endpoint.display(), runtime = %runtime.display(), mode, "serving");
+        }
+        Front::Nri => {
+            let runtime = config.nri.socket.display();
+            info!(%runtime, mode, "serving as a plugin");
+        }
+    }
+}
+
 // === impl Tasks ===
 
 impl Tasks {
     /// Reconcile and relist, unless there are no hooks whose decisions they serve.
-    fn follow_runtime(
-        &mut self,
-        local: &LocalSet,
-        hub: &Rc<Hub>,
-        config: &Config,
-        runtime: Arc<Path>,
-    ) {
+    fn follow_runtime(&mut self, local: &LocalSet, hub: &Rc<Hub>, config: &Config) {
         if config.mode == Mode::PassThrough {
             return;
         }
         self.spawn("reconcile", local, reconcile::run(hub.clone()));
+        let runtime = config.runtime_endpoint.as_path().into();
         let above = config.cgroup_root.clone();
         self.spawn("relist", local, relist::run(hub.clone(), runtime, above));
     }

@@ -126,6 +126,32 @@ impl Ledger {
         self.tick()
     }
 
+    /// The moment up to which everything that was told is older than what is told now.
+    pub fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Drops what is not there any more. Of containers that have ended nobody tells.
+    pub fn resync(
+        &mut self,
+        has_pod: impl Fn(&SandboxId) -> bool,
+        has_container: impl Fn(&ContainerId) -> bool,
+    ) {
+        let containers = &mut self.containers;
+        self.pods.retain(|sandbox, pod| {
+            let there = has_pod(sandbox);
+            pod.containers.retain(|container| {
+                let ended = container.life == Life::Exited;
+                let keep = there && (ended || has_container(&container.id));
+                if !keep {
+                    containers.remove(&container.id);
+                }
+                keep
+            });
+            there
+        });
+    }
+
     /// The list that was under way will not be taken in.
     pub fn abandon_list(&mut self) {
         self.removed = None;

@@ -9,13 +9,12 @@
 use crate::{
     front::cri::connect,
     hub::Hub,
-    ledger::{Container, Life, Pod, Target, Unasked},
-    originals::{self, Origin},
+    ledger::{Life, Pod, Target},
     runtime::{Runtime, RuntimeError},
     view,
 };
 use koord_kernel::{
-    cgroup::{self, Driver, Layout, RuntimeName},
+    cgroup::{self, Driver, Layout},
     process::trim_allocator,
 };
 use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
@@ -26,7 +25,10 @@ use tracing::{debug, info, warn};
 
 mod missing;
 mod origin;
+mod taken;
 mod weight;
+
+pub(crate) use self::taken::Listed;
 
 use self::missing::Missing;
 
@@ -144,7 +146,7 @@ impl Patience {
     }
 }
 
-struct Listed {
+struct Counted {
     pods: usize,
     containers: usize,
 }
@@ -155,12 +157,11 @@ async fn list(
     kubepods_above: &CgroupPath,
     scope: Scope,
     missing: &mut Missing,
-) -> Result<Listed, RuntimeError> {
+) -> Result<Counted, RuntimeError> {
     let stream = connect(endpoint.clone()).await;
     let mut runtime = Runtime::over(stream.map_err(RuntimeError::Connect)?).await?;
     let version = runtime.version().await?;
-    let name = RuntimeName::of(&version.runtime_name);
-    hub.set_runtime_name(name.unwrap_or(RuntimeName::Containerd));
+    hub.set_runtime(&version.runtime_name, &version.runtime_version);
     let mut news = News {
         moment: hub.ledger().borrow_mut().begin_list(),
         pods: HashSet::new(),
@@ -201,7 +202,7 @@ async fn list(
     hub.metrics().sandboxes_missing(missing.len());
     hub.metrics()
         .ledger_size(ledger.pods_len(), ledger.containers_len());
-    Ok(Listed {
+    Ok(Counted {
         pods: ledger.pods_len(),
         containers: ledger.containers_len(),
     })
@@ -324,40 +325,14 @@ fn take_container(hub: &Rc<Hub>, listed: &cri::Container, news: &mut News<'_>) {
             Life::Exited
         }
     };
-    let mut ledger = hub.ledger().borrow_mut();
-    if ledger.is_removed(id.as_str()) {
-        return;
-    }
-    let Some(pod) = ledger.pod_mut(&sandbox) else {
-        return;
-    };
-    let newer = pod.told > news.moment;
-    if let Some(known) = pod.container_mut(&id) {
-        if !newer && known.life != life {
-            known.life = life;
-            news.pods.insert(sandbox);
-        }
-        return;
-    }
-    let origin = listed.annotations.get(annotation::ORIGINALS);
-    let origin = origin.and_then(|text| originals::from_annotation(text));
-    let unasked = match origin {
-        Some(_) => Unasked::Nothing,
-        None => Unasked::Unheard,
-    };
-    let Origin { requested, ours } = origin.unwrap_or_default();
     let name = listed.metadata.as_ref().map(|m| m.name.clone());
-    let mut container = Container::new(id, name.unwrap_or_default(), requested);
-    container.life = life;
-    let at = hub.container_dir(pod.parent.as_ref(), &listed.id);
-    container.target = Target::at(at).unasked(unasked);
-    let Container { view, target, .. } = &mut container;
-    // Nobody waits for this decision: a failure was logged and counted.
-    hub.decide_container(&pod.view, pod.exemption, view, target)
-        .ok();
-    origin::recall(hub, &mut container, ours);
-    ledger.list_container(&sandbox, container);
-    news.pods.insert(sandbox);
+    let originals = listed.annotations.get(annotation::ORIGINALS);
+    let originals = originals.map(String::as_str);
+    let listed = Listed::new(id, name.unwrap_or_default(), life, originals);
+    let mut ledger = hub.ledger().borrow_mut();
+    if listed.take(hub, &mut ledger, &sandbox, news.moment) {
+        news.pods.insert(sandbox);
+    }
 }
 
 /// The directory that a kubelet would have made for this pod, if it is there.

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// The labels and annotations that anybody here reads.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Inputs {
     labels: BTreeSet<Arc<str>>,
     annotations: BTreeSet<Arc<str>>,
@@ -41,6 +41,14 @@ impl Inputs {
             labels,
             annotations,
         }
+    }
+
+    /// These, and one annotation more.
+    #[must_use]
+    pub fn and_annotation(mut self, key: &str) -> Self {
+        self.annotations.insert(key.into());
+        self.lengths |= length_bit(key);
+        self
     }
 
     /// Whether anybody reads this label or annotation.

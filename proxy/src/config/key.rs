@@ -87,7 +87,13 @@ keys! {
     MODE "mode" <"MODE"> = "enforce":
         "enforce, observe (decide and explain, change nothing) or pass-through (no hooks)";
     FRONT "front" <"FRONT"> = "cri":
-        "Where events come from; only cri in this release";
+        "Where events come from: cri (clients go through us) or nri (the runtime asks us as its plugin)";
+    NRI_SOCKET "nri-socket-path" <"SOCKET"> = "/var/run/nri/nri.sock":
+        "Unix socket where the runtime takes plugins";
+    NRI_NAME "nri-plugin-name" <"NAME"> = "koord-runtime-proxy":
+        "Name of the plugin";
+    NRI_INDEX "nri-plugin-index" <"NN"> = "10":
+        "Two digits; plugins are asked in their order";
     CGROUP_ROOT "cgroup-root" <"CGROUP"> = "":
         "The kubelet's cgroupRoot: the control group above kubepods [default: the root]";
     CGROUP_MOUNT "cgroup-mount" <"DIR"> = "/sys/fs/cgroup":

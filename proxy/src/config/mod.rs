@@ -16,7 +16,7 @@ pub use self::{
 };
 
 use self::resolve::Resolver;
-use crate::regular_file::FileError;
+use crate::{front::nri::Identity, regular_file::FileError};
 use koord_hooks::{FailPolicies, FeatureGates};
 use koord_model::CgroupPath;
 use std::{
@@ -42,6 +42,8 @@ pub struct Config {
     /// The runtime's socket.
     pub runtime_endpoint: PathBuf,
     pub mode: Mode,
+    pub front: Front,
+    pub nri: Nri,
     pub node_name: String,
     /// `None`: no policy, hooks do what they do before the first.
     pub node_policy: Option<PathBuf>,
@@ -65,6 +67,22 @@ pub enum Mode {
     Observe,
     /// No hooks at all.
     PassThrough,
+}
+
+/// Where events come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Front {
+    /// From clients of the runtime, which go through us.
+    Cri,
+    /// From the runtime, whose plugin we are.
+    Nri,
+}
+
+/// How the runtime takes us for its plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nri {
+    pub socket: PathBuf,
+    pub identity: Identity,
 }
 
 /// Which hooks run, and how.
@@ -192,6 +210,17 @@ impl Mode {
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+// === impl Front ===
+
+impl Front {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cri => "cri",
+            Self::Nri => "nri",
+        }
     }
 }
 

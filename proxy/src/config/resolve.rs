@@ -1,12 +1,12 @@
 //! From what was said to what it means.
 
 use super::{
-    Config, ConfigError, Exclusions, Hooks, Issue, LOG_FILTER_VARIABLE, Limits, Log, LogFormat,
-    MAX_FILE, Mode, Problem, Roots, file,
+    Config, ConfigError, Exclusions, Front, Hooks, Issue, LOG_FILTER_VARIABLE, Limits, Log,
+    LogFormat, MAX_FILE, Mode, Nri, Problem, Roots, file,
     key::{self, Given, Key, Origin, RawConfig},
     value::{self, ValueError},
 };
-use crate::regular_file;
+use crate::{front::nri::Identity, regular_file};
 use koord_hooks::{FailPolicies, FeatureGates, FlagError};
 use std::{io, path::Path, time::Duration};
 
@@ -61,13 +61,18 @@ impl Resolver {
     fn config(&mut self, host_name: &str) -> Config {
         const MS: fn(u64) -> Duration = Duration::from_millis;
         const SECS: fn(u64) -> Duration = Duration::from_secs;
-        // Of both there is one kind: every runtime that speaks CRI, and CRI.
+        // There is one kind: every runtime that speaks CRI.
         self.take(key::BACKEND_MODE, backend);
-        self.take(key::FRONT, front);
+        let index = self.take(key::NRI_INDEX, plugin_index);
         Config {
             endpoint: self.take(key::ENDPOINT, value::socket),
             runtime_endpoint: self.take(key::RUNTIME_ENDPOINT, value::socket),
+            front: self.take(key::FRONT, front),
             mode: self.take(key::MODE, mode),
+            nri: Nri {
+                socket: self.take(key::NRI_SOCKET, value::socket),
+                identity: self.take(key::NRI_NAME, |name| plugin(name, &index)),
+            },
             node_name: self.take(key::NODE_NAME, |text| node_name(text, host_name)),
             node_policy: self.take(key::NODE_POLICY, value::optional_file),
             hooks: Hooks {
@@ -171,12 +176,28 @@ fn mode(text: &str) -> Result<Mode, ValueError> {
     }
 }
 
-fn front(text: &str) -> Result<(), ValueError> {
+fn front(text: &str) -> Result<Front, ValueError> {
     match text {
-        "cri" => Ok(()),
-        "nri" | "watch" => Err(ValueError::Unsupported("not in this release; expected cri")),
-        _ => Err(ValueError::Expected("cri")),
+        "cri" => Ok(Front::Cri),
+        "nri" => Ok(Front::Nri),
+        "watch" => Err(ValueError::Unsupported(
+            "not in this release; expected cri or nri",
+        )),
+        _ => Err(ValueError::Expected("cri or nri")),
     }
+}
+
+/// Which index a plugin may have does not depend on its name.
+fn plugin_index(text: &str) -> Result<String, ValueError> {
+    match Identity::new("any", text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err(ValueError::Expected("two digits")),
+    }
+}
+
+fn plugin(name: &str, index: &str) -> Result<Identity, ValueError> {
+    Identity::new(name, index)
+        .map_err(|_| ValueError::Expected("letters, digits, '_', '.', '+' and '-'"))
 }
 
 fn log_format(text: &str) -> Result<LogFormat, ValueError> {

@@ -189,7 +189,9 @@ fn every_bad_key_is_reported_in_one_run() {
     let said = complaints(
         &[
             "--backend-runtime-mode=Docker",
-            "--front=nri",
+            "--front=watch",
+            "--nri-plugin-index=7",
+            "--nri-plugin-name=a/b",
             "--grace-period=25",
             "--feature-gates=GroupIdentity=maybe,NoSuchGate=true",
         ],
@@ -202,7 +204,9 @@ fn every_bad_key_is_reported_in_one_run() {
             "FILE: no-such-key is not a known key",
             "--backend-runtime-mode cannot be \"Docker\": Docker mode is not supported: kubelets \
              since 1.24 cannot use it; put this proxy before cri-dockerd or containerd instead",
-            "--front cannot be \"nri\": not in this release; expected cri",
+            "--nri-plugin-index cannot be \"7\": expected two digits",
+            "--front cannot be \"watch\": not in this release; expected cri or nri",
+            "--nri-plugin-name cannot be \"a/b\": expected letters, digits, '_', '.', '+' and '-'",
             "--feature-gates cannot be \"GroupIdentity=maybe,NoSuchGate=true\": \"maybe\" of \
              GroupIdentity is not true or false",
             "--feature-gates cannot be \"GroupIdentity=maybe,NoSuchGate=true\": \"NoSuchGate\" is \
@@ -212,6 +216,25 @@ fn every_bad_key_is_reported_in_one_run() {
              to 30s",
             "--grace-period cannot be \"25\": expected a duration in ms, s, m or h from 0s to 10m",
         ]
+    );
+}
+
+#[test]
+fn the_runtime_can_ask_us_as_its_plugin() {
+    let config = resolve(&[]).unwrap();
+    assert_eq!(config.front, Front::Cri);
+    let flags = [
+        "--front=nri",
+        "--nri-socket-path=/run/n.sock",
+        "--nri-plugin-index=07",
+    ];
+    let config = resolve(&flags).unwrap();
+    assert_eq!(config.front, Front::Nri);
+    assert_eq!(config.nri.socket, Path::new("/run/n.sock"));
+    let identity = config.nri.identity;
+    assert_eq!(
+        (identity.name(), identity.index()),
+        ("koord-runtime-proxy", "07")
     );
 }
 

@@ -4,13 +4,14 @@
 //! between (another update of the same container, a change of policy) is not undone: a commit
 //! carries what the call said, not a copy of what was known when it came.
 
-use super::{Hub, NewContainer, NewPod, Reply, asked, container_id, sandbox_id};
+use super::{Hub, NewContainer, NewPod, Reply, asked};
 use crate::{
     ledger::{Container, Ledger, Life, Pod, Target},
     view,
 };
 use koord_hooks::{PodView, Requested};
 use koord_model::{ContainerId, SandboxId};
+use koord_proto::wire;
 use std::rc::Rc;
 
 /// gRPC statuses after which it is unknown what the runtime did: CANCELLED, UNKNOWN,
@@ -81,7 +82,12 @@ impl Hub {
             Reply::Answered {
                 grpc_status: Some(0),
                 message,
-            } => self.commit(pending, message.as_deref()),
+            } => {
+                // All replies that name something name it so.
+                let name = message.as_deref();
+                let name = name.and_then(|message| wire::string_field(message, 1));
+                self.commit(pending, name);
+            }
             Reply::Answered {
                 grpc_status: Some(code),
                 ..
@@ -91,6 +97,10 @@ impl Hub {
             } => self.doubt(&pending.effect, code),
             Reply::Lost => self.doubt(&pending.effect, None),
         }
+        self.count_ledger();
+    }
+
+    pub(super) fn count_ledger(&self) {
         let ledger = self.ledger.borrow();
         self.metrics
             .ledger_size(ledger.pods_len(), ledger.containers_len());
@@ -114,18 +124,20 @@ impl Hub {
         }
     }
 
-    fn commit(self: &Rc<Self>, pending: Pending, message: Option<&[u8]>) {
+    /// Takes over what a call did; `name` is the id of what it made.
+    pub(super) fn commit(&self, pending: Pending, name: Option<&str>) {
         let stale = pending
             .generation
             .is_some_and(|made| made != self.generation.get());
         let mut ledger = self.ledger.borrow_mut();
         match pending.effect {
             Effect::Nothing => {}
-            Effect::Run(pod) => match message.and_then(sandbox_id) {
+            Effect::Run(pod) => match name.and_then(|name| SandboxId::new(name).ok()) {
                 Some(sandbox) => self.commit_run(&mut ledger, *pod, sandbox, stale),
                 None => self.relist_soon(),
             },
-            Effect::Create(sandbox, new) => match message.and_then(container_id) {
+            Effect::Create(sandbox, new) => match name.and_then(|name| ContainerId::new(name).ok())
+            {
                 Some(id) => self.commit_create(&mut ledger, &sandbox, *new, id, stale),
                 None => self.relist_soon(),
             },

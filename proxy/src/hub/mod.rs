@@ -12,6 +12,7 @@ mod commit;
 mod complaint;
 mod decide;
 mod plan;
+mod plugin;
 mod report;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -161,8 +162,11 @@ pub struct Hub {
     /// How many lists have been taken in since start; the first makes the ledger whole.
     listed: watch::Sender<u64>,
     relist: Notify,
+    /// Name and version, as the runtime says them.
+    runtime: RefCell<Option<(String, String)>>,
     runtime_name: Cell<RuntimeName>,
     runtime_up: Cell<bool>,
+    plugin_up: Cell<bool>,
 }
 
 // === impl Hub ===
@@ -184,8 +188,10 @@ impl Hub {
             generation: Cell::new(0),
             listed: watch::Sender::new(0),
             relist: Notify::new(),
+            runtime: RefCell::default(),
             runtime_name: Cell::new(RuntimeName::Containerd),
             runtime_up: Cell::new(false),
+            plugin_up: Cell::new(false),
         })
     }
 
@@ -239,6 +245,16 @@ impl Hub {
         self.relist_soon();
     }
 
+    /// Whether the runtime asks us as its plugin.
+    pub(crate) fn set_plugin_up(&self, up: bool) {
+        self.plugin_up.set(up);
+        self.metrics.plugin_up(up);
+    }
+
+    pub fn plugin_is_up(&self) -> bool {
+        self.plugin_up.get()
+    }
+
     /// Asks for a list of the runtime's pods and containers.
     pub fn relist_soon(&self) {
         self.relist.notify_one();
@@ -287,14 +303,25 @@ impl Hub {
         self.runtime_up.get()
     }
 
-    /// Whose names the directories of containers have; known from the first answer.
-    pub(crate) fn set_runtime_name(&self, name: RuntimeName) {
+    /// Who the runtime is, as it says; the directories of containers have names of its kind.
+    pub(crate) fn set_runtime(&self, name: &str, version: &str) {
+        let told = (name.to_owned(), version.to_owned());
+        if self.runtime.borrow().as_ref() != Some(&told) {
+            self.metrics.runtime(name, version);
+            self.runtime.replace(Some(told));
+        }
+        let name = RuntimeName::of(name).unwrap_or(RuntimeName::Containerd);
         if self.runtime_name.replace(name) == name {
             return;
         }
         for pod in self.ledger.borrow_mut().pods_mut() {
             self.place(pod);
         }
+    }
+
+    /// Name and version of the runtime, once it has said them.
+    pub fn runtime(&self) -> Option<(String, String)> {
+        self.runtime.borrow().clone()
     }
 
     /// Works out where a pod's containers are, from where the pod is.

@@ -6,13 +6,16 @@
 //! when it moves.
 
 mod decision;
+mod plugin;
 mod process;
 mod relay;
 mod series;
 
 pub use self::{decision::HookFailure, relay::Refused};
 
-use self::{decision::DecisionMetrics, process::ProcessMetrics, relay::RelayMetrics};
+use self::{
+    decision::DecisionMetrics, plugin::PluginMetrics, process::ProcessMetrics, relay::RelayMetrics,
+};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::histogram::Histogram,
@@ -30,6 +33,7 @@ pub struct Metrics {
     relay: RelayMetrics,
     decision: DecisionMetrics,
     process: ProcessMetrics,
+    plugin: PluginMetrics,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -46,6 +50,7 @@ impl Metrics {
             relay: RelayMetrics::register(&mut registry),
             decision: DecisionMetrics::register(&mut registry),
             process: ProcessMetrics::register(&mut registry),
+            plugin: PluginMetrics::register(&mut registry),
             registry,
         }
     }

@@ -20,6 +20,18 @@ struct Running {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Serving {
+    front: &'static str,
+}
+
+/// One at a time: what there was before is told no more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuntimeVersion {
+    name: String,
+    version: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Build {
     version: &'static str,
 }
@@ -30,6 +42,8 @@ pub(super) struct ProcessMetrics {
     relist_seconds: Histogram,
     sandboxes_missing: Gauge,
     runtime_up: Gauge,
+    runtime: Family<RuntimeVersion, Gauge>,
+    front: Family<Serving, Gauge>,
     mode: Family<Running, Gauge>,
     start_time: Gauge<f64, AtomicU64>,
     build: Family<Build, Gauge>,
@@ -65,6 +79,18 @@ impl ProcessMetrics {
                 "Whether the runtime answered when it was last asked",
                 Gauge::default(),
             ),
+            runtime: register(
+                r,
+                "runtime",
+                "1 for the runtime as it calls itself",
+                Family::default(),
+            ),
+            front: register(
+                r,
+                "front",
+                "1 for where events come from",
+                Family::default(),
+            ),
             mode: register(
                 r,
                 "mode",
@@ -86,8 +112,9 @@ impl ProcessMetrics {
 // === impl Metrics ===
 
 impl Metrics {
-    pub fn started(&self, mode: &'static str, at: SystemTime) {
+    pub fn started(&self, mode: &'static str, front: &'static str, at: SystemTime) {
         let of = &self.process;
+        of.front.get_or_create(&Serving { front }).set(1);
         of.mode.get_or_create(&Running { mode }).set(1);
         let version = env!("CARGO_PKG_VERSION");
         of.build.get_or_create(&Build { version }).set(1);
@@ -106,5 +133,15 @@ impl Metrics {
 
     pub fn runtime_up(&self, up: bool) {
         self.process.runtime_up.set(i64::from(up));
+    }
+
+    pub fn runtime(&self, name: &str, version: &str) {
+        let runtime = &self.process.runtime;
+        runtime.clear();
+        let told = RuntimeVersion {
+            name: name.to_owned(),
+            version: version.to_owned(),
+        };
+        runtime.get_or_create(&told).set(1);
     }
 }

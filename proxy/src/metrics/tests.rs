@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// Everything that can be counted, counted once.
 fn exercised() -> String {
     let metrics = Metrics::new();
-    metrics.started("enforce", UNIX_EPOCH + Duration::from_secs(5));
+    metrics.started("enforce", "nri", UNIX_EPOCH + Duration::from_secs(5));
     metrics.connection_opened();
     metrics.connection_refused(Refused::TooMany);
     metrics.violation(Side::Client);
@@ -33,6 +33,11 @@ fn exercised() -> String {
     metrics.sandboxes_missing(1);
     metrics.policy_loaded(true, 1);
     metrics.runtime_up(true);
+    metrics.runtime("containerd", "1.6.20");
+    metrics.runtime("containerd", "v2.3.1");
+    metrics.plugin_registered(true);
+    metrics.plugin_up(true);
+    metrics.plugin_late_answer();
     metrics.encode().unwrap()
 }
 
@@ -52,6 +57,11 @@ fn what_is_counted_is_told_under_its_name() {
         "koord_runtime_proxy_contested_settings_total{setting=\"cpu.shares\",writer=\"unknown\"} 1",
         "koord_runtime_proxy_ledger_containers 3",
         "koord_runtime_proxy_mode{mode=\"enforce\"} 1",
+        "koord_runtime_proxy_front{front=\"nri\"} 1",
+        "koord_runtime_proxy_plugin_sessions_total{result=\"ok\"} 1",
+        "koord_runtime_proxy_plugin_late_answers_total 1",
+        "koord_runtime_proxy_plugin_up 1",
+        "koord_runtime_proxy_runtime{name=\"containerd\",version=\"v2.3.1\"} 1",
         "koord_runtime_proxy_start_time_seconds 5.0",
     ] {
         assert!(
@@ -59,6 +69,11 @@ fn what_is_counted_is_told_under_its_name() {
             "{line}\nis not in\n{text}"
         );
     }
+}
+
+#[test]
+fn of_runtimes_only_the_one_that_is_there_is_told() {
+    assert!(!exercised().contains("1.6.20"));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Scripted {
         assert_eq!(listed.containers, 1);
     }
 
-    async fn list_beside(&self, scope: Scope, missing: &mut Missing) -> Listed {
+    async fn list_beside(&self, scope: Scope, missing: &mut Missing) -> Counted {
         let endpoint = self.socket.as_path().into();
         let root = CgroupPath::root();
         let listed = list(&self.bench.hub, &endpoint, &root, scope, missing).await;

@@ -1,5 +1,6 @@
 //! One pod of each class, and the literal values that the kernel must hold for each.
 
+use crate::RunningPod;
 use Scope::{Container, Pod};
 use anyhow::{Context, Result, bail};
 use koord_testkit::{
@@ -230,6 +231,25 @@ pub fn plain(name: &str, share_pool: &str) -> PodSpecOf {
     pod.class = "-";
     pod.pod = PodSpec::new(name);
     pod
+}
+
+// === impl PodSpecOf ===
+
+impl PodSpecOf {
+    /// The values that the kernel does not hold as it should, each as a line.
+    pub fn wrong(&self, running: &RunningPod) -> Vec<String> {
+        let RunningPod {
+            cgroup, container, ..
+        } = running;
+        let expected = self.expected.iter();
+        expected
+            .filter_map(|expected| {
+                let held = expected.held(cgroup, container);
+                let right = held.as_ref().is_ok_and(|held| expected.is_met_by(held));
+                (!right).then(|| format!("{} {}: {held:?}", self.name, expected.setting))
+            })
+            .collect()
+    }
 }
 
 // === impl Expected ===

@@ -29,7 +29,11 @@ pub struct RunningPod {
 
 impl Node {
     pub fn start(version: ContainerdVersion, options: ProxyOptions) -> Result<Self> {
-        let containerd = Containerd::start(version, &Options::default())?;
+        let runtime = Options {
+            nri: options.nri,
+            ..Options::default()
+        };
+        let containerd = Containerd::start(version, &runtime)?;
         let cgroups = PodCgroups::new(containerd.testbed())?;
         let proxy = Proxy::start(containerd.testbed(), &containerd.socket(), options)?;
         Ok(Self {
@@ -48,9 +52,13 @@ impl Node {
         self.proxy.launch(self.containerd.testbed())
     }
 
-    /// A client that goes through the proxy.
+    /// A client that goes through the proxy, or straight to a runtime that asks it.
     pub async fn client(&self) -> Result<CriClient> {
-        Ok(CriClient::connect(&self.proxy.socket()).await?)
+        let socket = match self.proxy.is_plugin() {
+            false => self.proxy.socket(),
+            true => self.containerd.socket(),
+        };
+        Ok(CriClient::connect(&socket).await?)
     }
 
     /// Makes the pod's cgroup as a kubelet would, runs its sandbox, creates and starts its

@@ -18,6 +18,8 @@ pub struct ProxyOptions {
     pub policy: Option<String>,
     /// More command-line arguments.
     pub args: Vec<String>,
+    /// By the runtime's plugin rather than before its socket.
+    pub nri: bool,
 }
 
 /// A running proxy with its sockets in a testbed.
@@ -58,17 +60,27 @@ impl Proxy {
     /// Starts it (again) and waits until its socket answers.
     pub fn launch(&mut self, testbed: &Testbed) -> Result<()> {
         self.spawn(testbed)?;
-        let socket = self.socket();
         let mut ended = None;
-        wait_until("the proxy accepts connections", || {
+        wait_until("the proxy serves", || {
             let child = self.child.as_mut();
             ended = child.and_then(|child| child.try_wait().ok().flatten());
-            ended.is_some() || UnixStream::connect(&socket).is_ok()
+            ended.is_some() || self.serves()
         });
         if let Some(status) = ended {
             bail!("the proxy ended with {status}: {}", self.log());
         }
         Ok(())
+    }
+
+    /// Whether it takes clients, or is asked by the runtime.
+    pub fn serves(&self) -> bool {
+        match self.options.nri {
+            false => UnixStream::connect(self.socket()).is_ok(),
+            true => {
+                let up = self.metric("koord_runtime_proxy_plugin_up", &[]);
+                up.is_ok_and(|up| up > 0.5)
+            }
+        }
     }
 
     /// Starts it (again) and waits for nothing.
@@ -94,6 +106,11 @@ impl Proxy {
             .args(&self.options.args)
             .stdout(log.try_clone()?)
             .stderr(log);
+        if self.options.nri {
+            let socket = self.directory.join("nri.sock");
+            command.args(["--front", "nri", "--nri-socket-path"]);
+            command.arg(socket);
+        }
         if self.options.policy.is_some() {
             command.arg("--node-policy").arg(self.policy_path());
         }
@@ -104,6 +121,11 @@ impl Proxy {
     /// The next start is with these arguments.
     pub fn set_args(&mut self, args: &[&str]) {
         self.options.args = args.iter().map(ToString::to_string).collect();
+    }
+
+    /// Whether the runtime asks it as its plugin.
+    pub fn is_plugin(&self) -> bool {
+        self.options.nri
     }
 
     /// The socket that stands for the runtime's.

@@ -20,19 +20,8 @@ fn options() -> Result<ProxyOptions> {
             "--feature-gates".to_owned(),
             classes::FEATURE_GATES.to_owned(),
         ],
+        ..ProxyOptions::default()
     })
-}
-
-/// The values that the kernel does not hold as it should, each as a line.
-fn wrong(pod: &PodSpecOf, cgroup: &PodCgroup, container: &str) -> Vec<String> {
-    let expected = pod.expected.iter();
-    expected
-        .filter_map(|expected| {
-            let held = expected.held(cgroup, container);
-            let right = held.as_ref().is_ok_and(|held| expected.is_met_by(held));
-            (!right).then(|| format!("{} {}: {held:?}", pod.name, expected.setting))
-        })
-        .collect()
 }
 
 /// What a container's control groups hold.
@@ -62,7 +51,7 @@ async fn each_class_has_its_values(version: ContainerdVersion) -> Result<()> {
     for pod in classes::all(&classes::share_pool()?) {
         let running = node.run(&client, &pod).await?;
         wait_until(&format!("the values of {}", pod.name), || {
-            wrong(&pod, &running.cgroup, &running.container).is_empty()
+            pod.wrong(&running).is_empty()
         });
         client.stop_container(&running.container, 0).await?;
         client.remove_container(&running.container).await?;
@@ -99,7 +88,7 @@ async fn the_pods_of_an_old_client_have_their_values_too() -> Result<()> {
     let pod = classes::be("old");
     let running = node.run(&client, &pod).await?;
     wait_until("the values by runtime.v1alpha2", || {
-        wrong(&pod, &running.cgroup, &running.container).is_empty()
+        pod.wrong(&running).is_empty()
     });
     Ok(())
 }
@@ -229,8 +218,8 @@ async fn what_is_written_from_outside_is_written_back() -> Result<()> {
     let be = node.run(&client, &batch).await?;
     let lsr = node.run(&client, &redis).await?;
     let all_right = || {
-        let be = wrong(&batch, &be.cgroup, &be.container);
-        be.is_empty() && wrong(&redis, &lsr.cgroup, &lsr.container).is_empty()
+        let be = batch.wrong(&be);
+        be.is_empty() && redis.wrong(&lsr).is_empty()
     };
     wait_until("the values", all_right);
     let shares = || LinuxContainerResources {
@@ -424,7 +413,7 @@ async fn a_runtime_that_was_away_is_served_again() -> Result<()> {
     for (name, running) in [("before", &before), ("after", &after)] {
         let pod = classes::be(name);
         wait_until(&format!("the values of {name}"), || {
-            wrong(&pod, &running.cgroup, &running.container).is_empty()
+            pod.wrong(running).is_empty()
         });
     }
     Ok(())

@@ -35,7 +35,7 @@ fn completes_a_life(kubernetes: &str) -> Result<()> {
     let program = build(&module, ".", &format!("criclient-{kubernetes}"))?;
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&classes::share_pool()?)),
-        args: Vec::new(),
+        ..ProxyOptions::default()
     };
     let node = Node::start(ContainerdVersion::V1_7, options)?;
     let root = node.testbed().cgroup_root();

@@ -103,6 +103,7 @@ fn node(version: ContainerdVersion) -> Result<Node> {
             "--feature-gates".to_owned(),
             "AllAlpha=true,AllBeta=true,BECPUIdle=true".to_owned(),
         ],
+        ..ProxyOptions::default()
     };
     Node::start(version, options)
 }

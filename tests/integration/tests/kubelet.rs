@@ -15,6 +15,7 @@ fn start(version: ContainerdVersion) -> Result<(Node, Kubelet)> {
         args: ["--feature-gates", classes::FEATURE_GATES]
             .map(str::to_owned)
             .into(),
+        ..ProxyOptions::default()
     };
     let node = Node::start(version, options)?;
     let kubelet = Kubelet::start(node.testbed(), &node.proxy.socket(), json!({}))?;

@@ -37,6 +37,8 @@ pub enum Answer {
     Adjust(Box<ContainerAdjustment>),
     /// Of containers that are there; to an update, of the container itself too.
     Update(Vec<ContainerUpdate>),
+    /// What is asked about must not happen, and why. The runtime fails the call that it belongs to.
+    Refuse(String),
 }
 
 /// The form that an answer has.
@@ -59,13 +61,14 @@ pub(super) enum Read {
 
 impl Form {
     /// The answer as bytes.
-    pub(super) fn write(self, answer: Answer) -> Vec<u8> {
+    pub(super) fn write(self, answer: Answer) -> Result<Vec<u8>, Status> {
         let (adjust, update) = match answer {
             Answer::Nothing => (None, Vec::new()),
             Answer::Adjust(adjust) => (Some(*adjust), Vec::new()),
             Answer::Update(update) => (None, update),
+            Answer::Refuse(why) => return Err(Status::new(Code::FAILED_PRECONDITION, why)),
         };
-        match self {
+        Ok(match self {
             Self::Synchronize => SynchronizeResponse {
                 update,
                 more: false,
@@ -75,7 +78,7 @@ impl Form {
             Self::Update => UpdateContainerResponse { update }.to_bytes(),
             Self::Stop => StopContainerResponse { update }.to_bytes(),
             Self::Empty => Vec::new(),
-        }
+        })
     }
 }
 

@@ -7,11 +7,13 @@
 //! ```
 //!
 //! A [`Session`] is one connection to one runtime, from the registration on. It reads what is asked
-//! in whichever form the runtime's version has, and writes what is answered; what a question means
-//! is the caller's business. [`view`] makes of pods and containers what hooks look at. Nothing
-//! decides behind it yet, so `--front nri` is refused.
+//! in whichever form the runtime's version has, and writes what is answered. [`view`] makes of pods
+//! and containers what hooks look at. The handler says what each question comes to, and a [`Front`]
+//! comes back whenever the runtime does.
 
 mod asked;
+mod front;
+mod handler;
 mod identity;
 mod session;
 #[cfg(test)]
@@ -20,6 +22,7 @@ pub mod view;
 
 pub use self::{
     asked::{Answer, Asked},
+    front::Front,
     identity::{Identity, IdentityError},
     session::{Incoming, Plugin, Runtime, Session, SessionError, Ticket},
 };

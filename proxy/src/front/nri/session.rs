@@ -229,7 +229,8 @@ impl Session {
             return Ok(false);
         };
         let payload = self.waiting[at].form.write(answer);
-        self.wire.peer.reply(request, Ok(&payload))?;
+        let payload = payload.as_deref();
+        self.wire.peer.reply(request, payload)?;
         self.waiting.remove(at);
         self.wire.flush()?;
         Ok(true)

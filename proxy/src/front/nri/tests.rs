@@ -281,6 +281,17 @@ async fn each_question_has_the_answer_of_its_form() {
 }
 
 #[tokio::test]
+async fn a_refusal_fails_the_call_and_says_why() {
+    let (mut session, mut runtime) = session().await;
+    let call = runtime.ask("CreateContainer", b"").await;
+    let (ticket, _) = asked(&mut session).await;
+    let refusal = Answer::Refuse("a hook insists".to_owned());
+    assert!(session.answer(ticket, refusal).unwrap());
+    let expected = Status::new(Code::FAILED_PRECONDITION, "a hook insists");
+    assert_eq!(runtime.answer(call).await, Err(expected));
+}
+
+#[tokio::test]
 async fn what_is_unknown_is_said_to_be_and_what_is_unreadable_stops_no_pod() {
     let (mut session, mut runtime) = session().await;
     let unknown = runtime.ask("ValidateContainerAdjustment", b"").await;

@@ -46,7 +46,8 @@ pub fn requested(resources: Option<&nri::LinuxResources>) -> Requested {
     view::requested(resources.map(in_cri).as_ref())
 }
 
-fn in_cri(resources: &nri::LinuxResources) -> cri::LinuxContainerResources {
+/// The same in the words of CRI.
+pub fn in_cri(resources: &nri::LinuxResources) -> cri::LinuxContainerResources {
     let cpu = resources.cpu.as_ref();
     let memory = resources.memory.as_ref();
     let signed = |it: Option<&nri::OptionalInt64>| it.map_or(0, |it| it.value);

@@ -161,6 +161,7 @@ fn all_hooks() -> Result<ProxyOptions> {
         ]
         .map(str::to_owned)
         .to_vec(),
+        ..ProxyOptions::default()
     })
 }
 

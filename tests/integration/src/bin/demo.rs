@@ -1,10 +1,11 @@
-//! The demo: four pods through the proxy, and what the kernel holds for each.
+//! The demo: four pods through the proxy, and what the kernel holds for each. With `nri` as its
+//! argument they go straight to the runtime, which asks the proxy as its plugin.
 //!
 //! Everything runs in a testbed of its own and disappears with it, also when this program is
 //! interrupted or killed. The exit status is non-zero if one value is not what it should be.
 #![forbid(unsafe_code)]
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use koord_integration::{
     Node, ProxyOptions,
@@ -45,6 +46,11 @@ async fn main() -> ExitCode {
 }
 
 async fn demo() -> Result<()> {
+    let nri = match std::env::args().nth(1).as_deref() {
+        None | Some("cri") => false,
+        Some("nri") => true,
+        Some(other) => bail!("no front {other}; cri or nri"),
+    };
     let share_pool = classes::share_pool()?;
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&share_pool)),
@@ -52,15 +58,21 @@ async fn demo() -> Result<()> {
             "--feature-gates".to_owned(),
             classes::FEATURE_GATES.to_owned(),
         ],
+        nri,
     };
     let node = Node::start(ContainerdVersion::V1_7, options)?;
     let client = node.client().await?;
     let version = client.version().await?;
+    let place = match nri {
+        false => format!(
+            "behind koord-runtime-proxy at {}",
+            node.proxy.socket().display()
+        ),
+        true => "with koord-runtime-proxy as its plugin".to_owned(),
+    };
     println!(
-        "{} {} behind koord-runtime-proxy at {}",
-        version.runtime_name,
-        version.runtime_version,
-        node.proxy.socket().display()
+        "{} {} {place}",
+        version.runtime_name, version.runtime_version
     );
     let mut rows = Rows::new();
     for pod in classes::all(&share_pool) {

@@ -41,6 +41,7 @@ const FIELDS: &[&str] = &[
     "thread",         // its name
     "unclean_starts", // how many
     "value",          // of a setting
+    "version",        // of the runtime, after its name
     "writer",         // who else writes a setting
 ];
 

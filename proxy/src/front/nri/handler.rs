@@ -1,0 +1,199 @@
+//! What the runtime's questions come to: who decides is the hub, what is done at which moment is
+//! found here.
+//!
+//! A decision is committed when the runtime tells that it was carried out, as the CRI front commits
+//! with the reply. Kernel writes are waited for where it counts, a part of the time that the runtime
+//! gives at most: what is late then is written all the same, beside.
+
+use super::asked::{Answer, Asked};
+use crate::{hub::Hub, hub::Pending, reconcile, status::Status};
+use koord_model::SandboxId;
+use koord_proto::nri::{
+    Container, CreateContainerRequest, Event, EventMask, LinuxResources, PodSandbox,
+    UpdateContainerRequest,
+};
+use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+use tokio::time::timeout;
+use tracing::debug;
+
+/// What we want to know of.
+pub(super) const EVENTS: [Event; 13] = [
+    Event::RunPodSandbox,
+    Event::StopPodSandbox,
+    Event::RemovePodSandbox,
+    Event::CreateContainer,
+    Event::PostCreateContainer,
+    Event::StartContainer,
+    Event::PostStartContainer,
+    Event::UpdateContainer,
+    Event::PostUpdateContainer,
+    Event::StopContainer,
+    Event::RemoveContainer,
+    Event::UpdatePodSandbox,
+    Event::PostUpdatePodSandbox,
+];
+
+/// Decisions of which the runtime has not told that they were carried out. It works on few at a
+/// time; whoever creates more that fail is answered all the same.
+const PENDING: usize = 4096;
+
+/// Answers the questions of one session.
+pub(super) struct Handler {
+    hub: Rc<Hub>,
+    /// How long writes to the kernel are waited for.
+    patience: Duration,
+    /// By the container's id.
+    pending: RefCell<HashMap<String, Pending>>,
+}
+
+/// Which events we want, where the runtime has them.
+pub(super) fn events() -> EventMask {
+    EventMask::of(&EVENTS)
+}
+
+// === impl Handler ===
+
+impl Handler {
+    pub(super) fn new(hub: Rc<Hub>, request_timeout: Duration) -> Self {
+        Self {
+            hub,
+            patience: request_timeout / 4,
+            pending: RefCell::default(),
+        }
+    }
+
+    /// Answers a question from memory.
+    pub(super) async fn answer(&self, asked: Asked) -> Answer {
+        match asked {
+            Asked::Synchronize { pods, containers } => {
+                self.pending.borrow_mut().clear();
+                let updates = self.hub.synchronize(&pods, &containers);
+                // The runtime counts on us from its answer on.
+                self.hub.set_plugin_up(true);
+                Answer::Update(updates)
+            }
+            Asked::CreateContainer(CreateContainerRequest { pod, container }) => {
+                refused(self.create(pod, container))
+            }
+            Asked::UpdateContainer(UpdateContainerRequest {
+                pod,
+                container,
+                linux_resources,
+            }) => refused(self.update(pod, container, linux_resources)),
+            Asked::StopContainer(request) => {
+                if let Some(container) = request.container {
+                    self.hub.container_stopped(&container.id);
+                }
+                Answer::Nothing
+            }
+            Asked::UpdatePodSandbox(request) => {
+                if let Some(pod) = &request.pod {
+                    let resources = request.linux_resources.as_ref();
+                    let overhead = request.overhead_linux_resources.as_ref();
+                    self.hub.sandbox_changes(pod, resources, overhead);
+                }
+                Answer::Nothing
+            }
+            Asked::Happened {
+                event,
+                pod: Some(pod),
+                container,
+            } => self.happened(event, &pod, container.as_ref()).await,
+            Asked::Happened { .. } => Answer::Nothing,
+        }
+    }
+
+    fn create(
+        &self,
+        pod: Option<PodSandbox>,
+        container: Option<Container>,
+    ) -> Result<Answer, Status> {
+        let (Some(pod), Some(container)) = (pod, container) else {
+            return Ok(Answer::Nothing);
+        };
+        let (adjust, pending) = self.hub.creation(&pod, &container)?;
+        self.remember(container.id, pending);
+        Ok(adjust.map_or(Answer::Nothing, |it| Answer::Adjust(Box::new(it))))
+    }
+
+    fn update(
+        &self,
+        pod: Option<PodSandbox>,
+        container: Option<Container>,
+        asked: Option<LinuxResources>,
+    ) -> Result<Answer, Status> {
+        let (Some(pod), Some(container)) = (pod, container) else {
+            return Ok(Answer::Nothing);
+        };
+        let asked = asked.unwrap_or_default();
+        let (update, pending) = self.hub.change(&pod, &container, &asked)?;
+        self.remember(container.id, pending);
+        Ok(update.map_or(Answer::Nothing, |it| Answer::Update(vec![it])))
+    }
+
+    async fn happened(
+        &self,
+        event: Event,
+        pod: &PodSandbox,
+        container: Option<&Container>,
+    ) -> Answer {
+        let hub = &self.hub;
+        match (event, container) {
+            (Event::RunPodSandbox, _) => match hub.sandbox_runs(pod) {
+                Ok(sandbox) => self.write(sandbox).await,
+                Err(status) => return Answer::Refuse(status.message),
+            },
+            (Event::StartContainer, Some(container)) => {
+                // Where the runtime does not tell that it was made.
+                self.carried_out(pod, container);
+                self.write(hub.starts(pod, container)).await;
+            }
+            (Event::PostCreateContainer | Event::PostUpdateContainer, Some(container)) => {
+                self.carried_out(pod, container);
+                hub.look_at(pod);
+            }
+            (Event::PostStartContainer | Event::PostUpdatePodSandbox, _) => hub.look_at(pod),
+            (Event::RemoveContainer, Some(container)) => {
+                self.pending.borrow_mut().remove(&container.id);
+                hub.container_removed(&container.id);
+            }
+            (Event::StopPodSandbox, _) => hub.sandbox_stopped(&pod.id),
+            (Event::RemovePodSandbox, _) => hub.sandbox_removed(&pod.id),
+            _ => {}
+        }
+        Answer::Nothing
+    }
+
+    fn remember(&self, id: String, decided: Pending) {
+        let mut pending = self.pending.borrow_mut();
+        if pending.len() < PENDING || pending.contains_key(&id) {
+            pending.insert(id, decided);
+        }
+    }
+
+    /// Commits what was decided about a container; one of which nothing is known is taken in.
+    fn carried_out(&self, pod: &PodSandbox, container: &Container) {
+        match self.pending.borrow_mut().remove(&container.id) {
+            Some(pending) => self.hub.done(pending, &container.id),
+            None => self.hub.meet(pod, container),
+        }
+    }
+
+    /// Brings a pod's values to the kernel before the runtime goes on.
+    async fn write(&self, sandbox: Option<SandboxId>) {
+        let Some(sandbox) = sandbox else {
+            return;
+        };
+        let written = reconcile::pod(&self.hub, &sandbox);
+        if timeout(self.patience, written).await.is_err() {
+            debug!(%sandbox, "settings are late");
+        }
+    }
+}
+
+fn refused(answer: Result<Answer, Status>) -> Answer {
+    answer.unwrap_or_else(|status| Answer::Refuse(status.message))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+use super::*;
+use crate::{
+    hub::testing::{BATCH, Bench, container, sandbox},
+    ledger::Life,
+};
+use koord_kernel::{
+    cgroup::{Controller, Generation, Tree},
+    fake::FakeTree,
+};
+use koord_model::Setting;
+use koord_proto::{
+    keys::{annotation, label},
+    nri::{
+        LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt64, OptionalUInt64,
+        StopContainerRequest,
+    },
+};
+
+/// A plugin on a node where nothing is known yet.
+fn plugin() -> (Bench, Handler) {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let handler = Handler::new(bench.hub.clone(), Duration::from_secs(2));
+    (bench, handler)
+}
+
+/// The best-effort pod of the bench, as NRI tells it.
+fn told_pod() -> PodSandbox {
+    let text = str::to_owned;
+    PodSandbox {
+        id: text("sandbox-1"),
+        name: text("batch"),
+        uid: text("uid-1"),
+        namespace: text("default"),
+        labels: [(text(label::QOS_CLASS), text("BE"))].into(),
+        annotations: [(text(annotation::EXTENDED_RESOURCE_SPEC), text(BATCH))].into(),
+        linux: Some(LinuxPodSandbox {
+            cgroup_parent: text("/kubepods/besteffort/poduid-1"),
+            ..LinuxPodSandbox::default()
+        }),
+        ..PodSandbox::default()
+    }
+}
+
+fn shares(value: u64) -> LinuxResources {
+    LinuxResources {
+        cpu: Some(LinuxCpu {
+            shares: Some(OptionalUInt64 { value }),
+            ..LinuxCpu::default()
+        }),
+        ..LinuxResources::default()
+    }
+}
+
+/// Its container, whose spec says 1,024 shares and nothing else.
+fn told_container() -> Container {
+    Container {
+        id: "container-1".to_owned(),
+        pod_sandbox_id: "sandbox-1".to_owned(),
+        name: "main".to_owned(),
+        state: 1,
+        linux: Some(LinuxContainer {
+            resources: Some(shares(1_024)),
+            ..LinuxContainer::default()
+        }),
+        ..Container::default()
+    }
+}
+
+fn happened(event: Event) -> Asked {
+    Asked::Happened {
+        event,
+        pod: Some(told_pod()),
+        container: Some(told_container()),
+    }
+}
+
+fn creation() -> Asked {
+    Asked::CreateContainer(CreateContainerRequest {
+        pod: Some(told_pod()),
+        container: Some(told_container()),
+    })
+}
+
+fn update(asked: LinuxResources) -> Asked {
+    Asked::UpdateContainer(UpdateContainerRequest {
+        pod: Some(told_pod()),
+        container: Some(told_container()),
+        linux_resources: Some(asked),
+    })
+}
+
+/// 512 shares, a quota of 100 ms and 1 GiB.
+fn batch() -> LinuxResources {
+    LinuxResources {
+        cpu: Some(LinuxCpu {
+            shares: Some(OptionalUInt64 { value: 512 }),
+            quota: Some(OptionalInt64 { value: 100_000 }),
+            ..LinuxCpu::default()
+        }),
+        memory: Some(LinuxMemory {
+            limit: Some(OptionalInt64 {
+                value: 1_073_741_824,
+            }),
+            swap: None,
+        }),
+        ..LinuxResources::default()
+    }
+}
+
+/// What the ledger knows of the container.
+fn known(bench: &Bench) -> Option<Life> {
+    let ledger = bench.hub.ledger().borrow();
+    ledger.container(&container()).map(|(_, it)| it.life)
+}
+
+#[tokio::test]
+async fn a_creation_is_adjusted_and_known_once_the_runtime_has_made_it() {
+    let (bench, plugin) = plugin();
+    let Answer::Adjust(adjust) = plugin.answer(creation()).await else {
+        panic!("not adjusted");
+    };
+    assert_eq!(adjust.linux.unwrap().resources, Some(batch()));
+    assert_eq!(known(&bench), None);
+    let made = plugin.answer(happened(Event::PostCreateContainer)).await;
+    assert_eq!(made, Answer::Nothing);
+    assert_eq!(known(&bench), Some(Life::Created));
+    let entry = bench.entry(Setting::CpuShares).unwrap();
+    assert_eq!(entry.original.value().unwrap().to_string(), "1024");
+}
+
+#[tokio::test]
+async fn a_pods_values_are_in_the_kernel_before_the_runtime_goes_on() {
+    let (bench, plugin) = plugin();
+    let quota = |bench: &Bench| {
+        let text = bench
+            .tree
+            .read(Controller::Cpu, &bench.pod, "cpu.cfs_quota_us");
+        text.unwrap().trim_end().to_owned()
+    };
+    assert_eq!(quota(&bench), "-1");
+    plugin.answer(happened(Event::RunPodSandbox)).await;
+    assert_eq!(quota(&bench), "100000");
+    // One of which nothing is known: it was made while nobody asked us.
+    assert_eq!(bench.shown("cpu.shares"), "1024");
+    plugin.answer(happened(Event::StartContainer)).await;
+    assert_eq!(bench.shown("cpu.shares"), "512");
+    assert_eq!(known(&bench), Some(Life::Running));
+}
+
+#[tokio::test]
+async fn a_synchronisation_takes_in_what_is_there_and_drops_what_is_not() {
+    let (bench, plugin) = plugin();
+    let all = |pods: Vec<_>, containers: Vec<_>| Asked::Synchronize { pods, containers };
+    let told = all(vec![told_pod()], vec![told_container()]);
+    let Answer::Update(updates) = plugin.answer(told).await else {
+        panic!("not updated");
+    };
+    let [update] = &*updates else {
+        panic!("{updates:?}");
+    };
+    assert_eq!(
+        (&*update.container_id, update.ignore_failure),
+        ("container-1", true)
+    );
+    let resources = update.linux.clone().unwrap().resources;
+    assert_eq!(resources, Some(batch()));
+    assert!(bench.hub.is_whole() && bench.hub.plugin_is_up());
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+
+    let mut right = told_container();
+    right.linux.as_mut().unwrap().resources = Some(batch());
+    let told = all(vec![told_pod()], vec![right]);
+    assert_eq!(plugin.answer(told).await, Answer::Update(Vec::new()));
+
+    assert_eq!(
+        plugin.answer(all(vec![], vec![])).await,
+        Answer::Update(Vec::new())
+    );
+    assert_eq!(known(&bench), None);
+    assert_eq!(bench.hub.ledger().borrow().pods_len(), 0);
+}
+
+#[tokio::test]
+async fn an_update_is_answered_for_the_container_itself_unless_that_would_lose_a_part() {
+    let (bench, plugin) = plugin();
+    let told = Asked::Synchronize {
+        pods: vec![told_pod()],
+        containers: vec![told_container()],
+    };
+    plugin.answer(told).await;
+    let Answer::Update(updates) = plugin.answer(update(shares(7))).await else {
+        panic!("not updated");
+    };
+    let updated: Vec<_> = updates.iter().map(|it| &*it.container_id).collect();
+    assert_eq!(updated, ["container-1"]);
+    // What was asked counts once the runtime has done it.
+    let asked = || {
+        let ledger = bench.hub.ledger().borrow();
+        let (_, known) = ledger.container(&container()).unwrap();
+        known.view.requested.cpu_shares.map(|it| it.get())
+    };
+    assert_eq!(asked(), None);
+    plugin.answer(happened(Event::PostUpdateContainer)).await;
+    assert_eq!(asked(), Some(7));
+
+    let mut with_swap = batch();
+    with_swap.memory.as_mut().unwrap().swap = Some(OptionalInt64 { value: 1 << 31 });
+    assert_eq!(plugin.answer(update(with_swap)).await, Answer::Nothing);
+}
+
+#[tokio::test]
+async fn what_ends_and_goes_leaves_the_ledger() {
+    let (bench, plugin) = plugin();
+    plugin.answer(happened(Event::RunPodSandbox)).await;
+    plugin.answer(happened(Event::StartContainer)).await;
+    let stop = Asked::StopContainer(StopContainerRequest {
+        pod: Some(told_pod()),
+        container: Some(told_container()),
+    });
+    plugin.answer(stop).await;
+    assert_eq!(known(&bench), Some(Life::Exited));
+    plugin.answer(happened(Event::RemoveContainer)).await;
+    assert_eq!(known(&bench), None);
+    plugin.answer(happened(Event::StopPodSandbox)).await;
+    plugin.answer(happened(Event::RemovePodSandbox)).await;
+    assert_eq!(bench.hub.ledger().borrow().pods_len(), 0);
+}

@@ -1,0 +1,332 @@
+//! The events of NRI, from what a runtime asks its plugin to what it is answered.
+//!
+//! Every event brings its pod and its container whole, so whatever is not known yet becomes so by
+//! any of them: nothing here waits for a list.
+
+use super::{
+    Answer, Hub, Pending, Untouched,
+    commit::{Effect, Update},
+    plan::PlannedUpdate,
+};
+use crate::{
+    apply::nri as patch,
+    front::{cri::Method, nri::view as seen},
+    ledger::{Life, Pod, Target},
+    relist::Listed,
+    status::Status,
+    view,
+};
+use koord_model::{ContainerId, CpuSet, SandboxId};
+use koord_proto::{
+    keys::annotation,
+    nri::{
+        Container, ContainerAdjustment, ContainerState, ContainerUpdate, LinuxResources, PodSandbox,
+    },
+};
+use std::collections::HashSet;
+
+/// What the runtime is told of a container, if anything, and what is true once it has done it.
+type Told<T> = (Option<T>, Pending);
+
+// === impl Hub ===
+
+impl Hub {
+    /// Everything that there is: what is not known is taken in, what is gone is dropped. Answered is
+    /// what is to change at once; the kernel's values are checked after it.
+    pub(crate) fn synchronize(
+        &self,
+        pods: &[PodSandbox],
+        containers: &[Container],
+    ) -> Vec<ContainerUpdate> {
+        let there: HashSet<&str> = pods.iter().map(|pod| &*pod.id).collect();
+        let containers_there: HashSet<&str> = containers.iter().map(|it| &*it.id).collect();
+        self.ledger.borrow_mut().resync(
+            |sandbox| there.contains(sandbox.as_str()),
+            |id| containers_there.contains(id.as_str()),
+        );
+        for pod in pods {
+            self.meet_pod(pod);
+        }
+        for container in containers {
+            self.meet_container(container);
+        }
+        // The node may have changed too, and then every decision is made anew.
+        self.list_taken();
+        let updates = containers.iter().filter_map(|it| self.in_line(it));
+        let updates = updates.collect();
+        for pod in self.ledger.borrow().pods() {
+            self.queue.push(pod.sandbox.clone());
+        }
+        self.queue.push_node();
+        self.count_ledger();
+        updates
+    }
+
+    /// A sandbox runs, and no container of it is there yet. Says whose settings are to be written.
+    pub(crate) fn sandbox_runs(&self, pod: &PodSandbox) -> Result<Option<SandboxId>, Status> {
+        let inputs = self.policy().inputs();
+        let Some((view, parent)) = seen::pod(pod, &inputs) else {
+            return Ok(None);
+        };
+        let Ok(sandbox) = SandboxId::new(&pod.id) else {
+            return Ok(None);
+        };
+        let planned = self.plan_pod(view, parent);
+        let planned = self.unless_refused(Method::RunPodSandbox, planned)?;
+        self.count(
+            Method::RunPodSandbox,
+            self.hands_off(planned.exemption),
+            false,
+        );
+        self.commit(Effect::Run(Box::new(planned)).into(), Some(&pod.id));
+        self.count_ledger();
+        Ok(Some(sandbox))
+    }
+
+    /// A container is about to be made.
+    pub(crate) fn creation(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+    ) -> Result<Told<ContainerAdjustment>, Status> {
+        self.meet_pod(pod);
+        let inputs = self.policy().inputs();
+        let (Some((pod, parent)), Ok(sandbox)) = (seen::pod(pod, &inputs), SandboxId::new(&pod.id))
+        else {
+            return Ok((None, Effect::Nothing.into()));
+        };
+        let planned = self.plan_container(pod, parent, seen::container(container));
+        let mut new = self.unless_refused(Method::CreateContainer, planned)?;
+        let now = resources(container);
+        let why = self.hands_off(new.exemption);
+        let why = why.or_else(|| self.unsound(&now));
+        let adjust = match why {
+            Some(_) => None,
+            None => {
+                let cpus = self.cpus_below(new.parent.as_ref(), &new.target);
+                let limits = self.said_within(cpus.as_ref());
+                patch::create(&now, &new.view.requested, &mut new.target, limits)
+            }
+        };
+        self.count(Method::CreateContainer, why, adjust.is_some());
+        let effect = Effect::Create(sandbox, Box::new(new));
+        Ok((adjust, Pending::new(effect, self.generation.get())))
+    }
+
+    /// The resources of a container are about to change to what `asked` says.
+    pub(crate) fn change(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        asked: &LinuxResources,
+    ) -> Result<Told<ContainerUpdate>, Status> {
+        self.meet(pod, container);
+        let ledger = self.ledger.borrow();
+        let id = ContainerId::new(&container.id).ok();
+        let known = id.as_ref().and_then(|id| ledger.container(id));
+        let (Some(id), Some((pod, known))) = (&id, known) else {
+            return Ok((None, Effect::Nothing.into()));
+        };
+        let requested = seen::requested(Some(asked));
+        let planned = self.plan_update(pod, known, &requested);
+        let method = Method::UpdateContainerResources;
+        let PlannedUpdate { mut target, .. } = self.unless_refused(method, planned)?;
+        let why = self.hands_off(pod.exemption);
+        let why = why.or_else(|| self.unsound(asked));
+        let update = if why.is_some() {
+            None
+        } else if patch::would_lose(asked) {
+            patch::keep_silent(&mut target);
+            None
+        } else {
+            let now = patch::overlaid(&resources(container), asked);
+            let cpus = self.cpus_below(pod.parent.as_ref(), &target);
+            let limits = self.said_within(cpus.as_ref());
+            patch::update(id.as_str(), &now, &mut target, limits)
+        };
+        self.count(method, why, update.is_some());
+        let decided = Update {
+            asked: requested,
+            target,
+        };
+        let effect = Effect::Update(id.clone(), Box::new(decided));
+        Ok((update, Pending::new(effect, self.generation.get())))
+    }
+
+    /// The runtime has done what was decided about, and this is its id.
+    pub(crate) fn done(&self, pending: Pending, id: &str) {
+        self.commit(pending, Some(id));
+        self.count_ledger();
+    }
+
+    /// A container is about to run: its control group is there. Says whose settings are to be
+    /// written.
+    pub(crate) fn starts(&self, pod: &PodSandbox, container: &Container) -> Option<SandboxId> {
+        self.meet(pod, container);
+        let id = ContainerId::new(&container.id).ok()?;
+        self.commit(Effect::Start(id).into(), None);
+        SandboxId::new(&pod.id).ok()
+    }
+
+    pub(crate) fn container_stopped(&self, id: &str) {
+        if let Ok(id) = ContainerId::new(id) {
+            self.commit(Effect::Stop(id).into(), None);
+        }
+    }
+
+    pub(crate) fn container_removed(&self, id: &str) {
+        if let Ok(id) = ContainerId::new(id) {
+            self.done(Effect::Remove(id).into(), "");
+        }
+    }
+
+    pub(crate) fn sandbox_stopped(&self, id: &str) {
+        if let Ok(sandbox) = SandboxId::new(id) {
+            self.commit(Effect::StopPod(sandbox).into(), None);
+        }
+    }
+
+    pub(crate) fn sandbox_removed(&self, id: &str) {
+        if let Ok(sandbox) = SandboxId::new(id) {
+            self.done(Effect::RemovePod(sandbox).into(), "");
+        }
+    }
+
+    /// What the kubelet asks for a pod as a whole changes.
+    pub(crate) fn sandbox_changes(
+        &self,
+        pod: &PodSandbox,
+        resources: Option<&LinuxResources>,
+        overhead: Option<&LinuxResources>,
+    ) {
+        let Ok(sandbox) = SandboxId::new(&pod.id) else {
+            return;
+        };
+        let [resources, overhead] = [resources, overhead].map(|it| it.map(seen::in_cri));
+        let requested = view::requested_of_pod(resources.as_ref(), overhead.as_ref());
+        self.commit(Effect::UpdatePod(sandbox, requested).into(), None);
+    }
+
+    /// Something may have changed in a pod: its values are held against the kernel.
+    pub(crate) fn look_at(&self, pod: &PodSandbox) {
+        if let Ok(sandbox) = SandboxId::new(&pod.id) {
+            self.queue.push(sandbox);
+        }
+    }
+
+    /// Takes in a pod and a container that are not known.
+    pub(crate) fn meet(&self, pod: &PodSandbox, container: &Container) {
+        self.meet_pod(pod);
+        self.meet_container(container);
+    }
+
+    fn meet_pod(&self, pod: &PodSandbox) {
+        let Ok(sandbox) = SandboxId::new(&pod.id) else {
+            return;
+        };
+        if self.ledger.borrow().pod(&sandbox).is_some() {
+            return;
+        }
+        let inputs = self.policy().inputs();
+        let Some((view, parent)) = seen::pod(pod, &inputs) else {
+            return;
+        };
+        let own = view::own_directory(parent.as_ref(), &view.uid);
+        let mut ledger = self.ledger.borrow_mut();
+        let mut pod = Pod {
+            exemption: self.exemption(&view),
+            view,
+            ready: true,
+            pause: Target::at(self.container_dir(parent.as_ref(), sandbox.as_str())),
+            own: Target::at(own),
+            parent,
+            containers: Vec::new(),
+            told: 0,
+            sandbox,
+        };
+        self.decide_again(&mut pod);
+        ledger.insert_pod(pod);
+    }
+
+    fn meet_container(&self, container: &Container) {
+        let id = ContainerId::new(&container.id);
+        let sandbox = SandboxId::new(&container.pod_sandbox_id);
+        let (Ok(id), Ok(sandbox)) = (id, sandbox) else {
+            return;
+        };
+        let life = match container.state() {
+            ContainerState::ContainerCreated => Life::Created,
+            ContainerState::ContainerRunning | ContainerState::ContainerPaused => Life::Running,
+            ContainerState::ContainerStopped | ContainerState::ContainerUnknown => Life::Exited,
+        };
+        let originals = container.annotations.get(annotation::ORIGINALS);
+        let originals = originals.map(String::as_str);
+        let listed = Listed::new(id, container.name.clone(), life, originals);
+        let mut ledger = self.ledger.borrow_mut();
+        let moment = ledger.now();
+        listed.take(self, &mut ledger, &sandbox, moment);
+        // A list that was asked for before must not drop it.
+        ledger.tell_pod(&sandbox);
+    }
+
+    /// What has to change so that a container that is there has what was decided.
+    fn in_line(&self, container: &Container) -> Option<ContainerUpdate> {
+        let id = ContainerId::new(&container.id).ok()?;
+        let mut ledger = self.ledger.borrow_mut();
+        let pod = ledger.pod_of_mut(&id)?;
+        if self.hands_off(pod.exemption).is_some() {
+            return None;
+        }
+        let parent = pod.parent.clone();
+        let known = pod.container_mut(&id)?;
+        if known.life == Life::Exited {
+            return None;
+        }
+        let cpus = self.cpus_below(parent.as_ref(), &known.target);
+        let limits = self.said_within(cpus.as_ref());
+        let now = resources(container);
+        let update = patch::update(id.as_str(), &now, &mut known.target, limits)?;
+        Some(ContainerUpdate {
+            // One that is gone meanwhile must not take the others with it.
+            ignore_failure: true,
+            ..update
+        })
+    }
+
+    fn unsound(&self, asked: &LinuxResources) -> Option<Untouched> {
+        let policy = self.policy();
+        let usable = &policy.node().kernel.usable_cpus;
+        let sound = view::is_sound(&seen::in_cri(asked), usable);
+        (!sound).then_some(Untouched::Unsound)
+    }
+
+    fn said_within<'a>(&self, cpus: Option<&'a CpuSet>) -> patch::Limits<'a> {
+        patch::Limits {
+            runtime: self.runtime_name.get(),
+            cpus,
+        }
+    }
+
+    /// Counts a decision as those about calls are.
+    fn count(&self, method: Method, why: Option<Untouched>, said: bool) {
+        let answer = match said {
+            true => Answer::Patched(Vec::new()),
+            false => Answer::AsIs(why.unwrap_or(Untouched::Nothing)),
+        };
+        self.metrics.call_answered(method, &answer);
+    }
+
+    /// Counts a refusal.
+    fn unless_refused<T>(&self, method: Method, planned: Result<T, Status>) -> Result<T, Status> {
+        planned.inspect_err(|status| {
+            let refused = Answer::Refused(status.clone());
+            self.metrics.call_answered(method, &refused);
+        })
+    }
+}
+
+fn resources(container: &Container) -> LinuxResources {
+    let linux = container.linux.as_ref();
+    let resources = linux.and_then(|linux| linux.resources.clone());
+    resources.unwrap_or_default()
+}

@@ -1,0 +1,85 @@
+//! A container as a list tells it, whichever front the list came by.
+
+use super::origin;
+use crate::{
+    hub::Hub,
+    ledger::{Container, Ledger, Life, Target, Unasked},
+    originals::{self, Origin},
+    view,
+};
+use koord_model::{ContainerId, SandboxId};
+use std::mem;
+
+/// What a list says of a container.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) id: ContainerId,
+    pub(crate) name: String,
+    pub(crate) life: Life,
+    /// What was asked for, if the container carries it.
+    pub(crate) origin: Option<Origin>,
+}
+
+// === impl Listed ===
+
+impl Listed {
+    /// `originals` is the annotation that we gave it.
+    pub(crate) fn new(id: ContainerId, name: String, life: Life, originals: Option<&str>) -> Self {
+        Self {
+            id,
+            name,
+            life,
+            origin: originals.and_then(originals::from_annotation),
+        }
+    }
+
+    /// Takes over what the list knows better than the ledger, as of `moment`. Whether that was
+    /// anything.
+    pub(crate) fn take(
+        self,
+        hub: &Hub,
+        ledger: &mut Ledger,
+        sandbox: &SandboxId,
+        moment: u64,
+    ) -> bool {
+        if ledger.is_removed(self.id.as_str()) {
+            return false;
+        }
+        let Some(pod) = ledger.pod_mut(sandbox) else {
+            return false;
+        };
+        let newer = pod.told > moment;
+        let (pod_view, exemption) = (&pod.view, pod.exemption);
+        if let Some(known) = pod.containers.iter_mut().find(|c| c.id == self.id) {
+            let Container { view, target, .. } = known;
+            let mut news = false;
+            if let Some(origin) = self.origin.filter(|_| target.unasked != Unasked::Nothing) {
+                // What updates have told since we run is newer.
+                view.requested = view::overlaid(&origin.requested, mem::take(&mut view.requested));
+                target.unasked = Unasked::Nothing;
+                hub.decide_container(pod_view, exemption, view, target).ok();
+                news = true;
+            }
+            if !newer && known.life != self.life {
+                known.life = self.life;
+                news = true;
+            }
+            return news;
+        }
+        let unasked = match self.origin {
+            Some(_) => Unasked::Nothing,
+            None => Unasked::Unheard,
+        };
+        let Origin { requested, ours } = self.origin.unwrap_or_default();
+        let at = hub.container_dir(pod.parent.as_ref(), self.id.as_str());
+        let mut container = Container::new(self.id, self.name, requested);
+        container.life = self.life;
+        container.target = Target::at(at).unasked(unasked);
+        let Container { view, target, .. } = &mut container;
+        // Nobody waits for this decision: a failure was logged and counted.
+        hub.decide_container(pod_view, exemption, view, target).ok();
+        origin::recall(hub, &mut container, ours);
+        ledger.list_container(sandbox, container);
+        true
+    }
+}

@@ -1,0 +1,137 @@
+//! The proxy as the runtime's plugin: a client that goes straight to a real containerd has the same
+//! values as one that goes through the proxy, whatever is restarted.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{
+    Node, ProxyOptions, RunningPod,
+    classes::{self, PodSpecOf},
+};
+use koord_testkit::{ContainerdVersion, cri::message::LinuxContainerResources, poll::wait_until};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+fn options(nri: bool) -> Result<ProxyOptions> {
+    Ok(ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        args: vec![
+            "--feature-gates".to_owned(),
+            classes::FEATURE_GATES.to_owned(),
+        ],
+        nri,
+    })
+}
+
+/// What the ledger decided for each setting: what was asked, what should be, who says so, and what
+/// the kernel holds.
+fn decided(node: &Node) -> Result<BTreeMap<String, String>> {
+    let ledger = node.proxy.ledger()?;
+    let mut all = BTreeMap::new();
+    for pod in ledger["pods"].as_array().context("pods")? {
+        let containers = pod["containers"].as_array().context("containers")?;
+        let of_containers = containers.iter().map(|it| (&it["name"], &it["settings"]));
+        let of_pod = [(&Value::Null, &pod["settings"])];
+        for (group, settings) in of_containers.chain(of_pod) {
+            for it in settings.as_array().context("settings")? {
+                let what = format!("{} {group} {}", pod["name"], it["setting"]);
+                let value = ["asked", "desired", "owner", "kernel"].map(|key| it[key].to_string());
+                all.insert(what, value.join(" "));
+            }
+        }
+    }
+    Ok(all)
+}
+
+async fn run_all(node: &Node) -> Result<Vec<(PodSpecOf, RunningPod)>> {
+    let client = node.client().await?;
+    let mut all = Vec::new();
+    for pod in classes::all(&classes::share_pool()?) {
+        let running = node.run(&client, &pod).await?;
+        all.push((pod, running));
+    }
+    Ok(all)
+}
+
+fn wrong(all: &[(PodSpecOf, RunningPod)]) -> Vec<String> {
+    all.iter()
+        .flat_map(|(pod, running)| pod.wrong(running))
+        .collect()
+}
+
+/// Waits until everything is as it should be.
+fn all_right(when: &str, all: &[(PodSpecOf, RunningPod)]) {
+    wait_until(&format!("the values {when}"), || wrong(all).is_empty());
+}
+
+async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Result<()> {
+    let by_cri = {
+        let node = Node::start(version, options(false)?)?;
+        let all = run_all(&node).await?;
+        all_right("before the runtime", &all);
+        decided(&node)?
+    };
+    let mut node = Node::start(version, options(true)?)?;
+    let mut all = run_all(&node).await?;
+    // Nothing is left to be repaired: each was there when its container was started.
+    assert_eq!(wrong(&all), Vec::<String>::new());
+    ensure!(by_cri.len() > 10, "the ledger of the CRI front: {by_cri:?}");
+    assert_eq!(decided(&node)?, by_cri);
+
+    // Clients do not go through us.
+    assert!(!node.proxy.socket().exists());
+    let (_, status) = node.proxy.admin("GET", "/status", "")?;
+    let status: Value = serde_json::from_str(&status)?;
+    assert_eq!(
+        (&status["front"], &status["pluginUp"]),
+        (&"nri".into(), &true.into())
+    );
+    assert_eq!(status["runtime"]["name"], "containerd");
+
+    let client = node.client().await?;
+    let (pod, be) = all
+        .iter()
+        .find(|(pod, _)| pod.class == "BE")
+        .context("BE")?;
+    let update = LinuxContainerResources {
+        cpu_shares: 1_024,
+        memory_limit_in_bytes: 256 << 20,
+        ..Default::default()
+    };
+    client.update_resources(&be.container, update).await?;
+    assert_eq!(pod.wrong(be), Vec::<String>::new(), "hooks' values stay");
+
+    node.containerd.restart()?;
+    wait_until("the runtime asks us again", || node.proxy.serves());
+    all_right("after the runtime's restart", &all);
+    let client = node.client().await?;
+    let pod = classes::be("later");
+    let running = node.run(&client, &pod).await?;
+    assert_eq!(pod.wrong(&running), Vec::<String>::new());
+    all.push((pod, running));
+
+    // What we do not know any more the runtime gives back, originals included.
+    let before = decided(&node)?;
+    assert_eq!(of_later(&before).len(), 4);
+    node.proxy.kill9()?;
+    node.launch_proxy()?;
+    all_right("after our restart", &all);
+    wait_until("what was asked for is known again", || {
+        decided(&node).is_ok_and(|now| of_later(&now) == of_later(&before))
+    });
+    Ok(())
+}
+
+/// Settings of the container that was changed at its creation and never since.
+fn of_later(all: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
+    let later = |(what, _): &(&String, &String)| what.starts_with("\"later\" \"main\"");
+    all.iter().filter(later).collect()
+}
+
+#[tokio::test]
+async fn the_values_are_those_of_the_cri_front_on_containerd_1_7() -> Result<()> {
+    the_values_are_those_of_the_cri_front(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn the_values_are_those_of_the_cri_front_on_containerd_2() -> Result<()> {
+    the_values_are_those_of_the_cri_front(ContainerdVersion::V2).await
+}

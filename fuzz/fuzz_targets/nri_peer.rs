@@ -78,7 +78,7 @@ impl Run<'_> {
                 true
             }
             6 => {
-                self.take(usize::from(self.input.len()) % 500);
+                self.take(self.input.len() % 500);
                 true
             }
             _ if op >> 3 == 31 => {

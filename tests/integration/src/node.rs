@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use koord_testkit::{
     Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, Testbed, cri::CriClient,
 };
+use std::path::PathBuf;
 
 /// The whole node. Dropping it removes every trace.
 #[derive(Debug)]
@@ -52,13 +53,17 @@ impl Node {
         self.proxy.launch(self.containerd.testbed())
     }
 
-    /// A client that goes through the proxy, or straight to a runtime that asks it.
-    pub async fn client(&self) -> Result<CriClient> {
-        let socket = match self.proxy.is_plugin() {
+    /// The socket for clients: the proxy's, or that of a runtime that asks it.
+    pub fn socket(&self) -> PathBuf {
+        match self.proxy.is_plugin() {
             false => self.proxy.socket(),
             true => self.containerd.socket(),
-        };
-        Ok(CriClient::connect(&socket).await?)
+        }
+    }
+
+    /// A client on that socket.
+    pub async fn client(&self) -> Result<CriClient> {
+        Ok(CriClient::connect(&self.socket()).await?)
     }
 
     /// Makes the pod's cgroup as a kubelet would, runs its sandbox, creates and starts its

@@ -1,5 +1,6 @@
-//! A real kubelet on the proxy's socket: its static pods have the values of their classes and keep
-//! them, whoever of the three is restarted, and what it needs of a runtime works.
+//! A real kubelet on the proxy's socket, or on that of a runtime that asks the proxy: its static pods
+//! have the values of their classes and keep them, whoever of the three is restarted, and what it
+//! needs of a runtime works.
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
@@ -9,16 +10,16 @@ use koord_integration::{
 use koord_testkit::{ContainerdVersion, Kubelet, PodQos, poll::wait_until};
 use serde_json::{Value, json};
 
-fn start(version: ContainerdVersion) -> Result<(Node, Kubelet)> {
+fn start(version: ContainerdVersion, nri: bool) -> Result<(Node, Kubelet)> {
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&classes::share_pool()?)),
         args: ["--feature-gates", classes::FEATURE_GATES]
             .map(str::to_owned)
             .into(),
-        ..ProxyOptions::default()
+        nri,
     };
     let node = Node::start(version, options)?;
-    let kubelet = Kubelet::start(node.testbed(), &node.proxy.socket(), json!({}))?;
+    let kubelet = Kubelet::start(node.testbed(), &node.socket(), json!({}))?;
     Ok((node, kubelet))
 }
 
@@ -101,8 +102,8 @@ fn settled(node: &Node, kubelet: &Kubelet, pods: &[PodSpecOf]) -> Vec<String> {
     containers
 }
 
-fn classes_hold(version: ContainerdVersion) -> Result<()> {
-    let (node, kubelet) = start(version)?;
+fn classes_hold(version: ContainerdVersion, nri: bool) -> Result<()> {
+    let (node, kubelet) = start(version, nri)?;
     let pods = classes::all(&classes::share_pool()?);
     for pod in &pods {
         kubelet.apply(&manifest(pod))?;
@@ -124,24 +125,33 @@ fn classes_hold(version: ContainerdVersion) -> Result<()> {
 
 #[test]
 fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_1_6() -> Result<()> {
-    classes_hold(ContainerdVersion::V1_6)
+    classes_hold(ContainerdVersion::V1_6, false)
 }
 
 #[test]
 fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_1_7() -> Result<()> {
-    classes_hold(ContainerdVersion::V1_7)
+    classes_hold(ContainerdVersion::V1_7, false)
 }
 
 #[test]
 fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_2() -> Result<()> {
-    classes_hold(ContainerdVersion::V2)
+    classes_hold(ContainerdVersion::V2, false)
+}
+
+#[test]
+fn pods_of_a_kubelet_have_the_values_of_their_classes_by_nri_on_containerd_1_7() -> Result<()> {
+    classes_hold(ContainerdVersion::V1_7, true)
+}
+
+#[test]
+fn pods_of_a_kubelet_have_the_values_of_their_classes_by_nri_on_containerd_2() -> Result<()> {
+    classes_hold(ContainerdVersion::V2, true)
 }
 
 /// Whoever is killed, what runs goes on in the same container with the same values, and what is
 /// wanted next starts.
-#[test]
-fn pods_of_a_kubelet_outlive_a_kill_of_the_proxy_the_runtime_and_the_kubelet() -> Result<()> {
-    let (mut node, mut kubelet) = start(ContainerdVersion::V2)?;
+fn pods_outlive_kills(nri: bool) -> Result<()> {
+    let (mut node, mut kubelet) = start(ContainerdVersion::V2, nri)?;
     let share_pool = classes::share_pool()?;
     let mut pods = classes::all(&share_pool);
     for pod in &pods {
@@ -172,10 +182,19 @@ fn pods_of_a_kubelet_outlive_a_kill_of_the_proxy_the_runtime_and_the_kubelet() -
     Ok(())
 }
 
-/// What the kubelet asks for anew is there, in the same container, and what the hooks set stays.
 #[test]
-fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest() -> Result<()> {
-    let (node, kubelet) = start(ContainerdVersion::V2)?;
+fn pods_of_a_kubelet_outlive_a_kill_of_the_proxy_the_runtime_and_the_kubelet() -> Result<()> {
+    pods_outlive_kills(false)
+}
+
+#[test]
+fn pods_of_a_kubelet_outlive_the_same_kills_by_nri() -> Result<()> {
+    pods_outlive_kills(true)
+}
+
+/// What the kubelet asks for anew is there, in the same container, and what the hooks set stays.
+fn a_resize_keeps_the_rest(nri: bool) -> Result<()> {
+    let (node, kubelet) = start(ContainerdVersion::V2, nri)?;
     let mut pod = classes::ls("web", &classes::share_pool()?);
     kubelet.apply(&manifest(&pod))?;
     let before = settled(&node, &kubelet, std::slice::from_ref(&pod));
@@ -189,4 +208,14 @@ fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest() -> Result<()> {
     let after = settled(&node, &kubelet, std::slice::from_ref(&pod));
     assert_eq!(after, before);
     Ok(())
+}
+
+#[test]
+fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest() -> Result<()> {
+    a_resize_keeps_the_rest(false)
+}
+
+#[test]
+fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest_by_nri() -> Result<()> {
+    a_resize_keeps_the_rest(true)
 }

@@ -238,9 +238,11 @@ pub fn plain(name: &str, share_pool: &str) -> PodSpecOf {
 impl PodSpecOf {
     /// The values that the kernel does not hold as it should, each as a line.
     pub fn wrong(&self, running: &RunningPod) -> Vec<String> {
-        let RunningPod {
-            cgroup, container, ..
-        } = running;
+        self.wrong_in(&running.cgroup, &running.container)
+    }
+
+    /// The same of a container that somebody else runs.
+    pub fn wrong_in(&self, cgroup: &PodCgroup, container: &str) -> Vec<String> {
         let expected = self.expected.iter();
         expected
             .filter_map(|expected| {

@@ -5,6 +5,7 @@
 //! sockets, its flags and the kernel.
 #![forbid(unsafe_code)]
 
+pub mod churn;
 pub mod classes;
 mod node;
 mod proxy;

@@ -69,8 +69,17 @@ impl Node {
     /// Makes the pod's cgroup as a kubelet would, runs its sandbox, creates and starts its
     /// container.
     pub async fn run(&self, client: &CriClient, pod: &PodSpecOf) -> Result<RunningPod> {
+        RunningPod::start(&self.cgroups, client, pod).await
+    }
+}
+
+// === impl RunningPod ===
+
+impl RunningPod {
+    /// See [`Node::run`].
+    pub async fn start(cgroups: &PodCgroups, client: &CriClient, pod: &PodSpecOf) -> Result<Self> {
         let name = &pod.name;
-        let cgroup = self.cgroups.pod(pod.pod.uid(), pod.qos)?;
+        let cgroup = cgroups.pod(pod.pod.uid(), pod.qos)?;
         let spec = pod.pod.clone().cgroup(&cgroup);
         let sandbox = client
             .run_pod(&spec)
@@ -84,10 +93,18 @@ impl Node {
             .start_container(&container)
             .await
             .with_context(|| format!("start the container of {name}"))?;
-        Ok(RunningPod {
+        Ok(Self {
             sandbox,
             container,
             cgroup,
         })
+    }
+
+    /// Stops and removes it, container first.
+    pub async fn remove(&self, client: &CriClient) -> Result<()> {
+        client.stop_container(&self.container, 0).await?;
+        client.remove_container(&self.container).await?;
+        client.stop_pod(&self.sandbox).await?;
+        Ok(client.remove_pod(&self.sandbox).await?)
     }
 }

@@ -4,16 +4,13 @@
 use anyhow::{Context, Result};
 use koord_integration::{
     Node, ProxyOptions,
-    classes::{self, PodSpecOf},
+    churn::{Living, living, pod},
+    classes,
 };
-use koord_testkit::{
-    ContainerdVersion, PodCgroup,
-    cri::{CriClient, message::ContainerState},
-    poll::wait_until_async,
-};
+use koord_testkit::{ContainerdVersion, cri::CriClient, poll::wait_until_async};
 use std::{
     cell::Cell,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     time::{Duration, Instant},
 };
 
@@ -25,16 +22,6 @@ const CALLERS: usize = 8;
 const KILL_AT: usize = 120;
 /// From the start of the next proxy until everything has its values; a tenth of it is usual.
 const MOST: Duration = Duration::from_secs(2);
-
-fn pod(number: usize, share_pool: &str) -> PodSpecOf {
-    let name = format!("pod-{number}");
-    match number % 4 {
-        0 => classes::lsr(&name),
-        1 => classes::ls(&name, share_pool),
-        2 => classes::be(&name),
-        _ => classes::plain(&name, share_pool),
-    }
-}
 
 /// Begins pods until none is left or a call fails; every third is removed again.
 async fn work(node: &Node, next: &Cell<usize>, share_pool: &str) {
@@ -51,16 +38,8 @@ async fn work(node: &Node, next: &Cell<usize>, share_pool: &str) {
         let Ok(running) = node.run(&client, &pod).await else {
             return;
         };
-        if number.is_multiple_of(3) {
-            let removed = async {
-                client.stop_container(&running.container, 0).await?;
-                client.remove_container(&running.container).await?;
-                client.stop_pod(&running.sandbox).await?;
-                client.remove_pod(&running.sandbox).await
-            };
-            if removed.await.is_err() {
-                return;
-            }
+        if number.is_multiple_of(3) && running.remove(&client).await.is_err() {
+            return;
         }
     }
 }
@@ -90,31 +69,6 @@ fn in_ledger(node: &Node) -> Result<Ids> {
         pods.iter().map(|pod| text(&pod["sandbox"])).collect(),
         containers,
     ))
-}
-
-/// The pod and the container of everything that runs.
-async fn living(
-    node: &Node,
-    client: &CriClient,
-    share_pool: &str,
-) -> Result<Vec<(PodSpecOf, PodCgroup, String)>> {
-    let pods = client.list_pods().await?;
-    let names: BTreeMap<String, String> = pods
-        .into_iter()
-        .filter_map(|pod| Some((pod.id, pod.metadata?.name)))
-        .collect();
-    let mut living = Vec::new();
-    for container in client.list_containers().await? {
-        if container.state() != ContainerState::Running {
-            continue;
-        }
-        let name = names.get(&container.pod_sandbox_id).context("its pod")?;
-        let number: usize = name.trim_start_matches("pod-").parse()?;
-        let pod = pod(number, share_pool);
-        let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
-        living.push((pod, cgroup, container.id));
-    }
-    Ok(living)
 }
 
 #[tokio::test]
@@ -148,17 +102,14 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
     // The runtime is still finishing what it had begun, stops among it: who lives is asked anew.
     let alive = Cell::new(0);
     wait_until_async("every living container has its values", || async {
-        let Ok(living) = living(&node, &runtime, &share_pool).await else {
+        let Ok(living) = living(&runtime, &node.cgroups, &share_pool).await else {
             return false;
         };
         alive.set(living.len());
-        living.iter().all(|(pod, cgroup, container)| {
-            pod.expected.iter().all(|expected| {
-                expected
-                    .held(cgroup, container)
-                    .is_ok_and(|held| expected.is_met_by(&held))
-            })
-        })
+        living
+            .iter()
+            .map(Living::wrong)
+            .all(|wrong| wrong.is_empty())
     })
     .await;
     let took = start.elapsed();

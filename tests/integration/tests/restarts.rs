@@ -1,0 +1,254 @@
+//! The runtime restarted again and again under a plugin, with pods running and pods being made: the
+//! plugin is back each time, once, and neither a pod's start nor a value is lost by it.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{
+    Node, ProxyOptions, RunningPod,
+    churn::{Living, living, pod},
+    classes,
+};
+use koord_testkit::{Containerd, ContainerdVersion, PodCgroups, cri::CriClient, poll::wait_until};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+/// The runtime is killed and asked to stop in turn.
+const RESTARTS: u32 = 20;
+/// Who makes pods meanwhile, one after the other.
+const WORKERS: usize = 2;
+/// Pods that one of them keeps before it removes its oldest.
+const KEPT: usize = 4;
+/// Pods that start between two restarts, at least.
+const BETWEEN: usize = 2;
+const PAUSE: Duration = Duration::from_millis(10);
+/// From the return of the runtime's socket until its plugin is asked again, half of the times.
+const BACK: Duration = Duration::from_secs(1);
+/// And until every container has its values, each time; a tenth of it is usual.
+const RIGHT: Duration = Duration::from_secs(2);
+
+/// What those who make pods and who restarts the runtime know of one another.
+#[derive(Default)]
+struct Scene {
+    /// Odd while the runtime is away.
+    outages: AtomicUsize,
+    over: AtomicBool,
+    next: AtomicUsize,
+    /// Pods that run, or did.
+    started: AtomicUsize,
+}
+
+/// What a worker did.
+#[derive(Debug, Default)]
+struct Work {
+    cut_off: usize,
+    /// What went wrong though the runtime was there all the time.
+    failures: Vec<String>,
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// What came of one thing done, if the runtime was there from its beginning to its end.
+    fn judge<T>(&self, work: &mut Work, before: usize, done: Result<T>) -> Option<T> {
+        match done {
+            Ok(done) => return Some(done),
+            Err(error) => {
+                let undisturbed = before.is_multiple_of(2) && self.outages.load(SeqCst) == before;
+                let by_us = format!("{error:#}").contains("koord");
+                match undisturbed || by_us {
+                    true => work.failures.push(format!("{error:#}")),
+                    false => work.cut_off += 1,
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes pods and removes the oldest until it is over.
+    async fn work(&self, runtime: &Path, cgroups: &PodCgroups, share_pool: &str) -> Work {
+        let mut work = Work::default();
+        let mut kept = VecDeque::new();
+        while !self.over.load(SeqCst) {
+            let before = self.outages.load(SeqCst);
+            let Ok(client) = CriClient::connect(runtime).await else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            let pod = pod(self.next.fetch_add(1, SeqCst), share_pool);
+            let started = RunningPod::start(cgroups, &client, &pod).await;
+            let Some(running) = self.judge(&mut work, before, started) else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            kept.push_back(running);
+            self.started.fetch_add(1, SeqCst);
+            if kept.len() > KEPT
+                && let Some(oldest) = kept.pop_front()
+            {
+                let removed = oldest.remove(&client).await;
+                self.judge(&mut work, before, removed);
+            }
+        }
+        work
+    }
+}
+
+/// What one restart showed.
+struct Round {
+    back: Duration,
+    right: Duration,
+    containers: usize,
+}
+
+fn since(time: SystemTime) -> Result<Duration> {
+    Ok(SystemTime::now().duration_since(time)?)
+}
+
+/// Connections to a listening socket, as the kernel counts them.
+fn connections(socket: &Path) -> Result<usize> {
+    let path = socket.to_str().context("its path is text")?;
+    let all = fs::read_to_string("/proc/net/unix")?;
+    let connected = |line: &&str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        fields.get(5) == Some(&"03") && fields.get(7) == Some(&path)
+    };
+    Ok(all.lines().filter(connected).count())
+}
+
+/// How many containers live, and which of them have a wrong value and still have it when they are
+/// looked for a second time: those that went meanwhile have none.
+async fn wrong(containerd: &Containerd, cgroups: &PodCgroups) -> Result<(usize, Vec<String>)> {
+    let share_pool = classes::share_pool()?;
+    let client = CriClient::connect(&containerd.socket()).await?;
+    let now = living(&client, cgroups, &share_pool).await?;
+    let wrong: Vec<&Living> = now.iter().filter(|it| !it.wrong().is_empty()).collect();
+    if wrong.is_empty() {
+        return Ok((now.len(), Vec::new()));
+    }
+    let later = living(&client, cgroups, &share_pool).await?;
+    let alive: BTreeSet<&str> = later.iter().map(|it| &*it.container).collect();
+    let still = wrong
+        .iter()
+        .filter(|it| alive.contains(&*it.container))
+        .flat_map(|it| it.wrong());
+    Ok((now.len(), still.collect()))
+}
+
+/// Restarts the runtime and waits until all is as it was.
+fn round(node: &mut Node, scene: &Scene, number: u32) -> Result<Round> {
+    let sessions = |node: &Node| {
+        let ok = ["result=\"ok\""];
+        node.proxy
+            .metric("koord_runtime_proxy_plugin_sessions_total", &ok)
+    };
+    let before = sessions(node)?;
+    let started = scene.started.load(SeqCst);
+    wait_until("pods start", || {
+        scene.started.load(SeqCst) >= started + BETWEEN
+    });
+    // At another moment of a pod's life each time.
+    thread::sleep(Duration::from_millis(u64::from(number) * 37 % 200));
+    scene.outages.fetch_add(1, SeqCst);
+    match number.is_multiple_of(2) {
+        true => node.containerd.kill9()?,
+        false => node.containerd.stop()?,
+    }
+    node.containerd.restart()?;
+    scene.outages.fetch_add(1, SeqCst);
+    wait_until("the runtime asks us again", || {
+        sessions(node).is_ok_and(|now| now > before + 0.5) && node.proxy.serves()
+    });
+    let returned = fs::metadata(node.containerd.nri_socket())?.modified()?;
+    let back = since(returned)?;
+    ensure!(sessions(node)? < before + 1.5, "registered more than once");
+    assert_eq!(connections(&node.containerd.nri_socket())?, 1);
+
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut containers, mut last) = (0, Vec::new());
+    wait_until("every container has its values", || {
+        match tokio.block_on(wrong(&node.containerd, &node.cgroups)) {
+            Ok((alive, wrong)) => (containers, last) = (alive, wrong),
+            Err(error) => last = vec![format!("{error:#}")],
+        }
+        last.is_empty()
+    });
+    Ok(Round {
+        back,
+        right: since(returned)?,
+        containers,
+    })
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
+    let share_pool = classes::share_pool()?;
+    let options = ProxyOptions {
+        policy: Some(classes::node_policy(&share_pool)),
+        args: ["--feature-gates", classes::FEATURE_GATES]
+            .map(str::to_owned)
+            .into(),
+        nri: true,
+    };
+    let mut node = Node::start(version, options)?;
+    let (runtime, cgroups) = (node.containerd.socket(), node.cgroups.clone());
+    let scene = Scene::default();
+    let worker = || -> Result<Work> {
+        let tokio = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(tokio.block_on(scene.work(&runtime, &cgroups, &share_pool)))
+    };
+    let (rounds, works) = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(worker)).collect();
+        let rounds = (0..RESTARTS).map(|number| {
+            round(&mut node, &scene, number).with_context(|| format!("restart {number}"))
+        });
+        let rounds = rounds.collect::<Result<Vec<_>>>();
+        scene.over.store(true, SeqCst);
+        let works = workers.into_iter().map(|it| it.join().expect("a worker"));
+        (rounds, works.collect::<Result<Vec<_>>>())
+    });
+    let (rounds, works) = (rounds?, works?);
+    for Round {
+        back,
+        right,
+        containers,
+    } in &rounds
+    {
+        println!("asked again after {back:?}, {containers} containers right after {right:?}");
+    }
+    let failures: Vec<_> = works.iter().flat_map(|work| &work.failures).collect();
+    ensure!(
+        failures.is_empty(),
+        "failed with the runtime there: {failures:#?}"
+    );
+    let started = scene.started.load(SeqCst);
+    let cut_off: usize = works.iter().map(|work| work.cut_off).sum();
+    println!("{started} pods started, {cut_off} calls cut off");
+    let back = median(rounds.iter().map(|it| it.back).collect());
+    ensure!(back <= BACK, "asked again after {back:?}");
+    let right = rounds.iter().map(|it| it.right).max();
+    ensure!(right <= Some(RIGHT), "right after {right:?}");
+    Ok(())
+}
+
+#[test]
+fn a_plugin_is_back_after_twenty_restarts_of_containerd_1_7() -> Result<()> {
+    it_is_back_each_time(ContainerdVersion::V1_7)
+}
+
+#[test]
+fn a_plugin_is_back_after_twenty_restarts_of_containerd_2() -> Result<()> {
+    it_is_back_each_time(ContainerdVersion::V2)
+}

@@ -77,6 +77,23 @@ impl Node {
         node
     }
 
+    /// A proxy that is to be the plugin of whatever runtime the test puts at `nri.sock`. There is no
+    /// other socket of a runtime, so what is told is all that there is.
+    pub fn plugin(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("nri.sock");
+        let mut all = vec!["--front=nri".to_owned()];
+        all.push(format!("--nri-socket-path={}", socket.display()));
+        all.extend(args.iter().map(|&arg| arg.to_owned()));
+        Self {
+            runtime: None,
+            script: script(),
+            child: launch(dir.path(), &all),
+            args: all,
+            dir,
+        }
+    }
+
     /// Waits until the proxy is ready, which it is once the runtime was listed.
     pub fn wait_until_ready(&self) {
         wait_until("the proxy is ready", || self.is_ready());

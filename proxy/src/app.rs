@@ -53,6 +53,16 @@ pub enum StartError {
     ListenAdmin(#[source] BindError),
     #[error("a listening socket cannot be used")]
     Socket(#[source] io::Error),
+    #[error("the thread that speaks with the runtime did not start")]
+    Plugin(#[source] io::Error),
+}
+
+/// Where events come in.
+enum Entrance {
+    Clients(UnixListener),
+    Runtime(nri::Front),
+    /// A plugin without hooks has nothing to say.
+    Nobody,
 }
 
 /// A task ended that never does.
@@ -79,8 +89,7 @@ pub struct App {
     condition: Rc<Condition>,
     log: LogControl,
     notifier: Rc<Notifier>,
-    /// Of the CRI front.
-    clients: Option<UnixListener>,
+    entrance: Entrance,
     administrators: UnixListener,
     /// Removed from the file system when we go.
     _files: Vec<SocketFile>,
@@ -126,9 +135,10 @@ impl App {
             &mut remarks,
         )?;
         let mut files = Vec::new();
-        let clients = match config.front {
-            Front::Cri => Some(listen(&config, systemd, &mut files)?),
-            Front::Nri => None,
+        let entrance = match config.front {
+            Front::Cri => Entrance::Clients(listen(&config, systemd, &mut files)?),
+            Front::Nri if config.mode == Mode::PassThrough => Entrance::Nobody,
+            Front::Nri => Entrance::Runtime(plugin(&config, &hub, &metrics)?),
         };
         let bound = socket::bind(&config.admin_endpoint, Directory::Private);
         let (administrators, file) = bound.map_err(StartError::ListenAdmin)?;
@@ -148,7 +158,7 @@ impl App {
             metrics,
             policy,
             log,
-            clients,
+            entrance,
             administrators,
             _files: files,
         })
@@ -187,7 +197,7 @@ impl App {
             condition.draining.set(true);
             notifier.stopping();
         };
-        let served = serve(self.config, self.clients, self.hub, self.metrics, stopping);
+        let served = serve(self.config, self.entrance, self.hub, self.metrics, stopping);
         local
             .run_until(async {
                 tokio::select! {
@@ -206,33 +216,38 @@ impl App {
 /// Serves the front that events come in by until `stopping`. How many connections were left then.
 async fn serve(
     config: Config,
-    clients: Option<UnixListener>,
+    entrance: Entrance,
     hub: Rc<Hub>,
     metrics: Rc<Metrics>,
     stopping: impl Future<Output = ()>,
 ) -> usize {
-    let (hooks, limits) = (config.mode != Mode::PassThrough, config.limits);
-    if let Some(clients) = clients {
-        let options = cri::Options {
-            runtime: config.runtime_endpoint.into(),
-            max_connections: limits.max_connections,
-            large_message_slots: limits.large_message_slots,
-            max_message_bytes: limits.max_message_bytes,
-            hold_timeout: limits.hold_timeout,
-            hooks,
-        };
-        let front = cri::Front::new(clients, options, hub, metrics);
-        return front.serve(stopping, limits.grace_period).await;
-    }
-    if hooks {
-        let config::Nri { socket, identity } = config.nri;
-        let front = nri::Front::new(socket, identity, hub, metrics);
-        front.serve(stopping).await;
-    } else {
-        // A plugin without hooks has nothing to say.
-        stopping.await;
-    }
-    0
+    let limits = config.limits;
+    let clients = match entrance {
+        Entrance::Clients(clients) => clients,
+        Entrance::Runtime(front) => {
+            front.serve(stopping).await;
+            return 0;
+        }
+        Entrance::Nobody => {
+            stopping.await;
+            return 0;
+        }
+    };
+    let options = cri::Options {
+        runtime: config.runtime_endpoint.into(),
+        max_connections: limits.max_connections,
+        large_message_slots: limits.large_message_slots,
+        max_message_bytes: limits.max_message_bytes,
+        hold_timeout: limits.hold_timeout,
+        hooks: config.mode != Mode::PassThrough,
+    };
+    let front = cri::Front::new(clients, options, hub, metrics);
+    front.serve(stopping, limits.grace_period).await
+}
+
+fn plugin(config: &Config, hub: &Rc<Hub>, metrics: &Rc<Metrics>) -> Result<nri::Front, StartError> {
+    let config::Nri { socket, identity } = config.nri.clone();
+    nri::Front::new(socket, identity, hub.clone(), metrics.clone()).map_err(StartError::Plugin)
 }
 
 fn announce(config: &Config) {

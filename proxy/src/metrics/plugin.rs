@@ -53,7 +53,7 @@ impl Metrics {
         self.plugin.plugin_up.set(i64::from(up));
     }
 
-    pub fn plugin_late_answer(&self) {
-        self.plugin.plugin_late_answers.inc();
+    pub fn plugin_late_answers(&self, count: u64) {
+        self.plugin.plugin_late_answers.inc_by(count);
     }
 }

@@ -37,7 +37,7 @@ fn exercised() -> String {
     metrics.runtime("containerd", "v2.3.1");
     metrics.plugin_registered(true);
     metrics.plugin_up(true);
-    metrics.plugin_late_answer();
+    metrics.plugin_late_answers(1);
     metrics.encode().unwrap()
 }
 

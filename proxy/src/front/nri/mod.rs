@@ -8,13 +8,15 @@
 //!
 //! A [`Session`] is one connection to one runtime, from the registration on. It reads what is asked
 //! in whichever form the runtime's version has, and writes what is answered. [`view`] makes of pods
-//! and containers what hooks look at. The handler says what each question comes to, and a [`Front`]
-//! comes back whenever the runtime does.
+//! and containers what hooks look at. The line is a thread that holds a session whenever the runtime is
+//! there, so that no question is late, whatever the data path is doing. There a [`Front`] has the
+//! handler say what each question comes to.
 
 mod asked;
 mod front;
 mod handler;
 mod identity;
+mod line;
 mod session;
 #[cfg(test)]
 mod tests;

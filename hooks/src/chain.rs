@@ -13,9 +13,11 @@ use crate::{
     outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},
     view::{ContainerView, NodeView, PodView, Stage, View},
 };
+use koord_model::Setting;
 use koord_proto::keys::label;
 use std::{
     any::Any,
+    collections::BTreeSet,
     fmt,
     panic::{self, AssertUnwindSafe},
 };
@@ -23,6 +25,8 @@ use std::{
 /// The hooks that are switched on, in the order in which they run.
 pub struct Chain {
     links: Vec<Link>,
+    /// Whatever the hooks say of these, it is not decided.
+    left: BTreeSet<Setting>,
 }
 
 struct Link {
@@ -62,12 +66,18 @@ impl Chain {
                 hook: (row.build)(),
             })
             .collect();
-        Self { links }
+        Self {
+            links,
+            left: BTreeSet::new(),
+        }
     }
 
     /// A chain without hooks, which decides nothing.
     pub fn empty() -> Self {
-        Self { links: Vec::new() }
+        Self {
+            links: Vec::new(),
+            left: BTreeSet::new(),
+        }
     }
 
     /// This chain and one more hook at its end.
@@ -76,6 +86,24 @@ impl Chain {
         let policy = meta.fail_policy;
         self.links.push(Link { meta, policy, hook });
         self
+    }
+
+    /// This chain, which leaves these settings to others.
+    #[must_use]
+    pub fn leaving(mut self, settings: BTreeSet<Setting>) -> Self {
+        self.left = settings;
+        self
+    }
+
+    /// The settings that are left to others.
+    pub fn left(&self) -> &BTreeSet<Setting> {
+        &self.left
+    }
+
+    /// The settings about which something may be decided.
+    pub fn settings(&self) -> BTreeSet<Setting> {
+        let all = self.hooks().flat_map(|meta| meta.settings).copied();
+        all.filter(|setting| !self.left.contains(setting)).collect()
     }
 
     /// Every built-in hook, on or off, in the order in which they run.
@@ -129,6 +157,7 @@ impl Chain {
             });
             failures.extend(result.err());
         }
+        merged.leave(&self.left);
         NodeOutcome { merged, failures }
     }
 
@@ -156,6 +185,7 @@ impl Chain {
             });
             failures.extend(result.err());
         }
+        merged.leave(&self.left);
         Outcome {
             merged,
             failures,

@@ -5,7 +5,7 @@
 
 use crate::adjustment::{Adjustment, NodeAdjustment};
 use koord_model::{CgroupPath, KubeQos, Setting, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 /// What all hooks together want for one cgroup.
@@ -103,6 +103,12 @@ impl Merged {
         Ok(())
     }
 
+    /// Forgets what was decided about these.
+    pub(crate) fn leave(&mut self, settings: &BTreeSet<Setting>) {
+        let is_left = |entry: &Entry| settings.contains(&entry.value.setting());
+        self.entries.retain(|entry| !is_left(entry));
+    }
+
     fn set(&mut self, hook: &'static str, value: Value) {
         let position = self
             .entries
@@ -153,6 +159,13 @@ impl NodeMerged {
         }
         *self = next;
         Ok(())
+    }
+
+    /// Forgets what was decided about these, everywhere.
+    pub(crate) fn leave(&mut self, settings: &BTreeSet<Setting>) {
+        let tiers = self.tiers.values_mut();
+        let all = tiers.chain(self.host_applications.values_mut());
+        all.for_each(|merged| merged.leave(settings));
     }
 }
 

@@ -18,8 +18,10 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use koord_model::Setting;
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeSet,
     convert::Infallible,
     error::Error,
     rc::Rc,
@@ -201,7 +203,10 @@ impl Admin {
             .hub
             .runtime()
             .map(|(name, version)| serde_json::json!({ "name": name, "version": version }));
-        let plugin = (self.condition.front == Front::Nri).then(|| self.hub.plugin_is_up());
+        let plugin = self.condition.front == Front::Nri;
+        let names = |settings: &BTreeSet<Setting>| -> Vec<_> {
+            settings.iter().map(|setting| setting.name()).collect()
+        };
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "mode": self.condition.mode.as_str(),
@@ -209,7 +214,9 @@ impl Admin {
             "runtime": runtime,
             "remarks": self.condition.remarks,
             "runtimeUp": self.hub.runtime_is_up(),
-            "pluginUp": plugin,
+            "pluginUp": plugin.then(|| self.hub.plugin_is_up()),
+            "pluginSets": plugin.then(|| names(&policy.sayable())),
+            "leftSettings": names(policy.chain().left()),
             "ledgerWhole": self.hub.is_whole(),
             "hooks": hooks,
             "policy": self.policy_report(),

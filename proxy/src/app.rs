@@ -348,6 +348,7 @@ fn build_hub(
         Mode::PassThrough => Chain::empty(),
         Mode::Enforce | Mode::Observe => {
             Chain::new(&config.hooks.gates, &config.hooks.fail_policies)
+                .leaving(config.hooks.left.clone())
         }
     };
     for (hook, reason) in chain.unsupported(&node) {

@@ -351,3 +351,24 @@ fn the_text_of_a_panic_is_kept_short() {
     let odd: Box<dyn Any + Send> = Box::new(7);
     assert_eq!(panic_message(&*odd), "it left no text");
 }
+
+#[test]
+fn a_setting_that_is_left_to_others_is_not_decided_and_the_rest_of_its_hook_is() {
+    let pod = pod("BE", &[(annotation::EXTENDED_RESOURCE_SPEC, BATCH)]);
+    let all = chain();
+    let outcome = all.container(&pod, &container("main"), &node(), &mut ());
+    let whole = shown(&outcome.merged);
+    assert!(whole.contains(&"cpu.shares=512 BatchResource".to_owned()));
+    assert!(all.settings().contains(&Setting::CpuShares));
+
+    let chain = chain().leaving([Setting::CpuShares].into());
+    let outcome = chain.container(&pod, &container("main"), &node(), &mut ());
+    let rest: Vec<String> = whole
+        .into_iter()
+        .filter(|it| !it.starts_with("cpu.shares"))
+        .collect();
+    assert!(rest.len() > 1, "{rest:?}");
+    assert_eq!(shown(&outcome.merged), rest);
+    assert!(!chain.settings().contains(&Setting::CpuShares));
+    assert_eq!(chain.left(), &[Setting::CpuShares].into());
+}

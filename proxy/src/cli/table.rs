@@ -8,7 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Ledger {
+    #[serde(default)]
+    left_settings: Vec<String>,
     pods: Vec<Pod>,
     #[serde(default)]
     node: Vec<NodeGroup>,
@@ -66,12 +69,17 @@ const NONE: &str = "-";
 /// it. Who asked about the node alone gets it alone.
 pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
     let ledger: Ledger = serde_json::from_str(json)?;
-    Ok(match (&ledger.pods[..], &ledger.node[..]) {
+    let mut text = match (&ledger.pods[..], &ledger.node[..]) {
         ([], []) => "nothing is decided\n".to_owned(),
         (pods, []) => format!("{}\n", pods_table(pods)),
         ([], node) => format!("{}\n", node_table(node)),
         (pods, node) => format!("{}\n\n{}\n", pods_table(pods), node_table(node)),
-    })
+    };
+    if !ledger.left_settings.is_empty() {
+        let left = printable(&ledger.left_settings.join(", "));
+        text += &format!("\nleft to others by --leave-settings: {left}\n");
+    }
+    Ok(text)
 }
 
 fn node_table(groups: &[NodeGroup]) -> Table {
@@ -265,6 +273,14 @@ mod tests {
         let both = lines(&both);
         assert_eq!(both[1], "default/web LS - - - - - - nothing to set -");
         assert_eq!(both[2..], ["", rows[0], rows[1]]);
+    }
+
+    #[test]
+    fn what_is_left_to_others_is_told_below() {
+        let json = r#"{"pods": [], "node": [], "leftSettings": ["cpuset.cpus", "cpu.idle"]}"#;
+        let expected = "nothing is decided\n\n\
+                        left to others by --leave-settings: cpuset.cpus, cpu.idle\n";
+        assert_eq!(ledger(json).unwrap(), expected);
     }
 
     #[test]

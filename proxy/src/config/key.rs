@@ -84,6 +84,8 @@ keys! {
         "Open or Closed for each hook: whether its failure lets the call pass or refuses it";
     DISABLE_UNSET_QUOTA "disable-unset-cpu-quota" <"BOOL"> = "false":
         "Keep the CFS quota of pods that have CPUs of their own";
+    LEAVE_SETTINGS "leave-settings" <"SETTING,..."> = "" extends:
+        "Settings that are left to others, such as cpuset.cpus: hooks decide nothing about them";
     MODE "mode" <"MODE"> = "enforce":
         "enforce, observe (decide and explain, change nothing) or pass-through (no hooks)";
     FRONT "front" <"FRONT"> = "cri":

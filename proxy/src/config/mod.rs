@@ -18,7 +18,7 @@ pub use self::{
 use self::resolve::Resolver;
 use crate::{front::nri::Identity, regular_file::FileError};
 use koord_hooks::{FailPolicies, FeatureGates};
-use koord_model::CgroupPath;
+use koord_model::{CgroupPath, Setting};
 use std::{
     collections::BTreeSet,
     error::Error,
@@ -92,6 +92,8 @@ pub struct Hooks {
     pub fail_policies: FailPolicies,
     /// Keep the CFS quota of pods that have CPUs of their own.
     pub disable_unset_cpu_quota: bool,
+    /// Settings that are left to others.
+    pub left: BTreeSet<Setting>,
 }
 
 /// Pods that hooks leave alone.

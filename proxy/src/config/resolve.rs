@@ -79,6 +79,7 @@ impl Resolver {
                 gates: self.take_flags(key::FEATURE_GATES, FeatureGates::parse),
                 fail_policies: self.take_flags(key::FAIL_POLICY, FailPolicies::parse),
                 disable_unset_cpu_quota: self.take(key::DISABLE_UNSET_QUOTA, value::boolean),
+                left: self.take(key::LEAVE_SETTINGS, value::settings),
             },
             exclusions: Exclusions {
                 skip_label: (

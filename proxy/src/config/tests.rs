@@ -73,6 +73,7 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert_eq!(config.limits.hold_timeout, Duration::from_millis(500));
     assert_eq!(config.limits.grace_period, Duration::from_secs(25));
     assert!(!config.hooks.disable_unset_cpu_quota);
+    assert!(config.hooks.left.is_empty());
     assert!(config.hooks.gates.enabled("GroupIdentity"));
     assert!(config.exclusions.namespaces.is_empty());
     let handlers = [
@@ -304,4 +305,21 @@ fn a_node_name_is_given_or_the_hosts_as_the_kubelet_writes_it() {
     let config = resolve(&["--node-name=edge-7.example"]).unwrap();
     assert_eq!(config.node_name, "edge-7.example");
     assert!(resolve(&["--node-name=Edge"]).is_err());
+}
+
+#[test]
+fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
+    let said = [
+        "--leave-settings=cpuset.cpus,cpu.idle",
+        "--leave-settings=cpu.shares",
+    ];
+    let left = resolve(&said).unwrap().hooks.left;
+    let expected = [Setting::CpuShares, Setting::CpusetCpus, Setting::CpuIdle];
+    assert!(left.iter().eq(&expected), "{left:?}");
+    let error = resolve(&["--leave-settings=cpuset.cpu"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "--leave-settings cannot be \"cpuset.cpu\": expected cpu.shares, cpu.cfs_quota_us, \
+         cpuset.cpus, memory.limit_in_bytes, cpu.bvt_warp_ns and cpu.idle, with commas between them"
+    );
 }

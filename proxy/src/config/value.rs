@@ -1,6 +1,6 @@
 //! What the text of a value means. Every refusal says what would have been taken.
 
-use koord_model::CgroupPath;
+use koord_model::{CgroupPath, Setting};
 use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf, time::Duration};
 use thiserror::Error;
 use tracing_subscriber::filter::{EnvFilter, ParseError};
@@ -144,6 +144,16 @@ pub(super) fn names(text: &str) -> Parsed<BTreeSet<String>> {
             name => Ok(name.to_owned()),
         })
         .collect()
+}
+
+/// A comma list of settings.
+pub(super) fn settings(text: &str) -> Parsed<BTreeSet<Setting>> {
+    let named = |name: &String| Setting::ALL.iter().copied().find(|it| it.name() == name);
+    let found = names(text)?.iter().map(named).collect::<Option<_>>();
+    found.ok_or(ValueError::Expected(
+        "cpu.shares, cpu.cfs_quota_us, cpuset.cpus, memory.limit_in_bytes, cpu.bvt_warp_ns and \
+         cpu.idle, with commas between them",
+    ))
 }
 
 /// A key or a value of a label. What Kubernetes would refuse there can match no pod.

@@ -15,7 +15,7 @@ use koord_hooks::{
 };
 use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
 use koord_proto::{keys::label, policy::NodePolicy};
-use std::{cell::Ref, error::Error, sync::Arc, time::Instant};
+use std::{cell::Ref, collections::BTreeSet, error::Error, sync::Arc, time::Instant};
 use tracing::warn;
 
 /// The chain and the node that it decides for.
@@ -89,6 +89,14 @@ impl Policy {
 
     pub fn chain(&self) -> &Chain {
         &self.chain
+    }
+
+    /// The settings about which a runtime may be told something.
+    pub fn sayable(&self) -> BTreeSet<Setting> {
+        let settings = self.chain.settings().into_iter();
+        settings
+            .filter(|it| travels(*it) == Route::Request)
+            .collect()
     }
 
     pub(crate) fn inputs(&self) -> Arc<Inputs> {
@@ -321,13 +329,17 @@ fn know_directories(pod: &PodView, own: &mut Target, pause: &mut Target) {
     }
 }
 
-/// What CRI can say goes into requests; the rest is written by us.
 fn route(value: &Value) -> Route {
-    match value {
-        Value::CpuShares(_) | Value::CpuQuota(_) | Value::CpusetCpus(_) | Value::MemoryLimit(_) => {
+    travels(value.setting())
+}
+
+/// What CRI and NRI can say goes to the runtime; the rest is written by us.
+fn travels(setting: Setting) -> Route {
+    match setting {
+        Setting::CpuShares | Setting::CpuQuota | Setting::CpusetCpus | Setting::MemoryLimit => {
             Route::Request
         }
-        Value::CpuBvt(_) | Value::CpuIdle(_) => Route::Kernel,
+        Setting::CpuBvt | Setting::CpuIdle => Route::Kernel,
     }
 }
 

@@ -13,7 +13,10 @@ use tokio::time::Instant;
 
 /// All pods, in order of namespace and name, and the node.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Report {
+    /// About which nothing is decided, because others do.
+    pub left_settings: Vec<&'static str>,
     pub pods: Vec<PodReport>,
     /// Tiers and host applications, in order of their directories.
     pub node: Vec<NodeGroupReport>,
@@ -116,7 +119,14 @@ impl Hub {
                 settings: settings(&group.target, &mut wanted),
             })
             .collect();
-        (Report { pods, node }, wanted)
+        let policy = self.policy.borrow();
+        let left = policy.chain().left().iter();
+        let report = Report {
+            left_settings: left.map(|setting| setting.name()).collect(),
+            pods,
+            node,
+        };
+        (report, wanted)
     }
 }
 

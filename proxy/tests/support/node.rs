@@ -193,6 +193,12 @@ impl Node {
         serde_json::from_str(&text).unwrap()
     }
 
+    pub fn status(&self) -> serde_json::Value {
+        let (code, text) = self.try_ask("/status").expect("it serves");
+        assert_eq!(code, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
     /// Status and body of a page of the admin socket; `None` while nobody listens.
     fn try_ask(&self, page: &str) -> Option<(u16, String)> {
         let mut stream = UnixStream::connect(self.path("admin/admin.sock")).ok()?;

@@ -104,7 +104,11 @@ impl Front {
 
     fn registered(&mut self, runtime: &Runtime) {
         let version = format!("{} {}", runtime.name, runtime.version);
-        info!(version, "registered as a plugin");
+        // Another plugin that sets one of these makes the runtime fail the creation.
+        let sets = self.hub.policy().sayable();
+        let sets: Vec<_> = sets.iter().map(|setting| setting.name()).collect();
+        let settings = sets.join(",");
+        info!(version, settings, "registered as a plugin");
         self.metrics.plugin_registered(true);
         self.hub.set_runtime(&runtime.name, &runtime.version);
         let handler = Handler::new(self.hub.clone(), runtime.request_timeout);

@@ -37,6 +37,7 @@ const FIELDS: &[&str] = &[
     "runtime",        // its socket
     "sandbox",        // its id
     "setting",        // of a control group
+    "settings",       // their names
     "suppressed",     // events like this one that were not written
     "thread",         // its name
     "unclean_starts", // how many

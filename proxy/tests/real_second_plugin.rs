@@ -1,0 +1,180 @@
+//! Another plugin that sets a field of ours, on real containerds of two NRI generations. The runtime
+//! fails a creation for which two plugins set one field, so such a field has to be left to one.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test ends at the first failure")]
+
+mod support;
+
+use koord_proto::nri::{
+    ContainerAdjustment, Event, EventMask, LinuxContainerAdjustment, LinuxCpu, LinuxResources,
+};
+use koord_runtime_proxy::{
+    front::nri::{Answer, Asked, Identity, Incoming, Plugin, Session},
+    view::Inputs,
+};
+use koord_testkit::{
+    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos,
+    cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
+    poll::wait_until,
+};
+use serde_json::json;
+use std::{
+    path::Path,
+    sync::{Arc, mpsc},
+    thread,
+};
+use support::{
+    node::Node,
+    pod::{QOS_CLASS, RESOURCE_STATUS},
+};
+use tokio::{net::UnixStream, runtime::Builder};
+
+/// A plugin that gives every container CPU 0, on a thread of its own, for as long as it is asked.
+fn other_plugin(socket: &Path) {
+    let plugin = Plugin {
+        identity: Identity::new("other", "05").unwrap(),
+        events: EventMask::of(&[Event::CreateContainer]),
+        inputs: Arc::new(Inputs::new([], [])),
+    };
+    let socket = socket.to_owned();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let stream = UnixStream::connect(socket).await.unwrap();
+            let mut session = Session::register(stream, &plugin).await.unwrap();
+            while let Ok(Incoming::Asked(ticket, asked)) = session.next().await {
+                let answer = match *asked {
+                    Asked::CreateContainer(_) => Answer::Adjust(Box::new(cpu_0())),
+                    _ => Answer::Nothing,
+                };
+                session.answer(ticket, answer).unwrap();
+                // The first question is the synchronisation.
+                tell.send(()).ok();
+            }
+        });
+    });
+    told.recv().unwrap();
+}
+
+fn cpu_0() -> ContainerAdjustment {
+    let cpu = LinuxCpu {
+        cpus: "0".to_owned(),
+        ..LinuxCpu::default()
+    };
+    let resources = LinuxResources {
+        cpu: Some(cpu),
+        ..LinuxResources::default()
+    };
+    ContainerAdjustment {
+        linux: Some(LinuxContainerAdjustment {
+            resources: Some(resources),
+            oom_score_adj: None,
+        }),
+        ..ContainerAdjustment::default()
+    }
+}
+
+/// The proxy as a plugin of this containerd.
+fn proxy(containerd: &Containerd, args: &[&str]) -> Node {
+    let flags = [
+        format!("--nri-socket-path={}", containerd.nri_socket().display()),
+        format!(
+            "--remote-runtime-service-endpoint={}",
+            containerd.socket().display()
+        ),
+        format!("--cgroup-root={}", containerd.testbed().cgroup_root()),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let node = Node::plugin(&[&flags, args].concat());
+    wait_until("the runtime asks us", || node.metric("plugin_up") == 1);
+    node
+}
+
+/// CPU 1 is its own, and so it has no quota.
+fn lsr(cgroup: &PodCgroup) -> PodSpec {
+    PodSpec::new("lsr")
+        .label(QOS_CLASS, "LSR")
+        .annotation(RESOURCE_STATUS, r#"{"cpuset":"1"}"#)
+        .cgroup(cgroup)
+}
+
+fn container() -> ContainerSpec {
+    ContainerSpec::new("main").resources(LinuxContainerResources {
+        cpu_shares: 512,
+        cpu_period: 100_000,
+        cpu_quota: 50_000,
+        ..Default::default()
+    })
+}
+
+async fn a_field_of_another_plugin_is_left_to_it(version: ContainerdVersion) {
+    let options = Options {
+        nri: true,
+        ..Options::default()
+    };
+    let containerd = Containerd::start(version, &options).unwrap();
+    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    let cgroup = cgroups
+        .pod("uid-lsr", PodQos::Burstable { milli_cpu: 500 })
+        .unwrap();
+    let client = CriClient::connect(&containerd.socket()).await.unwrap();
+    let (pod, main) = (lsr(&cgroup), container());
+    let sandbox = client.run_pod(&pod).await.unwrap();
+    other_plugin(&containerd.nri_socket());
+
+    let node = proxy(&containerd, &[]);
+    let error = client.create_container(&sandbox, &main, &pod).await;
+    let error = format!("{:?}", error.unwrap_err());
+    assert!(error.contains("koord-runtime-proxy"), "{error}");
+    assert!(error.contains("other"), "{error}");
+    // Only the caller is told so; what we set is told here.
+    let all = [
+        "cpu.shares",
+        "cpu.cfs_quota_us",
+        "cpuset.cpus",
+        "memory.limit_in_bytes",
+    ];
+    assert_eq!(node.status()["pluginSets"], json!(all));
+    assert!(node.log().contains(&all.join(",")), "{}", node.log());
+    drop(node);
+
+    let node = proxy(&containerd, &["--leave-settings=cpuset.cpus"]);
+    let status = node.status();
+    assert_eq!(status["leftSettings"], json!(["cpuset.cpus"]));
+    assert_eq!(status["pluginSets"], json!([all[0], all[1], all[3]]));
+    let id = client.create_container(&sandbox, &main, &pod).await;
+    let id = id.unwrap();
+    client.start_container(&id).await.unwrap();
+    let held = |controller, file| cgroup.read(controller, Some(&id), file).unwrap();
+    let both = || {
+        (
+            held("cpuset", "cpuset.cpus"),
+            held("cpu", "cpu.cfs_quota_us"),
+        )
+    };
+    let expected = ("0".to_owned(), "-1".to_owned());
+    assert_eq!(both(), expected);
+    // Nor does the kernel route touch it.
+    let update = LinuxContainerResources {
+        cpu_shares: 700,
+        ..Default::default()
+    };
+    client.update_resources(&id, update).await.unwrap();
+    wait_until("the update is looked at", || {
+        let ledger = node.ledger().to_string();
+        ledger.contains("cpu.cfs_quota_us") && !ledger.contains("pending")
+    });
+    assert_eq!(both(), expected);
+}
+
+#[tokio::test]
+async fn a_field_of_another_plugin_is_left_to_it_on_containerd_1_7() {
+    a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V1_7).await;
+}
+
+#[tokio::test]
+async fn a_field_of_another_plugin_is_left_to_it_on_containerd_2() {
+    a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V2).await;
+}

@@ -27,6 +27,8 @@ pub struct Chain {
     links: Vec<Link>,
     /// Whatever the hooks say of these, it is not decided.
     left: BTreeSet<Setting>,
+    /// Hooks that do not run for now.
+    resting: BTreeSet<&'static str>,
 }
 
 struct Link {
@@ -69,6 +71,7 @@ impl Chain {
         Self {
             links,
             left: BTreeSet::new(),
+            resting: BTreeSet::new(),
         }
     }
 
@@ -77,6 +80,7 @@ impl Chain {
         Self {
             links: Vec::new(),
             left: BTreeSet::new(),
+            resting: BTreeSet::new(),
         }
     }
 
@@ -100,9 +104,22 @@ impl Chain {
         &self.left
     }
 
+    /// Has these hooks rest, and all others work.
+    pub fn rest(&mut self, hooks: BTreeSet<&'static str>) {
+        self.resting = hooks;
+    }
+
+    /// The hooks that rest, by name.
+    pub fn resting(&self) -> &BTreeSet<&'static str> {
+        &self.resting
+    }
+
     /// The settings about which something may be decided.
     pub fn settings(&self) -> BTreeSet<Setting> {
-        let all = self.hooks().flat_map(|meta| meta.settings).copied();
+        let at_work = self
+            .hooks()
+            .filter(|meta| !self.resting.contains(meta.name));
+        let all = at_work.flat_map(|meta| meta.settings).copied();
         all.filter(|setting| !self.left.contains(setting)).collect()
     }
 
@@ -197,6 +214,7 @@ impl Chain {
         self.links
             .iter()
             .filter(move |link| link.meta.stages.contains(&stage))
+            .filter(|link| !self.resting.contains(link.meta.name))
     }
 
     /// Hooks take an unknown class for none, so that the pod starts; here is where it is told.

@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod cpu;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+pub mod neighbour;
 pub mod process;
 #[cfg(any(test, feature = "fake"))]
 pub mod proof;

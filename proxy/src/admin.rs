@@ -4,7 +4,7 @@
 //! so that a stuck client here cannot be felt on the data path.
 
 use crate::{
-    config::{Front, Mode},
+    config::{BesideKoordlet, Front, Mode},
     hub::Hub,
     log::{LogControl, RateLimited},
     policy_file::PolicyState,
@@ -52,6 +52,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 pub struct Condition {
     pub mode: Mode,
     pub front: Front,
+    pub beside_koordlet: BesideKoordlet,
     /// What a person should know: why hooks are off, what is not served.
     pub remarks: Vec<String>,
     /// The name of this node in the policy.
@@ -193,10 +194,14 @@ impl Admin {
                     .filter(|(other, _)| other.name == meta.name)
                     .map(|(_, why)| why)
                     .next();
-                match why {
-                    Some(why) => serde_json::json!({ "name": meta.name, "unsupported": why }),
-                    None => serde_json::json!({ "name": meta.name }),
+                let mut row = serde_json::json!({ "name": meta.name });
+                if let Some(why) = why {
+                    row["unsupported"] = why.into();
                 }
+                if policy.chain().resting().contains(meta.name) {
+                    row["rests"] = "koordlet does its part".into();
+                }
+                row
             })
             .collect();
         let runtime = self
@@ -216,6 +221,7 @@ impl Admin {
             "runtimeUp": self.hub.runtime_is_up(),
             "pluginUp": plugin.then(|| self.hub.plugin_is_up()),
             "pluginSets": plugin.then(|| names(&policy.sayable())),
+            "besideKoordlet": self.condition.beside_koordlet.as_str(),
             "leftSettings": names(policy.chain().left()),
             "ledgerWhole": self.hub.is_whole(),
             "hooks": hooks,

@@ -8,6 +8,7 @@ use crate::{
     hub::{Effects, Hub, Parts, Policy},
     log::LogControl,
     metrics::Metrics,
+    neighbour::Neighbour,
     node::Probe,
     policy_file::{PolicyFile, PolicyState},
     reconcile, relist,
@@ -85,6 +86,7 @@ pub struct App {
     config: Config,
     hub: Rc<Hub>,
     metrics: Rc<Metrics>,
+    neighbour: Neighbour,
     policy: Option<PolicyFile>,
     condition: Rc<Condition>,
     log: LogControl,
@@ -107,16 +109,7 @@ impl App {
         log: LogControl,
     ) -> Result<Self, StartError> {
         let mut remarks = Vec::new();
-        if let Verdict::PassThrough { unclean_starts } = verdict {
-            warn!(
-                unclean_starts,
-                "too many starts within a minute ended badly: passing everything through, hooks off"
-            );
-            remarks.push(format!(
-                "{unclean_starts} starts within a minute ended badly: hooks are off until a clean restart"
-            ));
-            config.mode = Mode::PassThrough;
-        }
+        heed(verdict, &mut config, &mut remarks);
         let cgroups = open_cgroups(&mut config, &mut remarks);
         remarks.extend(unserved_hook_servers(&config.hook_server_dir));
         let metrics = Rc::new(Metrics::new());
@@ -134,6 +127,8 @@ impl App {
             metrics.clone(),
             &mut remarks,
         )?;
+        let neighbour = Neighbour::look(&config);
+        hub.set_resting(neighbour.resting().clone());
         let mut files = Vec::new();
         let entrance = match config.front {
             Front::Cri => Entrance::Clients(listen(&config, systemd, &mut files)?),
@@ -147,6 +142,7 @@ impl App {
             condition: Rc::new(Condition {
                 mode: config.mode,
                 front: config.front,
+                beside_koordlet: config.hooks.beside_koordlet,
                 remarks,
                 node_name: config.node_name.clone(),
                 policy: RefCell::default(),
@@ -156,6 +152,7 @@ impl App {
             config,
             hub,
             metrics,
+            neighbour,
             policy,
             log,
             entrance,
@@ -174,6 +171,8 @@ impl App {
         let (stop, obey) = signals.obey(reload.clone());
         tasks.spawn("signals", &local, obey);
         tasks.follow_runtime(&local, &self.hub, &self.config);
+        let watch = self.neighbour.watch(self.hub.clone());
+        tasks.spawn("neighbour", &local, watch);
         if let Some(policy) = self.policy {
             let states = policy.subscribe();
             let follow = follow(self.hub.clone(), self.condition.clone(), states);
@@ -308,6 +307,21 @@ impl Tasks {
             None => std::future::pending().await,
         }
     }
+}
+
+/// Starts that ended badly again and again are followed by one in which we do nothing.
+fn heed(verdict: Verdict, config: &mut Config, remarks: &mut Vec<String>) {
+    let Verdict::PassThrough { unclean_starts } = verdict else {
+        return;
+    };
+    warn!(
+        unclean_starts,
+        "too many starts within a minute ended badly: passing everything through, hooks off"
+    );
+    remarks.push(format!(
+        "{unclean_starts} starts within a minute ended badly: hooks are off until a clean restart"
+    ));
+    config.mode = Mode::PassThrough;
 }
 
 /// Pods have to run on a node whose control groups we cannot use, too: everything passes through

@@ -12,6 +12,7 @@ pub mod hub;
 pub mod ledger;
 pub mod log;
 pub mod metrics;
+pub mod neighbour;
 pub mod node;
 pub mod originals;
 pub mod panic_report;

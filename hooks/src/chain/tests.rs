@@ -372,3 +372,24 @@ fn a_setting_that_is_left_to_others_is_not_decided_and_the_rest_of_its_hook_is()
     assert!(!chain.settings().contains(&Setting::CpuShares));
     assert_eq!(chain.left(), &[Setting::CpuShares].into());
 }
+
+#[test]
+fn a_hook_that_rests_decides_nothing_until_it_works_again() {
+    let pod = pod("BE", &[(annotation::EXTENDED_RESOURCE_SPEC, BATCH)]);
+    let mut chain = chain();
+    let decided = |chain: &Chain| {
+        let mut log = Log::default();
+        let outcome = chain.container(&pod, &container("main"), &node(), &mut log);
+        let ran = log.0.contains(&"BatchResource started".to_owned());
+        (
+            ran,
+            shown(&outcome.merged).contains(&"cpu.shares=512 BatchResource".to_owned()),
+        )
+    };
+    assert_eq!(decided(&chain), (true, true));
+    chain.rest(["BatchResource"].into());
+    assert_eq!(decided(&chain), (false, false));
+    assert!(!chain.settings().contains(&Setting::MemoryLimit));
+    chain.rest(BTreeSet::new());
+    assert_eq!(decided(&chain), (true, true));
+}

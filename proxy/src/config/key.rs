@@ -86,6 +86,8 @@ keys! {
         "Keep the CFS quota of pods that have CPUs of their own";
     LEAVE_SETTINGS "leave-settings" <"SETTING,..."> = "" extends:
         "Settings that are left to others, such as cpuset.cpus: hooks decide nothing about them";
+    BESIDE_KOORDLET "beside-koordlet" <"WHEN"> = "auto":
+        "Whether hooks rest that upstream's koordlet runs on this node: auto (while its process is there), yes or no";
     MODE "mode" <"MODE"> = "enforce":
         "enforce, observe (decide and explain, change nothing) or pass-through (no hooks)";
     FRONT "front" <"FRONT"> = "cri":
@@ -102,6 +104,8 @@ keys! {
         "Where the cgroup file systems are mounted";
     SYS_ROOT "sys-root" <"DIR"> = "/sys":
         "Where sysfs is mounted";
+    PROC_ROOT "proc-root" <"DIR"> = "/proc":
+        "Where procfs is mounted";
     STATE_DIR "state-dir" <"DIR"> = "/var/lib/koord-runtime-proxy":
         "What has to outlive a restart";
     ADMIN_ENDPOINT "admin-endpoint" <"SOCKET"> = "/run/koord-runtime-proxy/admin.sock":

@@ -94,6 +94,16 @@ pub struct Hooks {
     pub disable_unset_cpu_quota: bool,
     /// Settings that are left to others.
     pub left: BTreeSet<Setting>,
+    pub beside_koordlet: BesideKoordlet,
+}
+
+/// Whether hooks rest that upstream's koordlet has too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BesideKoordlet {
+    /// While one runs on this machine, those that are on there.
+    Auto,
+    Yes,
+    No,
 }
 
 /// Pods that hooks leave alone.
@@ -123,6 +133,7 @@ pub struct Limits {
 pub struct Roots {
     pub cgroup: PathBuf,
     pub sys: PathBuf,
+    pub proc: PathBuf,
 }
 
 /// How this process logs.
@@ -222,6 +233,18 @@ impl Front {
         match self {
             Self::Cri => "cri",
             Self::Nri => "nri",
+        }
+    }
+}
+
+// === impl BesideKoordlet ===
+
+impl BesideKoordlet {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Yes => "yes",
+            Self::No => "no",
         }
     }
 }

@@ -1,8 +1,8 @@
 //! From what was said to what it means.
 
 use super::{
-    Config, ConfigError, Exclusions, Front, Hooks, Issue, LOG_FILTER_VARIABLE, Limits, Log,
-    LogFormat, MAX_FILE, Mode, Nri, Problem, Roots, file,
+    BesideKoordlet, Config, ConfigError, Exclusions, Front, Hooks, Issue, LOG_FILTER_VARIABLE,
+    Limits, Log, LogFormat, MAX_FILE, Mode, Nri, Problem, Roots, file,
     key::{self, Given, Key, Origin, RawConfig},
     value::{self, ValueError},
 };
@@ -80,6 +80,7 @@ impl Resolver {
                 fail_policies: self.take_flags(key::FAIL_POLICY, FailPolicies::parse),
                 disable_unset_cpu_quota: self.take(key::DISABLE_UNSET_QUOTA, value::boolean),
                 left: self.take(key::LEAVE_SETTINGS, value::settings),
+                beside_koordlet: self.take(key::BESIDE_KOORDLET, beside_koordlet),
             },
             exclusions: Exclusions {
                 skip_label: (
@@ -103,6 +104,7 @@ impl Resolver {
             roots: Roots {
                 cgroup: self.take(key::CGROUP_MOUNT, value::directory),
                 sys: self.take(key::SYS_ROOT, value::directory),
+                proc: self.take(key::PROC_ROOT, value::directory),
             },
             cgroup_root: self.take(key::CGROUP_ROOT, value::cgroup),
             state_dir: self.take(key::STATE_DIR, value::directory),
@@ -174,6 +176,15 @@ fn mode(text: &str) -> Result<Mode, ValueError> {
         "observe" => Ok(Mode::Observe),
         "pass-through" => Ok(Mode::PassThrough),
         _ => Err(ValueError::Expected("enforce, observe or pass-through")),
+    }
+}
+
+fn beside_koordlet(text: &str) -> Result<BesideKoordlet, ValueError> {
+    match text {
+        "auto" => Ok(BesideKoordlet::Auto),
+        "yes" => Ok(BesideKoordlet::Yes),
+        "no" => Ok(BesideKoordlet::No),
+        _ => Err(ValueError::Expected("auto, yes or no")),
     }
 }
 

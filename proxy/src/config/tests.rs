@@ -74,6 +74,8 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert_eq!(config.limits.grace_period, Duration::from_secs(25));
     assert!(!config.hooks.disable_unset_cpu_quota);
     assert!(config.hooks.left.is_empty());
+    assert_eq!(config.hooks.beside_koordlet, BesideKoordlet::Auto);
+    assert_eq!(config.roots.proc, Path::new("/proc"));
     assert!(config.hooks.gates.enabled("GroupIdentity"));
     assert!(config.exclusions.namespaces.is_empty());
     let handlers = [

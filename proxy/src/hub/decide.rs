@@ -257,6 +257,12 @@ impl Hub {
         self.decide_all();
     }
 
+    /// Has these hooks rest, and all others work. What a hook that rests had decided is given back.
+    pub fn set_resting(&self, hooks: BTreeSet<&'static str>) {
+        self.policy.borrow_mut().chain.rest(hooks);
+        self.decide_all();
+    }
+
     /// Looks at the node again: the kubelet may have come, CPUs may have gone.
     pub(crate) fn look_again(&self) {
         let policy = self.policy.borrow().node.policy.clone();

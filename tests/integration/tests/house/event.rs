@@ -17,6 +17,7 @@ const FIELDS: &[&str] = &[
     "filter",         // what is logged
     "gate",           // a feature gate
     "hook",           // its name
+    "hooks",          // their names
     "issues",         // how many
     "key",            // a label, an annotation or a place in a policy
     "location",       // in our source

@@ -225,3 +225,14 @@ async fn what_ends_and_goes_leaves_the_ledger() {
     plugin.answer(happened(Event::RemovePodSandbox)).await;
     assert_eq!(bench.hub.ledger().borrow().pods_len(), 0);
 }
+
+#[tokio::test]
+async fn a_hook_that_rests_has_no_part_in_an_answer_until_it_works_again() {
+    let (bench, handler) = plugin();
+    let adjusted = async || matches!(handler.answer(creation()).await, Answer::Adjust(_));
+    assert!(adjusted().await);
+    bench.hub.set_resting(["BatchResource"].into());
+    assert!(!adjusted().await);
+    bench.hub.set_resting([].into());
+    assert!(adjusted().await);
+}

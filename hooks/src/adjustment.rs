@@ -5,7 +5,8 @@
 //! write, is not the hook's business.
 
 use koord_model::{
-    Bvt, CgroupPath, CpuQuota, CpuShares, CpusetCpus, KubeQos, MemoryLimit, Setting, Value,
+    Bvt, CgroupPath, CpuBurst, CpuQuota, CpuShares, CpusetCpus, KubeQos, MemoryLimit, Setting,
+    Value,
 };
 use std::collections::BTreeMap;
 
@@ -34,6 +35,8 @@ adjustment! {
     cpu_shares: CpuShares(CpuShares),
     /// In a period of 100 ms. Whoever applies it scales it to the period in force there.
     cpu_quota: CpuQuota(CpuQuota),
+    /// In a period of 100 ms, as the quota; less where the quota in force is less.
+    cpu_burst: CpuBurst(CpuBurst),
     cpuset_cpus: CpusetCpus(CpusetCpus),
     memory_limit: MemoryLimit(MemoryLimit),
     cpu_bvt: CpuBvt(Bvt),

@@ -37,6 +37,12 @@ struct Link {
     hook: Box<dyn Hook>,
 }
 
+/// Which containers of a pod a decision is about.
+enum Members<'a> {
+    One(&'a ContainerView),
+    All(&'a [&'a ContainerView]),
+}
+
 /// Is told about every hook that runs.
 pub trait Observer {
     fn started(&mut self, hook: &'static str);
@@ -146,9 +152,15 @@ impl Chain {
             .filter_map(|link| Some((&link.meta, link.hook.unsupported(node)?)))
     }
 
-    /// Decides about the cgroup directory of a pod.
-    pub fn pod(&self, pod: &PodView, node: &NodeView, observer: &mut dyn Observer) -> Outcome {
-        self.decide(Stage::Pod, pod, None, node, observer)
+    /// Decides about the cgroup directory of a pod with these containers.
+    pub fn pod(
+        &self,
+        pod: &PodView,
+        containers: &[&ContainerView],
+        node: &NodeView,
+        observer: &mut dyn Observer,
+    ) -> Outcome {
+        self.decide(Stage::Pod, pod, Members::All(containers), node, observer)
     }
 
     /// Decides about a container. Which containers are left out, by runtime handler or namespace,
@@ -160,7 +172,13 @@ impl Chain {
         node: &NodeView,
         observer: &mut dyn Observer,
     ) -> Outcome {
-        self.decide(Stage::Container, pod, Some(container), node, observer)
+        self.decide(
+            Stage::Container,
+            pod,
+            Members::One(container),
+            node,
+            observer,
+        )
     }
 
     /// Decides about tiers and host applications.
@@ -182,10 +200,14 @@ impl Chain {
         &self,
         stage: Stage,
         pod: &PodView,
-        container: Option<&ContainerView>,
+        members: Members<'_>,
         node: &NodeView,
         observer: &mut dyn Observer,
     ) -> Outcome {
+        let (container, containers) = match members {
+            Members::One(container) => (Some(container), [].as_slice()),
+            Members::All(containers) => (None, containers),
+        };
         let mut merged = Merged::default();
         let mut failures = Vec::new();
         for link in self.at(stage) {
@@ -194,6 +216,7 @@ impl Chain {
                     stage,
                     pod,
                     container,
+                    containers,
                     node,
                     earlier: &merged,
                 };

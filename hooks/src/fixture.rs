@@ -9,13 +9,13 @@ use crate::{
         TierPaths, View,
     },
 };
-use koord_model::{Bvt, CgroupPath, CpuSet, KubeQos, PodUid, QosClass};
+use koord_model::{Bvt, CgroupPath, CpuQuota, CpuSet, KubeQos, PodUid, QosClass};
 use koord_proto::{
-    annotation::{CpuManagerPolicy, SharedPool, SystemQosResource},
+    annotation::{CpuManagerPolicy, CpuNormalizationRatio, SharedPool, SystemQosResource},
     keys::label,
     policy::{
-        ClassCpuQos, ClassQos, HostApplication, HostCgroup, HostCgroupBase, NodePolicy,
-        NodeSloSpec, NodeTopology, ResourceQosStrategy,
+        ClassCpuQos, ClassQos, HostApplication, HostCgroup, HostCgroupBase, NodeMetadata,
+        NodePolicy, NodeSloSpec, NodeTopology, ResourceQosStrategy,
     },
 };
 use std::sync::Arc;
@@ -61,6 +61,7 @@ pub(crate) fn node() -> NodeView {
         kernel: Abilities {
             bvt: true,
             cpu_idle: true,
+            cpu_burst: true,
             usable_cpus: cpus("0-7"),
         },
         tiers: TierPaths {
@@ -76,6 +77,32 @@ pub(crate) fn node_with(policy: NodePolicy) -> NodeView {
     NodeView {
         policy: Arc::new(policy),
         ..node()
+    }
+}
+
+/// A node whose CPUs are this much faster than the slowest model's.
+pub(crate) fn faster(ratio: &str) -> NodeView {
+    node_with(NodePolicy {
+        node: Some(metadata(ratio)),
+        ..NodePolicy::default()
+    })
+}
+
+pub(crate) fn metadata(ratio: &str) -> NodeMetadata {
+    NodeMetadata {
+        cpu_normalization_ratio: CpuNormalizationRatio::parse(ratio).unwrap(),
+        ..NodeMetadata::default()
+    }
+}
+
+/// A container that asked for a quota, in microseconds for each 100 ms.
+pub(crate) fn limited(quota_us: u64) -> ContainerView {
+    ContainerView {
+        requested: Requested {
+            cpu_quota: Some(CpuQuota::Micros(quota_us)),
+            ..Requested::default()
+        },
+        ..container("main")
     }
 }
 
@@ -142,10 +169,21 @@ pub(crate) fn decide_pod(
     pod: &PodView,
     node: &NodeView,
 ) -> Result<Adjustment, HookError> {
+    decide_pod_of(hook, pod, &[], node)
+}
+
+/// The same of a pod that has containers already.
+pub(crate) fn decide_pod_of(
+    hook: &dyn Hook,
+    pod: &PodView,
+    containers: &[&ContainerView],
+    node: &NodeView,
+) -> Result<Adjustment, HookError> {
     hook.decide(&View {
         stage: Stage::Pod,
         pod,
         container: None,
+        containers,
         node,
         earlier: &Merged::default(),
     })
@@ -161,6 +199,7 @@ pub(crate) fn decide_container(
         stage: Stage::Container,
         pod,
         container: Some(container),
+        containers: &[],
         node,
         earlier: &Merged::default(),
     })

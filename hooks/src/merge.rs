@@ -72,6 +72,7 @@ impl Merged {
         let Adjustment {
             cpu_shares,
             cpu_quota,
+            cpu_burst,
             cpuset_cpus,
             memory_limit,
             cpu_bvt,
@@ -81,6 +82,7 @@ impl Merged {
         let values = [
             cpu_shares.map(Value::from),
             cpu_quota.map(Value::from),
+            cpu_burst.map(Value::from),
             cpuset_cpus.map(Value::from),
             memory_limit.map(Value::from),
             cpu_bvt.map(Value::from),

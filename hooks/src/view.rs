@@ -83,6 +83,8 @@ pub struct Abilities {
     pub bvt: bool,
     /// `cpu.idle` exists (Linux 5.15).
     pub cpu_idle: bool,
+    /// `cpu.cfs_burst_us` or `cpu.max.burst` exists (Linux 5.14).
+    pub cpu_burst: bool,
     /// The CPUs that pods may use: online, and in the set of `kubepods` where that has one.
     pub usable_cpus: CpuSet,
 }
@@ -114,6 +116,9 @@ pub struct View<'a> {
     pub pod: &'a PodView,
     /// `Some` at [`Stage::Container`] only.
     pub container: Option<&'a ContainerView>,
+    /// At [`Stage::Pod`] the containers that the pod has so far and that have not ended, the
+    /// sandbox's own not among them.
+    pub containers: &'a [&'a ContainerView],
     pub node: &'a NodeView,
     /// What the hooks before this one decided about the same subject.
     pub earlier: &'a Merged,

@@ -38,6 +38,11 @@ pub enum CpuQuota {
     Unlimited,
 }
 
+/// CPU time that a group may save up in quiet periods and use beyond its quota in a busy one
+/// (`cpu.cfs_burst_us`), in microseconds for a period of 100 ms unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuBurst(u64);
+
 /// Group identity (`cpu.bvt_warp_ns` of Anolis and Alibaba Cloud kernels), −1 to 2: a higher
 /// value runs before a lower one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -179,6 +184,67 @@ impl CpuQuota {
     }
 }
 
+// === impl CpuBurst ===
+
+impl CpuBurst {
+    pub const NONE: Self = Self(0);
+
+    /// `percent` of the time that a quota of 100 ms gives, and never more than that time: the kernel
+    /// refuses a burst above the quota. Without a quota there is nothing to save up.
+    pub fn of_quota(quota: CpuQuota, percent: u32) -> Self {
+        match quota {
+            CpuQuota::Micros(micros) => {
+                let part = u128::from(micros) * u128::from(percent) / 100;
+                Self(u64::try_from(part).unwrap_or(u64::MAX).min(micros))
+            }
+            CpuQuota::Unlimited => Self::NONE,
+        }
+    }
+
+    pub fn from_micros(micros: u64) -> Result<Self, RangeError> {
+        let max = CpuQuota::MAX_MICROS.into();
+        check("cpu.cfs_burst_us", micros.into(), 0, max)?;
+        Ok(Self(micros))
+    }
+
+    pub fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let sum = self.0.saturating_add(other.0);
+        Self(sum.min(CpuQuota::MAX_MICROS))
+    }
+
+    /// The same part of a period of another length than 100 ms, rounded down as a quota is.
+    #[must_use]
+    pub fn in_period(self, period: CpuPeriod) -> Self {
+        let scaled = u128::from(self.0) * u128::from(period.0) / u128::from(CpuPeriod::DEFAULT.0);
+        let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
+        Self(scaled.min(CpuQuota::MAX_MICROS))
+    }
+
+    /// The same part of a period of 100 ms, where `self` is for one of another length; rounded up as
+    /// a quota is.
+    #[must_use]
+    pub fn of_period(self, period: CpuPeriod) -> Self {
+        let scaled = u128::from(self.0) * u128::from(CpuPeriod::DEFAULT.0);
+        let scaled = scaled.div_ceil(u128::from(period.0));
+        Self(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+
+    /// As much of it as goes with a quota.
+    #[must_use]
+    pub fn within(self, quota: CpuQuota) -> Self {
+        match quota {
+            CpuQuota::Micros(micros) => Self(self.0.min(micros)),
+            CpuQuota::Unlimited => self,
+        }
+    }
+}
+
 // === impl Bvt ===
 
 impl Bvt {
@@ -202,7 +268,7 @@ macro_rules! display_number {
     )+};
 }
 
-display_number!(MilliCpu, CpuShares, CpuWeight, CpuPeriod, Bvt);
+display_number!(MilliCpu, CpuShares, CpuWeight, CpuPeriod, CpuBurst, Bvt);
 
 impl fmt::Display for CpuQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -216,6 +282,35 @@ impl fmt::Display for CpuQuota {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_burst_is_part_of_a_quota_and_never_more() {
+        for (quota_us, percent, burst_us) in [
+            (50_000, 50, 25_000),
+            (50_000, 100, 50_000),
+            (50_000, 1_000, 50_000),
+            (1_001, 50, 500),
+            (u64::MAX, 10_000, u64::MAX),
+        ] {
+            let burst = CpuBurst::of_quota(CpuQuota::Micros(quota_us), percent);
+            assert_eq!(burst.micros(), burst_us, "{quota_us} {percent}");
+        }
+        let unlimited = CpuBurst::of_quota(CpuQuota::Unlimited, 100);
+        assert_eq!(unlimited, CpuBurst::NONE);
+    }
+
+    #[test]
+    fn a_burst_is_scaled_to_a_period_as_its_quota_is() {
+        let period = CpuPeriod::new(20_000).unwrap();
+        let burst = CpuBurst::from_micros(25_001).unwrap();
+        assert_eq!(burst.in_period(period).micros(), 5_000);
+        assert_eq!(burst.in_period(period).of_period(period).micros(), 25_000);
+        assert_eq!(burst.within(CpuQuota::Micros(3)).micros(), 3);
+        assert_eq!(burst.within(CpuQuota::Unlimited), burst);
+        assert_eq!(burst.and(burst).micros(), 50_002);
+        let error = CpuBurst::from_micros(1 << 44).unwrap_err();
+        assert_eq!(error.what, "cpu.cfs_burst_us");
+    }
 
     #[test]
     fn shares_follow_the_kubernetes_formula() {

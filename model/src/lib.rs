@@ -17,7 +17,7 @@ mod setting;
 
 pub use self::{
     cgroup_path::{CgroupPath, CgroupPathError},
-    cpu::{Bvt, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
+    cpu::{Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
     cpuset::{CpuSet, CpuSetError, CpusetCpus, MAX_CPU},
     id::{ContainerId, IdError, PodUid, SandboxId},
     memory::MemoryLimit,

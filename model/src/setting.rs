@@ -1,6 +1,6 @@
 //! One knob of a control group and one value for it: the common coin of hooks, ledger and kernel.
 
-use crate::{Bvt, CpuQuota, CpuShares, CpusetCpus, MemoryLimit};
+use crate::{Bvt, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit};
 use std::fmt;
 
 macro_rules! settings {
@@ -56,6 +56,8 @@ settings! {
     CpuShares(CpuShares) = "cpu.shares",
     /// Time per period; on cgroup v2 the first number of `cpu.max`.
     CpuQuota(CpuQuota) = "cpu.cfs_quota_us",
+    /// Time saved up for busy periods; never more than the quota.
+    CpuBurst(CpuBurst) = "cpu.cfs_burst_us",
     /// CPUs that may be used.
     CpusetCpus(CpusetCpus) = "cpuset.cpus",
     /// Bytes of memory; on cgroup v2 `memory.max`.

@@ -18,6 +18,7 @@ pub mod annotation {
     /// Batch resources of a pod's containers, which CRI does not carry.
     pub const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
     pub const CPU_QOS: &str = "koordinator.sh/cpuQOS";
+    pub const CPU_BURST: &str = "koordinator.sh/cpuBurst";
 
     /// CPUs that latency-sensitive pods share, one entry per NUMA node.
     pub const CPU_SHARED_POOLS: &str = "node.koordinator.sh/cpu-shared-pools";

@@ -179,21 +179,31 @@ mod tests {
 
     #[test]
     fn hooks_rest_that_koordlets_own_command_line_has_on() {
-        let all = &["BatchResource", "CPUSetAllocator", "GroupIdentity"][..];
+        let all = &[
+            "BatchResource",
+            "CPUBurst",
+            "CPUSetAllocator",
+            "GroupIdentity",
+        ][..];
         for (line, resting) in [
             ("/koordlet", all),
             (
                 "/koordlet --feature-gates=AllAlpha=true,CPUBurst=false -v=4",
-                all,
+                &[
+                    "BatchResource",
+                    "CPUNormalization",
+                    "CPUSetAllocator",
+                    "GroupIdentity",
+                ],
             ),
             (
                 "/koordlet --feature-gates=GroupIdentity=false,BatchResource=false",
-                &all[1..2],
+                &all[1..3],
             ),
             ("/koordlet -feature-gates AllBeta=false", &[]),
             (
                 "/koordlet --feature-gates=AllBeta=false --feature-gates GroupIdentity=true",
-                &all[2..],
+                &all[3..],
             ),
             // What upstream may have one day.
             (
@@ -216,9 +226,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let look = |beside| Neighbour::look_below(beside, root.path().into());
         assert!(look(BesideKoordlet::Auto).resting().is_empty());
-        assert_eq!(look(BesideKoordlet::Yes).resting().len(), 3);
+        assert_eq!(look(BesideKoordlet::Yes).resting().len(), 4);
         runs(root.path(), "/koordlet --feature-gates=AllBeta=false");
-        assert_eq!(look(BesideKoordlet::Yes).resting().len(), 3);
+        assert_eq!(look(BesideKoordlet::Yes).resting().len(), 4);
         runs(root.path(), "/koordlet");
         assert!(look(BesideKoordlet::No).resting().is_empty());
     }

@@ -41,6 +41,7 @@ impl Probe {
             kernel: Abilities {
                 bvt: exists_anywhere(cgroups, Setting::CpuBvt),
                 cpu_idle: exists_anywhere(cgroups, Setting::CpuIdle),
+                cpu_burst: exists_anywhere(cgroups, Setting::CpuBurst),
                 usable_cpus: usable(cgroups, &tiers.kubepods, online),
             },
             tiers,

@@ -152,6 +152,7 @@ pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
         // Of two sandboxes of one pod the directory belongs to the one that runs.
         let mut all = Vec::new();
         if pod.ready {
+            hub.decide_directories(pod);
             for target in [&mut pod.own, &mut pod.pause] {
                 stand_back(hub, target);
                 all.extend(changes(target));

@@ -22,8 +22,8 @@ use support::{
     method,
     node::{Node, script},
     pod::{
-        ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, CPU_QOS, EXTENDED_RESOURCE_SPEC,
-        Pod, QOS_CLASS, RESOURCE_STATUS,
+        ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, CPU_BURST, CPU_QOS,
+        EXTENDED_RESOURCE_SPEC, Pod, QOS_CLASS, RESOURCE_STATUS,
     },
     scripted_hook,
     wire::Tree,
@@ -99,6 +99,11 @@ fn bad_annotations(key: &str) -> Vec<Bad> {
                 "value is a number",
             ),
         ],
+        CPU_BURST => vec![
+            bad(r#"{"policy":"always"}"#, "value is none of"),
+            bad(r#"{"cpuBurstPercent":10001}"#, "out of range"),
+            bad(r#"{"cpuBurstPercent":"100"}"#, "value is a string"),
+        ],
         _ => panic!("a hook reads the annotation {key}: add what can be wrong with it"),
     });
     cases
@@ -131,18 +136,23 @@ fn other_words(key: &str) -> Vec<String> {
             format!(r#"{{"cpuset":"{}"}}"#, vec!["0"; HUGE / 2 - 512].join(",")),
         ],
         CPU_QOS => vec![r#"{"Enable":true,"GROUPIDENTITY":2,"unheard":{}}"#.to_owned()],
+        CPU_BURST => vec![r#"{"Policy":"auto","CPUBURSTPERCENT":150,"unheard":[]}"#.to_owned()],
         _ => panic!("a hook reads the annotation {key}: say it in other words"),
     }
 }
 
 /// A pod in which the hook that reads this key has something to say, and others too.
-fn pod_for(key: &str, name: &str) -> Pod {
+fn pod_for(hook: &str, key: &str, name: &str) -> Pod {
     let pod = Pod::best_effort(name).annotation(RESOURCE_STATUS, r#"{"cpuset":"0"}"#);
-    match key {
+    match (hook, key) {
         // Counts for this class only.
-        CPU_QOS => pod
+        (_, CPU_QOS) => pod
             .label(QOS_CLASS, "LS")
             .annotation(CPU_QOS, r#"{"enable":true,"groupIdentity":2}"#),
+        // Not for best-effort pods.
+        (_, CPU_BURST) | ("CPUNormalization", _) => pod
+            .label(QOS_CLASS, "LS")
+            .annotation(CPU_BURST, r#"{"policy":"auto"}"#),
         _ => pod,
     }
 }
@@ -164,7 +174,9 @@ fn asked(message: &[u8]) -> Asked {
 /// What is asked for the pod of [`pod_for`] when this hook takes no part.
 fn asked_without(hook: &str, key: &str) -> Asked {
     match (hook, key) {
-        ("BatchResource", _) | (_, CPU_QOS) => (ASKED_SHARES, 0, 0, "0".to_owned()),
+        // Nobody can read which CPUs it has.
+        ("CPUNormalization", _) => (ASKED_SHARES, 0, 0, String::new()),
+        ("BatchResource", _) | (_, CPU_QOS | CPU_BURST) => (ASKED_SHARES, 0, 0, "0".to_owned()),
         ("CPUSetAllocator", _) => (BATCH_SHARES, BATCH_QUOTA, BATCH_MEMORY, String::new()),
         // A pod with CPUs of its own has no quota, and none was asked for.
         (_, _) => (BATCH_SHARES, 0, BATCH_MEMORY, "0".to_owned()),
@@ -191,7 +203,11 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 
 /// A node whose log is one JSON object a line.
 fn node(args: &[&str]) -> Node {
-    Node::with(script(), &[args, &["--log-format=json"]].concat())
+    let every_hook = "--feature-gates=CPUNormalization=true";
+    Node::with(
+        script(),
+        &[args, &["--log-format=json", every_hook]].concat(),
+    )
 }
 
 /// The lines about a hook and a key.
@@ -215,7 +231,8 @@ fn failures(node: &Node, hook: &str) -> u64 {
 
 /// One line, with all that a person needs and not more than they can read.
 fn assert_told(node: &Node, pod: &Pod, hook: &str, key: &str, reason: &str) {
-    let lines = complaints(logged(node));
+    let mut lines = complaints(logged(node));
+    lines.retain(|line| line["hook"] == hook);
     let [line] = &lines[..] else {
         panic!("{} lines of {key} ({reason}): {lines:#?}", lines.len());
     };
@@ -233,20 +250,26 @@ fn assert_told(node: &Node, pod: &Pod, hook: &str, key: &str, reason: &str) {
 async fn a_pod_whose_annotation_cannot_be_read_starts_without_that_hook() {
     for (hook, key) in read_annotations() {
         for Bad { value, reason } in bad_annotations(key) {
+            if hook == "CPUNormalization" && reason == "of which pods may use none" {
+                // It looks whether there are any, not which.
+                continue;
+            }
             let node = node(&[]);
-            let pod = pod_for(key, "odd").annotation(key, &value);
+            let pod = pod_for(hook, key, "odd").annotation(key, &value);
             assert_eq!(run(&node, &pod).await.grpc_status(), Some(0));
             assert_eq!(node.arrived(method::RUN), pod.run().encode());
-            let at_pod = failures(&node, hook);
-            assert!(at_pod > 0, "{hook} took {key} of {value:.40}");
+            assert_eq!(create(&node, &pod).await.grpc_status(), Some(0));
+            assert!(
+                failures(&node, hook) > 0,
+                "{hook} took {key} of {value:.40}"
+            );
             assert_told(&node, &pod, hook, key, reason);
 
-            assert_eq!(create(&node, &pod).await.grpc_status(), Some(0));
             let arrived = node.arrived(method::CREATE);
             assert!(arrived.starts_with(&pod.create().encode()));
             assert_eq!(asked(&arrived), asked_without(hook, key), "{value:.40}");
-            for (other, _) in read_annotations() {
-                assert!(other == hook || failures(&node, other) == 0, "{other}");
+            for (other, also) in read_annotations() {
+                assert!(also == key || failures(&node, other) == 0, "{other}");
             }
         }
     }
@@ -260,7 +283,7 @@ async fn a_creation_tells_of_its_bad_annotation_once() {
             continue;
         }
         let node = node(&[]);
-        let pod = pod_for(key, "odd").annotation(key, "{");
+        let pod = pod_for(hook, key, "odd").annotation(key, "{");
         create(&node, &pod).await;
         assert_told(&node, &pod, hook, key, "is not JSON");
         assert_eq!(failures(&node, hook), 1);
@@ -272,12 +295,17 @@ async fn annotations_in_other_words_are_understood() {
     for (hook, key) in read_annotations() {
         for value in other_words(key) {
             let node = node(&[]);
-            let pod = pod_for(key, "odd").annotation(key, &value);
+            let pod = pod_for(hook, key, "odd").annotation(key, &value);
             run(&node, &pod).await;
             create(&node, &pod).await;
             assert_eq!(complaints(logged(&node)), [] as [serde_json::Value; 0]);
             assert_eq!(failures(&node, hook), 0);
             let arrived = asked(&node.arrived(method::CREATE));
+            let key = match hook {
+                // It looks at pods of another class.
+                "CPUNormalization" => CPU_QOS,
+                _ => key,
+            };
             assert_eq!(arrived, asked_without("nobody", key), "{value:.60}");
         }
     }
@@ -292,7 +320,7 @@ async fn a_class_that_does_not_exist_counts_as_none_and_is_told() {
     for key in labels {
         for value in bad_labels(key) {
             let node = node(&[]);
-            let pod = pod_for(key, "odd").label(key, &value);
+            let pod = pod_for("nobody", key, "odd").label(key, &value);
             assert_eq!(create(&node, &pod).await.grpc_status(), Some(0));
             // Without a class nobody reads batch resources; CPUs of its own it has all the same.
             let expected = (ASKED_SHARES, 0, 0, "0".to_owned());
@@ -349,7 +377,8 @@ fn assert_unsaid(call: &Call) {
 async fn a_hook_that_must_not_fail_refuses_the_call_and_nothing_is_changed() {
     let node = node(&["--hook-fail-policy=BatchResource=Closed"]);
     let client = node.client().await;
-    let odd = pod_for(EXTENDED_RESOURCE_SPEC, "odd").annotation(EXTENDED_RESOURCE_SPEC, "{");
+    let odd = pod_for("BatchResource", EXTENDED_RESOURCE_SPEC, "odd")
+        .annotation(EXTENDED_RESOURCE_SPEC, "{");
     for (method, message) in [
         (method::RUN, odd.run().encode()),
         (method::CREATE, odd.create().encode()),
@@ -373,10 +402,11 @@ async fn a_hook_that_must_not_fail_refuses_the_call_and_nothing_is_changed() {
     };
     assert_eq!(refused("RunPodSandbox"), 1);
     assert_eq!(refused("CreateContainer"), 1);
-    assert_eq!(node.ledger(), serde_json::json!({"pods": [], "node": []}));
+    let empty = serde_json::json!({"pods": [], "node": [], "leftSettings": []});
+    assert_eq!(node.ledger(), empty);
 
     // Others on the same connection are served, bad input of other hooks included.
-    let pod = pod_for(RESOURCE_STATUS, "web").annotation(RESOURCE_STATUS, "{");
+    let pod = pod_for("CPUSetAllocator", RESOURCE_STATUS, "web").annotation(RESOURCE_STATUS, "{");
     let request = RawRequest::unary(method::CREATE, pod.create().encode());
     assert_eq!(client.call(request).await.unwrap().grpc_status(), Some(0));
     let arrived = asked(&node.arrived(method::CREATE));

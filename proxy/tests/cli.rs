@@ -335,7 +335,7 @@ fn questions_are_answered_while_it_runs_and_refused_when_it_does_not() {
     let ledger = proxy.ask(&["ledger", "--json"]);
     assert_eq!(
         String::from_utf8(ledger.stdout).unwrap().trim(),
-        "{\"pods\":[],\"node\":[]}"
+        "{\"leftSettings\":[],\"pods\":[],\"node\":[]}"
     );
     assert_eq!(
         proxy.ask(&["explain", "no-such-pod"]).status.code(),

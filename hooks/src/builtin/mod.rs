@@ -26,7 +26,9 @@ macro_rules! builtin_hooks {
 
 builtin_hooks! {
     batch_resource::BatchResource,
+    cpu_normalization::CpuNormalization,
     cpuset_allocator::CpusetAllocator,
+    cpu_burst::CpuBurstHook,
     group_identity::GroupIdentity,
 }
 

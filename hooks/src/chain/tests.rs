@@ -89,7 +89,7 @@ fn cpus_of_its_own_lift_the_quota_of_a_batch_pod() {
         ],
     );
     for outcome in [
-        chain().pod(&pod, &node(), &mut ()),
+        chain().pod(&pod, &[], &node(), &mut ()),
         chain().container(&pod, &container("main"), &node(), &mut ()),
     ] {
         let (value, owner) = outcome.merged.get(Setting::CpuQuota).unwrap();
@@ -102,7 +102,7 @@ fn cpus_of_its_own_lift_the_quota_of_a_batch_pod() {
 #[test]
 fn a_hook_runs_only_at_its_stages_and_in_the_order_of_the_table() {
     let mut log = Log::default();
-    chain().pod(&pod("LS", &[]), &node(), &mut log);
+    chain().pod(&pod("LS", &[]), &[], &node(), &mut log);
     assert_eq!(
         log.0,
         [
@@ -110,6 +110,8 @@ fn a_hook_runs_only_at_its_stages_and_in_the_order_of_the_table() {
             "BatchResource ended: well",
             "CPUSetAllocator started",
             "CPUSetAllocator ended: well",
+            "CPUBurst started",
+            "CPUBurst ended: well",
             "GroupIdentity started",
             "GroupIdentity ended: well",
         ]
@@ -137,7 +139,7 @@ fn a_panicking_hook_costs_nobody_else_anything() {
         ],
     );
     let mut log = Log::default();
-    let outcome = scripted(FailPolicy::Open).pod(&pod, &node(), &mut log);
+    let outcome = scripted(FailPolicy::Open).pod(&pod, &[], &node(), &mut log);
     assert_eq!(
         shown(&outcome.merged),
         [
@@ -166,7 +168,7 @@ fn a_panicking_hook_costs_nobody_else_anything() {
 #[test]
 fn an_error_is_told_with_its_reason_and_key() {
     let pod = pod("", &[(testing::OPEN, "nonsense")]);
-    let outcome = scripted(FailPolicy::Open).pod(&pod, &node(), &mut ());
+    let outcome = scripted(FailPolicy::Open).pod(&pod, &[], &node(), &mut ());
     let failure = &outcome.failures[0];
     assert_eq!(
         told(failure),
@@ -187,7 +189,7 @@ fn a_conflict_is_the_failure_of_the_later_hook() {
             (testing::OPEN, "64"),
         ],
     );
-    let outcome = scripted(FailPolicy::Open).pod(&pod, &node(), &mut ());
+    let outcome = scripted(FailPolicy::Open).pod(&pod, &[], &node(), &mut ());
     let (value, owner) = outcome.merged.get(Setting::CpuShares).unwrap();
     assert_eq!(
         (value.to_string().as_str(), owner.hook),
@@ -206,12 +208,12 @@ fn a_conflict_is_the_failure_of_the_later_hook() {
 fn only_a_closed_hook_refuses_the_call() {
     for script in ["panic", "nonsense"] {
         let open = pod("", &[(testing::OPEN, script)]);
-        let outcome = scripted(FailPolicy::Open).pod(&open, &node(), &mut ());
+        let outcome = scripted(FailPolicy::Open).pod(&open, &[], &node(), &mut ());
         assert_eq!(outcome.failures.len(), 1);
         assert!(outcome.closed().is_none());
 
         let closed = pod("", &[(testing::CLOSED, script)]);
-        let outcome = scripted(FailPolicy::Closed).pod(&closed, &node(), &mut ());
+        let outcome = scripted(FailPolicy::Closed).pod(&closed, &[], &node(), &mut ());
         assert_eq!(outcome.closed().unwrap().hook, "ScriptedClosed");
     }
 }
@@ -221,22 +223,22 @@ fn the_operator_can_close_a_built_in_hook() {
     let policies = FailPolicies::parse("BatchResource=Closed").unwrap();
     let chain = Chain::new(&FeatureGates::default(), &policies);
     let pod = pod("BE", &[(annotation::EXTENDED_RESOURCE_SPEC, "nonsense")]);
-    let outcome = chain.pod(&pod, &node(), &mut ());
+    let outcome = chain.pod(&pod, &[], &node(), &mut ());
     assert_eq!(outcome.closed().unwrap().hook, "BatchResource");
 }
 
 #[test]
 fn a_class_that_does_not_exist_is_noticed_and_counts_as_none() {
-    let outcome = chain().pod(&pod("Gold", &[]), &node(), &mut ());
+    let outcome = chain().pod(&pod("Gold", &[]), &[], &node(), &mut ());
     let [Notice::UnknownQosClass(class)] = &outcome.notices[..] else {
         panic!("{:?}", outcome.notices);
     };
     assert_eq!(class.name, "Gold");
     assert!(outcome.failures.is_empty());
-    let without = chain().pod(&pod("", &[]), &node(), &mut ());
+    let without = chain().pod(&pod("", &[]), &[], &node(), &mut ());
     assert_eq!(outcome.merged, without.merged);
     assert!(without.notices.is_empty());
-    let idle = Chain::empty().pod(&pod("Gold", &[]), &node(), &mut ());
+    let idle = Chain::empty().pod(&pod("Gold", &[]), &[], &node(), &mut ());
     assert!(idle.notices.is_empty());
 }
 
@@ -340,7 +342,7 @@ fn a_chain_knows_which_hooks_can_do_nothing_here() {
     let shown = format!("{chain:?}");
     assert_eq!(
         shown,
-        r#"["BatchResource", "CPUSetAllocator", "GroupIdentity"]"#
+        r#"["BatchResource", "CPUSetAllocator", "CPUBurst", "GroupIdentity"]"#
     );
 }
 

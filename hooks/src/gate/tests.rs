@@ -38,9 +38,9 @@ fn defaults_are_koordinators() {
         [
             "BatchResource",
             "CPUSetAllocator",
+            "CPUBurst",
             "GroupIdentity",
             "BECPUSuppress",
-            "CPUBurst",
             "NodeTopologyReport",
             "RdtResctrl",
         ]

@@ -1,5 +1,5 @@
 use super::*;
-use koord_model::{Bvt, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit};
+use koord_model::{Bvt, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit};
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
 
 const HOOKS: [&str; 5] = ["A", "B", "C", "D", "E"];
@@ -94,6 +94,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
     let values = (
         option::of((2_i64..9_000).prop_map(|n| CpuShares::new(n).unwrap())),
         option::of(quota),
+        option::of((0_u64..9_000).prop_map(|n| CpuBurst::from_micros(n).unwrap())),
         option::of(cpuset),
         option::of((1_u64..9_000).prop_map(MemoryLimit::Bytes)),
         option::of((-1_i64..=2).prop_map(|n| Bvt::new(n).unwrap())),
@@ -101,10 +102,20 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
         subsequence(Setting::ALL, 0..=Setting::ALL.len()),
     );
     values.prop_map(
-        |(cpu_shares, cpu_quota, cpuset_cpus, memory_limit, cpu_bvt, cpu_idle, overrides)| {
+        |(
+            cpu_shares,
+            cpu_quota,
+            cpu_burst,
+            cpuset_cpus,
+            memory_limit,
+            cpu_bvt,
+            cpu_idle,
+            overrides,
+        )| {
             Adjustment {
                 cpu_shares,
                 cpu_quota,
+                cpu_burst,
                 cpuset_cpus,
                 memory_limit,
                 cpu_bvt,

@@ -34,7 +34,8 @@ impl Cgroups {
     /// stops none of the others. A group and setting may be named once.
     ///
     /// `cpu.idle` and `cpu.shares` of one group go together: idle is cleared before shares are
-    /// written and set after, since the kernel refuses the shares of an idle group.
+    /// written and set after, since the kernel refuses the shares of an idle group. So do a quota
+    /// and its burst, which is lowered before and raised after: the kernel refuses one above it.
     /// [`CpusetCpus::All`] is what the parent has after the changes.
     pub fn apply(&self, changes: &[Change]) -> Vec<Applied> {
         let mut order: Vec<usize> = (0..changes.len()).collect();

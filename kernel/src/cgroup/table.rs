@@ -7,8 +7,8 @@
 
 use super::{Controller, Generation, WeightCurve};
 use koord_model::{
-    Bvt, CpuPeriod, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MAX_CPU, MemoryLimit, RangeError,
-    Setting, Value,
+    Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MAX_CPU, MemoryLimit,
+    RangeError, Setting, Value,
 };
 
 /// Where a setting lives.
@@ -36,9 +36,11 @@ struct Names {
 
 pub(super) fn controller(setting: Setting) -> Controller {
     match setting {
-        Setting::CpuShares | Setting::CpuQuota | Setting::CpuBvt | Setting::CpuIdle => {
-            Controller::Cpu
-        }
+        Setting::CpuShares
+        | Setting::CpuQuota
+        | Setting::CpuBurst
+        | Setting::CpuBvt
+        | Setting::CpuIdle => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
         Setting::MemoryLimit => Controller::Memory,
     }
@@ -48,6 +50,7 @@ fn names(setting: Setting) -> Names {
     let (v1, v2) = match setting {
         Setting::CpuShares => ("cpu.shares", "cpu.weight"),
         Setting::CpuQuota => ("cpu.cfs_quota_us", "cpu.max"),
+        Setting::CpuBurst => ("cpu.cfs_burst_us", "cpu.max.burst"),
         Setting::CpusetCpus => ("cpuset.cpus", "cpuset.cpus"),
         Setting::MemoryLimit => ("memory.limit_in_bytes", "memory.max"),
         Setting::CpuBvt => ("cpu.bvt_warp_ns", "cpu.bvt_warp_ns"),
@@ -114,6 +117,7 @@ pub(super) fn parse(
             "max" => CpuQuota::Unlimited.into(),
             micros => CpuQuota::Micros(micros.parse().ok()?).into(),
         },
+        (Setting::CpuBurst, _) => CpuBurst::from_micros(text.parse().ok()?).ok()?.into(),
         (Setting::CpusetCpus, Generation::V2) if text.is_empty() => CpusetCpus::All.into(),
         (Setting::CpusetCpus, _) => CpusetCpus::Only(text.parse().ok()?).into(),
         (Setting::MemoryLimit, Generation::V2) if text == "max" => MemoryLimit::Unlimited.into(),
@@ -141,6 +145,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         // On v2 the first number alone leaves the period as it is.
         Value::CpuQuota(CpuQuota::Micros(micros)) => micros.to_string(),
         Value::CpuQuota(CpuQuota::Unlimited) => unlimited.to_owned(),
+        Value::CpuBurst(burst) => burst.to_string(),
         Value::CpusetCpus(CpusetCpus::Only(cpus)) => cpus.to_string(),
         // A write of no bytes at all does not reach the file.
         Value::CpusetCpus(CpusetCpus::All) => "\n".to_owned(),
@@ -178,6 +183,7 @@ pub(super) fn settle(
             whole_pages(*bytes, terms.page).into()
         }
         Value::CpuQuota(CpuQuota::Unlimited)
+        | Value::CpuBurst(_)
         | Value::CpusetCpus(CpusetCpus::All)
         | Value::MemoryLimit(MemoryLimit::Unlimited)
         | Value::CpuBvt(_)
@@ -196,6 +202,8 @@ pub(super) fn widened(old: &Value, new: &Value) -> Option<Value> {
         (Value::CpusetCpus(CpusetCpus::Only(old)), Value::CpusetCpus(CpusetCpus::Only(wanted))) => {
             (!wanted.is_subset(old)).then(|| CpusetCpus::Only(old.union(wanted)).into())
         }
+        // Before a quota becomes less than it is, and after one becomes more.
+        (Value::CpuBurst(old), Value::CpuBurst(wanted)) => (wanted < old).then(|| new.clone()),
         (Value::CpusetCpus(CpusetCpus::All), _) | (Value::CpuIdle(_), Value::CpuIdle(true)) => None,
         // Neither parent nor child limits the others.
         _ => Some(new.clone()),

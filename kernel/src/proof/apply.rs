@@ -3,7 +3,7 @@
 
 use super::{Ground, cpus, either, generation, make, settings::shown};
 use crate::cgroup::{Change, Generation, Written};
-use koord_model::{CgroupPath, CpuQuota, CpuShares, MemoryLimit, Setting, Value};
+use koord_model::{CgroupPath, CpuBurst, CpuQuota, CpuShares, MemoryLimit, Setting, Value};
 
 fn change(at: &CgroupPath, value: impl Into<Value>) -> Change {
     Change {
@@ -82,6 +82,38 @@ pub(super) fn quotas_of_parent_and_child_move_between_any_two_states(ground: &mu
         [unlimited(), unlimited()],
     ];
     walk(ground, Setting::CpuQuota, &states);
+}
+
+pub(super) fn a_quota_and_its_burst_move_between_any_two_states(ground: &mut dyn Ground) {
+    let at = &make(ground, &["p"])[0];
+    let micros = |quota, burst| (CpuQuota::Micros(quota), burst);
+    let states = [
+        micros(50_000, 50_000),
+        micros(20_000, 20_000),
+        micros(80_000, 10_000),
+        micros(10_000, 0),
+        (CpuQuota::Unlimited, 0),
+    ];
+    let changes = |(quota, burst): (CpuQuota, u64)| {
+        let burst = CpuBurst::from_micros(burst).expect("a number of a check");
+        vec![change(at, quota), change(at, burst)]
+    };
+    for from in states {
+        for to in states {
+            for backwards in [false, true] {
+                apply(ground, &changes(from));
+                let mut changes = changes(to);
+                if backwards {
+                    changes.reverse();
+                }
+                apply(ground, &changes);
+                let held = [Setting::CpuQuota, Setting::CpuBurst]
+                    .map(|setting| ground.cgroups().read(at, setting).expect("it can be read"));
+                let burst = CpuBurst::from_micros(to.1).expect("a number of a check");
+                assert_eq!(held, [to.0.into(), burst.into()], "from {from:?}");
+            }
+        }
+    }
 }
 
 pub(super) fn cpusets_of_parent_and_child_move_between_any_two_states(ground: &mut dyn Ground) {

@@ -63,6 +63,7 @@ checks! {
     apply::cpusets_of_parent_and_child_move_between_any_two_states,
     apply::the_naive_order_is_what_cgroup_v1_refuses,
     apply::several_settings_of_several_groups_change_at_once,
+    apply::a_quota_and_its_burst_move_between_any_two_states,
     apply::idle_is_cleared_before_shares_and_set_after,
     apply::the_shares_of_an_idle_group_can_be_given_back,
     apply::a_change_that_fails_stops_no_other,

@@ -37,6 +37,8 @@ pub enum Reason {
     Quantity(#[source] QuantityError),
     #[error("value is no ratio")]
     Ratio(#[source] NormalizationError),
+    #[error("value is none of {}", allowed.join(", "))]
+    NotOneOf { allowed: Vec<&'static str> },
     #[error("value is out of range")]
     Range(#[source] Box<RangeError>),
 }

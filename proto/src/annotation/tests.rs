@@ -84,6 +84,7 @@ fn no_annotation_takes_what_is_no_json_or_too_much() {
             chain(ResourceStatus::parse(text)),
             chain(ExtendedResourceSpec::parse(text)),
             chain(CpuQos::parse(text)),
+            chain(CpuBurst::parse(text)),
             chain(SharedPool::parse_list(text)),
             chain(SharedPool::parse_be_list(text)),
             chain(CpuManagerPolicy::parse(text)),
@@ -107,6 +108,7 @@ fn null_is_absence_for_every_annotation() {
         None
     );
     assert_eq!(CpuQos::parse(" null\n").unwrap(), CpuQos::default());
+    assert_eq!(CpuBurst::parse("null").unwrap(), CpuBurst::default());
     assert_eq!(SharedPool::parse_list("null").unwrap(), []);
     assert_eq!(
         CpuManagerPolicy::parse("null").unwrap(),
@@ -365,6 +367,53 @@ fn a_cpu_qos_keeps_what_was_not_said_apart_from_what_was() {
     assert_eq!(
         (qos.enable, qos.group_identity),
         (None, Some(Bvt::new(2).unwrap()))
+    );
+}
+
+#[test]
+fn a_cpu_burst_keeps_what_was_not_said_apart_from_what_was() {
+    let burst = CpuBurst::parse(r#"{"CPUBurstPercent":150,"cfsQuotaBurstPercent":200}"#).unwrap();
+    assert_eq!(burst.policy, None);
+    assert_eq!(burst.percent.map(BurstPercent::get), Some(150));
+    for (name, policy) in [
+        ("none", CpuBurstPolicy::None),
+        ("cpuBurstOnly", CpuBurstPolicy::CpuBurstOnly),
+        ("cfsQuotaBurstOnly", CpuBurstPolicy::CfsQuotaBurstOnly),
+        ("auto", CpuBurstPolicy::Auto),
+    ] {
+        let burst = CpuBurst::parse(&format!(r#"{{"policy":"{name}"}}"#)).unwrap();
+        assert_eq!((burst.policy, burst.percent), (Some(policy), None));
+    }
+    assert_eq!(BurstPercent::default().get(), 1_000);
+}
+
+#[test]
+fn a_bad_cpu_burst_names_the_place() {
+    refused(
+        "koordinator.sh/cpuBurst",
+        CpuBurst::parse,
+        &[
+            (
+                r#"{"policy":"Auto"}"#,
+                "$.policy: value is none of none, cpuBurstOnly, cfsQuotaBurstOnly, auto",
+            ),
+            (
+                r#"{"policy":true}"#,
+                "$.policy: value is a boolean, not a string",
+            ),
+            (
+                r#"{"cpuBurstPercent":0}"#,
+                "$.cpuBurstPercent: value is out of range: cpuBurstPercent 0 is outside 1 to 10000",
+            ),
+            (
+                r#"{"cpuBurstPercent":10001}"#,
+                "$.cpuBurstPercent: value is out of range: cpuBurstPercent 10001 is outside 1 to 10000",
+            ),
+            (
+                r#"{"cpuBurstPercent":"100"}"#,
+                "$.cpuBurstPercent: value is a string, not an integer of 64 bits",
+            ),
+        ],
     );
 }
 

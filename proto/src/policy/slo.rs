@@ -1,6 +1,7 @@
 //! NodeSLO: how this node's classes of pods are to be treated.
 
 use super::{host_application::HostApplication, place::Place};
+use crate::annotation::{BurstPercent, CpuBurstPolicy};
 use koord_model::{Bvt, QosClass};
 
 /// The parts of a NodeSLO's `spec` that the node's hooks need, with defaults filled in.
@@ -8,6 +9,7 @@ use koord_model::{Bvt, QosClass};
 pub struct NodeSloSpec {
     pub resource_used_threshold_with_be: ResourceUsedThreshold,
     pub resource_qos_strategy: ResourceQosStrategy,
+    pub cpu_burst_strategy: CpuBurstStrategy,
     pub host_applications: Vec<HostApplication>,
 }
 
@@ -16,6 +18,13 @@ pub struct NodeSloSpec {
 pub struct ResourceUsedThreshold {
     pub enable: bool,
     pub cpu_suppress_policy: CpuSuppressPolicy,
+}
+
+/// How far containers may run beyond their CPU limits for a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuBurstStrategy {
+    pub policy: CpuBurstPolicy,
+    pub percent: BurstPercent,
 }
 
 /// The knob with which best-effort pods are held down.
@@ -84,6 +93,7 @@ impl NodeSloSpec {
                 &spec.section("resourceUsedThresholdWithBE"),
             ),
             resource_qos_strategy: ResourceQosStrategy::read(&spec.section("resourceQOSStrategy")),
+            cpu_burst_strategy: CpuBurstStrategy::read(&spec.section("cpuBurstStrategy")),
             host_applications: applications
                 .iter()
                 .filter_map(HostApplication::read)
@@ -100,6 +110,23 @@ impl ResourceUsedThreshold {
         Self {
             enable: section.field("enable").boolean().unwrap_or_default(),
             cpu_suppress_policy: policy.name(&CPU_SUPPRESS_POLICIES).unwrap_or_default(),
+        }
+    }
+}
+
+// === impl CpuBurstStrategy ===
+
+impl CpuBurstStrategy {
+    fn read(section: &Place<'_>) -> Self {
+        let percent = section.field("cpuBurstPercent");
+        let percent = percent.integer(BurstPercent::MIN, BurstPercent::MAX);
+        let percent = percent.and_then(|percent| BurstPercent::new(percent).ok());
+        Self {
+            policy: section
+                .field("policy")
+                .name(&CpuBurstPolicy::NAMES)
+                .unwrap_or_default(),
+            percent: percent.unwrap_or_default(),
         }
     }
 }

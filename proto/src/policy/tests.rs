@@ -1,5 +1,5 @@
 use super::*;
-use crate::annotation::{SharedPool, SystemQosResource};
+use crate::annotation::{CpuBurstPolicy, SharedPool, SystemQosResource};
 use koord_model::{Bvt, PriorityClass, QosClass};
 use std::error::Error;
 
@@ -186,6 +186,40 @@ fn an_empty_spec_is_all_defaults() {
     let strategy = ResourceQosStrategy::default();
     assert_eq!(strategy.cpu_policy, CpuPolicy::GroupIdentity);
     assert_eq!(strategy.be_class, cpu_qos(false, 0, false, false));
+}
+
+#[test]
+fn a_burst_strategy_is_laid_over_the_defaults() {
+    let strategy = |section: &str| {
+        let (slo, issues) = slo_issues(&format!("{{cpuBurstStrategy: {section}}}"));
+        let CpuBurstStrategy { policy, percent } = slo.cpu_burst_strategy;
+        (policy, percent.get(), issues.join("; "))
+    };
+    let sound = |section| {
+        let (policy, percent, issues) = strategy(section);
+        assert_eq!(issues, "", "{section}");
+        (policy, percent)
+    };
+    assert_eq!(sound("{}"), (CpuBurstPolicy::None, 1_000));
+    assert_eq!(
+        sound("{policy: auto, sharePoolThresholdPercent: 50}"),
+        (CpuBurstPolicy::Auto, 1_000)
+    );
+    assert_eq!(
+        sound("{policy: cpuBurstOnly, cpuBurstPercent: 80}"),
+        (CpuBurstPolicy::CpuBurstOnly, 80)
+    );
+    assert_eq!(
+        strategy("{policy: Auto, cpuBurstPercent: 0}"),
+        (
+            CpuBurstPolicy::None,
+            1_000,
+            "\"spec.cpuBurstStrategy.cpuBurstPercent\": value 0 is outside 1 to 10000; \
+             \"spec.cpuBurstStrategy.policy\": value \"Auto\" is none of none, cpuBurstOnly, \
+             cfsQuotaBurstOnly, auto"
+                .to_owned()
+        )
+    );
 }
 
 #[test]

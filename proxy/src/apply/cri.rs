@@ -44,8 +44,9 @@ pub enum PatchError {
     },
 }
 
-/// The bytes to append to a CreateContainer; `None` if it asks for what was decided already.
-/// Entries of `target` that the request cannot carry change to the kernel route.
+/// The bytes to append to a CreateContainer; `None` if it asks for what was decided already. Where
+/// something is decided that no request can say, what was asked for goes with it all the same: after
+/// a restart that is decided from it again. Entries of `target` that the request cannot carry change to the kernel route.
 pub fn create(
     config: &cri::ContainerConfig,
     requested: &Requested,
@@ -57,6 +58,7 @@ pub fn create(
         target.entries_mut().for_each(|e| e.route = Route::Kernel);
         return Ok(None);
     };
+    let beside = has_unsayable(target);
     let mut patch = ResourcesPatch::default();
     for entry in requests(target) {
         if !says_the_same(&entry.desired, entry.original.value()) {
@@ -78,7 +80,7 @@ pub fn create(
             }
         }
     }
-    if patch.is_empty() {
+    if patch.is_empty() && !beside {
         return Ok(None);
     }
     let changed = |entry: &&Entry| {
@@ -120,6 +122,12 @@ pub fn update(
         ..Default::default()
     };
     bounded(patch.encode(), target.entries().iter(), limits)
+}
+
+/// Whether something was decided that no request or adjustment can say.
+pub(super) fn has_unsayable(target: &Target) -> bool {
+    let mut entries = target.entries().iter();
+    entries.any(|entry| entry.route == Route::Kernel)
 }
 
 fn requests(target: &mut Target) -> impl Iterator<Item = &mut Entry> {
@@ -193,6 +201,7 @@ fn say(
         }
         Value::MemoryLimit(MemoryLimit::Unlimited)
         | Value::CpusetCpus(CpusetCpus::All)
+        | Value::CpuBurst(_)
         | Value::CpuBvt(_)
         | Value::CpuIdle(_) => return false,
     }

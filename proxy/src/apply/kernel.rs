@@ -5,7 +5,7 @@
 //! with itself, and the two passes of a leveled update see a tree that nobody else of us changes.
 
 use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
-use koord_model::{CgroupPath, CpuPeriod, CpuQuota, Setting, Value};
+use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
     io,
     panic::{self, AssertUnwindSafe},
@@ -61,12 +61,13 @@ impl Writer {
 
     /// Whether a value is in force, a quota in whatever period; reads at most a file or two.
     pub fn holds(&self, at: &CgroupPath, value: &Value) -> bool {
-        let Value::CpuQuota(quota) = value else {
-            return self.cgroups.holds(at, value);
+        let period = || self.cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
+        let scaled = match value {
+            Value::CpuQuota(quota) => quota.in_period(period()).map(Value::from),
+            Value::CpuBurst(burst) => Some(burst.in_period(period()).into()),
+            other => Some(other.clone()),
         };
-        let period = self.cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
-        let scaled = quota.in_period(period);
-        scaled.is_some_and(|quota| self.cgroups.holds(at, &quota.into()))
+        scaled.is_some_and(|value| self.cgroups.holds(at, &value))
     }
 
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
@@ -128,8 +129,20 @@ fn apply_in_periods(cgroups: &Cgroups, changes: &mut [Change]) -> Vec<Applied> {
     for change in &mut *changes {
         befores.push(in_period(cgroups, change));
     }
+    for index in 0..changes.len() {
+        if let Value::CpuBurst(burst) = changes[index].value {
+            changes[index].value = possible(cgroups, burst, &changes[index].at, changes).into();
+        }
+    }
     let mut applied = cgroups.apply(changes);
     for ((change, applied), before) in changes.iter().zip(&mut applied).zip(befores) {
+        if let Ok(Written::Changed {
+            old: Value::CpuBurst(burst),
+        }) = applied
+        {
+            let period = cgroups.period(&change.at).unwrap_or(CpuPeriod::DEFAULT);
+            *burst = burst.of_period(period);
+        }
         if let (Some(before), Value::CpuQuota(quota)) = (before, &change.value) {
             let old = |quota: CpuQuota| quota.of_period(before.period).into();
             match applied {
@@ -167,6 +180,25 @@ fn in_period(cgroups: &Cgroups, change: &mut Change) -> Option<Before> {
         *quota = scaled.unwrap_or(CpuQuota::Micros(CpuQuota::MIN_MICROS));
     }
     Some(Before { period, replaced })
+}
+
+/// A burst in the period of its directory, as far as it goes with the quota that the directory will
+/// have: the kernel refuses more, and the kubelet may have given a pod less than its containers have
+/// together.
+fn possible(cgroups: &Cgroups, burst: CpuBurst, at: &CgroupPath, changes: &[Change]) -> CpuBurst {
+    let of_directory = changes.iter().filter(|change| change.at == *at);
+    let mut decided = of_directory.filter_map(|change| match change.value {
+        Value::CpuQuota(quota) => Some(quota),
+        _ => None,
+    });
+    let held = || match cgroups.read(at, Setting::CpuQuota) {
+        Ok(Value::CpuQuota(quota)) => quota,
+        // Whatever is wrong is told by the write.
+        _ => CpuQuota::Unlimited,
+    };
+    let quota = decided.next().unwrap_or_else(held);
+    let period = cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
+    burst.in_period(period).within(quota)
 }
 
 #[cfg(test)]

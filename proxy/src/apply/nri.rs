@@ -20,7 +20,7 @@ use koord_proto::{
     },
 };
 
-use super::cri::CRIO_MIN_MEMORY;
+use super::cri::{CRIO_MIN_MEMORY, has_unsayable};
 
 /// What the runtime and the node take.
 #[derive(Clone, Copy, Debug)]
@@ -50,23 +50,27 @@ enum Outcome {
 }
 
 /// The change of a container that is being made with the resources `now`; `None` if they are what was
-/// decided. Entries of `target` that cannot be said change to the kernel route.
+/// decided and nothing is beside that no adjustment can say. Entries of `target` that cannot be said change to the kernel route.
 pub fn create(
     now: &LinuxResources,
     requested: &Requested,
     target: &mut Target,
     limits: Limits<'_>,
 ) -> Option<ContainerAdjustment> {
+    let beside = has_unsayable(target);
     let said = Said::of(now, target, limits);
     let origin = Origin {
         requested: requested.clone(),
         ours: said.ours.clone(),
     };
-    let resources = said.into_resources()?;
+    let resources = said.into_resources();
+    if resources.is_none() && !beside {
+        return None;
+    }
     let originals = originals::to_annotation(&origin);
     Some(ContainerAdjustment {
         annotations: [(annotation::ORIGINALS.to_owned(), originals)].into(),
-        linux: Some(LinuxContainerAdjustment {
+        linux: resources.map(|resources| LinuxContainerAdjustment {
             resources: Some(resources),
             oom_score_adj: None,
         }),
@@ -159,7 +163,7 @@ impl Said {
             Value::CpuQuota(quota) => self.say_quota(*quota, now),
             Value::CpusetCpus(cpus) => self.say_cpus(cpus, now, limits),
             Value::MemoryLimit(limit) => self.say_memory(*limit, now, limits),
-            Value::CpuBvt(_) | Value::CpuIdle(_) => Outcome::Unsayable,
+            Value::CpuBurst(_) | Value::CpuBvt(_) | Value::CpuIdle(_) => Outcome::Unsayable,
         }
     }
 

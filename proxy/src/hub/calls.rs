@@ -129,7 +129,19 @@ impl Hub {
         let id = ContainerId::new(&request.container_id).ok()?;
         let known = self.ledger.borrow().sandbox_of(&id).is_some();
         if known || self.is_whole() {
-            return Some(Opening::Now(self.decide_update(&request, id, message)));
+            let lowered = self.bursts_lowered_by(&id, &view::requested(request.linux.as_ref()));
+            let decision = self.decide_update(&request, id, message);
+            if lowered.is_empty() {
+                return Some(Opening::Now(decision));
+            }
+            let (hub, patience) = (self.clone(), self.patience(timeout));
+            return Some(Opening::Later(Box::pin(async move {
+                let written = hub.writer.apply(lowered);
+                if tokio::time::timeout(patience, written).await.is_err() {
+                    debug!("a burst above the new quota is lowered late");
+                }
+                decision
+            })));
         }
         let message = message.to_vec();
         Some(self.once_whole(timeout, move |hub| {

@@ -2,7 +2,7 @@
 
 use super::Hub;
 use crate::{
-    ledger::{Container, Exemption, Pod, Route, Target, Unasked},
+    ledger::{Container, Exemption, Life, Pod, Route, Target, Unasked},
     log::Name,
     metrics::{HookFailure, Metrics},
     panic_report::Catching,
@@ -122,10 +122,12 @@ impl Hub {
             .then_some(Exemption::RuntimeHandler)
     }
 
-    /// Decides what a pod's own directory and its sandbox container should have.
+    /// Decides what the own directory of a pod with these containers, and its sandbox container,
+    /// should have.
     pub(super) fn decide_pod(
         &self,
         pod: &PodView,
+        containers: &[&ContainerView],
         exemption: Option<Exemption>,
         (own, pause): (&mut Target, &mut Target),
     ) -> Result<(), Status> {
@@ -137,9 +139,12 @@ impl Hub {
         }
         know_directories(pod, own, pause);
         let policy = self.policy.borrow();
-        let outcome = policy
-            .chain
-            .pod(pod, &policy.node, &mut Watch::new(&self.metrics));
+        let outcome = policy.chain.pod(
+            pod,
+            containers,
+            &policy.node,
+            &mut Watch::new(&self.metrics),
+        );
         let merged = self.examine(pod, outcome)?;
         decide_directory(own, &merged);
         if exemption.is_some() {
@@ -290,13 +295,23 @@ impl Hub {
     /// Decides about a known pod anew. Nobody waits for this, so a hook that insists has nobody to
     /// refuse; it was logged and counted.
     pub(crate) fn decide_again(&self, pod: &mut Pod) {
+        self.decide_directories(pod);
         let (pod_view, exemption) = (&pod.view, pod.exemption);
-        let targets = (&mut pod.own, &mut pod.pause);
-        self.decide_pod(pod_view, exemption, targets).ok();
         for Container { view, target, .. } in &mut pod.containers {
             self.decide_container(pod_view, exemption, view, target)
                 .ok();
         }
+    }
+
+    /// Decides anew about the directories of a known pod, which may have other containers than
+    /// before.
+    pub(crate) fn decide_directories(&self, pod: &mut Pod) {
+        let containers = pod.containers.iter();
+        let living = containers.filter(|container| container.life != Life::Exited);
+        let living: Vec<&ContainerView> = living.map(|container| &container.view).collect();
+        let targets = (&mut pod.own, &mut pod.pause);
+        self.decide_pod(&pod.view, &living, pod.exemption, targets)
+            .ok();
     }
 
     /// What decisions are made from.
@@ -345,7 +360,7 @@ fn travels(setting: Setting) -> Route {
         Setting::CpuShares | Setting::CpuQuota | Setting::CpusetCpus | Setting::MemoryLimit => {
             Route::Request
         }
-        Setting::CpuBvt | Setting::CpuIdle => Route::Kernel,
+        Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle => Route::Kernel,
     }
 }
 
@@ -364,7 +379,7 @@ pub(crate) fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
             .cpuset_cpus
             .clone()
             .map(|cpus| Value::from(CpusetCpus::Only(cpus))),
-        Setting::CpuBvt | Setting::CpuIdle => None,
+        Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle => None,
     }
 }
 

@@ -3,12 +3,13 @@
 
 use super::{Hub, NewContainer, NewPod, Untouched};
 use crate::{
-    ledger::{Container, Entry, Exemption, Pod, Route, Target},
+    ledger::{Container, Entry, Exemption, Life, Pod, Route, Target},
     status::Status,
     view,
 };
 use koord_hooks::{ContainerView, PodView, Requested};
-use koord_model::{CgroupPath, CpuPeriod, CpuSet, CpusetCpus, Value};
+use koord_kernel::cgroup::Change;
+use koord_model::{CgroupPath, ContainerId, CpuBurst, CpuPeriod, CpuSet, CpusetCpus, Value};
 
 /// What an update is decided to do, and the period that its quotas are for.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl Hub {
             pause: Target::default(),
         };
         let targets = (&mut pod.own, &mut pod.pause);
-        self.decide_pod(&pod.view, pod.exemption, targets)?;
+        self.decide_pod(&pod.view, &[], pod.exemption, targets)?;
         Ok(pod)
     }
 
@@ -75,6 +76,42 @@ impl Hub {
         })
     }
 
+    /// The bursts that an update makes smaller, the container's and its pod's. They are lowered
+    /// before it: the kernel refuses a quota below the burst that goes with it, to the runtime now
+    /// and to the kubelet, which writes the pod's own directory, after it.
+    pub(super) fn bursts_lowered_by(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
+        let ledger = self.ledger.borrow();
+        let Some((before, container)) = ledger.container(id) else {
+            return Vec::new();
+        };
+        let saves_up = burst_of(&container.target).is_some_and(|burst| burst != CpuBurst::NONE);
+        let running = container.life == Life::Running;
+        if !saves_up || !running || self.hands_off(before.exemption).is_some() {
+            return Vec::new();
+        }
+        let mut after = before.clone();
+        let Some(container) = after.container_mut(id) else {
+            return Vec::new();
+        };
+        container.view.requested = view::overlaid(&container.view.requested, asked.clone());
+        self.decide_again(&mut after);
+        let targets = |pod: &Pod| {
+            let container = pod.containers.iter().find(|it| it.id == *id);
+            let targets = container.map(|it| &it.target).into_iter().chain([&pod.own]);
+            targets
+                .map(|target| (target.at.clone(), burst_of(target)))
+                .collect::<Vec<_>>()
+        };
+        let pairs = targets(before).into_iter().zip(targets(&after));
+        let lowered = pairs.filter(|((_, old), (_, new))| new < old);
+        lowered
+            .filter_map(|(_, (at, new))| {
+                let value = new.unwrap_or_default().into();
+                Some(Change { at: at?, value })
+            })
+            .collect()
+    }
+
     /// Why the runtime is told nothing of what was decided, if it is not.
     pub(super) fn hands_off(&self, exemption: Option<Exemption>) -> Option<Untouched> {
         match exemption {
@@ -95,4 +132,14 @@ impl Hub {
         let pod = pod.filter(|_| target.entries().iter().any(named))?;
         self.writer.cgroups().cpus_below(pod)
     }
+}
+
+fn burst_of(target: &Target) -> Option<CpuBurst> {
+    target
+        .entries()
+        .iter()
+        .find_map(|entry| match entry.desired {
+            Value::CpuBurst(burst) => Some(burst),
+            _ => None,
+        })
 }

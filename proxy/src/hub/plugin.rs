@@ -16,6 +16,7 @@ use crate::{
     status::Status,
     view,
 };
+use koord_kernel::cgroup::Change;
 use koord_model::{ContainerId, CpuSet, SandboxId};
 use koord_proto::{
     keys::annotation,
@@ -111,6 +112,19 @@ impl Hub {
         self.count(Method::CreateContainer, why, adjust.is_some());
         let effect = Effect::Create(sandbox, Box::new(new));
         Ok((adjust, Pending::new(effect, self.generation.get())))
+    }
+
+    /// The bursts that are to be lowered before a container changes to what `asked` says.
+    pub(crate) fn lowered_first(
+        &self,
+        container: &Container,
+        asked: &LinuxResources,
+    ) -> Vec<Change> {
+        let id = ContainerId::new(&container.id);
+        id.map_or_else(
+            |_| Vec::new(),
+            |id| self.bursts_lowered_by(&id, &seen::requested(Some(asked))),
+        )
     }
 
     /// The resources of a container are about to change to what `asked` says.

@@ -7,7 +7,9 @@
 
 use super::Contest;
 use koord_hooks::Merged;
-use koord_model::{Bvt, CgroupPath, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value};
+use koord_model::{
+    Bvt, CgroupPath, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value,
+};
 
 /// How a value gets to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -225,7 +227,10 @@ impl Target {
         remembered: Option<Original>,
     ) -> Original {
         // In CRI nobody can ask for these.
-        let ours_alone = matches!(setting, Setting::CpuBvt | Setting::CpuIdle);
+        let ours_alone = matches!(
+            setting,
+            Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle
+        );
         let shares = self.undecided_shares.as_ref();
         let known = asked.or_else(|| shares.filter(|_| setting == Setting::CpuShares).cloned());
         match known {
@@ -343,6 +348,7 @@ fn default(setting: Setting) -> Value {
     match setting {
         Setting::CpuShares => CpuShares::DEFAULT.into(),
         Setting::CpuQuota => CpuQuota::Unlimited.into(),
+        Setting::CpuBurst => CpuBurst::NONE.into(),
         Setting::CpusetCpus => CpusetCpus::All.into(),
         Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
         Setting::CpuBvt => Bvt::default().into(),

@@ -1,12 +1,11 @@
 use super::*;
 use crate::{
-    fixture::{container, decide_container, decide_pod, node, node_with, pod, sandbox, shown, slo},
+    fixture::{
+        container, decide_container, decide_pod, faster, node, node_with, pod, sandbox, shown, slo,
+    },
     view::PodView,
 };
-use koord_proto::{
-    annotation::CpuNormalizationRatio,
-    policy::{NodeMetadata, NodePolicy, NodeSloSpec, ResourceUsedThreshold},
-};
+use koord_proto::policy::{NodePolicy, NodeSloSpec, ResourceUsedThreshold};
 
 const SPEC: &str = annotation::EXTENDED_RESOURCE_SPEC;
 
@@ -34,16 +33,6 @@ fn of_pod(spec: &str, node: &NodeView) -> String {
 fn of_container(spec: &str, name: &str, node: &NodeView) -> String {
     let decided = decide_container(&BatchResource, &be(spec), &container(name), node);
     shown(&decided.unwrap())
-}
-
-fn faster(ratio: &str) -> NodeView {
-    node_with(NodePolicy {
-        node: Some(NodeMetadata {
-            cpu_normalization_ratio: CpuNormalizationRatio::parse(ratio).unwrap(),
-            ..NodeMetadata::default()
-        }),
-        ..NodePolicy::default()
-    })
 }
 
 fn suppressed_by(threshold: ResourceUsedThreshold) -> NodeView {

@@ -1,6 +1,6 @@
 use super::*;
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{CpuShares, Setting};
+use koord_model::{CpuBurst, CpuShares, Setting};
 use prost::Message as _;
 
 const LIMITS: Limits<'_> = Limits {
@@ -162,6 +162,31 @@ fn a_creation_that_asks_for_what_was_decided_is_not_touched() {
     assert_eq!(
         create(&untouched, &requested, &mut target, LIMITS),
         Ok(None)
+    );
+}
+
+#[test]
+fn what_was_asked_goes_with_what_no_request_can_say() {
+    let resources = cri::LinuxContainerResources {
+        cpu_quota: 50_000,
+        ..Default::default()
+    };
+    let requested = crate::view::requested(Some(&resources));
+    let adjustment = Adjustment {
+        cpu_burst: Some(CpuBurst::from_micros(50_000).unwrap()),
+        ..Adjustment::default()
+    };
+    let mut target = Target::default();
+    let mut merged = Merged::default();
+    merged.merge("CPUBurst", adjustment).unwrap();
+    target.decide(&merged, |_| Route::Kernel, |_| None);
+    let patch = create(&config(resources), &requested, &mut target, LIMITS);
+    let patch = patch.unwrap().unwrap();
+    let request = cri::CreateContainerRequest::read(&patch).unwrap();
+    let annotations = request.config.unwrap().annotations;
+    assert_eq!(
+        annotations["runtimeproxy.koordinator.sh/originals"],
+        r#"{"cpuQuota":50000}"#
     );
 }
 

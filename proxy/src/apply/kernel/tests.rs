@@ -195,3 +195,46 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
         assert!(writer.apply(vec![change]).await.is_empty());
     }
 }
+
+#[tokio::test]
+async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
+    let groups = Groups::new(Generation::V1, "10000", "20000");
+    let half = CpuQuota::Micros(50_000);
+    groups.apply(half, half).await;
+    let burst = |at: &CgroupPath, micros| Change {
+        at: at.clone(),
+        value: CpuBurst::from_micros(micros).unwrap().into(),
+    };
+    let held = |at: &CgroupPath| {
+        let text = groups.tree.read(Controller::Cpu, at, "cpu.cfs_burst_us");
+        text.unwrap().trim_end().to_owned()
+    };
+    let wanted = vec![
+        burst(&groups.pod, 30_000),
+        // More than the quota, as where a kubelet gives a pod less than its containers have.
+        burst(&groups.container, 70_000),
+    ];
+    let before = olds(groups.writer.apply(wanted.clone()).await);
+    assert_eq!(before, [CpuBurst::NONE.into(), CpuBurst::NONE.into()]);
+    assert_eq!(held(&groups.pod), "3000");
+    assert_eq!(held(&groups.container), "10000");
+    let again = groups.writer.apply(wanted).await;
+    assert!(
+        again.iter().all(|it| matches!(it, Ok(Written::Equal))),
+        "{again:?}"
+    );
+    // With a lower quota in the same breath it is within that.
+    let lowered = vec![
+        Change {
+            at: groups.container.clone(),
+            value: CpuQuota::Micros(20_000).into(),
+        },
+        burst(&groups.container, 70_000),
+    ];
+    let before = olds(groups.writer.apply(lowered).await);
+    assert_eq!(
+        before,
+        [half.into(), CpuBurst::from_micros(50_000).unwrap().into()]
+    );
+    assert_eq!(held(&groups.container), "4000");
+}

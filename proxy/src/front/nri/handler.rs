@@ -79,7 +79,7 @@ impl Handler {
                 pod,
                 container,
                 linux_resources,
-            }) => refused(self.update(pod, container, linux_resources)),
+            }) => refused(self.update(pod, container, linux_resources).await),
             Asked::StopContainer(request) => {
                 if let Some(container) = request.container {
                     self.hub.container_stopped(&container.id);
@@ -116,7 +116,7 @@ impl Handler {
         Ok(adjust.map_or(Answer::Nothing, |it| Answer::Adjust(Box::new(it))))
     }
 
-    fn update(
+    async fn update(
         &self,
         pod: Option<PodSandbox>,
         container: Option<Container>,
@@ -126,6 +126,13 @@ impl Handler {
             return Ok(Answer::Nothing);
         };
         let asked = asked.unwrap_or_default();
+        let lowered = self.hub.lowered_first(&container, &asked);
+        if !lowered.is_empty() {
+            let written = self.hub.writer().apply(lowered);
+            if timeout(self.patience, written).await.is_err() {
+                debug!(container = %container.id, "a burst above the new quota is lowered late");
+            }
+        }
         let (update, pending) = self.hub.change(&pod, &container, &asked)?;
         self.remember(container.id, pending);
         Ok(update.map_or(Answer::Nothing, |it| Answer::Update(vec![it])))

@@ -1,0 +1,110 @@
+//! Containers save up CPU time in quiet periods and use it beyond their quota in a busy one.
+//!
+//! What one may save up is a part of the quota that is in force for it, after all other hooks, and
+//! never more than all of it: the kernel refuses more. A pod's own directory, which limits its
+//! containers together, may save up what they may. The policy of the node says how much, the pod's
+//! annotation overrides it field by field. While neither asks for it nothing is decided, and what
+//! was there before comes back. (Raising the quota itself while a node is quiet is not decided at
+//! creation, but by whoever measures.)
+//!
+//! Where this differs from Koordinator v1.8:
+//! - the burst is bounded by the quota, so the default of 1,000 percent of the limit is one that
+//!   the kernel takes;
+//! - nothing is written where the policy asks for nothing: upstream writes 0 every second;
+//! - a broken annotation is an error of the hook, and the pod has no burst; upstream takes the
+//!   policy of the node.
+
+use crate::{
+    adjustment::Adjustment,
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
+    view::{ContainerView, NodeView, Stage, View},
+};
+use koord_model::{CpuBurst, CpuPeriod, CpuQuota, QosClass, Setting, Value};
+use koord_proto::{
+    annotation,
+    keys::{annotation::CPU_BURST, label},
+};
+
+pub(super) const META: HookMeta = HookMeta {
+    name: "CPUBurst",
+    gate: "CPUBurst",
+    default_on: true,
+    maturity: Maturity::Beta,
+    options: &[],
+    stages: &[Stage::Pod, Stage::Container],
+    fail_policy: FailPolicy::Open,
+    doc: "lets the containers of LS pods and of those without a class save up CPU time for bursts",
+    inputs: Inputs {
+        labels: &[label::QOS_CLASS],
+        annotations: &[CPU_BURST],
+    },
+    settings: &[Setting::CpuBurst],
+};
+
+pub(super) struct CpuBurstHook;
+
+impl Hook for CpuBurstHook {
+    fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
+        if matches!(
+            view.qos(),
+            Some(QosClass::Lse | QosClass::Lsr | QosClass::Be)
+        ) {
+            return Ok(Adjustment::default());
+        }
+        let own = view.pod.annotations.get(CPU_BURST);
+        let own = own.map(annotation::CpuBurst::parse).transpose()?;
+        let Some(percent) = percent(view.node, own.unwrap_or_default()) else {
+            return Ok(Adjustment::default());
+        };
+        let burst = match view.container {
+            Some(container) => Some(CpuBurst::of_quota(quota_in_force(view, container), percent)),
+            None => together(view.containers, percent),
+        };
+        Ok(Adjustment {
+            cpu_burst: burst,
+            ..Adjustment::default()
+        })
+    }
+
+    fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
+        (!node.kernel.cpu_burst).then_some("the kernel has no cpu.cfs_burst_us")
+    }
+}
+
+/// How much of its quota a container may save up; `None` if nobody asks for any.
+fn percent(node: &NodeView, own: annotation::CpuBurst) -> Option<u32> {
+    let slo = node.policy.slo.as_ref();
+    let strategy = slo.map(|slo| slo.cpu_burst_strategy).unwrap_or_default();
+    let wanted = own.policy.unwrap_or(strategy.policy).saves_up();
+    let percent = own.percent.unwrap_or(strategy.percent);
+    (wanted && node.kernel.cpu_burst).then_some(percent.get())
+}
+
+/// The quota of a container: that which another hook has decided, or that which was asked for.
+fn quota_in_force(view: &View<'_>, container: &ContainerView) -> CpuQuota {
+    match view.earlier.get(Setting::CpuQuota) {
+        Some((Value::CpuQuota(quota), _)) => *quota,
+        _ => asked(container),
+    }
+}
+
+fn asked(container: &ContainerView) -> CpuQuota {
+    let period = container.requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT);
+    let quota = container.requested.cpu_quota.unwrap_or(CpuQuota::Unlimited);
+    quota.of_period(period)
+}
+
+/// What the containers of a pod may save up together; nothing is said while there is none. A
+/// container that was made anew counts once.
+fn together(containers: &[&ContainerView], percent: u32) -> Option<CpuBurst> {
+    let newest = containers.iter().enumerate().filter(|(index, it)| {
+        let later = &containers[index + 1..];
+        later.iter().all(|later| later.name != it.name)
+    });
+    newest
+        .map(|(_, it)| CpuBurst::of_quota(asked(it), percent))
+        .reduce(CpuBurst::and)
+}
+
+#[cfg(test)]
+mod tests;

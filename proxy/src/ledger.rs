@@ -12,7 +12,7 @@ mod target;
 pub use self::{
     contest::{Contest, Rival, Scope},
     node::{NodeGroup, NodeGroupKind, NodeGroups},
-    target::{Applied, Entry, GIVEN_BACK, Original, Route, Target, Unasked},
+    target::{Applied, Entry, GIVEN_BACK, LeftOut, Original, Route, Target, Unasked},
 };
 
 use koord_hooks::{ContainerKind, ContainerView, PodView, Requested};

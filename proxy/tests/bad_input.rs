@@ -246,6 +246,19 @@ fn assert_told(node: &Node, pod: &Pod, hook: &str, key: &str, reason: &str) {
     assert!(line.to_string().len() < LONG_LINE, "{line}");
 }
 
+/// The ledger says of the only pod, or of its container, that a hook failed and why.
+fn assert_left_out(node: &Node, hook: &str, reason: &str) {
+    let ledger = node.ledger();
+    let pod = &ledger["pods"][0];
+    let places = [pod, &pod["containers"][0]].map(|place| place["leftOut"].as_array());
+    let mut told = places.into_iter().flatten().flatten();
+    let is_it = |it: &serde_json::Value| {
+        let told = it["reason"].as_str().unwrap();
+        it["hook"] == hook && told.contains(reason) && told.chars().count() <= 200
+    };
+    assert!(told.any(is_it), "{hook} {reason}: {pod:#}");
+}
+
 #[tokio::test]
 async fn a_pod_whose_annotation_cannot_be_read_starts_without_that_hook() {
     for (hook, key) in read_annotations() {
@@ -268,6 +281,7 @@ async fn a_pod_whose_annotation_cannot_be_read_starts_without_that_hook() {
             let arrived = node.arrived(method::CREATE);
             assert!(arrived.starts_with(&pod.create().encode()));
             assert_eq!(asked(&arrived), asked_without(hook, key), "{value:.40}");
+            assert_left_out(&node, hook, reason);
             for (other, also) in read_annotations() {
                 assert!(also == key || failures(&node, other) == 0, "{other}");
             }

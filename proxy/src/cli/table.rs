@@ -33,14 +33,25 @@ struct Pod {
     exempt: Option<String>,
     settings: Vec<Setting>,
     #[serde(default)]
+    left_out: Vec<LeftOut>,
+    #[serde(default)]
     sandbox_settings: Vec<Setting>,
     containers: Vec<Container>,
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Container {
     name: String,
     settings: Vec<Setting>,
+    #[serde(default)]
+    left_out: Vec<LeftOut>,
+}
+
+#[derive(Deserialize)]
+struct LeftOut {
+    hook: String,
+    reason: String,
 }
 
 #[derive(Deserialize)]
@@ -101,13 +112,23 @@ fn pods_table(pods: &[Pod]) -> Table {
         let containers = pod
             .containers
             .iter()
-            .map(|container| (container.name.as_str(), &container.settings));
+            .map(|it| (it.name.as_str(), &it.settings, &it.left_out[..]));
         let groups = [
-            ("(pod)", &pod.settings),
-            ("(sandbox)", &pod.sandbox_settings),
+            ("(pod)", &pod.settings, &pod.left_out[..]),
+            ("(sandbox)", &pod.sandbox_settings, &[]),
         ];
         let mut empty = true;
-        for (of, settings) in groups.into_iter().chain(containers) {
+        for (of, settings, left_out) in groups.into_iter().chain(containers) {
+            for LeftOut { hook, reason } in left_out {
+                let mut cells = [NONE; HEADER.len()].map(str::to_owned);
+                cells[0] = full_name(pod);
+                cells[1] = or_none(&pod.class);
+                cells[2] = printable(of);
+                cells[6] = printable(hook);
+                cells[8] = printable(&format!("left out: {reason}"));
+                table.add_row(cells);
+                empty = false;
+            }
             for setting in settings {
                 let named = [full_name(pod), or_none(&pod.class), printable(of)];
                 table.add_row(named.into_iter().chain(cells(setting)));
@@ -273,6 +294,21 @@ mod tests {
         let both = lines(&both);
         assert_eq!(both[1], "default/web LS - - - - - - nothing to set -");
         assert_eq!(both[2..], ["", rows[0], rows[1]]);
+    }
+
+    #[test]
+    fn a_hook_that_failed_is_told_where_its_values_would_be() {
+        let json = r#"{"pods": [{"namespace": "default", "name": "web", "class": "BE", "settings": [],
+            "leftOut": [{"hook": "BatchResource", "reason": "text is not JSON"}],
+            "containers": [{"name": "main", "settings": [],
+                            "leftOut": [{"hook": "BatchResource", "reason": "text is not JSON"}]}]}]}"#;
+        assert_eq!(
+            lines(&ledger(json).unwrap())[1..],
+            [
+                "default/web BE (pod) - - - BatchResource - left out: text is not JSON -",
+                "default/web BE main - - - BatchResource - left out: text is not JSON -",
+            ]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Hub;
 use crate::{
-    ledger::{Container, Exemption, Life, Pod, Route, Target, Unasked},
+    ledger::{Container, Exemption, LeftOut, Life, Pod, Route, Target, Unasked},
     log::Name,
     metrics::{HookFailure, Metrics},
     panic_report::Catching,
@@ -25,6 +25,9 @@ pub struct Policy {
     node: NodeView,
     inputs: Arc<Inputs>,
 }
+
+/// What hooks want of one control group, and which of them could not say.
+type Decided = (Merged, Vec<LeftOut>);
 
 /// Times every hook of a chain, and knows where it panicked.
 pub(super) struct Watch<'a> {
@@ -133,8 +136,8 @@ impl Hub {
     ) -> Result<(), Status> {
         if matches!(exemption, Some(Exemption::SkipLabel | Exemption::Namespace)) {
             // What was ours before the exemption came is given back.
-            decide_directory(own, &Merged::default());
-            decide_directory(pause, &Merged::default());
+            decide_directory(own, Decided::default());
+            decide_directory(pause, Decided::default());
             return Ok(());
         }
         know_directories(pod, own, pause);
@@ -145,10 +148,9 @@ impl Hub {
             &policy.node,
             &mut Watch::new(&self.metrics),
         );
-        let merged = self.examine(pod, outcome)?;
-        decide_directory(own, &merged);
+        decide_directory(own, self.examine(pod, outcome)?);
         if exemption.is_some() {
-            decide_directory(pause, &Merged::default());
+            decide_directory(pause, Decided::default());
             return Ok(());
         }
         let sandbox = ContainerView {
@@ -160,8 +162,7 @@ impl Hub {
             policy
                 .chain
                 .container(pod, &sandbox, &policy.node, &mut Watch::new(&self.metrics));
-        let merged = self.examine(pod, outcome)?;
-        decide_directory(pause, &merged);
+        decide_directory(pause, self.examine(pod, outcome)?);
         Ok(())
     }
 
@@ -173,9 +174,9 @@ impl Hub {
         container: &ContainerView,
         target: &mut Target,
     ) -> Result<(), Status> {
-        let merged = if exemption.is_some() {
+        let (merged, left_out) = if exemption.is_some() {
             // Where there is something of ours, what is asked for now takes its place.
-            Merged::default()
+            Decided::default()
         } else {
             let policy = self.policy.borrow();
             let mut watch = Watch::new(&self.metrics);
@@ -186,6 +187,7 @@ impl Hub {
         target.decide(&merged, route, |setting| {
             asked(&container.requested, setting)
         });
+        target.left_out = left_out;
         Ok(())
     }
 
@@ -213,7 +215,7 @@ impl Hub {
     }
 
     /// Reports what went wrong in the chain; an error only if a hook insists.
-    fn examine(&self, pod: &PodView, outcome: Outcome) -> Result<Merged, Status> {
+    fn examine(&self, pod: &PodView, outcome: Outcome) -> Result<Decided, Status> {
         for notice in &outcome.notices {
             self.metrics.hook_notice();
             let Notice::UnknownQosClass(unknown) = notice;
@@ -224,7 +226,13 @@ impl Hub {
         }
         match outcome.closed() {
             Some(closed) => Err(Status::hook_failed(closed, pod)),
-            None => Ok(outcome.merged),
+            None => {
+                let failures = outcome.failures.iter();
+                let left_out =
+                    failures.map(|it| LeftOut::new(it.hook, &chain_of(&it.kind as &dyn Error)));
+                let left_out = left_out.collect();
+                Ok((outcome.merged, left_out))
+            }
         }
     }
 
@@ -329,8 +337,9 @@ fn key_of(failure: &FailureKind) -> &'static str {
 }
 
 /// No request carries what a directory of a pod's own should have.
-fn decide_directory(target: &mut Target, merged: &Merged) {
-    target.decide(merged, |_| Route::Kernel, |_| None);
+fn decide_directory(target: &mut Target, (merged, left_out): Decided) {
+    target.decide(&merged, |_| Route::Kernel, |_| None);
+    target.left_out = left_out;
 }
 
 /// Says what a pod's own directory and that of its sandbox have where hooks decide nothing. In one of

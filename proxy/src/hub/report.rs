@@ -3,7 +3,8 @@
 
 use super::Hub;
 use crate::ledger::{
-    Applied, Entry, Exemption, Life, NodeGroup, NodeGroupKind, Original, Pod, Rival, Route, Target,
+    Applied, Entry, Exemption, LeftOut, Life, NodeGroup, NodeGroupKind, Original, Pod, Rival,
+    Route, Target,
 };
 use koord_hooks::PodView;
 use koord_model::{CgroupPath, KubeQos, Setting};
@@ -45,11 +46,22 @@ pub struct PodReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
     pub settings: Vec<SettingReport>,
+    /// Hooks that failed for the pod's own directory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutReport>,
     pub sandbox_settings: Vec<SettingReport>,
     pub containers: Vec<ContainerReport>,
 }
 
+/// A hook of which nothing is set, and why.
 #[derive(Debug, Serialize)]
+pub struct LeftOutReport {
+    pub hook: &'static str,
+    pub reason: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ContainerReport {
     pub id: String,
     pub name: String,
@@ -57,6 +69,8 @@ pub struct ContainerReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
     pub settings: Vec<SettingReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -158,6 +172,7 @@ impl PodReport {
 fn pod_report(pod: &Pod, wanted: &mut Wanted) -> PodReport {
     PodReport {
         settings: settings(&pod.own, wanted),
+        left_out: left_out(&pod.own),
         sandbox_settings: settings(&pod.pause, wanted),
         containers: pod
             .containers
@@ -168,6 +183,7 @@ fn pod_report(pod: &Pod, wanted: &mut Wanted) -> PodReport {
                 state: life(container.life),
                 cgroup: container.target.at.as_ref().map(ToString::to_string),
                 settings: settings(&container.target, wanted),
+                left_out: left_out(&container.target),
             })
             .collect(),
         uid: pod.view.uid.to_string(),
@@ -219,6 +235,14 @@ fn settings(target: &Target, wanted: &mut Wanted) -> Vec<SettingReport> {
             report(entry)
         })
         .collect()
+}
+
+fn left_out(target: &Target) -> Vec<LeftOutReport> {
+    let report = |it: &LeftOut| LeftOutReport {
+        hook: it.hook,
+        reason: it.reason.clone().into(),
+    };
+    target.left_out.iter().map(report).collect()
 }
 
 fn report(entry: &Entry) -> SettingReport {

@@ -84,6 +84,14 @@ pub struct Entry {
 /// Owner of a value that hooks no longer decide, and that is as it was before them.
 pub const GIVEN_BACK: &str = "-";
 
+/// A hook that failed at the latest decision, so that nothing of it is among the entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    pub hook: &'static str,
+    /// For people; bounded, because it may quote what a pod's author wrote.
+    pub reason: Box<str>,
+}
+
 /// The decided settings of one control group.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
@@ -94,6 +102,22 @@ pub struct Target {
     /// those that the kernel forgot when the group became idle.
     pub undecided_shares: Option<Value>,
     pub unasked: Unasked,
+    pub left_out: Vec<LeftOut>,
+}
+
+// === impl LeftOut ===
+
+impl LeftOut {
+    /// Characters of a reason that are kept.
+    const MAX_REASON: usize = 200;
+
+    pub fn new(hook: &'static str, reason: &str) -> Self {
+        let reason: String = reason.chars().take(Self::MAX_REASON).collect();
+        Self {
+            hook,
+            reason: reason.into(),
+        }
+    }
 }
 
 // === impl Original ===

@@ -212,12 +212,14 @@ impl Admin {
         let names = |settings: &BTreeSet<Setting>| -> Vec<_> {
             settings.iter().map(|setting| setting.name()).collect()
         };
+        let remarks = self.condition.remarks.iter().map(String::as_str);
+        let remarks: Vec<_> = remarks.chain(self.hub.standing_by()).collect();
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "mode": self.condition.mode.as_str(),
             "front": self.condition.front.as_str(),
             "runtime": runtime,
-            "remarks": self.condition.remarks,
+            "remarks": remarks,
             "runtimeUp": self.hub.runtime_is_up(),
             "pluginUp": plugin.then(|| self.hub.plugin_is_up()),
             "pluginSets": plugin.then(|| names(&policy.sayable())),

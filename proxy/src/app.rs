@@ -14,6 +14,7 @@ use crate::{
     reconcile, relist,
     shutdown::Signals,
     socket::{self, BindError, Directory, SocketFile},
+    stand_by::Claim,
     start_guard::Verdict,
     status::chain_of,
     systemd::{Notifier, Variables},
@@ -88,6 +89,8 @@ pub struct App {
     metrics: Rc<Metrics>,
     neighbour: Neighbour,
     policy: Option<PolicyFile>,
+    /// Where there is something to be done at all.
+    claim: Option<Claim>,
     condition: Rc<Condition>,
     log: LogControl,
     notifier: Rc<Notifier>,
@@ -129,6 +132,8 @@ impl App {
         )?;
         let neighbour = Neighbour::look(&config);
         hub.set_resting(neighbour.resting().clone());
+        let acts = config.mode == Mode::Enforce;
+        let claim = acts.then(|| Claim::lay(&config.runtime_endpoint, &hub));
         let mut files = Vec::new();
         let entrance = match config.front {
             Front::Cri => Entrance::Clients(listen(&config, systemd, &mut files)?),
@@ -154,6 +159,7 @@ impl App {
             metrics,
             neighbour,
             policy,
+            claim,
             log,
             entrance,
             administrators,
@@ -173,6 +179,9 @@ impl App {
         tasks.follow_runtime(&local, &self.hub, &self.config);
         let watch = self.neighbour.watch(self.hub.clone());
         tasks.spawn("neighbour", &local, watch);
+        if let Some(claim) = self.claim {
+            tasks.spawn("stand by", &local, claim.keep(self.hub.clone()));
+        }
         if let Some(policy) = self.policy {
             let states = policy.subscribe();
             let follow = follow(self.hub.clone(), self.condition.clone(), states);

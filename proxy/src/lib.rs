@@ -23,6 +23,7 @@ pub mod relist;
 pub mod runtime;
 pub mod shutdown;
 pub mod socket;
+pub mod stand_by;
 pub mod start_guard;
 pub mod status;
 pub mod systemd;

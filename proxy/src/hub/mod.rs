@@ -14,6 +14,7 @@ mod decide;
 mod plan;
 mod plugin;
 mod report;
+mod stand_by;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -23,7 +24,7 @@ pub use self::{commit::Pending, decide::Policy, report::Report};
 
 pub(crate) use self::decide::asked;
 
-use self::{commit::Effect, complaint::Complaints};
+use self::{commit::Effect, complaint::Complaints, stand_by::Another};
 
 use crate::{
     apply::kernel::Writer,
@@ -64,7 +65,7 @@ pub enum Answer {
 pub enum Untouched {
     /// No hook wanted anything that a request can say.
     Nothing,
-    /// Decided but not done: `--mode observe`.
+    /// Decided but not done: by `--mode observe`, or because another one of us acts.
     Observing,
     /// The pod or its runtime is exempt.
     Exempt,
@@ -149,6 +150,7 @@ pub struct Hub {
     probe: Probe,
     ledger: RefCell<Ledger>,
     effects: Effects,
+    another: Another,
     exclusions: Exclusions,
     writer: Writer,
     metrics: Rc<Metrics>,
@@ -178,6 +180,7 @@ impl Hub {
             probe: parts.probe,
             ledger: RefCell::default(),
             effects: parts.effects,
+            another: Another::default(),
             exclusions: parts.exclusions,
             writer: parts.writer,
             metrics: parts.metrics,
@@ -274,10 +277,6 @@ impl Hub {
 
     pub(crate) fn queue(&self) -> &Queue {
         &self.queue
-    }
-
-    pub(crate) fn enforces(&self) -> bool {
-        self.effects == Effects::Enforce
     }
 
     /// Resolves when somebody wants a list.

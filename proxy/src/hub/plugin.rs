@@ -12,6 +12,7 @@ use crate::{
     apply::nri as patch,
     front::{cri::Method, nri::view as seen},
     ledger::{Life, Pod, Target},
+    originals,
     relist::Listed,
     status::Status,
     view,
@@ -96,7 +97,14 @@ impl Hub {
         else {
             return Ok((None, Effect::Nothing.into()));
         };
-        let planned = self.plan_container(pod, parent, seen::container(container));
+        let mut view = seen::container(container);
+        // It is nobody's but who changed the creation before us.
+        let origin = container.annotations.get(annotation::ORIGINALS);
+        if let Some(origin) = origin.and_then(|text| originals::from_annotation(text)) {
+            self.meet_another();
+            view.requested = origin.requested;
+        }
+        let planned = self.plan_container(pod, parent, view);
         let mut new = self.unless_refused(Method::CreateContainer, planned)?;
         let now = resources(container);
         let why = self.hands_off(new.exemption);

@@ -45,6 +45,7 @@ pub(super) struct ProcessMetrics {
     runtime: Family<RuntimeVersion, Gauge>,
     front: Family<Serving, Gauge>,
     mode: Family<Running, Gauge>,
+    another_acts: Gauge,
     start_time: Gauge<f64, AtomicU64>,
     build: Family<Build, Gauge>,
 }
@@ -97,6 +98,12 @@ impl ProcessMetrics {
                 "1 for the mode that we run in",
                 Family::default(),
             ),
+            another_acts: register(
+                r,
+                "another_acts",
+                "Whether we stand by because another proxy has the lock of this node",
+                Gauge::default(),
+            ),
             start_time: register_in(
                 r,
                 Unit::Seconds,
@@ -129,6 +136,10 @@ impl Metrics {
 
     pub fn sandboxes_missing(&self, count: usize) {
         self.process.sandboxes_missing.set(size(count));
+    }
+
+    pub fn another_acts(&self, acts: bool) {
+        self.process.another_acts.set(i64::from(acts));
     }
 
     pub fn runtime_up(&self, up: bool) {

@@ -38,6 +38,7 @@ fn exercised() -> String {
     metrics.plugin_registered(true);
     metrics.plugin_up(true);
     metrics.plugin_late_answers(1);
+    metrics.another_acts(true);
     metrics.encode().unwrap()
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn proxy_options() -> Result<ProxyOptions> {
         ]
         .map(str::to_owned)
         .into(),
-        nri: false,
+        ..ProxyOptions::default()
     })
 }
 

@@ -20,6 +20,8 @@ pub struct ProxyOptions {
     pub args: Vec<String>,
     /// By the runtime's plugin rather than before its socket.
     pub nri: bool,
+    /// A directory of its own in the testbed, where another proxy has the testbed's.
+    pub own_directory: Option<&'static str>,
 }
 
 /// A running proxy with its sockets in a testbed.
@@ -27,6 +29,7 @@ pub struct ProxyOptions {
 pub struct Proxy {
     child: Option<Child>,
     directory: PathBuf,
+    nri_socket: PathBuf,
     cgroup_root: String,
     runtime: PathBuf,
     options: ProxyOptions,
@@ -44,9 +47,15 @@ impl Proxy {
 
     /// Prepares one without starting it.
     pub fn new(testbed: &Testbed, runtime: &Path, options: ProxyOptions) -> Result<Self> {
+        let directory = match options.own_directory {
+            Some(own) => testbed.directory().join(own),
+            None => testbed.directory().to_owned(),
+        };
+        std::fs::create_dir_all(&directory)?;
         let proxy = Self {
             child: None,
-            directory: testbed.directory().to_owned(),
+            directory,
+            nri_socket: testbed.directory().join("nri.sock"),
             cgroup_root: testbed.cgroup_root(),
             runtime: runtime.to_owned(),
             options,
@@ -107,9 +116,8 @@ impl Proxy {
             .stdout(log.try_clone()?)
             .stderr(log);
         if self.options.nri {
-            let socket = self.directory.join("nri.sock");
             command.args(["--front", "nri", "--nri-socket-path"]);
-            command.arg(socket);
+            command.arg(&self.nri_socket);
         }
         if self.options.policy.is_some() {
             command.arg("--node-policy").arg(self.policy_path());
@@ -201,6 +209,13 @@ impl Proxy {
         let (head, body) = reply.split_once("\r\n\r\n").context("no HTTP reply")?;
         let code = head.split(' ').nth(1).context("no status")?.parse()?;
         Ok((code, body.to_owned()))
+    }
+
+    /// What it says of itself.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let (code, body) = self.admin("GET", "/status", "")?;
+        ensure!(code == 200, "GET /status answered {code}: {body}");
+        Ok(serde_json::from_str(&body)?)
     }
 
     /// The ledger.

@@ -65,6 +65,7 @@ async fn quota_and_burst_follow_the_node(version: ContainerdVersion, nri: bool) 
         policy: Some(policy("auto", "1.00")),
         args: vec!["--feature-gates=CPUNormalization=true".to_owned()],
         nri,
+        ..ProxyOptions::default()
     };
     let mut node = Node::start(version, options)?;
     let mut client = node.client().await?;

@@ -17,6 +17,7 @@ fn start(version: ContainerdVersion, nri: bool) -> Result<(Node, Kubelet)> {
             .map(str::to_owned)
             .into(),
         nri,
+        ..ProxyOptions::default()
     };
     let node = Node::start(version, options)?;
     let kubelet = Kubelet::start(node.testbed(), &node.socket(), json!({}))?;

@@ -18,24 +18,36 @@ fn options(nri: bool) -> Result<ProxyOptions> {
             classes::FEATURE_GATES.to_owned(),
         ],
         nri,
+        ..ProxyOptions::default()
     })
 }
 
-/// What the ledger decided for each setting: what was asked, what should be, who says so, and what
-/// the kernel holds.
+/// What the ledger decided for each setting of each group that it knows: what was asked, what should
+/// be, who says so, and what the kernel holds.
 fn decided(node: &Node) -> Result<BTreeMap<String, String>> {
     let ledger = node.proxy.ledger()?;
-    let mut all = BTreeMap::new();
+    let root = node.testbed().cgroup_root();
+    let mut groups = Vec::new();
     for pod in ledger["pods"].as_array().context("pods")? {
         let containers = pod["containers"].as_array().context("containers")?;
         let of_containers = containers.iter().map(|it| (&it["name"], &it["settings"]));
-        let of_pod = [(&Value::Null, &pod["settings"])];
-        for (group, settings) in of_containers.chain(of_pod) {
-            for it in settings.as_array().context("settings")? {
-                let what = format!("{} {group} {}", pod["name"], it["setting"]);
-                let value = ["asked", "desired", "owner", "kernel"].map(|key| it[key].to_string());
-                all.insert(what, value.join(" "));
-            }
+        let of_pod = [
+            (&Value::Null, &pod["settings"]),
+            (&Value::Bool(true), &pod["sandboxSettings"]),
+        ];
+        let all = of_containers.chain(of_pod);
+        groups.extend(all.map(|(group, settings)| (format!("{} {group}", pod["name"]), settings)));
+    }
+    for group in ledger["node"].as_array().context("node")? {
+        let cgroup = group["cgroup"].as_str().context("cgroup")?;
+        let below = cgroup.trim_start_matches(root.trim_start_matches('/'));
+        groups.push((below.to_owned(), &group["settings"]));
+    }
+    let mut all = BTreeMap::new();
+    for (group, settings) in groups {
+        for it in settings.as_array().context("settings")? {
+            let value = ["asked", "desired", "owner", "kernel"].map(|key| it[key].to_string());
+            all.insert(format!("{group} {}", it["setting"]), value.join(" "));
         }
     }
     Ok(all)
@@ -78,8 +90,7 @@ async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Re
 
     // Clients do not go through us.
     assert!(!node.proxy.socket().exists());
-    let (_, status) = node.proxy.admin("GET", "/status", "")?;
-    let status: Value = serde_json::from_str(&status)?;
+    let status = node.proxy.status()?;
     assert_eq!(
         (&status["front"], &status["pluginUp"]),
         (&"nri".into(), &true.into())

@@ -199,6 +199,7 @@ fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
             .map(str::to_owned)
             .into(),
         nri: true,
+        ..ProxyOptions::default()
     };
     let mut node = Node::start(version, options)?;
     let (runtime, cgroups) = (node.containerd.socket(), node.cgroups.clone());

@@ -59,6 +59,7 @@ async fn demo() -> Result<()> {
             classes::FEATURE_GATES.to_owned(),
         ],
         nri,
+        ..ProxyOptions::default()
     };
     let node = Node::start(ContainerdVersion::V1_7, options)?;
     let client = node.client().await?;

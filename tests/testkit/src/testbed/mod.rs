@@ -10,8 +10,9 @@
 //! children and could not unmount; a signal handler does not survive SIGKILL. Should the janitor be
 //! killed as well, the next testbed of this user finds its lock free and does the work.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -287,7 +288,8 @@ impl Registry {
             };
             lock.lock().map_err(TestbedError::file("lock", &path))?;
             let directory = directory(&name);
-            let made = unless_there(fs::create_dir(&directory))
+            // Others may pass and not look, as in the directory of a runtime's socket.
+            let made = unless_there(DirBuilder::new().mode(0o711).create(&directory))
                 .map_err(TestbedError::file("create", &directory))?;
             if made.is_some() {
                 return Ok((name, lock));

@@ -236,3 +236,35 @@ async fn a_hook_that_rests_has_no_part_in_an_answer_until_it_works_again() {
     bench.hub.set_resting([].into());
     assert!(adjusted().await);
 }
+
+#[tokio::test]
+async fn a_creation_that_another_proxy_has_changed_is_left_to_it() {
+    let (bench, handler) = plugin();
+    handler.answer(happened(Event::RunPodSandbox)).await;
+    let mut container = told_container();
+    let originals = r#"{"cpuShares":2,"ours":{"cpuShares":512}}"#.to_owned();
+    container.annotations = [(annotation::ORIGINALS.to_owned(), originals)].into();
+    let created = Asked::CreateContainer(CreateContainerRequest {
+        pod: Some(told_pod()),
+        container: Some(container),
+    });
+    assert_eq!(handler.answer(created).await, Answer::Nothing);
+    let why = bench.hub.standing_by().unwrap();
+    assert!(why.contains("changes containers before"), "{why}");
+    handler.answer(happened(Event::PostCreateContainer)).await;
+    let entry = bench.entry(Setting::CpuShares).unwrap();
+    assert_eq!(entry.original.value().unwrap().to_string(), "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stood_by_puts_all_in_force_when_the_other_is_gone() {
+    let (bench, handler) = plugin();
+    bench.hub.set_another_acts(true);
+    handler.answer(happened(Event::RunPodSandbox)).await;
+    assert_eq!(handler.answer(creation()).await, Answer::Nothing);
+    handler.answer(happened(Event::PostCreateContainer)).await;
+    bench.hub.queue().drain();
+    bench.hub.set_another_acts(false);
+    assert_eq!(bench.hub.standing_by(), None);
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+}

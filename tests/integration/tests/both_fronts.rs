@@ -1,0 +1,159 @@
+//! Two proxies on one node, one in front of the runtime and one as its plugin, with policies that
+//! differ: one acts, the other stands by and says so, and nothing is fought over.
+
+use anyhow::{Result, ensure};
+use koord_integration::{
+    Node, Proxy, ProxyOptions, RunningPod,
+    classes::{self, PodSpecOf},
+};
+use koord_testkit::{ContainerdVersion, cri::CriClient, poll::wait_until};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+/// CPUs that the two policies give to pods that share some.
+const OF_PLUGIN: &str = "1";
+const OF_FRONT: &str = "0";
+
+fn options(share_pool: &str, nri: bool, own_directory: Option<&'static str>) -> ProxyOptions {
+    ProxyOptions {
+        policy: Some(classes::node_policy(share_pool)),
+        args: ["--feature-gates", classes::FEATURE_GATES]
+            .map(str::to_owned)
+            .into(),
+        nri,
+        own_directory,
+    }
+}
+
+/// A node with a plugin that acts, and a proxy for clients that has not been started.
+fn start(version: ContainerdVersion) -> Result<(Node, Proxy)> {
+    let node = Node::start(version, options(OF_PLUGIN, true, None))?;
+    let front = options(OF_FRONT, false, Some("front"));
+    let front = Proxy::new(node.testbed(), &node.containerd.socket(), front)?;
+    Ok((node, front))
+}
+
+/// Why a proxy stands by, if it does.
+fn standing_by(proxy: &Proxy) -> Result<Option<String>> {
+    let status = proxy.status()?;
+    let remarks = status["remarks"].as_array().into_iter().flatten();
+    let mut texts = remarks.filter_map(|it| it.as_str());
+    let found = texts.find(|it| it.starts_with("standing by"));
+    Ok(found.map(str::to_owned))
+}
+
+/// Values that a proxy has said to the runtime or written to the kernel.
+fn done(proxy: &Proxy) -> Result<f64> {
+    let said = ["result=\"patched\""];
+    let written = ["result=\"written\""];
+    Ok(proxy.metric("koord_runtime_proxy_calls_total", &said)?
+        + proxy.metric("koord_runtime_proxy_kernel_settings_total", &written)?)
+}
+
+fn fought(proxy: &Proxy) -> Result<f64> {
+    proxy.metric("koord_runtime_proxy_contested_settings_total", &[])
+}
+
+/// The same pods by another policy.
+fn wanted(all: &[(PodSpecOf, RunningPod)], share_pool: &str) -> Vec<String> {
+    let expected = |pod: &PodSpecOf| match pod.class {
+        "LSR" => classes::lsr(&pod.name),
+        "BE" => classes::be(&pod.name),
+        "LS" => classes::ls(&pod.name, share_pool),
+        _ => classes::plain(&pod.name, share_pool),
+    };
+    all.iter()
+        .flat_map(|(pod, running)| expected(pod).wrong(running))
+        .collect()
+}
+
+async fn run(node: &Node, socket: &Path, pod: PodSpecOf) -> Result<(PodSpecOf, RunningPod)> {
+    let client = CriClient::connect(socket).await?;
+    let running = RunningPod::start(&node.cgroups, &client, &pod).await?;
+    Ok((pod, running))
+}
+
+async fn one_acts_and_the_other_takes_over(version: ContainerdVersion) -> Result<()> {
+    let (mut node, mut front) = start(version)?;
+    front.launch(node.testbed())?;
+    let why = standing_by(&front)?.unwrap_or_default();
+    ensure!(why.contains("has the lock"), "the second says {why:?}");
+    ensure!(front.log().contains("standing by"), "{}", front.log());
+    assert_eq!(standing_by(&node.proxy)?, None);
+
+    // Through both, and straight to the runtime.
+    let mut all = Vec::new();
+    for pod in classes::all(OF_PLUGIN) {
+        all.push(run(&node, &front.socket(), pod).await?);
+    }
+    let straight = classes::ls("straight", OF_PLUGIN);
+    all.push(run(&node, &node.containerd.socket(), straight).await?);
+    assert_eq!(wanted(&all, OF_PLUGIN), Vec::<String>::new());
+    assert_eq!(done(&front)?, 0.0);
+    ensure!(done(&node.proxy)? > 5.0, "the plugin did nothing");
+
+    // What stood by has all that it takes.
+    node.proxy.kill9()?;
+    wait_until("the other puts its policy in force", || {
+        wanted(&all, OF_FRONT).is_empty()
+    });
+    assert_eq!(standing_by(&front)?, None);
+    let later = classes::be("later");
+    all.push(run(&node, &front.socket(), later).await?);
+    assert_eq!(wanted(&all, OF_FRONT), Vec::<String>::new());
+
+    // Who comes back finds the other acting.
+    node.launch_proxy()?;
+    ensure!(standing_by(&node.proxy)?.is_some(), "both act");
+    let last = classes::ls("last", OF_FRONT);
+    all.push(run(&node, &front.socket(), last).await?);
+    assert_eq!(wanted(&all, OF_FRONT), Vec::<String>::new());
+    assert_eq!(done(&node.proxy)?, 0.0);
+    assert_eq!((fought(&front)?, fought(&node.proxy)?), (0.0, 0.0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_two_proxies_one_acts_and_the_other_takes_over_on_containerd_1_7() -> Result<()> {
+    one_acts_and_the_other_takes_over(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn of_two_proxies_one_acts_and_the_other_takes_over_on_containerd_2() -> Result<()> {
+    one_acts_and_the_other_takes_over(ContainerdVersion::V2).await
+}
+
+async fn a_creation_that_comes_changed_tells_of_the_other(
+    version: ContainerdVersion,
+) -> Result<()> {
+    let (node, mut front) = start(version)?;
+    // A lock that anybody could have says nothing, so both act.
+    let open_to_all = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(node.testbed().directory(), open_to_all)?;
+    front.launch(node.testbed())?;
+    assert_eq!(standing_by(&front)?, None);
+
+    let mut all = Vec::new();
+    for pod in classes::all(OF_FRONT) {
+        all.push(run(&node, &front.socket(), pod).await?);
+    }
+    assert_eq!(wanted(&all, OF_FRONT), Vec::<String>::new());
+    let why = standing_by(&node.proxy)?.unwrap_or_default();
+    ensure!(
+        why.contains("changes containers"),
+        "the plugin says {why:?}"
+    );
+    ensure!(node.proxy.log().contains("standing by"), "it is not logged");
+    assert_eq!(standing_by(&front)?, None);
+    assert_eq!((fought(&front)?, fought(&node.proxy)?), (0.0, 0.0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_plugin_stands_by_where_creations_come_changed_on_containerd_1_7() -> Result<()> {
+    a_creation_that_comes_changed_tells_of_the_other(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn a_plugin_stands_by_where_creations_come_changed_on_containerd_2() -> Result<()> {
+    a_creation_that_comes_changed_tells_of_the_other(ContainerdVersion::V2).await
+}

@@ -109,6 +109,7 @@ bench: ## direct, byte relay and proxy side by side, as shipped; a table and JSO
 tools: $(DENY) $(FUZZ) ## build what `make test` needs beside the toolchains, once
 	@.ci/need g++ g++
 	@.ci/need systemd-analyze systemd
+	@.ci/need curl curl
 
 $(DENY):
 	@.ci/install-tool cargo-deny 0.20.2 $(CACHE)/cargo-deny-0.20.2

@@ -39,7 +39,9 @@ pub struct Claim {
 #[derive(Debug)]
 enum Lock {
     /// Held as long as it is open.
-    Ours { _open: File },
+    Ours {
+        _open: File,
+    },
     Anothers,
     /// There is no lock that says anything.
     None,

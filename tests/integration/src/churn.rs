@@ -44,7 +44,9 @@ pub async fn living(
             continue;
         }
         let name = names.get(&container.pod_sandbox_id).context("its pod")?;
-        let number: usize = name.trim_start_matches("pod-").parse()?;
+        // A static pod's name is followed by its node's.
+        let number = name.trim_start_matches("pod-").trim_end_matches("-node");
+        let number: usize = number.parse()?;
         let pod = pod(number, share_pool);
         living.push(Living {
             cgroup: cgroups.existing_pod(pod.pod.uid(), pod.qos),

@@ -9,6 +9,7 @@ pub mod churn;
 pub mod classes;
 mod node;
 mod proxy;
+pub mod static_pod;
 
 pub use self::{
     node::{Node, RunningPod},

@@ -1,12 +1,13 @@
 //! CRI conformance: the same scenarios straight at the runtime and through the proxy with all hooks
-//! on give the same replies, but for the differences that hooks announce.
+//! on give the same replies, but for the differences that hooks announce; and so they do straight at
+//! a runtime that asks the proxy as its plugin.
 //!
 //! The scenarios and the comparison are the Go program in `tests/conformance`, which uses the
 //! official CRI types and client library; here are the real runtimes and the proxy around it.
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Node, ProxyOptions, classes};
-use koord_testkit::ContainerdVersion;
+use koord_testkit::{ContainerdVersion, poll::wait_until};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -20,11 +21,12 @@ const BOUND: Duration = Duration::from_secs(600);
 
 /// The differences that the hooks make on purpose, each with its values. Where a reply lists the
 /// CPUs of the machine, they are those of a machine with two.
-fn announced(version: ContainerdVersion) -> PathBuf {
+fn announced(version: ContainerdVersion, nri: bool) -> PathBuf {
+    let front = if nri { "asked" } else { "hooked" };
     let file = match version {
-        ContainerdVersion::V1_6 => "hooked-1.6.json",
-        ContainerdVersion::V1_7 => "hooked-1.7.json",
-        ContainerdVersion::V2 => "hooked-2.json",
+        ContainerdVersion::V1_6 => format!("{front}-1.6.json"),
+        ContainerdVersion::V1_7 => format!("{front}-1.7.json"),
+        ContainerdVersion::V2 => format!("{front}-2.json"),
     };
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../conformance")
@@ -57,6 +59,9 @@ fn attend(child: &mut Child, node: &mut Node, request: &Path, done: &Path) -> Re
         }
         if fs::remove_file(request).is_ok() {
             node.containerd.restart()?;
+            if node.proxy.is_plugin() && node.proxy.pid().is_some() {
+                wait_until("the runtime asks us again", || node.proxy.serves());
+            }
             fs::File::create(done)?;
         }
         if start.elapsed() > BOUND {
@@ -96,13 +101,14 @@ fn record(program: &Path, node: &mut Node, socket: &Path, name: &str) -> Result<
     Ok(out)
 }
 
-fn node(version: ContainerdVersion) -> Result<Node> {
+fn node(version: ContainerdVersion, nri: bool) -> Result<Node> {
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&classes::share_pool()?)),
         args: vec![
             "--feature-gates".to_owned(),
             "AllAlpha=true,AllBeta=true,BECPUIdle=true".to_owned(),
         ],
+        nri,
         ..ProxyOptions::default()
     };
     Node::start(version, options)
@@ -110,25 +116,45 @@ fn node(version: ContainerdVersion) -> Result<Node> {
 
 fn replies_are_equal(version: ContainerdVersion) -> Result<()> {
     let program = program()?;
-    let mut node = node(version)?;
+    let mut node = node(version, false)?;
     let (runtime, proxy) = (node.containerd.socket(), node.proxy.socket());
     let direct = record(&program, &mut node, &runtime, "direct")?;
     let through = record(&program, &mut node, &proxy, "through")?;
+    equal(&program, version, false, [&direct, &through])
+}
+
+/// The runtime is asked twice, alone and with us as its plugin.
+fn replies_are_equal_with_the_plugin(version: ContainerdVersion) -> Result<()> {
+    let program = program()?;
+    let mut node = node(version, true)?;
+    let runtime = node.containerd.socket();
+    node.proxy.stop()?;
+    let alone = record(&program, &mut node, &runtime, "alone")?;
+    node.launch_proxy()?;
+    let asked = record(&program, &mut node, &runtime, "asked")?;
+    equal(&program, version, true, [&alone, &asked])
+}
+
+/// Holds a record of the scenarios with us against one without.
+fn equal(
+    program: &Path,
+    version: ContainerdVersion,
+    nri: bool,
+    transcripts: [&PathBuf; 2],
+) -> Result<()> {
     if let Ok(directory) = std::env::var("KOORD_KEEP_TRANSCRIPTS") {
-        for transcript in [&direct, &through] {
-            let name = transcript.file_name().context("a file")?;
-            fs::copy(transcript, Path::new(&directory).join(name))?;
+        for transcript in transcripts {
+            let name = transcript.file_name().context("a file")?.to_string_lossy();
+            let kept = Path::new(&directory).join(format!("{version}-{name}"));
+            fs::copy(transcript, kept)?;
         }
     }
-    let compared = Command::new(&program)
+    let compared = Command::new(program)
         .args(["compare", "--allow"])
-        .arg(announced(version))
-        .args([&direct, &through])
+        .arg(announced(version, nri))
+        .args(transcripts)
         .status()?;
-    ensure!(
-        compared.success(),
-        "replies through the proxy differ on {version}"
-    );
+    ensure!(compared.success(), "replies with us differ on {version}");
     Ok(())
 }
 
@@ -147,12 +173,22 @@ fn replies_are_equal_on_containerd_2() -> Result<()> {
     replies_are_equal(ContainerdVersion::V2)
 }
 
+#[test]
+fn replies_are_equal_with_the_plugin_on_containerd_1_7() -> Result<()> {
+    replies_are_equal_with_the_plugin(ContainerdVersion::V1_7)
+}
+
+#[test]
+fn replies_are_equal_with_the_plugin_on_containerd_2() -> Result<()> {
+    replies_are_equal_with_the_plugin(ContainerdVersion::V2)
+}
+
 /// Each leaf of each reply that this runtime really gives, altered one at a time: some 40,000
 /// alterations, of which none may pass the comparison but for the kinds that its README names.
 #[test]
 fn an_alteration_of_any_reply_of_containerd_2_is_noticed() -> Result<()> {
     let program = program()?;
-    let mut node = node(ContainerdVersion::V2)?;
+    let mut node = node(ContainerdVersion::V2, false)?;
     let runtime = node.containerd.socket();
     let direct = record(&program, &mut node, &runtime, "direct")?;
     let altered = Command::new(&program).arg("mutate").arg(&direct).status()?;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -17,6 +17,8 @@ const ENTER: &str = include_str!("enter.sh");
 
 /// Its port for reading without a certificate, on an address of its own.
 const PORT: u16 = 10_255;
+
+const SECURE_PORT: u16 = 10_250;
 
 /// How long one answer of it may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -180,6 +182,24 @@ impl Kubelet {
         })
     }
 
+    /// What it answers on its port for those who may do everything: logs, commands in containers.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer, or with an error.
+    pub fn ask(&self, method: &str, path: &str) -> Result<String, KubeletError> {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail", "--insecure"]);
+        curl.args(["--max-time", "10", "--request", method]);
+        curl.arg(format!("https://{}:{SECURE_PORT}{path}", self.address));
+        let output = curl.output().map_err(failed("run curl"))?;
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(failed("ask the kubelet")(io::Error::other(error)));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// What it wrote, for a failed test.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
@@ -236,7 +256,7 @@ fn config(directory: &Path, cgroup_root: &str, runtime: &Path, address: Ipv4Addr
         "podLogsDir": directory.join("logs"),
         "fileCheckFrequency": "1s",
         "address": address,
-        "port": 10_250,
+        "port": SECURE_PORT,
         "readOnlyPort": PORT,
         "healthzPort": 0,
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},

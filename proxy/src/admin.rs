@@ -226,6 +226,7 @@ impl Admin {
             "besideKoordlet": self.condition.beside_koordlet.as_str(),
             "leftSettings": names(policy.chain().left()),
             "ledgerWhole": self.hub.is_whole(),
+            "podElsewhere": self.hub.pod_elsewhere().map(|it| it.to_string()),
             "hooks": hooks,
             "policy": self.policy_report(),
         });

@@ -169,6 +169,8 @@ pub struct Hub {
     runtime_name: Cell<RuntimeName>,
     runtime_up: Cell<bool>,
     plugin_up: Cell<bool>,
+    /// The directory of the first pod that was not below the kubelet's tiers as we know them.
+    elsewhere: RefCell<Option<CgroupPath>>,
 }
 
 // === impl Hub ===
@@ -195,7 +197,13 @@ impl Hub {
             runtime_name: Cell::new(RuntimeName::Containerd),
             runtime_up: Cell::new(false),
             plugin_up: Cell::new(false),
+            elsewhere: RefCell::default(),
         })
+    }
+
+    /// The directory of a pod that is not where the kubelet's pods are taken to be, if there was one.
+    pub fn pod_elsewhere(&self) -> Option<CgroupPath> {
+        self.elsewhere.borrow().clone()
     }
 
     /// Looks at a claimed request and says what is to become of it.

@@ -10,6 +10,7 @@ use crate::{
 use koord_hooks::{ContainerView, PodView, Requested};
 use koord_kernel::cgroup::Change;
 use koord_model::{CgroupPath, ContainerId, CpuBurst, CpuPeriod, CpuSet, CpusetCpus, Value};
+use tracing::warn;
 
 /// What an update is decided to do, and the period that its quotas are for.
 #[derive(Debug)]
@@ -28,6 +29,9 @@ impl Hub {
         parent: Option<CgroupPath>,
     ) -> Result<NewPod, Status> {
         let own = view::own_directory(parent.as_ref(), &view.uid);
+        if let Some(own) = &own {
+            self.check_place(own);
+        }
         let mut pod = NewPod {
             exemption: self.exemption(&view),
             view,
@@ -110,6 +114,26 @@ impl Hub {
                 Some(Change { at: at?, value })
             })
             .collect()
+    }
+
+    /// Where the kubelet keeps its pods is ours to be told (`--cgroup-root`), and each pod shows
+    /// whether that was right: elsewhere tiers have no values, and after a restart a pod's own
+    /// directory is not found.
+    fn check_place(&self, pod: &CgroupPath) {
+        let is_right = || pod.is_under(&self.policy().node().tiers.kubepods);
+        if is_right() || self.elsewhere.borrow().is_some() {
+            return;
+        }
+        // The kubelet may have come since we looked.
+        self.look_again();
+        if is_right() {
+            return;
+        }
+        warn!(
+            cgroup = %pod,
+            "a pod is not where the kubelet's pods are taken to be: is --cgroup-root right?"
+        );
+        self.elsewhere.replace(Some(pod.clone()));
     }
 
     /// Why the runtime is told nothing of what was decided, if it is not.

@@ -279,3 +279,30 @@ async fn a_pod_is_explained_by_each_of_its_names() {
         assert_eq!(bench.hub.report(Some(other)).await.pods.len(), 0, "{other}");
     }
 }
+
+#[tokio::test]
+async fn a_pod_beside_the_kubelets_tiers_is_told_and_one_in_them_is_not() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let elsewhere_after = |cgroup_parent: &str| {
+        let request = cri::RunPodSandboxRequest {
+            config: Some(cri::PodSandboxConfig {
+                metadata: listed_pod().metadata,
+                linux: Some(cri::LinuxPodSandboxConfig {
+                    cgroup_parent: cgroup_parent.to_owned(),
+                }),
+                ..Default::default()
+            }),
+            runtime_handler: String::new(),
+        };
+        let message = request.encode_to_vec();
+        drop(bench.hub.open(Method::RunPodSandbox, &message, None));
+        bench.hub.pod_elsewhere().map(|at| at.to_string())
+    };
+    assert_eq!(elsewhere_after("/kubepods/besteffort/poduid-1"), None);
+    // A directory that many share is nobody's own, wherever it is.
+    assert_eq!(elsewhere_after("/shared"), None);
+    assert_eq!(
+        elsewhere_after("/other/kubepods/poduid-1").as_deref(),
+        Some("/other/kubepods/poduid-1")
+    );
+}

@@ -52,7 +52,8 @@ impl Bench {
             options: HookOptions::default(),
         };
         let node = probe.look(&cgroups, Default::default());
-        let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
+        let gates = FeatureGates::parse("CPUNormalization=true").unwrap();
+        let chain = Chain::new(&gates, &FailPolicies::default());
         let hub = Hub::new(Parts {
             policy: Policy::new(chain, node, "skip"),
             probe,

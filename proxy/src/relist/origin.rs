@@ -14,7 +14,7 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, Value};
+use koord_model::{ContainerId, Setting, Value};
 use koord_proto::cri;
 use std::error::Error;
 use tracing::debug;
@@ -42,6 +42,25 @@ pub(super) fn recall(hub: &Hub, container: &mut Container, ours: Vec<Value>) {
             target.recall(value, asked(&view.requested, setting));
         }
     }
+}
+
+/// Whether a container's quota is one that nobody here knows of: not what its creation asked for or
+/// was changed to say, and not what is decided from that. A kubelet has resized it since, and what it
+/// asked for then went with the process that heard it.
+pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bool {
+    let Container {
+        life, view, target, ..
+    } = container;
+    let of_quota = |value: &&Value| matches!(value, Value::CpuQuota(_));
+    let entries = || target.entries().iter().map(|entry| &entry.desired);
+    let counts = entries().any(|it| matches!(it, Value::CpuQuota(_) | Value::CpuBurst(_)));
+    let asked = asked(&view.requested, Setting::CpuQuota);
+    let (true, Life::Running, Some(at), Some(asked)) = (counts, *life, &target.at, asked) else {
+        return false;
+    };
+    let known = [&asked].into_iter().chain(ours).chain(entries());
+    let mut known = known.filter(of_quota);
+    !known.any(|quota| hub.writer().holds(at, quota))
 }
 
 /// Asks about some of the containers of which it counts.

@@ -78,6 +78,13 @@ impl Listed {
         let Container { view, target, .. } = &mut container;
         // Nobody waits for this decision: a failure was logged and counted.
         hub.decide_container(pod_view, exemption, view, target).ok();
+        if origin::is_resized(hub, &container, &ours) {
+            let Container { view, target, .. } = &mut container;
+            view.requested.cpu_quota = None;
+            view.requested.cpu_period = None;
+            *target = Target::at(target.at.take()).unasked(Unasked::Unknown);
+            hub.decide_container(pod_view, exemption, view, target).ok();
+        }
         origin::recall(hub, &mut container, ours);
         ledger.list_container(sandbox, container);
         true

@@ -10,6 +10,7 @@ use koord_kernel::{
     fake::FakeTree,
 };
 use koord_model::Setting;
+use koord_proto::policy::NodePolicy;
 use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
 use std::path::PathBuf;
@@ -316,4 +317,29 @@ async fn a_sandbox_without_an_answer_is_asked_about_again_after_all_others() {
     let found = list(&["a", "b", "new"], &answers).await;
     assert_eq!(found, (4, 1, "0".to_owned()));
     assert_eq!(list(&["b"], &[]).await, (2, 1, "0".to_owned()));
+}
+
+#[tokio::test]
+async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_before_it() {
+    const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
+    let policy = "apiVersion: v1\nkind: Node\nmetadata:\n  name: node-1\n  annotations:\n    \
+                  node.koordinator.sh/cpu-normalization-ratio: '1.25'\n";
+    let policy = NodePolicy::parse_stream(policy, None).unwrap().policy;
+    let policy = std::sync::Arc::new(policy);
+    for (held, after) in [
+        // Asked for, scaled by us, and scaled by a kubelet's wish for 30,000.
+        ("50000", "40000"),
+        ("40000", "40000"),
+        ("24000", "24000"),
+    ] {
+        let mut pod = undecided_pod();
+        pod.labels.clear();
+        let tree = FakeTree::new(Generation::V1, 2);
+        let listed = Scripted::of(tree, pod, container_with(ORIGINALS), "");
+        listed.bench.hub.set_node_policy(policy.clone());
+        listed.bench.write("cpu.cfs_quota_us", held);
+        listed.list(Scope::All).await;
+        crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+        assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), after, "{held}");
+    }
 }

@@ -9,7 +9,7 @@ use rustix::{
 use std::io;
 use thiserror::Error;
 
-/// Why a listening socket that the environment names cannot be used.
+/// Why a socket that the environment names cannot be used.
 #[derive(Debug, Error)]
 pub enum InheritError {
     #[error("LISTEN_FDS says {count}, and one socket is what we serve")]
@@ -18,9 +18,14 @@ pub enum InheritError {
     Descriptor(#[source] io::Error),
     #[error("descriptor 3 is no listening stream socket of the unix family")]
     NotAListener,
+    #[error("NRI_PLUGIN_SOCKET says {text:?}, and descriptor 3 is what runtimes hand over")]
+    Number { text: String },
+    #[error("descriptor 3 is no connected stream socket of the unix family")]
+    NotAStream,
 }
 
-/// The first descriptor that systemd hands over (`SD_LISTEN_FDS_START`).
+/// The first descriptor that systemd hands over (`SD_LISTEN_FDS_START`), and the one that runtimes
+/// hand to the plugins that they start.
 const FIRST_INHERITED: i32 = 3;
 
 /// Sizes from which the allocator asks the kernel for memory and gives it back, in bytes.
@@ -99,6 +104,35 @@ fn take_listener(inherited: BorrowedFd<'_>) -> Result<OwnedFd, InheritError> {
     rustix::io::fcntl_dupfd_cloexec(inherited, FIRST_INHERITED + 1).map_err(failed)
 }
 
+/// Takes the connected socket that a runtime hands to a plugin that it starts.
+///
+/// `text` is what the environment has for `NRI_PLUGIN_SOCKET`. The answer is as for
+/// [`inherited_listener`].
+pub fn inherited_stream(text: &str) -> Result<OwnedFd, InheritError> {
+    if text != "3" {
+        return Err(InheritError::Number {
+            text: text.to_owned(),
+        });
+    }
+    // SAFETY: the number is not −1, and a descriptor that the launch protocol gives to this process
+    // is nobody else's, so nobody closes it meanwhile; one that is not open at all is refused by the
+    // first call below.
+    let inherited = unsafe { BorrowedFd::borrow_raw(FIRST_INHERITED) };
+    take_stream(inherited)
+}
+
+fn take_stream(inherited: BorrowedFd<'_>) -> Result<OwnedFd, InheritError> {
+    let failed = |errno: Errno| InheritError::Descriptor(errno.into());
+    rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::CLOEXEC).map_err(failed)?;
+    let is_stream = sockopt::socket_domain(inherited) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(inherited) == Ok(SocketType::STREAM)
+        && sockopt::socket_acceptconn(inherited) == Ok(false);
+    if !is_stream {
+        return Err(InheritError::NotAStream);
+    }
+    rustix::io::fcntl_dupfd_cloexec(inherited, FIRST_INHERITED + 1).map_err(failed)
+}
+
 /// Raises the limit of open descriptors as far as it goes without privilege, and says how far that
 /// is; `None` is unlimited.
 pub fn raise_nofile() -> io::Result<Option<u64>> {
@@ -120,6 +154,7 @@ pub fn own_uid() -> u32 {
 mod tests {
     use super::*;
     use std::{
+        io::{Read, Write},
         os::{
             fd::AsFd,
             unix::net::{UnixListener, UnixStream},
@@ -162,6 +197,29 @@ mod tests {
         let file = std::fs::File::open("/proc/self/status").unwrap();
         let refused = take_listener(file.as_fd()).unwrap_err();
         assert!(matches!(refused, InheritError::NotAListener));
+    }
+
+    #[test]
+    fn only_a_connected_unix_stream_is_taken_from_a_runtime() {
+        let (stream, mut other) = UnixStream::pair().unwrap();
+        let taken = take_stream(stream.as_fd()).unwrap();
+        let flags = rustix::io::fcntl_getfd(&taken).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        drop(stream);
+        let mut taken = UnixStream::from(taken);
+        taken.write_all(b"x").unwrap();
+        other
+            .read_exact(&mut [0])
+            .expect("the duplicate is still connected");
+
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("s")).unwrap();
+        let refused = take_stream(listener.as_fd()).unwrap_err();
+        assert!(matches!(refused, InheritError::NotAStream));
+        for text in ["", "4", "03", "-1"] {
+            let refused = inherited_stream(text).unwrap_err();
+            assert!(matches!(refused, InheritError::Number { text: told } if told == text));
+        }
     }
 
     #[test]

@@ -4,7 +4,10 @@ use crate::{
     admin::{Admin, Condition},
     apply::kernel::Writer,
     config::{self, Config, Front, Mode},
-    front::{cri, nri},
+    front::{
+        cri,
+        nri::{self, Launched, Way},
+    },
     hub::{Effects, Hub, Parts, Policy},
     log::LogControl,
     metrics::Metrics,
@@ -109,9 +112,11 @@ impl App {
         mut config: Config,
         verdict: Verdict,
         systemd: &Variables,
+        launched: Option<Box<Launched>>,
         log: LogControl,
     ) -> Result<Self, StartError> {
         let mut remarks = Vec::new();
+        remarks.extend(launched.as_ref().and_then(|it| it.complaint()));
         heed(verdict, &mut config, &mut remarks);
         let cgroups = open_cgroups(&mut config, &mut remarks);
         remarks.extend(unserved_hook_servers(&config.hook_server_dir));
@@ -137,8 +142,10 @@ impl App {
         let mut files = Vec::new();
         let entrance = match config.front {
             Front::Cri => Entrance::Clients(listen(&config, systemd, &mut files)?),
-            Front::Nri if config.mode == Mode::PassThrough => Entrance::Nobody,
-            Front::Nri => Entrance::Runtime(plugin(&config, &hub, &metrics)?),
+            Front::Nri if launched.is_none() && config.mode == Mode::PassThrough => {
+                Entrance::Nobody
+            }
+            Front::Nri => Entrance::Runtime(plugin(&config, launched, &hub, &metrics)?),
         };
         let bound = socket::bind(&config.admin_endpoint, Directory::Private);
         let (administrators, file) = bound.map_err(StartError::ListenAdmin)?;
@@ -253,9 +260,18 @@ async fn serve(
     front.serve(stopping, limits.grace_period).await
 }
 
-fn plugin(config: &Config, hub: &Rc<Hub>, metrics: &Rc<Metrics>) -> Result<nri::Front, StartError> {
+fn plugin(
+    config: &Config,
+    launched: Option<Box<Launched>>,
+    hub: &Rc<Hub>,
+    metrics: &Rc<Metrics>,
+) -> Result<nri::Front, StartError> {
     let config::Nri { socket, identity } = config.nri.clone();
-    nri::Front::new(socket, identity, hub.clone(), metrics.clone()).map_err(StartError::Plugin)
+    let way = match launched {
+        Some(launched) => Way::Launched(launched),
+        None => Way::Socket(socket.into()),
+    };
+    nri::Front::new(way, identity, hub.clone(), metrics.clone()).map_err(StartError::Plugin)
 }
 
 fn announce(config: &Config) {

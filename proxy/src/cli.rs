@@ -8,7 +8,11 @@ mod table;
 
 pub use self::ask::AskError;
 
-use crate::config::{Config, ConfigError, LOG_FILTER_VARIABLE, RawConfig, Surroundings};
+use crate::{
+    config::{Config, ConfigError, LOG_FILTER_VARIABLE, Mode, RawConfig, Surroundings},
+    front::nri::{LaunchError, Launched},
+    status::chain_of,
+};
 use clap::{Parser, Subcommand};
 use std::{
     ffi::OsString,
@@ -23,8 +27,15 @@ pub const EXIT_USAGE: u8 = 64;
 /// What the process was called for.
 #[derive(Debug)]
 pub enum Invocation {
-    Serve(Box<Config>),
-    Ask { admin: PathBuf, question: Question },
+    Serve {
+        config: Box<Config>,
+        /// By the runtime whose plugin we are to be.
+        launched: Option<Box<Launched>>,
+    },
+    Ask {
+        admin: PathBuf,
+        question: Question,
+    },
 }
 
 /// Why it cannot be done.
@@ -35,6 +46,8 @@ pub enum InvocationError {
     CommandLine(clap::Error),
     #[error(transparent)]
     Config(ConfigError),
+    #[error("the launch by the runtime comes to nothing")]
+    Launch(#[source] LaunchError),
 }
 
 #[derive(Debug, Parser)]
@@ -100,6 +113,33 @@ pub struct Answer {
 // === impl Invocation ===
 
 impl Invocation {
+    /// What this process was called for: by a command line, or by a runtime that has launched it.
+    pub fn of_process(
+        args: impl IntoIterator<Item = OsString>,
+        environment: impl Fn(&'static str) -> Option<OsString>,
+    ) -> Result<Self, InvocationError> {
+        let mut surroundings = surroundings(&environment);
+        let launched = Launched::take(environment).map_err(InvocationError::Launch)?;
+        let Some(mut launched) = launched else {
+            return Self::parse(args, &surroundings);
+        };
+        surroundings.launch = Some(launched.said());
+        // An older runtime does not start when a plugin that it launches fails: so where the
+        // configuration is bad, we serve without hooks and say why.
+        let (config, launched) = match Self::parse(args, &surroundings) {
+            Ok(Self::Serve { config, .. }) => (config, launched),
+            Err(InvocationError::Config(error)) => {
+                launched.complain(error.to_string());
+                let mut config = error.rest;
+                config.mode = Mode::PassThrough;
+                (config, launched)
+            }
+            other => return other,
+        };
+        let launched = Some(Box::new(launched));
+        Ok(Self::Serve { config, launched })
+    }
+
     /// Reads a command line, the program's name first.
     pub fn parse(
         args: impl IntoIterator<Item = OsString>,
@@ -109,7 +149,10 @@ impl Invocation {
         let config = Config::resolve(said.keys, said.config.as_deref(), surroundings)
             .map_err(InvocationError::Config)?;
         Ok(match said.question {
-            None => Self::Serve(Box::new(config)),
+            None => Self::Serve {
+                config: Box::new(config),
+                launched: None,
+            },
             Some(question) => Self::Ask {
                 admin: config.admin_endpoint,
                 question,
@@ -132,6 +175,10 @@ impl InvocationError {
             Self::Config(error) => {
                 eprintln!("{error}");
                 EXIT_USAGE
+            }
+            Self::Launch(error) => {
+                eprintln!("koord-runtime-proxy: {self}: {}", chain_of(error));
+                1
             }
         }
     }
@@ -197,12 +244,13 @@ impl Answer {
 }
 
 /// What the process finds around it, once.
-pub fn surroundings(environment: impl Fn(&'static str) -> Option<OsString>) -> Surroundings {
+fn surroundings(environment: impl Fn(&'static str) -> Option<OsString>) -> Surroundings {
     Surroundings {
         host_name: rustix::system::uname()
             .nodename()
             .to_string_lossy()
             .into_owned(),
         log_filter: environment(LOG_FILTER_VARIABLE).and_then(|filter| filter.into_string().ok()),
+        launch: None,
     }
 }

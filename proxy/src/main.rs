@@ -4,8 +4,9 @@
 use koord_kernel::process;
 use koord_runtime_proxy::{
     app::App,
-    cli::{self, Invocation, Question},
+    cli::{Invocation, Question},
     config::Config,
+    front::nri::Launched,
     log, panic_report,
     shutdown::Signals,
     start_guard::StartGuard,
@@ -18,9 +19,9 @@ use tracing::warn;
 
 fn main() -> ExitCode {
     process::tune_allocator();
-    let surroundings = cli::surroundings(std::env::var_os);
-    let ended = match Invocation::parse(std::env::args_os(), &surroundings) {
-        Ok(Invocation::Serve(config)) => serve(*config).map(|()| ExitCode::SUCCESS),
+    let called = Invocation::of_process(std::env::args_os(), std::env::var_os);
+    let ended = match called {
+        Ok(Invocation::Serve { config, launched }) => serve(*config, launched),
         Ok(Invocation::Ask { admin, question }) => ask(&admin, &question),
         Err(error) => return ExitCode::from(error.report()),
     };
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn serve(config: Config) -> Result<(), Box<dyn Error>> {
+fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Box<dyn Error>> {
     let (dispatch, log) = log::dispatch(&config.log, io::stderr)?;
     tracing::dispatcher::set_global_default(dispatch)?;
     panic_report::install();
@@ -50,7 +51,7 @@ fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     }
     let ended = runtime()?.block_on(async {
         let signals = Signals::install()?;
-        let app = App::build(config, verdict, &systemd, log)?;
+        let app = App::build(config, verdict, &systemd, launched, log)?;
         Ok::<_, Box<dyn Error>>(app.run(signals).await)
     });
     // A start that was refused, because another process serves the socket for one, is no crash; a
@@ -64,7 +65,7 @@ fn serve(config: Config) -> Result<(), Box<dyn Error>> {
             "this stop could not be noted as a clean one"
         );
     }
-    ended.map(|_| ())
+    ended.map(|_| ExitCode::SUCCESS)
 }
 
 fn ask(admin: &Path, question: &Question) -> Result<ExitCode, Box<dyn Error>> {

@@ -12,7 +12,7 @@ use koord_hooks::{
 };
 use koord_model::{CpuShares, Setting};
 use koord_runtime_proxy::{
-    front::nri::{Front, Identity},
+    front::nri::{Front, Identity, Way},
     metrics::Metrics,
 };
 use koord_testkit::{
@@ -99,7 +99,8 @@ impl Running {
                 let hub = inside::hub(chain, &metrics);
                 tokio::task::spawn_local(koord_runtime_proxy::reconcile::run(hub.clone()));
                 let identity = Identity::new("slow", "10").unwrap();
-                let front = Front::new(socket, identity, hub, metrics.clone()).unwrap();
+                let front =
+                    Front::new(Way::Socket(socket.into()), identity, hub, metrics.clone()).unwrap();
                 tokio::task::spawn_local(async move {
                     loop {
                         while asked.try_recv().is_ok() {

@@ -146,6 +146,10 @@ impl Key {
             Repeat::Replaces => arg.action(ArgAction::Set).overrides_with(self.name),
             Repeat::Extends => arg.action(ArgAction::Append),
         };
+        let arg = match self.alias() {
+            Some(alias) => arg.alias(alias),
+            None => arg,
+        };
         let arg = match self.value {
             // As other programs take a switch: its name alone says yes.
             "BOOL" => arg
@@ -160,9 +164,15 @@ impl Key {
         }
     }
 
-    /// The key of that name.
+    /// What upstream's koordlet calls it, where that is another name.
+    fn alias(&self) -> Option<&'static str> {
+        (self == NRI_SOCKET).then_some("runtime-hooks-nri-socket-path")
+    }
+
+    /// The key of that name, or that upstream's koordlet calls so.
     pub fn named(name: &str) -> Option<&'static Self> {
-        KEYS.iter().copied().find(|key| key.name == name)
+        let is_it = |key: &&Self| key.name == name || key.alias() == Some(name);
+        KEYS.iter().copied().find(is_it)
     }
 }
 

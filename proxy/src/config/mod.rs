@@ -31,6 +31,9 @@ use thiserror::Error;
 /// The environment variable that sets the log filter where no flag does.
 pub const LOG_FILTER_VARIABLE: &str = "KOORD_LOG";
 
+/// What stands for the file where the configuration comes from the runtime.
+const FROM_RUNTIME: &str = "the runtime's configuration";
+
 /// Bytes of a configuration file.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -157,12 +160,25 @@ pub struct Surroundings {
     pub host_name: String,
     /// What [`LOG_FILTER_VARIABLE`] holds.
     pub log_filter: Option<String>,
+    /// A runtime has launched this process as its plugin.
+    pub launch: Option<Launch>,
+}
+
+/// What a runtime says to a plugin that it launches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    pub name: String,
+    pub index: String,
+    /// Its configuration, as in a file.
+    pub text: String,
 }
 
 /// Everything that is wrong with the configuration.
 #[derive(Debug)]
 pub struct ConfigError {
     pub issues: Vec<Issue>,
+    /// What the rest means, with the default in the place of each bad value.
+    pub rest: Box<Config>,
 }
 
 /// One thing that is wrong.
@@ -203,8 +219,7 @@ impl Config {
         file: Option<&Path>,
         surroundings: &Surroundings,
     ) -> Result<Self, ConfigError> {
-        let log_filter = surroundings.log_filter.as_deref();
-        Resolver::new(flags, file, log_filter).finish(&surroundings.host_name)
+        Resolver::new(flags, file, surroundings).finish(&surroundings.host_name)
     }
 }
 

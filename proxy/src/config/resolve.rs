@@ -1,8 +1,9 @@
 //! From what was said to what it means.
 
 use super::{
-    BesideKoordlet, Config, ConfigError, Exclusions, Front, Hooks, Issue, LOG_FILTER_VARIABLE,
-    Limits, Log, LogFormat, MAX_FILE, Mode, Nri, Problem, Roots, file,
+    BesideKoordlet, Config, ConfigError, Exclusions, FROM_RUNTIME, Front, Hooks, Issue,
+    LOG_FILTER_VARIABLE, Launch, Limits, Log, LogFormat, MAX_FILE, Mode, Nri, Problem, Roots,
+    Surroundings, file,
     key::{self, Given, Key, Origin, RawConfig},
     value::{self, ValueError},
 };
@@ -19,16 +20,25 @@ pub(super) struct Resolver {
 // === impl Resolver ===
 
 impl Resolver {
-    pub(super) fn new(flags: RawConfig, file: Option<&Path>, log_filter: Option<&str>) -> Self {
+    pub(super) fn new(flags: RawConfig, file: Option<&Path>, surroundings: &Surroundings) -> Self {
         let mut issues = Vec::new();
         let mut environment = RawConfig::default();
-        if let Some(filter) = log_filter {
+        if let Some(filter) = &surroundings.log_filter {
             let origin = Origin::Environment(LOG_FILTER_VARIABLE);
-            environment.insert(key::LOG_FILTER, filter.to_owned(), origin);
+            environment.insert(key::LOG_FILTER, filter.clone(), origin);
+        }
+        let mut launched = RawConfig::default();
+        if let Some(Launch { name, index, text }) = &surroundings.launch {
+            environment = environment.or(file::read(text, FROM_RUNTIME.as_ref(), &mut issues));
+            let origin = || Origin::Environment("NRI_PLUGIN_SOCKET");
+            launched.insert(key::FRONT, "nri".to_owned(), origin());
+            launched.insert(key::NRI_NAME, name.clone(), origin());
+            launched.insert(key::NRI_INDEX, index.clone(), origin());
         }
         let file = file.map(|path| read_file(path, &mut issues));
+        let said = launched.or(flags).or(environment);
         Self {
-            raw: flags.or(environment).or(file.unwrap_or_default()),
+            raw: said.or(file.unwrap_or_default()),
             issues,
         }
     }
@@ -54,6 +64,7 @@ impl Resolver {
         } else {
             Err(ConfigError {
                 issues: self.issues,
+                rest: Box::new(config),
             })
         }
     }

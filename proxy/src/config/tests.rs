@@ -12,6 +12,7 @@ fn surroundings() -> Surroundings {
     Surroundings {
         host_name: "Worker-1\n".to_owned(),
         log_filter: None,
+        launch: None,
     }
 }
 
@@ -231,6 +232,8 @@ fn the_runtime_can_ask_us_as_its_plugin() {
         "--nri-socket-path=/run/n.sock",
         "--nri-plugin-index=07",
     ];
+    let config = resolve(&["--runtime-hooks-nri-socket-path=/run/u.sock"]).unwrap();
+    assert_eq!(config.nri.socket, Path::new("/run/u.sock"));
     let config = resolve(&flags).unwrap();
     assert_eq!(config.front, Front::Nri);
     assert_eq!(config.nri.socket, Path::new("/run/n.sock"));
@@ -321,7 +324,37 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
     let error = resolve(&["--leave-settings=cpuset.cpu"]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "--leave-settings cannot be \"cpuset.cpu\": expected cpu.shares, cpu.cfs_quota_us, \
-         cpuset.cpus, memory.limit_in_bytes, cpu.bvt_warp_ns and cpu.idle, with commas between them"
+        "--leave-settings cannot be \"cpuset.cpu\": expected some of these with commas between them: \
+         cpu.shares, cpu.cfs_quota_us, cpu.cfs_burst_us, cpuset.cpus, memory.limit_in_bytes, \
+         cpu.bvt_warp_ns, cpu.idle"
     );
+}
+
+#[test]
+fn a_plugin_that_the_runtime_launches_is_configured_by_it() {
+    let launched = |text: &str| {
+        let launch = Launch {
+            name: "koord".to_owned(),
+            index: "07".to_owned(),
+            text: text.to_owned(),
+        };
+        let surroundings = Surroundings {
+            launch: Some(launch),
+            ..surroundings()
+        };
+        Config::resolve(flags(&[]), None, &surroundings)
+    };
+    let config = launched("mode: observe\nnri-plugin-index: \"10\"\n").unwrap();
+    assert_eq!((config.front, config.mode), (Front::Nri, Mode::Observe));
+    // Whatever else it says: the runtime asks by the name of the file that it launched.
+    let identity = &config.nri.identity;
+    assert_eq!((identity.name(), identity.index()), ("koord", "07"));
+
+    let error = launched("mode: nonsense\nexcluded-namespaces: [a]\n").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the runtime's configuration: mode cannot be \"nonsense\": expected enforce, observe or \
+         pass-through"
+    );
+    assert!(error.rest.exclusions.namespaces.contains("a"));
 }

@@ -16,6 +16,8 @@ pub enum ValueError {
         least: String,
         most: String,
     },
+    #[error("expected some of these with commas between them: {}", every_setting())]
+    Settings,
     #[error("{0}")]
     Unsupported(&'static str),
     #[error("not a cgroup path")]
@@ -150,10 +152,12 @@ pub(super) fn names(text: &str) -> Parsed<BTreeSet<String>> {
 pub(super) fn settings(text: &str) -> Parsed<BTreeSet<Setting>> {
     let named = |name: &String| Setting::ALL.iter().copied().find(|it| it.name() == name);
     let found = names(text)?.iter().map(named).collect::<Option<_>>();
-    found.ok_or(ValueError::Expected(
-        "cpu.shares, cpu.cfs_quota_us, cpuset.cpus, memory.limit_in_bytes, cpu.bvt_warp_ns and \
-         cpu.idle, with commas between them",
-    ))
+    found.ok_or(ValueError::Settings)
+}
+
+fn every_setting() -> String {
+    let all: Vec<&str> = Setting::ALL.iter().map(|it| it.name()).collect();
+    all.join(", ")
 }
 
 /// A key or a value of a label. What Kubernetes would refuse there can match no pod.

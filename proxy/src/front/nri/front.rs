@@ -4,18 +4,19 @@ use super::{
     Identity,
     asked::Answer,
     handler::{Handler, events},
-    line::{Line, Question, Told},
+    line::{Line, Question, Told, Way},
     session::{Plugin, Runtime},
 };
 use crate::{hub::Hub, metrics::Metrics};
 use koord_proto::keys::annotation;
-use std::{convert::Infallible, error::Error, io, path::PathBuf, rc::Rc, sync::Arc};
+use std::{error::Error, io, rc::Rc, sync::Arc};
 use tokio::task::{JoinError, JoinSet};
 use tracing::{error, info};
 
 /// A plugin that comes back whenever its runtime does.
 pub struct Front {
     line: Line,
+    launched: bool,
     hub: Rc<Hub>,
     metrics: Rc<Metrics>,
     /// Of the session that there is.
@@ -26,13 +27,13 @@ pub struct Front {
 // === impl Front ===
 
 impl Front {
-    /// A plugin that registers at this socket. It is asked at once, and answers when it is served.
+    /// A plugin that comes to its runtime in this way. It is asked at once, and answers when it is served.
     ///
     /// # Errors
     ///
     /// When its thread does not start.
     pub fn new(
-        socket: PathBuf,
+        way: Way,
         identity: Identity,
         hub: Rc<Hub>,
         metrics: Rc<Metrics>,
@@ -47,8 +48,10 @@ impl Front {
             events: events(),
             inputs: Arc::new(inputs),
         };
+        let launched = matches!(way, Way::Launched(_));
         Ok(Self {
-            line: Line::start(socket.into(), plugin)?,
+            launched,
+            line: Line::start(way, plugin)?,
             hub,
             metrics,
             handler: None,
@@ -56,20 +59,23 @@ impl Front {
         })
     }
 
-    /// Answers the runtime until `stopping`; then it goes on without us. Must run in a `LocalSet`.
+    /// Answers the runtime until `stopping`, then it goes on without us; or until it is done with a
+    /// plugin that it launched. Must run in a `LocalSet`.
     pub async fn serve(mut self, stopping: impl Future<Output = ()>) {
         tokio::select! {
             () = stopping => {}
-            never = self.run() => match never {},
+            () = self.run() => {}
         }
     }
 
-    async fn run(&mut self) -> Infallible {
+    async fn run(&mut self) {
         loop {
             tokio::select! {
                 biased;
                 Some(answered) = self.answers.join_next() => self.answered(answered),
-                told = self.line.next() => self.told(told),
+                told = self.line.next() => if self.told(told) {
+                    return;
+                },
             }
         }
     }
@@ -82,8 +88,10 @@ impl Front {
         }
     }
 
-    fn told(&mut self, told: Told) {
+    /// Whether that was the last.
+    fn told(&mut self, told: Told) -> bool {
         match told {
+            Told::Over => return true,
             Told::Registered(runtime) => self.registered(&runtime),
             Told::Refused => self.metrics.plugin_registered(false),
             Told::Asked(question, asked) => {
@@ -100,6 +108,7 @@ impl Front {
                 self.hub.runtime_lost();
             }
         }
+        false
     }
 
     fn registered(&mut self, runtime: &Runtime) {
@@ -111,6 +120,10 @@ impl Front {
         info!(version, settings, "registered as a plugin");
         self.metrics.plugin_registered(true);
         self.hub.set_runtime(&runtime.name, &runtime.version);
+        if self.launched {
+            // containerd 1.7 tells what it launches nothing of what is there: the list does.
+            self.hub.set_plugin_up(true);
+        }
         let handler = Handler::new(self.hub.clone(), runtime.request_timeout);
         self.handler = Some(Rc::new(handler));
     }

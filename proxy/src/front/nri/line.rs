@@ -8,6 +8,7 @@
 
 use super::{
     asked::{Answer, Asked},
+    launched::Launched,
     session::{Incoming, Plugin, Runtime, Session, SessionError, Ticket},
 };
 use crate::front::cri::connect;
@@ -56,6 +57,17 @@ pub(super) enum Told {
     Late(u64),
     /// The runtime asks no more.
     Ended,
+    /// It had launched us, and asks no more: it launches the next process itself.
+    Over,
+}
+
+/// How we come to the runtime.
+#[derive(Debug)]
+pub enum Way {
+    /// By its socket, whenever it is there.
+    Socket(Arc<Path>),
+    /// It has launched us: over the connection that it made, and over no other.
+    Launched(Box<Launched>),
 }
 
 /// Names a question of one session.
@@ -67,7 +79,6 @@ pub(super) struct Question {
 
 /// The thread's end.
 struct Speaker {
-    socket: Arc<Path>,
     plugin: Plugin,
     told: mpsc::Sender<Told>,
     answers: mpsc::Receiver<(Question, Answer)>,
@@ -80,13 +91,12 @@ struct Speaker {
 
 impl Line {
     /// Starts the thread, which goes on trying until the runtime takes us.
-    pub(super) fn start(socket: Arc<Path>, plugin: Plugin) -> io::Result<Self> {
+    pub(super) fn start(way: Way, plugin: Plugin) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (tell, told) = mpsc::channel(QUEUE);
         let (answers, answered) = mpsc::channel(QUEUE);
         let (stop, stopped) = oneshot::channel::<Infallible>();
         let mut speaker = Speaker {
-            socket,
             plugin,
             told: tell,
             answers: answered,
@@ -96,7 +106,7 @@ impl Line {
         let speak = async move {
             tokio::select! {
                 _ = stopped => {}
-                () = speaker.run() => {}
+                () = speaker.run(way) => {}
             }
         };
         let thread = thread::Builder::new()
@@ -147,50 +157,60 @@ impl Drop for Line {
 // === impl Speaker ===
 
 impl Speaker {
-    /// Comes back whenever the runtime does. Ends when nobody wants to be told.
-    async fn run(&mut self) {
+    /// Ends when nobody wants to be told, or the runtime that launched us is done with us.
+    async fn run(&mut self, way: Way) {
+        match way {
+            Way::Socket(socket) => self.come_back(&socket).await,
+            Way::Launched(launched) => {
+                match Session::resume(*launched, &self.plugin).await {
+                    Ok(session) => drop(self.speak(session).await),
+                    Err(error) => complain(&error, "the connection that it made"),
+                }
+                self.tell(Told::Over).await;
+            }
+        }
+    }
+
+    /// Speaks in one session until it is over. Whether nobody wants to be told.
+    async fn speak(&mut self, mut session: Session) -> bool {
+        self.session += 1;
+        if self.tell(Told::Registered(session.runtime().clone())).await {
+            return true;
+        }
+        let ended = self.follow(&mut session).await;
+        drop(session);
+        warn!(error = &ended as &dyn Error, "the runtime asks us no more");
+        self.tell(Told::Ended).await
+    }
+
+    /// Comes back whenever the runtime does.
+    async fn come_back(&mut self, socket: &Arc<Path>) {
         let (mut retry, mut complained) = (FIRST_RETRY, false);
         loop {
-            match self.register().await {
-                Ok(mut session) => {
-                    self.session += 1;
-                    if self.tell(Told::Registered(session.runtime().clone())).await {
-                        return;
-                    }
-                    let ended = self.follow(&mut session).await;
-                    warn!(
-                        error = &ended as &dyn Error,
-                        "the runtime asks us no more; coming back"
-                    );
-                    drop(session);
-                    if self.tell(Told::Ended).await {
-                        return;
-                    }
+            let over = match self.register(socket.clone()).await {
+                Ok(session) => {
                     (retry, complained) = (FIRST_RETRY, false);
+                    self.speak(session).await
                 }
                 Err(error) => {
                     if !complained {
-                        self.complain(&error);
+                        complain(&error, &socket.to_string_lossy());
                         complained = true;
                     }
-                    if self.tell(Told::Refused).await {
-                        return;
-                    }
+                    self.tell(Told::Refused).await
                 }
+            };
+            if over {
+                return;
             }
             sleep(jittered(retry)).await;
             retry = LAST_RETRY.min(retry * 2);
         }
     }
 
-    async fn register(&self) -> Result<Session, SessionError> {
-        let stream = connect(self.socket.clone()).await?;
+    async fn register(&self, socket: Arc<Path>) -> Result<Session, SessionError> {
+        let stream = connect(socket).await?;
         Session::register(stream, &self.plugin).await
-    }
-
-    fn complain(&self, error: &SessionError) {
-        let (error, runtime) = (error as &dyn Error, self.socket.display());
-        warn!(error, %runtime, "the runtime does not take us; trying until it does");
     }
 
     /// Whether nobody listens.
@@ -267,6 +287,11 @@ impl Speaker {
             said => said.map(drop),
         }
     }
+}
+
+fn complain(error: &SessionError, runtime: &str) {
+    let error = error as &dyn Error;
+    warn!(error, runtime, "the runtime does not take us");
 }
 
 /// Between half of this time and all of it.

@@ -16,6 +16,7 @@ mod asked;
 mod front;
 mod handler;
 mod identity;
+mod launched;
 mod line;
 mod session;
 #[cfg(test)]
@@ -26,5 +27,7 @@ pub use self::{
     asked::{Answer, Asked},
     front::Front,
     identity::{Identity, IdentityError},
+    launched::{LaunchError, Launched},
+    line::Way,
     session::{Incoming, Plugin, Runtime, Session, SessionError, Ticket},
 };

@@ -8,6 +8,7 @@
 use super::{
     asked::{Answer, Asked, Form, Read},
     identity::Identity,
+    launched::Launched,
 };
 use koord_nri::{
     CallId, Code, Event, Limits, Peer, Request, RequestId, Role, SendError, Status, Violation,
@@ -145,21 +146,34 @@ impl Session {
     }
 
     async fn registered(stream: UnixStream, plugin: &Plugin) -> Result<Self, SessionError> {
-        let mut wire = Wire::new(stream);
-        let request = RegisterPluginRequest {
-            plugin_name: plugin.identity.name().to_owned(),
-            plugin_idx: plugin.identity.index().to_owned(),
-            nri_version: NRI_VERSION.to_owned(),
-        };
-        let payload = request.to_bytes();
-        wire.peer.call(
-            name::RUNTIME,
-            "RegisterPlugin",
-            &payload,
-            Some(REGISTRATION),
-        )?;
-        // The runtime may configure us before it says that we are registered.
-        let (mut runtime, mut accepted) = (None, false);
+        let mut peer = Peer::new(Role::Plugin, Limits::default());
+        registration(&mut peer, &plugin.identity)?;
+        Self::settled(Wire::new(stream, peer), plugin, None, false).await
+    }
+
+    /// Goes on where a launch by the runtime has waited for its configuration.
+    ///
+    /// # Errors
+    ///
+    /// As for [`register`](Self::register).
+    pub async fn resume(launched: Launched, plugin: &Plugin) -> Result<Self, SessionError> {
+        launched.stream.set_nonblocking(true)?;
+        let stream = UnixStream::from_std(launched.stream)?;
+        let mut wire = Wire::new(stream, launched.peer);
+        let runtime = configured(&mut wire, &launched.configure, plugin.events)?;
+        let settled = Self::settled(wire, plugin, Some(runtime), launched.accepted);
+        let settled = timeout(REGISTRATION, settled);
+        settled.await.map_err(|_| SessionError::Registration)?
+    }
+
+    /// Waits until the runtime has configured us and has said that we are registered, in either
+    /// order.
+    async fn settled(
+        mut wire: Wire,
+        plugin: &Plugin,
+        mut runtime: Option<Runtime>,
+        mut accepted: bool,
+    ) -> Result<Self, SessionError> {
         loop {
             if let (Some(runtime), true) = (&runtime, accepted) {
                 return Ok(Self {
@@ -373,6 +387,19 @@ impl Session {
     }
 }
 
+/// Says who we are.
+pub(super) fn registration(peer: &mut Peer, identity: &Identity) -> Result<(), SessionError> {
+    let request = RegisterPluginRequest {
+        plugin_name: identity.name().to_owned(),
+        plugin_idx: identity.index().to_owned(),
+        nri_version: NRI_VERSION.to_owned(),
+    };
+    let payload = request.to_bytes();
+    let limit = Some(REGISTRATION);
+    peer.call(name::RUNTIME, "RegisterPlugin", &payload, limit)?;
+    Ok(())
+}
+
 /// Answers Configure, and says who asked.
 fn configured(
     wire: &mut Wire,
@@ -407,10 +434,10 @@ async fn at(due: Option<Instant>) {
 // === impl Wire ===
 
 impl Wire {
-    fn new(stream: UnixStream) -> Self {
+    fn new(stream: UnixStream, peer: Peer) -> Self {
         Self {
             stream,
-            peer: Peer::new(Role::Plugin, Limits::default()),
+            peer,
             buffer: vec![0; READ_BUFFER].into(),
         }
     }

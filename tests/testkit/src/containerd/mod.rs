@@ -24,11 +24,24 @@ use crate::testbed::{Testbed, TestbedError};
 pub struct Options {
     /// Serve NRI on [`Containerd::nri_socket`]. containerd 1.6 has none.
     pub nri: bool,
+    /// Plugins that containerd launches by itself.
+    pub nri_plugins: Vec<NriPlugin>,
     /// A directory of `HOST/hosts.toml` files, for images from a registry on loopback.
     pub registry_config: Option<PathBuf>,
     /// Give pods a network of their own. Without it they use the host's. Host ports become rules of
     /// iptables in the network namespace of this process, so let it have one of its own.
     pub pod_network: bool,
+}
+
+/// A program in containerd's folder of NRI plugins.
+#[derive(Debug, Clone)]
+pub struct NriPlugin {
+    /// Two digits, a dash and a name.
+    pub name: String,
+    pub program: PathBuf,
+    /// What containerd hands to it. `{dir}` stands for the testbed's folder, `{cgroup-root}` for its
+    /// control group.
+    pub config: String,
 }
 
 /// Why containerd does not run.
@@ -58,6 +71,20 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<(), ContainerdError
     fs::create_dir_all(directory)
         .and_then(|()| fs::write(directory.join(name), text))
         .map_err(failed("write containerd's configuration"))
+}
+
+fn install(testbed: &Testbed, plugin: &NriPlugin) -> Result<(), ContainerdError> {
+    let directory = testbed.directory();
+    let dir = directory.to_string_lossy();
+    let config = plugin.config.replace("{dir}", &dir);
+    let config = config.replace("{cgroup-root}", &testbed.cgroup_root());
+    let file = format!("{}.conf", plugin.name);
+    write(&directory.join("nri-conf"), &file, &config)?;
+    let plugins = directory.join("nri-plugins");
+    let link = plugins.join(&plugin.name);
+    fs::create_dir_all(&plugins)
+        .and_then(|()| std::os::unix::fs::symlink(&plugin.program, link))
+        .map_err(failed("install an NRI plugin"))
 }
 
 fn failed(action: &'static str) -> impl FnOnce(io::Error) -> ContainerdError {
@@ -111,6 +138,9 @@ impl Containerd {
         } else {
             directory.join("no-network")
         };
+        for plugin in &options.nri_plugins {
+            install(&testbed, plugin)?;
+        }
         let config = config::render(directory, &runtime.bin().join("runc"), &network, options);
         write(directory, "config.toml", &config)?;
 

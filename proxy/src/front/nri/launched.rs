@@ -1,0 +1,137 @@
+//! A plugin that its runtime has started: the connection is there before anything else is.
+//!
+//! A runtime starts what is in its plugin folder with three variables and a connected descriptor,
+//! and nothing else: the configuration comes with its first question. So that question is waited for
+//! before there is anything to configure, and answered by the session that goes on from here.
+
+use super::{
+    identity::{Identity, IdentityError},
+    session::{SessionError, registration},
+};
+use crate::config::Launch;
+use koord_kernel::process::{InheritError, inherited_stream};
+use koord_nri::{Event, Limits, Peer, Request, Role};
+use koord_proto::nri::ConfigureRequest;
+use std::{
+    ffi::OsString,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+};
+use thiserror::Error;
+
+/// The variables of a runtime's launch.
+const NAME: &str = "NRI_PLUGIN_NAME";
+const INDEX: &str = "NRI_PLUGIN_IDX";
+const SOCKET: &str = "NRI_PLUGIN_SOCKET";
+
+/// Why a launch comes to nothing.
+#[derive(Debug, Error)]
+pub enum LaunchError {
+    #[error("the runtime launched us under a name that it does not take")]
+    Identity(#[from] IdentityError),
+    #[error("the runtime's connection was not handed over")]
+    Inherited(#[from] InheritError),
+    #[error("the runtime that launched us does not configure us")]
+    Session(#[from] SessionError),
+}
+
+/// A launch by a runtime, registered, and with a configuration that is not answered yet.
+#[derive(Debug)]
+pub struct Launched {
+    pub(super) stream: UnixStream,
+    pub(super) peer: Peer,
+    pub(super) configure: Request,
+    /// Whether the runtime has said that we are registered.
+    pub(super) accepted: bool,
+    identity: Identity,
+    text: String,
+    complaint: Option<String>,
+}
+
+// === impl Launched ===
+
+impl Launched {
+    /// Registers, if the environment says that a runtime has launched this process. Blocks until the
+    /// runtime has sent its configuration.
+    ///
+    /// # Errors
+    ///
+    /// When the environment contradicts itself, or the runtime does not go on.
+    pub fn take(
+        environment: impl Fn(&'static str) -> Option<OsString>,
+    ) -> Result<Option<Self>, LaunchError> {
+        let text = |name| environment(name).map(|it| it.to_string_lossy().into_owned());
+        let Some(socket) = text(SOCKET) else {
+            return Ok(None);
+        };
+        let (name, index) = (text(NAME), text(INDEX));
+        let identity = Identity::new(&name.unwrap_or_default(), &index.unwrap_or_default())?;
+        let stream = UnixStream::from(inherited_stream(&socket)?);
+        Ok(Some(Self::register(stream, identity)?))
+    }
+
+    fn register(mut stream: UnixStream, identity: Identity) -> Result<Self, SessionError> {
+        let mut peer = Peer::new(Role::Plugin, Limits::default());
+        registration(&mut peer, &identity)?;
+        stream.write_all(peer.output())?;
+        peer.advance(usize::MAX);
+        let mut accepted = false;
+        let configure = loop {
+            match next(&mut stream, &mut peer)? {
+                Event::Answer { result, .. } => {
+                    result.map_err(SessionError::Refused)?;
+                    accepted = true;
+                }
+                Event::Request(request) if request.method == "Configure" => break request,
+                Event::Request(request) => return Err(SessionError::Unconfigured(request.method)),
+                Event::Lost { .. } => return Err(SessionError::Closed),
+            }
+        };
+        let read = ConfigureRequest::read(&configure.payload);
+        let text = read.ok_or(SessionError::Configuration)?.config;
+        Ok(Self {
+            stream,
+            peer,
+            configure,
+            accepted,
+            identity,
+            text,
+            complaint: None,
+        })
+    }
+
+    /// What the runtime says to us, as the configuration is made of it.
+    pub fn said(&self) -> Launch {
+        Launch {
+            name: self.identity.name().to_owned(),
+            index: self.identity.index().to_owned(),
+            text: self.text.clone(),
+        }
+    }
+
+    /// Keeps what is wrong with that.
+    pub fn complain(&mut self, complaint: String) {
+        self.complaint = Some(complaint);
+    }
+
+    /// What is wrong with it, for `status`: nobody reads what a launched process writes.
+    pub fn complaint(&self) -> Option<String> {
+        let complaint = self.complaint.as_ref()?;
+        Some(format!("hooks are off: {complaint}"))
+    }
+}
+
+/// Reads until there is something. The runtime gives a launch up that it does not like, so nothing
+/// here has a limit of its own.
+fn next(stream: &mut UnixStream, peer: &mut Peer) -> Result<Event, SessionError> {
+    let mut buffer = [0; 4096];
+    loop {
+        if let Some(event) = peer.next_event() {
+            return Ok(event);
+        }
+        match stream.read(&mut buffer)? {
+            0 => return Err(SessionError::Closed),
+            count => peer.feed(&buffer[..count])?,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The proxy in the plugin folder of real containerds of two NRI generations, which launch it with
+//! three variables and a connected descriptor.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test's own files, and it ends at the first failure"
+)]
+
+mod support;
+
+use koord_testkit::{
+    Containerd, ContainerdVersion, NriPlugin, Options, PodCgroup, PodCgroups, PodQos,
+    cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
+    poll::wait_until,
+};
+use serde_json::Value;
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+};
+use support::pod::{EXTENDED_RESOURCE_SPEC, QOS_CLASS};
+
+const CONFIG: &str = "
+remote-runtime-service-endpoint: {dir}/containerd.sock
+admin-endpoint: {dir}/admin/admin.sock
+state-dir: {dir}/state
+cgroup-root: {cgroup-root}
+";
+
+const BATCH: &str = r#"{"containers":{"main":{
+    "requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},
+    "limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#;
+
+fn containerd(version: ContainerdVersion, config: &str) -> Containerd {
+    let plugin = NriPlugin {
+        name: "17-koord".to_owned(),
+        program: env!("CARGO_BIN_EXE_koord-runtime-proxy").into(),
+        config: config.to_owned(),
+    };
+    let options = Options {
+        nri: true,
+        nri_plugins: vec![plugin],
+        ..Options::default()
+    };
+    Containerd::start(version, &options).unwrap()
+}
+
+/// A page of the admin socket; `None` while nobody listens.
+fn status(containerd: &Containerd) -> Option<Value> {
+    let socket = containerd.testbed().directory().join("admin/admin.sock");
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.write_all(b"GET /status HTTP/1.0\r\n\r\n").ok()?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).ok()?;
+    serde_json::from_str(reply.split_once("\r\n\r\n")?.1).ok()
+}
+
+fn wait_for_plugin(containerd: &Containerd) {
+    wait_until("the runtime asks what it has launched", || {
+        status(containerd).is_some_and(|status| status["pluginUp"] == true)
+    });
+}
+
+/// The shares that the kernel has for the container of a new best-effort pod.
+async fn shares(containerd: &Containerd, cgroups: &PodCgroups, name: &str) -> String {
+    let client = CriClient::connect(&containerd.socket()).await.unwrap();
+    let cgroup: PodCgroup = cgroups
+        .pod(&format!("uid-{name}"), PodQos::BestEffort)
+        .unwrap();
+    let pod = PodSpec::new(name)
+        .label(QOS_CLASS, "BE")
+        .annotation(EXTENDED_RESOURCE_SPEC, BATCH)
+        .cgroup(&cgroup);
+    let sandbox = client.run_pod(&pod).await.unwrap();
+    let main = ContainerSpec::new("main").resources(LinuxContainerResources {
+        cpu_shares: 2,
+        ..Default::default()
+    });
+    let id = client.create_container(&sandbox, &main, &pod).await;
+    let id = id.unwrap();
+    client.start_container(&id).await.unwrap();
+    cgroup.read("cpu", Some(&id), "cpu.shares").unwrap()
+}
+
+async fn a_runtime_launches_us(version: ContainerdVersion) {
+    let mut containerd = containerd(version, CONFIG);
+    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    wait_for_plugin(&containerd);
+    let told = status(&containerd).unwrap();
+    assert_eq!(told["front"], "nri");
+    assert_eq!(told["runtime"]["name"], "containerd");
+    assert_eq!(shares(&containerd, &cgroups, "first").await, "512");
+
+    // It ends with its runtime, which launches it anew.
+    containerd.stop().unwrap();
+    wait_until("it ends", || status(&containerd).is_none());
+    containerd.restart().unwrap();
+    wait_for_plugin(&containerd);
+    assert_eq!(shares(&containerd, &cgroups, "second").await, "512");
+}
+
+async fn a_bad_configuration_stops_no_runtime(version: ContainerdVersion) {
+    let containerd = containerd(version, &format!("{CONFIG}mode: nonsense\n"));
+    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    wait_for_plugin(&containerd);
+    let told = status(&containerd).unwrap();
+    assert_eq!(told["mode"], "pass-through");
+    let remarks = told["remarks"].to_string();
+    assert!(remarks.contains("nonsense"), "{remarks}");
+    assert_eq!(shares(&containerd, &cgroups, "as-asked").await, "2");
+}
+
+#[tokio::test]
+async fn containerd_1_7_launches_us_from_its_plugin_folder() {
+    a_runtime_launches_us(ContainerdVersion::V1_7).await;
+}
+
+#[tokio::test]
+async fn containerd_2_launches_us_from_its_plugin_folder() {
+    a_runtime_launches_us(ContainerdVersion::V2).await;
+}
+
+#[tokio::test]
+async fn a_bad_configuration_stops_no_containerd_1_7() {
+    a_bad_configuration_stops_no_runtime(ContainerdVersion::V1_7).await;
+}
+
+#[tokio::test]
+async fn a_bad_configuration_stops_no_containerd_2() {
+    a_bad_configuration_stops_no_runtime(ContainerdVersion::V2).await;
+}

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod load;
+mod nri;
 mod parts;
 mod real;
 mod report;
@@ -57,11 +58,14 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> Result<()> {
     let mut report = Report::default();
     for stack in Stack::ALL {
+        if !wants_any(&arguments, stack) {
+            continue;
+        }
         let parts = Parts::start(stack, arguments.runtime_socket.clone(), &arguments.peer)?;
         report.idle_bytes = parts.proxy_resident()?;
         for kind in Kind::ALL {
             for callers in [1, 64] {
-                let name = format!("{stack}, {kind}, {callers} caller(s)");
+                let name = name(stack, kind, callers);
                 if !arguments.wants(&name) {
                     continue;
                 }
@@ -77,6 +81,12 @@ async fn run(arguments: Arguments) -> Result<()> {
                 report.add(&load, rows);
             }
         }
+    }
+    let mut at_once = vec![1, 16];
+    at_once.retain(|pods| arguments.wants(&format!("nri, CreateContainer, {pods} caller(s)")));
+    if !at_once.is_empty() {
+        eprintln!("measuring as a plugin that knows 1,000 pods and 5,000 containers");
+        report.add_nri(nri::measure(arguments.rounds, &at_once)?);
     }
     if arguments.only.is_some() {
         println!("{report}");
@@ -104,6 +114,17 @@ impl Arguments {
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|part| name.contains(part))
     }
+}
+
+/// Whether anything is measured with these ends.
+fn wants_any(arguments: &Arguments, stack: Stack) -> bool {
+    let kinds = Kind::ALL.iter();
+    let mut names = kinds.flat_map(|kind| [1, 64].map(|callers| name(stack, *kind, callers)));
+    names.any(|name| arguments.wants(&name))
+}
+
+fn name(stack: Stack, kind: Kind, callers: usize) -> String {
+    format!("{stack}, {kind}, {callers} caller(s)")
 }
 
 /// All targets in turn, round by round.

@@ -2,6 +2,7 @@
 
 use crate::{
     load::{Kind, Load, Sample},
+    nri::{Asked, Nri, Order},
     parts::Target,
     state::{State, median},
 };
@@ -10,6 +11,9 @@ use serde::Serialize;
 use std::fmt;
 
 const MIB: f64 = 1024.0 * 1024.0;
+
+/// What a plugin knows of when it is measured.
+pub(crate) const NRI_CONTAINERS: usize = 5_000;
 
 /// The medians of one target for one kind of call.
 #[derive(Clone, Debug, Serialize)]
@@ -44,6 +48,7 @@ pub(crate) struct Report {
     groups: Vec<Group>,
     pub(crate) idle_bytes: u64,
     pub(crate) state: Option<State>,
+    pub(crate) nri: Option<Nri>,
     /// CreateContainer in front of a real containerd.
     pub(crate) real: Vec<Row>,
     promises: Vec<Promise>,
@@ -84,6 +89,23 @@ impl Report {
             callers: load.callers,
             rows,
         });
+    }
+
+    /// The figures of a plugin and what was promised of them.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "the memory of a process is far below 2^52"
+    )]
+    pub(crate) fn add_nri(&mut self, nri: Nri) {
+        let promised = nri.asked.iter().filter(|it| it.order == Order::Turns);
+        for Asked { pods, row, .. } in promised {
+            let what = format!("nri, {pods} pod(s) at once: event in to reply out, p99 µs");
+            self.promises.push(Promise::new(what, row.p99_us, 300.0));
+        }
+        let what = format!("nri, resident with {NRI_CONTAINERS} containers, MiB");
+        let measured = nri.resident_bytes as f64 / MIB;
+        self.promises.push(Promise::new(what, measured, 24.0));
+        self.nri = Some(nri);
     }
 
     /// The promises about memory and starts, once everything is measured.
@@ -193,6 +215,18 @@ impl fmt::Display for Report {
             for row in &group.rows {
                 add(&mut table, group, row);
             }
+        }
+        for Asked { pods, row, .. } in self.nri.iter().flat_map(|nri| &nri.asked) {
+            let group = Group {
+                stack: "nri".to_owned(),
+                kind: "CreateContainer".to_owned(),
+                callers: *pods,
+                rows: vec![row.clone()],
+            };
+            group
+                .rows
+                .iter()
+                .for_each(|row| add(&mut table, &group, row));
         }
         let real = Group {
             stack: "containerd".to_owned(),

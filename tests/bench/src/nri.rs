@@ -1,0 +1,204 @@
+//! The proxy as the plugin of a runtime: how long it keeps an event, with a node full of containers.
+//!
+//! The runtime is the test kit's double. Real ones ask one thing at a time, whatever many pods want, so
+//! that is what is promised; many questions at once are more than any asks, and show what is left.
+
+use crate::{
+    load::Sample,
+    parts::proxy_options,
+    report::{NRI_CONTAINERS, Row},
+};
+use anyhow::{Context, Result, anyhow, ensure};
+use koord_integration::{Proxy, ProxyOptions, classes};
+use koord_testkit::{
+    Testbed,
+    nri::{
+        Generation, NriRuntime, Plugin,
+        message::{Container, LinuxContainer, LinuxPodSandbox, LinuxResources, PodSandbox},
+    },
+    process,
+};
+use serde::Serialize;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+const PODS: usize = 1_000;
+/// Creations of one round.
+const CREATES: usize = 3_200;
+
+/// What was measured while so many pods were made at once.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Asked {
+    pub(crate) pods: usize,
+    pub(crate) order: Order,
+    pub(crate) row: Row,
+}
+
+/// When the runtime asks about the next pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Order {
+    /// When it was answered about the one before.
+    Turns,
+    /// At once.
+    Together,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Nri {
+    pub(crate) asked: Vec<Asked>,
+    /// Resident with all containers known, after all that.
+    pub(crate) resident_bytes: u64,
+}
+
+pub(crate) fn measure(rounds: usize, pods_at_once: &[usize]) -> Result<Nri> {
+    let testbed = Testbed::new()?;
+    let socket = testbed.directory().join("nri.sock");
+    let runtime = NriRuntime::listen(&socket, Generation::V0_12)?;
+    let options = ProxyOptions {
+        nri: true,
+        ..proxy_options()?
+    };
+    // No socket of CRI: what the runtime tells as ours is all that there is.
+    let nowhere = testbed.directory().join("runtime.sock");
+    let mut proxy = Proxy::new(&testbed, &nowhere, options)?;
+    proxy.spawn(&testbed)?;
+    let pid = proxy.pid().context("the proxy runs")?;
+    let mut plugin = runtime.take_plugin()?;
+    let pods: Vec<_> = (0..PODS).map(pod).collect();
+    let containers: Vec<_> = (0..NRI_CONTAINERS).map(container).collect();
+    let updates = plugin.synchronize(&pods, &containers)?;
+    ensure!(!updates.is_empty(), "no container was to be changed");
+    let mut asked = Vec::new();
+    let turns = pods_at_once.iter().map(|&count| (count, Order::Turns));
+    let many = pods_at_once.iter().filter(|count| **count > 1);
+    let together = many.map(|&count| (count, Order::Together));
+    for (count, order) in turns.chain(together) {
+        let mut samples = Vec::new();
+        // The first round warms up and is thrown away.
+        for round in 0..=rounds {
+            let sample = creations(&mut plugin, pid, (count, order), &pods)?;
+            if round > 0 {
+                samples.push(sample);
+            }
+        }
+        let way = match order {
+            Order::Turns => "plugin",
+            Order::Together => "plugin, asked at once",
+        };
+        asked.push(Asked {
+            pods: count,
+            order,
+            row: Row::named(way, &samples),
+        });
+    }
+    let resident_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
+    proxy.stop()?;
+    Ok(Nri {
+        asked,
+        resident_bytes,
+    })
+}
+
+/// Creations in waves of so many pods, each followed by what comes after a creation and by the
+/// removals, which are not measured.
+fn creations(
+    plugin: &mut Plugin,
+    pid: u32,
+    (count, order): (usize, Order),
+    pods: &[PodSandbox],
+) -> Result<Sample> {
+    let cpu_time = || process::cpu_time(pid).map(|time| time.total());
+    let before = cpu_time();
+    let (mut latencies, mut spent) = (Vec::with_capacity(CREATES), Duration::ZERO);
+    for wave in 0..CREATES / count {
+        let first = wave * count;
+        let new: Vec<(&PodSandbox, Container)> = (first..first + count)
+            .map(|index| (&pods[index % PODS], container(NRI_CONTAINERS + index)))
+            .collect();
+        let begun = Instant::now();
+        match order {
+            Order::Turns => {
+                for one in new.chunks(1) {
+                    ask(plugin, one, &mut latencies)?;
+                }
+            }
+            Order::Together => ask(plugin, &new, &mut latencies)?,
+        }
+        spent += begun.elapsed();
+        for event in ["PostCreateContainer", "RemoveContainer"] {
+            for (pod, container) in &new {
+                plugin.tell(event, pod, Some(container))?;
+            }
+        }
+    }
+    let spent_cpu = before
+        .zip(cpu_time())
+        .map(|(before, after)| after.saturating_sub(before));
+    let cpu_us = spent_cpu.and_then(|time| u64::try_from(time.as_micros()).ok());
+    Ok(Sample::of(latencies, spent, cpu_us))
+}
+
+/// Asks about these, and takes the time from each question to its answer.
+fn ask(
+    plugin: &mut Plugin,
+    new: &[(&PodSandbox, Container)],
+    latencies: &mut Vec<u64>,
+) -> Result<()> {
+    let mut waiting = HashMap::new();
+    for (pod, container) in new {
+        let start = Instant::now();
+        let number = plugin.ask_about("CreateContainer", pod, Some(container))?;
+        waiting.insert(number, start);
+    }
+    while !waiting.is_empty() {
+        let (number, answer) = plugin.next_answer()?;
+        let start = waiting.remove(&number).context("an answer to nothing")?;
+        latencies.push(u64::try_from(start.elapsed().as_nanos())?);
+        let answer = answer.map_err(|(code, text)| anyhow!("{text} ({code})"))?;
+        ensure!(!answer.is_empty(), "a creation was not adjusted");
+    }
+    Ok(())
+}
+
+/// The demo's best-effort pod, many times.
+fn pod(index: usize) -> PodSandbox {
+    let batch = classes::be("batch");
+    let config = batch.pod.config();
+    PodSandbox {
+        id: format!("sandbox-{index}"),
+        name: format!("pod-{index}"),
+        uid: format!("uid-{index}"),
+        namespace: "default".to_owned(),
+        labels: config.labels.clone(),
+        annotations: config.annotations.clone(),
+        linux: Some(LinuxPodSandbox {
+            cgroup_parent: format!("/kubepods/besteffort/poduid-{index}"),
+            ..LinuxPodSandbox::default()
+        }),
+        ..PodSandbox::default()
+    }
+}
+
+/// Each pod's first container is the one that its batch resources are for.
+fn container(index: usize) -> Container {
+    let name = match index {
+        PODS..NRI_CONTAINERS => format!("side-{}", index / PODS),
+        _ => "main".to_owned(),
+    };
+    Container {
+        id: format!("container-{index}"),
+        pod_sandbox_id: format!("sandbox-{}", index % PODS),
+        name,
+        state: if index < NRI_CONTAINERS { 3 } else { 0 },
+        env: (0..20)
+            .map(|number| format!("VARIABLE_{number}={}", "x".repeat(40)))
+            .collect(),
+        linux: Some(LinuxContainer {
+            resources: Some(LinuxResources::best_effort()),
+            ..LinuxContainer::default()
+        }),
+        ..Container::default()
+    }
+}

@@ -8,9 +8,12 @@ use koord_testkit::{
 };
 use std::collections::BTreeMap;
 
+/// Before the number. A kubelet takes no group for a pod's own that has "pod" in its name twice.
+const NAME: &str = "churn-";
+
 /// The pod of that number, which is in its name.
 pub fn pod(number: usize, share_pool: &str) -> PodSpecOf {
-    let name = format!("pod-{number}");
+    let name = format!("{NAME}{number}");
     match number % 4 {
         0 => classes::lsr(&name),
         1 => classes::ls(&name, share_pool),
@@ -45,7 +48,7 @@ pub async fn living(
         }
         let name = names.get(&container.pod_sandbox_id).context("its pod")?;
         // A static pod's name is followed by its node's.
-        let number = name.trim_start_matches("pod-").trim_end_matches("-node");
+        let number = name.trim_start_matches(NAME).trim_end_matches("-node");
         let number: usize = number.parse()?;
         let pod = pod(number, share_pool);
         living.push(Living {

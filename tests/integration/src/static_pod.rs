@@ -1,7 +1,7 @@
 //! Pods of a kubelet without a cluster: what their owner writes, and when they are as they should be.
 
-use crate::{Node, classes::PodSpecOf};
-use koord_testkit::{Kubelet, PodQos, poll::wait_until};
+use crate::classes::PodSpecOf;
+use koord_testkit::{Kubelet, PodCgroups, PodQos, poll::wait_until};
 use serde_json::{Value, json};
 
 /// One of the demo's pods as its owner would write it: the kubelet makes the rest.
@@ -61,7 +61,7 @@ pub fn ready(kubelet: &Kubelet, pod: &PodSpecOf) -> Option<String> {
 }
 
 /// Waits until every pod is ready and holds the values of its class, and answers their containers.
-pub fn settled(node: &Node, kubelet: &Kubelet, pods: &[PodSpecOf]) -> Vec<String> {
+pub fn settled(cgroups: &PodCgroups, kubelet: &Kubelet, pods: &[PodSpecOf]) -> Vec<String> {
     let mut containers = Vec::new();
     for pod in pods {
         let mut container = None;
@@ -70,7 +70,7 @@ pub fn settled(node: &Node, kubelet: &Kubelet, pods: &[PodSpecOf]) -> Vec<String
             container.is_some()
         });
         let container = container.expect("it was waited for");
-        let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
+        let cgroup = cgroups.existing_pod(pod.pod.uid(), pod.qos);
         for expected in &pod.expected {
             let what = format!("{} of {} is {}", expected.setting, pod.name, expected.v1);
             wait_until(&what, || {

@@ -30,7 +30,7 @@ fn classes_hold(version: ContainerdVersion, nri: bool) -> Result<()> {
     for pod in &pods {
         kubelet.apply(&manifest(pod))?;
     }
-    settled(&node, &kubelet, &pods);
+    settled(&node.cgroups, &kubelet, &pods);
     for pod in &pods {
         kubelet.remove(&pod.name)?;
     }
@@ -79,24 +79,24 @@ fn pods_outlive_kills(nri: bool) -> Result<()> {
     for pod in &pods {
         kubelet.apply(&manifest(pod))?;
     }
-    let before = settled(&node, &kubelet, &pods);
+    let before = settled(&node.cgroups, &kubelet, &pods);
 
     node.proxy.kill9()?;
     node.launch_proxy()?;
     pods.push(classes::be("after-the-proxy"));
     kubelet.apply(&manifest(pods.last().context("just pushed")?))?;
-    settled(&node, &kubelet, &pods);
+    settled(&node.cgroups, &kubelet, &pods);
 
     node.containerd.restart()?;
     pods.push(classes::ls("after-the-runtime", &share_pool));
     kubelet.apply(&manifest(pods.last().context("just pushed")?))?;
-    settled(&node, &kubelet, &pods);
+    settled(&node.cgroups, &kubelet, &pods);
 
     kubelet.kill()?;
     kubelet.launch(node.testbed())?;
     pods.push(classes::be("after-the-kubelet"));
     kubelet.apply(&manifest(pods.last().context("just pushed")?))?;
-    let after = settled(&node, &kubelet, &pods);
+    let after = settled(&node.cgroups, &kubelet, &pods);
     ensure!(
         after[..before.len()] == before[..],
         "{before:?} became {after:?}"
@@ -119,7 +119,7 @@ fn a_resize_keeps_the_rest(nri: bool) -> Result<()> {
     let (node, kubelet) = start(ContainerdVersion::V2, nri)?;
     let mut pod = classes::ls("web", &classes::share_pool()?);
     kubelet.apply(&manifest(&pod))?;
-    let before = settled(&node, &kubelet, std::slice::from_ref(&pod));
+    let before = settled(&node.cgroups, &kubelet, std::slice::from_ref(&pod));
     pod.qos = PodQos::Burstable { milli_cpu: 500 };
     for expected in &mut pod.expected {
         if expected.setting == "cpu.shares" {
@@ -127,7 +127,7 @@ fn a_resize_keeps_the_rest(nri: bool) -> Result<()> {
         }
     }
     kubelet.apply(&manifest(&pod))?;
-    let after = settled(&node, &kubelet, std::slice::from_ref(&pod));
+    let after = settled(&node.cgroups, &kubelet, std::slice::from_ref(&pod));
     assert_eq!(after, before);
     Ok(())
 }

@@ -130,7 +130,7 @@ fn pods(kubelet: &Kubelet) -> Result<Vec<PodSpecOf>> {
 fn each_has_one_owner(nri: bool) -> Result<()> {
     let (node, kubelet) = start(nri)?;
     let pods = pods(&kubelet)?;
-    let containers = settled(&node, &kubelet, &pods);
+    let containers = settled(&node.cgroups, &kubelet, &pods);
     let watched = pods.iter().zip(containers);
     let watched = watched.map(|(pod, container)| Watched::of(&node, pod, container));
     let watched: Vec<Watched> = watched.collect();

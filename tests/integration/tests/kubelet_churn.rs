@@ -1,0 +1,223 @@
+//! A real kubelet whose pods come and go while proxy, runtime and kubelet are killed in turn: what
+//! runs stays as it is, what is wanted gets there, and no pod fails for a reason of ours.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{
+    Node, ProxyOptions,
+    churn::{Living, living, pod},
+    classes::{self, PodSpecOf},
+    static_pod::{manifest, settled},
+};
+use koord_testkit::{ContainerdVersion, Kubelet, cri::CriClient, poll::wait_until};
+use serde_json::json;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Pods that are there from the beginning to the end, one of each class.
+const STAYING: usize = 4;
+/// Others at a time.
+const PASSING: usize = 3;
+/// From the last kill until every container has its values.
+const MOST: Duration = Duration::from_secs(2);
+
+/// What is in an error of which we are the cause: our own replies to clients, and those to a runtime.
+const OURS: &[&str] = &["FailedPrecondition", "hook", "NRI", "nri", "plugin"];
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Proxy,
+    Runtime,
+    Kubelet,
+}
+
+/// The proxy no more than twice: of three crashes within a minute it would think the worse of itself.
+const KILLS: [Victim; 6] = [
+    Victim::Proxy,
+    Victim::Runtime,
+    Victim::Kubelet,
+    Victim::Runtime,
+    Victim::Kubelet,
+    Victim::Proxy,
+];
+
+/// Kills one with signal 9 and starts it again.
+fn kill(victim: Victim, node: &mut Node, kubelet: &mut Kubelet) -> Result<()> {
+    match victim {
+        Victim::Proxy => {
+            node.proxy.kill9()?;
+            node.launch_proxy()
+        }
+        Victim::Runtime => {
+            node.containerd.kill9()?;
+            Ok(node.containerd.restart()?)
+        }
+        Victim::Kubelet => {
+            kubelet.kill()?;
+            Ok(kubelet.launch(node.testbed())?)
+        }
+    }
+}
+
+/// What the kubelet could not do for a pod: because of us, and otherwise (a call that was cut off by a
+/// kill, and what killed runtimes and kubelets stumble over by themselves).
+fn failures(kubelet: &Kubelet) -> (Vec<String>, Vec<String>) {
+    let log = kubelet.log();
+    let errors = log.lines().filter(|it| it.contains("Error syncing pod"));
+    let errors = errors.map(str::to_owned);
+    errors.partition(|line| OURS.iter().any(|it| line.contains(it)))
+}
+
+/// Whether the kubelet says that the pod is ready, however often it was started.
+fn is_ready(kubelet: &Kubelet, pod: &PodSpecOf) -> bool {
+    let name = format!("{}-node", pod.name);
+    kubelet.pods().is_ok_and(|pods| {
+        let pod = pods.iter().find(|it| it["metadata"]["name"] == *name);
+        pod.is_some_and(|it| it["status"]["containerStatuses"][0]["ready"] == true)
+    })
+}
+
+/// Pods of which one kind stays and the others come and go.
+struct Stage {
+    node: Node,
+    kubelet: Kubelet,
+    staying: Vec<PodSpecOf>,
+    passing: Vec<PodSpecOf>,
+    gone: Vec<PodSpecOf>,
+}
+
+// === impl Stage ===
+
+impl Stage {
+    fn start(nri: bool) -> Result<Self> {
+        let share_pool = classes::share_pool()?;
+        let options = ProxyOptions {
+            policy: Some(classes::node_policy(&share_pool)),
+            args: ["--feature-gates", classes::FEATURE_GATES]
+                .map(str::to_owned)
+                .into(),
+            nri,
+            ..ProxyOptions::default()
+        };
+        let node = Node::start(ContainerdVersion::V2, options)?;
+        let kubelet = Kubelet::start(node.testbed(), &node.socket(), json!({}))?;
+        let staying: Vec<_> = (0..STAYING)
+            .map(|number| pod(number, &share_pool))
+            .collect();
+        for pod in &staying {
+            let mut manifest = manifest(pod);
+            let talk = "while :; do echo alive; sleep 0.2; done";
+            manifest["spec"]["containers"][0]["command"] = json!(["sh", "-c", talk]);
+            kubelet.apply(&manifest)?;
+        }
+        Ok(Self {
+            node,
+            kubelet,
+            staying,
+            passing: Vec::new(),
+            gone: Vec::new(),
+        })
+    }
+
+    /// Kills one after the other amid pods that come and go, and says when the last was killed.
+    fn stir(&mut self) -> Result<Instant> {
+        let share_pool = classes::share_pool()?;
+        // They ask for so little that they have room beside those that are about to end.
+        let is_small = |number: &usize| !number.is_multiple_of(4);
+        let mut numbers = (STAYING..).filter(is_small);
+        let mut last_kill = Instant::now();
+        for (number, victim) in (0_u64..).zip(KILLS) {
+            for number in numbers.by_ref().take(2) {
+                let pod = pod(number, &share_pool);
+                self.kubelet.apply(&manifest(&pod))?;
+                self.passing.push(pod);
+                if self.passing.len() > PASSING {
+                    let oldest = self.passing.remove(0);
+                    self.kubelet.remove(&oldest.name)?;
+                    self.gone.push(oldest);
+                }
+            }
+            // At another moment of their starts each time; the kubelet sees manifests at once.
+            thread::sleep(Duration::from_millis(150 + number * 230 % 700));
+            last_kill = Instant::now();
+            kill(victim, &mut self.node, &mut self.kubelet)
+                .with_context(|| format!("kill {victim:?}"))?;
+        }
+        Ok(last_kill)
+    }
+
+    /// How many containers run, if every one of them has its values.
+    fn all_right(&self) -> Option<usize> {
+        let tokio = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .ok()?;
+        let share_pool = classes::share_pool().ok()?;
+        let living = tokio.block_on(async {
+            let client = CriClient::connect(&self.node.containerd.socket()).await?;
+            living(&client, &self.node.cgroups, &share_pool).await
+        });
+        let living = living.ok()?;
+        let mut wrong = living.iter().map(Living::wrong);
+        wrong.all(|it| it.is_empty()).then_some(living.len())
+    }
+
+    /// Waits until what is wanted is there, and nothing else.
+    fn settle(&self) {
+        for pod in &self.passing {
+            let what = format!("{} is ready", pod.name);
+            wait_until(&what, || is_ready(&self.kubelet, pod));
+        }
+        wait_until("the groups of removed pods are gone", || {
+            self.gone.iter().all(|pod| {
+                let cgroup = self.node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
+                !cgroup.directory("cpu").exists()
+            })
+        });
+        wait_until("all have their values", || self.all_right().is_some());
+    }
+}
+
+fn churn(nri: bool) -> Result<()> {
+    let mut stage = Stage::start(nri)?;
+    let staying = |stage: &Stage| settled(&stage.node.cgroups, &stage.kubelet, &stage.staying);
+    let before = staying(&stage);
+    let last_kill = stage.stir()?;
+    let mut alive = None;
+    wait_until("every container has its values", || {
+        alive = stage.all_right();
+        alive.is_some()
+    });
+    let took = last_kill.elapsed();
+    println!("{alive:?} containers had their values {took:?} after the last kill");
+    ensure!(took <= MOST, "{took:?}");
+
+    assert_eq!(
+        staying(&stage),
+        before,
+        "what ran from the beginning runs on"
+    );
+    stage.settle();
+    let kubelet = &stage.kubelet;
+    let talking = format!("default/{}-node/main", stage.staying[0].name);
+    let logs = kubelet.ask("GET", &format!("/containerLogs/{talking}?tailLines=1"))?;
+    ensure!(logs.contains("alive"), "its log says {logs:?}");
+    let said = kubelet.ask("POST", &format!("/run/{talking}?cmd=echo%20hello"))?;
+    ensure!(said.contains("hello"), "a command says {said:?}");
+
+    let (ours, others) = failures(kubelet);
+    println!("{} syncs failed otherwise: {others:#?}", others.len());
+    ensure!(ours.is_empty(), "pods failed because of us: {ours:#?}");
+    Ok(())
+}
+
+#[test]
+fn a_kubelets_churn_outlives_kills_of_all_three() -> Result<()> {
+    churn(false)
+}
+
+#[test]
+fn a_kubelets_churn_outlives_kills_of_all_three_by_nri() -> Result<()> {
+    churn(true)
+}

@@ -1,0 +1,211 @@
+//! The proxy in a container, as `deploy/daemonset.yaml` has it: the manifest agrees with itself and
+//! with the flags there are, and a real kubelet runs its pod, with all that it says of privileges and
+//! places, which then is the runtime's plugin.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{Proxy, ProxyOptions, binary, classes, static_pod};
+use koord_testkit::{
+    Containerd, ContainerdVersion, Kubelet, Options, PodCgroups, Testbed, poll::wait_until, setup,
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Where the node's own places are in the container.
+const HOST: &str = "/host";
+
+/// Where the container has the program.
+const PROGRAM: &str = "/koord-runtime-proxy";
+
+fn manifest() -> Result<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/daemonset.yaml");
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(serde_saphyr::from_str(&text)?)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The places of the node that the container has, by where it has them.
+fn mounts(pod: &Value) -> BTreeMap<String, String> {
+    let volumes: BTreeMap<&str, &str> = list(&pod["volumes"])
+        .iter()
+        .map(|it| (text(&it["name"]), text(&it["hostPath"]["path"])))
+        .collect();
+    list(&pod["containers"][0]["volumeMounts"])
+        .iter()
+        .map(|it| {
+            let from = volumes.get(text(&it["name"])).copied();
+            (
+                text(&it["mountPath"]).to_owned(),
+                from.unwrap_or_default().to_owned(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn the_manifest_agrees_with_itself_and_with_the_flags() -> Result<()> {
+    let manifest = manifest()?;
+    assert_eq!(manifest["kind"], "DaemonSet");
+    let template = &manifest["spec"]["template"];
+    let selector = manifest["spec"]["selector"]["matchLabels"].as_object();
+    let labels = template["metadata"]["labels"]
+        .as_object()
+        .context("labels")?;
+    for (key, value) in selector.context("a selector")? {
+        assert_eq!(labels.get(key), Some(value), "{key}");
+    }
+    let pod = &template["spec"];
+    let names = |list: &Value, key: &str| -> BTreeSet<String> {
+        let all = self::list(list).iter();
+        all.map(|it| text(&it[key]).to_owned()).collect()
+    };
+    let container = &pod["containers"][0];
+    let volumes = names(&pod["volumes"], "name");
+    assert_eq!(names(&container["volumeMounts"], "name"), volumes);
+
+    let help = Command::new(binary("koord-runtime-proxy")?)
+        .arg("--help")
+        .output()?;
+    let help = String::from_utf8(help.stdout)?;
+    let mounts = mounts(pod);
+    for (at, from) in &mounts {
+        assert_eq!(
+            *at,
+            format!("{HOST}{from}"),
+            "a place of the node is below {HOST}"
+        );
+    }
+    let probe = list(&container["readinessProbe"]["exec"]["command"]);
+    let said = list(&container["args"]).iter().chain(&probe[1..]).map(text);
+    for (flag, value) in said.filter_map(|argument| argument.split_once('=')) {
+        ensure!(help.contains(&format!("{flag} <")), "there is no {flag}");
+        if value.starts_with('/') {
+            let there = mounts.keys().any(|at| Path::new(value).starts_with(at));
+            ensure!(there, "{flag}: {value} is not in the container");
+        }
+    }
+    Ok(())
+}
+
+/// The manifest's pod as a kubelet without a cluster takes it, with the places of a testbed in those of
+/// the node.
+fn pod_of(manifest: &Value, testbed: &Testbed, own: &Path) -> Result<Value> {
+    let mut spec = manifest["spec"]["template"]["spec"].clone();
+    let directory = testbed.directory();
+    for volume in spec["volumes"].as_array_mut().context("volumes")? {
+        let host = &mut volume["hostPath"];
+        let place = match text(&host["path"]) {
+            "/sys" => PathBuf::from("/sys"),
+            "/run/containerd" | "/run/nri" => directory.to_owned(),
+            "/run/koord-runtime-proxy" => own.join("admin"),
+            other => own.join(other.trim_start_matches('/')),
+        };
+        host["path"] = json!(place);
+    }
+    // In place of an image: the program, and the libraries that it is linked to.
+    let parts = [
+        ("program", binary("koord-runtime-proxy")?, PROGRAM),
+        ("lib", PathBuf::from("/usr/lib"), "/lib"),
+        ("lib64", PathBuf::from("/usr/lib64"), "/lib64"),
+    ];
+    for (name, from, at) in parts {
+        let volume = json!({"name": name, "hostPath": {"path": from}});
+        spec["volumes"]
+            .as_array_mut()
+            .context("volumes")?
+            .push(volume);
+        let mount = json!({"name": name, "mountPath": at, "readOnly": true});
+        let mounts = spec["containers"][0]["volumeMounts"].as_array_mut();
+        mounts.context("mounts")?.push(mount);
+    }
+    let container = &mut spec["containers"][0];
+    container["image"] = json!(setup::BUSYBOX_IMAGE);
+    container["imagePullPolicy"] = json!("Never");
+    container["command"] = json!([PROGRAM]);
+    container["readinessProbe"]["exec"]["command"][0] = json!(PROGRAM);
+    container["readinessProbe"]["periodSeconds"] = json!(1);
+    let arguments = container["args"].as_array_mut().context("args")?;
+    let gates = format!("--feature-gates={}", classes::FEATURE_GATES);
+    let root = format!("--cgroup-root={}", testbed.cgroup_root());
+    let policy = "--node-policy=/host/etc/koord-runtime-proxy/policy.yaml".to_owned();
+    arguments.extend([gates, root, policy].map(Value::String));
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "agent",
+            "namespace": "default",
+            "uid": "uid-agent",
+            "labels": manifest["spec"]["template"]["metadata"]["labels"],
+        },
+        "spec": spec,
+    }))
+}
+
+fn a_container_is_the_plugin(version: ContainerdVersion) -> Result<()> {
+    let options = Options {
+        nri: true,
+        ..Options::default()
+    };
+    let containerd = Containerd::start(version, &options)?;
+    let testbed = containerd.testbed();
+    let cgroups = PodCgroups::new(testbed)?;
+    // It is asked like one that was started here.
+    let agent = ProxyOptions {
+        nri: true,
+        own_directory: Some("agent"),
+        ..ProxyOptions::default()
+    };
+    let agent = Proxy::new(testbed, &containerd.socket(), agent)?;
+    let own = testbed.directory().join("agent");
+    let share_pool = classes::share_pool()?;
+    fs::create_dir_all(own.join("etc/koord-runtime-proxy"))?;
+    let policy = classes::node_policy(&share_pool).replace("node-1", "node");
+    fs::write(own.join("etc/koord-runtime-proxy/policy.yaml"), policy)?;
+
+    let kubelet = Kubelet::start(testbed, &containerd.socket(), json!({}))?;
+    kubelet.apply(&pod_of(&manifest()?, testbed, &own)?)?;
+    wait_until("the runtime asks the container", || agent.serves());
+    let pods = classes::all(&share_pool);
+    for pod in &pods {
+        kubelet.apply(&static_pod::manifest(pod))?;
+    }
+    static_pod::settled(&cgroups, &kubelet, &pods);
+    wait_until("the container is ready", || {
+        let pods = kubelet.pods().unwrap_or_default();
+        let own = pods
+            .iter()
+            .find(|it| it["metadata"]["name"] == "agent-node");
+        own.is_some_and(|it| it["status"]["containerStatuses"][0]["ready"] == true)
+    });
+    let patched = agent.metric(
+        "koord_runtime_proxy_calls_total",
+        &["method=\"CreateContainer\"", "result=\"patched\""],
+    )?;
+    ensure!(patched > 3.5, "{patched} creations were adjusted");
+    // Its own pod too, which it leaves alone.
+    let known = agent.ledger()?["pods"].as_array().map(Vec::len);
+    assert_eq!(known, Some(pods.len() + 1));
+    Ok(())
+}
+
+#[test]
+fn the_manifests_pod_is_the_plugin_of_containerd_1_7() -> Result<()> {
+    a_container_is_the_plugin(ContainerdVersion::V1_7)
+}
+
+#[test]
+fn the_manifests_pod_is_the_plugin_of_containerd_2() -> Result<()> {
+    a_container_is_the_plugin(ContainerdVersion::V2)
+}

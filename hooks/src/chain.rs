@@ -27,8 +27,10 @@ pub struct Chain {
     links: Vec<Link>,
     /// Whatever the hooks say of these, it is not decided.
     left: BTreeSet<Setting>,
-    /// Hooks that do not run for now.
+    /// Hooks that do not run for now, because somebody else does their part.
     resting: BTreeSet<&'static str>,
+    /// Hooks that an operator has switched off.
+    off: BTreeSet<&'static str>,
 }
 
 struct Link {
@@ -78,6 +80,7 @@ impl Chain {
             links,
             left: BTreeSet::new(),
             resting: BTreeSet::new(),
+            off: BTreeSet::new(),
         }
     }
 
@@ -87,6 +90,7 @@ impl Chain {
             links: Vec::new(),
             left: BTreeSet::new(),
             resting: BTreeSet::new(),
+            off: BTreeSet::new(),
         }
     }
 
@@ -120,11 +124,31 @@ impl Chain {
         &self.resting
     }
 
+    /// Switches a hook off or on again, rest or no rest. False if it is not in this chain.
+    pub fn switch(&mut self, hook: &str, on: bool) -> bool {
+        let Some(name) = self.hooks().map(|meta| meta.name).find(|it| *it == hook) else {
+            return false;
+        };
+        if on {
+            self.off.remove(name);
+        } else {
+            self.off.insert(name);
+        }
+        true
+    }
+
+    /// The hooks that are switched off, by name.
+    pub fn switched_off(&self) -> &BTreeSet<&'static str> {
+        &self.off
+    }
+
+    fn works(&self, meta: &HookMeta) -> bool {
+        !self.resting.contains(meta.name) && !self.off.contains(meta.name)
+    }
+
     /// The settings about which something may be decided.
     pub fn settings(&self) -> BTreeSet<Setting> {
-        let at_work = self
-            .hooks()
-            .filter(|meta| !self.resting.contains(meta.name));
+        let at_work = self.hooks().filter(|meta| self.works(meta));
         let all = at_work.flat_map(|meta| meta.settings).copied();
         all.filter(|setting| !self.left.contains(setting)).collect()
     }
@@ -237,7 +261,7 @@ impl Chain {
         self.links
             .iter()
             .filter(move |link| link.meta.stages.contains(&stage))
-            .filter(|link| !self.resting.contains(link.meta.name))
+            .filter(|link| self.works(&link.meta))
     }
 
     /// Hooks take an unknown class for none, so that the pod starts; here is where it is told.

@@ -150,16 +150,17 @@ impl Admin {
                 Err(error) => failed(&error),
             },
             (&Method::PUT, "/log") => self.set_log(request.into_body()).await,
+            (&Method::PUT, "/hooks") => self.switch_hook(request.into_body()).await,
             (
                 _,
                 "/metrics" | "/healthz" | "/readyz" | "/status" | "/policy" | "/ledger"
-                | "/explain" | "/log",
+                | "/explain" | "/log" | "/hooks",
             ) => reply(StatusCode::METHOD_NOT_ALLOWED, TEXT, "not by this method\n"),
             _ => reply(
                 StatusCode::NOT_FOUND,
                 TEXT,
                 "no such page; there are /metrics, /healthz, /readyz, /status, /policy, /ledger, \
-                 /explain?id=POD and /log\n",
+                 /explain?id=POD, /log and /hooks\n",
             ),
         }
     }
@@ -200,6 +201,9 @@ impl Admin {
                 }
                 if policy.chain().resting().contains(meta.name) {
                     row["rests"] = "koordlet does its part".into();
+                }
+                if policy.chain().switched_off().contains(meta.name) {
+                    row["switchedOff"] = "until it is switched on, or we restart".into();
                 }
                 row
             })
@@ -285,26 +289,58 @@ impl Admin {
         }
     }
 
+    /// Takes `NAME=on` and `NAME=off`.
+    async fn switch_hook(&self, body: Incoming) -> Reply {
+        let switch = match text_of(body, "switch").await {
+            Ok(switch) => switch,
+            Err(refusal) => return refusal,
+        };
+        let (hook, on) = match switch.split_once('=') {
+            Some((hook, "on")) => (hook, true),
+            Some((hook, "off")) => (hook, false),
+            _ => return reply(StatusCode::BAD_REQUEST, TEXT, "say HOOK=on or HOOK=off\n"),
+        };
+        if !self.hub.switch_hook(hook, on) {
+            let unknown = "no such hook here; status names those that there are\n";
+            return reply(StatusCode::NOT_FOUND, TEXT, unknown);
+        }
+        if on {
+            info!(hook, "a hook was switched on");
+        } else {
+            warn!(
+                hook,
+                "a hook was switched off: what it had decided is given back"
+            );
+        }
+        reply(StatusCode::OK, TEXT, "ok\n")
+    }
+
     async fn set_log(&self, body: Incoming) -> Reply {
-        let body = match Limited::new(body, MAX_BODY).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(_) => {
-                return reply(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    TEXT,
-                    "too long for a filter\n",
-                );
-            }
+        let filter = match text_of(body, "filter").await {
+            Ok(filter) => filter,
+            Err(refusal) => return refusal,
         };
-        let Ok(filter) = str::from_utf8(&body).map(str::trim) else {
-            return reply(StatusCode::BAD_REQUEST, TEXT, "a filter is text\n");
-        };
-        match self.log.set_filter(filter) {
+        match self.log.set_filter(&filter) {
             Ok(()) => {
                 info!(filter, "the log filter was changed");
                 reply(StatusCode::OK, TEXT, "ok\n")
             }
             Err(error) => reply(StatusCode::BAD_REQUEST, TEXT, chain_of(&error) + "\n"),
+        }
+    }
+}
+
+/// A short text that was put.
+async fn text_of(body: Incoming, what: &str) -> Result<String, Reply> {
+    let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
+        let too_long = format!("too long for a {what}\n");
+        return Err(reply(StatusCode::PAYLOAD_TOO_LARGE, TEXT, too_long));
+    };
+    match str::from_utf8(&body.to_bytes()) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(_) => {
+            let no_text = format!("a {what} is text\n");
+            Err(reply(StatusCode::BAD_REQUEST, TEXT, no_text))
         }
     }
 }

@@ -97,6 +97,13 @@ pub enum Question {
     },
     /// Whether it is ready; the exit code says so, too
     Health,
+    /// Switches a hook off, which gives back what it had decided, or on again; until a restart
+    Hook {
+        name: String,
+        /// on or off
+        #[arg(value_parser = ["on", "off"])]
+        state: String,
+    },
     /// The log filter, or a new one
     Log { filter: Option<String> },
     /// Any page of the admin socket, such as /metrics
@@ -195,6 +202,9 @@ impl Question {
             Self::Explain { id, .. } => ask::get(admin, &format!("/explain?id={id}")).await?,
             Self::Policy { .. } => ask::get(admin, "/policy").await?,
             Self::Health => ask::get(admin, "/readyz").await?,
+            Self::Hook { name, state } => {
+                ask::put(admin, "/hooks", &format!("{name}={state}")).await?
+            }
             Self::Log { filter: None } => ask::get(admin, "/log").await?,
             Self::Log {
                 filter: Some(filter),
@@ -224,6 +234,7 @@ impl Question {
             | Self::Ledger { json: true }
             | Self::Explain { json: true, .. }
             | Self::Health
+            | Self::Hook { .. }
             | Self::Log { .. }
             | Self::Get { .. } => text.to_owned(),
         })

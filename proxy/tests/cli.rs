@@ -321,6 +321,34 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
+fn a_hook_is_switched_off_and_on_by_name() {
+    let proxy = Proxy::start(&[]);
+    let hook = |of: &serde_json::Value, name: &str| {
+        let mut hooks = of["hooks"].as_array().unwrap().iter();
+        hooks.find(|hook| hook["name"] == name).unwrap().clone()
+    };
+    let status = || {
+        let said = proxy.ask(&["status", "--json"]).stdout;
+        serde_json::from_slice::<serde_json::Value>(&said).unwrap()
+    };
+    for (state, off) in [("off", true), ("on", false)] {
+        let answer = proxy.ask(&["hook", "CPUBurst", state]);
+        assert_eq!(answer.stdout, b"ok\n");
+        let said = hook(&status(), "CPUBurst");
+        assert_eq!(said["switchedOff"].is_string(), off, "{said}");
+        assert!(hook(&status(), "BatchResource")["switchedOff"].is_null());
+    }
+    let unknown = proxy.ask(&["hook", "cpuburst", "off"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let said = String::from_utf8(unknown.stdout).unwrap();
+    assert!(said.contains("no such hook"), "{said}");
+    assert_eq!(
+        proxy.ask(&["hook", "CPUBurst", "maybe"]).status.code(),
+        Some(64)
+    );
+}
+
+#[test]
 fn questions_are_answered_while_it_runs_and_refused_when_it_does_not() {
     let mut proxy = Proxy::start(&["--mode=observe"]);
     let status = proxy.ask(&["status"]);

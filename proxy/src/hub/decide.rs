@@ -276,6 +276,16 @@ impl Hub {
         self.decide_all();
     }
 
+    /// Switches a hook off, which gives back what it had decided, or on again. False if there is no
+    /// such hook here.
+    pub fn switch_hook(&self, hook: &str, on: bool) -> bool {
+        let known = self.policy.borrow_mut().chain.switch(hook, on);
+        if known {
+            self.decide_all();
+        }
+        known
+    }
+
     /// Looks at the node again: the kubelet may have come, CPUs may have gone.
     pub(crate) fn look_again(&self) {
         let policy = self.policy.borrow().node.policy.clone();

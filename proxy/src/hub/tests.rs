@@ -306,3 +306,18 @@ async fn a_pod_beside_the_kubelets_tiers_is_told_and_one_in_them_is_not() {
         Some("/other/kubepods/poduid-1")
     );
 }
+
+#[tokio::test]
+async fn a_hook_that_is_switched_off_gives_back_what_it_had_decided() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "512");
+    assert!(bench.hub.switch_hook("BatchResource", false));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "1024");
+    assert_eq!(bench.shown("cpu.cfs_quota_us"), "-1");
+    assert!(bench.hub.switch_hook("BatchResource", true));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "512");
+    assert!(!bench.hub.switch_hook("batchresource", false));
+}

@@ -85,6 +85,13 @@ async fn quota_and_burst_follow_the_node(version: ContainerdVersion, nri: bool) 
     client.update_resources(&pod.container, shares).await?;
     wait_for(&pod, "the same quota", faster);
 
+    for (state, held) in [("off", [all, all]), ("on", faster)] {
+        let switch = format!("CPUNormalization={state}");
+        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
+        assert_eq!(code, 200, "{text}");
+        wait_for(&pod, state, held);
+    }
+
     node.proxy.kill9()?;
     node.launch_proxy()?;
     client = node.client().await?;

@@ -10,6 +10,7 @@ pub mod classes;
 mod node;
 mod proxy;
 pub mod static_pod;
+pub mod vm;
 
 pub use self::{
     node::{Node, RunningPod},

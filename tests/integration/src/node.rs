@@ -6,7 +6,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, Testbed, cri::CriClient,
+    Containerd, ContainerdVersion, Options, Parts, PodCgroup, PodCgroups, Testbed, cri::CriClient,
 };
 use std::path::PathBuf;
 
@@ -30,11 +30,17 @@ pub struct RunningPod {
 
 impl Node {
     pub fn start(version: ContainerdVersion, options: ProxyOptions) -> Result<Self> {
-        let runtime = Options {
-            nri: options.nri,
-            ..Options::default()
-        };
-        let containerd = Containerd::start(version, &runtime)?;
+        let containerd = Containerd::start(version, &runtime_options(&options))?;
+        Self::around(containerd, options)
+    }
+
+    /// The same with parts that are there.
+    pub fn start_with(parts: Parts, options: ProxyOptions) -> Result<Self> {
+        let containerd = Containerd::start_with(parts, &runtime_options(&options))?;
+        Self::around(containerd, options)
+    }
+
+    fn around(containerd: Containerd, options: ProxyOptions) -> Result<Self> {
         let cgroups = PodCgroups::new(containerd.testbed())?;
         let proxy = Proxy::start(containerd.testbed(), &containerd.socket(), options)?;
         Ok(Self {
@@ -106,5 +112,12 @@ impl RunningPod {
         client.remove_container(&self.container).await?;
         client.stop_pod(&self.sandbox).await?;
         Ok(client.remove_pod(&self.sandbox).await?)
+    }
+}
+
+fn runtime_options(proxy: &ProxyOptions) -> Options {
+    Options {
+        nri: proxy.nri,
+        ..Options::default()
     }
 }

@@ -28,7 +28,7 @@ mod testbed;
 mod wire;
 
 pub use cgroup::{CgroupHierarchy, PodCgroup, PodCgroups, PodQos};
-pub use containerd::{Containerd, ContainerdError, NriPlugin, Options};
+pub use containerd::{Containerd, ContainerdError, NriPlugin, Options, Parts};
 pub use kubelet::{Kubelet, KubeletError};
 pub use raw::{RawClient, RawEnd, RawError, RawReply, RawRequest, RawStream};
 pub use setup::{Cache, ContainerdVersion, SetupError};

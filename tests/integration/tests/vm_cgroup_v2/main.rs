@@ -6,20 +6,17 @@
 //! named there as passed, so a boot that prints nothing is a failure.
 #![forbid(unsafe_code)]
 
-mod initramfs;
-mod machine;
-
-use anyhow::{Context, Result, ensure};
-use initramfs::Initramfs;
+use anyhow::{Result, ensure};
+use koord_integration::vm::{self, Initramfs};
 use koord_kernel::proof::CHECKS;
 use koord_testkit::{
     Cache,
     setup::{ensure_busybox, ensure_kernel, ensure_qemu},
 };
-use std::{fs, path::Path};
+use std::path::Path;
 
-/// What the guest says begins so.
-const MARK: &str = "koord-guest: ";
+/// Two processors, and little memory.
+const HARDWARE: [&str; 6] = ["-accel", "tcg,thread=multi", "-smp", "2", "-m", "256"];
 
 #[test]
 fn a_stock_kernel_passes_every_check_on_cgroup_v2() -> Result<()> {
@@ -57,21 +54,7 @@ fn boot(cgroups: &str, checks: &[&str]) -> Result<()> {
     let mut archive = Initramfs::default();
     archive.add_program("init", Path::new(env!("CARGO_BIN_EXE_koord-vm-guest")))?;
     archive.add_program("bin/sleep", &ensure_busybox(&cache)?)?;
-    let directory = tempfile::tempdir()?;
-    let initramfs = directory.path().join("initramfs");
-    fs::write(&initramfs, archive.finish()?).context("cannot write the initramfs")?;
-
     let variables = format!("KOORD_CGROUPS={cgroups}");
-    let console = machine::run(&qemu, &kernel, &initramfs, &variables)?;
-    let said = |line: &str| console.iter().any(|said| said == &format!("{MARK}{line}"));
-    let missing: Vec<&&str> = checks
-        .iter()
-        .filter(|check| !said(&format!("ok {check}")))
-        .collect();
-    ensure!(
-        missing.is_empty() && said("end"),
-        "these checks did not pass: {missing:?}; the console's end:\n{}",
-        machine::tail(&console)
-    );
-    Ok(())
+    let console = vm::boot(&qemu, &HARDWARE, &kernel, archive, &variables)?;
+    console.passed(checks)
 }

@@ -44,6 +44,16 @@ pub struct NriPlugin {
     pub config: String,
 }
 
+/// What a containerd is started from.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// Which generation `runtime` is.
+    pub version: ContainerdVersion,
+    pub runtime: Runtime,
+    /// The archive with the images of pods.
+    pub images: PathBuf,
+}
+
 /// Why containerd does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerdError {
@@ -124,8 +134,25 @@ impl Containerd {
     /// When a part cannot be fetched, or containerd does not come up within 30 s.
     pub fn start(version: ContainerdVersion, options: &Options) -> Result<Self, ContainerdError> {
         let cache = Cache::open()?;
-        let runtime = ensure_containerd(&cache, version)?;
-        let images = ensure_image_archive(&cache)?;
+        let parts = Parts {
+            version,
+            runtime: ensure_containerd(&cache, version)?,
+            images: ensure_image_archive(&cache)?,
+        };
+        Self::start_with(parts, options)
+    }
+
+    /// The same with parts that are there, on a machine that has nothing else.
+    ///
+    /// # Errors
+    ///
+    /// When containerd does not come up within 30 s.
+    pub fn start_with(parts: Parts, options: &Options) -> Result<Self, ContainerdError> {
+        let Parts {
+            version,
+            runtime,
+            images,
+        } = parts;
         let testbed = Testbed::new()?;
         let directory = testbed.directory();
         let network = if options.pod_network {
@@ -134,7 +161,7 @@ impl Containerd {
                 "10-pods.conflist",
                 &config::pod_network(directory),
             )?;
-            ensure_pod_network(&cache)?
+            ensure_pod_network(&Cache::open()?)?
         } else {
             directory.join("no-network")
         };

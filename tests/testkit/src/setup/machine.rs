@@ -4,8 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Cache, Debian, Selection, SetupError};
+use super::{Cache, Debian, Selection, SetupError, shell};
 use crate::command::run;
+
+const OWN_KERNEL_BUILD: &str = include_str!("../../../setup/vm-kernel/build.sh");
+const OWN_KERNEL_CONFIG: &str = include_str!("../../../setup/vm-kernel/config");
+const OWN_KERNEL_PATCH: &str = include_str!("../../../setup/vm-kernel/resctrl.patch");
 
 /// The emulator, run from the cache; nothing is installed.
 #[derive(Debug, Clone)]
@@ -67,6 +71,42 @@ pub fn ensure_kernel(cache: &Cache) -> Result<PathBuf, SetupError> {
         package.unpack(cache, &unpacked)?;
         take(&unpacked.join("boot"), "vmlinuz", out)?;
         take(&unpacked.join("boot"), "config", out)?;
+        take(&unpacked, "versions", out)?;
+        fs::remove_dir_all(&unpacked).map_err(SetupError::file("remove", &unpacked))
+    })?;
+    Ok(entry.join("vmlinuz"))
+}
+
+/// A kernel of the same series with what stock ones lack: core scheduling, control groups of both
+/// versions with every controller, and a cache that can be allocated (`tests/setup/vm-kernel/`). The
+/// first build takes minutes.
+///
+/// # Errors
+///
+/// When a package cannot be fetched or the build fails.
+pub fn ensure_own_kernel(cache: &Cache) -> Result<PathBuf, SetupError> {
+    let packages = Debian {
+        suite: "bookworm",
+        packages: &["linux-source-6.1", "flex", "bison", "bc", "libelf-dev"],
+        selection: Selection::WithDependencies,
+    };
+    let inputs = [
+        super::UNPACK_DEBIAN,
+        OWN_KERNEL_BUILD,
+        OWN_KERNEL_CONFIG,
+        OWN_KERNEL_PATCH,
+    ];
+    let entry = cache.entry("own-kernel", &inputs, |out| {
+        let unpacked = out.join("unpacked");
+        packages.unpack(cache, &unpacked)?;
+        let (config, patch) = (out.join("config.part"), out.join("patch"));
+        for (path, text) in [(&config, OWN_KERNEL_CONFIG), (&patch, OWN_KERNEL_PATCH)] {
+            fs::write(path, text).map_err(SetupError::file("write", path))?;
+        }
+        eprintln!("setup: building a kernel (minutes, once)");
+        let mut build = shell(OWN_KERNEL_BUILD);
+        build.arg(&unpacked).arg(&config).arg(&patch).arg(out);
+        run(&mut build).map_err(SetupError::recipe("the kernel"))?;
         take(&unpacked, "versions", out)?;
         fs::remove_dir_all(&unpacked).map_err(SetupError::file("remove", &unpacked))
     })?;

@@ -20,7 +20,7 @@ use go::GoTools;
 
 pub use cache::Cache;
 pub use image::{BUSYBOX_IMAGE, PAUSE_IMAGE, ensure_busybox, ensure_image_archive};
-pub use machine::{Qemu, ensure_kernel, ensure_qemu};
+pub use machine::{Qemu, ensure_kernel, ensure_own_kernel, ensure_qemu};
 pub use network::ensure_pod_network;
 pub use runtime::{ContainerdVersion, Runtime, ensure_containerd, ensure_kubelet};
 

@@ -43,6 +43,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
+    /// One that is there already, in this directory.
+    pub fn at(bin: impl Into<PathBuf>) -> Self {
+        Self { bin: bin.into() }
+    }
+
     /// The directory with `containerd`, `containerd-shim-runc-v2`, `ctr` and `runc`.
     pub fn bin(&self) -> &Path {
         &self.bin

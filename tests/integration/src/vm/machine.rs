@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, bail};
 use koord_testkit::setup::Qemu;
 use std::{
+    env,
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, Stdio},
@@ -12,8 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No run lasts longer. It takes some seconds; a machine that is busy with builds takes more.
-const BOUND: Duration = Duration::from_secs(120);
+/// No run lasts longer. It takes seconds, or a minute with a container runtime; a machine that is
+/// busy with builds takes more.
+const BOUND: Duration = Duration::from_secs(600);
+
+/// Set to anything, it shows the console as it comes.
+const SHOW: &str = "KOORD_VM_SHOW";
 
 /// How much of the console is shown when a run does not end.
 const TAIL: usize = 40;
@@ -30,16 +35,17 @@ impl Drop for Machine {
 }
 
 /// Boots a kernel with an initramfs whose `/init` is to switch the machine off, and returns the
-/// lines of the console.
-pub(crate) fn run(
+/// lines of the console. `hardware` are QEMU's arguments for processors and memory.
+pub(super) fn run(
     qemu: &Qemu,
+    hardware: &[&str],
     kernel: &Path,
     initramfs: &Path,
     variables: &str,
 ) -> Result<Vec<String>> {
     let mut command = qemu.command();
     command
-        .args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "256"])
+        .args(hardware)
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
         .args(["-serial", "stdio", "-kernel"])
         .arg(kernel)
@@ -61,9 +67,13 @@ pub(crate) fn run(
 
 fn follow(console: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
+    let show = env::var_os(SHOW).is_some();
     thread::spawn(move || {
         for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if show {
+                eprintln!("{line}");
+            }
             if sender.send(line).is_err() {
                 break;
             }
@@ -86,6 +96,6 @@ fn read_to_end(console: &Receiver<String>) -> Result<Vec<String>> {
     }
 }
 
-pub(crate) fn tail(lines: &[String]) -> String {
+pub(super) fn tail(lines: &[String]) -> String {
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }

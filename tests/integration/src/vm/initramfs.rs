@@ -10,8 +10,8 @@ use std::{
 };
 
 /// An archive in the format `newc`.
-#[derive(Default)]
-pub(crate) struct Initramfs {
+#[derive(Debug, Default)]
+pub struct Initramfs {
     bytes: Vec<u8>,
     directories: BTreeSet<PathBuf>,
     entries: u32,
@@ -22,7 +22,7 @@ const PROGRAM: u32 = 0o100_755;
 
 impl Initramfs {
     /// Puts a program in, and the libraries that it loads.
-    pub(crate) fn add_program(&mut self, at: &str, program: &Path) -> Result<()> {
+    pub fn add_program(&mut self, at: &str, program: &Path) -> Result<()> {
         self.add_file(Path::new(at), program)?;
         for library in libraries(program)? {
             self.add_file(library.strip_prefix("/")?, &library)?;
@@ -30,7 +30,8 @@ impl Initramfs {
         Ok(())
     }
 
-    fn add_file(&mut self, at: &Path, from: &Path) -> Result<()> {
+    /// Puts a file in, and the directories above it.
+    pub fn add_file(&mut self, at: &Path, from: &Path) -> Result<()> {
         let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
         let mut above: Vec<&Path> = at.ancestors().skip(1).collect();
         above.pop();
@@ -43,7 +44,7 @@ impl Initramfs {
     }
 
     /// The whole archive.
-    pub(crate) fn finish(mut self) -> Result<Vec<u8>> {
+    pub fn finish(mut self) -> Result<Vec<u8>> {
         self.entry(Path::new("TRAILER!!!"), 0, &[])?;
         Ok(self.bytes)
     }

@@ -5,8 +5,8 @@
 //! write, is not the hook's business.
 
 use koord_model::{
-    Bvt, CgroupPath, CpuBurst, CpuQuota, CpuShares, CpusetCpus, KubeQos, MemoryLimit, Setting,
-    Value,
+    Bvt, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, KubeQos, MemoryLimit,
+    Setting, Value,
 };
 use std::collections::BTreeMap;
 
@@ -42,6 +42,8 @@ adjustment! {
     cpu_bvt: CpuBvt(Bvt),
     /// On pod directories only: elsewhere it stops the kubelet or breaks updates.
     cpu_idle: CpuIdle(bool),
+    /// Of containers only.
+    core_sched: CoreSched(CoreGroup),
 }
 
 /// The values that a hook sets for the whole node.

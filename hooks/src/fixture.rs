@@ -62,6 +62,7 @@ pub(crate) fn node() -> NodeView {
             bvt: true,
             cpu_idle: true,
             cpu_burst: true,
+            core_sched: true,
             usable_cpus: cpus("0-7"),
         },
         tiers: TierPaths {

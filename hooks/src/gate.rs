@@ -84,7 +84,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("CPICollector"),
     alpha("CgroupReconcile"),
     alpha("ColdPageCollector"),
-    alpha("CoreSched"),
     alpha("GPUEnvInject"),
     alpha("HamiCoreVGPUMonitor"),
     alpha("HugePageReport"),

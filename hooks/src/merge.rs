@@ -77,6 +77,7 @@ impl Merged {
             memory_limit,
             cpu_bvt,
             cpu_idle,
+            core_sched,
             overrides,
         } = adjustment;
         let values = [
@@ -87,6 +88,7 @@ impl Merged {
             memory_limit.map(Value::from),
             cpu_bvt.map(Value::from),
             cpu_idle.map(Value::from),
+            core_sched.map(Value::from),
         ];
         for setting in values.iter().flatten().map(Value::setting) {
             if let Some((_, owner)) = self.get(setting)

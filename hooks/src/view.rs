@@ -85,6 +85,8 @@ pub struct Abilities {
     pub cpu_idle: bool,
     /// `cpu.cfs_burst_us` or `cpu.max.burst` exists (Linux 5.14).
     pub cpu_burst: bool,
+    /// Threads can be kept from sharing a core (Linux 5.14), and cores here run several at once.
+    pub core_sched: bool,
     /// The CPUs that pods may use: online, and in the set of `kubepods` where that has one.
     pub usable_cpus: CpuSet,
 }

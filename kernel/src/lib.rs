@@ -5,6 +5,7 @@
 //! callers say what a file should hold, this room knows how the kernel wants to be told.
 
 pub mod cgroup;
+pub mod core_sched;
 pub mod cpu;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -12,3 +13,4 @@ pub mod neighbour;
 pub mod process;
 #[cfg(any(test, feature = "fake"))]
 pub mod proof;
+pub mod task;

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cgroup_path;
+mod core_group;
 mod cpu;
 mod cpuset;
 mod id;
@@ -17,6 +18,7 @@ mod setting;
 
 pub use self::{
     cgroup_path::{CgroupPath, CgroupPathError},
+    core_group::CoreGroup,
     cpu::{Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
     cpuset::{CpuSet, CpuSetError, CpusetCpus, MAX_CPU},
     id::{ContainerId, IdError, PodUid, SandboxId},

@@ -1,6 +1,6 @@
 //! One knob of a control group and one value for it: the common coin of hooks, ledger and kernel.
 
-use crate::{Bvt, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit};
+use crate::{Bvt, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit};
 use std::fmt;
 
 macro_rules! settings {
@@ -66,6 +66,15 @@ settings! {
     CpuBvt(Bvt) = "cpu.bvt_warp_ns",
     /// Whether the group runs only when nothing else does.
     CpuIdle(bool) = "cpu.idle",
+    /// With whom the threads of the group may share a core. No file has it: the threads have.
+    CoreSched(CoreGroup) = "core_sched",
+}
+
+impl Setting {
+    /// Whether it is no file of the control group that has it but each of the threads inside.
+    pub fn is_of_threads(self) -> bool {
+        matches!(self, Self::CoreSched)
+    }
 }
 
 impl fmt::Display for Setting {

@@ -5,6 +5,10 @@
 pub mod label {
     /// Class of a pod: `LSE`, `LSR`, `LS`, `BE` or `SYSTEM`.
     pub const QOS_CLASS: &str = "koordinator.sh/qosClass";
+    /// The group of pods with which this one may share a core; empty is a group too.
+    pub const CORE_SCHED_GROUP_ID: &str = "koordinator.sh/core-sched-group-id";
+    /// `none`: in no group; `exclusive`: in one alone.
+    pub const CORE_SCHED_POLICY: &str = "koordinator.sh/core-sched-policy";
 }
 
 /// Annotations.

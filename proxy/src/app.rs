@@ -2,7 +2,7 @@
 
 use crate::{
     admin::{Admin, Condition},
-    apply::kernel::Writer,
+    apply::{cores::Cores, kernel::Writer},
     config::{self, Config, Front, Mode},
     front::{
         cri,
@@ -25,7 +25,9 @@ use crate::{
 use koord_hooks::{Chain, HookOptions};
 use koord_kernel::{
     cgroup::Cgroups,
+    core_sched,
     process::{InheritError, inherited_listener},
+    task::Procfs,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -376,7 +378,9 @@ fn build_hub(
     metrics: Rc<Metrics>,
     remarks: &mut Vec<String>,
 ) -> Result<Rc<Hub>, StartError> {
+    let cores = open_cores();
     let probe = Probe {
+        core_sched: cores.is_supported(),
         sys_root: config.roots.sys.clone(),
         cgroup_root: config.cgroup_root.clone(),
         options: HookOptions::new(&config.hooks.gates, config.hooks.disable_unset_cpu_quota),
@@ -409,11 +413,19 @@ fn build_hub(
             Mode::Observe | Mode::PassThrough => Effects::Observe,
         },
         exclusions: config.exclusions.clone(),
-        writer: Writer::start(cgroups).map_err(StartError::Writer)?,
+        writer: Writer::start(cgroups, cores).map_err(StartError::Writer)?,
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,
     }))
+}
+
+/// Few kernels have core scheduling, and fewer machines a use for it: that is no error.
+fn open_cores() -> Cores {
+    match core_sched::Kernel::open() {
+        Ok(kernel) => Cores::over(kernel, Procfs::at(Path::new("/proc"))),
+        Err(_) => Cores::none(),
+    }
 }
 
 /// The socket for clients: what systemd hands over, or our own.

@@ -193,6 +193,7 @@ mod tests {
                     "BatchResource",
                     "CPUNormalization",
                     "CPUSetAllocator",
+                    "CoreSched",
                     "GroupIdentity",
                 ],
             ),

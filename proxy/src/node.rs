@@ -21,6 +21,8 @@ pub struct Probe {
     /// The kubelet's `cgroupRoot`.
     pub cgroup_root: CgroupPath,
     pub options: HookOptions,
+    /// Whether threads can be kept from sharing a core.
+    pub core_sched: bool,
 }
 
 // === impl Probe ===
@@ -42,6 +44,7 @@ impl Probe {
                 bvt: exists_anywhere(cgroups, Setting::CpuBvt),
                 cpu_idle: exists_anywhere(cgroups, Setting::CpuIdle),
                 cpu_burst: exists_anywhere(cgroups, Setting::CpuBurst),
+                core_sched: self.core_sched,
                 usable_cpus: usable(cgroups, &tiers.kubepods, online),
             },
             tiers,

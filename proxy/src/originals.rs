@@ -112,7 +112,8 @@ impl Resources {
                 }
                 Value::CpusetCpus(CpusetCpus::All) => text.cpuset_cpus = Some(String::new()),
                 // No request can say these.
-                Value::CpuBurst(_) | Value::CpuBvt(_) | Value::CpuIdle(_) => {}
+                Value::CpuBurst(_) | Value::CpuBvt(_) | Value::CpuIdle(_) | Value::CoreSched(_) => {
+                }
             }
         }
         text

@@ -18,6 +18,10 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
+mod threads;
+
+pub(crate) use self::threads::starting;
+
 /// Pods that wait to be looked at, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -95,8 +99,12 @@ pub(crate) fn changes(target: &Target) -> Vec<Change> {
         return Vec::new();
     };
     let entries = target.entries().iter();
-    let held = entries.filter(|entry| !entry.applied.is_hands_off());
+    let held = entries.filter(|entry| !entry.applied.is_hands_off() && !is_of_threads(entry));
     held.map(|entry| change(at, entry)).collect()
+}
+
+fn is_of_threads(entry: &Entry) -> bool {
+    entry.desired.setting().is_of_threads()
 }
 
 fn change(at: &CgroupPath, entry: &Entry) -> Change {
@@ -118,7 +126,7 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
     let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
     let mut changes = Vec::new();
     for entry in target.entries_mut() {
-        if entry.applied.is_hands_off() {
+        if entry.applied.is_hands_off() || is_of_threads(entry) {
             continue;
         }
         if let Value::CpuShares(shares) = &entry.desired
@@ -140,10 +148,15 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
     changes
 }
 
+/// Brings all that a pod has in line.
 pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
-    if !hub.enforces() {
-        return;
+    if hub.enforces() {
+        files(hub, sandbox).await;
+        threads::join(hub, sandbox).await;
     }
+}
+
+async fn files(hub: &Rc<Hub>, sandbox: &SandboxId) {
     let changes = {
         let mut ledger = hub.ledger().borrow_mut();
         let Some(pod) = ledger.pod_mut(sandbox) else {

@@ -30,6 +30,7 @@ builtin_hooks! {
     cpuset_allocator::CpusetAllocator,
     cpu_burst::CpuBurstHook,
     group_identity::GroupIdentity,
+    core_sched::CoreSched,
 }
 
 #[cfg(test)]

@@ -17,7 +17,10 @@ use crate::{
 use koord_model::{KubeQos, QosClass, Setting};
 use koord_proto::{
     keys::annotation,
-    policy::{HostCgroupBase, NodePolicy, NodeSloSpec},
+    policy::{
+        ClassCpuQos, ClassQos, CpuPolicy, HostCgroupBase, NodePolicy, NodeSloSpec,
+        ResourceQosStrategy,
+    },
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +54,35 @@ fn nodes() -> Vec<NodeView> {
         mainline.options.be_cpu_idle = true;
         nodes.push(mainline);
     }
+    nodes.push(under_core_sched());
     nodes
+}
+
+/// A node whose policy has every class in groups of its own, and every pod idle.
+fn under_core_sched() -> NodeView {
+    let class = ClassQos {
+        cpu_qos: ClassCpuQos {
+            enable: true,
+            sched_idle: true,
+            ..ClassCpuQos::default()
+        },
+    };
+    let resource_qos_strategy = ResourceQosStrategy {
+        cpu_policy: CpuPolicy::CoreSched,
+        lsr_class: class,
+        ls_class: class,
+        be_class: class,
+        system_class: class,
+    };
+    let mut node = node_with(NodePolicy {
+        slo: Some(NodeSloSpec {
+            resource_qos_strategy,
+            ..slo()
+        }),
+        ..NodePolicy::default()
+    });
+    node.kernel.bvt = false;
+    node
 }
 
 fn pods() -> Vec<PodView> {

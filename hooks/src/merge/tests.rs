@@ -1,5 +1,5 @@
 use super::*;
-use koord_model::{Bvt, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit};
+use koord_model::{Bvt, CoreGroup, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit};
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
 
 const HOOKS: [&str; 5] = ["A", "B", "C", "D", "E"];
@@ -99,6 +99,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
         option::of((1_u64..9_000).prop_map(MemoryLimit::Bytes)),
         option::of((-1_i64..=2).prop_map(|n| Bvt::new(n).unwrap())),
         option::of(any::<bool>()),
+        option::of(Just(CoreGroup::None)),
         subsequence(Setting::ALL, 0..=Setting::ALL.len()),
     );
     values.prop_map(
@@ -110,6 +111,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
             memory_limit,
             cpu_bvt,
             cpu_idle,
+            core_sched,
             overrides,
         )| {
             Adjustment {
@@ -120,6 +122,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
                 memory_limit,
                 cpu_bvt,
                 cpu_idle,
+                core_sched,
                 overrides,
             }
         },

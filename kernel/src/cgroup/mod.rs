@@ -8,6 +8,7 @@
 mod error;
 mod layout;
 mod leveled;
+mod members;
 mod os_tree;
 mod table;
 mod tree;

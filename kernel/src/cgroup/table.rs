@@ -28,6 +28,9 @@ pub(super) struct Terms {
     pub(super) page: u64,
 }
 
+/// The threads of a group.
+const THREADS: (&str, &str) = ("tasks", "cgroup.threads");
+
 /// A file name for each generation.
 struct Names {
     v1: &'static str,
@@ -40,7 +43,8 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::CpuQuota
         | Setting::CpuBurst
         | Setting::CpuBvt
-        | Setting::CpuIdle => Controller::Cpu,
+        | Setting::CpuIdle
+        | Setting::CoreSched => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
         Setting::MemoryLimit => Controller::Memory,
     }
@@ -55,6 +59,8 @@ fn names(setting: Setting) -> Names {
         Setting::MemoryLimit => ("memory.limit_in_bytes", "memory.max"),
         Setting::CpuBvt => ("cpu.bvt_warp_ns", "cpu.bvt_warp_ns"),
         Setting::CpuIdle => ("cpu.idle", "cpu.idle"),
+        // These say whose it is, and nothing of what it is.
+        Setting::CoreSched => THREADS,
     };
     Names { v1, v2 }
 }
@@ -87,6 +93,14 @@ pub(super) fn render_period(period: CpuPeriod, generation: Generation, held: &st
             let quota = held.split_whitespace().next().unwrap_or("max");
             format!("{quota} {period}")
         }
+    }
+}
+
+/// The file that lists the threads of a group, without those of the groups below it.
+pub(super) fn threads_file(generation: Generation) -> &'static str {
+    match generation {
+        Generation::V1 => THREADS.0,
+        Generation::V2 => THREADS.1,
     }
 }
 
@@ -128,6 +142,7 @@ pub(super) fn parse(
             "1" => true.into(),
             _ => return None,
         },
+        (Setting::CoreSched, _) => return None,
     })
 }
 
@@ -153,6 +168,8 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         Value::MemoryLimit(MemoryLimit::Unlimited) => unlimited.to_owned(),
         Value::CpuBvt(bvt) => bvt.to_string(),
         Value::CpuIdle(idle) => u8::from(*idle).to_string(),
+        // Is read as no value, and so never written.
+        Value::CoreSched(_) => String::new(),
     }
 }
 
@@ -187,7 +204,8 @@ pub(super) fn settle(
         | Value::CpusetCpus(CpusetCpus::All)
         | Value::MemoryLimit(MemoryLimit::Unlimited)
         | Value::CpuBvt(_)
-        | Value::CpuIdle(_) => value.clone(),
+        | Value::CpuIdle(_)
+        | Value::CoreSched(_) => value.clone(),
     })
 }
 

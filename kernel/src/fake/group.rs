@@ -73,7 +73,9 @@ impl Group {
                 text::NO_LIMIT => "max".to_owned(),
                 limit => limit.to_string(),
             },
-            (_, "cgroup.procs") => {
+            (_, "cgroup.procs")
+            | (Generation::V1, "tasks")
+            | (Generation::V2, "cgroup.threads") => {
                 return Some(self.pids.iter().map(|pid| format!("{pid}\n")).collect());
             }
             _ => return None,

@@ -6,12 +6,14 @@
 //! remembers what was written. Each rule is proven: one script of writes is answered alike by this
 //! tree and by real kernels ([`crate::proof`]).
 
+mod cores;
 mod group;
 mod text;
 
 #[cfg(test)]
 mod tests;
 
+pub use self::cores::FakeCores;
 pub use rustix::io::Errno;
 
 use self::group::Group;
@@ -188,7 +190,7 @@ impl Tree for FakeTree {
 impl State {
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> Result<String, Errno> {
         let group = self.groups.get(at).ok_or(Errno::NOENT)?;
-        let foreign = file != "cgroup.procs" && !belongs(controller, file);
+        let foreign = !MEMBERS.contains(&file) && !belongs(controller, file);
         if foreign || self.lacking.contains(file) {
             return Err(Errno::NOENT);
         }
@@ -197,7 +199,7 @@ impl State {
                 return Ok(format!("{}\n", self.effective(at)));
             }
             // The root of cgroup v2 has no limits.
-            if at.is_root() && file != "cgroup.procs" {
+            if at.is_root() && !MEMBERS.contains(&file) {
                 return Err(Errno::NOENT);
             }
         }
@@ -300,6 +302,9 @@ impl State {
             .filter(move |(path, _)| path.parent().as_ref() == Some(&at))
     }
 }
+
+/// The files of every hierarchy that say who is in a group.
+const MEMBERS: [&str; 3] = ["cgroup.procs", "cgroup.threads", "tasks"];
 
 /// Whether a file is one of a controller's, as its name says.
 fn belongs(controller: Controller, file: &str) -> bool {

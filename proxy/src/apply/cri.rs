@@ -203,7 +203,8 @@ fn say(
         | Value::CpusetCpus(CpusetCpus::All)
         | Value::CpuBurst(_)
         | Value::CpuBvt(_)
-        | Value::CpuIdle(_) => return false,
+        | Value::CpuIdle(_)
+        | Value::CoreSched(_) => return false,
     }
     true
 }

@@ -4,6 +4,7 @@
 //! data path must not. All writes go through one thread in order of arrival, so nothing here races
 //! with itself, and the two passes of a leveled update see a tree that nobody else of us changes.
 
+use super::cores::{Cores, JoinError, Joined, Member};
 use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
@@ -22,6 +23,10 @@ enum Job {
         changes: Vec<Change>,
         done: oneshot::Sender<Vec<Applied>>,
     },
+    Join {
+        members: Vec<Member>,
+        done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
+    },
     Read {
         wanted: Vec<(CgroupPath, Setting)>,
         done: oneshot::Sender<Vec<Option<String>>>,
@@ -39,7 +44,7 @@ pub struct Writer {
 
 impl Writer {
     /// Starts the thread.
-    pub fn start(cgroups: Cgroups) -> io::Result<Self> {
+    pub fn start(cgroups: Cgroups, mut cores: Cores) -> io::Result<Self> {
         let cgroups = Arc::new(cgroups);
         let (jobs, mut queue) = mpsc::channel(QUEUE);
         let tree = cgroups.clone();
@@ -48,7 +53,7 @@ impl Writer {
             .stack_size(256 * 1024)
             .spawn(move || {
                 while let Some(job) = queue.blocking_recv() {
-                    run(&tree, job);
+                    run(&tree, &mut cores, job);
                 }
             })?;
         Ok(Self { jobs, cgroups })
@@ -78,6 +83,13 @@ impl Writer {
         answer.await.expect("the writer answers every job")
     }
 
+    /// Brings the threads of control groups into groups of cores. One answer for each, in order.
+    pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
+        let (done, answer) = oneshot::channel();
+        self.send(Job::Join { members, done }).await;
+        answer.await.expect("the writer answers every job")
+    }
+
     /// What the kernel holds now, in its own words; `None` where it cannot be read.
     pub async fn read(&self, wanted: Vec<(CgroupPath, Setting)>) -> Vec<Option<String>> {
         let (done, answer) = oneshot::channel();
@@ -91,15 +103,23 @@ impl Writer {
     }
 }
 
-fn run(cgroups: &Cgroups, job: Job) {
+fn run(cgroups: &Cgroups, cores: &mut Cores, job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
         Job::Apply { mut changes, done } => {
             let applied = guarded(|| apply_in_periods(cgroups, &mut changes));
             done.send(applied).ok();
         }
+        Job::Join { members, done } => {
+            let join = |member| cores.join(cgroups, member);
+            let joined = guarded(|| members.iter().map(join).collect());
+            done.send(joined).ok();
+        }
         Job::Read { wanted, done } => {
             let read = |(at, setting): &(CgroupPath, Setting)| {
+                if setting.is_of_threads() {
+                    return cores.describe(cgroups, at);
+                }
                 let raw = cgroups.raw(at, *setting);
                 raw.ok().map(|(_, text)| text)
             };

@@ -326,7 +326,7 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
         error.to_string(),
         "--leave-settings cannot be \"cpuset.cpu\": expected some of these with commas between them: \
          cpu.shares, cpu.cfs_quota_us, cpu.cfs_burst_us, cpuset.cpus, memory.limit_in_bytes, \
-         cpu.bvt_warp_ns, cpu.idle"
+         cpu.bvt_warp_ns, cpu.idle, core_sched"
     );
 }
 

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     apply::cri::{self as patch, PatchError},
     log::Name,
+    reconcile,
     status::Status,
     view,
 };
@@ -116,6 +117,31 @@ impl Hub {
         let effect = Effect::Create(sandbox, Box::new(container));
         let pending = Pending::new(effect, self.generation.get());
         Some(Decision::patched_or(patch, pending))
+    }
+
+    /// StartContainer: what a process must have from its first instruction is given now to whoever
+    /// starts it. What is late is given to the process itself, after the call.
+    pub(super) fn open_start(
+        self: &Rc<Self>,
+        id: ContainerId,
+        timeout: Option<Duration>,
+    ) -> Opening {
+        let members = match self.ledger.borrow().container(&id) {
+            Some((pod, _)) if self.enforces() => reconcile::starting(pod, &id),
+            _ => Vec::new(),
+        };
+        if members.is_empty() {
+            return Opening::nothing_but(Effect::Start(id));
+        }
+        let hub = self.clone();
+        let patience = self.patience(timeout);
+        Opening::Later(Box::pin(async move {
+            let joined = hub.writer.join(members);
+            if tokio::time::timeout(patience, joined).await.is_err() {
+                debug!(container = %id, "groups of cores are late");
+            }
+            Decision::as_is(Untouched::Nothing, Effect::Start(id))
+        }))
     }
 
     /// UpdateContainerResources: names the container only, so it needs the ledger; carries all

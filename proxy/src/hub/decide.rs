@@ -379,7 +379,9 @@ fn travels(setting: Setting) -> Route {
         Setting::CpuShares | Setting::CpuQuota | Setting::CpusetCpus | Setting::MemoryLimit => {
             Route::Request
         }
-        Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle => Route::Kernel,
+        Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle | Setting::CoreSched => {
+            Route::Kernel
+        }
     }
 }
 
@@ -398,7 +400,7 @@ pub(crate) fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
             .cpuset_cpus
             .clone()
             .map(|cpus| Value::from(CpusetCpus::Only(cpus))),
-        Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle => None,
+        Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle | Setting::CoreSched => None,
     }
 }
 

@@ -224,9 +224,7 @@ impl Hub {
             Method::RemovePodSandbox => sandbox_id(message)
                 .map(Effect::RemovePod)
                 .map(Opening::nothing_but),
-            Method::StartContainer => container_id(message)
-                .map(Effect::Start)
-                .map(Opening::nothing_but),
+            Method::StartContainer => container_id(message).map(|id| self.open_start(id, timeout)),
             Method::StopContainer => container_id(message)
                 .map(Effect::Stop)
                 .map(Opening::nothing_but),

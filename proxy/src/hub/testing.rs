@@ -5,7 +5,7 @@
 
 use super::{Effects, Hub, Parts, Policy};
 use crate::{
-    apply::kernel::Writer,
+    apply::{cores::Cores, kernel::Writer},
     config::Exclusions,
     ledger::{Container, Entry, Life, Pod, Target},
     metrics::Metrics,
@@ -50,6 +50,7 @@ impl Bench {
             sys_root: "/sys".into(),
             cgroup_root: CgroupPath::root(),
             options: HookOptions::default(),
+            core_sched: false,
         };
         let node = probe.look(&cgroups, Default::default());
         let gates = FeatureGates::parse("CPUNormalization=true").unwrap();
@@ -63,7 +64,7 @@ impl Bench {
                 namespaces: BTreeSet::new(),
                 runtime_handlers: BTreeSet::new(),
             },
-            writer: Writer::start(cgroups).unwrap(),
+            writer: Writer::start(cgroups, Cores::none()).unwrap(),
             metrics: Rc::new(Metrics::new()),
             max_message_bytes: 16 << 20,
             hold_timeout: Duration::from_millis(500),

@@ -8,7 +8,8 @@
 use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{
-    Bvt, CgroupPath, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value,
+    Bvt, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting,
+    Value,
 };
 
 /// How a value gets to the kernel.
@@ -253,7 +254,7 @@ impl Target {
         // In CRI nobody can ask for these.
         let ours_alone = matches!(
             setting,
-            Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle
+            Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle | Setting::CoreSched
         );
         let shares = self.undecided_shares.as_ref();
         let known = asked.or_else(|| shares.filter(|_| setting == Setting::CpuShares).cloned());
@@ -377,6 +378,7 @@ fn default(setting: Setting) -> Value {
         Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
         Setting::CpuBvt => Bvt::default().into(),
         Setting::CpuIdle => false.into(),
+        Setting::CoreSched => CoreGroup::None.into(),
     }
 }
 

@@ -30,7 +30,7 @@ impl Groups {
             tree.write(Controller::Cpu, at, file, &text).unwrap();
         }
         Self {
-            writer: Writer::start(Cgroups::over(tree.clone())).unwrap(),
+            writer: Writer::start(Cgroups::over(tree.clone()), Cores::none()).unwrap(),
             tree,
             pod,
             container,
@@ -183,7 +183,7 @@ impl Tree for Broken {
 
 #[tokio::test]
 async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
-    let writer = Writer::start(Cgroups::over(Broken)).unwrap();
+    let writer = Writer::start(Cgroups::over(Broken), Cores::none()).unwrap();
     let at = CgroupPath::parse("kubepods/pod1").unwrap();
     for _ in 0..2 {
         let read = writer.read(vec![(at.clone(), Setting::CpuQuota)]).await;

@@ -10,12 +10,14 @@ const FIELDS: &[&str] = &[
     "connections",    // how many
     "container",      // its id
     "containers",     // how many
+    "cookie",         // of a thread
     "curve",          // from shares to weights
     "endpoint",       // our socket
     "error",          // the error itself, so that its sources are printed with it
     "file",           // the name of a file in a control group
     "filter",         // what is logged
     "gate",           // a feature gate
+    "group",          // of cores
     "hook",           // its name
     "hooks",          // their names
     "issues",         // how many

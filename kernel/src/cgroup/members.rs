@@ -1,0 +1,65 @@
+//! Who is in a control group.
+
+use super::{Cgroups, ReadError, table};
+use crate::core_sched::Tid;
+use koord_model::{CgroupPath, Setting};
+
+impl Cgroups {
+    /// The threads in a group and in all groups below it, in no order. Those of other process
+    /// namespaces, which have no number here, are left out.
+    pub fn threads(&self, at: &CgroupPath) -> Result<Vec<Tid>, ReadError> {
+        let mut threads = Vec::new();
+        let mut groups = vec![at.clone()];
+        while let Some(group) = groups.pop() {
+            match self.threads_alone(&group) {
+                Ok(own) => threads.extend(own),
+                // One below may go while we look.
+                Err(error) if group != *at && error.is_gone() => continue,
+                Err(error) => return Err(error),
+            }
+            let below = self.children(&group).unwrap_or_default();
+            groups.extend(below.iter().filter_map(|name| group.join(name).ok()));
+        }
+        Ok(threads)
+    }
+
+    fn threads_alone(&self, at: &CgroupPath) -> Result<Vec<Tid>, ReadError> {
+        let generation = self.file(at, Setting::CoreSched)?.generation;
+        let name = table::threads_file(generation);
+        let text = self.text(at, Setting::CoreSched, name)?;
+        let numbers = text.lines().filter_map(|line| line.trim().parse().ok());
+        Ok(numbers.filter(|thread| *thread > 0).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cgroup::Generation, fake::FakeTree};
+
+    #[test]
+    fn threads_are_those_of_all_groups_below() {
+        for generation in [Generation::V1, Generation::V2] {
+            let tree = FakeTree::new(generation, 2);
+            let path = |text| CgroupPath::parse(text).unwrap();
+            for (at, thread) in [("a", 7), ("a/b/c", 8), ("a/d", 0), ("e", 9)] {
+                tree.make(&path(at));
+                for group in ["a", "a/b", "a/b/c", "a/d", "e"] {
+                    let cgroups = Cgroups::over(tree.clone());
+                    cgroups
+                        .write(
+                            &path(group),
+                            &koord_model::CpusetCpus::Only("0".parse().unwrap()).into(),
+                        )
+                        .ok();
+                }
+                tree.enter(&path(at), thread);
+            }
+            let cgroups = Cgroups::over(tree);
+            let mut threads = cgroups.threads(&path("a")).unwrap();
+            threads.sort_unstable();
+            assert_eq!(threads, [7, 8]);
+            assert!(cgroups.threads(&path("gone")).unwrap_err().is_gone());
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Core scheduling: which threads may run on the hardware threads of one core at the same time.
+//!
+//! Threads with the same cookie may, and so may threads without one among themselves; whoever has
+//! another cookie waits, or the rest of the core does
+//! (`Documentation/admin-guide/hw-vuln/core-scheduling.rst`, Linux 5.14). A cookie cannot be named:
+//! the kernel makes one, children inherit it, and it passes from thread to thread only by way of the
+//! thread that asks. So every passing on is done by a thread of its own that ends with it, and the
+//! process that asks never has a cookie itself.
+//!
+//! What is read is not the cookie but a hash of 32 bits of it, and the kernel may use a cookie again
+//! that nobody has any more.
+
+use rustix::io::Errno;
+use std::{fmt, io, num::NonZeroU64, thread};
+
+/// The id of a thread, as `/proc` and control groups name it.
+pub type Tid = i32;
+
+/// What the kernel shows of a cookie.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cookie(NonZeroU64);
+
+/// What the kernel can do with cookies: the kernel itself, or a fake that keeps its rules.
+pub trait CoreSched: fmt::Debug + Send + Sync {
+    /// The cookie of a thread; `None` if it has none. [`io::ErrorKind::NotFound`] is never the
+    /// answer: a thread that has ended is `ESRCH`.
+    fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>>;
+
+    /// Gives all threads of a process a cookie that nobody else has. Any of its threads names it.
+    fn create(&self, process: Tid) -> io::Result<()>;
+
+    /// Gives all threads of the process of `to` the cookie that `from` has, if that still is
+    /// `cookie`; `ESRCH` if it is not.
+    fn share(&self, from: Tid, cookie: Cookie, to: Tid) -> io::Result<()>;
+
+    /// Takes the cookie from all threads of a process.
+    fn clear(&self, process: Tid) -> io::Result<()>;
+}
+
+/// The kernel that we run on.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel(());
+
+/// The operations of `PR_SCHED_CORE`, from `linux/prctl.h`.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Op {
+    Get = 0,
+    Create = 1,
+    ShareTo = 2,
+    ShareFrom = 3,
+}
+
+/// Whom an operation is about.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Scope {
+    Thread = 0,
+    Process = 1,
+}
+
+const PR_SCHED_CORE: libc::c_int = 62;
+
+/// The thread that asks.
+const SELF: Tid = 0;
+/// The first process, which has no cookie unless somebody gave it one.
+const INIT: Tid = 1;
+
+// === impl Cookie ===
+
+impl Cookie {
+    /// `None` for 0, by which the kernel says that there is none.
+    pub fn new(shown: u64) -> Option<Self> {
+        NonZeroU64::new(shown).map(Self)
+    }
+}
+
+impl fmt::Display for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+// === impl Kernel ===
+
+impl Kernel {
+    /// This kernel, if it has core scheduling and a core here has more than one hardware thread.
+    /// Errors are `EINVAL` for the one and `ENODEV` for the other.
+    pub fn open() -> io::Result<Self> {
+        let kernel = Self(());
+        kernel.cookie(SELF)?;
+        Ok(kernel)
+    }
+}
+
+impl CoreSched for Kernel {
+    fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>> {
+        let mut shown = 0_u64;
+        // SAFETY: the kernel writes eight bytes to an address that is aligned for them and lives
+        // longer than the call; it does so only for this operation.
+        let answer = unsafe {
+            libc::prctl(
+                PR_SCHED_CORE,
+                Op::Get as libc::c_ulong,
+                thread_argument(thread)?,
+                Scope::Thread as libc::c_ulong,
+                &raw mut shown,
+            )
+        };
+        answered(answer)?;
+        Ok(Cookie::new(shown))
+    }
+
+    fn create(&self, process: Tid) -> io::Result<()> {
+        prctl(Op::Create, process, Scope::Process)
+    }
+
+    fn share(&self, from: Tid, cookie: Cookie, to: Tid) -> io::Result<()> {
+        on_own_thread(|| {
+            prctl(Op::ShareFrom, from, Scope::Thread)?;
+            // The number may be another thread's by now.
+            if self.cookie(SELF)? != Some(cookie) {
+                return Err(Errno::SRCH.into());
+            }
+            prctl(Op::ShareTo, to, Scope::Process)
+        })
+    }
+
+    fn clear(&self, process: Tid) -> io::Result<()> {
+        on_own_thread(|| {
+            // Somebody may have started us with a cookie.
+            if self.cookie(SELF)?.is_some() {
+                prctl(Op::ShareFrom, INIT, Scope::Thread)?;
+            }
+            match self.cookie(SELF)? {
+                None => prctl(Op::ShareTo, process, Scope::Process),
+                Some(_) => Err(Errno::PERM.into()),
+            }
+        })
+    }
+}
+
+/// Runs what changes the cookie of the thread that it runs on.
+fn on_own_thread(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new()
+            .name("core-sched".to_owned())
+            .stack_size(64 * 1024)
+            .spawn_scoped(scope, work)?;
+        let panicked = |_| io::Error::other("the thread that passes cookies on panicked");
+        worker.join().map_err(panicked)?
+    })
+}
+
+/// An operation that the kernel answers with nothing but success.
+fn prctl(op: Op, thread: Tid, scope: Scope) -> io::Result<()> {
+    let nowhere: libc::c_ulong = 0;
+    // SAFETY: these operations take numbers only; the kernel checks them all.
+    let answer = unsafe {
+        libc::prctl(
+            PR_SCHED_CORE,
+            op as libc::c_ulong,
+            thread_argument(thread)?,
+            scope as libc::c_ulong,
+            nowhere,
+        )
+    };
+    answered(answer)
+}
+
+fn thread_argument(thread: Tid) -> io::Result<libc::c_ulong> {
+    libc::c_ulong::try_from(thread).map_err(|_| Errno::SRCH.into())
+}
+
+fn answered(answer: libc::c_int) -> io::Result<()> {
+    match answer {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_of_zero_is_none() {
+        assert_eq!(Cookie::new(0), None);
+        let cookie = Cookie::new(0x00ab_cdef).unwrap();
+        assert_eq!(cookie.to_string(), "00abcdef");
+    }
+
+    #[test]
+    fn a_thread_that_no_kernel_would_name_has_ended() {
+        let error = thread_argument(-1).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
+    }
+}

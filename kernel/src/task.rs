@@ -1,0 +1,103 @@
+//! Processes as `/proc` tells them.
+
+use crate::core_sched::Tid;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// A mounted `/proc`.
+#[derive(Clone, Debug)]
+pub struct Procfs {
+    root: PathBuf,
+}
+
+/// The name that the kernel gives the shims of containerd, of which it keeps 15 characters.
+const SHIM: &str = "containerd-shim";
+
+// === impl Procfs ===
+
+impl Procfs {
+    /// The one at `root`, which is `/proc` on a node.
+    pub fn at(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// The process that started the one of this thread, if that is a shim of containerd: whatever
+    /// else it starts belongs to the same pod.
+    pub fn shim_of(&self, thread: Tid) -> io::Result<Option<Tid>> {
+        let status = self.status(thread)?;
+        let parent = field(&status, "PPid").and_then(|it| it.parse().ok());
+        let Some(parent) = parent.filter(|parent| *parent > 1) else {
+            return Ok(None);
+        };
+        let status = self.status(parent)?;
+        Ok((field(&status, "Name") == Some(SHIM)).then_some(parent))
+    }
+
+    /// The threads of a process.
+    pub fn threads_of(&self, process: Tid) -> io::Result<Vec<Tid>> {
+        let entries = std::fs::read_dir(self.root.join(format!("{process}/task")))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.filter_map(|name| name.parse().ok()).collect())
+    }
+
+    fn status(&self, thread: Tid) -> io::Result<String> {
+        std::fs::read_to_string(self.root.join(format!("{thread}/status")))
+    }
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = status.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = lines.find(|(key, _)| *key == name)?;
+    Some(value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[expect(clippy::disallowed_methods, reason = "a /proc of the test's own")]
+    fn procfs(processes: &[(Tid, &str, Tid)]) -> (tempfile::TempDir, Procfs) {
+        let directory = tempfile::tempdir().unwrap();
+        for (process, name, parent) in processes {
+            let own = directory.path().join(process.to_string());
+            fs::create_dir_all(own.join("task").join(process.to_string())).unwrap();
+            let status = format!("Name:\t{name}\nState:\tS (sleeping)\nPPid:\t{parent}\n");
+            fs::write(own.join("status"), status).unwrap();
+        }
+        let procfs = Procfs::at(directory.path());
+        (directory, procfs)
+    }
+
+    #[test]
+    fn only_a_shim_of_containerd_stands_for_its_pod() {
+        let (_directory, procfs) = procfs(&[
+            (1, "systemd", 0),
+            (20, "containerd-shim", 1),
+            (21, "pause", 20),
+            (30, "conmon", 1),
+            (31, "pause", 30),
+            (40, "containerd-shim", 0),
+            (41, "orphan", 1),
+        ]);
+        assert_eq!(procfs.shim_of(21).unwrap(), Some(20));
+        assert_eq!(procfs.shim_of(31).unwrap(), None);
+        assert_eq!(procfs.shim_of(41).unwrap(), None);
+        assert_eq!(procfs.shim_of(40).unwrap(), None);
+        let gone = procfs.shim_of(99).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_threads_of_a_process_are_its_tasks() {
+        let (directory, procfs) = procfs(&[(20, "containerd-shim", 1)]);
+        fs::create_dir(directory.path().join("20/task/23")).unwrap();
+        let mut threads = procfs.threads_of(20).unwrap();
+        threads.sort_unstable();
+        assert_eq!(threads, [20, 23]);
+    }
+}

@@ -1,0 +1,320 @@
+//! Turns groups of pods into the kernel's cookies, and keeps every thread of a group on its one.
+//!
+//! A cookie lives as long as a thread that has it, and only from such a thread can another get it.
+//! So a group is known by its cookie and by the control groups that belong to it, among whose threads
+//! one is looked for that has it still. A group of which nobody is there gets a new cookie, unless
+//! the first to come brings one that is nobody else's: so groups keep theirs when this process is
+//! started anew. Two groups never have one cookie.
+//!
+//! On containerd the pod's shim belongs to the group, too. It starts whatever runs in the pod, and
+//! what it starts has its cookie from the first instruction on.
+
+use koord_kernel::{
+    cgroup::{Cgroups, ReadError},
+    core_sched::{Cookie, CoreSched, Tid},
+    task::Procfs,
+};
+use koord_model::{CgroupPath, CoreGroup};
+use rustix::io::Errno;
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+};
+use thiserror::Error;
+use tracing::debug;
+
+/// A control group whose threads belong to a group of cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub at: CgroupPath,
+    pub group: CoreGroup,
+    /// So does the shim that started them.
+    pub with_shim: bool,
+}
+
+/// What became of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// All threads had the cookie of their group.
+    Equal,
+    /// Some have it now that had another or none.
+    Moved,
+}
+
+/// Why threads are not in their group.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    #[error("the kernel has no core scheduling, or no core runs two threads")]
+    Unsupported,
+    #[error("the threads of cgroup {at} cannot be listed")]
+    Unlisted { at: CgroupPath, source: ReadError },
+    #[error("the kernel refuses to have thread {thread} of cgroup {at} in {group}")]
+    Refused {
+        at: CgroupPath,
+        thread: Tid,
+        group: CoreGroup,
+        source: io::Error,
+    },
+}
+
+/// All groups of this node.
+#[derive(Debug, Default)]
+pub struct Cores {
+    machine: Option<Machine>,
+    /// What we were started with ourselves is no pod's.
+    own: Option<Cookie>,
+    groups: HashMap<CoreGroup, Group>,
+}
+
+#[derive(Debug)]
+struct Machine {
+    kernel: Box<dyn CoreSched>,
+    procfs: Procfs,
+}
+
+#[derive(Debug)]
+struct Group {
+    cookie: Cookie,
+    /// The thread that had it last.
+    bearer: Tid,
+    members: BTreeSet<CgroupPath>,
+}
+
+/// How often the threads of a group are looked at until none is found that lacks the cookie: those
+/// that a thread without it has started since come later.
+const ROUNDS: usize = 16;
+
+/// The thread that asks.
+const SELF: Tid = 0;
+
+// === impl Cores ===
+
+impl Cores {
+    pub fn over(kernel: impl CoreSched + 'static, procfs: Procfs) -> Self {
+        Self {
+            own: kernel.cookie(SELF).ok().flatten(),
+            machine: Some(Machine {
+                kernel: Box::new(kernel),
+                procfs,
+            }),
+            groups: HashMap::new(),
+        }
+    }
+
+    /// For a node whose kernel has no core scheduling, or whose cores run one thread each.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Whether the kernel has what this needs.
+    pub fn is_supported(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    /// Brings all threads of a member into its group.
+    pub fn join(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
+        if !self.is_supported() {
+            return Err(JoinError::Unsupported);
+        }
+        for (group, known) in &mut self.groups {
+            if *group != member.group {
+                known.members.remove(&member.at);
+            }
+        }
+        let mut joined = Joined::Equal;
+        for _ in 0..ROUNDS {
+            let threads = self.threads(cgroups, member)?;
+            let (cookie, new) = self.cookie_for(cgroups, member, &threads)?;
+            let moved = self.settle(member, cookie, &threads)?;
+            if moved || new {
+                joined = Joined::Moved;
+            }
+            if !moved {
+                break;
+            }
+        }
+        Ok(joined)
+    }
+
+    /// The cookies that threads of a control group have, as a person may read them.
+    pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
+        let kernel = self.kernel()?;
+        let threads = cgroups.threads(at).ok()?;
+        let cookies = threads.iter().filter_map(|it| kernel.cookie(*it).ok());
+        let cookies: BTreeSet<_> = cookies.collect();
+        let shown = cookies.iter().map(|cookie| match cookie {
+            Some(cookie) => cookie.to_string(),
+            None => "none".to_owned(),
+        });
+        Some(shown.collect::<Vec<_>>().join(" "))
+    }
+
+    fn threads(&self, cgroups: &Cgroups, member: &Member) -> Result<Vec<Tid>, JoinError> {
+        let at = &member.at;
+        let listed = cgroups.threads(at);
+        let mut threads = listed.map_err(|source| JoinError::Unlisted {
+            at: at.clone(),
+            source,
+        })?;
+        if member.with_shim
+            && let Some(first) = threads.first()
+            && let Some(Machine { procfs, .. }) = &self.machine
+            && let Ok(Some(shim)) = procfs.shim_of(*first)
+        {
+            // First, so that what it starts meanwhile has the cookie.
+            let shim = procfs.threads_of(shim).unwrap_or_default();
+            threads.splice(0..0, shim);
+        }
+        Ok(threads)
+    }
+
+    /// The cookie that the threads of a member are to have, and whether it was made for them: then
+    /// the first of them has it.
+    fn cookie_for(
+        &mut self,
+        cgroups: &Cgroups,
+        member: &Member,
+        threads: &[Tid],
+    ) -> Result<(Option<Cookie>, bool), JoinError> {
+        if member.group == CoreGroup::None {
+            return Ok((None, false));
+        }
+        if let Some(known) = self.bearer(cgroups, &member.group) {
+            known.members.insert(member.at.clone());
+            return Ok((Some(known.cookie), false));
+        }
+        let brought = threads.iter().find_map(|it| self.unclaimed(cgroups, *it));
+        let made = match brought {
+            Some(_) => None,
+            None => self.made(member, threads)?,
+        };
+        let Some((bearer, cookie)) = brought.or(made) else {
+            return Ok((None, false));
+        };
+        // Whoever had this cookie has gone: the kernel uses it again.
+        self.groups.retain(|_, known| known.cookie != cookie);
+        self.forget_the_gone(cgroups);
+        debug!(group = %member.group, %cookie, "a group has a cookie");
+        let group = Group {
+            cookie,
+            bearer,
+            members: [member.at.clone()].into(),
+        };
+        self.groups.insert(member.group.clone(), group);
+        Ok((Some(cookie), made.is_some()))
+    }
+
+    /// A group with a thread that has its cookie; `None` if there is none any more.
+    fn bearer(&mut self, cgroups: &Cgroups, group: &CoreGroup) -> Option<&mut Group> {
+        let kernel = &self.machine.as_ref()?.kernel;
+        let known = self.groups.get_mut(group)?;
+        let has = |thread: &Tid| kernel.cookie(*thread).ok().flatten() == Some(known.cookie);
+        if !has(&known.bearer) {
+            let mut members = known.members.iter();
+            let threads = |at: &CgroupPath| cgroups.threads(at).unwrap_or_default();
+            known.bearer = members.find_map(|at| threads(at).into_iter().find(has))?;
+        }
+        Some(known)
+    }
+
+    /// The cookie of a thread, if it is no other group's and not ours.
+    fn unclaimed(&mut self, cgroups: &Cgroups, thread: Tid) -> Option<(Tid, Cookie)> {
+        let cookie = self.kernel()?.cookie(thread).ok().flatten()?;
+        if self.own == Some(cookie) {
+            return None;
+        }
+        let claims = self.groups.iter();
+        let claim = claims.filter(|(_, known)| known.cookie == cookie);
+        let claim = claim.map(|(group, _)| group.clone()).next();
+        let claimed = claim.is_some_and(|group| self.bearer(cgroups, &group).is_some());
+        (!claimed).then_some((thread, cookie))
+    }
+
+    /// A cookie that nobody has, made for the first thread that takes one.
+    fn made(&self, member: &Member, threads: &[Tid]) -> Result<Option<(Tid, Cookie)>, JoinError> {
+        let kernel = self.kernel().ok_or(JoinError::Unsupported)?;
+        for thread in threads {
+            match kernel.create(*thread).and_then(|()| kernel.cookie(*thread)) {
+                Ok(Some(cookie)) => return Ok(Some((*thread, cookie))),
+                // The kernel shows none while it has no random numbers, just after its start.
+                Ok(None) => return Err(refused(member, *thread, Errno::AGAIN.into())),
+                Err(error) if has_ended(&error) => {}
+                Err(error) => return Err(refused(member, *thread, error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives the threads that lack it the cookie of their group. Whether there were any.
+    fn settle(
+        &self,
+        member: &Member,
+        cookie: Option<Cookie>,
+        threads: &[Tid],
+    ) -> Result<bool, JoinError> {
+        let kernel = self.kernel().ok_or(JoinError::Unsupported)?;
+        let bearer = self.groups.get(&member.group).map(|known| known.bearer);
+        let mut moved = false;
+        for thread in threads {
+            let given = match (kernel.cookie(*thread), cookie, bearer) {
+                // Its process may have got it together with an earlier thread.
+                (Ok(held), ..) if held == cookie => continue,
+                (Ok(_), Some(cookie), Some(bearer)) => kernel.share(bearer, cookie, *thread),
+                (Ok(_), None, _) if member.group == CoreGroup::None => kernel.clear(*thread),
+                // Nobody was there to get one.
+                (Ok(_), ..) => continue,
+                (Err(error), ..) => Err(error),
+            };
+            match given {
+                Ok(()) => moved = true,
+                Err(error) if has_ended(&error) => {}
+                Err(error) => return Err(refused(member, *thread, error)),
+            }
+        }
+        Ok(moved)
+    }
+
+    fn kernel(&self) -> Option<&dyn CoreSched> {
+        self.machine.as_ref().map(|machine| &*machine.kernel)
+    }
+
+    fn forget_the_gone(&mut self, cgroups: &Cgroups) {
+        self.groups.retain(|_, known| {
+            known.members.retain(|at| cgroups.exists(at));
+            !known.members.is_empty()
+        });
+    }
+}
+
+// === impl JoinError ===
+
+impl JoinError {
+    /// Whether the control group vanished, as it does with its pod: nothing is wrong then.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Unlisted { source, .. } if source.is_gone())
+    }
+
+    /// What the kernel answered, if it was asked.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Refused { source, .. } => source.raw_os_error(),
+            Self::Unsupported | Self::Unlisted { .. } => None,
+        }
+    }
+}
+
+fn refused(member: &Member, thread: Tid, source: io::Error) -> JoinError {
+    JoinError::Refused {
+        at: member.at.clone(),
+        thread,
+        group: member.group.clone(),
+        source,
+    }
+}
+
+fn has_ended(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests;

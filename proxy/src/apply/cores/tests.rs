@@ -1,0 +1,248 @@
+//! Groups over a fake kernel and a fake tree of control groups.
+
+use super::*;
+use koord_kernel::{
+    cgroup::Generation,
+    fake::{FakeCores, FakeTree},
+};
+use koord_model::PodUid;
+use std::fs;
+use tempfile::TempDir;
+
+/// A machine with pods of one container each, `a` to `c`, which their shims have started.
+struct Node {
+    kernel: FakeCores,
+    tree: FakeTree,
+    cgroups: Cgroups,
+    cores: Cores,
+    procfs: TempDir,
+}
+
+// === impl Node ===
+
+impl Node {
+    fn new() -> Self {
+        let (kernel, tree) = (FakeCores::default(), FakeTree::new(Generation::V2, 4));
+        kernel.fork(None, SELF);
+        let procfs = tempfile::tempdir().unwrap();
+        let node = Self {
+            cores: Cores::over(kernel.clone(), Procfs::at(procfs.path())),
+            cgroups: Cgroups::over(tree.clone()),
+            kernel,
+            tree,
+            procfs,
+        };
+        for (pod, shim) in [("a", 10), ("b", 20), ("c", 30)] {
+            node.kernel.fork(None, shim);
+            node.describe(shim, "containerd-shim", 1);
+            node.start(pod, shim, shim + 1);
+        }
+        node
+    }
+
+    /// Has a process of a pod's container started by another.
+    fn start(&self, pod: &str, parent: Tid, process: Tid) {
+        self.kernel.fork(Some(parent), process);
+        self.describe(process, "sh", parent);
+        self.tree.make(&at(pod));
+        let process = u32::try_from(process).unwrap();
+        self.tree.enter(&at(pod), process);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a /proc of this test's own")]
+    fn describe(&self, process: Tid, name: &str, parent: Tid) {
+        let own = self.procfs.path().join(process.to_string());
+        fs::create_dir_all(own.join("task").join(process.to_string())).unwrap();
+        let status = format!("Name:\t{name}\nPPid:\t{parent}\n");
+        fs::write(own.join("status"), status).unwrap();
+    }
+
+    fn end(&self, process: Tid) {
+        self.kernel.end(process);
+        self.tree.leave(u32::try_from(process).unwrap());
+    }
+
+    fn join(&mut self, pod: &str, group: CoreGroup) -> Joined {
+        self.cores.join(&self.cgroups, &member(pod, group)).unwrap()
+    }
+
+    fn cookies<const N: usize>(&self, threads: [Tid; N]) -> [u64; N] {
+        threads.map(|thread| self.kernel.number(thread))
+    }
+
+    /// Forgets everything, as a process does that is started anew.
+    fn restart(&mut self) {
+        let procfs = Procfs::at(self.procfs.path());
+        self.cores = Cores::over(self.kernel.clone(), procfs);
+    }
+}
+
+fn at(pod: &str) -> CgroupPath {
+    CgroupPath::parse("pods").unwrap().join(pod).unwrap()
+}
+
+fn member(pod: &str, group: CoreGroup) -> Member {
+    Member {
+        at: at(pod),
+        group,
+        with_shim: true,
+    }
+}
+
+fn group(id: &str) -> CoreGroup {
+    CoreGroup::Shared {
+        id: id.into(),
+        expeller: false,
+    }
+}
+
+#[test]
+fn members_of_a_group_share_a_cookie_with_their_shims_and_others_never_have_it() {
+    let mut node = Node::new();
+    assert_eq!(node.join("a", group("x")), Joined::Moved);
+    assert_eq!(node.join("b", group("x")), Joined::Moved);
+    let alone = CoreGroup::Exclusive(PodUid::new("c").unwrap());
+    assert_eq!(node.join("c", alone), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 20, 21, 30, 31]), [1, 1, 1, 1, 2, 2]);
+    assert_eq!(node.kernel.number(SELF), 0);
+}
+
+#[test]
+fn what_a_shim_starts_has_the_cookie_and_nothing_is_left_to_do() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.kernel.take_changes();
+    node.start("a", 10, 12);
+    assert_eq!(node.kernel.number(12), 1);
+    assert_eq!(node.join("a", group("x")), Joined::Equal);
+    assert_eq!(node.kernel.take_changes(), 0);
+}
+
+#[test]
+fn threads_that_came_another_way_are_taken_in_with_all_of_their_process() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.kernel.fork(None, 90);
+    node.start("a", 90, 91);
+    node.kernel.spawn(91, 92);
+    assert_eq!(node.join("a", group("x")), Joined::Moved);
+    assert_eq!(node.cookies([90, 91, 92]), [0, 1, 1]);
+}
+
+#[test]
+fn a_pod_that_changes_its_group_changes_its_cookie() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.join("b", group("x"));
+    node.join("a", group("y"));
+    assert_eq!(node.cookies([10, 11, 21]), [2, 2, 1]);
+    node.join("b", CoreGroup::None);
+    assert_eq!(node.cookies([10, 11, 20, 21]), [2, 2, 0, 0]);
+    assert_eq!(node.join("b", CoreGroup::None), Joined::Equal);
+}
+
+#[test]
+fn a_group_outlives_its_first_member_and_gets_a_new_cookie_when_all_have_gone() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.join("b", group("x"));
+    for process in [10, 11] {
+        node.end(process);
+    }
+    node.kernel.take_changes();
+    assert_eq!(node.join("b", group("x")), Joined::Equal);
+    node.join("c", group("x"));
+    assert_eq!(node.cookies([21, 31]), [1, 1]);
+    for process in [20, 21, 30, 31] {
+        node.end(process);
+    }
+    node.kernel.fork(None, 40);
+    node.start("d", 40, 41);
+    node.join("d", group("x"));
+    assert_eq!(node.kernel.number(41), 2);
+}
+
+#[test]
+fn groups_keep_their_cookies_over_a_restart() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.join("b", group("x"));
+    node.join("c", group("y"));
+    node.restart();
+    node.kernel.take_changes();
+    for (pod, own) in [("b", "x"), ("c", "y"), ("a", "x")] {
+        assert_eq!(node.join(pod, group(own)), Joined::Equal, "{pod}");
+    }
+    assert_eq!(node.kernel.take_changes(), 0);
+    assert_eq!(node.cookies([11, 21, 31]), [1, 1, 2]);
+}
+
+#[test]
+fn two_groups_never_adopt_one_cookie() {
+    let mut node = Node::new();
+    for thread in [10, 11, 20, 21] {
+        node.kernel.set(thread, 7);
+    }
+    node.join("a", group("x"));
+    node.join("b", group("y"));
+    assert_eq!(node.cookies([10, 11, 20, 21]), [7, 7, 1, 1]);
+}
+
+#[test]
+fn a_group_whose_members_brought_two_cookies_keeps_one() {
+    let mut node = Node::new();
+    for (thread, cookie) in [(10, 7), (11, 7), (20, 8), (21, 8)] {
+        node.kernel.set(thread, cookie);
+    }
+    node.join("a", group("x"));
+    node.join("b", group("x"));
+    assert_eq!(node.cookies([10, 11, 20, 21]), [7; 4]);
+}
+
+#[test]
+fn a_cookie_that_the_kernel_uses_again_is_not_the_old_groups() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    for process in [10, 11] {
+        node.end(process);
+    }
+    node.kernel.make_next(1);
+    node.join("b", group("y"));
+    assert_eq!(node.kernel.number(21), 1);
+    node.kernel.fork(None, 10);
+    node.start("a", 10, 11);
+    node.join("a", group("x"));
+    assert_eq!(node.cookies([10, 11, 20, 21]), [2, 2, 1, 1]);
+}
+
+#[test]
+fn a_cookie_that_we_were_started_with_is_no_groups() {
+    let mut node = Node::new();
+    for thread in [SELF, 10, 11] {
+        node.kernel.set(thread, 9);
+    }
+    node.restart();
+    node.join("a", group("x"));
+    assert_eq!(node.cookies([SELF, 10, 11]), [9, 1, 1]);
+}
+
+#[test]
+fn a_pod_that_has_gone_and_a_kernel_without_cores_are_told_apart() {
+    let mut node = Node::new();
+    let gone = member("gone", group("x"));
+    let error = node.cores.join(&node.cgroups, &gone).unwrap_err();
+    assert!(error.is_gone());
+    let unsupported = Cores::none().join(&node.cgroups, &member("a", group("x")));
+    assert!(matches!(unsupported, Err(JoinError::Unsupported)));
+}
+
+#[test]
+fn the_cookies_of_a_pod_are_shown_each_once() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    let shown = |node: &Node| node.cores.describe(&node.cgroups, &at("a"));
+    assert_eq!(shown(&node).as_deref(), Some("00000001"));
+    node.kernel.fork(None, 90);
+    node.start("a", 90, 91);
+    assert_eq!(shown(&node).as_deref(), Some("none 00000001"));
+}

@@ -1,0 +1,84 @@
+//! A node in a virtual machine, on a kernel with core scheduling and cache allocation: what the proxy
+//! does there with a real containerd.
+//!
+//! The guest (`vm/node/`) makes the checks, all in one boot; each has to be named on its console as
+//! passed.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result, anyhow};
+use koord_integration::{
+    binary,
+    vm::{self, Console, Initramfs},
+};
+use koord_testkit::{
+    Cache, ContainerdVersion,
+    setup::{
+        ensure_busybox, ensure_containerd, ensure_image_archive, ensure_own_kernel, ensure_qemu,
+    },
+};
+use std::{path::Path, sync::OnceLock};
+
+/// One core of two threads, emulated by one thread: with cookies the two wait for each other at every
+/// turn, which takes for ever where each has to be given time by itself.
+const HARDWARE: [&str; 8] = [
+    "-accel",
+    "tcg,thread=single",
+    "-cpu",
+    "Icelake-Server,check=off",
+    "-smp",
+    "2,sockets=1,cores=1,threads=2",
+    "-m",
+    "1536",
+];
+
+#[test]
+fn this_kernel_makes_passes_on_and_takes_cookies() -> Result<()> {
+    passed("cookies_are_made_inherited_passed_on_and_taken")
+}
+
+#[test]
+fn a_container_of_containerd_has_the_cookie_of_its_shim() -> Result<()> {
+    passed("a_container_has_the_cookie_of_its_shim")
+}
+
+#[test]
+fn groups_of_pods_have_cookies_from_the_first_instruction_by_cri() -> Result<()> {
+    passed("groups_have_cookies_by_cri")
+}
+
+#[test]
+fn groups_of_pods_have_cookies_from_the_first_instruction_by_nri() -> Result<()> {
+    passed("groups_have_cookies_by_nri")
+}
+
+#[test]
+fn pods_that_were_there_before_are_adopted_with_their_cookies() -> Result<()> {
+    passed("groups_keep_their_cookies_over_a_restart")
+}
+
+fn passed(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    let console = CONSOLE.get_or_init(boot).as_ref();
+    console
+        .map_err(|error| anyhow!("{error:?}"))?
+        .passed(&[check])
+}
+
+fn boot() -> Result<Console> {
+    let cache = Cache::open()?;
+    let (qemu, kernel) = (ensure_qemu(&cache)?, ensure_own_kernel(&cache)?);
+    let runtime = ensure_containerd(&cache, ContainerdVersion::V2)?;
+    let mut files = Initramfs::default();
+    files.add_program("init", Path::new(env!("CARGO_BIN_EXE_koord-vm-node")))?;
+    files.add_program("koord-runtime-proxy", &binary("koord-runtime-proxy")?)?;
+    files.add_file(Path::new("bin/busybox"), &ensure_busybox(&cache)?)?;
+    for program in ["containerd", "containerd-shim-runc-v2", "ctr", "runc"] {
+        let from = runtime.bin().join(program).canonicalize();
+        let from = from.context("a part of containerd is not there")?;
+        files.add_program(&format!("opt/containerd/{program}"), &from)?;
+    }
+    files.add_file(Path::new("opt/images.tar"), &ensure_image_archive(&cache)?)?;
+    // A kernel without random numbers shows no cookies.
+    let variables = "PATH=/opt/containerd:/bin HOME=/root random.trust_cpu=on";
+    vm::boot(&qemu, &HARDWARE, &kernel, files, variables)
+}

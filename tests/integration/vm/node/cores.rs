@@ -1,0 +1,313 @@
+//! Core scheduling, as the kernel's own cookies tell it.
+
+use crate::{check, node};
+use anyhow::{Context, Result, ensure};
+use koord_integration::{Node, ProxyOptions};
+use koord_kernel::core_sched::{Cookie, CoreSched, Kernel, Tid};
+use koord_testkit::{
+    PodCgroup, PodQos,
+    cri::{ContainerSpec, CriClient, PodSpec},
+    poll::wait_until,
+};
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::{Child, Command},
+};
+
+/// Starts 200 processes as fast as it can, and waits for them.
+const BOMB: [&str; 3] = [
+    "/bin/sh",
+    "-c",
+    "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; wait",
+];
+
+/// The policy that leaves CPU time to core scheduling: LS pods expel, BE pods are idle.
+const CORES: &str = "apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {name: node-1}
+spec:
+  resourceQOSStrategy:
+    policies: {cpuPolicy: coreSched}
+    lsClass: {cpuQOS: {enable: true, coreExpeller: true}}
+    beClass: {cpuQOS: {enable: true, schedIdle: 1}}
+";
+
+/// The same node without it.
+const NO_CORES: &str = "apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {name: node-1}
+spec: {}
+";
+
+/// A pod with a container, and what both are called.
+struct Pod {
+    sandbox: String,
+    container: String,
+    cgroup: PodCgroup,
+}
+
+pub(super) fn check_all() {
+    check("cookies_are_made_inherited_passed_on_and_taken", the_kernel);
+    check("a_container_has_the_cookie_of_its_shim", by_the_shim);
+    check("groups_have_cookies_by_cri", || groups(false));
+    check("groups_have_cookies_by_nri", || groups(true));
+    check("groups_keep_their_cookies_over_a_restart", over_a_restart);
+}
+
+/// What the rest relies on, without anything of ours but the calls.
+async fn the_kernel() -> Result<()> {
+    let kernel = Kernel::open().context("this kernel has core scheduling")?;
+    let (mut one, mut other) = (sleeper("sleep 1000 & wait")?, sleeper("wait; sleep 1000")?);
+    let (first, second) = (tid(&one), tid(&other));
+    ensure!(kernel.cookie(first)?.is_none() && kernel.cookie(second)?.is_none());
+    kernel.create(first)?;
+    let cookie = kernel.cookie(first)?.context("it was just made")?;
+    kernel.create(second)?;
+    ensure!(
+        kernel.cookie(second)? != Some(cookie),
+        "a cookie was made twice"
+    );
+
+    kernel.share(first, cookie, second)?;
+    ensure!(
+        kernel.cookie(second)? == Some(cookie),
+        "it was not passed on"
+    );
+    ensure!(
+        kernel.cookie(0)?.is_none(),
+        "the one who passed it on has it"
+    );
+    let mut child = sleeper("sleep 1000")?;
+    kernel.share(first, cookie, tid(&child))?;
+    kernel.clear(first)?;
+    ensure!(kernel.cookie(first)?.is_none(), "it was not taken");
+    let stale = kernel.share(first, cookie, second);
+    let stale = stale.expect_err("nobody has this cookie to give");
+    ensure!(stale.raw_os_error() == Some(3), "{stale}");
+    for process in [&mut one, &mut other, &mut child] {
+        process.kill()?;
+        process.wait()?;
+    }
+    let ended = kernel.cookie(first);
+    let ended = ended.expect_err("the process has ended");
+    ensure!(ended.raw_os_error() == Some(3), "{ended}");
+    Ok(())
+}
+
+/// That the way of the CRI front works at all: whatever containerd starts for a pod comes from the
+/// pod's shim by fork.
+async fn by_the_shim() -> Result<()> {
+    let kernel = Kernel::open()?;
+    let node = node(ProxyOptions::default());
+    let client = CriClient::connect(&node.containerd.socket()).await?;
+    let spec = PodSpec::new("bomb");
+    let cgroup = node.cgroups.pod(spec.uid(), PodQos::BestEffort)?;
+    let spec = spec.cgroup(&cgroup);
+    let sandbox = client.run_pod(&spec).await?;
+    let shim = shim(&cgroup, &sandbox)?;
+    ensure!(
+        kernel.cookie(shim)?.is_none(),
+        "the shim has a cookie of its own"
+    );
+    kernel.create(shim)?;
+    let own = BTreeSet::from([kernel.cookie(shim)?]);
+
+    let container = ContainerSpec::new("main").command(BOMB);
+    let container = client.create_container(&sandbox, &container, &spec).await?;
+    client.start_container(&container).await?;
+    let at_first = cookies(&kernel, &threads(&cgroup, &container)?);
+    ensure!(at_first == own, "at first: {at_first:?}, not {own:?}");
+    wait_until("all have started", || {
+        threads(&cgroup, &container).is_ok_and(|threads| threads.len() > 200)
+    });
+    let later = cookies(&kernel, &threads(&cgroup, &container)?);
+    ensure!(later == own, "later: {later:?}, not {own:?}");
+    Ok(())
+}
+
+/// Groups by label, by class and by policy, from the first instruction on, and given back.
+async fn groups(nri: bool) -> Result<()> {
+    let kernel = Kernel::open()?;
+    let node = node(options(nri));
+    let client = node.client().await?;
+    let web = run_bomb(&node, &client, "web", "LS", &[GROUP_A]).await?;
+    let shop = run_pod(&node, &client, "shop", "LS", &[GROUP_A]).await?;
+    let batch = run_pod(&node, &client, "batch", "BE", &[GROUP_A]).await?;
+    let alone = run_pod(
+        &node,
+        &client,
+        "alone",
+        "LS",
+        &[GROUP_A, (POLICY, "exclusive")],
+    )
+    .await?;
+    let free = run_pod(&node, &client, "free", "LS", &[GROUP_A, (POLICY, "none")]).await?;
+
+    // At the first look after StartContainer, while processes are being started.
+    let own = |pod: &Pod| only_cookie(&kernel, &threads(&pod.cgroup, &pod.container)?);
+    let [of_web, of_shop, of_batch] = [own(&web)?, own(&shop)?, own(&batch)?];
+    let (of_alone, of_free) = (own(&alone)?, own(&free)?);
+    ensure!(of_web == of_shop, "{of_web:?} and {of_shop:?} of one group");
+    ensure!(of_free.is_none(), "{of_free:?} of a pod in no group");
+    let three = BTreeSet::from([of_web, of_batch, of_alone]);
+    ensure!(
+        three.len() == 3 && !three.contains(&None),
+        "{three:?} of three groups"
+    );
+    wait_until("all have started", || {
+        threads(&web.cgroup, &web.container).is_ok_and(|threads| threads.len() > 200)
+    });
+    ensure!(
+        own(&web)? == of_web,
+        "some of the bomb are in another group"
+    );
+    let pause = |pod: &Pod| only_cookie(&kernel, &threads(&pod.cgroup, &pod.sandbox)?);
+    for (pod, cookie) in [(&web, of_web), (&batch, of_batch), (&free, None)] {
+        wait_until("the sandbox is in its group", || {
+            pause(pod).is_ok_and(|held| held == cookie)
+        });
+    }
+    let idle = |pod: &Pod| pod.cgroup.read("cpu", None, "cpu.idle");
+    ensure!(
+        (idle(&batch)?, idle(&web)?) == ("1".into(), "0".into()),
+        "idleness"
+    );
+
+    node.proxy.write_policy(NO_CORES)?;
+    let none = |pod: &Pod| own(pod).is_ok_and(|cookie| cookie.is_none());
+    wait_until("all is given back", || {
+        [&web, &shop, &batch, &alone].into_iter().all(none)
+    });
+    let shim = shim(&web.cgroup, &web.sandbox)?;
+    wait_until("so is the shim", || {
+        kernel.cookie(shim).is_ok_and(|it| it.is_none())
+    });
+    Ok(())
+}
+
+/// Containers that were there before are adopted, and so are the cookies that they have.
+async fn over_a_restart() -> Result<()> {
+    let kernel = Kernel::open()?;
+    let mut node = node(options(false));
+    node.proxy.kill9()?;
+    let straight = CriClient::connect(&node.containerd.socket()).await?;
+    let before = run_pod(&node, &straight, "before", "LS", &[GROUP_A]).await?;
+    let own = |pod: &Pod| only_cookie(&kernel, &threads(&pod.cgroup, &pod.container)?);
+    ensure!(own(&before)?.is_none(), "nobody was there to give it one");
+
+    node.launch_proxy()?;
+    wait_until("it is adopted", || {
+        own(&before).is_ok_and(|cookie| cookie.is_some())
+    });
+    let client = node.client().await?;
+    let batch = run_pod(&node, &client, "batch", "BE", &[GROUP_A]).await?;
+    let held = (own(&before)?, own(&batch)?);
+    ensure!(held.0 != held.1, "two groups have one cookie");
+
+    node.proxy.kill9()?;
+    node.launch_proxy()?;
+    let after = run_pod(&node, &node.client().await?, "after", "LS", &[GROUP_A]).await?;
+    wait_until("the group has one cookie", || {
+        own(&after).is_ok_and(|cookie| cookie.is_some()) && own(&after).ok() == own(&before).ok()
+    });
+    let same = || own(&batch).is_ok_and(|cookie| cookie == held.1);
+    ensure!(same(), "a group has lost its cookie over a restart");
+    Ok(())
+}
+
+const GROUP: &str = "koordinator.sh/core-sched-group-id";
+const POLICY: &str = "koordinator.sh/core-sched-policy";
+const GROUP_A: (&str, &str) = (GROUP, "a");
+
+fn options(nri: bool) -> ProxyOptions {
+    ProxyOptions {
+        policy: Some(CORES.to_owned()),
+        args: vec!["--feature-gates".to_owned(), "CoreSched=true".to_owned()],
+        nri,
+        ..ProxyOptions::default()
+    }
+}
+
+/// A pod whose container sleeps.
+async fn run_pod(
+    node: &Node,
+    client: &CriClient,
+    name: &str,
+    class: &str,
+    labels: &[(&str, &str)],
+) -> Result<Pod> {
+    let container = ContainerSpec::new("main");
+    run(node, client, (name, class, labels), container).await
+}
+
+/// A pod whose container starts 200 processes as fast as it can.
+async fn run_bomb(
+    node: &Node,
+    client: &CriClient,
+    name: &str,
+    class: &str,
+    labels: &[(&str, &str)],
+) -> Result<Pod> {
+    let container = ContainerSpec::new("main").command(BOMB);
+    run(node, client, (name, class, labels), container).await
+}
+
+async fn run(
+    node: &Node,
+    client: &CriClient,
+    (name, class, labels): (&str, &str, &[(&str, &str)]),
+    container: ContainerSpec,
+) -> Result<Pod> {
+    let spec = PodSpec::new(name).label("koordinator.sh/qosClass", class);
+    let labels = labels.iter();
+    let spec = labels.fold(spec, |spec, (key, value)| spec.label(key, value));
+    let cgroup = node.cgroups.pod(spec.uid(), PodQos::BestEffort)?;
+    let spec = spec.cgroup(&cgroup);
+    let sandbox = client.run_pod(&spec).await?;
+    let container = client.create_container(&sandbox, &container, &spec).await?;
+    client.start_container(&container).await?;
+    Ok(Pod {
+        sandbox,
+        container,
+        cgroup,
+    })
+}
+
+fn sleeper(script: &str) -> Result<Child> {
+    Ok(Command::new("/bin/sh").args(["-c", script]).spawn()?)
+}
+
+fn tid(process: &Child) -> Tid {
+    Tid::try_from(process.id()).expect("a process id")
+}
+
+fn threads(pod: &PodCgroup, container: &str) -> Result<Vec<Tid>> {
+    let text = pod.read("cpu", Some(container), "cgroup.threads")?;
+    Ok(text.lines().map(str::parse).collect::<Result<_, _>>()?)
+}
+
+/// The parent of a sandbox's process.
+fn shim(pod: &PodCgroup, sandbox: &str) -> Result<Tid> {
+    let pause = threads(pod, sandbox)?;
+    let pause = pause.first().context("the sandbox has no process")?;
+    let status = fs::read_to_string(format!("/proc/{pause}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let shim = line.context("a process has a parent")?.trim();
+    let name = fs::read_to_string(format!("/proc/{shim}/comm"))?;
+    ensure!(name.trim() == "containerd-shim", "{name}");
+    Ok(shim.parse()?)
+}
+
+fn cookies(kernel: &Kernel, threads: &[Tid]) -> BTreeSet<Option<Cookie>> {
+    let cookies = threads.iter().filter_map(|it| kernel.cookie(*it).ok());
+    cookies.collect()
+}
+
+/// The cookie that all of these threads have.
+fn only_cookie(kernel: &Kernel, threads: &[Tid]) -> Result<Option<Cookie>> {
+    let mut cookies = cookies(kernel, threads).into_iter();
+    let (first, more) = (cookies.next(), cookies.next());
+    ensure!(more.is_none(), "{first:?} and {more:?} in one container");
+    first.context("no thread is there")
+}

@@ -1,0 +1,61 @@
+//! The first program of a virtual machine that is a node in small: containerd, pods' control groups
+//! of cgroup v2, and the proxy. Runs its checks one after the other, says on the console how each
+//! went, and switches the machine off.
+//!
+//! What it is on top of: a kernel with core scheduling and cache allocation, and an initramfs with
+//! busybox, containerd and the proxy at the places below.
+#![forbid(unsafe_code)]
+
+mod cores;
+mod machine;
+
+use koord_integration::{Node, ProxyOptions};
+use koord_testkit::{ContainerdVersion, Parts, setup::Runtime};
+use std::{any::Any, future::Future, mem::ManuallyDrop, panic, process};
+
+fn main() {
+    assert_eq!(process::id(), 1, "this is the first program of a machine");
+    if let Err(reason) = panic::catch_unwind(run) {
+        println!("koord-guest: broken: {}", message(&*reason));
+    }
+    machine::power_off();
+}
+
+fn run() {
+    machine::prepare();
+    cores::check_all();
+    println!("koord-guest: end");
+}
+
+/// containerd 2 with the proxy, as the checks want it. It goes with the machine: to clear it away
+/// takes longer than all the rest where every instruction is emulated.
+fn node(options: ProxyOptions) -> ManuallyDrop<Node> {
+    let parts = Parts {
+        version: ContainerdVersion::V2,
+        runtime: Runtime::at("/opt/containerd"),
+        images: "/opt/images.tar".into(),
+    };
+    ManuallyDrop::new(Node::start_with(parts, options).expect("a node"))
+}
+
+/// Runs one check, and says how it went.
+fn check<F: Future<Output = anyhow::Result<()>>>(name: &str, check: impl FnOnce() -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime for one thread");
+    let went = panic::catch_unwind(panic::AssertUnwindSafe(|| runtime.block_on(check())));
+    let reason = match went {
+        Ok(Ok(())) => return println!("koord-guest: ok {name}"),
+        Ok(Err(error)) => format!("{error:?}"),
+        Err(reason) => message(&*reason),
+    };
+    let reason = reason.replace('\n', "\nkoord-guest: ");
+    println!("koord-guest: failed {name}\nkoord-guest: {reason}");
+}
+
+fn message(reason: &(dyn Any + Send)) -> String {
+    let text = reason.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| reason.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
+}

@@ -9,6 +9,7 @@
 mod load;
 mod nri;
 mod parts;
+mod pod_start;
 mod real;
 mod report;
 mod state;
@@ -87,6 +88,10 @@ async fn run(arguments: Arguments) -> Result<()> {
     if !at_once.is_empty() {
         eprintln!("measuring as a plugin that knows 1,000 pods and 5,000 containers");
         report.add_nri(nri::measure(arguments.rounds, &at_once)?);
+    }
+    if !arguments.no_real && arguments.wants(pod_start::NAME) {
+        eprintln!("measuring {}", pod_start::NAME);
+        report.pod_starts = pod_start::measure()?;
     }
     if arguments.only.is_some() {
         println!("{report}");

@@ -4,6 +4,7 @@ use crate::{
     load::{Kind, Load, Sample},
     nri::{Asked, Nri, Order},
     parts::Target,
+    pod_start::PodStarts,
     state::{State, median},
 };
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
@@ -51,6 +52,8 @@ pub(crate) struct Report {
     pub(crate) nri: Option<Nri>,
     /// CreateContainer in front of a real containerd.
     pub(crate) real: Vec<Row>,
+    /// From manifest to Ready, by a kubelet.
+    pub(crate) pod_starts: Vec<PodStarts>,
     promises: Vec<Promise>,
 }
 
@@ -238,6 +241,9 @@ impl fmt::Display for Report {
             add(&mut table, &real, row);
         }
         writeln!(f, "{table}")?;
+        if !self.pod_starts.is_empty() {
+            writeln!(f, "{}", starts(&self.pod_starts))?;
+        }
         let mut table = styled(["promise", "measured", "at most", ""]);
         for promise in &self.promises {
             table.add_row([
@@ -255,6 +261,22 @@ fn styled<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(header);
+    table
+}
+
+fn starts(all: &[PodStarts]) -> Table {
+    let mut table = styled(["kubelet's way", "pods", "p50 ms", "p95 ms", "most ms"]);
+    for starts in all {
+        let ms = [starts.p50_ms, starts.p95_ms, starts.most_ms].map(|ms| format!("{ms:.0}"));
+        let [p50, p95, most] = ms;
+        table.add_row([
+            starts.way.to_owned(),
+            starts.pods.to_string(),
+            p50,
+            p95,
+            most,
+        ]);
+    }
     table
 }
 

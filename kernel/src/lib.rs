@@ -13,4 +13,5 @@ pub mod neighbour;
 pub mod process;
 #[cfg(any(test, feature = "fake"))]
 pub mod proof;
+pub mod resctrl;
 pub mod task;

@@ -1,7 +1,7 @@
 //! A node in a virtual machine, on a kernel with core scheduling and cache allocation: what the proxy
 //! does there with a real containerd.
 //!
-//! The guest (`vm/node/`) makes the checks, all in one boot; each has to be named on its console as
+//! The guest (`vm/node/`) makes the checks; each has to be named on its console as
 //! passed.
 #![forbid(unsafe_code)]
 
@@ -56,15 +56,21 @@ fn pods_that_were_there_before_are_adopted_with_their_cookies() -> Result<()> {
     passed("groups_keep_their_cookies_over_a_restart")
 }
 
+#[test]
+fn this_kernel_shares_a_cache_out_by_classes() -> Result<()> {
+    boot("caches")?.passed(&["classes_are_made_filled_and_run_out"])
+}
+
+/// One of the checks of core scheduling, which all go in one boot.
 fn passed(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
-    let console = CONSOLE.get_or_init(boot).as_ref();
+    let console = CONSOLE.get_or_init(|| boot("cores")).as_ref();
     console
         .map_err(|error| anyhow!("{error:?}"))?
         .passed(&[check])
 }
 
-fn boot() -> Result<Console> {
+fn boot(checks: &str) -> Result<Console> {
     let cache = Cache::open()?;
     let (qemu, kernel) = (ensure_qemu(&cache)?, ensure_own_kernel(&cache)?);
     let runtime = ensure_containerd(&cache, ContainerdVersion::V2)?;
@@ -79,6 +85,7 @@ fn boot() -> Result<Console> {
     }
     files.add_file(Path::new("opt/images.tar"), &ensure_image_archive(&cache)?)?;
     // A kernel without random numbers shows no cookies.
-    let variables = "PATH=/opt/containerd:/bin HOME=/root random.trust_cpu=on";
-    vm::boot(&qemu, &HARDWARE, &kernel, files, variables)
+    let variables =
+        format!("PATH=/opt/containerd:/bin HOME=/root random.trust_cpu=on KOORD_CHECKS={checks}");
+    vm::boot(&qemu, &HARDWARE, &kernel, files, &variables)
 }

@@ -84,7 +84,10 @@ impl Proxy {
     /// Whether it takes clients, or is asked by the runtime.
     pub fn serves(&self) -> bool {
         match self.options.nri {
-            false => UnixStream::connect(self.socket()).is_ok(),
+            // Its socket for clients is there first.
+            false => [self.socket(), self.admin_socket()]
+                .iter()
+                .all(|socket| UnixStream::connect(socket).is_ok()),
             true => {
                 let up = self.metric("koord_runtime_proxy_plugin_up", &[]);
                 up.is_ok_and(|up| up > 0.5)

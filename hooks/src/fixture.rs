@@ -43,6 +43,7 @@ pub(crate) fn container(name: &str) -> ContainerView {
         name: name.into(),
         kind: ContainerKind::Regular,
         requested: Requested::default(),
+        heard: true,
     }
 }
 

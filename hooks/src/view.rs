@@ -54,6 +54,9 @@ pub struct ContainerView {
     pub name: String,
     pub kind: ContainerKind,
     pub requested: Requested,
+    /// Whether `requested` is all that was asked for. If not, what it does not say is unknown: the
+    /// container was there before us.
+    pub heard: bool,
 }
 
 /// The resources that the caller asked for, before any hook touched them; `None` is "not said".

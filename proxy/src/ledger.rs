@@ -18,6 +18,7 @@ pub use self::{
 use koord_hooks::{ContainerKind, ContainerView, PodView, Requested};
 use koord_model::{CgroupPath, ContainerId, SandboxId};
 use std::collections::{HashMap, HashSet};
+use tokio::time::Instant;
 
 /// Why hooks leave a pod or container alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +59,8 @@ pub struct Pod {
     /// The sandbox (pause) container.
     pub pause: Target,
     pub containers: Vec<Container>,
+    /// Until when bursts are left as they are: they were lowered for an update that is under way.
+    pub lowered_until: Option<Instant>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
     pub told: u64,
 }
@@ -96,6 +99,7 @@ impl Container {
                 name,
                 kind: ContainerKind::Regular,
                 requested,
+                heard: true,
             },
             life: Life::Created,
             target: Target::default(),

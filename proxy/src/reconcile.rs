@@ -178,6 +178,12 @@ async fn files(hub: &Rc<Hub>, sandbox: &SandboxId) {
                 all.extend(changes_of_container(cgroups, &mut container.target));
             }
         }
+        if pod
+            .lowered_until
+            .is_some_and(|until| Instant::now() < until)
+        {
+            all.retain(|change| change.value.setting() != Setting::CpuBurst);
+        }
         all
     };
     if changes.is_empty() {

@@ -263,6 +263,7 @@ async fn take_pod(
         own: Target::at(own),
         parent,
         containers: Vec::new(),
+        lowered_until: None,
         told: news.moment,
         sandbox,
     };

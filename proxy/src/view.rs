@@ -141,6 +141,7 @@ pub fn container(config: &cri::ContainerConfig, requested: Requested) -> Contain
             .unwrap_or_default(),
         kind: ContainerKind::Regular,
         requested,
+        heard: true,
     }
 }
 

@@ -4,7 +4,8 @@
 //! never more than all of it: the kernel refuses more. A pod's own directory, which limits its
 //! containers together, may save up what they may. The policy of the node says how much, the pod's
 //! annotation overrides it field by field. While neither asks for it nothing is decided, and what
-//! was there before comes back. (Raising the quota itself while a node is quiet is not decided at
+//! was there before comes back. Nor is anything decided about a container whose quota is unknown, or
+//! about the pod that it is in. (Raising the quota itself while a node is quiet is not decided at
 //! creation, but by whoever measures.)
 //!
 //! Where this differs from Koordinator v1.8:
@@ -57,7 +58,8 @@ impl Hook for CpuBurstHook {
             return Ok(Adjustment::default());
         };
         let burst = match view.container {
-            Some(container) => Some(CpuBurst::of_quota(quota_in_force(view, container), percent)),
+            Some(container) => quota_in_force(view, container)
+                .map(|quota| CpuBurst::of_quota(quota, percent)),
             None => together(view.containers, percent),
         };
         Ok(Adjustment {
@@ -80,30 +82,33 @@ fn percent(node: &NodeView, own: annotation::CpuBurst) -> Option<u32> {
     (wanted && node.kernel.cpu_burst).then_some(percent.get())
 }
 
-/// The quota of a container: that which another hook has decided, or that which was asked for.
-fn quota_in_force(view: &View<'_>, container: &ContainerView) -> CpuQuota {
+/// The quota of a container: that which another hook has decided, or that which was asked for; `None`
+/// if that is unknown.
+fn quota_in_force(view: &View<'_>, container: &ContainerView) -> Option<CpuQuota> {
     match view.earlier.get(Setting::CpuQuota) {
-        Some((Value::CpuQuota(quota), _)) => *quota,
+        Some((Value::CpuQuota(quota), _)) => Some(*quota),
         _ => asked(container),
     }
 }
 
-fn asked(container: &ContainerView) -> CpuQuota {
+fn asked(container: &ContainerView) -> Option<CpuQuota> {
     let period = container.requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT);
-    let quota = container.requested.cpu_quota.unwrap_or(CpuQuota::Unlimited);
-    quota.of_period(period)
+    let said = container.requested.cpu_quota;
+    let quota = said.or(container.heard.then_some(CpuQuota::Unlimited));
+    Some(quota?.of_period(period))
 }
 
-/// What the containers of a pod may save up together; nothing is said while there is none. A
-/// container that was made anew counts once.
+/// What the containers of a pod may save up together; nothing is said while there is none, or while
+/// one of them may save up nobody knows how much. A container that was made anew counts once.
 fn together(containers: &[&ContainerView], percent: u32) -> Option<CpuBurst> {
     let newest = containers.iter().enumerate().filter(|(index, it)| {
         let later = &containers[index + 1..];
         later.iter().all(|later| later.name != it.name)
     });
-    newest
-        .map(|(_, it)| CpuBurst::of_quota(asked(it), percent))
-        .reduce(CpuBurst::and)
+    let bursts = newest.map(|(_, it)| Some(CpuBurst::of_quota(asked(it)?, percent)));
+    bursts
+        .reduce(|one, other| Some(one?.and(other?)))
+        .flatten()
 }
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ impl Hub {
         let id = ContainerId::new(&request.container_id).ok()?;
         let known = self.ledger.borrow().sandbox_of(&id).is_some();
         if known || self.is_whole() {
-            let lowered = self.bursts_lowered_by(&id, &view::requested(request.linux.as_ref()));
+            let lowered = self.lower_bursts(&id, &view::requested(request.linux.as_ref()));
             let decision = self.decide_update(&request, id, message);
             if lowered.is_empty() {
                 return Some(Opening::Now(decision));

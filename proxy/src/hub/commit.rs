@@ -188,6 +188,7 @@ impl Hub {
             own: new.own,
             pause: new.pause,
             containers: Vec::new(),
+            lowered_until: None,
             told: 0,
         };
         self.place(&mut pod);
@@ -230,6 +231,9 @@ impl Hub {
     }
 
     fn commit_update(&self, ledger: &mut Ledger, id: &ContainerId, update: Update) {
+        if let Some(pod) = ledger.pod_of_mut(id) {
+            pod.lowered_until = None;
+        }
         if let Some(container) = ledger.tell_container(id) {
             let at = container.target.at.take();
             container.view.requested = view::overlaid(&container.view.requested, update.asked);

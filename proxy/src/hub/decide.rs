@@ -14,7 +14,7 @@ use koord_hooks::{
     Outcome, PodView, Requested,
 };
 use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
-use koord_proto::{keys::label, policy::NodePolicy};
+use koord_proto::{annotation::CpuNormalizationRatio, keys::label, policy::NodePolicy};
 use std::{cell::Ref, collections::BTreeSet, error::Error, sync::Arc, time::Instant};
 use tracing::warn;
 
@@ -84,6 +84,15 @@ impl Policy {
             chain,
             node,
         }
+    }
+
+    /// Whether hooks decide something from the quotas that were asked for.
+    pub(crate) fn reads_quotas(&self) -> bool {
+        let policy = &self.node.policy;
+        let slo = policy.slo.as_ref();
+        let saves_up = slo.is_some_and(|slo| slo.cpu_burst_strategy.policy.saves_up());
+        let ratio = policy.cpu_normalization_ratio();
+        saves_up || ratio.is_some_and(CpuNormalizationRatio::is_above_one)
     }
 
     pub fn node(&self) -> &NodeView {
@@ -157,6 +166,7 @@ impl Hub {
             name: String::new(),
             kind: ContainerKind::Sandbox,
             requested: Requested::default(),
+            heard: true,
         };
         let outcome =
             policy
@@ -296,6 +306,8 @@ impl Hub {
         };
         if changed {
             self.policy.borrow_mut().node = node;
+            // The next pod tells whether it is in the right place.
+            self.elsewhere.take();
             self.decide_all();
         }
     }

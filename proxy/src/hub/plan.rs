@@ -3,14 +3,22 @@
 
 use super::{Hub, NewContainer, NewPod, Untouched};
 use crate::{
-    ledger::{Container, Entry, Exemption, Life, Pod, Route, Target},
+    ledger::{Applied, Container, Entry, Exemption, Life, Pod, Route, Target},
     status::Status,
     view,
 };
 use koord_hooks::{ContainerView, PodView, Requested};
 use koord_kernel::cgroup::Change;
-use koord_model::{CgroupPath, ContainerId, CpuBurst, CpuPeriod, CpuSet, CpusetCpus, Value};
+use koord_model::{
+    CgroupPath, ContainerId, CpuBurst, CpuPeriod, CpuSet, CpusetCpus, Setting, Value,
+};
+use std::time::Duration;
+use tokio::time::Instant;
 use tracing::warn;
+
+/// How long an update for which bursts were lowered is taken to be under way when nobody tells how
+/// it ended.
+const UNDER_WAY: Duration = Duration::from_secs(10);
 
 /// What an update is decided to do, and the period that its quotas are for.
 #[derive(Debug)]
@@ -83,12 +91,36 @@ impl Hub {
     /// The bursts that an update makes smaller, the container's and its pod's. They are lowered
     /// before it: the kernel refuses a quota below the burst that goes with it, to the runtime now
     /// and to the kubelet, which writes the pod's own directory, after it.
-    pub(super) fn bursts_lowered_by(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
+    ///
+    /// Until the update is done, or has failed for long, nobody raises them again.
+    pub(super) fn lower_bursts(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
+        let lowered = self.bursts_lowered_by(id, asked);
+        if !lowered.is_empty()
+            && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
+        {
+            pod.lowered_until = Some(Instant::now() + UNDER_WAY);
+            let container = pod.containers.iter_mut().find(|it| it.id == *id);
+            let targets = container.map(|it| &mut it.target).into_iter();
+            for target in targets.chain([&mut pod.own]) {
+                if let Some(entry) = target.entry_mut(Setting::CpuBurst) {
+                    // Whoever finds another value there finds ours.
+                    entry.applied = Applied::Pending;
+                }
+            }
+        }
+        lowered
+    }
+
+    fn bursts_lowered_by(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
         let ledger = self.ledger.borrow();
         let Some((before, container)) = ledger.container(id) else {
             return Vec::new();
         };
-        let saves_up = burst_of(&container.target).is_some_and(|burst| burst != CpuBurst::NONE);
+        // Of a burst that is unknown one from before a restart may be left.
+        let saves_up = match burst_of(&container.target) {
+            Some(burst) => burst != CpuBurst::NONE,
+            None => !container.view.heard && asked.cpu_quota.is_some(),
+        };
         let running = container.life == Life::Running;
         if !saves_up || !running || self.hands_off(before.exemption).is_some() {
             return Vec::new();
@@ -107,7 +139,10 @@ impl Hub {
                 .collect::<Vec<_>>()
         };
         let pairs = targets(before).into_iter().zip(targets(&after));
-        let lowered = pairs.filter(|((_, old), (_, new))| new < old);
+        let lowered = pairs.filter(|((_, old), (_, new))| match (old, new) {
+            (Some(old), new) => new.unwrap_or_default() < *old,
+            (None, new) => new.is_some(),
+        });
         lowered
             .filter_map(|(_, (at, new))| {
                 let value = new.unwrap_or_default().into();

@@ -131,7 +131,7 @@ impl Hub {
         let id = ContainerId::new(&container.id);
         id.map_or_else(
             |_| Vec::new(),
-            |id| self.bursts_lowered_by(&id, &seen::requested(Some(asked))),
+            |id| self.lower_bursts(&id, &seen::requested(Some(asked))),
         )
     }
 
@@ -263,6 +263,7 @@ impl Hub {
             own: Target::at(own),
             parent,
             containers: Vec::new(),
+            lowered_until: None,
             told: 0,
             sandbox,
         };

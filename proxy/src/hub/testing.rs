@@ -107,6 +107,7 @@ impl Bench {
             own: Target::at(Some(bench.pod.clone())),
             pause: Target::default(),
             containers: Vec::new(),
+            lowered_until: None,
             told: 0,
         };
         pod.containers.push(container);

@@ -31,6 +31,7 @@ fn pod(id: &str) -> Pod {
         own: Target::default(),
         pause: Target::default(),
         containers: Vec::new(),
+        lowered_until: None,
         told: 0,
     }
 }

@@ -84,15 +84,16 @@ pub(super) async fn learn(
     }
 }
 
-/// Containers that hooks decide something about without knowing what was asked.
+/// Containers that hooks decide something about without knowing what was asked, or would if they knew.
 fn unheard(hub: &Hub) -> Vec<ContainerId> {
+    let reads_quotas = hub.policy().reads_quotas();
     let ledger = hub.ledger().borrow();
     let containers = ledger.pods().flat_map(|pod| &pod.containers);
     let counts = |container: &&Container| {
         let mut entries = container.target.entries().iter();
         container.target.unasked == Unasked::Unheard
             && container.life != Life::Exited
-            && entries.any(|entry| entry.original == Original::Unknown)
+            && (reads_quotas || entries.any(|entry| entry.original == Original::Unknown))
     };
     let ids = containers.filter(counts).map(|c| c.id.clone());
     ids.take(ASKED).collect()
@@ -116,6 +117,7 @@ fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mu
     // What updates have told since we run is newer.
     view.requested = view::overlaid(&found, view.requested.clone());
     target.unasked = unasked;
+    view.heard = unasked == Unasked::Nothing;
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(&pod_view, exemption, view, target)
         .ok();

@@ -57,6 +57,7 @@ impl Listed {
                 // What updates have told since we run is newer.
                 view.requested = view::overlaid(&origin.requested, mem::take(&mut view.requested));
                 target.unasked = Unasked::Nothing;
+                view.heard = true;
                 hub.decide_container(pod_view, exemption, view, target).ok();
                 news = true;
             }
@@ -75,6 +76,7 @@ impl Listed {
         let mut container = Container::new(self.id, self.name, requested);
         container.life = self.life;
         container.target = Target::at(at).unasked(unasked);
+        container.view.heard = unasked == Unasked::Nothing;
         let Container { view, target, .. } = &mut container;
         // Nobody waits for this decision: a failure was logged and counted.
         hub.decide_container(pod_view, exemption, view, target).ok();
@@ -82,6 +84,7 @@ impl Listed {
             let Container { view, target, .. } = &mut container;
             view.requested.cpu_quota = None;
             view.requested.cpu_period = None;
+            view.heard = false;
             *target = Target::at(target.at.take()).unasked(Unasked::Unknown);
             hub.decide_container(pod_view, exemption, view, target).ok();
         }

@@ -156,3 +156,22 @@ fn a_kernel_without_bursts_is_told_and_left_alone() {
     assert!(CpuBurstHook.unsupported(&old).is_some());
     assert_eq!(of_container(&pod("LS", &[]), &limited(50_000), &old), "");
 }
+
+#[test]
+fn where_a_quota_is_unknown_nothing_is_decided_about_the_container_and_its_pod() {
+    let node = saving(CpuBurstPolicy::Auto, 100);
+    let unheard = ContainerView {
+        heard: false,
+        ..container("side")
+    };
+    assert_eq!(of_container(&pod("LS", &[]), &unheard, &node), "");
+    assert_eq!(of_pod(&[&limited(50_000), &unheard], &node), "");
+    let told = ContainerView {
+        heard: false,
+        ..limited(20_000)
+    };
+    assert_eq!(
+        of_container(&pod("LS", &[]), &told, &node),
+        "cpu.cfs_burst_us=20000"
+    );
+}

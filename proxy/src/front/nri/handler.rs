@@ -127,14 +127,15 @@ impl Handler {
         };
         let asked = asked.unwrap_or_default();
         let lowered = self.hub.lowered_first(&container, &asked);
+        let (update, pending) = self.hub.change(&pod, &container, &asked)?;
+        // Before anything is waited for: the runtime may not wait for us.
+        self.remember(container.id, pending);
         if !lowered.is_empty() {
             let written = self.hub.writer().apply(lowered);
             if timeout(self.patience, written).await.is_err() {
-                debug!(container = %container.id, "a burst above the new quota is lowered late");
+                debug!("a burst above the new quota is lowered late");
             }
         }
-        let (update, pending) = self.hub.change(&pod, &container, &asked)?;
-        self.remember(container.id, pending);
         Ok(update.map_or(Answer::Nothing, |it| Answer::Update(vec![it])))
     }
 

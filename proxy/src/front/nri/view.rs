@@ -37,6 +37,7 @@ pub fn container(container: &nri::Container) -> ContainerView {
         name: container.name.clone(),
         kind: ContainerKind::Regular,
         requested: requested(linux.and_then(|linux| linux.resources.as_ref())),
+        heard: true,
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn changes(target: &Target) -> Vec<Change> {
         return Vec::new();
     };
     let entries = target.entries().iter();
-    let held = entries.filter(|entry| !entry.applied.is_hands_off() && !is_of_threads(entry));
+    let held = entries.filter(|entry| is_held(entry));
     held.map(|entry| change(at, entry)).collect()
 }
 
@@ -114,6 +114,11 @@ fn change(at: &CgroupPath, entry: &Entry) -> Change {
     }
 }
 
+/// Whether a value is held against a file of the kernel.
+fn is_held(entry: &Entry) -> bool {
+    !entry.applied.is_hands_off() && !entry.is_let_go() && !is_of_threads(entry)
+}
+
 /// The writes that a running container asks for.
 ///
 /// On cgroup v2 shares become weights by one of two curves. A weight that either makes of the
@@ -126,7 +131,7 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
     let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
     let mut changes = Vec::new();
     for entry in target.entries_mut() {
-        if entry.applied.is_hands_off() || is_of_threads(entry) {
+        if !is_held(entry) {
             continue;
         }
         if let Value::CpuShares(shares) = &entry.desired

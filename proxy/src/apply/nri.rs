@@ -6,12 +6,12 @@
 //! no way to say, or would say at the price of something else, keeps to the kernel route.
 
 use crate::{
-    ledger::{Applied, Route, Target},
+    ledger::{Applied, Entry, GIVEN_BACK, Route, Target},
     originals::{self, Origin},
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::RuntimeName;
-use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Value};
+use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Setting, Value};
 use koord_proto::{
     keys::annotation,
     nri::{
@@ -21,6 +21,7 @@ use koord_proto::{
 };
 
 use super::cri::{CRIO_MIN_MEMORY, has_unsayable};
+use std::collections::BTreeSet;
 
 /// What the runtime and the node take.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub struct Limits<'a> {
     pub runtime: RuntimeName,
     /// The CPUs that the kernel lets the container have; `None` if it takes all.
     pub cpus: Option<&'a CpuSet>,
+    /// The settings that we set here: of others nothing is said, not even what comes back.
+    pub sets: &'a BTreeSet<Setting>,
 }
 
 /// What is said of a container.
@@ -136,9 +139,14 @@ fn said(list: &str) -> Option<String> {
 impl Said {
     fn of(now: &LinuxResources, target: &mut Target, limits: Limits<'_>) -> Self {
         let mut said = Self::default();
-        let mine = target
-            .entries_mut()
-            .filter(|entry| entry.route == Route::Request && entry.applied != Applied::Left);
+        // What comes back where we set nothing any more goes by the kernel: who sets it instead of
+        // us may say it in the same breath.
+        let theirs = |entry: &Entry| {
+            entry.owner == GIVEN_BACK && !limits.sets.contains(&entry.desired.setting())
+        };
+        let mine = target.entries_mut().filter(|entry| {
+            entry.route == Route::Request && entry.applied != Applied::Left && !theirs(entry)
+        });
         for entry in mine {
             match said.say(&entry.desired, now, limits) {
                 Outcome::Same => {}

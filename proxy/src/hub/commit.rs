@@ -238,6 +238,7 @@ impl Hub {
             let at = container.target.at.take();
             container.view.requested = view::overlaid(&container.view.requested, update.asked);
             container.target = update.target;
+            container.target.runtime_rewrote();
             container.target.at = at;
         }
     }

@@ -18,14 +18,14 @@ use crate::{
     view,
 };
 use koord_kernel::cgroup::Change;
-use koord_model::{ContainerId, CpuSet, SandboxId};
+use koord_model::{ContainerId, CpuSet, SandboxId, Setting};
 use koord_proto::{
     keys::annotation,
     nri::{
         Container, ContainerAdjustment, ContainerState, ContainerUpdate, LinuxResources, PodSandbox,
     },
 };
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// What the runtime is told of a container, if anything, and what is true once it has done it.
 type Told<T> = (Option<T>, Pending);
@@ -113,7 +113,8 @@ impl Hub {
             Some(_) => None,
             None => {
                 let cpus = self.cpus_below(new.parent.as_ref(), &new.target);
-                let limits = self.said_within(cpus.as_ref());
+                let sets = self.policy().sayable();
+                let limits = self.said_within(cpus.as_ref(), &sets);
                 patch::create(&now, &new.view.requested, &mut new.target, limits)
             }
         };
@@ -163,7 +164,8 @@ impl Hub {
         } else {
             let now = patch::overlaid(&resources(container), asked);
             let cpus = self.cpus_below(pod.parent.as_ref(), &target);
-            let limits = self.said_within(cpus.as_ref());
+            let sets = self.policy().sayable();
+            let limits = self.said_within(cpus.as_ref(), &sets);
             patch::update(id.as_str(), &now, &mut target, limits)
         };
         self.count(method, why, update.is_some());
@@ -306,7 +308,8 @@ impl Hub {
             return None;
         }
         let cpus = self.cpus_below(parent.as_ref(), &known.target);
-        let limits = self.said_within(cpus.as_ref());
+        let sets = self.policy().sayable();
+        let limits = self.said_within(cpus.as_ref(), &sets);
         let now = resources(container);
         let update = patch::update(id.as_str(), &now, &mut known.target, limits)?;
         Some(ContainerUpdate {
@@ -323,10 +326,15 @@ impl Hub {
         (!sound).then_some(Untouched::Unsound)
     }
 
-    fn said_within<'a>(&self, cpus: Option<&'a CpuSet>) -> patch::Limits<'a> {
+    fn said_within<'a>(
+        &self,
+        cpus: Option<&'a CpuSet>,
+        sets: &'a BTreeSet<Setting>,
+    ) -> patch::Limits<'a> {
         patch::Limits {
             runtime: self.runtime_name.get(),
             cpus,
+            sets,
         }
     }
 

@@ -102,6 +102,38 @@ async fn a_pod_that_gets_the_skip_label_has_what_was_asked_for_again() {
     assert_eq!(bench.shown("cpu.shares"), "512");
 }
 
+#[tokio::test]
+async fn what_a_hook_that_rests_gave_back_is_whoevers_writes_it_until_the_runtime_writes_its_spec()
+{
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let after = async |shares: &str| {
+        bench.write("cpu.shares", shares);
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        bench.shown("cpu.shares")
+    };
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "512");
+    bench.hub.set_resting(["BatchResource"].into());
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "1024");
+    // Who does the hook's part now writes its own, and keeps it.
+    assert_eq!(after("300").await, "300");
+    assert_eq!(after("400").await, "400");
+
+    // The runtime writes its whole spec with each update, and ours may still be in it.
+    let update = cri::UpdateContainerResourcesRequest {
+        container_id: container().to_string(),
+        linux: Some(cri::LinuxContainerResources {
+            memory_limit_in_bytes: 1 << 30,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    call(&bench, Method::UpdateContainerResources, &update, &());
+    assert_eq!(after("512").await, "1024");
+    assert_eq!(after("300").await, "300");
+}
+
 /// Fails for the node.
 struct Odd;
 

@@ -155,6 +155,17 @@ impl Applied {
     }
 }
 
+// === impl Entry ===
+
+impl Entry {
+    /// Whether it was given back and the kernel had it since: who writes it now may. That only the
+    /// runtime's stored spec still has our value is for its next update.
+    pub fn is_let_go(&self) -> bool {
+        let there = matches!(self.applied, Applied::Equal | Applied::Written);
+        self.owner == GIVEN_BACK && there
+    }
+}
+
 // === impl Target ===
 
 impl Target {
@@ -281,6 +292,14 @@ impl Target {
                 }
                 entry.original = Original::Value(value);
             }
+        }
+    }
+
+    /// The runtime has written its whole stored spec, in which our value may be: what was given back
+    /// is looked at once more.
+    pub fn runtime_rewrote(&mut self) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_let_go()) {
+            entry.applied = Applied::Pending;
         }
     }
 

@@ -6,6 +6,7 @@ use koord_model::CpuShares;
 const CONTAINERD: Limits<'_> = Limits {
     runtime: RuntimeName::Containerd,
     cpus: None,
+    sets: &BTreeSet::new(),
 };
 const CRI_O: Limits<'_> = Limits {
     runtime: RuntimeName::CriO,
@@ -231,6 +232,30 @@ fn an_update_that_an_answer_would_cut_short_is_left_alone() {
     let mut target = target(only("1"));
     keep_silent(&mut target);
     assert_eq!(update("c", &now(), &mut target, CONTAINERD), None);
+}
+
+#[test]
+fn what_comes_back_is_said_only_of_settings_that_are_set_here() {
+    let mut target = target(only("1"));
+    let four: CpuSet = "0-3".parse().unwrap();
+    let asked = |_| Some(CpusetCpus::Only(four.clone()).into());
+    target.decide(&Merged::default(), |_| Route::Request, asked);
+    let mut now = now();
+    now.cpu.as_mut().unwrap().cpus = "1".to_owned();
+    // Another plugin may say it, and the runtime fails an update for which two do.
+    assert_eq!(update("c", &now, &mut target, CONTAINERD), None);
+    // It is still known that the runtime's spec has it.
+    assert_eq!(target.entries()[0].route, Route::Request);
+    let limits = Limits {
+        sets: &[Setting::CpusetCpus].into(),
+        ..CONTAINERD
+    };
+    let said = said_cpu(LinuxCpu {
+        cpus: "0-3".to_owned(),
+        ..LinuxCpu::default()
+    });
+    let expected = ContainerUpdate::new("c", said);
+    assert_eq!(update("c", &now, &mut target, limits), Some(expected));
 }
 
 #[test]

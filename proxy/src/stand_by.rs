@@ -6,16 +6,14 @@
 //! process: the other is there for when the first goes. Where others than root can open the
 //! directory, as that of CRI-O, its lock may be anybody's, and nothing follows from it.
 
-use crate::hub::Hub;
+use crate::hub::{Hub, NodeLock};
 use koord_kernel::process::own_uid;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
 };
 use std::{
-    convert::Infallible,
     fs::File,
-    future::pending,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     rc::Rc,
@@ -24,7 +22,7 @@ use std::{
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-/// How often who has not got the lock tries to.
+/// How often the lock is looked at.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Reading by group or others.
 const OPEN_TO_OTHERS: u32 = 0o044;
@@ -32,6 +30,8 @@ const OPEN_TO_OTHERS: u32 = 0o044;
 /// Our share in the node that a runtime's socket stands for.
 #[derive(Debug)]
 pub struct Claim {
+    socket: PathBuf,
+    /// Where the socket was when last seen.
     directory: PathBuf,
     lock: Lock,
 }
@@ -39,9 +39,7 @@ pub struct Claim {
 #[derive(Debug)]
 enum Lock {
     /// Held as long as it is open.
-    Ours {
-        _open: File,
-    },
+    Ours(File),
     Anothers,
     /// There is no lock that says anything.
     None,
@@ -52,49 +50,62 @@ enum Lock {
 impl Claim {
     /// Claims the node whose runtime is behind `socket`, and tells the hub what came of it.
     pub fn lay(socket: &Path, hub: &Hub) -> Self {
-        // Where the socket is, whatever leads to it.
-        let socket = socket.canonicalize().unwrap_or_else(|_| socket.to_owned());
-        let directory = socket.parent().unwrap_or(Path::new("/")).to_owned();
+        let named = socket.parent().unwrap_or(Path::new("/"));
+        let directory = directory_of(socket).unwrap_or_else(|| named.to_owned());
         let lock = Lock::of(&directory);
-        let claim = Self { directory, lock };
-        if claim.is_anothers() {
-            warn!(
-                path = %claim.directory.display(),
-                "another koord-runtime-proxy acts on this node, it has the lock: standing by"
-            );
-            hub.set_another_acts(true);
+        let claim = Self {
+            socket: socket.to_owned(),
+            directory,
+            lock,
+        };
+        if claim.lock.owner() == NodeLock::Anothers {
+            claim.tell_of_another();
         }
+        hub.set_lock(claim.lock.owner());
         claim
     }
 
     /// Keeps what is ours, and takes over what becomes free; never ends.
     pub async fn keep(mut self, hub: Rc<Hub>) {
-        match self.hold(&hub).await {}
-    }
-
-    async fn hold(&mut self, hub: &Hub) -> Infallible {
         loop {
-            if let Lock::Ours { .. } = self.lock {
-                return pending().await;
-            }
             sleep(PERIOD).await;
-            let was_anothers = self.is_anothers();
-            self.lock = Lock::of(&self.directory);
-            match (was_anothers, self.is_anothers()) {
-                (true, false) => info!("the other koord-runtime-proxy is gone: acting"),
-                (false, true) => warn!(
-                    path = %self.directory.display(),
-                    "another koord-runtime-proxy acts on this node, it has the lock: standing by"
-                ),
-                (true, true) | (false, false) => continue,
-            }
-            hub.set_another_acts(self.is_anothers());
+            self.look(&hub);
+            hub.end_spell();
         }
     }
 
-    fn is_anothers(&self) -> bool {
-        matches!(self.lock, Lock::Anothers)
+    fn look(&mut self, hub: &Hub) {
+        if let Some(found) = directory_of(&self.socket) {
+            self.directory = found;
+        }
+        if self.lock.is_ours_of(&self.directory) {
+            return;
+        }
+        let before = self.lock.owner();
+        self.lock = Lock::of(&self.directory);
+        let now = self.lock.owner();
+        match (before, now) {
+            (NodeLock::Anothers, NodeLock::Ours | NodeLock::None) => {
+                info!("the other koord-runtime-proxy is gone: acting");
+            }
+            (NodeLock::Ours | NodeLock::None, NodeLock::Anothers) => self.tell_of_another(),
+            _ => {}
+        }
+        hub.set_lock(now);
     }
+
+    fn tell_of_another(&self) {
+        warn!(
+            path = %self.directory.display(),
+            "another koord-runtime-proxy acts on this node, it has the lock: standing by"
+        );
+    }
+}
+
+/// Where a socket is, whatever leads to it; `None` while it is not there.
+fn directory_of(socket: &Path) -> Option<PathBuf> {
+    let socket = socket.canonicalize().ok()?;
+    socket.parent().map(Path::to_owned)
 }
 
 // === impl Lock ===
@@ -112,9 +123,30 @@ impl Lock {
             return Self::None;
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Self::Ours { _open: file },
+            Ok(()) => Self::Ours(file),
             Err(Errno::WOULDBLOCK) => Self::Anothers,
             Err(_) => Self::None,
+        }
+    }
+
+    fn owner(&self) -> NodeLock {
+        match self {
+            Self::Ours(_) => NodeLock::Ours,
+            Self::Anothers => NodeLock::Anothers,
+            Self::None => NodeLock::None,
+        }
+    }
+
+    /// Whether we have the lock of what is at this path now. A directory may be removed and made
+    /// anew, and the lock of one that is gone keeps nobody from acting; until there is another one
+    /// it stays ours.
+    fn is_ours_of(&self, directory: &Path) -> bool {
+        let Self::Ours(file) = self else {
+            return false;
+        };
+        match (file.metadata(), directory.metadata()) {
+            (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+            _ => true,
         }
     }
 }
@@ -122,7 +154,14 @@ impl Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use crate::hub::testing::Bench;
+    use koord_kernel::{cgroup::Generation, fake::FakeTree};
+    use std::{
+        fs::{self, DirBuilder},
+        os::unix::fs::{DirBuilderExt, PermissionsExt},
+        pin::Pin,
+    };
+    use tokio::time::timeout;
 
     fn directory(mode: u32) -> tempfile::TempDir {
         let made = tempfile::tempdir().unwrap();
@@ -134,10 +173,10 @@ mod tests {
     fn the_lock_has_one_owner_and_goes_with_it() {
         let directory = directory(0o711);
         let first = Lock::of(directory.path());
-        assert!(matches!(first, Lock::Ours { .. }));
+        assert!(matches!(first, Lock::Ours(_)));
         assert!(matches!(Lock::of(directory.path()), Lock::Anothers));
         drop(first);
-        assert!(matches!(Lock::of(directory.path()), Lock::Ours { .. }));
+        assert!(matches!(Lock::of(directory.path()), Lock::Ours(_)));
     }
 
     #[test]
@@ -147,5 +186,27 @@ mod tests {
             assert!(matches!(Lock::of(directory.path()), Lock::None), "{mode:o}");
         }
         assert!(matches!(Lock::of(Path::new("/not/there")), Lock::None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_directory_that_is_made_anew_has_its_lock_taken_anew() {
+        let above = directory(0o711);
+        let runtime = above.path().join("runtime");
+        let make = || DirBuilder::new().mode(0o711).create(&runtime).unwrap();
+        make();
+        let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+        let claim = Claim::lay(&runtime.join("runtime.sock"), &bench.hub);
+        let keep = claim.keep(bench.hub.clone());
+        let mut keep = Box::pin(keep);
+        let lock = async |keep: &mut Pin<Box<_>>| {
+            timeout(PERIOD * 3, keep).await.unwrap_err();
+            Lock::of(&runtime).owner()
+        };
+        assert_eq!(lock(&mut keep).await, NodeLock::Anothers);
+        fs::remove_dir(&runtime).unwrap();
+        assert_eq!(lock(&mut keep).await, NodeLock::None);
+        make();
+        assert_eq!(lock(&mut keep).await, NodeLock::Anothers);
+        assert_eq!(bench.hub.standing_by(), None);
     }
 }

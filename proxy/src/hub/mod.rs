@@ -22,7 +22,7 @@ mod tests;
 
 pub use self::{commit::Pending, decide::Policy, report::Report};
 
-pub(crate) use self::decide::asked;
+pub(crate) use self::{decide::asked, stand_by::NodeLock};
 
 use self::{commit::Effect, complaint::Complaints, stand_by::Another};
 

@@ -3,7 +3,7 @@
 use super::{Effects, Hub};
 use std::{cell::Cell, time::Duration};
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// How long we stand by for another one that was met in what it had done.
 const SPELL: Duration = Duration::from_secs(600);
@@ -11,10 +11,19 @@ const SPELL: Duration = Duration::from_secs(600);
 /// What is known of another one of us on this node.
 #[derive(Debug, Default)]
 pub(super) struct Another {
-    /// The lock is its.
-    acts: Cell<bool>,
+    lock: Cell<NodeLock>,
     /// Until when it counts, since a creation came that it had changed.
     met_until: Cell<Option<Instant>>,
+}
+
+/// Who has the lock of this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum NodeLock {
+    Ours,
+    Anothers,
+    /// There is none that says anything.
+    #[default]
+    None,
 }
 
 // === impl Hub ===
@@ -27,7 +36,7 @@ impl Hub {
 
     /// Why nothing is done though it should be, for people.
     pub fn standing_by(&self) -> Option<&'static str> {
-        if self.another.acts.get() {
+        if self.another.lock.get() == NodeLock::Anothers {
             return Some(
                 "standing by: another koord-runtime-proxy acts on this node, it has the lock of \
                  the directory of the runtime's socket",
@@ -40,23 +49,25 @@ impl Hub {
         })
     }
 
-    /// Another one acts from now on, or no more: then all that was decided is put in force.
-    pub(crate) fn set_another_acts(&self, acts: bool) {
-        if self.another.acts.replace(acts) == acts {
+    /// Hears who has the lock. What was decided meanwhile is put in force once we stand by no more.
+    pub(crate) fn set_lock(&self, lock: NodeLock) {
+        if self.another.lock.replace(lock) == lock {
             return;
         }
-        self.metrics.another_acts(acts);
-        if acts {
-            return;
+        self.metrics.another_acts(lock == NodeLock::Anothers);
+        // Whom we met before has its place now, or is gone.
+        self.another.met_until.set(None);
+        if lock != NodeLock::Anothers {
+            self.put_all_in_force();
         }
-        for pod in self.ledger.borrow().pods() {
-            self.queue.push(pod.sandbox.clone());
-        }
-        self.queue.push_node();
     }
 
-    /// The runtime asks about a creation that another one of us has changed before.
+    /// The runtime asks about a creation that another one of us has changed before. A lock says more
+    /// than that does.
     pub(super) fn meet_another(&self) {
+        if self.another.lock.get() != NodeLock::None {
+            return;
+        }
         if self.enforces() {
             warn!(
                 "a container comes as another koord-runtime-proxy has changed it: standing by for \
@@ -64,5 +75,22 @@ impl Hub {
             );
         }
         self.another.met_until.set(Some(Instant::now() + SPELL));
+    }
+
+    /// Acts again once the other one was not met for long enough.
+    pub(crate) fn end_spell(&self) {
+        let met = self.another.met_until.get();
+        if met.is_some_and(|until| until <= Instant::now()) {
+            self.another.met_until.set(None);
+            info!("no other koord-runtime-proxy was met for ten minutes: acting");
+            self.put_all_in_force();
+        }
+    }
+
+    fn put_all_in_force(&self) {
+        for pod in self.ledger.borrow().pods() {
+            self.queue.push(pod.sandbox.clone());
+        }
+        self.queue.push_node();
     }
 }

@@ -109,6 +109,13 @@ async fn one_acts_and_the_other_takes_over(version: ContainerdVersion) -> Result
     assert_eq!(wanted(&all, OF_FRONT), Vec::<String>::new());
     assert_eq!(done(&node.proxy)?, 0.0);
     assert_eq!((fought(&front)?, fought(&node.proxy)?), (0.0, 0.0));
+
+    // That creations came changed by the one that is gone now keeps nobody.
+    front.kill9()?;
+    wait_until("the first puts its policy in force again", || {
+        wanted(&all, OF_PLUGIN).is_empty()
+    });
+    assert_eq!(standing_by(&node.proxy)?, None);
     Ok(())
 }
 

@@ -1,6 +1,9 @@
 use super::*;
 use crate::{
-    hub::testing::{BATCH, Bench, container, sandbox},
+    hub::{
+        NodeLock,
+        testing::{BATCH, Bench, container, sandbox},
+    },
     ledger::Life,
 };
 use koord_kernel::{
@@ -15,6 +18,7 @@ use koord_proto::{
         StopContainerRequest,
     },
 };
+use tokio::time::advance;
 
 /// A plugin on a node where nothing is known yet.
 fn plugin() -> (Bench, Handler) {
@@ -241,13 +245,8 @@ async fn a_hook_that_rests_has_no_part_in_an_answer_until_it_works_again() {
 async fn a_creation_that_another_proxy_has_changed_is_left_to_it() {
     let (bench, handler) = plugin();
     handler.answer(happened(Event::RunPodSandbox)).await;
-    let mut container = told_container();
-    let originals = r#"{"cpuShares":2,"ours":{"cpuShares":512}}"#.to_owned();
-    container.annotations = [(annotation::ORIGINALS.to_owned(), originals)].into();
-    let created = Asked::CreateContainer(CreateContainerRequest {
-        pod: Some(told_pod()),
-        container: Some(container),
-    });
+    let originals = r#"{"cpuShares":2,"ours":{"cpuShares":512}}"#;
+    let created = changed_creation(told_pod(), originals);
     assert_eq!(handler.answer(created).await, Answer::Nothing);
     let why = bench.hub.standing_by().unwrap();
     assert!(why.contains("changes containers before"), "{why}");
@@ -256,15 +255,59 @@ async fn a_creation_that_another_proxy_has_changed_is_left_to_it() {
     assert_eq!(entry.original.value().unwrap().to_string(), "2");
 }
 
+/// A creation that comes with our annotation already.
+fn changed_creation(pod: PodSandbox, originals: &str) -> Asked {
+    let mut container = told_container();
+    container.annotations = [(annotation::ORIGINALS.to_owned(), originals.to_owned())].into();
+    Asked::CreateContainer(CreateContainerRequest {
+        pod: Some(pod),
+        container: Some(container),
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_stood_by_puts_all_in_force_when_the_other_is_gone() {
     let (bench, handler) = plugin();
-    bench.hub.set_another_acts(true);
+    bench.hub.set_lock(NodeLock::Anothers);
     handler.answer(happened(Event::RunPodSandbox)).await;
-    assert_eq!(handler.answer(creation()).await, Answer::Nothing);
+    // What the other has changed says nothing that its lock does not.
+    let changed = changed_creation(told_pod(), r#"{"cpuShares":2}"#);
+    assert_eq!(handler.answer(changed).await, Answer::Nothing);
     handler.answer(happened(Event::PostCreateContainer)).await;
     bench.hub.queue().drain();
-    bench.hub.set_another_acts(false);
+    bench.hub.set_lock(NodeLock::Ours);
     assert_eq!(bench.hub.standing_by(), None);
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    assert!(matches!(
+        handler.answer(creation()).await,
+        Answer::Adjust(_)
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_met_another_puts_all_in_force_ten_minutes_after_the_last_time() {
+    let (bench, handler) = plugin();
+    handler.answer(happened(Event::RunPodSandbox)).await;
+    let changed = || changed_creation(told_pod(), r#"{"cpuShares":2}"#);
+    for _ in 0..2 {
+        handler.answer(changed()).await;
+        bench.hub.queue().drain();
+        advance(Duration::from_secs(599)).await;
+        bench.hub.end_spell();
+        assert!(bench.hub.standing_by().is_some());
+        assert_eq!(bench.hub.queue().drain(), []);
+    }
+    advance(Duration::from_secs(1)).await;
+    bench.hub.end_spell();
+    assert_eq!(bench.hub.standing_by(), None);
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+}
+
+#[tokio::test]
+async fn who_has_the_lock_stands_by_for_nobody() {
+    let (bench, handler) = plugin();
+    bench.hub.set_lock(NodeLock::Ours);
+    let changed = changed_creation(told_pod(), r#"{"cpuShares":2}"#);
+    assert!(matches!(handler.answer(changed).await, Answer::Adjust(_)));
+    assert_eq!(bench.hub.standing_by(), None);
 }

@@ -12,7 +12,12 @@ use koord_proto::nri::{
     Container, CreateContainerRequest, Event, EventMask, LinuxResources, PodSandbox,
     UpdateContainerRequest,
 };
-use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    rc::Rc,
+    time::Duration,
+};
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -34,7 +39,7 @@ pub(super) const EVENTS: [Event; 13] = [
 ];
 
 /// Decisions of which the runtime has not told that they were carried out. It works on few at a
-/// time; whoever creates more that fail is answered all the same.
+/// time; of more, which are creations that have failed, the oldest is forgotten.
 const PENDING: usize = 4096;
 
 /// Answers the questions of one session.
@@ -42,8 +47,9 @@ pub(super) struct Handler {
     hub: Rc<Hub>,
     /// How long writes to the kernel are waited for.
     patience: Duration,
-    /// By the container's id.
-    pending: RefCell<HashMap<String, Pending>>,
+    /// By the container's id, with their order.
+    pending: RefCell<HashMap<String, (u64, Pending)>>,
+    decisions: Cell<u64>,
 }
 
 /// Which events we want, where the runtime has them.
@@ -59,6 +65,7 @@ impl Handler {
             hub,
             patience: request_timeout / 4,
             pending: RefCell::default(),
+            decisions: Cell::new(0),
         }
     }
 
@@ -174,15 +181,21 @@ impl Handler {
 
     fn remember(&self, id: String, decided: Pending) {
         let mut pending = self.pending.borrow_mut();
-        if pending.len() < PENDING || pending.contains_key(&id) {
-            pending.insert(id, decided);
+        if pending.len() >= PENDING && !pending.contains_key(&id) {
+            let oldest = pending.iter().min_by_key(|(_, (order, _))| *order);
+            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
+                pending.remove(&oldest);
+            }
         }
+        let order = self.decisions.get();
+        self.decisions.set(order + 1);
+        pending.insert(id, (order, decided));
     }
 
     /// Commits what was decided about a container; one of which nothing is known is taken in.
     fn carried_out(&self, pod: &PodSandbox, container: &Container) {
         match self.pending.borrow_mut().remove(&container.id) {
-            Some(pending) => self.hub.done(pending, &container.id),
+            Some((_, pending)) => self.hub.done(pending, &container.id),
             None => self.hub.meet(pod, container),
         }
     }

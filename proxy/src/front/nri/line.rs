@@ -252,8 +252,6 @@ impl Speaker {
                 }
             }
             Incoming::Late(_) => self.late += 1,
-            // Nothing of ours is sent but answers.
-            Incoming::Updated(_) => {}
         }
         Ok(())
     }

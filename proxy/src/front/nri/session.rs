@@ -11,11 +11,11 @@ use super::{
     launched::Launched,
 };
 use koord_nri::{
-    CallId, Code, Event, Limits, Peer, Request, RequestId, Role, SendError, Status, Violation,
+    Code, Event, Limits, Peer, Request, RequestId, Role, SendError, Status, Violation,
 };
 use koord_proto::nri::{
-    ConfigureRequest, ContainerUpdate, EventMask, RegisterPluginRequest, SynchronizeRequest,
-    SynchronizeResponse, UpdateContainersRequest, name,
+    ConfigureRequest, EventMask, RegisterPluginRequest, SynchronizeRequest, SynchronizeResponse,
+    name,
 };
 use std::{collections::VecDeque, future::pending, io, sync::Arc, time::Duration};
 use thiserror::Error;
@@ -34,8 +34,6 @@ const NRI_VERSION: &str = "v0.12.0";
 const REGISTRATION: Duration = Duration::from_secs(5);
 /// The same for an answer; those before NRI 0.7 do not say it.
 const REQUEST: Duration = Duration::from_secs(2);
-/// How long an update of ours may take. The runtime does nothing else meanwhile, and may be busy.
-const UPDATE: Duration = Duration::from_secs(10);
 /// One read takes at most this much.
 const READ_BUFFER: usize = 64 << 10;
 /// Pods and containers that a synchronisation may have, as many as several nodes'.
@@ -72,8 +70,6 @@ pub struct Session {
     parts: SynchronizeRequest,
     /// Questions without an answer, the oldest first.
     waiting: VecDeque<Waiting>,
-    /// An update of ours without an outcome, and when it is given up.
-    updating: Option<(CallId, Instant)>,
 }
 
 /// Something from the runtime.
@@ -83,8 +79,6 @@ pub enum Incoming {
     Asked(Ticket, Box<Asked>),
     /// A question was answered with "no change", because time was short.
     Late(Ticket),
-    /// What came of [`Session::update`].
-    Updated(Result<(), Status>),
 }
 
 /// Names a question.
@@ -182,7 +176,6 @@ impl Session {
                     runtime: Runtime::clone(runtime),
                     parts: SynchronizeRequest::default(),
                     waiting: VecDeque::new(),
-                    updating: None,
                 });
             }
             match wire.next().await? {
@@ -219,9 +212,6 @@ impl Session {
             if let Some(late) = self.answer_late()? {
                 return Ok(late);
             }
-            if let Some(given_up) = self.give_up_late() {
-                return Ok(given_up);
-            }
             let due = self.due();
             tokio::select! {
                 biased;
@@ -250,32 +240,11 @@ impl Session {
         Ok(true)
     }
 
-    /// Changes containers that run. The outcome comes as [`Incoming::Updated`], and before it nothing
-    /// more is sent: false then. Never to be waited for before a question is answered: the runtime
-    /// does nothing else until then.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be said.
-    pub fn update(&mut self, update: Vec<ContainerUpdate>) -> Result<bool, SessionError> {
-        if self.updating.is_some() {
-            return Ok(false);
-        }
-        let payload = UpdateContainersRequest { update }.to_bytes();
-        let peer = &mut self.wire.peer;
-        let call = peer.call(name::RUNTIME, "UpdateContainers", &payload, Some(UPDATE))?;
-        self.updating = Some((call, Instant::now() + UPDATE));
-        self.wire.flush()?;
-        Ok(true)
-    }
-
     fn take(&mut self, event: Event) -> Result<Option<Incoming>, SessionError> {
         match event {
             Event::Request(request) => self.read(&request),
-            Event::Answer { result, .. } => {
-                self.updating = None;
-                Ok(Some(Incoming::Updated(result.map(drop))))
-            }
+            // Nothing more is asked of the runtime once it has taken us.
+            Event::Answer { .. } => Ok(None),
             Event::Lost { .. } => Err(SessionError::Closed),
         }
     }
@@ -358,17 +327,7 @@ impl Session {
 
     /// When something is to be done though nothing comes.
     fn due(&self) -> Option<Instant> {
-        let waiting = self.waiting.iter().map(|waiting| waiting.due);
-        let updating = self.updating.map(|(_, due)| due);
-        waiting.chain(updating).min()
-    }
-
-    /// Waits for the outcome of an update no longer, if it is due.
-    fn give_up_late(&mut self) -> Option<Incoming> {
-        let (call, _) = self.updating.take_if(|(_, due)| *due <= Instant::now())?;
-        self.wire.peer.give_up(call);
-        let status = Status::new(Code::DEADLINE_EXCEEDED, "the runtime does not answer");
-        Some(Incoming::Updated(Err(status)))
+        self.waiting.iter().map(|waiting| waiting.due).min()
     }
 
     /// Answers a question with nothing that is due.

@@ -324,37 +324,6 @@ async fn a_question_that_nobody_answers_is_answered_with_no_change_in_half_of_it
     assert!(!session.answer(ticket, adjust).unwrap());
 }
 
-#[tokio::test(start_paused = true)]
-async fn updates_of_ours_are_made_one_at_a_time_and_have_an_outcome() {
-    let (mut session, mut runtime) = session().await;
-    let update = || vec![ContainerUpdate::new("c", LinuxResources::default())];
-    for (result, expected) in [
-        (Ok(&b""[..]), Ok(())),
-        (
-            Err(Status::new(Code::INTERNAL, "no")),
-            Err(Status::new(Code::INTERNAL, "no")),
-        ),
-    ] {
-        assert!(session.update(update()).unwrap());
-        assert!(!session.update(update()).unwrap(), "one is under way");
-        let request = runtime.request().await;
-        assert_eq!(request.method, "UpdateContainers");
-        assert_eq!(request.payload, b"\x0a\x07\x0a\x01c\x12\x02\x0a\x00");
-        runtime.reply(&request, result.as_deref()).await;
-        let incoming = session.next().await.unwrap();
-        assert!(matches!(incoming, Incoming::Updated(outcome) if outcome == expected));
-    }
-    let start = Instant::now();
-    assert!(session.update(update()).unwrap());
-    let incoming = session.next().await.unwrap();
-    let Incoming::Updated(Err(status)) = incoming else {
-        panic!("{incoming:?}");
-    };
-    assert_eq!(status.code, Code::DEADLINE_EXCEEDED);
-    assert_eq!(start.elapsed().as_secs(), 10);
-    assert!(session.update(update()).unwrap());
-}
-
 #[tokio::test]
 async fn the_end_of_the_connection_ends_the_session() {
     let (mut session, runtime) = session().await;

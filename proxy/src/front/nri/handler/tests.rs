@@ -311,3 +311,22 @@ async fn who_has_the_lock_stands_by_for_nobody() {
     assert!(matches!(handler.answer(changed).await, Answer::Adjust(_)));
     assert_eq!(bench.hub.standing_by(), None);
 }
+
+#[tokio::test]
+async fn of_too_many_creations_that_fail_the_oldest_are_forgotten() {
+    let (bench, handler) = plugin();
+    for failed in 0..PENDING {
+        let mut container = told_container();
+        container.id = format!("failed-{failed}");
+        let created = Asked::CreateContainer(CreateContainerRequest {
+            pod: Some(told_pod()),
+            container: Some(container),
+        });
+        handler.answer(created).await;
+    }
+    handler.answer(creation()).await;
+    handler.answer(happened(Event::PostCreateContainer)).await;
+    // One that is not remembered is taken in without what it asked for.
+    let entry = bench.entry(Setting::CpuShares).unwrap();
+    assert_eq!(entry.original.value().unwrap().to_string(), "1024");
+}

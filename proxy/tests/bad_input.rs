@@ -391,6 +391,24 @@ fn assert_unsaid(call: &Call) {
 }
 
 #[tokio::test]
+async fn a_hook_that_must_not_fail_refuses_nothing_where_we_only_observe() {
+    let node = node(&["--hook-fail-policy=BatchResource=Closed", "--mode=observe"]);
+    let client = node.client().await;
+    let odd = pod_for("BatchResource", EXTENDED_RESOURCE_SPEC, "odd")
+        .annotation(EXTENDED_RESOURCE_SPEC, "{");
+    for (method, message) in [
+        (method::RUN, odd.run().encode()),
+        (method::CREATE, odd.create().encode()),
+    ] {
+        let request = RawRequest::unary(method, message.clone());
+        let reply = client.call(request).await.unwrap();
+        assert_eq!(reply.grpc_status(), Some(0), "{method}");
+        let calls = node.ended_calls(method, 1);
+        assert_eq!(calls[0].messages[0].message, message, "{method}");
+    }
+}
+
+#[tokio::test]
 async fn a_hook_that_must_not_fail_refuses_the_call_and_nothing_is_changed() {
     let node = node(&["--hook-fail-policy=BatchResource=Closed"]);
     let client = node.client().await;

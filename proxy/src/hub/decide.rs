@@ -235,8 +235,9 @@ impl Hub {
             self.complain(pod, failure.hook, key_of(&failure.kind), &failure.kind);
         }
         match outcome.closed() {
-            Some(closed) => Err(Status::hook_failed(closed, pod)),
-            None => {
+            // Where we change nothing, nothing is missing.
+            Some(closed) if self.enforces() => Err(Status::hook_failed(closed, pod)),
+            _ => {
                 let failures = outcome.failures.iter();
                 let left_out =
                     failures.map(|it| LeftOut::new(it.hook, &chain_of(&it.kind as &dyn Error)));

@@ -65,8 +65,10 @@ pub enum Answer {
 pub enum Untouched {
     /// No hook wanted anything that a request can say.
     Nothing,
-    /// Decided but not done: by `--mode observe`, or because another one of us acts.
+    /// Decided but not done, by `--mode observe`.
     Observing,
+    /// Decided but not done, because another one of us acts.
+    StandingBy,
     /// The pod or its runtime is exempt.
     Exempt,
     /// The message could not be read.

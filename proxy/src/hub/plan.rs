@@ -1,7 +1,7 @@
 //! What is decided about a pod, a container and an update, given what they look like: the same
 //! whichever front brought them. Nothing here is said to a runtime or written to the ledger.
 
-use super::{Hub, NewContainer, NewPod, Untouched};
+use super::{Effects, Hub, NewContainer, NewPod, Untouched};
 use crate::{
     ledger::{Applied, Container, Entry, Exemption, Life, Pod, Route, Target},
     status::Status,
@@ -175,8 +175,8 @@ impl Hub {
     pub(super) fn hands_off(&self, exemption: Option<Exemption>) -> Option<Untouched> {
         match exemption {
             Some(_) => Some(Untouched::Exempt),
-            None if !self.enforces() => Some(Untouched::Observing),
-            None => None,
+            None if self.effects == Effects::Observe => Some(Untouched::Observing),
+            None => self.standing_by().map(|_| Untouched::StandingBy),
         }
     }
 

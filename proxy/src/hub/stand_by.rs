@@ -65,7 +65,7 @@ impl Hub {
     /// The runtime asks about a creation that another one of us has changed before. A lock says more
     /// than that does.
     pub(super) fn meet_another(&self) {
-        if self.another.lock.get() != NodeLock::None {
+        if self.effects == Effects::Observe || self.another.lock.get() != NodeLock::None {
             return;
         }
         if self.enforces() {

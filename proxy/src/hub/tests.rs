@@ -7,8 +7,8 @@ use crate::{
     reconcile,
 };
 use koord_hooks::{
-    Adjustment, Chain, FailPolicies, FeatureGates, Hook, HookError, NodeAdjustment, NodeView,
-    Requested, Stage, View,
+    Adjustment, Chain, FailPolicies, FailPolicy, FeatureGates, Hook, HookError, NodeAdjustment,
+    NodeView, Requested, Stage, View,
 };
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
@@ -37,7 +37,7 @@ fn call(bench: &Bench, method: Method, request: &impl Message, reply: &impl Mess
 }
 
 /// The pod gets a second container, and by then it has this label too.
-fn create_with_label(bench: &Bench, key: &str, value: &str) {
+fn create_with_label(bench: &Bench, key: &str, value: &str) -> Answer {
     let text = |text: &str| text.to_owned();
     let labels = [(label::QOS_CLASS, "BE"), (key, value)];
     let request = cri::CreateContainerRequest {
@@ -52,7 +52,7 @@ fn create_with_label(bench: &Bench, key: &str, value: &str) {
     };
     // A text is a message with one field, and so is the reply: its field 1 is the new id.
     let reply = text("container-2");
-    call(bench, Method::CreateContainer, &request, &reply);
+    call(bench, Method::CreateContainer, &request, &reply)
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_pod_that_gets_the_skip_label_has_what_was_asked_for_again() {
     assert_eq!(bench.shown("cpu.cfs_quota_us"), "100000");
     assert_eq!(pod("cpu.cfs_quota_us"), "100000\n");
 
-    create_with_label(&bench, "skip", "true");
+    _ = create_with_label(&bench, "skip", "true");
     let exemption = bench
         .hub
         .ledger()
@@ -97,7 +97,7 @@ async fn a_pod_that_gets_the_skip_label_has_what_was_asked_for_again() {
     assert_eq!(bench.shown("cpu.cfs_quota_us"), "-1");
 
     // Without the label hooks decide again.
-    create_with_label(&bench, "skip", "false");
+    _ = create_with_label(&bench, "skip", "false");
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.shares"), "512");
 }
@@ -148,6 +148,36 @@ impl Hook for Odd {
             source: CgroupPath::parse("../up").unwrap_err(),
         })
     }
+}
+
+/// Fails for every container.
+struct Insisting;
+
+impl Hook for Insisting {
+    fn decide(&self, _view: &View<'_>) -> Result<Adjustment, HookError> {
+        Err(HookError::HostApplication {
+            name: "nginx".to_owned(),
+            source: CgroupPath::parse("../up").unwrap_err(),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_insists_refuses_nothing_while_another_acts() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let mut meta = *Chain::builtin_table().next().unwrap();
+    (meta.name, meta.stages) = ("Insisting", &[Stage::Container]);
+    meta.fail_policy = FailPolicy::Closed;
+    let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
+    let chain = chain.with_hook(meta, Box::new(Insisting));
+    let node = bench.hub.policy().node().clone();
+    bench.hub.policy.replace(Policy::new(chain, node, "skip"));
+    let create = || create_with_label(&bench, "any", "label");
+    assert!(matches!(create(), Answer::Refused(_)));
+    bench.hub.set_lock(NodeLock::Anothers);
+    assert!(matches!(create(), Answer::AsIs(Untouched::StandingBy)));
+    bench.hub.set_lock(NodeLock::None);
+    assert!(matches!(create(), Answer::Refused(_)));
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@
 //! originals travel with the container as one annotation, and every list gives them back, with what
 //! the creation was changed to say: `docs/architecture.md`, "State".
 
-use koord_hooks::Requested;
+use koord_hooks::{PodView, Requested};
 use koord_model::{CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Value};
+use koord_proto::keys::annotation;
 use serde::{Deserialize, Serialize};
 
 /// The longest annotation value that is read; what we write is far below.
@@ -71,6 +72,14 @@ pub fn from_annotation(value: &str) -> Option<Origin> {
         requested: text.requested.into_requested()?,
         ours,
     })
+}
+
+/// What a container carries. What it has from its pod is nobody's word: CRI-O gives each container
+/// the annotations of its pod, containerd those that a handler's `pod_annotations` name, and these
+/// are anybody's who may make a pod. One that we gave it stands in the place of the pod's.
+pub fn of_container(annotation: Option<&str>, pod: &PodView) -> Option<Origin> {
+    let from_pod = pod.annotations.get(annotation::ORIGINALS);
+    from_annotation(annotation.filter(|text| from_pod != Some(*text))?)
 }
 
 // === impl Resources ===

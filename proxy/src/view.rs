@@ -43,14 +43,6 @@ impl Inputs {
         }
     }
 
-    /// These, and one annotation more.
-    #[must_use]
-    pub fn and_annotation(mut self, key: &str) -> Self {
-        self.annotations.insert(key.into());
-        self.lengths |= length_bit(key);
-        self
-    }
-
     /// Whether anybody reads this label or annotation.
     pub fn has(&self, key: &str) -> bool {
         self.lengths & length_bit(key) != 0

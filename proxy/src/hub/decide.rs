@@ -14,7 +14,11 @@ use koord_hooks::{
     Outcome, PodView, Requested,
 };
 use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
-use koord_proto::{annotation::CpuNormalizationRatio, keys::label, policy::NodePolicy};
+use koord_proto::{
+    annotation::CpuNormalizationRatio,
+    keys::{annotation, label},
+    policy::NodePolicy,
+};
 use std::{cell::Ref, collections::BTreeSet, error::Error, sync::Arc, time::Instant};
 use tracing::warn;
 
@@ -77,7 +81,8 @@ impl Policy {
         let annotations = hooks
             .iter()
             .flat_map(|meta| meta.inputs.annotations)
-            .copied();
+            .copied()
+            .chain([annotation::ORIGINALS]);
         let inputs = Inputs::new(labels.chain([skip_label]), annotations);
         Self {
             inputs: Arc::new(inputs),

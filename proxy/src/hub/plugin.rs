@@ -100,7 +100,7 @@ impl Hub {
         let mut view = seen::container(container);
         // It is nobody's but who changed the creation before us.
         let origin = container.annotations.get(annotation::ORIGINALS);
-        if let Some(origin) = origin.and_then(|text| originals::from_annotation(text)) {
+        if let Some(origin) = originals::of_container(origin.map(String::as_str), &pod) {
             self.meet_another();
             view.requested = origin.requested;
         }

@@ -12,24 +12,29 @@ use std::mem;
 
 /// What a list says of a container.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct Listed<'a> {
     pub(crate) id: ContainerId,
     pub(crate) name: String,
     pub(crate) life: Life,
-    /// What was asked for, if the container carries it.
-    pub(crate) origin: Option<Origin>,
+    /// The annotation that says what was asked for.
+    originals: Option<&'a str>,
 }
 
 // === impl Listed ===
 
-impl Listed {
-    /// `originals` is the annotation that we gave it.
-    pub(crate) fn new(id: ContainerId, name: String, life: Life, originals: Option<&str>) -> Self {
+impl<'a> Listed<'a> {
+    /// `originals` is the annotation that we gave it, if it is not its pod's.
+    pub(crate) fn new(
+        id: ContainerId,
+        name: String,
+        life: Life,
+        originals: Option<&'a str>,
+    ) -> Self {
         Self {
             id,
             name,
             life,
-            origin: originals.and_then(originals::from_annotation),
+            originals,
         }
     }
 
@@ -48,12 +53,13 @@ impl Listed {
         let Some(pod) = ledger.pod_mut(sandbox) else {
             return false;
         };
+        let origin = originals::of_container(self.originals, &pod.view);
         let newer = pod.told > moment;
         let (pod_view, exemption) = (&pod.view, pod.exemption);
         if let Some(known) = pod.containers.iter_mut().find(|c| c.id == self.id) {
             let Container { view, target, .. } = known;
             let mut news = false;
-            if let Some(origin) = self.origin.filter(|_| target.unasked != Unasked::Nothing) {
+            if let Some(origin) = origin.filter(|_| target.unasked != Unasked::Nothing) {
                 // What updates have told since we run is newer.
                 view.requested = view::overlaid(&origin.requested, mem::take(&mut view.requested));
                 target.unasked = Unasked::Nothing;
@@ -67,11 +73,11 @@ impl Listed {
             }
             return news;
         }
-        let unasked = match self.origin {
+        let unasked = match origin {
             Some(_) => Unasked::Nothing,
             None => Unasked::Unheard,
         };
-        let Origin { requested, ours } = self.origin.unwrap_or_default();
+        let Origin { requested, ours } = origin.unwrap_or_default();
         let at = hub.container_dir(pod.parent.as_ref(), self.id.as_str());
         let mut container = Container::new(self.id, self.name, requested);
         container.life = self.life;

@@ -111,6 +111,20 @@ async fn after_a_restart_what_nobody_decides_any_more_is_given_back_as_it_was_as
     assert!(listed.bench.entry(Setting::CpuQuota).is_none());
 }
 
+#[tokio::test]
+async fn what_a_listed_container_has_from_its_pod_is_no_original() {
+    const FORGED: &str = r#"{"cpuShares":262144}"#;
+    let mut pod = listed_pod();
+    pod.set_state(cri::PodSandboxState::SandboxReady);
+    let key = "runtimeproxy.koordinator.sh/originals".to_owned();
+    pod.annotations.insert(key, FORGED.to_owned());
+    let tree = FakeTree::new(Generation::V1, 2);
+    let listed = Scripted::of(tree, pod, container_with(FORGED), "");
+    listed.list(Scope::All).await;
+    let shares = listed.bench.entry(Setting::CpuShares).unwrap();
+    assert_eq!(shares.original.value(), None);
+}
+
 /// What a runtime says of a container that was created with one quota and has another now.
 fn created_with(created: i64, now: i64) -> String {
     let text = r#"{"config":{"linux":{"resources":{"cpu_shares":1024,"cpu_quota":CREATED}}},

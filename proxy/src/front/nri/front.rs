@@ -8,8 +8,7 @@ use super::{
     session::{Plugin, Runtime},
 };
 use crate::{hub::Hub, metrics::Metrics};
-use koord_proto::keys::annotation;
-use std::{error::Error, io, rc::Rc, sync::Arc};
+use std::{error::Error, io, rc::Rc};
 use tokio::task::{JoinError, JoinSet};
 use tracing::{error, info};
 
@@ -38,15 +37,10 @@ impl Front {
         hub: Rc<Hub>,
         metrics: Rc<Metrics>,
     ) -> io::Result<Self> {
-        let inputs = hub.policy().inputs();
-        let inputs = inputs
-            .as_ref()
-            .clone()
-            .and_annotation(annotation::ORIGINALS);
         let plugin = Plugin {
             identity,
             events: events(),
-            inputs: Arc::new(inputs),
+            inputs: hub.policy().inputs(),
         };
         let launched = matches!(way, Way::Launched(_));
         Ok(Self {

@@ -312,6 +312,54 @@ async fn who_has_the_lock_stands_by_for_nobody() {
     assert_eq!(bench.hub.standing_by(), None);
 }
 
+/// The pod with an annotation of its author's that only we should write.
+fn forging_pod(originals: &str) -> PodSandbox {
+    let mut pod = told_pod();
+    let key = annotation::ORIGINALS.to_owned();
+    pod.annotations.insert(key, originals.to_owned());
+    pod
+}
+
+#[tokio::test]
+async fn what_a_container_has_from_its_pod_makes_nobody_stand_by_and_is_no_original() {
+    let (bench, handler) = plugin();
+    for forged in ["{}", r#"{"cpuShares":262144}"#] {
+        let created = changed_creation(forging_pod(forged), forged);
+        assert!(matches!(handler.answer(created).await, Answer::Adjust(_)));
+        assert_eq!(bench.hub.standing_by(), None);
+    }
+    handler.answer(happened(Event::PostCreateContainer)).await;
+    let original = |bench: &Bench| {
+        let entry = bench.entry(Setting::CpuShares).unwrap();
+        entry.original.value().map(ToString::to_string)
+    };
+    assert_eq!(original(&bench).as_deref(), Some("1024"));
+
+    // A synchronisation believes it no more than a creation does.
+    let (bench, handler) = plugin();
+    let forged = r#"{"cpuShares":262144}"#;
+    let Asked::CreateContainer(CreateContainerRequest { pod, container }) =
+        changed_creation(forging_pod(forged), forged)
+    else {
+        unreachable!("it was made as a creation");
+    };
+    let told = Asked::Synchronize {
+        pods: pod.into_iter().collect(),
+        containers: container.into_iter().collect(),
+    };
+    handler.answer(told).await;
+    assert_eq!(original(&bench), None);
+}
+
+#[tokio::test]
+async fn what_we_gave_a_container_counts_whatever_its_pod_says() {
+    let (bench, handler) = plugin();
+    let pod = forging_pod(r#"{"cpuShares":262144}"#);
+    let changed = changed_creation(pod, r#"{"cpuShares":2}"#);
+    assert_eq!(handler.answer(changed).await, Answer::Nothing);
+    assert!(bench.hub.standing_by().is_some());
+}
+
 #[tokio::test]
 async fn of_too_many_creations_that_fail_the_oldest_are_forgotten() {
     let (bench, handler) = plugin();

@@ -35,17 +35,21 @@ use std::{
     error::Error,
     fs, io,
     os::{fd::OwnedFd, unix::net},
-    path::Path,
+    path::{Path, PathBuf},
     rc::Rc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 use thiserror::Error;
 use tokio::{
     net::UnixListener,
     sync::{Notify, watch},
     task::{Id, JoinError, JoinSet, LocalSet},
+    time::sleep,
 };
 use tracing::{error, info, warn};
+
+/// How often the socket for administrators is tried again.
+const ADMIN_RETRY: Duration = Duration::from_secs(1);
 
 /// Why the process cannot start.
 #[derive(Debug, Error)]
@@ -100,7 +104,8 @@ pub struct App {
     log: LogControl,
     notifier: Rc<Notifier>,
     entrance: Entrance,
-    administrators: UnixListener,
+    /// `None` where their socket is not ours yet.
+    administrators: Option<(UnixListener, SocketFile)>,
     /// Removed from the file system when we go.
     _files: Vec<SocketFile>,
 }
@@ -118,6 +123,7 @@ impl App {
         log: LogControl,
     ) -> Result<Self, StartError> {
         let mut remarks = Vec::new();
+        let is_launched = launched.is_some();
         remarks.extend(launched.as_ref().and_then(|it| it.complaint()));
         heed(verdict, &mut config, &mut remarks);
         let cgroups = open_cgroups(&mut config, &mut remarks);
@@ -149,9 +155,7 @@ impl App {
             }
             Front::Nri => Entrance::Runtime(plugin(&config, launched, &hub, &metrics)?),
         };
-        let bound = socket::bind(&config.admin_endpoint, Directory::Private);
-        let (administrators, file) = bound.map_err(StartError::ListenAdmin)?;
-        files.push(file);
+        let administrators = listen_for_administrators(&config, is_launched)?;
         Ok(Self {
             condition: Rc::new(Condition {
                 mode: config.mode,
@@ -203,7 +207,9 @@ impl App {
             condition: self.condition.clone(),
             log: self.log,
         };
-        tasks.spawn("admin", &local, admin.serve(self.administrators));
+        let endpoint = self.config.admin_endpoint.clone();
+        let administer = administer(admin, endpoint, self.administrators);
+        tasks.spawn("admin", &local, administer);
         announce(&self.config);
         self.notifier
             .ready(&format!("serving, mode {}", self.condition.mode));
@@ -442,6 +448,41 @@ fn listen(
     let (listener, file) = bound.map_err(StartError::Listen)?;
     files.push(file);
     Ok(listener)
+}
+
+/// The socket for administrators. A runtime may not start when a plugin that it launches ends, so such
+/// a one goes on without.
+fn listen_for_administrators(
+    config: &Config,
+    is_launched: bool,
+) -> Result<Option<(UnixListener, SocketFile)>, StartError> {
+    match socket::bind(&config.admin_endpoint, Directory::Private) {
+        Ok(bound) => Ok(Some(bound)),
+        Err(error) if is_launched => {
+            let error = &error as &dyn Error;
+            warn!(
+                error,
+                "cannot listen for administrators; trying again until we can"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(StartError::ListenAdmin(error)),
+    }
+}
+
+/// Serves administrators, as soon as their socket is ours.
+async fn administer(
+    admin: Admin,
+    endpoint: PathBuf,
+    mut bound: Option<(UnixListener, SocketFile)>,
+) {
+    loop {
+        match bound {
+            Some((listener, _file)) => return admin.serve(listener).await,
+            None => sleep(ADMIN_RETRY).await,
+        }
+        bound = socket::bind(&endpoint, Directory::Private).ok();
+    }
 }
 
 fn adopt(descriptor: OwnedFd) -> io::Result<UnixListener> {

@@ -18,7 +18,8 @@ use koord_testkit::{
 use serde_json::Value;
 use std::{
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    os::unix::net::{UnixListener, UnixStream},
+    path::Path,
 };
 use support::pod::{EXTENDED_RESOURCE_SPEC, QOS_CLASS};
 
@@ -49,7 +50,10 @@ fn containerd(version: ContainerdVersion, config: &str) -> Containerd {
 
 /// A page of the admin socket; `None` while nobody listens.
 fn status(containerd: &Containerd) -> Option<Value> {
-    let socket = containerd.testbed().directory().join("admin/admin.sock");
+    status_at(&containerd.testbed().directory().join("admin/admin.sock"))
+}
+
+fn status_at(socket: &Path) -> Option<Value> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.write_all(b"GET /status HTTP/1.0\r\n\r\n").ok()?;
     let mut reply = String::new();
@@ -110,6 +114,22 @@ async fn a_bad_configuration_stops_no_runtime(version: ContainerdVersion) {
     let remarks = told["remarks"].to_string();
     assert!(remarks.contains("nonsense"), "{remarks}");
     assert_eq!(shares(&containerd, &cgroups, "as-asked").await, "2");
+}
+
+#[tokio::test]
+async fn a_launch_goes_on_without_an_admin_socket_until_that_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("admin.sock");
+    let other = UnixListener::bind(&socket).unwrap();
+    let config = CONFIG.replace("{dir}/admin/admin.sock", socket.to_str().unwrap());
+    // Of an NRI before 0.12, it does not start when the plugin ends.
+    let containerd = containerd(ContainerdVersion::V1_7, &config);
+    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    assert_eq!(shares(&containerd, &cgroups, "unasked").await, "512");
+    drop(other);
+    wait_until("administrators are served", || {
+        status_at(&socket).is_some_and(|status| status["pluginUp"] == true)
+    });
 }
 
 #[tokio::test]

@@ -27,18 +27,22 @@ impl Resolver {
             let origin = Origin::Environment(LOG_FILTER_VARIABLE);
             environment.insert(key::LOG_FILTER, filter.clone(), origin);
         }
-        let mut launched = RawConfig::default();
+        let (mut launched, mut last) = (RawConfig::default(), RawConfig::default());
         if let Some(Launch { name, index, text }) = &surroundings.launch {
             environment = environment.or(file::read(text, FROM_RUNTIME.as_ref(), &mut issues));
             let origin = || Origin::Environment("NRI_PLUGIN_SOCKET");
             launched.insert(key::FRONT, "nri".to_owned(), origin());
             launched.insert(key::NRI_NAME, name.clone(), origin());
             launched.insert(key::NRI_INDEX, index.clone(), origin());
+            // Those of the table may be a service's, which serves the other front of this node.
+            let admin = format!("/run/{index}-{name}/admin.sock");
+            last.insert(key::ADMIN_ENDPOINT, admin, origin());
+            last.insert(key::STATE_DIR, format!("/var/lib/{index}-{name}"), origin());
         }
         let file = file.map(|path| read_file(path, &mut issues));
         let said = launched.or(flags).or(environment);
         Self {
-            raw: said.or(file.unwrap_or_default()),
+            raw: said.or(file.unwrap_or_default()).or(last),
             issues,
         }
     }

@@ -349,6 +349,17 @@ fn a_plugin_that_the_runtime_launches_is_configured_by_it() {
     // Whatever else it says: the runtime asks by the name of the file that it launched.
     let identity = &config.nri.identity;
     assert_eq!((identity.name(), identity.index()), ("koord", "07"));
+    // Its own places, beside those of a service of the same node, unless it says them.
+    let places = |config: &Config| {
+        let places = [&config.admin_endpoint, &config.state_dir];
+        places.map(|path| path.to_str().unwrap().to_owned())
+    };
+    assert_eq!(
+        places(&config),
+        ["/run/07-koord/admin.sock", "/var/lib/07-koord"]
+    );
+    let said = launched("admin-endpoint: /run/a.sock\nstate-dir: /var/lib/a\n").unwrap();
+    assert_eq!(places(&said), ["/run/a.sock", "/var/lib/a"]);
 
     let error = launched("mode: nonsense\nexcluded-namespaces: [a]\n").unwrap_err();
     assert_eq!(

@@ -143,7 +143,7 @@ impl App {
             metrics.clone(),
             &mut remarks,
         )?;
-        let neighbour = Neighbour::look(&config);
+        let neighbour = Neighbour::new(&config);
         hub.set_resting(neighbour.resting().clone());
         let acts = config.mode == Mode::Enforce;
         let claim = acts.then(|| Claim::lay(&config.runtime_endpoint, &hub));

@@ -4,14 +4,19 @@
 //! it. So it is looked for among the processes of this machine, and its own command line says which
 //! hooks it runs: the flag is the one that we have, with the same names and defaults.
 //!
+//! Whoever may run a pod may call a process so. One is believed where a pod's author cannot put it:
+//! outside of all pods, or in a pod of the namespace that is the operator's.
+//!
 //! Looking at all processes takes milliseconds, so it is done beside the data path.
 
 use crate::{
     config::{BesideKoordlet, Config},
     hub::Hub,
+    ledger::Ledger,
 };
 use koord_hooks::{Chain, FeatureGates, Maturity};
-use koord_kernel::neighbour::command_lines;
+use koord_kernel::neighbour::named;
+use koord_model::CgroupPath;
 use std::{
     collections::BTreeSet,
     error::Error,
@@ -38,33 +43,34 @@ pub type Resting = BTreeSet<&'static str>;
 pub struct Neighbour {
     beside: BesideKoordlet,
     proc_root: PathBuf,
+    /// Whose pods may be koordlet.
+    namespace: String,
     resting: Resting,
     unseen: u32,
+}
+
+/// Processes that are called so, of one place and with one command line.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Claimant {
+    cgroups: Vec<String>,
+    covers: Resting,
 }
 
 // === impl Neighbour ===
 
 impl Neighbour {
-    /// Looks once.
-    pub fn look(config: &Config) -> Self {
-        Self::look_below(config.hooks.beside_koordlet, config.roots.proc.clone())
-    }
-
-    fn look_below(beside: BesideKoordlet, proc_root: PathBuf) -> Self {
-        let mut neighbour = Self {
-            resting: match beside {
+    pub fn new(config: &Config) -> Self {
+        let hooks = &config.hooks;
+        Self {
+            resting: match hooks.beside_koordlet {
                 BesideKoordlet::Auto | BesideKoordlet::No => Resting::new(),
-                BesideKoordlet::Yes => covered([&FeatureGates::default()]),
+                BesideKoordlet::Yes => covered(&FeatureGates::default()),
             },
-            beside,
-            proc_root,
+            beside: hooks.beside_koordlet,
+            proc_root: config.roots.proc.clone(),
+            namespace: hooks.koordlet_namespace.clone(),
             unseen: 0,
-        };
-        if beside == BesideKoordlet::Auto {
-            let seen = seen(&neighbour.proc_root);
-            neighbour.take(seen);
         }
-        neighbour
     }
 
     pub fn resting(&self) -> &Resting {
@@ -76,15 +82,37 @@ impl Neighbour {
         if self.beside != BesideKoordlet::Auto {
             std::future::pending::<()>().await;
         }
+        let mut claimants = self.look().await;
+        // Before that nobody knows whose a pod is.
+        hub.whole().await;
         loop {
-            sleep(PERIOD).await;
-            let root = self.proc_root.clone();
-            // A look that died saw nothing.
-            let seen = spawn_blocking(move || seen(&root)).await.ok().flatten();
+            let seen = self.believed(claimants, &hub.ledger().borrow());
             if self.take(seen) {
                 hub.set_resting(self.resting.clone());
             }
+            sleep(PERIOD).await;
+            claimants = self.look().await;
         }
+    }
+
+    async fn look(&self) -> BTreeSet<Claimant> {
+        let root = self.proc_root.clone();
+        // A look that died saw nothing.
+        let seen = spawn_blocking(move || claimants(&root)).await;
+        seen.unwrap_or_default()
+    }
+
+    /// The hooks that koordlet covers, going by those who are believed; `None` if nobody is.
+    fn believed(&self, claimants: BTreeSet<Claimant>, ledger: &Ledger) -> Option<Resting> {
+        let operators = ledger
+            .pods()
+            .filter(|pod| pod.view.namespace == self.namespace);
+        let operators: Vec<_> = operators.filter_map(|pod| pod.own.at.as_ref()).collect();
+        claimants
+            .into_iter()
+            .filter(|claimant| claimant.is_believed(&operators))
+            .map(|claimant| claimant.covers)
+            .reduce(|all, more| &all | &more)
     }
 
     /// Takes in what was seen. Whether another set of hooks rests now.
@@ -120,20 +148,42 @@ impl Neighbour {
     }
 }
 
-/// The hooks that the koordlets of this machine cover; `None` if there is none.
-fn seen(proc_root: &Path) -> Option<Resting> {
-    let lines = command_lines(proc_root, NAME).unwrap_or_else(|error| {
+// === impl Claimant ===
+
+impl Claimant {
+    fn is_believed(&self, operators: &[&CgroupPath]) -> bool {
+        let is_operators = |at: &String| {
+            let at = CgroupPath::parse(at);
+            at.is_ok_and(|at| operators.iter().any(|pod| at.is_under(pod)))
+        };
+        let mut cgroups = self.cgroups.iter();
+        let nowhere = self.cgroups.is_empty();
+        cgroups.clone().any(is_operators) || !(nowhere || cgroups.any(|at| may_be_pods(at)))
+    }
+}
+
+/// Whether this may be the control group of a pod: all are below one of that name, and what lies
+/// beside our own cgroup namespace could be.
+fn may_be_pods(cgroup: &str) -> bool {
+    let mut components = cgroup.split('/');
+    components.any(|name| name == ".." || name.contains("kubepods"))
+}
+
+fn claimants(proc_root: &Path) -> BTreeSet<Claimant> {
+    let mut all = BTreeSet::new();
+    let looked = named(proc_root, NAME, |process| {
+        all.insert(Claimant {
+            covers: covered(&gates(&process.words)),
+            cgroups: process.cgroups,
+        });
+    });
+    if let Err(error) = looked {
         warn!(
             error = &error as &dyn Error,
             "whether koordlet runs here is unknown"
         );
-        Vec::new()
-    });
-    if lines.is_empty() {
-        return None;
     }
-    let gates: Vec<_> = lines.iter().map(|line| gates(line)).collect();
-    Some(covered(&gates))
+    all
 }
 
 /// The gates that a command line sets. One that we cannot read counts as one that says nothing.
@@ -153,12 +203,11 @@ fn gates(line: &[String]) -> FeatureGates {
     FeatureGates::parse(&values.join(",")).unwrap_or_default()
 }
 
-/// The built-in hooks that upstream has too, and that are on there.
-fn covered<'a>(gates: impl IntoIterator<Item = &'a FeatureGates>) -> Resting {
-    let gates: Vec<_> = gates.into_iter().collect();
+/// The built-in hooks that upstream has too, and that these gates have on there.
+fn covered(gates: &FeatureGates) -> Resting {
     Chain::builtin_table()
         .filter(|meta| meta.maturity != Maturity::Own)
-        .filter(|meta| gates.iter().any(|gates| gates.enabled(meta.gate)))
+        .filter(|meta| gates.enabled(meta.gate))
         .map(|meta| meta.name)
         .collect()
 }
@@ -168,13 +217,74 @@ mod tests {
     #![expect(clippy::disallowed_methods, reason = "a test's own files")]
 
     use super::*;
+    use crate::hub::testing::Bench;
+    use koord_kernel::{cgroup::Generation, fake::FakeTree};
     use std::fs;
 
-    fn runs(root: &Path, line: &str) {
-        let process = root.join("7");
-        fs::create_dir_all(&process).unwrap();
+    const HOST: &str = "0::/system.slice/koordlet.service";
+
+    fn neighbour(namespace: &str) -> Neighbour {
+        Neighbour {
+            beside: BesideKoordlet::Auto,
+            proc_root: PathBuf::new(),
+            namespace: namespace.to_owned(),
+            resting: Resting::new(),
+            unseen: 0,
+        }
+    }
+
+    /// What rests beside a process in `cgroup`, where a pod of namespace `default` is in
+    /// `kubepods/besteffort/poduid-1`.
+    fn beside(line: &str, cgroup: &str, namespace: &str) -> Option<Resting> {
+        let root = tempfile::tempdir().unwrap();
+        let process = root.path().join("7");
+        fs::create_dir(&process).unwrap();
         fs::write(process.join("comm"), "koordlet\n").unwrap();
         fs::write(process.join("cmdline"), line.replace(' ', "\0")).unwrap();
+        fs::write(process.join("cgroup"), cgroup).unwrap();
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+        let claimants = claimants(root.path());
+        neighbour(namespace).believed(claimants, &bench.hub.ledger().borrow())
+    }
+
+    #[test]
+    fn only_what_no_pods_author_can_place_is_believed() {
+        for (cgroup, namespace, believed) in [
+            (HOST, "koordinator-system", true),
+            ("0::/", "koordinator-system", true),
+            (
+                "0::/kubepods/besteffort/poduid-1/c",
+                "koordinator-system",
+                false,
+            ),
+            ("0::/kubepods/besteffort/poduid-1/c", "default", true),
+            (
+                "5:cpu:/kubepods/besteffort/poduid-1/c\n0::/",
+                "default",
+                true,
+            ),
+            (
+                "5:cpu:/kubepods/besteffort/poduid-2/c\n0::/",
+                "default",
+                false,
+            ),
+            // Its own control groups have the names that it gives them.
+            (
+                "0::/kubepods/poduid-2/kubepods/besteffort/poduid-1",
+                "default",
+                false,
+            ),
+            (
+                "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod3.slice",
+                "default",
+                false,
+            ),
+            ("0::/../container", "default", false),
+            ("", "default", false),
+        ] {
+            let resting = beside("/koordlet", cgroup, namespace);
+            assert_eq!(resting.is_some(), believed, "{cgroup} {namespace}");
+        }
     }
 
     #[test]
@@ -212,34 +322,16 @@ mod tests {
                 all,
             ),
         ] {
-            let root = tempfile::tempdir().unwrap();
-            runs(root.path(), line);
-            let neighbour = Neighbour::look_below(BesideKoordlet::Auto, root.path().into());
-            assert!(
-                neighbour.resting().iter().eq(resting),
-                "{line}: {neighbour:?}"
-            );
+            let rests = beside(line, HOST, "").unwrap();
+            assert!(rests.iter().eq(resting), "{line}: {rests:?}");
         }
     }
 
     #[test]
-    fn what_is_said_goes_before_what_is_seen() {
-        let root = tempfile::tempdir().unwrap();
-        let look = |beside| Neighbour::look_below(beside, root.path().into());
-        assert!(look(BesideKoordlet::Auto).resting().is_empty());
-        assert_eq!(look(BesideKoordlet::Yes).resting().len(), 4);
-        runs(root.path(), "/koordlet --feature-gates=AllBeta=false");
-        assert_eq!(look(BesideKoordlet::Yes).resting().len(), 4);
-        runs(root.path(), "/koordlet");
-        assert!(look(BesideKoordlet::No).resting().is_empty());
-    }
-
-    #[test]
     fn one_that_restarts_is_not_gone_and_one_that_is_gone_for_long_is() {
-        let root = tempfile::tempdir().unwrap();
-        runs(root.path(), "/koordlet");
-        let mut neighbour = Neighbour::look_below(BesideKoordlet::Auto, root.path().into());
-        let all = neighbour.resting().clone();
+        let mut neighbour = neighbour("");
+        let all = covered(&FeatureGates::default());
+        assert!(neighbour.take(Some(all.clone())));
         for _ in 0..9 {
             assert!(!neighbour.take(None));
         }

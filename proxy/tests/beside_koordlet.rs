@@ -10,7 +10,7 @@
 mod support;
 
 use koord_proto::cri::CreateContainerRequest;
-use koord_testkit::RawRequest;
+use koord_testkit::{RawRequest, poll::wait_until};
 use prost::Message;
 use serde_json::{Value, json};
 use std::fs;
@@ -20,9 +20,12 @@ use support::{
     pod::{ASKED_SHARES, BATCH_SHARES, Pod},
 };
 
-/// The shares that a best-effort pod's container has, and what `status` says of the hooks.
-async fn with(args: &[&str]) -> (i64, Value, String) {
+/// The shares that a best-effort pod's container has, and what `status` says of the hooks, once some
+/// rest if some are to.
+async fn with(args: &[&str], some_rest: bool) -> (i64, Value, String) {
     let node = Node::with(script(), args);
+    let rest = || node.status()["hooks"].to_string().contains("does its part");
+    wait_until("it is known who is there", || rest() == some_rest);
     let pod = Pod::best_effort("batch");
     node.call(RawRequest::unary(method::RUN, pod.run().encode()))
         .await;
@@ -49,21 +52,23 @@ async fn hooks_rest_while_koordlet_runs_them_unless_told_otherwise() {
     fs::write(process.join("comm"), "koordlet\n").unwrap();
     let line = "/koordlet\0--feature-gates=AllAlpha=true,GroupIdentity=false\0";
     fs::write(process.join("cmdline"), line).unwrap();
+    let cgroup = "0::/system.slice/koordlet.service\n";
+    fs::write(process.join("cgroup"), cgroup).unwrap();
     let proc_root = format!("--proc-root={}", root.path().display());
 
-    let (shares, hooks, log) = with(&[&proc_root]).await;
+    let (shares, hooks, log) = with(&[&proc_root], true).await;
     assert_eq!(shares, ASKED_SHARES);
     assert_eq!(rests(&hooks, "BatchResource"), "koordlet does its part");
     assert_eq!(rests(&hooks, "CPUSetAllocator"), "koordlet does its part");
     assert_eq!(rests(&hooks, "GroupIdentity"), json!(null));
     assert!(log.contains("koordlet runs on this node"), "{log}");
 
-    let (shares, hooks, _) = with(&[&proc_root, "--beside-koordlet=no"]).await;
+    let (shares, hooks, _) = with(&[&proc_root, "--beside-koordlet=no"], false).await;
     assert_eq!(shares, BATCH_SHARES);
     assert!(!hooks.to_string().contains("rests"), "{hooks}");
 
     // Whatever runs on this machine.
-    let (shares, hooks, _) = with(&["--beside-koordlet=yes"]).await;
+    let (shares, hooks, _) = with(&["--beside-koordlet=yes"], true).await;
     assert_eq!(shares, ASKED_SHARES);
     assert_eq!(rests(&hooks, "GroupIdentity"), "koordlet does its part");
 }

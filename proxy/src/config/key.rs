@@ -88,6 +88,8 @@ keys! {
         "Settings that are left to others, such as cpuset.cpus: hooks decide nothing about them";
     BESIDE_KOORDLET "beside-koordlet" <"WHEN"> = "auto":
         "Whether hooks rest that upstream's koordlet runs on this node: auto (while its process is there), yes or no";
+    KOORDLET_NAMESPACE "koordlet-namespace" <"NAME"> = "koordinator-system":
+        "Namespace in whose pods koordlet may be; a process of that name in any other pod is not believed";
     MODE "mode" <"MODE"> = "enforce":
         "enforce, observe (decide and explain, change nothing) or pass-through (no hooks)";
     FRONT "front" <"FRONT"> = "cri":

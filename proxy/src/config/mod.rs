@@ -98,6 +98,8 @@ pub struct Hooks {
     /// Settings that are left to others.
     pub left: BTreeSet<Setting>,
     pub beside_koordlet: BesideKoordlet,
+    /// In whose pods koordlet may be.
+    pub koordlet_namespace: String,
 }
 
 /// Whether hooks rest that upstream's koordlet has too.

@@ -96,6 +96,7 @@ impl Resolver {
                 disable_unset_cpu_quota: self.take(key::DISABLE_UNSET_QUOTA, value::boolean),
                 left: self.take(key::LEAVE_SETTINGS, value::settings),
                 beside_koordlet: self.take(key::BESIDE_KOORDLET, beside_koordlet),
+                koordlet_namespace: self.take(key::KOORDLET_NAMESPACE, namespace),
             },
             exclusions: Exclusions {
                 skip_label: (
@@ -200,6 +201,18 @@ fn beside_koordlet(text: &str) -> Result<BesideKoordlet, ValueError> {
         "yes" => Ok(BesideKoordlet::Yes),
         "no" => Ok(BesideKoordlet::No),
         _ => Err(ValueError::Expected("auto, yes or no")),
+    }
+}
+
+/// Empty for none.
+fn namespace(text: &str) -> Result<String, ValueError> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if text.len() <= 63 && text.chars().all(allowed) {
+        Ok(text.to_owned())
+    } else {
+        Err(ValueError::Expected(
+            "at most 63 lower-case letters, digits and '-'",
+        ))
     }
 }
 

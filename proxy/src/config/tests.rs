@@ -76,6 +76,7 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert!(!config.hooks.disable_unset_cpu_quota);
     assert!(config.hooks.left.is_empty());
     assert_eq!(config.hooks.beside_koordlet, BesideKoordlet::Auto);
+    assert_eq!(config.hooks.koordlet_namespace, "koordinator-system");
     assert_eq!(config.roots.proc, Path::new("/proc"));
     assert!(config.hooks.gates.enabled("GroupIdentity"));
     assert!(config.exclusions.namespaces.is_empty());

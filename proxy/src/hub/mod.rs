@@ -306,6 +306,13 @@ impl Hub {
         *self.listed.borrow() > 0
     }
 
+    /// Resolves when the ledger has been made whole.
+    pub(crate) async fn whole(&self) {
+        let mut listed = self.listed.subscribe();
+        // The sender is ours, so it is there.
+        listed.wait_for(|lists| *lists > 0).await.ok();
+    }
+
     pub fn runtime_is_up(&self) -> bool {
         self.runtime_up.get()
     }

@@ -290,6 +290,8 @@ fn a_proxy_that_stood_still_answers_each_question_once_and_stays() {
         let limit = Duration::from_secs(2);
         let runtime = runtime(&node, generation).with_request_timeout(limit);
         let mut plugin = runtime.take_plugin().unwrap();
+        // How busy this machine is, is no part of it.
+        plugin.set_request_timeout(PATIENT);
         plugin.synchronize(&[pod(0)], &[]).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| stands_still(&node, Duration::from_millis(1_200)));
@@ -316,11 +318,12 @@ fn a_proxy_that_stood_still_answers_each_question_once_and_stays() {
 fn a_proxy_that_stood_still_for_too_long_comes_back_and_is_told_everything() {
     let node = Node::plugin(&[]);
     for generation in Generation::ALL {
-        let limit = Duration::from_millis(300);
-        let late = runtime(&node, generation).with_request_timeout(limit);
+        let late = runtime(&node, generation).with_request_timeout(PATIENT);
         let mut plugin = late.take_plugin().unwrap();
         plugin.synchronize(&[pod(0)], &[container(0)]).unwrap();
         node.signal("-STOP");
+        // The only one without an answer.
+        plugin.set_request_timeout(Duration::from_millis(300));
         let error = plugin.create(&pod(0), &container(0)).unwrap_err();
         assert!(matches!(error, NriError::Late(_)), "{error:?}");
         // As a runtime does with it.

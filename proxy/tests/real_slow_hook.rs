@@ -35,7 +35,7 @@ use support::{inside, node::value};
 use tokio::{sync::oneshot, task::LocalSet};
 
 /// Longer than the two seconds that runtimes wait.
-const SLOW: Duration = Duration::from_secs(3);
+const SLOW: Duration = Duration::from_secs(6);
 
 /// Gives every container 300 shares, after some thought.
 struct Thoughtful {

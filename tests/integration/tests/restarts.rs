@@ -98,6 +98,15 @@ impl Scene {
     }
 }
 
+/// Has the workers stop when it goes, also where a restart failed by a panic: they are waited for.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// What one restart showed.
 struct Round {
     back: Duration,
@@ -212,11 +221,12 @@ fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
     };
     let (rounds, works) = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(worker)).collect();
+        let over = Over(&scene.over);
         let rounds = (0..RESTARTS).map(|number| {
             round(&mut node, &scene, number).with_context(|| format!("restart {number}"))
         });
         let rounds = rounds.collect::<Result<Vec<_>>>();
-        scene.over.store(true, SeqCst);
+        drop(over);
         let works = workers.into_iter().map(|it| it.join().expect("a worker"));
         (rounds, works.collect::<Result<Vec<_>>>())
     });

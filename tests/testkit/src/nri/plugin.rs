@@ -107,6 +107,11 @@ impl Plugin {
         })
     }
 
+    /// Waits longer or shorter for answers from now on than what the plugin was told.
+    pub fn set_request_timeout(&mut self, limit: Duration) {
+        self.request_timeout = limit;
+    }
+
     /// Tells everything that there is: in one message, or in parts where it is too large and the
     /// generation knows parts. What the plugin wants changed.
     ///

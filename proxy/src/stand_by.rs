@@ -13,7 +13,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     rc::Rc,
@@ -108,6 +108,12 @@ fn directory_of(socket: &Path) -> Option<PathBuf> {
     socket.parent().map(Path::to_owned)
 }
 
+/// Whether the lock of a directory says something: not where anybody could have it.
+fn says_something(directory: &Metadata) -> bool {
+    let owner = directory.uid();
+    (owner == 0 || owner == own_uid()) && directory.mode() & OPEN_TO_OTHERS == 0
+}
+
 // === impl Lock ===
 
 impl Lock {
@@ -115,11 +121,7 @@ impl Lock {
         let Ok(file) = File::open(directory) else {
             return Self::None;
         };
-        let says_something = file.metadata().is_ok_and(|it| {
-            let owner = it.uid();
-            (owner == 0 || owner == own_uid()) && it.mode() & OPEN_TO_OTHERS == 0
-        });
-        if !says_something {
+        if !file.metadata().is_ok_and(|it| says_something(&it)) {
             return Self::None;
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -138,14 +140,16 @@ impl Lock {
     }
 
     /// Whether we have the lock of what is at this path now. A directory may be removed and made
-    /// anew, and the lock of one that is gone keeps nobody from acting; until there is another one
-    /// it stays ours.
+    /// anew, and the lock of one that is gone keeps nobody from acting, nor does that of one which
+    /// was opened to all; while there is none it stays ours.
     fn is_ours_of(&self, directory: &Path) -> bool {
         let Self::Ours(file) = self else {
             return false;
         };
         match (file.metadata(), directory.metadata()) {
-            (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+            (Ok(ours), Ok(there)) => {
+                (ours.dev(), ours.ino()) == (there.dev(), there.ino()) && says_something(&there)
+            }
             _ => true,
         }
     }
@@ -208,5 +212,10 @@ mod tests {
         make();
         assert_eq!(lock(&mut keep).await, NodeLock::Anothers);
         assert_eq!(bench.hub.standing_by(), None);
+        // One that is opened to all is let go.
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(lock(&mut keep).await, NodeLock::None);
+        let file = File::open(&runtime).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
     }
 }

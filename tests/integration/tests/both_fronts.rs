@@ -7,7 +7,11 @@ use koord_integration::{
     classes::{self, PodSpecOf},
 };
 use koord_testkit::{ContainerdVersion, cri::CriClient, poll::wait_until};
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs::{self, File},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 /// CPUs that the two policies give to pods that share some.
 const OF_PLUGIN: &str = "1";
@@ -135,7 +139,11 @@ async fn a_creation_that_comes_changed_tells_of_the_other(
     let (node, mut front) = start(version)?;
     // A lock that anybody could have says nothing, so both act.
     let open_to_all = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(node.testbed().directory(), open_to_all)?;
+    let directory = node.testbed().directory();
+    fs::set_permissions(directory, open_to_all)?;
+    wait_until("the plugin lets go of its lock", || {
+        File::open(directory).is_ok_and(|it| it.try_lock().is_ok())
+    });
     front.launch(node.testbed())?;
     assert_eq!(standing_by(&front)?, None);
 

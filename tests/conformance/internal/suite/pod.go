@@ -178,16 +178,17 @@ func (s *Scenario) Remove(step string, container *Container) {
 // StopPod stops a pod.
 func (s *Scenario) StopPod(step string, pod *Pod) {
 	s.Call(step, methodStopPod, &runtime.StopPodSandboxRequest{PodSandboxId: pod.id})
-	// containerd 1.7 now and then answers before it has noted that the pod is
-	// stopped, and what is asked next then depends on who is first.
+	// containerd now and then answers before its books say that the pod is
+	// stopped, and what is asked next then depends on who is first. A list is
+	// made from these books; a status looks at the sandbox itself and is ahead.
 	stopped := runtime.PodSandboxState_SANDBOX_NOTREADY.String()
 	s.await(func() string {
-		answer := &runtime.PodSandboxStatusResponse{}
-		request := &runtime.PodSandboxStatusRequest{PodSandboxId: pod.id}
-		if s.suite.quietly(s.ctx, methodPodStatus, request, answer) != nil {
+		answer := &runtime.ListPodSandboxResponse{}
+		request := &runtime.ListPodSandboxRequest{Filter: &runtime.PodSandboxFilter{Id: pod.id}}
+		if s.suite.quietly(s.ctx, methodListPods, request, answer) != nil || len(answer.Items) == 0 {
 			return stopped
 		}
-		return answer.Status.GetState().String()
+		return answer.Items[0].GetState().String()
 	}, stopped)
 }
 

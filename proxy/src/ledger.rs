@@ -105,6 +105,13 @@ impl Container {
             target: Target::default(),
         }
     }
+
+    /// Notes what it means that nobody is known to have asked for a setting of it, for hooks and for
+    /// what is given back.
+    pub fn hear(&mut self, unasked: Unasked) {
+        self.target.unasked = unasked;
+        self.view.heard = unasked == Unasked::Nothing;
+    }
 }
 
 // === impl Pod ===

@@ -265,12 +265,15 @@ fn note(
     entry.told &= entry.applied == result;
     entry.applied = result;
     if let (Err(error), Applied::Refused(_)) = (outcome, &entry.applied) {
-        tell(hub, entry, |entry, suppressed| {
-            let error = error as &dyn Error;
-            let hook = entry.owner;
-            warn!(error, hook, suppressed, "the kernel refused a setting");
-        });
+        tell_refusal(hub, entry, error);
     }
+}
+
+fn tell_refusal(hub: &Hub, entry: &mut Entry, error: &(dyn Error + 'static)) {
+    tell(hub, entry, |entry, suppressed| {
+        let hook = entry.owner;
+        warn!(error, hook, suppressed, "the kernel refused a setting");
+    });
 }
 
 /// Writes a line about an entry, once; where there is no room for it now it comes when there is.

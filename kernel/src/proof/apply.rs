@@ -25,7 +25,7 @@ fn apply(ground: &dyn Ground, changes: &[Change]) -> Vec<Written> {
 /// A state of a parent and a child: what is written to each, and what each shows then.
 type State = [(Value, &'static str); 2];
 
-/// Goes from every state to every other, the changes in both orders.
+/// Walks a setting of a parent and a child through these states.
 fn walk(ground: &mut dyn Ground, setting: Setting, states: &[State]) {
     let paths = make(ground, &["p", "p/c"]);
     let changes = |state: &State| -> Vec<Change> {
@@ -34,6 +34,21 @@ fn walk(ground: &mut dyn Ground, setting: Setting, states: &[State]) {
             .map(|(at, (value, _))| change(at, value.clone()))
             .collect()
     };
+    between_any_two(ground, states, changes, |ground, from, to| {
+        for (at, (_, text)) in paths.iter().zip(to) {
+            let now = shown(ground, at, setting);
+            assert_eq!(now, *text, "{at} from {from:?} to {to:?}");
+        }
+    });
+}
+
+/// Goes from every state to every other, the changes in both orders.
+fn between_any_two<S>(
+    ground: &dyn Ground,
+    states: &[S],
+    changes: impl Fn(&S) -> Vec<Change>,
+    check: impl Fn(&dyn Ground, &S, &S),
+) {
     for from in states {
         for to in states {
             for backwards in [false, true] {
@@ -43,10 +58,7 @@ fn walk(ground: &mut dyn Ground, setting: Setting, states: &[State]) {
                     changes.reverse();
                 }
                 apply(ground, &changes);
-                for (at, (_, text)) in paths.iter().zip(to) {
-                    let now = shown(ground, at, setting);
-                    assert_eq!(now, *text, "{at} from {from:?} to {to:?}");
-                }
+                check(ground, from, to);
             }
         }
     }
@@ -94,26 +106,16 @@ pub(super) fn a_quota_and_its_burst_move_between_any_two_states(ground: &mut dyn
         micros(10_000, 0),
         (CpuQuota::Unlimited, 0),
     ];
-    let changes = |(quota, burst): (CpuQuota, u64)| {
-        let burst = CpuBurst::from_micros(burst).expect("a number of a check");
-        vec![change(at, quota), change(at, burst)]
+    let values = |(quota, burst): &(CpuQuota, u64)| -> [Value; 2] {
+        let burst = CpuBurst::from_micros(*burst).expect("a number of a check");
+        [(*quota).into(), burst.into()]
     };
-    for from in states {
-        for to in states {
-            for backwards in [false, true] {
-                apply(ground, &changes(from));
-                let mut changes = changes(to);
-                if backwards {
-                    changes.reverse();
-                }
-                apply(ground, &changes);
-                let held = [Setting::CpuQuota, Setting::CpuBurst]
-                    .map(|setting| ground.cgroups().read(at, setting).expect("it can be read"));
-                let burst = CpuBurst::from_micros(to.1).expect("a number of a check");
-                assert_eq!(held, [to.0.into(), burst.into()], "from {from:?}");
-            }
-        }
-    }
+    let changes = |state: &_| values(state).map(|value| change(at, value)).into();
+    between_any_two(ground, &states, changes, |ground, from, to| {
+        let held = [Setting::CpuQuota, Setting::CpuBurst]
+            .map(|setting| ground.cgroups().read(at, setting).expect("it can be read"));
+        assert_eq!(held, values(to), "from {from:?}");
+    });
 }
 
 pub(super) fn cpusets_of_parent_and_child_move_between_any_two_states(ground: &mut dyn Ground) {

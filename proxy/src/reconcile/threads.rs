@@ -1,14 +1,13 @@
 //! What each thread of a pod should have, which no file of its control groups says.
 
-use super::tell;
+use super::tell_refusal;
 use crate::{
     apply::cores::{JoinError, Joined, Member},
     hub::Hub,
     ledger::{Applied, Container, Life, Pod, Target},
 };
 use koord_model::{ContainerId, SandboxId, Setting, Value};
-use std::{error::Error, rc::Rc};
-use tracing::warn;
+use std::rc::Rc;
 
 /// Brings the threads of a pod's running containers, of its sandbox and of the shim that starts
 /// them into the groups that were decided.
@@ -78,11 +77,7 @@ fn note(hub: &Hub, target: &mut Target, member: &Member, outcome: &Result<Joined
     entry.told &= entry.applied == result;
     entry.applied = result;
     if let (Err(error), Applied::Refused(_)) = (outcome, &entry.applied) {
-        tell(hub, entry, |entry, suppressed| {
-            let error = error as &dyn Error;
-            let hook = entry.owner;
-            warn!(error, hook, suppressed, "the kernel refused a setting");
-        });
+        tell_refusal(hub, entry, error);
     }
 }
 

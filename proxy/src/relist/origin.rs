@@ -111,13 +111,13 @@ fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mu
         return;
     };
     let (pod_view, exemption) = (pod.view.clone(), pod.exemption);
-    let Some(Container { view, target, .. }) = pod.container_mut(id) else {
+    let Some(container) = pod.container_mut(id) else {
         return;
     };
+    container.hear(unasked);
+    let Container { view, target, .. } = container;
     // What updates have told since we run is newer.
     view.requested = view::overlaid(&found, view.requested.clone());
-    target.unasked = unasked;
-    view.heard = unasked == Unasked::Nothing;
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(&pod_view, exemption, view, target)
         .ok();

@@ -57,13 +57,12 @@ impl<'a> Listed<'a> {
         let newer = pod.told > moment;
         let (pod_view, exemption) = (&pod.view, pod.exemption);
         if let Some(known) = pod.containers.iter_mut().find(|c| c.id == self.id) {
-            let Container { view, target, .. } = known;
             let mut news = false;
-            if let Some(origin) = origin.filter(|_| target.unasked != Unasked::Nothing) {
+            if let Some(origin) = origin.filter(|_| !known.view.heard) {
+                known.hear(Unasked::Nothing);
+                let Container { view, target, .. } = &mut *known;
                 // What updates have told since we run is newer.
                 view.requested = view::overlaid(&origin.requested, mem::take(&mut view.requested));
-                target.unasked = Unasked::Nothing;
-                view.heard = true;
                 hub.decide_container(pod_view, exemption, view, target).ok();
                 news = true;
             }
@@ -81,17 +80,17 @@ impl<'a> Listed<'a> {
         let at = hub.container_dir(pod.parent.as_ref(), self.id.as_str());
         let mut container = Container::new(self.id, self.name, requested);
         container.life = self.life;
-        container.target = Target::at(at).unasked(unasked);
-        container.view.heard = unasked == Unasked::Nothing;
+        container.target = Target::at(at);
+        container.hear(unasked);
         let Container { view, target, .. } = &mut container;
         // Nobody waits for this decision: a failure was logged and counted.
         hub.decide_container(pod_view, exemption, view, target).ok();
         if origin::is_resized(hub, &container, &ours) {
+            container.target = Target::at(container.target.at.take());
+            container.hear(Unasked::Unknown);
             let Container { view, target, .. } = &mut container;
             view.requested.cpu_quota = None;
             view.requested.cpu_period = None;
-            view.heard = false;
-            *target = Target::at(target.at.take()).unasked(Unasked::Unknown);
             hub.decide_container(pod_view, exemption, view, target).ok();
         }
         origin::recall(hub, &mut container, ours);

@@ -6,7 +6,7 @@
 
 use koord_model::{
     Bvt, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, KubeQos, MemoryLimit,
-    Setting, Value,
+    MemoryProtection, OomPriority, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::collections::BTreeMap;
 
@@ -24,7 +24,14 @@ macro_rules! adjustment {
         impl Adjustment {
             pub fn get(&self, setting: Setting) -> Option<Value> {
                 match setting {
-                    $(Setting::$setting => self.$field.clone().map(Value::from)),+
+                    $(Setting::$setting => self.$field.clone().map(Value::$setting)),+
+                }
+            }
+
+            /// Leaves a setting alone after all.
+            pub fn clear(&mut self, setting: Setting) {
+                match setting {
+                    $(Setting::$setting => self.$field = None),+
                 }
             }
         }
@@ -39,6 +46,17 @@ adjustment! {
     cpu_burst: CpuBurst(CpuBurst),
     cpuset_cpus: CpusetCpus(CpusetCpus),
     memory_limit: MemoryLimit(MemoryLimit),
+    memory_min: MemoryMin(MemoryProtection),
+    memory_low: MemoryLow(MemoryProtection),
+    /// Of containers only.
+    memory_high: MemoryHigh(MemoryLimit),
+    memory_wmark_ratio: MemoryWmarkRatio(WmarkRatio),
+    memory_wmark_scale: MemoryWmarkScale(WmarkScale),
+    memory_wmark_min_adj: MemoryWmarkMinAdj(WmarkMinAdj),
+    memory_priority: MemoryPriority(OomPriority),
+    memory_use_priority_oom: MemoryUsePriorityOom(bool),
+    /// Never of a tier: a kill there would be one of all its pods.
+    memory_oom_group: MemoryOomGroup(bool),
     cpu_bvt: CpuBvt(Bvt),
     /// On pod directories only: elsewhere it stops the kubelet or breaks updates.
     cpu_idle: CpuIdle(bool),

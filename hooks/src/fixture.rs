@@ -9,7 +9,7 @@ use crate::{
         TierPaths, View,
     },
 };
-use koord_model::{Bvt, CgroupPath, CpuQuota, CpuSet, KubeQos, PodUid, QosClass};
+use koord_model::{Bvt, CgroupPath, CpuQuota, CpuSet, KubeQos, PodUid, QosClass, Setting};
 use koord_proto::{
     annotation::{CpuManagerPolicy, CpuNormalizationRatio, SharedPool, SystemQosResource},
     keys::label,
@@ -64,6 +64,7 @@ pub(crate) fn node() -> NodeView {
             cpu_idle: true,
             cpu_burst: true,
             core_sched: true,
+            files: Setting::ALL.iter().copied().collect(),
             usable_cpus: cpus("0-7"),
         },
         tiers: TierPaths {
@@ -116,6 +117,7 @@ pub(crate) fn slo() -> NodeSloSpec {
             group_identity: Bvt::new(rank).unwrap(),
             ..ClassCpuQos::default()
         },
+        ..ClassQos::default()
     };
     NodeSloSpec {
         resource_qos_strategy: ResourceQosStrategy {

@@ -82,7 +82,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("CPUAllocatableEvict"),
     alpha("CPUEvict"),
     alpha("CPICollector"),
-    alpha("CgroupReconcile"),
     alpha("ColdPageCollector"),
     alpha("GPUEnvInject"),
     alpha("HamiCoreVGPUMonitor"),

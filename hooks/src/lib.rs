@@ -31,6 +31,6 @@ pub use self::{
     outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},
     view::{
         Abilities, ContainerKind, ContainerView, HookOptions, NodeView, PodView, Requested, Stage,
-        TierPaths, View,
+        TierPaths, Unified, View,
     },
 };

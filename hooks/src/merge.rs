@@ -68,29 +68,10 @@ impl Merged {
 
     /// Adds what `hook` wants, all of it or, on a conflict, nothing.
     pub fn merge(&mut self, hook: &'static str, adjustment: Adjustment) -> Result<(), MergeError> {
-        // No `..` here: a new field does not compile until it has an owner.
-        let Adjustment {
-            cpu_shares,
-            cpu_quota,
-            cpu_burst,
-            cpuset_cpus,
-            memory_limit,
-            cpu_bvt,
-            cpu_idle,
-            core_sched,
-            overrides,
-        } = adjustment;
-        let values = [
-            cpu_shares.map(Value::from),
-            cpu_quota.map(Value::from),
-            cpu_burst.map(Value::from),
-            cpuset_cpus.map(Value::from),
-            memory_limit.map(Value::from),
-            cpu_bvt.map(Value::from),
-            cpu_idle.map(Value::from),
-            core_sched.map(Value::from),
-        ];
-        for setting in values.iter().flatten().map(Value::setting) {
+        // Every field is a setting and every setting has a field: `adjustment!` sees to it.
+        let values: Vec<Value> = adjustment.values().collect();
+        let overrides = adjustment.overrides;
+        for setting in values.iter().map(Value::setting) {
             if let Some((_, owner)) = self.get(setting)
                 && !overrides.contains(&setting)
             {
@@ -101,7 +82,7 @@ impl Merged {
                 });
             }
         }
-        for value in values.into_iter().flatten() {
+        for value in values {
             self.set(hook, value);
         }
         Ok(())

@@ -5,15 +5,15 @@
 
 use crate::{gate::FeatureGates, hook::HookError, map::Map, merge::Merged};
 use koord_model::{
-    CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, PodUid, QosClass,
-    UnknownClass,
+    CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, MemoryProtection,
+    PodUid, QosClass, Setting, UnknownClass,
 };
 use koord_proto::{
     annotation,
     keys::label,
     policy::{HostApplication, HostCgroupBase, NodePolicy},
 };
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 /// The kind of thing that is decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,6 +68,17 @@ pub struct Requested {
     pub cpu_period: Option<CpuPeriod>,
     pub memory_limit: Option<MemoryLimit>,
     pub cpuset_cpus: Option<CpuSet>,
+    pub unified: Unified,
+}
+
+/// What is asked for by the name of a file of cgroup v2, of files that we write too. Kubelets ask so
+/// for `memory.oom.group` since 1.28, and for the others with their gate `MemoryQoS`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unified {
+    pub memory_min: Option<MemoryProtection>,
+    pub memory_low: Option<MemoryProtection>,
+    pub memory_high: Option<MemoryLimit>,
+    pub memory_oom_group: Option<bool>,
 }
 
 /// The node that the pod is on.
@@ -90,6 +101,8 @@ pub struct Abilities {
     pub cpu_burst: bool,
     /// Threads can be kept from sharing a core (Linux 5.14), and cores here run several at once.
     pub core_sched: bool,
+    /// The settings that the kernel has files for.
+    pub files: BTreeSet<Setting>,
     /// The CPUs that pods may use: online, and in the set of `kubepods` where that has one.
     pub usable_cpus: CpuSet,
 }

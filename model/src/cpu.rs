@@ -48,7 +48,12 @@ pub struct CpuBurst(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bvt(i8);
 
-fn check(what: &'static str, value: i128, min: i128, max: i128) -> Result<(), RangeError> {
+pub(crate) fn check(
+    what: &'static str,
+    value: i128,
+    min: i128,
+    max: i128,
+) -> Result<(), RangeError> {
     if value < min || value > max {
         return Err(RangeError {
             what,

@@ -1,5 +1,6 @@
-//! Memory limits.
+//! Memory: limits, protection from reclaim, and what kernels of Anolis and Alibaba Cloud add.
 
+use crate::cpu::{RangeError, check};
 use std::fmt;
 
 /// How much memory a control group may use.
@@ -7,6 +8,53 @@ use std::fmt;
 pub enum MemoryLimit {
     Bytes(u64),
     Unlimited,
+}
+
+/// How much memory of a control group is kept from reclaim while there is pressure from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryProtection {
+    Bytes(u64),
+    All,
+}
+
+/// Small numbers that a kernel file takes in a range of its own.
+macro_rules! bounded {
+    ($($(#[$doc:meta])* $name:ident($file:literal, $min:literal to $max:literal, new $new:literal)),+ $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(i16);
+
+        impl $name {
+            pub const MIN: i64 = $min;
+            pub const MAX: i64 = $max;
+            /// What the kernel gives a new group.
+            pub const DEFAULT: Self = Self($new);
+
+            pub fn new(number: i64) -> Result<Self, RangeError> {
+                check($file, number.into(), $min, $max)?;
+                Ok(Self(i16::try_from(number).expect("checked")))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )+};
+}
+
+bounded! {
+    /// From which percentage of its limit on a group's memory is reclaimed in the background; 0 is
+    /// never.
+    WmarkRatio("memory.wmark_ratio", 0 to 100, new 0),
+    /// How far below that it is reclaimed then.
+    WmarkScale("memory.wmark_scale_factor", 1 to 1_000, new 50),
+    /// By what percentage a group's tasks meet the global minimum watermark earlier (above 0) or
+    /// later.
+    WmarkMinAdj("memory.wmark_min_adj", -25 to 50, new 0),
+    /// Who is killed later when memory has run out: the least priority goes first.
+    OomPriority("memory.priority", 0 to 12, new 0),
 }
 
 // === impl MemoryLimit ===
@@ -42,9 +90,53 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
+// === impl MemoryProtection ===
+
+impl MemoryProtection {
+    pub const NONE: Self = Self::Bytes(0);
+
+    /// What keeps both from reclaim, in the group above.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Bytes(one), Self::Bytes(other)) => Self::Bytes(one.saturating_add(other)),
+            _ => Self::All,
+        }
+    }
+}
+
+impl fmt::Display for MemoryProtection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::All => f.write_str("all"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_out_of_their_range_are_none() {
+        assert!(WmarkRatio::new(-1).is_err() && WmarkRatio::new(101).is_err());
+        assert!(WmarkScale::new(0).is_err() && WmarkScale::new(1_001).is_err());
+        assert!(WmarkMinAdj::new(-26).is_err() && WmarkMinAdj::new(51).is_err());
+        let error = OomPriority::new(13).unwrap_err().to_string();
+        assert_eq!(error, "memory.priority 13 is outside 0 to 12");
+        assert_eq!(WmarkMinAdj::new(-25).unwrap().to_string(), "-25");
+    }
+
+    #[test]
+    fn protection_adds_up() {
+        let bytes = MemoryProtection::Bytes;
+        assert_eq!(bytes(4096).and(bytes(8192)), bytes(12_288));
+        assert_eq!(
+            bytes(4096).and(MemoryProtection::All),
+            MemoryProtection::All
+        );
+    }
 
     #[test]
     fn the_v1_maximum_is_unlimited() {

@@ -1,6 +1,9 @@
 //! One knob of a control group and one value for it: the common coin of hooks, ledger and kernel.
 
-use crate::{Bvt, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit};
+use crate::{
+    Bvt, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, MemoryProtection,
+    OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale,
+};
 use std::fmt;
 
 macro_rules! settings {
@@ -42,12 +45,6 @@ macro_rules! settings {
                 }
             }
         }
-
-        $(impl From<$type> for Value {
-            fn from(value: $type) -> Self {
-                Self::$variant(value)
-            }
-        })+
     };
 }
 
@@ -62,6 +59,20 @@ settings! {
     CpusetCpus(CpusetCpus) = "cpuset.cpus",
     /// Bytes of memory; on cgroup v2 `memory.max`.
     MemoryLimit(MemoryLimit) = "memory.limit_in_bytes",
+    /// Memory that is never reclaimed, as far as the groups above have it too.
+    MemoryMin(MemoryProtection) = "memory.min",
+    /// Memory that is reclaimed only when there is no other.
+    MemoryLow(MemoryProtection) = "memory.low",
+    /// From here on the group is slowed down and its memory reclaimed.
+    MemoryHigh(MemoryLimit) = "memory.high",
+    MemoryWmarkRatio(WmarkRatio) = "memory.wmark_ratio",
+    MemoryWmarkScale(WmarkScale) = "memory.wmark_scale_factor",
+    MemoryWmarkMinAdj(WmarkMinAdj) = "memory.wmark_min_adj",
+    MemoryPriority(OomPriority) = "memory.priority",
+    /// Whether priorities count among the groups below.
+    MemoryUsePriorityOom(bool) = "memory.use_priority_oom",
+    /// Whether all of the group is killed when one of it is, for want of memory.
+    MemoryOomGroup(bool) = "memory.oom.group",
     /// Group identity.
     CpuBvt(Bvt) = "cpu.bvt_warp_ns",
     /// Whether the group runs only when nothing else does.
@@ -70,7 +81,52 @@ settings! {
     CoreSched(CoreGroup) = "core_sched",
 }
 
+/// Types that are of one setting alone.
+macro_rules! says_its_setting {
+    ($($type:ident),+ $(,)?) => {
+        $(impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                Self::$type(value)
+            }
+        })+
+    };
+}
+
+says_its_setting! { CpuShares, CpuQuota, CpuBurst, CpusetCpus, MemoryLimit }
+
+impl From<Bvt> for Value {
+    fn from(value: Bvt) -> Self {
+        Self::CpuBvt(value)
+    }
+}
+
+impl From<CoreGroup> for Value {
+    fn from(value: CoreGroup) -> Self {
+        Self::CoreSched(value)
+    }
+}
+
 impl Setting {
+    /// Whether requests to a runtime have a field for it. All others are written by us.
+    pub fn is_sayable(self) -> bool {
+        match self {
+            Self::CpuShares | Self::CpuQuota | Self::CpusetCpus | Self::MemoryLimit => true,
+            Self::CpuBurst
+            | Self::MemoryMin
+            | Self::MemoryLow
+            | Self::MemoryHigh
+            | Self::MemoryWmarkRatio
+            | Self::MemoryWmarkScale
+            | Self::MemoryWmarkMinAdj
+            | Self::MemoryPriority
+            | Self::MemoryUsePriorityOom
+            | Self::MemoryOomGroup
+            | Self::CpuBvt
+            | Self::CpuIdle
+            | Self::CoreSched => false,
+        }
+    }
+
     /// Whether it is no file of the control group that has it but each of the threads inside.
     pub fn is_of_threads(self) -> bool {
         matches!(self, Self::CoreSched)
@@ -99,6 +155,6 @@ mod tests {
         let value = Value::from(CpuQuota::Unlimited);
         assert_eq!(value.setting(), Setting::CpuQuota);
         assert_eq!(value.to_string(), "unlimited");
-        assert_eq!(Value::from(true).to_string(), "true");
+        assert_eq!(Value::CpuIdle(true).to_string(), "true");
     }
 }

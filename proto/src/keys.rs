@@ -23,6 +23,7 @@ pub mod annotation {
     pub const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
     pub const CPU_QOS: &str = "koordinator.sh/cpuQOS";
     pub const CPU_BURST: &str = "koordinator.sh/cpuBurst";
+    pub const MEMORY_QOS: &str = "koordinator.sh/memoryQOS";
 
     /// CPUs that latency-sensitive pods share, one entry per NUMA node.
     pub const CPU_SHARED_POOLS: &str = "node.koordinator.sh/cpu-shared-pools";
@@ -40,6 +41,7 @@ pub mod annotation {
 /// Resource names.
 pub mod resource {
     pub const CPU: &str = "cpu";
+    pub const MEMORY: &str = "memory";
     /// Thousandths of a CPU, as a plain number: `1000` is one CPU.
     pub const BATCH_CPU: &str = "kubernetes.io/batch-cpu";
     /// Bytes.

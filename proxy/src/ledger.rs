@@ -12,7 +12,9 @@ mod target;
 pub use self::{
     contest::{Contest, Rival, Scope},
     node::{NodeGroup, NodeGroupKind, NodeGroups},
-    target::{Applied, Entry, GIVEN_BACK, LeftOut, Original, Route, Target, Unasked},
+    target::{
+        Applied, Entry, GIVEN_BACK, LeftOut, Original, Route, Target, Unasked, of_directories,
+    },
 };
 
 use koord_hooks::{ContainerKind, ContainerView, PodView, Requested};

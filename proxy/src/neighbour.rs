@@ -305,6 +305,7 @@ mod tests {
                     "CPUSetAllocator",
                     "CoreSched",
                     "GroupIdentity",
+                    "MemoryQOS",
                 ],
             ),
             (

@@ -10,7 +10,7 @@ use koord_kernel::{
 };
 use koord_model::{CgroupPath, CpuSet, CpusetCpus, KubeQos, MAX_CPU, Setting, Value};
 use koord_proto::policy::NodePolicy;
-use std::{error::Error, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, error::Error, path::PathBuf, sync::Arc};
 use tracing::warn;
 
 /// Where to look.
@@ -38,13 +38,18 @@ impl Probe {
             every_cpu()
         });
         let tiers = self.tiers(cgroups);
+        let settings = Setting::ALL.iter().copied();
+        let files: BTreeSet<Setting> = settings
+            .filter(|it| !it.is_of_threads() && exists_anywhere(cgroups, *it))
+            .collect();
         NodeView {
             policy,
             kernel: Abilities {
-                bvt: exists_anywhere(cgroups, Setting::CpuBvt),
-                cpu_idle: exists_anywhere(cgroups, Setting::CpuIdle),
-                cpu_burst: exists_anywhere(cgroups, Setting::CpuBurst),
+                bvt: files.contains(&Setting::CpuBvt),
+                cpu_idle: files.contains(&Setting::CpuIdle),
+                cpu_burst: files.contains(&Setting::CpuBurst),
                 core_sched: self.core_sched,
+                files,
                 usable_cpus: usable(cgroups, &tiers.kubepods, online),
             },
             tiers,

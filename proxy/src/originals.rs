@@ -4,10 +4,12 @@
 //! originals travel with the container as one annotation, and every list gives them back, with what
 //! the creation was changed to say: `docs/architecture.md`, "State".
 
+use crate::view;
 use koord_hooks::{PodView, Requested};
 use koord_model::{CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Value};
 use koord_proto::keys::annotation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The longest annotation value that is read; what we write is far below.
 const MAX_LENGTH: usize = 16 * 1024;
@@ -45,6 +47,9 @@ struct Resources {
     /// Of ours the empty list is all CPUs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cpuset_cpus: Option<String>,
+    /// What was asked for by the names of files of cgroup v2.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    unified: BTreeMap<String, String>,
 }
 
 /// The annotation's value.
@@ -92,6 +97,7 @@ impl Resources {
             cpu_period: requested.cpu_period.map(CpuPeriod::micros),
             memory_limit: requested.memory_limit.map(MemoryLimit::as_i64),
             cpuset_cpus: requested.cpuset_cpus.as_ref().map(ToString::to_string),
+            unified: view::unified_texts(requested.unified),
         }
     }
 
@@ -106,6 +112,7 @@ impl Resources {
             cpu_period: period.transpose().ok()?,
             memory_limit: self.memory_limit.map(MemoryLimit::from_bytes),
             cpuset_cpus: cpus.transpose().ok()?,
+            unified: view::unified(|file| self.unified.get(file).map(String::as_str)),
         })
     }
 
@@ -121,8 +128,7 @@ impl Resources {
                 }
                 Value::CpusetCpus(CpusetCpus::All) => text.cpuset_cpus = Some(String::new()),
                 // No request can say these.
-                Value::CpuBurst(_) | Value::CpuBvt(_) | Value::CpuIdle(_) | Value::CoreSched(_) => {
-                }
+                _ => {}
             }
         }
         text
@@ -146,6 +152,8 @@ impl Resources {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use koord_hooks::Unified;
+    use koord_model::MemoryProtection;
 
     #[test]
     fn originals_are_given_back_as_they_were() {
@@ -155,6 +163,12 @@ mod tests {
             cpu_period: Some(CpuPeriod::DEFAULT),
             memory_limit: Some(MemoryLimit::Bytes(1 << 20)),
             cpuset_cpus: Some("0-1".parse().unwrap()),
+            unified: Unified {
+                memory_min: Some(MemoryProtection::Bytes(4096)),
+                memory_low: Some(MemoryProtection::All),
+                memory_high: Some(MemoryLimit::Unlimited),
+                memory_oom_group: Some(true),
+            },
         };
         let origin = Origin {
             requested,
@@ -163,7 +177,11 @@ mod tests {
         let text = to_annotation(&origin);
         assert_eq!(
             text,
-            r#"{"cpuShares":512,"cpuQuota":-1,"cpuPeriod":100000,"memoryLimit":1048576,"cpusetCpus":"0-1"}"#
+            concat!(
+                r#"{"cpuShares":512,"cpuQuota":-1,"cpuPeriod":100000,"memoryLimit":1048576,"#,
+                r#""cpusetCpus":"0-1","unified":{"memory.high":"max","memory.low":"max","#,
+                r#""memory.min":"4096","memory.oom.group":"1"}}"#
+            )
         );
         assert_eq!(from_annotation(&text), Some(origin));
         assert_eq!(from_annotation("{}"), Some(Origin::default()));

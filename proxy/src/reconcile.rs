@@ -5,7 +5,7 @@
 
 use crate::{
     hub::Hub,
-    ledger::{Applied, Entry, Life, Original, Rival, Route, Scope, Target},
+    ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
@@ -253,14 +253,11 @@ fn note(
     }
     let old = match outcome {
         Ok(Written::Changed { old }) => Some(old.clone()),
-        Ok(Written::Idled { .. }) => Some(false.into()),
+        Ok(Written::Idled { .. }) => Some(Value::CpuIdle(false)),
         _ => None,
     };
-    if let Some(old) = old
-        && entry.route == Route::Kernel
-        && entry.original == Original::Unknown
-    {
-        entry.original = Original::Value(old);
+    if let Some(old) = old {
+        entry.was_there(old);
     }
     entry.told &= entry.applied == result;
     entry.applied = result;

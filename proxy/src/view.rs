@@ -1,13 +1,14 @@
 //! From CRI messages to what hooks look at.
 
-use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
+use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested, Unified};
 use koord_kernel::cgroup;
 use koord_model::{
-    CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, PodUid,
+    CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, MemoryProtection,
+    PodUid,
 };
 use koord_proto::cri;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -151,7 +152,63 @@ pub fn requested(linux: Option<&cri::LinuxContainerResources>) -> Requested {
         cpuset_cpus: Some(&linux.cpuset_cpus)
             .filter(|list| !list.is_empty())
             .and_then(|list| list.parse().ok()),
+        unified: unified(|file| linux.unified.get(file).map(String::as_str)),
     }
+}
+
+/// What is asked for by the names of files of cgroup v2, where it is what the kernel takes.
+pub fn unified<'a>(text: impl Fn(&str) -> Option<&'a str>) -> Unified {
+    let limit = |file| match text(file)?.trim() {
+        "max" => Some(MemoryLimit::Unlimited),
+        bytes => Some(MemoryLimit::Bytes(bytes.parse().ok()?)),
+    };
+    let kept = |file| {
+        limit(file).map(|limit| match limit {
+            MemoryLimit::Bytes(bytes) => MemoryProtection::Bytes(bytes),
+            MemoryLimit::Unlimited => MemoryProtection::All,
+        })
+    };
+    Unified {
+        memory_min: kept("memory.min"),
+        memory_low: kept("memory.low"),
+        memory_high: limit("memory.high"),
+        memory_oom_group: match text("memory.oom.group").map(str::trim) {
+            Some("0") => Some(false),
+            Some("1") => Some(true),
+            _ => None,
+        },
+    }
+}
+
+/// The same as texts, by file.
+pub fn unified_texts(unified: Unified) -> BTreeMap<String, String> {
+    let limit = |limit: MemoryLimit| match limit {
+        MemoryLimit::Bytes(bytes) => bytes.to_string(),
+        MemoryLimit::Unlimited => "max".to_owned(),
+    };
+    let kept = |kept: MemoryProtection| match kept {
+        MemoryProtection::Bytes(bytes) => bytes.to_string(),
+        MemoryProtection::All => "max".to_owned(),
+    };
+    let Unified {
+        memory_min,
+        memory_low,
+        memory_high,
+        memory_oom_group,
+    } = unified;
+    let texts = [
+        ("memory.min", memory_min.map(kept)),
+        ("memory.low", memory_low.map(kept)),
+        ("memory.high", memory_high.map(limit)),
+        (
+            "memory.oom.group",
+            memory_oom_group.map(|on| u8::from(on).to_string()),
+        ),
+    ];
+    let texts = texts.into_iter();
+    texts
+        .filter_map(|(file, text)| Some((file.to_owned(), text?)))
+        .collect()
 }
 
 /// What a kubelet writes to a pod's directory: what its containers ask for together, and what the
@@ -207,6 +264,15 @@ pub fn overlaid(before: &Requested, now: Requested) -> Requested {
         cpu_period: now.cpu_period.or(before.cpu_period),
         memory_limit: now.memory_limit.or(before.memory_limit),
         cpuset_cpus: now.cpuset_cpus.or_else(|| before.cpuset_cpus.clone()),
+        unified: Unified {
+            memory_min: now.unified.memory_min.or(before.unified.memory_min),
+            memory_low: now.unified.memory_low.or(before.unified.memory_low),
+            memory_high: now.unified.memory_high.or(before.unified.memory_high),
+            memory_oom_group: now
+                .unified
+                .memory_oom_group
+                .or(before.unified.memory_oom_group),
+        },
     }
 }
 
@@ -255,6 +321,37 @@ mod tests {
             assert_eq!(found.is_some(), own, "{path}");
         }
         assert_eq!(own_directory(None, &uid), None);
+    }
+
+    #[test]
+    fn what_is_asked_for_by_files_of_cgroup_v2_is_read_as_the_kernel_would() {
+        let texts = [
+            ("memory.min", "4096"),
+            ("memory.low", "max"),
+            ("memory.high", "max\n"),
+            ("memory.oom.group", "1"),
+            ("cpu.idle", "1"),
+        ];
+        let asked = cri::LinuxContainerResources {
+            unified: texts.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            ..Default::default()
+        };
+        let asked = requested(Some(&asked)).unified;
+        let expected = Unified {
+            memory_min: Some(MemoryProtection::Bytes(4096)),
+            memory_low: Some(MemoryProtection::All),
+            memory_high: Some(MemoryLimit::Unlimited),
+            memory_oom_group: Some(true),
+        };
+        assert_eq!(asked, expected);
+        let read = unified(|file| (file == "memory.min").then_some("1.5G"));
+        assert_eq!(read, Unified::default());
+        let none = Requested::default();
+        let before = Requested {
+            unified: expected,
+            ..none.clone()
+        };
+        assert_eq!(overlaid(&before, none).unified, expected);
     }
 
     #[test]

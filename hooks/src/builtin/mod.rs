@@ -29,6 +29,7 @@ builtin_hooks! {
     cpu_normalization::CpuNormalization,
     cpuset_allocator::CpusetAllocator,
     cpu_burst::CpuBurstHook,
+    memory_qos::MemoryQosHook,
     group_identity::GroupIdentity,
     core_sched::CoreSched,
 }

@@ -25,14 +25,18 @@ use koord_proto::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One sound value for every annotation that a hook reads.
-const SOUND: [(&str, &str); 4] = [
+const SOUND: [(&str, &str); 5] = [
     (
         annotation::EXTENDED_RESOURCE_SPEC,
-        r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#,
+        r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#,
     ),
     (annotation::RESOURCE_STATUS, r#"{"cpuset":"3"}"#),
     (annotation::CPU_QOS, r#"{"enable":true,"groupIdentity":1}"#),
     (annotation::CPU_BURST, r#"{"policy":"auto"}"#),
+    (
+        annotation::MEMORY_QOS,
+        r#"{"policy":"auto","minLimitPercent":50,"lowLimitPercent":60,"throttlingPercent":50,"priorityEnable":1,"priority":3,"oomKillGroup":1}"#,
+    ),
 ];
 
 fn nodes() -> Vec<NodeView> {
@@ -66,6 +70,7 @@ fn under_core_sched() -> NodeView {
             sched_idle: true,
             ..ClassCpuQos::default()
         },
+        ..ClassQos::default()
     };
     let resource_qos_strategy = ResourceQosStrategy {
         cpu_policy: CpuPolicy::CoreSched,
@@ -268,6 +273,17 @@ fn senseless() -> BTreeMap<&'static str, (&'static str, [&'static str; 3])> {
                     r#"{"policy":"Auto"}"#,
                     r#"{"cpuBurstPercent":0}"#,
                     r#"{"cpuBurstPercent":"100"}"#,
+                ],
+            ),
+        ),
+        (
+            annotation::MEMORY_QOS,
+            (
+                "LS",
+                [
+                    r#"{"policy":"Auto"}"#,
+                    r#"{"wmarkMinAdj":-26}"#,
+                    r#"{"oomKillGroup":true}"#,
                 ],
             ),
         ),

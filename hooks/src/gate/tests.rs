@@ -14,6 +14,7 @@ fn on(gates: &FeatureGates) -> Vec<&'static str> {
         "BECPUIdle",
         "BECPUManager",
         "CPUBurst",
+        "CgroupReconcile",
     ]
     .into_iter()
     .filter(|name| gates.enabled(name))
@@ -56,7 +57,8 @@ fn the_groups_move_their_own_and_never_ours() {
             "CPUSetAllocator",
             "BatchResource",
             "BECPUManager",
-            "CPUBurst"
+            "CPUBurst",
+            "CgroupReconcile"
         ]
     );
     assert!(on(&gates("AllBeta=false")).is_empty());
@@ -98,15 +100,7 @@ fn upstreams_published_flags_are_taken() {
     );
     assert!(manifest.enabled("GroupIdentity"));
     let unserved: Vec<&str> = manifest.unserved().collect();
-    assert_eq!(
-        unserved,
-        [
-            "Accelerators",
-            "BECPUEvict",
-            "BEMemoryEvict",
-            "CgroupReconcile"
-        ]
-    );
+    assert_eq!(unserved, ["Accelerators", "BECPUEvict", "BEMemoryEvict"]);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 use super::*;
-use koord_model::{Bvt, CoreGroup, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit};
+use koord_model::{
+    Bvt, CoreGroup, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit,
+    MemoryProtection, OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale,
+};
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
 
 const HOOKS: [&str; 5] = ["A", "B", "C", "D", "E"];
@@ -100,6 +103,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
         option::of((-1_i64..=2).prop_map(|n| Bvt::new(n).unwrap())),
         option::of(any::<bool>()),
         option::of(Just(CoreGroup::None)),
+        memory(),
         subsequence(Setting::ALL, 0..=Setting::ALL.len()),
     );
     values.prop_map(
@@ -112,6 +116,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
             cpu_bvt,
             cpu_idle,
             core_sched,
+            memory,
             overrides,
         )| {
             Adjustment {
@@ -124,7 +129,35 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
                 cpu_idle,
                 core_sched,
                 overrides,
+                ..memory
             }
+        },
+    )
+}
+
+/// Memory QoS alone.
+fn memory() -> impl Strategy<Value = Adjustment> {
+    let number = |min: i64, max: i64| option::of(min..=max);
+    let bytes = || option::of(0_u64..9_000);
+    let switch = || option::of(any::<bool>());
+    let small = (
+        number(0, 100),
+        number(1, 1_000),
+        number(-25, 50),
+        number(0, 12),
+    );
+    (bytes(), bytes(), bytes(), small, switch(), switch()).prop_map(
+        |(min, low, high, (ratio, scale, adj, priority), by_priority, group)| Adjustment {
+            memory_min: min.map(MemoryProtection::Bytes),
+            memory_low: low.map(MemoryProtection::Bytes),
+            memory_high: high.map(MemoryLimit::Bytes),
+            memory_wmark_ratio: ratio.map(|it| WmarkRatio::new(it).unwrap()),
+            memory_wmark_scale: scale.map(|it| WmarkScale::new(it).unwrap()),
+            memory_wmark_min_adj: adj.map(|it| WmarkMinAdj::new(it).unwrap()),
+            memory_priority: priority.map(|it| OomPriority::new(it).unwrap()),
+            memory_use_priority_oom: by_priority,
+            memory_oom_group: group,
+            ..Adjustment::default()
         },
     )
 }

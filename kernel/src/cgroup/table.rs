@@ -8,7 +8,7 @@
 use super::{Controller, Generation, WeightCurve};
 use koord_model::{
     Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MAX_CPU, MemoryLimit,
-    RangeError, Setting, Value,
+    MemoryProtection, OomPriority, RangeError, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 
 /// Where a setting lives.
@@ -46,7 +46,16 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::CpuIdle
         | Setting::CoreSched => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
-        Setting::MemoryLimit => Controller::Memory,
+        Setting::MemoryLimit
+        | Setting::MemoryMin
+        | Setting::MemoryLow
+        | Setting::MemoryHigh
+        | Setting::MemoryWmarkRatio
+        | Setting::MemoryWmarkScale
+        | Setting::MemoryWmarkMinAdj
+        | Setting::MemoryPriority
+        | Setting::MemoryUsePriorityOom
+        | Setting::MemoryOomGroup => Controller::Memory,
     }
 }
 
@@ -57,8 +66,18 @@ fn names(setting: Setting) -> Names {
         Setting::CpuBurst => ("cpu.cfs_burst_us", "cpu.max.burst"),
         Setting::CpusetCpus => ("cpuset.cpus", "cpuset.cpus"),
         Setting::MemoryLimit => ("memory.limit_in_bytes", "memory.max"),
-        Setting::CpuBvt => ("cpu.bvt_warp_ns", "cpu.bvt_warp_ns"),
-        Setting::CpuIdle => ("cpu.idle", "cpu.idle"),
+        // Setting and file have one name, in both.
+        Setting::MemoryMin
+        | Setting::MemoryLow
+        | Setting::MemoryHigh
+        | Setting::MemoryWmarkRatio
+        | Setting::MemoryWmarkScale
+        | Setting::MemoryWmarkMinAdj
+        | Setting::MemoryPriority
+        | Setting::MemoryUsePriorityOom
+        | Setting::MemoryOomGroup
+        | Setting::CpuBvt
+        | Setting::CpuIdle => (setting.name(), setting.name()),
         // These say whose it is, and nothing of what it is.
         Setting::CoreSched => THREADS,
     };
@@ -136,12 +155,26 @@ pub(super) fn parse(
         (Setting::CpusetCpus, _) => CpusetCpus::Only(text.parse().ok()?).into(),
         (Setting::MemoryLimit, Generation::V2) if text == "max" => MemoryLimit::Unlimited.into(),
         (Setting::MemoryLimit, _) => whole_pages(text.parse().ok()?, terms.page).into(),
+        (Setting::MemoryMin, _) => Value::MemoryMin(protection(text, terms.page)?),
+        (Setting::MemoryLow, _) => Value::MemoryLow(protection(text, terms.page)?),
+        (Setting::MemoryHigh, _) if text == "max" => Value::MemoryHigh(MemoryLimit::Unlimited),
+        (Setting::MemoryHigh, _) => Value::MemoryHigh(whole_pages(text.parse().ok()?, terms.page)),
+        (Setting::MemoryWmarkRatio, _) => {
+            Value::MemoryWmarkRatio(WmarkRatio::new(text.parse().ok()?).ok()?)
+        }
+        (Setting::MemoryWmarkScale, _) => {
+            Value::MemoryWmarkScale(WmarkScale::new(text.parse().ok()?).ok()?)
+        }
+        (Setting::MemoryWmarkMinAdj, _) => {
+            Value::MemoryWmarkMinAdj(WmarkMinAdj::new(text.parse().ok()?).ok()?)
+        }
+        (Setting::MemoryPriority, _) => {
+            Value::MemoryPriority(OomPriority::new(text.parse().ok()?).ok()?)
+        }
+        (Setting::MemoryUsePriorityOom, _) => Value::MemoryUsePriorityOom(switch(text)?),
+        (Setting::MemoryOomGroup, _) => Value::MemoryOomGroup(switch(text)?),
         (Setting::CpuBvt, _) => Bvt::new(text.parse().ok()?).ok()?.into(),
-        (Setting::CpuIdle, _) => match text {
-            "0" => false.into(),
-            "1" => true.into(),
-            _ => return None,
-        },
+        (Setting::CpuIdle, _) => Value::CpuIdle(switch(text)?),
         (Setting::CoreSched, _) => return None,
     })
 }
@@ -166,8 +199,21 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         Value::CpusetCpus(CpusetCpus::All) => "\n".to_owned(),
         Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => bytes.to_string(),
         Value::MemoryLimit(MemoryLimit::Unlimited) => unlimited.to_owned(),
+        Value::MemoryMin(MemoryProtection::Bytes(bytes))
+        | Value::MemoryLow(MemoryProtection::Bytes(bytes))
+        | Value::MemoryHigh(MemoryLimit::Bytes(bytes)) => bytes.to_string(),
+        // Kernels that have these files on v1 took them over from v2 as they are.
+        Value::MemoryMin(MemoryProtection::All)
+        | Value::MemoryLow(MemoryProtection::All)
+        | Value::MemoryHigh(MemoryLimit::Unlimited) => "max".to_owned(),
+        Value::MemoryWmarkRatio(ratio) => ratio.to_string(),
+        Value::MemoryWmarkScale(scale) => scale.to_string(),
+        Value::MemoryWmarkMinAdj(adj) => adj.to_string(),
+        Value::MemoryPriority(priority) => priority.to_string(),
         Value::CpuBvt(bvt) => bvt.to_string(),
-        Value::CpuIdle(idle) => u8::from(*idle).to_string(),
+        Value::CpuIdle(on) | Value::MemoryUsePriorityOom(on) | Value::MemoryOomGroup(on) => {
+            u8::from(*on).to_string()
+        }
         // Is read as no value, and so never written.
         Value::CoreSched(_) => String::new(),
     }
@@ -199,10 +245,23 @@ pub(super) fn settle(
             check("memory limit in bytes", *bytes, terms.page, u64::MAX)?;
             whole_pages(*bytes, terms.page).into()
         }
+        Value::MemoryHigh(MemoryLimit::Bytes(bytes)) => {
+            check("memory.high in bytes", *bytes, terms.page, u64::MAX)?;
+            Value::MemoryHigh(whole_pages(*bytes, terms.page))
+        }
+        Value::MemoryMin(kept) => Value::MemoryMin(kept_pages(*kept, terms.page)),
+        Value::MemoryLow(kept) => Value::MemoryLow(kept_pages(*kept, terms.page)),
         Value::CpuQuota(CpuQuota::Unlimited)
         | Value::CpuBurst(_)
         | Value::CpusetCpus(CpusetCpus::All)
         | Value::MemoryLimit(MemoryLimit::Unlimited)
+        | Value::MemoryHigh(MemoryLimit::Unlimited)
+        | Value::MemoryWmarkRatio(_)
+        | Value::MemoryWmarkScale(_)
+        | Value::MemoryWmarkMinAdj(_)
+        | Value::MemoryPriority(_)
+        | Value::MemoryUsePriorityOom(_)
+        | Value::MemoryOomGroup(_)
         | Value::CpuBvt(_)
         | Value::CpuIdle(_)
         | Value::CoreSched(_) => value.clone(),
@@ -214,9 +273,13 @@ pub(super) fn settle(
 pub(super) fn widened(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::CpuQuota(old), Value::CpuQuota(wanted)) => (wanted > old).then(|| new.clone()),
-        (Value::MemoryLimit(old), Value::MemoryLimit(wanted)) => {
+        (Value::MemoryLimit(old), Value::MemoryLimit(wanted))
+        | (Value::MemoryHigh(old), Value::MemoryHigh(wanted)) => {
             (wanted > old).then(|| new.clone())
         }
+        // What is kept for a group counts as far as the groups above it keep as much.
+        (Value::MemoryMin(old), Value::MemoryMin(wanted))
+        | (Value::MemoryLow(old), Value::MemoryLow(wanted)) => (wanted > old).then(|| new.clone()),
         (Value::CpusetCpus(CpusetCpus::Only(old)), Value::CpusetCpus(CpusetCpus::Only(wanted))) => {
             (!wanted.is_subset(old)).then(|| CpusetCpus::Only(old.union(wanted)).into())
         }
@@ -230,6 +293,31 @@ pub(super) fn widened(old: &Value, new: &Value) -> Option<Value> {
 
 fn quota(micros: i64) -> CpuQuota {
     u64::try_from(micros).map_or(CpuQuota::Unlimited, CpuQuota::Micros)
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+fn protection(text: &str, page: u64) -> Option<MemoryProtection> {
+    Some(match text {
+        "max" => MemoryProtection::All,
+        bytes => kept_pages(MemoryProtection::Bytes(bytes.parse().ok()?), page),
+    })
+}
+
+fn kept_pages(kept: MemoryProtection, page: u64) -> MemoryProtection {
+    let MemoryProtection::Bytes(bytes) = kept else {
+        return kept;
+    };
+    match whole_pages(bytes, page) {
+        MemoryLimit::Bytes(bytes) => MemoryProtection::Bytes(bytes),
+        MemoryLimit::Unlimited => MemoryProtection::All,
+    }
 }
 
 /// The kernel counts memory in pages, up to the most that a signed number of bytes can say.

@@ -5,7 +5,7 @@ use super::text;
 use crate::cgroup::Generation;
 use koord_model::CpuSet;
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The state behind the files of a group, in the kernel's own terms.
 #[derive(Clone, Debug)]
@@ -19,6 +19,11 @@ pub(super) struct Group {
     pub(super) bvt: i64,
     pub(super) cpus: CpuSet,
     pub(super) memory_limit: u64,
+    pub(super) memory_min: u64,
+    pub(super) memory_low: u64,
+    pub(super) memory_high: u64,
+    /// Of the files with a small number in a range, by name.
+    small: BTreeMap<&'static str, i64>,
     pub(super) pids: BTreeSet<u32>,
 }
 
@@ -27,6 +32,17 @@ const MIN_SHARES: u64 = 2;
 const MAX_SHARES: u64 = 1 << 18;
 const IDLE_SHARES: u64 = 3;
 const DEFAULT_SHARES: u64 = 1024;
+
+/// Files with a small number: name, least, most, and what a new group has. All but the first are of
+/// kernels of Anolis and Alibaba Cloud, as their documentation has it.
+const SMALL: [(&str, i64, i64, i64); 6] = [
+    ("memory.oom.group", 0, 1, 0),
+    ("memory.wmark_ratio", 0, 100, 0),
+    ("memory.wmark_scale_factor", 1, 1_000, 50),
+    ("memory.wmark_min_adj", -25, 50, 0),
+    ("memory.priority", 0, 12, 0),
+    ("memory.use_priority_oom", 0, 1, 0),
+];
 
 /// What a new group on cgroup v1 is charged for by itself: less cannot be its limit.
 const CHARGED: u64 = 2 * text::PAGE;
@@ -47,6 +63,13 @@ impl Group {
             bvt: 0,
             cpus,
             memory_limit: text::NO_LIMIT,
+            memory_min: 0,
+            memory_low: 0,
+            memory_high: text::NO_LIMIT,
+            small: SMALL
+                .iter()
+                .map(|(file, _, _, new)| (*file, *new))
+                .collect(),
             pids: BTreeSet::new(),
         }
     }
@@ -69,10 +92,11 @@ impl Group {
             (_, "cpu.bvt_warp_ns") => self.bvt.to_string(),
             (_, "cpuset.cpus") => self.cpus.to_string(),
             (Generation::V1, "memory.limit_in_bytes") => self.memory_limit.to_string(),
-            (Generation::V2, "memory.max") => match self.memory_limit {
-                text::NO_LIMIT => "max".to_owned(),
-                limit => limit.to_string(),
-            },
+            (Generation::V2, "memory.max") => text::bytes_or_max(self.memory_limit),
+            (_, "memory.min") => text::bytes_or_max(self.memory_min),
+            (_, "memory.low") => text::bytes_or_max(self.memory_low),
+            (_, "memory.high") => text::bytes_or_max(self.memory_high),
+            (_, file) if self.small.contains_key(file) => self.small[file].to_string(),
             (_, "cgroup.procs")
             | (Generation::V1, "tasks")
             | (Generation::V2, "cgroup.threads") => {
@@ -129,22 +153,42 @@ impl Group {
                 self.cpus = text::cpus(written, cpus)?;
                 Ok(())
             }
+            file if file.starts_with("memory.") => self.store_memory(file, written),
+            // A file that is only read.
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn store_memory(&mut self, file: &str, written: &str) -> Result<(), Errno> {
+        let bytes = match file {
             "memory.limit_in_bytes" => {
                 let limit = text::bytes(written, "-1")?;
                 if limit < CHARGED {
                     return Err(Errno::BUSY);
                 }
                 self.memory_limit = limit;
-                Ok(())
+                return Ok(());
             }
             // What does not fit is killed here, and the limit stands.
-            "memory.max" => {
-                self.memory_limit = text::bytes(written, "max")?;
-                Ok(())
-            }
-            // A file that is only read.
-            _ => Err(Errno::INVAL),
+            "memory.max" => &mut self.memory_limit,
+            "memory.min" => &mut self.memory_min,
+            "memory.low" => &mut self.memory_low,
+            "memory.high" => &mut self.memory_high,
+            file => return self.set_small(file, written),
+        };
+        *bytes = text::bytes(written, "max")?;
+        Ok(())
+    }
+
+    fn set_small(&mut self, file: &str, written: &str) -> Result<(), Errno> {
+        let number = text::signed(written.trim())?;
+        let row = SMALL.iter().find(|(name, ..)| *name == file);
+        let (name, least, most, _) = row.ok_or(Errno::INVAL)?;
+        if !(*least..=*most).contains(&number) {
+            return Err(Errno::INVAL);
         }
+        self.small.insert(name, number);
+        Ok(())
     }
 
     fn set_shares(&mut self, shares: u64) -> Result<(), Errno> {

@@ -61,7 +61,7 @@ impl FakeTree {
             generation,
             beside_v2: false,
             cpus,
-            lacking: ["cpu.bvt_warp_ns".to_owned()].into(),
+            lacking: lacking_on_mainline(generation),
             groups: [(CgroupPath::root(), Group::new(online))].into(),
             failures: Vec::new(),
             writes: Vec::new(),
@@ -71,6 +71,13 @@ impl FakeTree {
     /// The same on a kernel with group identity.
     pub fn with_group_identity(self) -> Self {
         self.state().lacking.remove("cpu.bvt_warp_ns");
+        self
+    }
+
+    /// The same on a kernel that has all of memory QoS, on both versions.
+    pub fn with_memory_qos(self) -> Self {
+        let is_of_memory = |file: &String| file.starts_with("memory.");
+        self.state().lacking.retain(|file| !is_of_memory(file));
         self
     }
 
@@ -301,6 +308,27 @@ impl State {
             .iter()
             .filter(move |(path, _)| path.parent().as_ref() == Some(&at))
     }
+}
+
+/// What is of vendors' kernels only, which gave cgroup v1 some files of v2 too.
+fn lacking_on_mainline(generation: Generation) -> BTreeSet<String> {
+    let of_vendors = [
+        "cpu.bvt_warp_ns",
+        "memory.wmark_ratio",
+        "memory.wmark_scale_factor",
+        "memory.wmark_min_adj",
+        "memory.priority",
+        "memory.use_priority_oom",
+    ];
+    let of_v2 = [
+        "memory.min",
+        "memory.low",
+        "memory.high",
+        "memory.oom.group",
+    ];
+    let of_v2 = of_v2.iter().filter(|_| generation == Generation::V1);
+    let all = of_vendors.iter().chain(of_v2);
+    all.map(|file| (*file).to_owned()).collect()
 }
 
 /// The files of every hierarchy that say who is in a group.

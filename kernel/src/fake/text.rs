@@ -70,6 +70,14 @@ pub(super) fn bytes(text: &str, no_limit: &str) -> Result<u64, Errno> {
     Ok((bytes / PAGE * PAGE).min(NO_LIMIT))
 }
 
+/// `seq_puts_memcg_tunable`.
+pub(super) fn bytes_or_max(bytes: u64) -> String {
+    match bytes {
+        NO_LIMIT => "max".to_owned(),
+        bytes => bytes.to_string(),
+    }
+}
+
 /// `cpulist_parse` on a machine whose CPUs are numbered from 0 and fewer than `count`.
 pub(super) fn cpus(text: &str, count: u32) -> Result<CpuSet, Errno> {
     let mut set = CpuSet::new();

@@ -249,7 +249,10 @@ fn everything_has_moved(ground: &dyn Ground, pod: &CgroupPath, a: &CgroupPath, b
 pub(super) fn idle_is_cleared_before_shares_and_set_after(ground: &mut dyn Ground) {
     let at = &make(ground, &["p"])[0];
     let shares = |shares| CpuShares::new(shares).expect("a number of a check");
-    let written = apply(ground, &[change(at, true), change(at, shares(512))]);
+    let written = apply(
+        ground,
+        &[change(at, Value::CpuIdle(true)), change(at, shares(512))],
+    );
     let changed = |old: Value| Written::Changed { old };
     // On cgroup v2 the least shares of the weight that the kernel had.
     let forgotten = match generation(ground) {
@@ -265,13 +268,19 @@ pub(super) fn idle_is_cleared_before_shares_and_set_after(ground: &mut dyn Groun
     assert!(matches!(written[1], Written::Changed { .. }));
     assert_eq!(shown(ground, at, Setting::CpuIdle), "1");
 
-    let again = apply(ground, &[change(at, shares(700)), change(at, true)]);
+    let again = apply(
+        ground,
+        &[change(at, shares(700)), change(at, Value::CpuIdle(true))],
+    );
     assert_eq!(again, [Written::Masked, Written::Equal]);
     let read = ground.cgroups().read(at, Setting::CpuShares);
     assert!(read.is_err(), "an idle group has no shares: {read:?}");
 
-    let cleared = apply(ground, &[change(at, shares(700)), change(at, false)]);
-    assert_eq!(cleared[1], changed(true.into()));
+    let cleared = apply(
+        ground,
+        &[change(at, shares(700)), change(at, Value::CpuIdle(false))],
+    );
+    assert_eq!(cleared[1], changed(Value::CpuIdle(true)));
     assert_eq!(shown(ground, at, Setting::CpuIdle), "0");
     assert_eq!(
         shown(ground, at, Setting::CpuShares),
@@ -282,7 +291,7 @@ pub(super) fn idle_is_cleared_before_shares_and_set_after(ground: &mut dyn Groun
 pub(super) fn the_shares_of_an_idle_group_can_be_given_back(ground: &mut dyn Ground) {
     let at = &make(ground, &["p"])[0];
     apply(ground, &[change(at, CpuShares::MIN)]);
-    let idled = apply(ground, &[change(at, true)]).remove(0);
+    let idled = apply(ground, &[change(at, Value::CpuIdle(true))]).remove(0);
     let Written::Idled {
         shares: Some(shares),
     } = idled
@@ -290,11 +299,14 @@ pub(super) fn the_shares_of_an_idle_group_can_be_given_back(ground: &mut dyn Gro
         panic!("{idled:?}");
     };
     // Clearing alone gives the kernel's default.
-    apply(ground, &[change(at, false)]);
+    apply(ground, &[change(at, Value::CpuIdle(false))]);
     let default = either(ground, "1024", "100");
     assert_eq!(shown(ground, at, Setting::CpuShares), default);
-    apply(ground, &[change(at, true)]);
-    apply(ground, &[change(at, shares), change(at, false)]);
+    apply(ground, &[change(at, Value::CpuIdle(true))]);
+    apply(
+        ground,
+        &[change(at, shares), change(at, Value::CpuIdle(false))],
+    );
     assert_eq!(
         shown(ground, at, Setting::CpuShares),
         either(ground, "2", "1")

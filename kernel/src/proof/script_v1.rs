@@ -24,6 +24,8 @@ pub(super) const SCRIPT: &[Step] = &[
     takes("p", CPUS, "", ""),
     takes("p", LIMIT, "", "9223372036854771712"),
     refuses("p", "cpu.weight", "1", Errno::NOENT),
+    refuses("p", "memory.min", "1", Errno::NOENT),
+    refuses("p", "memory.oom.group", "1", Errno::NOENT),
     refuses("p", "cpu.no_such_file", "1", Errno::NOENT),
     refuses("no-such-group", SHARES, "1", Errno::NOENT),
 

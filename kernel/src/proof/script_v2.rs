@@ -11,6 +11,10 @@ const IDLE: &str = "cpu.idle";
 const CPUS: &str = "cpuset.cpus";
 const EFFECTIVE: &str = "cpuset.cpus.effective";
 const LIMIT: &str = "memory.max";
+const LEAST: &str = "memory.min";
+const LOW: &str = "memory.low";
+const HIGH: &str = "memory.high";
+const OOM_GROUP: &str = "memory.oom.group";
 
 #[rustfmt::skip]
 pub(super) const SCRIPT: &[Step] = &[
@@ -131,4 +135,24 @@ pub(super) const SCRIPT: &[Step] = &[
     // The limit of a group that has more stands, and what it has is taken away.
     takes("p", LIMIT, "4095", "0"),
     takes("p", LIMIT, "max", "max"),
+
+    Make("m"),
+    takes("m", LEAST, "", "0"),
+    takes("m", LOW, "", "0"),
+    takes("m", HIGH, "", "max"),
+    takes("m", LEAST, "50000000", "49999872"),
+    // More than the groups above have is taken; it counts as far as they have it.
+    takes("m", LOW, "max", "max"),
+    takes("m", LOW, "0", "0"),
+    takes("m", HIGH, "64M", "67108864"),
+    takes("m", HIGH, "max", "max"),
+    refuses("m", LEAST, "-1", Errno::INVAL),
+    refuses("m", HIGH, "1.5G", Errno::INVAL),
+    takes("m", OOM_GROUP, "", "0"),
+    takes("m", OOM_GROUP, " 1\n", "1"),
+    takes("m", OOM_GROUP, "0", "0"),
+    refuses("m", OOM_GROUP, "2", Errno::INVAL),
+    refuses("m", OOM_GROUP, "-1", Errno::INVAL),
+    refuses("m", OOM_GROUP, "x", Errno::INVAL),
+    refuses("m", "memory.wmark_ratio", "95", Errno::NOENT),
 ];

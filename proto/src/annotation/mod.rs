@@ -11,6 +11,7 @@ mod cpu_qos;
 mod error;
 mod extended_resource;
 mod json;
+mod memory_qos;
 mod normalization;
 mod quantity;
 mod resource_status;
@@ -29,6 +30,7 @@ pub use self::{
     error::{AnnotationError, Reason},
     extended_resource::{ExtendedContainer, ExtendedResourceSpec, ExtendedResources},
     json::{MAX_DEPTH, MAX_LENGTH},
+    memory_qos::{MemoryQos, MemoryQosPolicy, Percent, PodMemoryQos, Switch},
     normalization::{CpuNormalizationRatio, NormalizationError},
     quantity::{Quantity, QuantityError},
     resource_status::{NumaNode, ResourceStatus},

@@ -1,7 +1,7 @@
 //! What is wrong with a policy: issues cost one field, errors cost the whole text.
 
 use super::stream::MAX_LENGTH;
-use crate::annotation::AnnotationError;
+use crate::annotation::{AnnotationError, QuantityError};
 use koord_model::CgroupPathError;
 use thiserror::Error;
 
@@ -36,6 +36,8 @@ pub enum Problem {
     Missing,
     #[error("annotation cannot be used")]
     Annotation(#[source] AnnotationError),
+    #[error("value is no quantity")]
+    Quantity(#[source] QuantityError),
     #[error("path cannot be used")]
     CgroupPath(#[source] CgroupPathError),
     #[error("path leads to the base itself")]
@@ -62,6 +64,12 @@ pub enum PolicyError {
 impl From<AnnotationError> for Problem {
     fn from(error: AnnotationError) -> Self {
         Self::Annotation(error)
+    }
+}
+
+impl From<QuantityError> for Problem {
+    fn from(error: QuantityError) -> Self {
+        Self::Quantity(error)
     }
 }
 

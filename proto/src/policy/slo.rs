@@ -1,8 +1,8 @@
 //! NodeSLO: how this node's classes of pods are to be treated.
 
 use super::{host_application::HostApplication, place::Place};
-use crate::annotation::{BurstPercent, CpuBurstPolicy};
-use koord_model::{Bvt, QosClass};
+use crate::annotation::{BurstPercent, CpuBurstPolicy, MemoryQos, Percent, Switch};
+use koord_model::{Bvt, OomPriority, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale};
 
 /// The parts of a NodeSLO's `spec` that the node's hooks need, with defaults filled in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub enum CpuPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassQos {
     pub cpu_qos: ClassCpuQos,
+    /// `None` while it is not enabled.
+    pub memory_qos: Option<MemoryQos>,
 }
 
 /// How one class's CPU time ranks.
@@ -146,24 +148,28 @@ impl ResourceQosStrategy {
 
     fn read(section: &Place<'_>) -> Self {
         // With Koordinator's defaults of the class for `groupIdentity` and `coreExpeller`.
-        let class = |key: &str, group_identity, core_expeller| {
-            let cpu_qos = section.section(key).section("cpuQOS");
-            let cpu_qos = ClassCpuQos::read(&cpu_qos, group_identity, core_expeller);
-            ClassQos { cpu_qos }
+        let class = |key: &str, class: QosClass, group_identity, core_expeller| {
+            let section = section.section(key);
+            let cpu_qos = section.section("cpuQOS");
+            ClassQos {
+                cpu_qos: ClassCpuQos::read(&cpu_qos, group_identity, core_expeller),
+                memory_qos: read_memory_qos(&section.section("memoryQOS"), class),
+            }
         };
         let in_force = |class: ClassQos| {
             let cpu_qos = Some(class.cpu_qos).filter(|cpu_qos| cpu_qos.enable);
             ClassQos {
                 cpu_qos: cpu_qos.unwrap_or_default(),
+                ..class
             }
         };
         let policy = section.section("policies").field("cpuPolicy");
         Self {
             cpu_policy: policy.name(&CPU_POLICIES).unwrap_or_default(),
-            lsr_class: in_force(class("lsrClass", 2, true)),
-            ls_class: in_force(class("lsClass", 2, true)),
-            be_class: in_force(class("beClass", -1, false)),
-            system_class: class("systemClass", 0, false),
+            lsr_class: in_force(class("lsrClass", QosClass::Lsr, 2, true)),
+            ls_class: in_force(class("lsClass", QosClass::Ls, 2, true)),
+            be_class: in_force(class("beClass", QosClass::Be, -1, false)),
+            system_class: class("systemClass", QosClass::System, 0, false),
         }
     }
 }
@@ -182,4 +188,34 @@ impl ClassCpuQos {
             core_expeller: expeller.unwrap_or(core_expeller),
         }
     }
+}
+
+/// What is said of a class's memory, over Koordinator's defaults; `None` while it is not enabled.
+fn read_memory_qos(section: &Place<'_>, class: QosClass) -> Option<MemoryQos> {
+    let percent = |key: &str| {
+        let percent = section.field(key).integer(Percent::MIN, Percent::MAX)?;
+        Percent::new(percent).ok()
+    };
+    let switch = |key: &str| {
+        let switch = section.field(key).integer(Switch::MIN, Switch::MAX)?;
+        Switch::new(switch).ok()
+    };
+    let number = |key: &str, min, max| section.field(key).integer(min, max);
+    let said = MemoryQos {
+        min_limit_percent: percent("minLimitPercent"),
+        low_limit_percent: percent("lowLimitPercent"),
+        throttling_percent: percent("throttlingPercent"),
+        wmark_ratio: number("wmarkRatio", WmarkRatio::MIN, WmarkRatio::MAX)
+            .and_then(|it| WmarkRatio::new(it).ok()),
+        wmark_scale_permill: number("wmarkScalePermill", WmarkScale::MIN, WmarkScale::MAX)
+            .and_then(|it| WmarkScale::new(it).ok()),
+        wmark_min_adj: number("wmarkMinAdj", WmarkMinAdj::MIN, WmarkMinAdj::MAX)
+            .and_then(|it| WmarkMinAdj::new(it).ok()),
+        priority_enable: switch("priorityEnable"),
+        priority: number("priority", OomPriority::MIN, OomPriority::MAX)
+            .and_then(|it| OomPriority::new(it).ok()),
+        oom_kill_group: switch("oomKillGroup"),
+    };
+    let enable = section.field("enable").boolean().unwrap_or_default();
+    enable.then(|| said.over(MemoryQos::of_class(class)))
 }

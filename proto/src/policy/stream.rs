@@ -143,7 +143,7 @@ impl Reader {
                 self.policy.topology.replace(topology).is_some()
             }
             Kind::Node => {
-                let node = NodeMetadata::read(&object.root().section("metadata"));
+                let node = NodeMetadata::read(&object.root());
                 self.policy.node.replace(node).is_some()
             }
         };

@@ -1,6 +1,8 @@
 use super::*;
-use crate::annotation::{CpuBurstPolicy, SharedPool, SystemQosResource};
-use koord_model::{Bvt, PriorityClass, QosClass};
+use crate::annotation::{
+    CpuBurstPolicy, MemoryQos, Percent, SharedPool, Switch, SystemQosResource,
+};
+use koord_model::{Bvt, OomPriority, PriorityClass, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale};
 use std::error::Error;
 
 const NODE_SLO: &str = "\
@@ -32,7 +34,7 @@ spec:
         schedIdle: 1
       memoryQOS:
         enable: true
-        wmarkRatio: 95
+        wmarkRatio: 90
     lsClass:
       cpuQOS:
         enable: true
@@ -121,6 +123,16 @@ fn cpu_qos(enable: bool, identity: i64, sched_idle: bool, core_expeller: bool) -
             sched_idle,
             core_expeller,
         },
+        memory_qos: None,
+    }
+}
+
+fn memory_qos(wmark_ratio: i64, scale: i64, min_adj: i64) -> MemoryQos {
+    MemoryQos {
+        wmark_ratio: WmarkRatio::new(wmark_ratio).ok(),
+        wmark_scale_permill: WmarkScale::new(scale).ok(),
+        wmark_min_adj: WmarkMinAdj::new(min_adj).ok(),
+        ..MemoryQos::default()
     }
 }
 
@@ -148,7 +160,11 @@ fn a_node_slo_is_laid_over_the_defaults() {
     assert_eq!(strategy.cpu_policy, CpuPolicy::CoreSched);
     assert_eq!(strategy.lsr_class, cpu_qos(true, 2, false, true));
     assert_eq!(strategy.ls_class, cpu_qos(true, 1, false, false));
-    assert_eq!(strategy.be_class, cpu_qos(true, -1, true, false));
+    let be_class = ClassQos {
+        memory_qos: Some(memory_qos(90, 20, 50)),
+        ..cpu_qos(true, -1, true, false)
+    };
+    assert_eq!(strategy.be_class, be_class);
     assert_eq!(strategy.system_class, cpu_qos(false, 2, false, false));
     assert_eq!(strategy.class(QosClass::Lse), &strategy.lsr_class);
     assert_eq!(strategy.class(QosClass::System), &strategy.system_class);
@@ -220,6 +236,70 @@ fn a_burst_strategy_is_laid_over_the_defaults() {
                 .to_owned()
         )
     );
+}
+
+#[test]
+fn memory_qos_is_laid_over_the_defaults_of_its_class_while_it_is_enabled() {
+    let (slo, issues) = slo_issues(
+        "{resourceQOSStrategy: {
+            lsrClass: {memoryQOS: {enable: true}},
+            lsClass: {memoryQOS: {enable: true, minLimitPercent: 0, lowLimitPercent: 100,
+              throttlingPercent: 80, wmarkRatio: 0, wmarkScalePermill: 1000, wmarkMinAdj: -10,
+              priorityEnable: 1, priority: 12, oomKillGroup: 0}},
+            beClass: {memoryQOS: {wmarkRatio: 95}},
+            systemClass: {memoryQOS: {enable: true, priority: 1}}}}",
+    );
+    assert_eq!(issues, [""; 0]);
+    let strategy = slo.resource_qos_strategy;
+    assert_eq!(strategy.lsr_class.memory_qos, Some(memory_qos(95, 20, -25)));
+    let all = MemoryQos {
+        min_limit_percent: Percent::new(0).ok(),
+        low_limit_percent: Percent::new(100).ok(),
+        throttling_percent: Percent::new(80).ok(),
+        priority_enable: Some(Switch(true)),
+        priority: OomPriority::new(12).ok(),
+        oom_kill_group: Some(Switch(false)),
+        ..memory_qos(0, 1_000, -10)
+    };
+    assert_eq!(strategy.ls_class.memory_qos, Some(all));
+    assert_eq!(strategy.be_class.memory_qos, None);
+    let system = MemoryQos {
+        priority: OomPriority::new(1).ok(),
+        ..MemoryQos::default()
+    };
+    assert_eq!(strategy.system_class.memory_qos, Some(system));
+}
+
+#[test]
+fn each_wrong_value_of_memory_qos_costs_that_value_only() {
+    let (slo, issues) = slo_issues(
+        "{resourceQOSStrategy: {lsClass: {memoryQOS: {enable: true, minLimitPercent: 101,
+            lowLimitPercent: -1, throttlingPercent: '80', wmarkRatio: 101, wmarkScalePermill: 0,
+            wmarkMinAdj: 51, priorityEnable: 2, priority: 13, oomKillGroup: true}},
+          beClass: {memoryQOS: {enable: 1, priority: 5}}}}",
+    );
+    let of_ls = |key: &str, what: &str| {
+        format!("\"spec.resourceQOSStrategy.lsClass.memoryQOS.{key}\": value {what}")
+    };
+    assert_eq!(
+        issues,
+        [
+            of_ls("minLimitPercent", "101 is outside 0 to 100"),
+            of_ls("lowLimitPercent", "-1 is outside 0 to 100"),
+            of_ls("throttlingPercent", "is \"80\", not a whole number"),
+            of_ls("wmarkRatio", "101 is outside 0 to 100"),
+            of_ls("wmarkScalePermill", "0 is outside 1 to 1000"),
+            of_ls("wmarkMinAdj", "51 is outside -25 to 50"),
+            of_ls("priorityEnable", "2 is outside 0 to 1"),
+            of_ls("priority", "13 is outside 0 to 12"),
+            of_ls("oomKillGroup", "is true, not a whole number"),
+            "\"spec.resourceQOSStrategy.beClass.memoryQOS.enable\": value is 1, not a boolean"
+                .to_owned(),
+        ]
+    );
+    let strategy = slo.resource_qos_strategy;
+    assert_eq!(strategy.ls_class.memory_qos, Some(memory_qos(95, 20, -25)));
+    assert_eq!(strategy.be_class.memory_qos, None);
 }
 
 #[test]
@@ -362,6 +442,34 @@ fn a_node_is_its_labels_and_its_ratio() {
         ]
     );
     assert_eq!(bad.policy.cpu_normalization_ratio(), None);
+}
+
+#[test]
+fn what_pods_may_have_of_memory_is_the_nodes_word() {
+    let of = |status: &str| {
+        let parsed = parsed(&format!(
+            "{{apiVersion: v1, kind: Node, metadata: {{name: node-1}}, status: {status}}}"
+        ));
+        let issues = issues(&parsed).join("; ");
+        (parsed.policy.node.unwrap().allocatable_memory, issues)
+    };
+    let sound = (Some(17_179_869_184), String::new());
+    assert_eq!(of("{allocatable: {memory: 16Gi, cpu: '8'}}"), sound);
+    assert_eq!(of("{}"), (None, String::new()));
+    let begin = "Node \"node-1\" is wrong at \"status.allocatable.memory\": value is no quantity";
+    for (text, reason) in [
+        (
+            "16GB",
+            "\"16GB\" is not written as a number with an optional suffix",
+        ),
+        ("-1Gi", "amount is negative"),
+    ] {
+        let expected = (None, format!("{begin}: {reason}"));
+        assert_eq!(
+            of(&format!("{{allocatable: {{memory: {text}}}}}")),
+            expected
+        );
+    }
 }
 
 #[test]

@@ -199,12 +199,8 @@ fn say(
             patch.memory_limit_in_bytes = Some(-1);
             patch.memory_swap_limit_in_bytes = nonzero(asked).map(|_| -1);
         }
-        Value::MemoryLimit(MemoryLimit::Unlimited)
-        | Value::CpusetCpus(CpusetCpus::All)
-        | Value::CpuBurst(_)
-        | Value::CpuBvt(_)
-        | Value::CpuIdle(_)
-        | Value::CoreSched(_) => return false,
+        // No field says it, or not this value of it.
+        _ => return false,
     }
     true
 }

@@ -171,9 +171,8 @@ impl Said {
             Value::CpuQuota(quota) => self.say_quota(*quota, now),
             Value::CpusetCpus(cpus) => self.say_cpus(cpus, now, limits),
             Value::MemoryLimit(limit) => self.say_memory(*limit, now, limits),
-            Value::CpuBurst(_) | Value::CpuBvt(_) | Value::CpuIdle(_) | Value::CoreSched(_) => {
-                Outcome::Unsayable
-            }
+            // No field says it, and what `unified` may say is left to the caller.
+            _ => Outcome::Unsayable,
         }
     }
 

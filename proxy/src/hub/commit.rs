@@ -167,6 +167,7 @@ impl Hub {
             }
             Effect::StopPod(sandbox) => {
                 if let Some(pod) = ledger.tell_pod(&sandbox) {
+                    self.cover(pod);
                     pod.ready = false;
                     for container in &mut pod.containers {
                         container.life = Life::Exited;
@@ -195,6 +196,7 @@ impl Hub {
         if stale {
             self.decide_again(&mut pod);
         }
+        self.cover(&pod);
         ledger.insert_pod(pod);
         self.queue.push(sandbox);
     }

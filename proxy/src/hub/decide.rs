@@ -1,8 +1,11 @@
 //! Running the chain, and what its failures turn into: lines in the log, counters, statuses.
 
-use super::Hub;
+use super::{
+    Hub,
+    cover::{self, Kept},
+};
 use crate::{
-    ledger::{Container, Exemption, LeftOut, Life, Pod, Route, Target, Unasked},
+    ledger::{Container, Exemption, LeftOut, Life, Pod, Route, Target, Unasked, of_directories},
     log::Name,
     metrics::{HookFailure, Metrics},
     panic_report::Catching,
@@ -209,7 +212,7 @@ impl Hub {
     /// Decides what tiers and host applications should have.
     pub(crate) fn decide_node(&self) {
         let policy = self.policy.borrow();
-        let outcome = policy
+        let mut outcome = policy
             .chain
             .node(&policy.node, &mut Watch::new(&self.metrics));
         for failure in &outcome.failures {
@@ -226,6 +229,7 @@ impl Hub {
             }
         }
         let mut ledger = self.ledger.borrow_mut();
+        cover::add(&mut outcome.merged, &ledger);
         ledger.node.decide(&outcome.merged, &policy.node.tiers);
     }
 
@@ -345,9 +349,20 @@ impl Hub {
         let containers = pod.containers.iter();
         let living = containers.filter(|container| container.life != Life::Exited);
         let living: Vec<&ContainerView> = living.map(|container| &container.view).collect();
+        let kept = Kept::by(&pod.own);
         let targets = (&mut pod.own, &mut pod.pause);
         self.decide_pod(&pod.view, &living, pod.exemption, targets)
             .ok();
+        if kept != Kept::by(&pod.own) {
+            self.queue.push_node();
+        }
+    }
+
+    /// A pod has come or ended: what was kept for it is kept for its tier, or is no more.
+    pub(super) fn cover(&self, pod: &Pod) {
+        if Kept::by(&pod.own) != Kept::default() {
+            self.queue.push_node();
+        }
     }
 
     /// What decisions are made from.
@@ -366,7 +381,7 @@ fn key_of(failure: &FailureKind) -> &'static str {
 
 /// No request carries what a directory of a pod's own should have.
 fn decide_directory(target: &mut Target, (merged, left_out): Decided) {
-    target.decide(&merged, |_| Route::Kernel, |_| None);
+    target.decide(&merged, |_| Route::Kernel, of_directories);
     target.left_out = left_out;
 }
 
@@ -393,13 +408,10 @@ fn route(value: &Value) -> Route {
 
 /// What CRI and NRI can say goes to the runtime; the rest is written by us.
 fn travels(setting: Setting) -> Route {
-    match setting {
-        Setting::CpuShares | Setting::CpuQuota | Setting::CpusetCpus | Setting::MemoryLimit => {
-            Route::Request
-        }
-        Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle | Setting::CoreSched => {
-            Route::Kernel
-        }
+    if setting.is_sayable() {
+        Route::Request
+    } else {
+        Route::Kernel
     }
 }
 
@@ -418,7 +430,14 @@ pub(crate) fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
             .cpuset_cpus
             .clone()
             .map(|cpus| Value::from(CpusetCpus::Only(cpus))),
-        Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle | Setting::CoreSched => None,
+        Setting::MemoryMin => requested.unified.memory_min.map(Value::MemoryMin),
+        Setting::MemoryLow => requested.unified.memory_low.map(Value::MemoryLow),
+        Setting::MemoryHigh => requested.unified.memory_high.map(Value::MemoryHigh),
+        Setting::MemoryOomGroup => {
+            let on = requested.unified.memory_oom_group;
+            on.map(Value::MemoryOomGroup)
+        }
+        _ => None,
     }
 }
 

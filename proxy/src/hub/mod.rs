@@ -10,6 +10,7 @@
 mod calls;
 mod commit;
 mod complaint;
+mod cover;
 mod decide;
 mod plan;
 mod plugin;

@@ -53,7 +53,7 @@ impl Bench {
             core_sched: false,
         };
         let node = probe.look(&cgroups, Default::default());
-        let gates = FeatureGates::parse("CPUNormalization=true").unwrap();
+        let gates = FeatureGates::parse("CPUNormalization=true,CgroupReconcile=true").unwrap();
         let chain = Chain::new(&gates, &FailPolicies::default());
         let hub = Hub::new(Parts {
             policy: Policy::new(chain, node, "skip"),

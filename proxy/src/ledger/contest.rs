@@ -7,7 +7,10 @@
 
 use koord_model::{
     CgroupPath,
-    Setting::{self, CpuIdle, CpuQuota, CpuShares, CpusetCpus, MemoryLimit},
+    Setting::{
+        self, CpuIdle, CpuQuota, CpuShares, CpusetCpus, MemoryHigh, MemoryLimit, MemoryLow,
+        MemoryMin, MemoryOomGroup,
+    },
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -43,18 +46,37 @@ const WRITERS: &[(Rival, &[Scope], &[Setting])] = &[
     (
         Rival::Kubelet,
         &[Scope::Tier, Scope::Pod],
-        &[CpuShares, CpuQuota, MemoryLimit],
+        &[CpuShares, CpuQuota, MemoryLimit, MemoryMin, MemoryLow],
     ),
     (
         Rival::Runtime,
         &[Scope::Container],
-        &[CpuShares, CpuQuota, CpusetCpus, MemoryLimit],
+        &[
+            CpuShares,
+            CpuQuota,
+            CpusetCpus,
+            MemoryLimit,
+            MemoryMin,
+            MemoryLow,
+            MemoryHigh,
+            MemoryOomGroup,
+        ],
     ),
 ];
 
 /// What systemd has properties for, and writes in its units when it loads them anew. Idleness is a
 /// value of its `CPUWeight`.
-const OF_UNITS: &[Setting] = &[CpuShares, CpuQuota, CpusetCpus, MemoryLimit, CpuIdle];
+const OF_UNITS: &[Setting] = &[
+    CpuShares,
+    CpuQuota,
+    CpusetCpus,
+    MemoryLimit,
+    MemoryMin,
+    MemoryLow,
+    MemoryHigh,
+    MemoryOomGroup,
+    CpuIdle,
+];
 
 /// How often somebody else has written over a setting of ours, and until when we stand back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,6 +157,20 @@ mod tests {
             ("kubepods", Scope::Tier, CpuShares, "kubelet"),
             ("kubepods", Scope::Tier, Setting::CpuBvt, "unknown"),
             ("kubepods/pod1", Scope::Pod, CpuQuota, "kubelet"),
+            ("kubepods", Scope::Tier, MemoryMin, "kubelet"),
+            ("kubepods/pod1", Scope::Pod, MemoryOomGroup, "unknown"),
+            (
+                "a.slice/a-pod1.slice",
+                Scope::Pod,
+                MemoryOomGroup,
+                "systemd",
+            ),
+            (
+                "kubepods/pod1/c",
+                Scope::Container,
+                MemoryOomGroup,
+                "runtime",
+            ),
             ("kubepods/pod1", Scope::Pod, CpusetCpus, "unknown"),
             ("kubepods/pod1", Scope::Pod, CpuIdle, "unknown"),
             ("a.slice/a-pod1.slice", Scope::Pod, CpusetCpus, "systemd"),

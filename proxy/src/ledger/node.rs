@@ -4,7 +4,7 @@
 //! Both follow from the policy. A group that it names no more gets back what it had and is
 //! forgotten once it has.
 
-use super::{Route, Scope, Target, Unasked};
+use super::{Route, Scope, Target, Unasked, of_directories};
 use koord_hooks::{Merged, NodeMerged, TierPaths};
 use koord_model::{CgroupPath, KubeQos};
 use std::collections::BTreeMap;
@@ -71,7 +71,9 @@ impl NodeGroups {
                 }
                 None => &nothing,
             };
-            group.target.decide(merged, |_| Route::Kernel, |_| None);
+            group
+                .target
+                .decide(merged, |_| Route::Kernel, of_directories);
         }
         self.settle();
     }

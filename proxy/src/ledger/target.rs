@@ -8,8 +8,8 @@
 use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{
-    Bvt, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting,
-    Value,
+    Bvt, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
+    MemoryProtection, OomPriority, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 
 /// How a value gets to the kernel.
@@ -164,6 +164,15 @@ impl Entry {
         let there = matches!(self.applied, Applied::Equal | Applied::Written);
         self.owner == GIVEN_BACK && there
     }
+
+    /// What the kernel held before our first value, where nobody could say what was asked for. After
+    /// a restart that may be what we had decided; so what others go without is not believed.
+    pub fn was_there(&mut self, old: Value) {
+        let unknown = self.route == Route::Kernel && self.original == Original::Unknown;
+        if unknown && !is_withheld(self.desired.setting()) {
+            self.original = Original::Value(old);
+        }
+    }
 }
 
 // === impl Target ===
@@ -262,10 +271,18 @@ impl Target {
         asked: Option<Value>,
         remembered: Option<Original>,
     ) -> Original {
-        // In CRI nobody can ask for these.
+        // For these nobody asks.
         let ours_alone = matches!(
             setting,
-            Setting::CpuBurst | Setting::CpuBvt | Setting::CpuIdle | Setting::CoreSched
+            Setting::CpuBurst
+                | Setting::MemoryWmarkRatio
+                | Setting::MemoryWmarkScale
+                | Setting::MemoryWmarkMinAdj
+                | Setting::MemoryPriority
+                | Setting::MemoryUsePriorityOom
+                | Setting::CpuBvt
+                | Setting::CpuIdle
+                | Setting::CoreSched
         );
         let shares = self.undecided_shares.as_ref();
         let known = asked.or_else(|| shares.filter(|_| setting == Setting::CpuShares).cloned());
@@ -353,6 +370,7 @@ impl Target {
         let (desired, applied) = match &original {
             Original::Value(value) => (value.clone(), Applied::Pending),
             Original::Default => (default(setting), Applied::Pending),
+            Original::Unknown if is_withheld(setting) => (default(setting), Applied::Pending),
             Original::Unknown => (entry.desired.clone(), Applied::Left),
         };
         let same = entry.owner == GIVEN_BACK && entry.desired == desired;
@@ -387,6 +405,23 @@ impl Target {
     }
 }
 
+/// Whether others go without what a group has by this. Where nobody knows who asked, none is likelier
+/// than what we had decided.
+fn is_withheld(setting: Setting) -> bool {
+    matches!(
+        setting,
+        Setting::MemoryMin | Setting::MemoryLow | Setting::MemoryHigh
+    )
+}
+
+/// What directories of pods and tiers have by themselves, where nobody else decides it for them. (A
+/// kubelet with its gate `MemoryQoS` does, and writes it anew.) The kernel cannot be asked: after a
+/// restart it holds what we had decided.
+pub fn of_directories(setting: Setting) -> Option<Value> {
+    let ours = is_withheld(setting) || setting == Setting::MemoryOomGroup;
+    ours.then(|| default(setting))
+}
+
 /// What a setting is where nobody decides and nobody asked for anything.
 fn default(setting: Setting) -> Value {
     match setting {
@@ -395,8 +430,17 @@ fn default(setting: Setting) -> Value {
         Setting::CpuBurst => CpuBurst::NONE.into(),
         Setting::CpusetCpus => CpusetCpus::All.into(),
         Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
+        Setting::MemoryMin => Value::MemoryMin(MemoryProtection::NONE),
+        Setting::MemoryLow => Value::MemoryLow(MemoryProtection::NONE),
+        Setting::MemoryHigh => Value::MemoryHigh(MemoryLimit::Unlimited),
+        Setting::MemoryWmarkRatio => Value::MemoryWmarkRatio(WmarkRatio::DEFAULT),
+        Setting::MemoryWmarkScale => Value::MemoryWmarkScale(WmarkScale::DEFAULT),
+        Setting::MemoryWmarkMinAdj => Value::MemoryWmarkMinAdj(WmarkMinAdj::DEFAULT),
+        Setting::MemoryPriority => Value::MemoryPriority(OomPriority::DEFAULT),
+        Setting::MemoryUsePriorityOom => Value::MemoryUsePriorityOom(false),
+        Setting::MemoryOomGroup => Value::MemoryOomGroup(false),
         Setting::CpuBvt => Bvt::default().into(),
-        Setting::CpuIdle => false.into(),
+        Setting::CpuIdle => Value::CpuIdle(false),
         Setting::CoreSched => CoreGroup::None.into(),
     }
 }

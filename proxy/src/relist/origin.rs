@@ -137,12 +137,20 @@ fn said(info: &serde_json::Value) -> Option<(Requested, bool)> {
         let list = of.pointer(at).and_then(serde_json::Value::as_str);
         list.unwrap_or_default().to_owned()
     };
+    let texts = |of: &serde_json::Value, at: &str| {
+        let texts = of.pointer(at).and_then(serde_json::Value::as_object);
+        let texts = texts.into_iter().flatten();
+        let texts =
+            texts.filter_map(|(file, text)| Some((file.clone(), text.as_str()?.to_owned())));
+        texts.collect()
+    };
     let created = cri::LinuxContainerResources {
         cpu_shares: number(config, "/linux/resources/cpu_shares"),
         cpu_quota: number(config, "/linux/resources/cpu_quota"),
         cpu_period: number(config, "/linux/resources/cpu_period"),
         memory_limit_in_bytes: number(config, "/linux/resources/memory_limit_in_bytes"),
         cpuset_cpus: list(config, "/linux/resources/cpuset_cpus"),
+        unified: texts(config, "/linux/resources/unified"),
         ..Default::default()
     };
     let now = cri::LinuxContainerResources {
@@ -151,6 +159,7 @@ fn said(info: &serde_json::Value) -> Option<(Requested, bool)> {
         cpu_period: number(spec, "/linux/resources/cpu/period"),
         memory_limit_in_bytes: number(spec, "/linux/resources/memory/limit"),
         cpuset_cpus: list(spec, "/linux/resources/cpu/cpus"),
+        unified: texts(spec, "/linux/resources/unified"),
         ..Default::default()
     };
     let (created, now) = [&created, &now]
@@ -167,6 +176,8 @@ fn said(info: &serde_json::Value) -> Option<(Requested, bool)> {
             .cpuset_cpus
             .clone()
             .filter(|it| now.cpuset_cpus.as_ref() == Some(it)),
+        // What is given to runc so stays as it was given.
+        unified: created.unified,
     };
     Some((both, created == now))
 }

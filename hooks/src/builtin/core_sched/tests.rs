@@ -14,6 +14,7 @@ fn strategy() -> ResourceQosStrategy {
             sched_idle,
             ..ClassCpuQos::default()
         },
+        ..ClassQos::default()
     };
     ResourceQosStrategy {
         cpu_policy: CpuPolicy::CoreSched,

@@ -62,6 +62,7 @@ pub fn in_cri(resources: &nri::LinuxResources) -> cri::LinuxContainerResources {
         cpu_shares: unsigned(cpu.and_then(|cpu| cpu.shares.as_ref())),
         memory_limit_in_bytes: signed(memory.and_then(|memory| memory.limit.as_ref())),
         cpuset_cpus: cpu.map(|cpu| cpu.cpus.clone()).unwrap_or_default(),
+        unified: resources.unified.clone().into_iter().collect(),
         ..Default::default()
     }
 }

@@ -61,6 +61,25 @@ fn this_kernel_shares_a_cache_out_by_classes() -> Result<()> {
     boot("caches")?.passed(&["classes_are_made_filled_and_run_out"])
 }
 
+#[test]
+fn memory_is_kept_by_the_policy_and_given_back_by_cri() -> Result<()> {
+    of_memory("memory_follows_the_policy_by_cri")
+}
+
+#[test]
+fn memory_is_kept_by_the_policy_and_given_back_by_nri() -> Result<()> {
+    of_memory("memory_follows_the_policy_by_nri")
+}
+
+/// One of the checks of memory, which go in one boot.
+fn of_memory(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    let console = CONSOLE.get_or_init(|| boot("memory")).as_ref();
+    console
+        .map_err(|error| anyhow!("{error:?}"))?
+        .passed(&[check])
+}
+
 /// One of the checks of core scheduling, which all go in one boot.
 fn passed(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();

@@ -9,6 +9,7 @@
 mod caches;
 mod cores;
 mod machine;
+mod memory;
 
 use koord_integration::{Node, ProxyOptions};
 use koord_testkit::{ContainerdVersion, Parts, setup::Runtime};
@@ -28,6 +29,7 @@ fn run() {
     match wanted.as_str() {
         "caches" => caches::check_all(),
         "cores" => cores::check_all(),
+        "memory" => memory::check_all(),
         other => panic!("there are no checks of {other}"),
     }
     println!("koord-guest: end");

@@ -1,0 +1,255 @@
+//! The memory of latency-sensitive pods is kept from reclaim, and that of others reclaimed first.
+//!
+//! The policy of the node says for each class, and the pod's annotation over it field by field, how
+//! much of what a pod requests is kept for it (`memory.min`, `memory.low`), from where between
+//! request and limit a container is slowed down (`memory.high`), and what kernels of Anolis and
+//! Alibaba Cloud have beside: reclaim in the background, graded watermarks, priorities when memory
+//! has run out. `BE` pods request by their batch resources. What guaranteed pods request is their
+//! limit, and those that the kubelet takes for best effort request nothing. What a burstable pod
+//! requests no runtime is told: nothing of it is kept, and its containers are not slowed down.
+//!
+//! What is kept for a pod its tier has to keep too; that follows from what is decided here, and is
+//! added where all pods are known.
+//!
+//! Where this differs from Koordinator v1.8:
+//! - what is not asked for is not decided: upstream writes 0 and `max` where the policy says nothing,
+//!   over what a kubelet's `MemoryQoS` keeps for a container, and over the `memory.oom.group` that
+//!   kubelets set since 1.28. Whoever wants these reset says so (`oomKillGroup: 0`);
+//! - a class that is not enabled gives back what was there before, which upstream overwrites;
+//! - `oomKillGroup` of a class is for its pods and containers and never for a tier: upstream sets it
+//!   there too, where one process too many would end every pod of the node;
+//! - a container is not slowed down below what it takes to start one.
+
+use crate::{
+    adjustment::{Adjustment, NodeAdjustment},
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, MIN_MEMORY_BYTES, Maturity},
+    view::{ContainerKind, ContainerView, NodeView, Stage, View},
+};
+use koord_model::{KubeQos, MemoryLimit, MemoryProtection, QosClass, Setting};
+use koord_proto::{
+    annotation::{
+        ExtendedContainer, ExtendedResourceSpec, MemoryQos, MemoryQosPolicy, PodMemoryQos,
+    },
+    keys::{annotation, label},
+};
+
+pub(super) const META: HookMeta = HookMeta {
+    name: "MemoryQOS",
+    gate: "CgroupReconcile",
+    default_on: false,
+    maturity: Maturity::Alpha,
+    options: &[],
+    stages: &[Stage::Node, Stage::Pod, Stage::Container],
+    fail_policy: FailPolicy::Open,
+    doc: "keeps memory for pods by their class, and slows down those that use more than they request",
+    inputs: Inputs {
+        labels: &[label::QOS_CLASS],
+        annotations: &[annotation::MEMORY_QOS, annotation::EXTENDED_RESOURCE_SPEC],
+    },
+    settings: &[
+        Setting::MemoryMin,
+        Setting::MemoryLow,
+        Setting::MemoryHigh,
+        Setting::MemoryWmarkRatio,
+        Setting::MemoryWmarkScale,
+        Setting::MemoryWmarkMinAdj,
+        Setting::MemoryPriority,
+        Setting::MemoryUsePriorityOom,
+        Setting::MemoryOomGroup,
+    ],
+};
+
+pub(super) struct MemoryQosHook;
+
+/// Bytes that a pod or a container asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Amount {
+    request: u64,
+    limit: Option<u64>,
+}
+
+// === impl MemoryQosHook ===
+
+impl Hook for MemoryQosHook {
+    fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
+        let qos = in_force(view)?;
+        let amount = Amount::of(view)?;
+        if view.container.is_some_and(|it| it.kind == ContainerKind::Sandbox) {
+            return Ok(Adjustment::default());
+        }
+        let kept = amount.map(|amount| amount.kept(&qos));
+        let (min, low) = kept.unwrap_or_default();
+        let high = match (view.container, amount) {
+            (Some(_), Some(amount)) => amount.high(&qos, min, view.node),
+            _ => None,
+        };
+        let bytes = |bytes: u64| (bytes > 0).then_some(MemoryProtection::Bytes(bytes));
+        let adjustment = Adjustment {
+            memory_min: bytes(min),
+            memory_low: bytes(low),
+            memory_high: high.map(MemoryLimit::Bytes),
+            memory_wmark_ratio: qos.wmark_ratio,
+            memory_wmark_scale: qos.wmark_scale_permill,
+            memory_wmark_min_adj: qos.wmark_min_adj,
+            memory_oom_group: qos.oom_kill_group.map(|switch| switch.0),
+            ..ranked(&qos)
+        };
+        Ok(possible(adjustment, view.node))
+    }
+
+    fn decide_node(&self, node: &NodeView) -> Result<NodeAdjustment, HookError> {
+        let mut adjustment = NodeAdjustment::default();
+        for tier in KubeQos::ALL {
+            let qos = of_class(node, class_of(*tier)).unwrap_or_default();
+            let ranked = possible(ranked(&qos), node);
+            if !ranked.is_empty() {
+                adjustment.tiers.insert(*tier, ranked);
+            }
+        }
+        Ok(adjustment)
+    }
+
+    fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
+        let none = META.settings.iter().all(|it| !node.kernel.files.contains(it));
+        none.then_some("the kernel has no memory.min, nor what vendors have beside it")
+    }
+}
+
+/// How a pod's memory is to be treated. Upstream ranks pods without a class by what the kubelet
+/// takes them for.
+fn in_force(view: &View<'_>) -> Result<MemoryQos, HookError> {
+    let class = view.qos().unwrap_or_else(|| class_of(view.pod.kube_qos));
+    let own = view.pod.annotations.get(annotation::MEMORY_QOS);
+    let own = own.map(PodMemoryQos::parse).transpose()?.unwrap_or_default();
+    let below = match own.policy {
+        MemoryQosPolicy::Default => of_class(view.node, class).unwrap_or_default(),
+        MemoryQosPolicy::None => MemoryQos::default(),
+        MemoryQosPolicy::Auto => MemoryQos::of_class(class),
+    };
+    Ok(own.qos.over(below))
+}
+
+fn of_class(node: &NodeView, class: QosClass) -> Option<MemoryQos> {
+    let slo = node.policy.slo.as_ref()?;
+    slo.resource_qos_strategy.class(class).memory_qos
+}
+
+fn class_of(kube_qos: KubeQos) -> QosClass {
+    match kube_qos {
+        KubeQos::Guaranteed => QosClass::Lsr,
+        KubeQos::Burstable => QosClass::Ls,
+        KubeQos::BestEffort => QosClass::Be,
+    }
+}
+
+/// Who is killed first when memory has run out.
+fn ranked(qos: &MemoryQos) -> Adjustment {
+    Adjustment {
+        memory_priority: qos.priority,
+        memory_use_priority_oom: qos.priority_enable.map(|switch| switch.0),
+        ..Adjustment::default()
+    }
+}
+
+/// What of it this kernel has.
+fn possible(mut adjustment: Adjustment, node: &NodeView) -> Adjustment {
+    for setting in META.settings {
+        if !node.kernel.files.contains(setting) {
+            adjustment.clear(*setting);
+        }
+    }
+    adjustment
+}
+
+// === impl Amount ===
+
+impl Amount {
+    /// `None` where it is unknown, or in part.
+    fn of(view: &View<'_>) -> Result<Option<Self>, HookError> {
+        if view.qos() == Some(QosClass::Be) {
+            return Self::of_batch(view).map(Some);
+        }
+        Ok(match (view.pod.kube_qos, view.container) {
+            (KubeQos::Guaranteed, Some(container)) => Self::guaranteed(container),
+            (KubeQos::Guaranteed, None) => Self::together(view.containers),
+            (KubeQos::Burstable, _) => None,
+            (KubeQos::BestEffort, _) => Some(Self::NOTHING),
+        })
+    }
+
+    const NOTHING: Self = Self {
+        request: 0,
+        limit: None,
+    };
+
+    fn of_batch(view: &View<'_>) -> Result<Self, HookError> {
+        let spec = view.pod.annotations.get(annotation::EXTENDED_RESOURCE_SPEC);
+        let spec = spec.map(ExtendedResourceSpec::parse).transpose()?;
+        let containers = spec.and_then(|spec| spec.containers).unwrap_or_default();
+        let own = match view.container {
+            Some(container) => containers.get(&container.name).map(Self::from),
+            None => containers.values().map(Self::from).reduce(Self::and),
+        };
+        Ok(own.unwrap_or(Self::NOTHING))
+    }
+
+    fn guaranteed(container: &ContainerView) -> Option<Self> {
+        match container.requested.memory_limit? {
+            MemoryLimit::Bytes(bytes) => Some(Self {
+                request: bytes,
+                limit: Some(bytes),
+            }),
+            MemoryLimit::Unlimited => None,
+        }
+    }
+
+    /// What the containers of a guaranteed pod ask for. One that was made anew counts once.
+    fn together(containers: &[&ContainerView]) -> Option<Self> {
+        let newest = containers.iter().enumerate().filter(|(index, it)| {
+            let later = &containers[index + 1..];
+            later.iter().all(|later| later.name != it.name)
+        });
+        let amounts = newest.map(|(_, it)| Self::guaranteed(it));
+        amounts
+            .reduce(|one, other| Some(one?.and(other?)))
+            .unwrap_or(Some(Self::NOTHING))
+    }
+
+    /// Both together: one without a limit makes the whole one without.
+    fn and(self, other: Self) -> Self {
+        let limits = self.limit.zip(other.limit);
+        Self {
+            request: self.request.saturating_add(other.request),
+            limit: limits.map(|(one, other)| one.saturating_add(other)),
+        }
+    }
+
+    /// `memory.min` and `memory.low`.
+    fn kept(self, qos: &MemoryQos) -> (u64, u64) {
+        let min = qos.min_limit_percent.unwrap_or_default().of(self.request);
+        let low = qos.low_limit_percent.unwrap_or_default().of(self.request);
+        (min, if low > 0 { low.max(min) } else { 0 })
+    }
+
+    /// `memory.high`. A container without a limit is limited by what pods may have.
+    fn high(self, qos: &MemoryQos, min: u64, node: &NodeView) -> Option<u64> {
+        let percent = qos.throttling_percent.filter(|percent| !percent.is_zero())?;
+        let allocatable = || node.policy.node.as_ref()?.allocatable_memory;
+        let most = self.limit.or_else(allocatable)?;
+        let way = percent.of(most.saturating_sub(self.request));
+        let high = self.request.saturating_add(way);
+        Some(high.max(min).max(MIN_MEMORY_BYTES))
+    }
+}
+
+impl From<&ExtendedContainer> for Amount {
+    fn from(container: &ExtendedContainer) -> Self {
+        Self {
+            request: container.requests.batch_memory.unwrap_or_default(),
+            limit: container.limits.batch_memory.filter(|limit| *limit > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

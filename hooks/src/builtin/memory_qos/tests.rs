@@ -1,0 +1,387 @@
+use super::*;
+use crate::{
+    fixture::{
+        container, decide_container, decide_pod_of, in_tier, node_with, pod, sandbox, shown, slo,
+    },
+    view::{PodView, Requested},
+};
+use koord_model::{OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale};
+use koord_proto::{
+    annotation::{Percent, Switch},
+    policy::{NodeMetadata, NodePolicy, ResourceQosStrategy},
+};
+
+const GIB: u64 = 1 << 30;
+
+/// Half of a request kept, three quarters kept as long as there is other memory, and slowed down
+/// from half the way to the limit on.
+fn kept() -> MemoryQos {
+    let percent = |percent| Percent::new(percent).ok();
+    MemoryQos {
+        min_limit_percent: percent(50),
+        low_limit_percent: percent(75),
+        throttling_percent: percent(50),
+        ..MemoryQos::default()
+    }
+}
+
+/// A node that treats every class alike, and on which pods may have 16 GiB.
+fn treating(qos: MemoryQos) -> NodeView {
+    let mut slo = slo();
+    let ResourceQosStrategy {
+        lsr_class,
+        ls_class,
+        be_class,
+        ..
+    } = &mut slo.resource_qos_strategy;
+    for class in [lsr_class, ls_class, be_class] {
+        class.memory_qos = Some(qos);
+    }
+    node_with(NodePolicy {
+        slo: Some(slo),
+        node: Some(NodeMetadata {
+            allocatable_memory: Some(16 * GIB),
+            ..NodeMetadata::default()
+        }),
+        ..NodePolicy::default()
+    })
+}
+
+fn guaranteed(annotations: &[(&str, &str)]) -> PodView {
+    in_tier(KubeQos::Guaranteed, pod("LSR", annotations))
+}
+
+fn limited(name: &str, bytes: u64) -> ContainerView {
+    ContainerView {
+        requested: Requested {
+            memory_limit: Some(MemoryLimit::Bytes(bytes)),
+            ..Requested::default()
+        },
+        ..container(name)
+    }
+}
+
+/// A best-effort pod whose only listed container requests and is limited to as much.
+fn batch(request: &str, limit: &str) -> PodView {
+    let amount = |key: &str, amount: &str| match amount {
+        "" => String::new(),
+        amount => format!(r#""{key}":{{"kubernetes.io/batch-memory":"{amount}"}}"#),
+    };
+    let parts = [amount("requests", request), amount("limits", limit)];
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts.map(String::as_str).collect();
+    let spec = format!(r#"{{"containers":{{"main":{{{}}}}}}}"#, parts.join(","));
+    let pod = pod("BE", &[(annotation::EXTENDED_RESOURCE_SPEC, &spec)]);
+    in_tier(KubeQos::BestEffort, pod)
+}
+
+fn of_container(pod: &PodView, container: &ContainerView, node: &NodeView) -> String {
+    shown(&decide_container(&MemoryQosHook, pod, container, node).unwrap())
+}
+
+fn of_pod(pod: &PodView, containers: &[&ContainerView], node: &NodeView) -> String {
+    shown(&decide_pod_of(&MemoryQosHook, pod, containers, node).unwrap())
+}
+
+#[test]
+fn a_part_of_what_is_requested_is_kept() {
+    let node = treating(kept());
+    // Half, three quarters and half the way of nothing between request and limit, of 1,000 MiB.
+    assert_eq!(
+        of_container(&guaranteed(&[]), &limited("main", 1_048_576_000), &node),
+        "memory.min=524288000 memory.low=786432000 memory.high=1048576000"
+    );
+    // Of 100 and 300 MiB: 50, 75, and 100 and half of 200.
+    assert_eq!(
+        of_container(&batch("100Mi", "300Mi"), &container("main"), &node),
+        "memory.min=52428800 memory.low=78643200 memory.high=209715200"
+    );
+}
+
+#[test]
+fn low_is_never_less_than_min_unless_it_is_nothing() {
+    for (min, low, decided) in [
+        (50, 20, "memory.min=524288000 memory.low=524288000"),
+        (50, 0, "memory.min=524288000"),
+        (0, 20, "memory.low=209715200"),
+        (0, 0, ""),
+    ] {
+        let node = treating(MemoryQos {
+            min_limit_percent: Percent::new(min).ok(),
+            low_limit_percent: Percent::new(low).ok(),
+            ..MemoryQos::default()
+        });
+        let decided_now = of_container(&guaranteed(&[]), &limited("main", 1_048_576_000), &node);
+        assert_eq!(decided_now, decided, "{min} {low}");
+    }
+}
+
+#[test]
+fn a_container_is_slowed_down_between_what_it_requests_and_what_it_may_have() {
+    let throttling = |percent| {
+        treating(MemoryQos {
+            throttling_percent: Percent::new(percent).ok(),
+            ..MemoryQos::default()
+        })
+    };
+    let high = |request, limit, percent| {
+        of_container(&batch(request, limit), &container("main"), &throttling(percent))
+    };
+    assert_eq!(high("100Mi", "300Mi", 0), "");
+    assert_eq!(high("100Mi", "300Mi", 10), "memory.high=125829120");
+    assert_eq!(high("100Mi", "300Mi", 100), "memory.high=314572800");
+    // Without a limit what pods may have takes its place: a quarter of 16 GiB.
+    assert_eq!(high("", "", 25), "memory.high=4294967296");
+    // What is less than it takes to start is raised to 4 MiB.
+    assert_eq!(high("", "10Mi", 10), "memory.high=4194304");
+    // A limit below the request leaves no way.
+    assert_eq!(high("100Mi", "50Mi", 50), "memory.high=104857600");
+
+    let mut unknown = throttling(25);
+    unknown.policy = NodePolicy {
+        node: None,
+        ..(*unknown.policy).clone()
+    }
+    .into();
+    let decided = of_container(&batch("", ""), &container("main"), &unknown);
+    assert_eq!(decided, "");
+}
+
+#[test]
+fn where_high_would_be_less_than_min_it_is_min() {
+    let node = treating(MemoryQos {
+        min_limit_percent: Percent::new(100).ok(),
+        throttling_percent: Percent::new(1).ok(),
+        ..MemoryQos::default()
+    });
+    assert_eq!(
+        of_container(&batch("100Mi", "100Mi"), &container("main"), &node),
+        "memory.min=104857600 memory.high=104857600"
+    );
+}
+
+#[test]
+fn a_pod_keeps_what_its_containers_do_together_and_is_not_slowed_down() {
+    let node = treating(kept());
+    let (web, log) = (limited("web", GIB), limited("log", GIB / 2));
+    let anew = limited("web", 2 * GIB);
+    assert_eq!(of_pod(&guaranteed(&[]), &[], &node), "");
+    assert_eq!(
+        of_pod(&guaranteed(&[]), &[&web, &log], &node),
+        "memory.min=805306368 memory.low=1207959552"
+    );
+    // One that was made anew counts once.
+    assert_eq!(
+        of_pod(&guaranteed(&[]), &[&web, &log, &anew], &node),
+        "memory.min=1342177280 memory.low=2013265920"
+    );
+    // Of best-effort pods all containers are known before they are there.
+    assert_eq!(
+        of_pod(&batch("100Mi", ""), &[], &node),
+        "memory.min=52428800 memory.low=78643200"
+    );
+}
+
+#[test]
+fn nothing_is_kept_where_nobody_knows_what_is_requested() {
+    let node = treating(kept());
+    let of = |pod: &PodView, limited: &ContainerView| {
+        (of_container(pod, limited, &node), of_pod(pod, &[limited], &node))
+    };
+    let nothing = (String::new(), String::new());
+    let burstable = in_tier(KubeQos::Burstable, pod("LS", &[]));
+    assert_eq!(of(&burstable, &limited("main", GIB)), nothing);
+    // Its limit was not heard of.
+    assert_eq!(of(&guaranteed(&[]), &container("main")), nothing);
+    // It requests nothing and is slowed down from half of 16 GiB on.
+    let besteffort = in_tier(KubeQos::BestEffort, pod("LS", &[]));
+    let high = ("memory.high=8589934592".to_owned(), String::new());
+    assert_eq!(of(&besteffort, &container("main")), high);
+    // Batch resources that the webhook did not write are none, and so are those of a sidecar.
+    let bare = in_tier(KubeQos::BestEffort, pod("BE", &[]));
+    assert_eq!(of(&bare, &container("main")), high);
+    assert_eq!(
+        of_container(&batch("1Gi", ""), &container("sidecar"), &node),
+        "memory.high=8589934592"
+    );
+}
+
+#[test]
+fn what_vendors_have_is_for_pods_and_containers_as_the_policy_says() {
+    let node = treating(MemoryQos {
+        wmark_ratio: WmarkRatio::new(95).ok(),
+        wmark_scale_permill: WmarkScale::new(20).ok(),
+        wmark_min_adj: WmarkMinAdj::new(-25).ok(),
+        priority_enable: Switch::new(1).ok(),
+        priority: OomPriority::new(10).ok(),
+        oom_kill_group: Switch::new(1).ok(),
+        ..MemoryQos::default()
+    });
+    let all = "memory.wmark_ratio=95 memory.wmark_scale_factor=20 memory.wmark_min_adj=-25 \
+               memory.priority=10 memory.use_priority_oom=true memory.oom.group=true";
+    let pod = pod("LS", &[]);
+    assert_eq!(of_container(&pod, &container("main"), &node), all);
+    assert_eq!(of_pod(&pod, &[], &node), all);
+    assert_eq!(of_container(&pod, &sandbox(), &node), "");
+}
+
+#[test]
+fn a_tier_has_the_priority_of_its_class_and_no_group_kill() {
+    let mut node = treating(MemoryQos {
+        priority_enable: Switch::new(1).ok(),
+        oom_kill_group: Switch::new(1).ok(),
+        ..kept()
+    });
+    let mut policy = (*node.policy).clone();
+    let slo = policy.slo.as_mut().unwrap();
+    let strategy = &mut slo.resource_qos_strategy;
+    for (class, priority) in [
+        (&mut strategy.lsr_class, 12),
+        (&mut strategy.ls_class, 6),
+        (&mut strategy.be_class, 0),
+    ] {
+        class.memory_qos.as_mut().unwrap().priority = OomPriority::new(priority).ok();
+    }
+    node.policy = policy.into();
+    let tiers = MemoryQosHook.decide_node(&node).unwrap().tiers;
+    let tiers: Vec<String> = tiers.values().map(shown).collect();
+    let expected = ["12", "6", "0"]
+        .map(|it| format!("memory.priority={it} memory.use_priority_oom=true"));
+    assert_eq!(tiers, expected);
+    let quiet = MemoryQosHook.decide_node(&treating(kept())).unwrap();
+    assert!(quiet.is_empty());
+}
+
+#[test]
+fn a_class_that_is_not_enabled_and_a_node_without_policy_decide_nothing() {
+    for node in [crate::fixture::node(), node_with(NodePolicy { slo: Some(slo()), ..NodePolicy::default() })] {
+        assert_eq!(of_container(&guaranteed(&[]), &limited("main", GIB), &node), "");
+        assert_eq!(of_pod(&guaranteed(&[]), &[&limited("main", GIB)], &node), "");
+        assert!(MemoryQosHook.decide_node(&node).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn the_class_is_the_labels_or_that_of_the_kubelets_tier() {
+    let mut node = treating(MemoryQos::default());
+    let mut policy = (*node.policy).clone();
+    let slo = policy.slo.as_mut().unwrap();
+    let strategy = &mut slo.resource_qos_strategy;
+    for (class, priority) in [
+        (&mut strategy.lsr_class, 4),
+        (&mut strategy.ls_class, 3),
+        (&mut strategy.be_class, 2),
+        (&mut strategy.system_class, 1),
+    ] {
+        class.memory_qos = Some(MemoryQos {
+            priority: OomPriority::new(priority).ok(),
+            ..MemoryQos::default()
+        });
+    }
+    node.policy = policy.into();
+    for (class, tier, priority) in [
+        ("LSE", KubeQos::Burstable, 4),
+        ("LSR", KubeQos::Burstable, 4),
+        ("LS", KubeQos::Guaranteed, 3),
+        ("BE", KubeQos::Guaranteed, 2),
+        ("SYSTEM", KubeQos::Guaranteed, 1),
+        ("", KubeQos::Guaranteed, 4),
+        ("", KubeQos::Burstable, 3),
+        ("", KubeQos::BestEffort, 2),
+        ("Gold", KubeQos::BestEffort, 2),
+    ] {
+        let decided = of_pod(&in_tier(tier, pod(class, &[])), &[], &node);
+        assert_eq!(decided, format!("memory.priority={priority}"), "{class} {tier:?}");
+    }
+}
+
+#[test]
+fn an_annotation_is_laid_over_what_its_policy_names() {
+    let said = MemoryQos {
+        wmark_ratio: WmarkRatio::new(80).ok(),
+        oom_kill_group: Switch::new(1).ok(),
+        ..MemoryQos::default()
+    };
+    let (told, untold) = (treating(said), crate::fixture::node());
+    let auto = "memory.wmark_ratio=95 memory.wmark_scale_factor=20 memory.wmark_min_adj=-25";
+    for (text, node, decided) in [
+        ("{}", &told, "memory.wmark_ratio=80 memory.oom.group=true"),
+        (r#"{"policy":""}"#, &told, "memory.wmark_ratio=80 memory.oom.group=true"),
+        (
+            r#"{"policy":"default","wmarkRatio":70,"oomKillGroup":0}"#,
+            &told,
+            "memory.wmark_ratio=70 memory.oom.group=false",
+        ),
+        (r#"{"policy":"none"}"#, &told, ""),
+        (r#"{"policy":"none","priority":3}"#, &told, "memory.priority=3"),
+        (r#"{"policy":"auto"}"#, &told, auto),
+        (r#"{"policy":"auto"}"#, &untold, auto),
+        (r#"{"WMARKratio":70}"#, &untold, "memory.wmark_ratio=70"),
+    ] {
+        let pod = pod("LS", &[(annotation::MEMORY_QOS, text)]);
+        assert_eq!(of_container(&pod, &container("main"), node), decided, "{text}");
+    }
+    // The defaults of BE differ.
+    let be = pod("BE", &[(annotation::MEMORY_QOS, r#"{"policy":"auto"}"#)]);
+    assert_eq!(
+        of_container(&be, &container("main"), &untold),
+        "memory.wmark_ratio=95 memory.wmark_scale_factor=20 memory.wmark_min_adj=50"
+    );
+    let system = pod("SYSTEM", &[(annotation::MEMORY_QOS, r#"{"policy":"auto"}"#)]);
+    assert_eq!(of_container(&system, &container("main"), &untold), "");
+}
+
+#[test]
+fn a_wrong_value_of_an_annotation_is_named_with_its_range() {
+    for (text, place, reason) in [
+        (r#"{"minLimitPercent":101}"#, "$.minLimitPercent", "percentage 101 is outside 0 to 100"),
+        (r#"{"wmarkRatio":-1}"#, "$.wmarkRatio", "memory.wmark_ratio -1 is outside 0 to 100"),
+        (
+            r#"{"wmarkScalePermill":0}"#,
+            "$.wmarkScalePermill",
+            "memory.wmark_scale_factor 0 is outside 1 to 1000",
+        ),
+        (r#"{"wmarkMinAdj":51}"#, "$.wmarkMinAdj", "memory.wmark_min_adj 51 is outside -25 to 50"),
+        (r#"{"priority":13}"#, "$.priority", "memory.priority 13 is outside 0 to 12"),
+        (r#"{"priorityEnable":2}"#, "$.priorityEnable", "switch 2 is outside 0 to 1"),
+    ] {
+        let pod = pod("LS", &[(annotation::MEMORY_QOS, text)]);
+        let error = decide_container(&MemoryQosHook, &pod, &container("main"), &crate::fixture::node());
+        let error = error.unwrap_err();
+        assert_eq!(error.key(), "koordinator.sh/memoryQOS");
+        assert!(error.to_string().ends_with(&format!("unusable at {place}")), "{error}");
+        let mut source: &dyn std::error::Error = &error;
+        while let Some(next) = source.source() {
+            source = next;
+        }
+        assert_eq!(source.to_string(), reason);
+    }
+}
+
+#[test]
+fn what_a_kernel_has_no_file_for_is_not_decided() {
+    let mut node = treating(MemoryQos {
+        wmark_ratio: WmarkRatio::new(95).ok(),
+        priority_enable: Switch::new(1).ok(),
+        oom_kill_group: Switch::new(1).ok(),
+        ..kept()
+    });
+    // Mainline with cgroup v2.
+    node.kernel.files = [
+        Setting::MemoryMin,
+        Setting::MemoryLow,
+        Setting::MemoryHigh,
+        Setting::MemoryOomGroup,
+    ]
+    .into();
+    assert_eq!(MemoryQosHook.unsupported(&node), None);
+    assert_eq!(
+        of_container(&batch("100Mi", "300Mi"), &container("main"), &node),
+        "memory.min=52428800 memory.low=78643200 memory.high=209715200 memory.oom.group=true"
+    );
+    assert!(MemoryQosHook.decide_node(&node).unwrap().is_empty());
+    // Mainline with cgroup v1.
+    node.kernel.files = [Setting::MemoryLimit].into();
+    assert!(MemoryQosHook.unsupported(&node).is_some());
+    assert_eq!(of_container(&batch("100Mi", "300Mi"), &container("main"), &node), "");
+}

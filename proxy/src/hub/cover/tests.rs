@@ -1,0 +1,250 @@
+//! The best-effort pod of the bench, which requests 100 MiB and is limited to 300.
+
+use super::*;
+use crate::{
+    hub::{
+        Hub,
+        testing::{Bench, container, sandbox},
+    },
+    ledger::Applied,
+    reconcile,
+};
+use koord_hooks::{Requested, Unified};
+use koord_kernel::{
+    cgroup::{Controller, Generation, Tree},
+    fake::FakeTree,
+};
+use koord_model::{CgroupPath, MemoryLimit, Setting};
+use koord_proto::{
+    keys::annotation,
+    policy::{NodePolicy, Parsed},
+};
+use std::rc::Rc;
+
+const SPEC: &str = r#"{"containers":{"main":{
+    "requests":{"kubernetes.io/batch-memory":"100Mi"},
+    "limits":{"kubernetes.io/batch-memory":"300Mi"}}}}"#;
+
+/// All that can be said, of the class of the pod.
+const ALL: &str = "minLimitPercent: 50, lowLimitPercent: 75, throttlingPercent: 50, \
+                   priorityEnable: 1, priority: 3, oomKillGroup: 1";
+
+fn policy(memory_qos: &str) -> NodePolicy {
+    let text = format!(
+        "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
+         spec: {{resourceQOSStrategy: {{beClass: {{memoryQOS: {{{memory_qos}}}}}}}}}\n"
+    );
+    let Parsed { policy, issues, .. } = NodePolicy::parse_stream(&text, None).unwrap();
+    assert!(issues.is_empty(), "{issues:?}");
+    policy
+}
+
+fn enabled(memory_qos: &str) -> NodePolicy {
+    policy(&format!("enable: true, {memory_qos}"))
+}
+
+/// A kernel that has all of it.
+fn bench(generation: Generation) -> Bench {
+    let bench = Bench::with_pod(FakeTree::new(generation, 2).with_memory_qos());
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        let annotations = [(annotation::EXTENDED_RESOURCE_SPEC, SPEC)];
+        pod.view.annotations = annotations.into_iter().collect();
+    }
+    bench
+}
+
+async fn settle(hub: &Rc<Hub>) {
+    reconcile::node(hub).await;
+    reconcile::pod(hub, &sandbox()).await;
+    reconcile::node(hub).await;
+}
+
+/// The kernel's words, of the root of all pods, the pod's tier, the pod and its container.
+fn shown(bench: &Bench, file: &str) -> [String; 4] {
+    let at = |path: &str| {
+        let path = CgroupPath::parse(path).unwrap();
+        let text = bench.tree.read(Controller::Memory, &path, file);
+        text.unwrap().trim_end().to_owned()
+    };
+    let pod = "kubepods/besteffort/poduid-1";
+    let container = format!("{pod}/container-1");
+    ["kubepods", "kubepods/besteffort", pod, &container].map(at)
+}
+
+fn files(bench: &Bench) -> Vec<(&'static str, [String; 4])> {
+    let files = [
+        "memory.min",
+        "memory.low",
+        "memory.high",
+        "memory.wmark_ratio",
+        "memory.wmark_scale_factor",
+        "memory.wmark_min_adj",
+        "memory.priority",
+        "memory.use_priority_oom",
+        "memory.oom.group",
+    ];
+    files
+        .iter()
+        .map(|file| (*file, shown(bench, file)))
+        .collect()
+}
+
+const UNTOUCHED: [(&str, [&str; 4]); 9] = [
+    ("memory.min", ["0"; 4]),
+    ("memory.low", ["0"; 4]),
+    ("memory.high", ["max"; 4]),
+    ("memory.wmark_ratio", ["0"; 4]),
+    ("memory.wmark_scale_factor", ["50"; 4]),
+    ("memory.wmark_min_adj", ["0"; 4]),
+    ("memory.priority", ["0"; 4]),
+    ("memory.use_priority_oom", ["0"; 4]),
+    ("memory.oom.group", ["0"; 4]),
+];
+
+fn assert_untouched(bench: &Bench) {
+    let expected = UNTOUCHED.map(|(file, texts)| (file, texts.map(str::to_owned)));
+    assert_eq!(files(bench), expected);
+}
+
+#[tokio::test]
+async fn each_level_has_its_part_and_gives_it_back() {
+    for generation in [Generation::V1, Generation::V2] {
+        let bench = bench(generation);
+        bench.hub.set_node_policy(enabled(ALL).into());
+        settle(&bench.hub).await;
+        let text = |texts: [&str; 4]| texts.map(str::to_owned);
+        assert_eq!(
+            files(&bench),
+            [
+                ("memory.min", text(["52428800"; 4])),
+                ("memory.low", text(["78643200"; 4])),
+                ("memory.high", text(["max", "max", "max", "209715200"])),
+                ("memory.wmark_ratio", text(["0", "0", "95", "95"])),
+                ("memory.wmark_scale_factor", text(["50", "50", "20", "20"])),
+                ("memory.wmark_min_adj", text(["0", "0", "50", "50"])),
+                ("memory.priority", text(["0", "3", "3", "3"])),
+                ("memory.use_priority_oom", text(["0", "1", "1", "1"])),
+                ("memory.oom.group", text(["0", "0", "1", "1"])),
+            ]
+        );
+        bench.tree.take_writes();
+        settle(&bench.hub).await;
+        assert_eq!(bench.tree.take_writes(), [], "at rest nothing is written");
+
+        bench.hub.set_node_policy(policy("enable: false").into());
+        settle(&bench.hub).await;
+        assert_untouched(&bench);
+
+        bench.hub.set_node_policy(enabled(ALL).into());
+        settle(&bench.hub).await;
+        assert!(bench.hub.switch_hook("MemoryQOS", false));
+        settle(&bench.hub).await;
+        assert_untouched(&bench);
+    }
+}
+
+#[tokio::test]
+async fn a_tier_keeps_less_once_a_pod_has_ended() {
+    let bench = bench(Generation::V2);
+    bench
+        .hub
+        .set_node_policy(enabled("minLimitPercent: 100").into());
+    settle(&bench.hub).await;
+    assert_eq!(shown(&bench, "memory.min"), ["104857600"; 4]);
+    // The same decision again is no reason to look at the tiers.
+    bench.hub.queue().drain();
+    bench
+        .hub
+        .ledger()
+        .borrow_mut()
+        .pod_mut(&sandbox())
+        .unwrap()
+        .ready = false;
+    reconcile::node(&bench.hub).await;
+    let zero = "0".to_owned();
+    assert_eq!(shown(&bench, "memory.min")[..2], [zero.clone(), zero]);
+}
+
+#[tokio::test]
+async fn what_a_kubelet_had_asked_for_comes_back() {
+    let bench = bench(Generation::V2);
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        let asked = Unified {
+            memory_high: Some(MemoryLimit::Bytes(8192)),
+            memory_oom_group: Some(true),
+            ..Unified::default()
+        };
+        pod.container_mut(&container()).unwrap().view.requested = Requested {
+            unified: asked,
+            ..Requested::default()
+        };
+    }
+    bench.write("cpu.idle", "0");
+    let hub = &bench.hub;
+    hub.set_node_policy(enabled("throttlingPercent: 50, oomKillGroup: 0").into());
+    settle(hub).await;
+    let of_container = |file| shown(&bench, file)[3].clone();
+    assert_eq!(of_container("memory.high"), "209715200");
+    assert_eq!(of_container("memory.oom.group"), "0");
+    hub.set_node_policy(policy("enable: false").into());
+    settle(hub).await;
+    assert_eq!(of_container("memory.high"), "8192");
+    assert_eq!(of_container("memory.oom.group"), "1");
+}
+
+#[tokio::test]
+async fn what_is_kept_is_given_back_even_after_a_restart() {
+    let first = bench(Generation::V2);
+    first.hub.set_node_policy(enabled(ALL).into());
+    settle(&first.hub).await;
+    // Another process, which finds it all in force.
+    let second = bench_over(&first);
+    second.hub.set_node_policy(enabled(ALL).into());
+    settle(&second.hub).await;
+    let entry = second.entry(Setting::MemoryMin).unwrap();
+    assert_eq!(entry.applied, Applied::Equal);
+    // What the kernel holds before the next value is no original: it is ours.
+    let less = ALL.replace("50, low", "25, low");
+    second.hub.set_node_policy(enabled(&less).into());
+    settle(&second.hub).await;
+    assert_eq!(shown(&second, "memory.min"), ["26214400"; 4]);
+    second.hub.set_node_policy(policy("enable: false").into());
+    settle(&second.hub).await;
+    for (file, text) in [
+        ("memory.min", "0"),
+        ("memory.low", "0"),
+        ("memory.high", "max"),
+    ] {
+        assert_eq!(shown(&second, file), [text; 4], "{file}");
+    }
+}
+
+/// A hub that has just started where another has worked.
+fn bench_over(first: &Bench) -> Bench {
+    let second = Bench::with_pod(first.tree.clone());
+    {
+        let mut ledger = second.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        let annotations = [(annotation::EXTENDED_RESOURCE_SPEC, SPEC)];
+        pod.view.annotations = annotations.into_iter().collect();
+        let container = pod.container_mut(&container()).unwrap();
+        container.target.unasked = crate::ledger::Unasked::Unknown;
+    }
+    second
+}
+
+#[test]
+fn what_pods_keep_adds_up() {
+    let bytes = |min, low| Kept {
+        min: Some(MemoryProtection::Bytes(min)),
+        low: Some(MemoryProtection::Bytes(low)),
+        hook: Some("A"),
+    };
+    assert_eq!(bytes(1, 2).and(bytes(10, 20)), bytes(11, 22));
+    assert_eq!(Kept::default().and(bytes(1, 2)), bytes(1, 2));
+    assert_eq!(bytes(1, 2).and(Kept::default()), bytes(1, 2));
+}

@@ -1,9 +1,100 @@
-//! `docs/hooks.md` is the table of hooks, printed.
+//! `docs/hooks.md` is the table of hooks, printed, with the kernels on which each was shown.
 
 use koord_hooks::{Chain, HookMeta, OptionGate};
-use std::{env, fmt::Display, fs, io, path::Path};
+use koord_model::Setting;
+use std::{collections::BTreeSet, env, fmt::Display, fs, io, path::Path};
 
 const WRITE: &str = "KOORD_WRITE_DOCS";
+
+/// On what a setting was seen to be as its hook decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kernel {
+    /// Of the machine that runs the tests, with a real runtime.
+    V1,
+    /// Of a virtual machine, with a real runtime.
+    V2,
+    /// No kernel that tests have is able to: the rest of the way is shown.
+    FakeTree,
+}
+
+/// A test that fails if these settings of a hook are not what it decides.
+struct Shown {
+    hook: &'static str,
+    settings: &'static [Setting],
+    kernel: Kernel,
+    test: &'static str,
+}
+
+const fn shown(
+    hook: &'static str,
+    settings: &'static [Setting],
+    kernel: Kernel,
+    test: &'static str,
+) -> Shown {
+    Shown {
+        hook,
+        settings,
+        kernel,
+        test,
+    }
+}
+
+const CLASSES: &str =
+    "tests/integration/tests/classes.rs::each_class_has_its_values_on_containerd_2";
+const CLASSES_V2: &str =
+    "tests/integration/tests/vm_node/main.rs::each_class_has_its_values_on_cgroup_v2_by_cri";
+const CPU: &str = "tests/integration/tests/cpu.rs::quota_and_burst_follow_the_node_on_containerd_2";
+const CPU_V2: &str =
+    "tests/integration/tests/vm_node/main.rs::quota_and_burst_follow_the_node_on_cgroup_v2_by_cri";
+const MEMORY: &str =
+    "tests/integration/tests/vm_node/main.rs::memory_is_kept_by_the_policy_and_given_back_by_cri";
+const CORES: &str = "tests/integration/tests/vm_node/main.rs::groups_of_pods_have_cookies_from_the_first_instruction_by_cri";
+
+/// Every setting of every hook.
+#[rustfmt::skip]
+const SHOWN: &[Shown] = &[
+    shown("BatchResource", BATCH, Kernel::V1, CLASSES),
+    shown("BatchResource", BATCH, Kernel::V2, CLASSES_V2),
+    shown("CPUNormalization", &[Setting::CpuQuota], Kernel::V1, CPU),
+    shown("CPUNormalization", &[Setting::CpuQuota], Kernel::V2, CPU_V2),
+    shown("CPUSetAllocator", &[Setting::CpuQuota, Setting::CpusetCpus], Kernel::V1, CLASSES),
+    shown("CPUSetAllocator", &[Setting::CpuQuota, Setting::CpusetCpus], Kernel::V2, CLASSES_V2),
+    shown("CPUBurst", &[Setting::CpuBurst], Kernel::V1, CPU),
+    shown("CPUBurst", &[Setting::CpuBurst], Kernel::V2, CPU_V2),
+    shown("MemoryQOS", OF_MEMORY, Kernel::V2, MEMORY),
+    shown("MemoryQOS", OF_VENDORS, Kernel::FakeTree, "proxy/src/hub/cover/tests.rs::each_level_has_its_part_and_gives_it_back"),
+    shown("GroupIdentity", &[Setting::CpuBvt], Kernel::FakeTree, "proxy/src/reconcile/tests.rs::a_host_application_that_leaves_the_policy_has_what_it_had_before"),
+    shown("GroupIdentity", &[Setting::CpuIdle], Kernel::V1, CLASSES),
+    shown("GroupIdentity", &[Setting::CpuIdle], Kernel::V2, CLASSES_V2),
+    shown("CoreSched", &[Setting::CpuIdle, Setting::CoreSched], Kernel::V2, CORES),
+];
+
+const BATCH: &[Setting] = &[Setting::CpuShares, Setting::CpuQuota, Setting::MemoryLimit];
+const OF_MEMORY: &[Setting] = &[
+    Setting::MemoryMin,
+    Setting::MemoryLow,
+    Setting::MemoryHigh,
+    Setting::MemoryOomGroup,
+];
+const OF_VENDORS: &[Setting] = &[
+    Setting::MemoryWmarkRatio,
+    Setting::MemoryWmarkScale,
+    Setting::MemoryWmarkMinAdj,
+    Setting::MemoryPriority,
+    Setting::MemoryUsePriorityOom,
+];
+
+#[test]
+fn every_setting_of_every_hook_is_shown_somewhere_and_the_page_says_where() {
+    for meta in Chain::builtin_table() {
+        let rows = SHOWN.iter().filter(|row| row.hook == meta.name);
+        let shown: BTreeSet<Setting> = rows.flat_map(|row| row.settings).copied().collect();
+        let declared: BTreeSet<Setting> = meta.settings.iter().copied().collect();
+        assert_eq!(shown, declared, "{}", meta.name);
+    }
+    let hooks: BTreeSet<&str> = Chain::builtin_table().map(|meta| meta.name).collect();
+    assert!(SHOWN.iter().all(|row| hooks.contains(row.hook)));
+}
 
 #[test]
 fn the_page_of_hooks_is_the_table() -> io::Result<()> {
@@ -38,8 +129,8 @@ fn page() -> String {
          A gate is moved by `--feature-gates NAME=true`, a failure policy by\n\
          `--hook-fail-policy HOOK=Closed`. `AllAlpha` and `AllBeta` move the gates of their kind; those\n\
          of the kind \"own\" are moved by their names only.\n\n\
-         | Hook | What it does | Gate | Kind | Default | Stages | On failure | Sets | Reads |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+         | Hook | What it does | Gate | Kind | Default | Stages | On failure | Sets | Reads | Shown on |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for meta in Chain::builtin_table() {
         page.push_str(&row(meta));
@@ -62,7 +153,53 @@ fn page() -> String {
             ));
         }
     }
+    page.push_str(
+        "\nShown on cgroup v1 is what a test of the machine's own kernel reads back with a real runtime,\n\
+         on v2 the same in a virtual machine. What no kernel here has is shown on a tree that only\n\
+         pretends to be one:\n\n\
+         | Hook | Sets | Shown on | By |\n\
+         | --- | --- | --- | --- |\n",
+    );
+    for row in SHOWN {
+        page.push_str(&format!(
+            "| {} | {} | {} | `{}` |\n",
+            row.hook,
+            names(row.settings),
+            row.kernel.name(),
+            row.test,
+        ));
+    }
     page
+}
+
+/// The kernels that all settings were shown on, and what is shown on none.
+fn kernels(meta: &HookMeta) -> String {
+    let rows = || SHOWN.iter().filter(|row| row.hook == meta.name);
+    let real = rows().filter(|row| row.kernel != Kernel::FakeTree);
+    let real: BTreeSet<Kernel> = real.map(|row| row.kernel).collect();
+    let fake = rows().filter(|row| row.kernel == Kernel::FakeTree);
+    let fake: Vec<Setting> = fake.flat_map(|row| row.settings).copied().collect();
+    let real = list(real.iter().map(|kernel| kernel.name()));
+    match fake.is_empty() {
+        true => real,
+        false => format!("{real}; {}: {}", Kernel::FakeTree.name(), names(&fake)),
+    }
+}
+
+fn names(settings: &[Setting]) -> String {
+    list(settings.iter().map(|setting| format!("`{setting}`")))
+}
+
+// === impl Kernel ===
+
+impl Kernel {
+    fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "cgroup v1",
+            Self::V2 => "cgroup v2",
+            Self::FakeTree => "fake tree only",
+        }
+    }
 }
 
 fn row(meta: &HookMeta) -> String {
@@ -74,7 +211,7 @@ fn row(meta: &HookMeta) -> String {
     let annotations = meta.inputs.annotations.iter();
     let annotations = annotations.map(|key| format!("annotation `{key}`"));
     format!(
-        "| {} | {} | `{}` | {} | {} | {} | {} | {} | {} |\n",
+        "| {} | {} | `{}` | {} | {} | {} | {} | {} | {} | {} |\n",
         meta.name,
         meta.doc,
         meta.gate,
@@ -82,8 +219,9 @@ fn row(meta: &HookMeta) -> String {
         if meta.default_on { "on" } else { "off" },
         list(meta.stages.iter()),
         meta.fail_policy,
-        list(meta.settings.iter().map(|setting| format!("`{setting}`"))),
+        names(meta.settings),
         list(labels.chain(annotations)),
+        kernels(meta),
     )
 }
 

@@ -62,6 +62,35 @@ fn this_kernel_shares_a_cache_out_by_classes() -> Result<()> {
 }
 
 #[test]
+fn each_class_has_its_values_on_cgroup_v2_by_cri() -> Result<()> {
+    of_classes("classes_have_their_values_by_cri")
+}
+
+#[test]
+fn each_class_has_its_values_on_cgroup_v2_by_nri() -> Result<()> {
+    of_classes("classes_have_their_values_by_nri")
+}
+
+#[test]
+fn quota_and_burst_follow_the_node_on_cgroup_v2_by_cri() -> Result<()> {
+    of_classes("quota_and_burst_follow_the_node_by_cri")
+}
+
+#[test]
+fn quota_and_burst_follow_the_node_on_cgroup_v2_by_nri() -> Result<()> {
+    of_classes("quota_and_burst_follow_the_node_by_nri")
+}
+
+/// One of the checks of classes and of CPU time, which go in one boot.
+fn of_classes(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    let console = CONSOLE.get_or_init(|| boot("classes")).as_ref();
+    console
+        .map_err(|error| anyhow!("{error:?}"))?
+        .passed(&[check])
+}
+
+#[test]
 fn memory_is_kept_by_the_policy_and_given_back_by_cri() -> Result<()> {
     of_memory("memory_follows_the_policy_by_cri")
 }

@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod caches;
+mod classes;
 mod cores;
+mod cpu;
 mod machine;
 mod memory;
 
@@ -28,6 +30,10 @@ fn run() {
     let wanted = env::var("KOORD_CHECKS").expect("the command line says which checks are wanted");
     match wanted.as_str() {
         "caches" => caches::check_all(),
+        "classes" => {
+            classes::check_all();
+            cpu::check_all();
+        }
         "cores" => cores::check_all(),
         "memory" => memory::check_all(),
         other => panic!("there are no checks of {other}"),

@@ -1,0 +1,38 @@
+//! The pods of the demo, one of each class, on cgroup v2.
+
+use crate::{check, node};
+use anyhow::{Result, ensure};
+use koord_integration::{ProxyOptions, classes};
+use koord_testkit::poll::wait_until;
+use std::panic::{self, AssertUnwindSafe};
+
+pub(super) fn check_all() {
+    check("classes_have_their_values_by_cri", || have(false));
+    check("classes_have_their_values_by_nri", || have(true));
+}
+
+async fn have(nri: bool) -> Result<()> {
+    let pool = classes::share_pool()?;
+    let gates = ["--feature-gates", classes::FEATURE_GATES];
+    let node = node(ProxyOptions {
+        policy: Some(classes::node_policy(&pool)),
+        args: gates.map(str::to_owned).into(),
+        nri,
+        ..ProxyOptions::default()
+    });
+    let client = node.client().await?;
+    let mut all = Vec::new();
+    for pod in classes::all(&pool) {
+        let running = node.run(&client, &pod).await?;
+        all.push((pod, running));
+    }
+    let wrong = || {
+        let wrong = all.iter().flat_map(|(pod, running)| pod.wrong(running));
+        wrong.collect::<Vec<_>>()
+    };
+    let waited = panic::catch_unwind(AssertUnwindSafe(|| {
+        wait_until("each has its values", || wrong().is_empty());
+    }));
+    ensure!(waited.is_ok(), "{:#?}", wrong());
+    Ok(())
+}

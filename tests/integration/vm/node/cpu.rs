@@ -1,0 +1,85 @@
+//! Quotas that follow the speed of the node, and what containers may save up, on cgroup v2.
+
+use crate::{check, node};
+use anyhow::{Result, ensure};
+use koord_integration::{ProxyOptions, RunningPod, classes};
+use koord_testkit::{cri::PodSpec, poll::wait_until};
+use std::panic::{self, AssertUnwindSafe};
+
+pub(super) fn check_all() {
+    check("quota_and_burst_follow_the_node_by_cri", || follow(false));
+    check("quota_and_burst_follow_the_node_by_nri", || follow(true));
+}
+
+fn policy(burst: &str, ratio: &str) -> String {
+    format!(
+        "apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {{name: node-1}}
+spec:
+  cpuBurstStrategy: {{policy: {burst}}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: node-1
+  annotations:
+    node.koordinator.sh/cpu-normalization-ratio: \"{ratio}\"
+"
+    )
+}
+
+/// `cpu.max` and `cpu.max.burst` of the pod, and those of its container.
+fn held(pod: &RunningPod) -> Result<[String; 4]> {
+    let read = |container, file| pod.cgroup.read("cpu", container, file);
+    let container = Some(pod.container.as_str());
+    Ok([
+        read(None, "cpu.max")?,
+        read(None, "cpu.max.burst")?,
+        read(container, "cpu.max")?,
+        read(container, "cpu.max.burst")?,
+    ])
+}
+
+async fn follow(nri: bool) -> Result<()> {
+    let mut node = node(ProxyOptions {
+        policy: Some(policy("auto", "1.25")),
+        args: vec!["--feature-gates=CPUNormalization=true".to_owned()],
+        nri,
+        ..ProxyOptions::default()
+    });
+    let client = node.client().await?;
+    // A guaranteed pod of half a CPU without a class.
+    let mut half = classes::lsr("half");
+    half.pod = PodSpec::new("half");
+    let pod = node.run(&client, &half).await?;
+    let wait = |when: &str, expected: [&str; 4]| {
+        let matches = || held(&pod).is_ok_and(|held| held == expected);
+        let waited = panic::catch_unwind(AssertUnwindSafe(|| wait_until(when, matches)));
+        let held = held(&pod)?;
+        ensure!(waited.is_ok(), "{when}: {held:?}, not {expected:?}");
+        anyhow::Ok(())
+    };
+    let faster = ["50000 100000", "50000", "40000 100000", "40000"];
+    let asked = ["50000 100000", "50000", "50000 100000", "50000"];
+    wait("at the start", faster)?;
+    node.proxy.write_policy(&policy("auto", "1.00"))?;
+    wait("by another policy", asked)?;
+    node.proxy.write_policy(&policy("auto", "1.25"))?;
+    wait("by the first again", faster)?;
+    for (state, expected) in [("off", asked), ("on", faster)] {
+        let switch = format!("CPUNormalization={state}");
+        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
+        ensure!(code == 200, "{text}");
+        wait(state, expected)?;
+    }
+    node.proxy.kill9()?;
+    node.launch_proxy()?;
+    wait_until("the ledger has the container again", || {
+        let ledger = node.proxy.ledger().map(|ledger| ledger.to_string());
+        ledger.is_ok_and(|ledger| ledger.contains(&pod.container))
+    });
+    wait("after a restart", faster)?;
+    node.proxy.write_policy(&policy("none", "1.00"))?;
+    wait("as asked", ["50000 100000", "0", "50000 100000", "0"])
+}

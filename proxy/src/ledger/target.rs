@@ -64,6 +64,8 @@ pub enum Unasked {
     Nothing,
     /// Nothing: somebody may have before we came.
     Unknown,
+    /// The same, and no annotation can tell: it was resized before we came.
+    Resized,
     /// The same, but the runtime has not been asked yet.
     Unheard,
 }

@@ -58,7 +58,10 @@ impl<'a> Listed<'a> {
         let (pod_view, exemption) = (&pod.view, pod.exemption);
         if let Some(known) = pod.containers.iter_mut().find(|c| c.id == self.id) {
             let mut news = false;
-            if let Some(origin) = origin.filter(|_| !known.view.heard) {
+            if let Some(origin) = origin.filter(|_| {
+                // Of a resize it knows nothing, whenever it is seen.
+                !matches!(known.target.unasked, Unasked::Nothing | Unasked::Resized)
+            }) {
                 known.hear(Unasked::Nothing);
                 let Container { view, target, .. } = &mut *known;
                 // What updates have told since we run is newer.
@@ -87,7 +90,7 @@ impl<'a> Listed<'a> {
         hub.decide_container(pod_view, exemption, view, target).ok();
         if origin::is_resized(hub, &container, &ours) {
             container.target = Target::at(container.target.at.take());
-            container.hear(Unasked::Unknown);
+            container.hear(Unasked::Resized);
             let Container { view, target, .. } = &mut container;
             view.requested.cpu_quota = None;
             view.requested.cpu_period = None;

@@ -353,6 +353,7 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
         listed.bench.hub.set_node_policy(policy.clone());
         listed.bench.write("cpu.cfs_quota_us", held);
         listed.list(Scope::All).await;
+        listed.list(Scope::All).await;
         crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
         assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), after, "{held}");
     }

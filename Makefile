@@ -38,7 +38,7 @@ help: ## list the targets
 
 # By itself the demo builds no tests, to be there soon; among the tiers it uses what they have built.
 .PHONY: demo
-demo: ## four pods through the proxy into a real containerd (FRONT=nri: as its plugin), and a table of what came of it
+demo: ## four pods through the proxy into a real containerd (FRONT=nri: as its plugin, FRONT=watch: unasked), and a table of what came of it
 	@cargo build $(ALL) $(or $(DEMO_BUILD),--bins)
 	@$(BUILT)/debug/demo $(FRONT)
 

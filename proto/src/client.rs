@@ -8,3 +8,14 @@
 pub mod v1 {
     include!("generated/client_v1.rs");
 }
+
+/// What containerd tells of its containers, beside the CRI.
+#[allow(
+    clippy::allow_attributes_without_reason,
+    clippy::doc_markdown,
+    unreachable_pub,
+    reason = "the code is generated"
+)]
+pub mod containerd_events {
+    include!("generated/containerd_events.rs");
+}

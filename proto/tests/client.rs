@@ -1,6 +1,12 @@
 //! The client calls the service by the name that runtimes serve.
 
-use koord_proto::{client::v1::runtime_service_client::RuntimeServiceClient, cri};
+use koord_proto::{
+    client::{
+        containerd_events::{SubscribeRequest, events_client::EventsClient},
+        v1::runtime_service_client::RuntimeServiceClient,
+    },
+    cri,
+};
 use std::{
     convert::Infallible,
     future::{Ready, ready},
@@ -59,8 +65,18 @@ async fn every_call_has_the_name_that_runtimes_serve() {
             .await
             .unwrap_err()
             .code(),
+        client
+            .get_container_events(cri::GetEventsRequest::default())
+            .await
+            .unwrap_err()
+            .code(),
+        EventsClient::new(refuse.clone())
+            .subscribe(SubscribeRequest::default())
+            .await
+            .unwrap_err()
+            .code(),
     ];
-    assert_eq!(codes, [Code::Unimplemented; 5]);
+    assert_eq!(codes, [Code::Unimplemented; 7]);
     assert_eq!(
         *refuse.0.lock().unwrap(),
         [
@@ -69,6 +85,8 @@ async fn every_call_has_the_name_that_runtimes_serve() {
             "/runtime.v1.RuntimeService/ListContainers",
             "/runtime.v1.RuntimeService/PodSandboxStatus",
             "/runtime.v1.RuntimeService/ContainerStatus",
+            "/runtime.v1.RuntimeService/GetContainerEvents",
+            "/containerd.services.events.v1.Events/Subscribe",
         ]
     );
 }

@@ -10,12 +10,20 @@ fn generated_code_is_that_of_the_proto_files() -> Result<(), Box<dyn Error>> {
     let room = Path::new(env!("CARGO_MANIFEST_DIR"));
     let cri = compile(&room.join("cri"), "runtime.proto")?;
     let nri = compile(&room.join("nri"), "nri.proto")?;
+    let events = compile(&room.join("containerd"), "events.proto")?;
     let checked_in = room.join("src/generated");
     let update = env::var_os("UPDATE_GENERATED").is_some();
 
     let generated = [
         ("cri.rs", messages(cri.clone(), "runtime.v1.rs", &[])?),
-        ("client_v1.rs", client(cri)?),
+        (
+            "client_v1.rs",
+            client(without_messages(cri), "runtime.v1.rs")?,
+        ),
+        (
+            "containerd_events.rs",
+            client(events, "containerd.services.events.v1.rs")?,
+        ),
         // What is written has one order, so that it can be compared.
         ("nri.rs", messages(nri, "nri.pkg.api.v1alpha1.rs", &["."])?),
     ];
@@ -61,13 +69,18 @@ fn messages(
     Ok(fs::read_to_string(out.path().join(file))?)
 }
 
-/// The client of the service; its messages are those of `crate::cri`.
-fn client(mut descriptors: FileDescriptorSet) -> Result<String, Box<dyn Error>> {
+/// The services alone; their messages are those of `crate::cri`.
+fn without_messages(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
     for file in &mut descriptors.file {
         file.message_type.clear();
         file.enum_type.clear();
         file.source_code_info = None;
     }
+    descriptors
+}
+
+/// The client of a service, with what messages there are.
+fn client(descriptors: FileDescriptorSet, file: &str) -> Result<String, Box<dyn Error>> {
     let out = tempfile::tempdir()?;
     tonic_prost_build::configure()
         .build_server(false)
@@ -75,5 +88,5 @@ fn client(mut descriptors: FileDescriptorSet) -> Result<String, Box<dyn Error>> 
         .extern_path(".runtime.v1", "crate::cri")
         .out_dir(out.path())
         .compile_fds(descriptors)?;
-    Ok(fs::read_to_string(out.path().join("runtime.v1.rs"))?)
+    Ok(fs::read_to_string(out.path().join(file))?)
 }

@@ -226,6 +226,7 @@ impl Admin {
             "remarks": remarks,
             "runtimeUp": self.hub.runtime_is_up(),
             "pluginUp": plugin.then(|| self.hub.plugin_is_up()),
+            "feed": self.hub.watches().then(|| self.hub.feed()),
             "pluginSets": plugin.then(|| names(&policy.sayable())),
             "besideKoordlet": self.condition.beside_koordlet.as_str(),
             "leftSettings": names(policy.chain().left()),

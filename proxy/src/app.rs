@@ -7,6 +7,7 @@ use crate::{
     front::{
         cri,
         nri::{self, Launched, Way},
+        watch as watching,
     },
     hub::{Effects, Hub, Parts, Policy},
     log::LogControl,
@@ -37,6 +38,7 @@ use std::{
     os::{fd::OwnedFd, unix::net},
     path::{Path, PathBuf},
     rc::Rc,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 use thiserror::Error;
@@ -72,7 +74,7 @@ pub enum StartError {
 enum Entrance {
     Clients(UnixListener),
     Runtime(nri::Front),
-    /// A plugin without hooks has nothing to say.
+    /// By what the runtime tells, if that; a plugin without hooks has nothing to say.
     Nobody,
 }
 
@@ -154,7 +156,11 @@ impl App {
                 Entrance::Nobody
             }
             Front::Nri => Entrance::Runtime(plugin(&config, launched, &hub, &metrics)?),
+            Front::Watch => Entrance::Nobody,
         };
+        if hub.watches() {
+            remarks.extend(watching::remarks(&hub.policy()));
+        }
         let administrators = listen_for_administrators(&config, is_launched)?;
         Ok(Self {
             condition: Rc::new(Condition {
@@ -293,6 +299,10 @@ fn announce(config: &Config) {
             let runtime = config.nri.socket.display();
             info!(%runtime, mode, "serving as a plugin");
         }
+        Front::Watch => {
+            let runtime = config.runtime_endpoint.display();
+            info!(%runtime, mode, "watching the runtime");
+        }
     }
 }
 
@@ -305,9 +315,13 @@ impl Tasks {
             return;
         }
         self.spawn("reconcile", local, reconcile::run(hub.clone()));
-        let runtime = config.runtime_endpoint.as_path().into();
+        let runtime: Arc<Path> = config.runtime_endpoint.as_path().into();
         let above = config.cgroup_root.clone();
-        self.spawn("relist", local, relist::run(hub.clone(), runtime, above));
+        let list = relist::run(hub.clone(), Arc::clone(&runtime), above);
+        self.spawn("relist", local, list);
+        if hub.watches() {
+            self.spawn("watch", local, watching::run(hub.clone(), runtime));
+        }
     }
 
     fn keep_watchdog(&mut self, local: &LocalSet, notifier: Rc<Notifier>) {
@@ -423,6 +437,7 @@ fn build_hub(
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,
+        watches: config.front == Front::Watch && config.mode != Mode::PassThrough,
     }))
 }
 

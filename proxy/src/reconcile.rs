@@ -5,7 +5,7 @@
 
 use crate::{
     hub::Hub,
-    ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
+    ledger::{Applied, Entry, Life, Rival, Scope, Target},
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
@@ -136,7 +136,6 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
         }
         if let Value::CpuShares(shares) = &entry.desired
             && weights
-            && entry.route == Route::Request
         {
             let own = cgroups.weighs(&at, *shares);
             if own || cgroups.weight_curve().is_none() {

@@ -1,5 +1,6 @@
 //! Making the ledger whole from what the runtime lists: at start, after the runtime was away, when
-//! a call ended without an answer, and once a minute.
+//! a call ended without an answer, and once a minute; where nobody asks us, whenever the runtime tells
+//! of a container.
 //!
 //! Two calls give every pod and container. A pod's directory is not in the lists; it is found by
 //! the pod's UID below the kubelet's tiers, and only for pods that are not there (made by another
@@ -34,19 +35,44 @@ use self::missing::Missing;
 
 /// How often the runtime is listed when nothing asks for it.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The least time between the end of a list and the next: whoever asks in between shares that one.
-const PAUSE: Duration = Duration::from_secs(1);
-/// When the runtime is listed again after a list that was asked for, and after the first: a call
-/// whose caller was lost, with us or before us, may not have come to its end by then.
-const AFTERTHOUGHTS: [Duration; 2] = [PAUSE, Duration::from_secs(5)];
 /// How long one list may take with all its questions.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Waiting grows from the first to the last while the runtime does not answer.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(1);
 
+/// How lists follow each other.
+struct Rhythm {
+    /// The least time between the end of a list and the next: whoever asks in between shares that
+    /// one.
+    pause: Duration,
+    /// How long a list that is asked for waits for more that it can tell of.
+    settling: Duration,
+    /// When the runtime is listed again after a list that was asked for, and after the first.
+    afterthoughts: &'static [Duration],
+}
+
+/// A call whose caller was lost, with us or before us, may not have come to its end by the list that
+/// is asked for then.
+const DOUBTING: Rhythm = Rhythm {
+    pause: Duration::from_secs(1),
+    settling: Duration::ZERO,
+    afterthoughts: &[Duration::from_secs(1), Duration::from_secs(5)],
+};
+
+/// A container waits for its values until it is in a list, and is told of a moment before that.
+const WATCHING: Rhythm = Rhythm {
+    pause: Duration::from_millis(150),
+    settling: Duration::from_millis(25),
+    afterthoughts: &[Duration::from_secs(1)],
+};
+
 /// Lists whenever it is asked for; never ends.
 pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) {
+    let rhythm = match hub.watches() {
+        true => WATCHING,
+        false => DOUBTING,
+    };
     let mut retry = FIRST_RETRY;
     let mut complained = false;
     let mut listed_before = false;
@@ -69,7 +95,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
                 trim_allocator();
                 hub.metrics().relisted(true, started.elapsed());
                 if complained || !listed_before {
-                    afterthoughts = AFTERTHOUGHTS.iter();
+                    afterthoughts = rhythm.afterthoughts.iter();
                     info!(
                         pods = listed.pods,
                         containers = listed.containers,
@@ -83,9 +109,8 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
                 }
                 let again = afterthoughts.next();
                 let next = again.map_or(due, |pause| due.min(Instant::now() + *pause));
-                sleep(PAUSE).await;
-                if timeout_at(next, hub.relist_wanted()).await.is_ok() {
-                    afterthoughts = AFTERTHOUGHTS.iter();
+                if rhythm.wanted(&hub, next).await {
+                    afterthoughts = rhythm.afterthoughts.iter();
                 }
             }
             Err(error) => {
@@ -106,6 +131,20 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
     }
 }
 
+// === impl Rhythm ===
+
+impl Rhythm {
+    /// Resolves when a list is due, at the latest at `next`. Whether somebody has asked for it.
+    async fn wanted(&self, hub: &Hub, next: Instant) -> bool {
+        sleep(self.pause).await;
+        let wanted = timeout_at(next, hub.relist_wanted()).await.is_ok();
+        if wanted && !self.settling.is_zero() {
+            sleep(self.settling).await;
+        }
+        wanted
+    }
+}
+
 /// Which pods are held against the kernel after a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
@@ -120,6 +159,8 @@ struct News<'a> {
     /// When the list was asked for; see [`Ledger::tick`](crate::ledger::Ledger::tick).
     moment: u64,
     pods: HashSet<SandboxId>,
+    /// Containers whose resources were changed, as far as somebody has told.
+    changed: HashSet<ContainerId>,
     missing: &'a mut Missing,
 }
 
@@ -165,6 +206,7 @@ async fn list(
     let mut news = News {
         moment: hub.ledger().borrow_mut().begin_list(),
         pods: HashSet::new(),
+        changed: hub.changed_containers(),
         missing,
     };
     let mut sandboxes = runtime.sandboxes().await?;
@@ -179,7 +221,7 @@ async fn list(
         take_container(hub, container, &mut news);
     }
     let learned = weight::learn(hub, (&mut runtime, &mut patience)).await;
-    origin::learn(hub, (&mut runtime, &mut patience), &mut news).await;
+    origin::learn(hub, (&mut runtime, &mut patience), scope, &mut news).await;
     let pods: HashSet<&str> = sandboxes.iter().map(|pod| pod.id.as_str()).collect();
     let ids: HashSet<&str> = containers.iter().map(|c| c.id.as_str()).collect();
     let mut ledger = hub.ledger().borrow_mut();
@@ -249,12 +291,15 @@ async fn take_pod(
         debug!(sandbox = %sandbox, "a listed pod has no usable UID");
         return;
     };
+    let own = view::own_directory(parent.as_ref(), &view.uid);
+    if let Some(own) = own.as_ref().filter(|_| hub.watches()) {
+        hub.check_place(own);
+    }
     let mut ledger = hub.ledger().borrow_mut();
     if ledger.pod(&sandbox).is_some() || ledger.is_removed(sandbox.as_str()) {
         return;
     }
     news.pods.insert(sandbox.clone());
-    let own = view::own_directory(parent.as_ref(), &view.uid);
     let mut pod = Pod {
         exemption: hub.exemption(&view),
         view,

@@ -1,7 +1,8 @@
 //! Our own calls to the runtime: lists and questions, never anything that changes it.
 //!
 //! These use the kept gRPC library over a connection of their own, made for one list and closed
-//! after it. What clients say never goes this way.
+//! after it, or for as long as the runtime tells of its containers. What clients say never goes this
+//! way.
 
 use hyper_util::rt::TokioIo;
 use koord_proto::{client::v1::runtime_service_client::RuntimeServiceClient, cri};
@@ -47,17 +48,8 @@ pub struct Runtime {
 impl Runtime {
     /// Speaks gRPC over a connected socket.
     pub async fn over(stream: UnixStream) -> Result<Self, RuntimeError> {
-        let once = Mutex::new(Some(stream));
-        let connector = service_fn(move |_: Uri| {
-            let stream = once.lock().ok().and_then(|mut stream| stream.take());
-            let stream = stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
-            std::future::ready(stream.map(TokioIo::new))
-        });
-        // The name is only the `:authority`; the connector knows where to go.
-        let channel = Endpoint::from_static("http://localhost")
-            .connect_with_connector(connector)
-            .await?;
-        let client = RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_REPLY);
+        let client = RuntimeServiceClient::new(channel(stream).await?);
+        let client = client.max_decoding_message_size(MAX_REPLY);
         Ok(Self { client })
     }
 
@@ -115,6 +107,19 @@ impl Runtime {
         let status = answer("ContainerStatus", POD_DEADLINE, reply).await;
         Ok(if_there(status)?.and_then(|status| info(&status.info)))
     }
+}
+
+/// gRPC over a connected socket.
+pub(crate) async fn channel(stream: UnixStream) -> Result<Channel, RuntimeError> {
+    let once = Mutex::new(Some(stream));
+    let connector = service_fn(move |_: Uri| {
+        let stream = once.lock().ok().and_then(|mut stream| stream.take());
+        let stream = stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
+        std::future::ready(stream.map(TokioIo::new))
+    });
+    // The name is only the `:authority`; the connector knows where to go.
+    let endpoint = Endpoint::from_static("http://localhost");
+    Ok(endpoint.connect_with_connector(connector).await?)
 }
 
 fn info(verbose: &HashMap<String, String>) -> Option<serde_json::Value> {

@@ -190,7 +190,7 @@ fn docker_mode_is_refused_with_a_reason() {
 
 #[test]
 fn several_bad_keys_are_reported_together() {
-    let (code, said) = refused(&["--front=watch", "--mode=on", "--grace-period=1"]);
+    let (code, said) = refused(&["--front=kubelet", "--mode=on", "--grace-period=1"]);
     assert_eq!(code, Some(64));
     let flags: Vec<_> = said
         .lines()

@@ -201,5 +201,31 @@ pub mod runtime_service_client {
                 .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ContainerStatus"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn get_container_events(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::cri::GetEventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<crate::cri::ContainerEventResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/GetContainerEvents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("runtime.v1.RuntimeService", "GetContainerEvents"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }

@@ -93,7 +93,7 @@ keys! {
     MODE "mode" <"MODE"> = "enforce":
         "enforce, observe (decide and explain, change nothing) or pass-through (no hooks)";
     FRONT "front" <"FRONT"> = "cri":
-        "Where events come from: cri (clients go through us) or nri (the runtime asks us as its plugin)";
+        "Where events come from: cri (clients go through us), nri (the runtime asks us as its plugin) or watch (nobody asks us, the kernel alone is written)";
     NRI_SOCKET "nri-socket-path" <"SOCKET"> = "/var/run/nri/nri.sock":
         "Unix socket where the runtime takes plugins";
     NRI_NAME "nri-plugin-name" <"NAME"> = "koord-runtime-proxy":

@@ -79,6 +79,8 @@ pub enum Front {
     Cri,
     /// From the runtime, whose plugin we are.
     Nri,
+    /// From what the runtime tells and lists; nobody asks us.
+    Watch,
 }
 
 /// How the runtime takes us for its plugin.
@@ -250,6 +252,7 @@ impl Front {
         match self {
             Self::Cri => "cri",
             Self::Nri => "nri",
+            Self::Watch => "watch",
         }
     }
 }

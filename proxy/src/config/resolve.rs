@@ -220,10 +220,8 @@ fn front(text: &str) -> Result<Front, ValueError> {
     match text {
         "cri" => Ok(Front::Cri),
         "nri" => Ok(Front::Nri),
-        "watch" => Err(ValueError::Unsupported(
-            "not in this release; expected cri or nri",
-        )),
-        _ => Err(ValueError::Expected("cri or nri")),
+        "watch" => Ok(Front::Watch),
+        _ => Err(ValueError::Expected("cri, nri or watch")),
     }
 }
 

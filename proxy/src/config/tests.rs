@@ -194,7 +194,7 @@ fn every_bad_key_is_reported_in_one_run() {
     let said = complaints(
         &[
             "--backend-runtime-mode=Docker",
-            "--front=watch",
+            "--front=kubelet",
             "--nri-plugin-index=7",
             "--nri-plugin-name=a/b",
             "--grace-period=25",
@@ -210,7 +210,7 @@ fn every_bad_key_is_reported_in_one_run() {
             "--backend-runtime-mode cannot be \"Docker\": Docker mode is not supported: kubelets \
              since 1.24 cannot use it; put this proxy before cri-dockerd or containerd instead",
             "--nri-plugin-index cannot be \"7\": expected two digits",
-            "--front cannot be \"watch\": not in this release; expected cri or nri",
+            "--front cannot be \"kubelet\": expected cri, nri or watch",
             "--nri-plugin-name cannot be \"a/b\": expected letters, digits, '_', '.', '+' and '-'",
             "--feature-gates cannot be \"GroupIdentity=maybe,NoSuchGate=true\": \"maybe\" of \
              GroupIdentity is not true or false",
@@ -222,6 +222,12 @@ fn every_bad_key_is_reported_in_one_run() {
             "--grace-period cannot be \"25\": expected a duration in ms, s, m or h from 0s to 10m",
         ]
     );
+}
+
+#[test]
+fn nobody_has_to_ask_us() {
+    let config = resolve(&["--front=watch"]).unwrap();
+    assert_eq!(config.front, Front::Watch);
 }
 
 #[test]

@@ -202,6 +202,10 @@ impl Hub {
             let outcome = chain.container(pod, container, &policy.node, &mut watch);
             self.examine(pod, outcome)?
         };
+        let route = |value: &Value| match self.watches() {
+            true => Route::Kernel,
+            false => travels(value.setting()),
+        };
         target.decide(&merged, route, |setting| {
             asked(&container.requested, setting)
         });
@@ -400,10 +404,6 @@ fn know_directories(pod: &PodView, own: &mut Target, pause: &mut Target) {
     if pause.undecided_shares.is_none() {
         pause.undecided_shares = Some(CpuShares::MIN.into());
     }
-}
-
-fn route(value: &Value) -> Route {
-    travels(value.setting())
 }
 
 /// What CRI and NRI can say goes to the runtime; the rest is written by us.

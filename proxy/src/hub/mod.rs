@@ -20,12 +20,13 @@ mod stand_by;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod watching;
 
 pub use self::{commit::Pending, decide::Policy, report::Report};
 
 pub(crate) use self::{decide::asked, stand_by::NodeLock};
 
-use self::{commit::Effect, complaint::Complaints, stand_by::Another};
+use self::{commit::Effect, complaint::Complaints, stand_by::Another, watching::Watching};
 
 use crate::{
     apply::kernel::Writer,
@@ -146,6 +147,8 @@ pub struct Parts {
     pub max_message_bytes: usize,
     /// How long a request may wait for what its decision needs, at most.
     pub hold_timeout: Duration,
+    /// Nobody asks us: everything goes by the kernel.
+    pub watches: bool,
 }
 
 pub struct Hub {
@@ -172,6 +175,8 @@ pub struct Hub {
     runtime_name: Cell<RuntimeName>,
     runtime_up: Cell<bool>,
     plugin_up: Cell<bool>,
+    /// Where nobody asks us.
+    watching: Option<Watching>,
     /// The directory of the first pod that was not below the kubelet's tiers as we know them.
     elsewhere: RefCell<Option<CgroupPath>>,
 }
@@ -200,6 +205,7 @@ impl Hub {
             runtime_name: Cell::new(RuntimeName::Containerd),
             runtime_up: Cell::new(false),
             plugin_up: Cell::new(false),
+            watching: parts.watches.then(Watching::default),
             elsewhere: RefCell::default(),
         })
     }

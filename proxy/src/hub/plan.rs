@@ -154,7 +154,7 @@ impl Hub {
     /// Where the kubelet keeps its pods is ours to be told (`--cgroup-root`), and each pod shows
     /// whether that was right: elsewhere tiers have no values, and after a restart a pod's own
     /// directory is not found.
-    fn check_place(&self, pod: &CgroupPath) {
+    pub(crate) fn check_place(&self, pod: &CgroupPath) {
         let is_right = || pod.is_under(&self.policy().node().tiers.kubepods);
         if is_right() || self.elsewhere.borrow().is_some() {
             return;

@@ -41,6 +41,15 @@ pub(crate) struct Bench {
 impl Bench {
     /// A hub that knows no pod yet.
     pub(crate) fn new(tree: FakeTree) -> Self {
+        Self::asked(tree, false)
+    }
+
+    /// The same where nobody asks it.
+    pub(crate) fn watching(tree: FakeTree) -> Self {
+        Self::asked(tree, true)
+    }
+
+    fn asked(tree: FakeTree, watches: bool) -> Self {
         let pod = CgroupPath::parse("kubepods/besteffort/poduid-1").unwrap();
         let container = pod.join("container-1").unwrap();
         tree.make(&container);
@@ -68,6 +77,7 @@ impl Bench {
             metrics: Rc::new(Metrics::new()),
             max_message_bytes: 16 << 20,
             hold_timeout: Duration::from_millis(500),
+            watches,
         });
         Self {
             hub,
@@ -79,7 +89,12 @@ impl Bench {
 
     /// A hub that knows the pod.
     pub(crate) fn with_pod(tree: FakeTree) -> Self {
-        let bench = Self::new(tree);
+        Self::new(tree).knowing_pod()
+    }
+
+    /// The same hub once it knows the pod.
+    pub(crate) fn knowing_pod(self) -> Self {
+        let bench = self;
         let listed = listed_pod();
         let metadata = listed.metadata.as_ref().unwrap();
         let inputs = bench.hub.policy().inputs();

@@ -4,19 +4,20 @@
 //! creation said already what was decided, only the runtime can tell, and it shows two things: the
 //! configuration of the creation, and the spec that it writes with each update. Where both say the
 //! same nobody has changed it since, we neither, and that is what was asked for. Where they differ
-//! it was somebody: the kubelet, or us before a restart, and so it stays unknown.
+//! it was somebody: the kubelet, or us before a restart, and so it stays unknown. Where nobody asks us
+//! the spec is never ours, so it is what was asked for, and the only one to tell of updates.
 
-use super::{News, Patience};
+use super::{News, Patience, Scope};
 use crate::{
     hub::{Hub, asked},
-    ledger::{Container, Life, Original, Unasked},
+    ledger::{Container, Life, Original, Target, Unasked},
     runtime::Runtime,
     view,
 };
 use koord_hooks::Requested;
 use koord_model::{ContainerId, Setting, Value};
 use koord_proto::cri;
-use std::error::Error;
+use std::{error::Error, mem};
 use tracing::debug;
 
 /// Containers that are asked about in one list. Each takes a millisecond or two.
@@ -67,9 +68,14 @@ pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bo
 pub(super) async fn learn(
     hub: &Hub,
     (runtime, patience): (&mut Runtime, &mut Patience),
+    scope: Scope,
     news: &mut News<'_>,
 ) {
-    for id in unheard(hub) {
+    let mut ids = unheard(hub);
+    if hub.watches() {
+        ids.extend(changed(hub, scope, news));
+    }
+    for id in ids {
         if patience.is_over() {
             return;
         }
@@ -99,13 +105,27 @@ fn unheard(hub: &Hub) -> Vec<ContainerId> {
     ids.take(ASKED).collect()
 }
 
+/// Containers whose resources somebody has changed, past us: those that were told, and when all is
+/// looked at those whose quota nobody here knows of. Whatever we had written there is gone.
+fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
+    let mut ledger = hub.ledger().borrow_mut();
+    let mut changed = Vec::new();
+    for pod in ledger.pods_mut() {
+        for container in &mut pod.containers {
+            let resized = || scope == Scope::All && is_resized(hub, container, &[]);
+            if news.changed.contains(&container.id) || resized() {
+                container.target.runtime_rewrote();
+                news.pods.insert(pod.sandbox.clone());
+                changed.push(container.id.clone());
+            }
+        }
+    }
+    changed
+}
+
 /// Takes over what the runtime said of a container.
 fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mut News<'_>) {
-    let (found, unasked) = match info.and_then(said) {
-        Some((found, true)) => (found, Unasked::Nothing),
-        Some((found, false)) => (found, Unasked::Unknown),
-        None => (Requested::default(), Unasked::Unknown),
-    };
+    let said = info.and_then(Said::of);
     let mut ledger = hub.ledger().borrow_mut();
     let Some(pod) = ledger.pod_of_mut(id) else {
         return;
@@ -114,70 +134,115 @@ fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mu
     let Some(container) = pod.container_mut(id) else {
         return;
     };
-    container.hear(unasked);
+    container.hear(match &said {
+        Some(said) if hub.watches() || said.created == said.now => Unasked::Nothing,
+        _ => Unasked::Unknown,
+    });
     let Container { view, target, .. } = container;
-    // What updates have told since we run is newer.
-    view.requested = view::overlaid(&found, view.requested.clone());
+    let before = mem::take(&mut view.requested);
+    view.requested = match said {
+        // Nobody has told us of updates.
+        Some(said) if hub.watches() => view::overlaid(&before, said.news_to(&before, target)),
+        // What updates have told since we run is newer.
+        Some(said) => view::overlaid(&said.by_both(), before),
+        None => before,
+    };
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(&pod_view, exemption, view, target)
         .ok();
     news.pods.insert(pod.sandbox.clone());
 }
 
-/// What configuration and spec both say was asked for, and whether they agree in everything; `None`
-/// if the runtime does not show both.
-fn said(info: &serde_json::Value) -> Option<(Requested, bool)> {
-    let config = info.pointer("/config")?;
-    let spec = info.pointer("/runtimeSpec")?;
-    let number = |of: &serde_json::Value, at: &str| {
-        let number = of.pointer(at).and_then(serde_json::Value::as_i64);
-        number.unwrap_or_default()
-    };
-    let list = |of: &serde_json::Value, at: &str| {
-        let list = of.pointer(at).and_then(serde_json::Value::as_str);
-        list.unwrap_or_default().to_owned()
-    };
-    let texts = |of: &serde_json::Value, at: &str| {
-        let texts = of.pointer(at).and_then(serde_json::Value::as_object);
-        let texts = texts.into_iter().flatten();
-        let texts =
-            texts.filter_map(|(file, text)| Some((file.clone(), text.as_str()?.to_owned())));
-        texts.collect()
-    };
-    let created = cri::LinuxContainerResources {
-        cpu_shares: number(config, "/linux/resources/cpu_shares"),
-        cpu_quota: number(config, "/linux/resources/cpu_quota"),
-        cpu_period: number(config, "/linux/resources/cpu_period"),
-        memory_limit_in_bytes: number(config, "/linux/resources/memory_limit_in_bytes"),
-        cpuset_cpus: list(config, "/linux/resources/cpuset_cpus"),
-        unified: texts(config, "/linux/resources/unified"),
-        ..Default::default()
-    };
-    let now = cri::LinuxContainerResources {
-        cpu_shares: number(spec, "/linux/resources/cpu/shares"),
-        cpu_quota: number(spec, "/linux/resources/cpu/quota"),
-        cpu_period: number(spec, "/linux/resources/cpu/period"),
-        memory_limit_in_bytes: number(spec, "/linux/resources/memory/limit"),
-        cpuset_cpus: list(spec, "/linux/resources/cpu/cpus"),
-        unified: texts(spec, "/linux/resources/unified"),
-        ..Default::default()
-    };
-    let (created, now) = [&created, &now]
-        .map(|all| view::requested(Some(all)))
-        .into();
-    let both = Requested {
-        cpu_shares: created.cpu_shares.filter(|it| now.cpu_shares == Some(*it)),
-        cpu_quota: created.cpu_quota.filter(|it| now.cpu_quota == Some(*it)),
-        cpu_period: created.cpu_period.filter(|it| now.cpu_period == Some(*it)),
-        memory_limit: created
-            .memory_limit
-            .filter(|it| now.memory_limit == Some(*it)),
-        cpuset_cpus: created
-            .cpuset_cpus
-            .clone()
-            .filter(|it| now.cpuset_cpus.as_ref() == Some(it)),
-        // What is given to runc so stays as it was given.
-        unified: created.unified,
-    };
-    Some((both, created == now))
+/// What a runtime shows of a container.
+struct Said {
+    /// As its creation was told.
+    created: Requested,
+    /// As it writes it with each update.
+    now: Requested,
+}
+
+// === impl Said ===
+
+impl Said {
+    /// `None` if the runtime does not show both.
+    fn of(info: &serde_json::Value) -> Option<Self> {
+        let config = info.pointer("/config")?;
+        let spec = info.pointer("/runtimeSpec")?;
+        let number = |of: &serde_json::Value, at: &str| {
+            let number = of.pointer(at).and_then(serde_json::Value::as_i64);
+            number.unwrap_or_default()
+        };
+        let list = |of: &serde_json::Value, at: &str| {
+            let list = of.pointer(at).and_then(serde_json::Value::as_str);
+            list.unwrap_or_default().to_owned()
+        };
+        let texts = |of: &serde_json::Value, at: &str| {
+            let texts = of.pointer(at).and_then(serde_json::Value::as_object);
+            let texts = texts.into_iter().flatten();
+            let texts =
+                texts.filter_map(|(file, text)| Some((file.clone(), text.as_str()?.to_owned())));
+            texts.collect()
+        };
+        let created = cri::LinuxContainerResources {
+            cpu_shares: number(config, "/linux/resources/cpu_shares"),
+            cpu_quota: number(config, "/linux/resources/cpu_quota"),
+            cpu_period: number(config, "/linux/resources/cpu_period"),
+            memory_limit_in_bytes: number(config, "/linux/resources/memory_limit_in_bytes"),
+            cpuset_cpus: list(config, "/linux/resources/cpuset_cpus"),
+            unified: texts(config, "/linux/resources/unified"),
+            ..Default::default()
+        };
+        let now = cri::LinuxContainerResources {
+            cpu_shares: number(spec, "/linux/resources/cpu/shares"),
+            cpu_quota: number(spec, "/linux/resources/cpu/quota"),
+            cpu_period: number(spec, "/linux/resources/cpu/period"),
+            memory_limit_in_bytes: number(spec, "/linux/resources/memory/limit"),
+            cpuset_cpus: list(spec, "/linux/resources/cpu/cpus"),
+            unified: texts(spec, "/linux/resources/unified"),
+            ..Default::default()
+        };
+        Some(Self {
+            created: view::requested(Some(&created)),
+            now: view::requested(Some(&now)),
+        })
+    }
+
+    /// What both say.
+    fn by_both(self) -> Requested {
+        let Self { created, now } = self;
+        Requested {
+            cpu_shares: created.cpu_shares.filter(|it| now.cpu_shares == Some(*it)),
+            cpu_quota: created.cpu_quota.filter(|it| now.cpu_quota == Some(*it)),
+            cpu_period: created.cpu_period.filter(|it| now.cpu_period == Some(*it)),
+            memory_limit: created
+                .memory_limit
+                .filter(|it| now.memory_limit == Some(*it)),
+            cpuset_cpus: created
+                .cpuset_cpus
+                .filter(|it| now.cpuset_cpus.as_ref() == Some(it)),
+            // What is given to runc so stays as it was given.
+            unified: created.unified,
+        }
+    }
+
+    /// What the runtime writes now, but for values of ours that it has from a front which said them:
+    /// of these `before` is what was asked for.
+    fn news_to(self, before: &Requested, target: &Target) -> Requested {
+        let mut now = self.now;
+        for entry in target.entries() {
+            let setting = entry.desired.setting();
+            let ours = asked(&now, setting).as_ref() == Some(&entry.desired);
+            if ours && asked(before, setting).is_some() {
+                match setting {
+                    Setting::CpuShares => now.cpu_shares = None,
+                    Setting::CpuQuota => (now.cpu_quota, now.cpu_period) = (None, None),
+                    Setting::MemoryLimit => now.memory_limit = None,
+                    Setting::CpusetCpus => now.cpuset_cpus = None,
+                    // No front says these.
+                    _ => {}
+                }
+            }
+        }
+        now
+    }
 }

@@ -33,6 +33,15 @@ impl Scripted {
     }
 
     fn of(tree: FakeTree, pod: cri::PodSandbox, container: cri::Container, info: &str) -> Self {
+        Self::for_bench(Bench::new(tree), pod, container, info)
+    }
+
+    fn for_bench(
+        bench: Bench,
+        pod: cri::PodSandbox,
+        container: cri::Container,
+        info: &str,
+    ) -> Self {
         let message = |message: Vec<u8>| Reply::message(message);
         let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");
         let version = cri::VersionResponse {
@@ -54,7 +63,7 @@ impl Scripted {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("runtime.sock");
         Self {
-            bench: Bench::new(tree),
+            bench,
             _runtime: ScriptedRuntime::listen(&socket, script.clone()).unwrap(),
             script,
             socket,
@@ -333,13 +342,17 @@ async fn a_sandbox_without_an_answer_is_asked_about_again_after_all_others() {
     assert_eq!(list(&["b"], &[]).await, (2, 1, "0".to_owned()));
 }
 
+/// A node whose CPUs do in 40 ms what a pod's author means by 50.
+fn policy_of_faster_cpus() -> Arc<NodePolicy> {
+    let policy = "apiVersion: v1\nkind: Node\nmetadata:\n  name: node-1\n  annotations:\n    \
+                  node.koordinator.sh/cpu-normalization-ratio: '1.25'\n";
+    Arc::new(NodePolicy::parse_stream(policy, None).unwrap().policy)
+}
+
 #[tokio::test]
 async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_before_it() {
     const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
-    let policy = "apiVersion: v1\nkind: Node\nmetadata:\n  name: node-1\n  annotations:\n    \
-                  node.koordinator.sh/cpu-normalization-ratio: '1.25'\n";
-    let policy = NodePolicy::parse_stream(policy, None).unwrap().policy;
-    let policy = std::sync::Arc::new(policy);
+    let policy = policy_of_faster_cpus();
     for (held, after) in [
         // Asked for, scaled by us, and scaled by a kubelet's wish for 30,000.
         ("50000", "40000"),
@@ -357,4 +370,45 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
         crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
         assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), after, "{held}");
     }
+}
+
+#[tokio::test]
+async fn where_nobody_asks_us_the_runtime_says_what_was_asked_and_what_is_asked_since() {
+    let mut pod = undecided_pod();
+    pod.labels.clear();
+    let bench = Bench::watching(FakeTree::new(Generation::V1, 2));
+    bench.write("cpu.cfs_quota_us", "50000");
+    let info = created_with(50_000, 50_000);
+    let listed = Scripted::for_bench(bench, pod, listed_container(), &info);
+    let hub = &listed.bench.hub;
+    hub.set_node_policy(policy_of_faster_cpus());
+    listed.list(Scope::All).await;
+    let entry = listed.bench.entry(Setting::CpuQuota).unwrap();
+    assert_eq!(entry.route, Route::Kernel);
+
+    let path = "/runtime.v1.RuntimeService/ContainerStatus";
+    let resize = |now: i64| {
+        let status = cri::ContainerStatusResponse {
+            info: [("info".to_owned(), created_with(50_000, now))].into(),
+        };
+        let reply = Reply::message(status.encode_to_vec());
+        drop(listed.script.clone().once(path, reply));
+        listed.bench.write("cpu.cfs_quota_us", &now.to_string());
+    };
+    let held = async || {
+        let pods = hub.queue().drain();
+        assert_eq!(pods, [sandbox()]);
+        crate::reconcile::pod(hub, &sandbox()).await;
+        listed.bench.shown("cpu.cfs_quota_us")
+    };
+    assert_eq!(held().await, "40000");
+    // Told by the runtime.
+    resize(30_000);
+    hub.container_changed(container());
+    listed.list(Scope::News).await;
+    assert_eq!(held().await, "24000");
+    // Not told.
+    resize(100_000);
+    listed.list(Scope::All).await;
+    assert_eq!(held().await, "80000");
 }

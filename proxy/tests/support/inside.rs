@@ -104,6 +104,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
         metrics: metrics.clone(),
         max_message_bytes: 16 << 20,
         hold_timeout: Duration::from_millis(500),
+        watches: false,
     })
 }
 

@@ -9,7 +9,7 @@ use crate::{
     report::{NRI_CONTAINERS, Row},
 };
 use anyhow::{Context, Result, anyhow, ensure};
-use koord_integration::{Proxy, ProxyOptions, classes};
+use koord_integration::{Front, Proxy, ProxyOptions, classes};
 use koord_testkit::{
     Testbed,
     nri::{
@@ -57,7 +57,7 @@ pub(crate) fn measure(rounds: usize, pods_at_once: &[usize]) -> Result<Nri> {
     let socket = testbed.directory().join("nri.sock");
     let runtime = NriRuntime::listen(&socket, Generation::V0_12)?;
     let options = ProxyOptions {
-        nri: true,
+        front: Front::Nri,
         ..proxy_options()?
     };
     // No socket of CRI: what the runtime tells as ours is all that there is.

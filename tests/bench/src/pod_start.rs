@@ -3,7 +3,7 @@
 
 use crate::{parts::proxy_options, state::median};
 use anyhow::{Context, Result};
-use koord_integration::{Node, ProxyOptions, classes, static_pod};
+use koord_integration::{Front, Node, ProxyOptions, classes, static_pod};
 use koord_testkit::{ContainerdVersion, Kubelet, poll::BOUND};
 use serde::Serialize;
 use serde_json::json;
@@ -56,7 +56,7 @@ impl Way {
 
     fn all() -> Result<[Self; 3]> {
         let nri = ProxyOptions {
-            nri: true,
+            front: Front::Nri,
             ..proxy_options()?
         };
         let mut direct = Self::start("direct", proxy_options()?, |it| it.containerd.socket())?;

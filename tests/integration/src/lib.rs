@@ -14,5 +14,5 @@ pub mod vm;
 
 pub use self::{
     node::{Node, RunningPod},
-    proxy::{Proxy, ProxyOptions, binary},
+    proxy::{Front, Proxy, ProxyOptions, binary},
 };

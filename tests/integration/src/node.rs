@@ -2,13 +2,14 @@
 
 use crate::{
     classes::PodSpecOf,
-    proxy::{Proxy, ProxyOptions},
+    proxy::{Front, Proxy, ProxyOptions},
 };
 use anyhow::{Context, Result};
 use koord_testkit::{
     Containerd, ContainerdVersion, Options, Parts, PodCgroup, PodCgroups, Testbed, cri::CriClient,
 };
-use std::path::PathBuf;
+use serde_json::Value;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// The whole node. Dropping it removes every trace.
 #[derive(Debug)]
@@ -59,17 +60,51 @@ impl Node {
         self.proxy.launch(self.containerd.testbed())
     }
 
-    /// The socket for clients: the proxy's, or that of a runtime that asks it.
+    /// The socket for clients: the proxy's, or the runtime's where clients do not go
+    /// through the proxy.
     pub fn socket(&self) -> PathBuf {
-        match self.proxy.is_plugin() {
-            false => self.proxy.socket(),
-            true => self.containerd.socket(),
+        match self.proxy.front() {
+            Front::Cri => self.proxy.socket(),
+            Front::Nri | Front::Watch => self.containerd.socket(),
         }
     }
 
     /// A client on that socket.
     pub async fn client(&self) -> Result<CriClient> {
         Ok(CriClient::connect(&self.socket()).await?)
+    }
+
+    /// What the ledger decided for each setting of each group that it knows: what was asked, what should
+    /// be, who says so, and what the kernel holds.
+    pub fn decided(&self) -> Result<BTreeMap<String, String>> {
+        let ledger = self.proxy.ledger()?;
+        let root = self.testbed().cgroup_root();
+        let mut groups = Vec::new();
+        for pod in ledger["pods"].as_array().context("pods")? {
+            let containers = pod["containers"].as_array().context("containers")?;
+            let of_containers = containers.iter().map(|it| (&it["name"], &it["settings"]));
+            let of_pod = [
+                (&Value::Null, &pod["settings"]),
+                (&Value::Bool(true), &pod["sandboxSettings"]),
+            ];
+            let all = of_containers.chain(of_pod);
+            groups.extend(
+                all.map(|(group, settings)| (format!("{} {group}", pod["name"]), settings)),
+            );
+        }
+        for group in ledger["node"].as_array().context("node")? {
+            let cgroup = group["cgroup"].as_str().context("cgroup")?;
+            let below = cgroup.trim_start_matches(root.trim_start_matches('/'));
+            groups.push((below.to_owned(), &group["settings"]));
+        }
+        let mut all = BTreeMap::new();
+        for (group, settings) in groups {
+            for it in settings.as_array().context("settings")? {
+                let value = ["asked", "desired", "owner", "kernel"].map(|key| it[key].to_string());
+                all.insert(format!("{group} {}", it["setting"]), value.join(" "));
+            }
+        }
+        Ok(all)
     }
 
     /// Makes the pod's cgroup as a kubelet would, runs its sandbox, creates and starts its
@@ -117,7 +152,7 @@ impl RunningPod {
 
 fn runtime_options(proxy: &ProxyOptions) -> Options {
     Options {
-        nri: proxy.nri,
+        nri: proxy.front == Front::Nri,
         ..Options::default()
     }
 }

@@ -18,10 +18,21 @@ pub struct ProxyOptions {
     pub policy: Option<String>,
     /// More command-line arguments.
     pub args: Vec<String>,
-    /// By the runtime's plugin rather than before its socket.
-    pub nri: bool,
+    pub front: Front,
     /// A directory of its own in the testbed, where another proxy has the testbed's.
     pub own_directory: Option<&'static str>,
+}
+
+/// Where its events come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Front {
+    /// Clients, whose runtime it stands before.
+    #[default]
+    Cri,
+    /// The runtime, whose plugin it is.
+    Nri,
+    /// What the runtime tells.
+    Watch,
 }
 
 /// A running proxy with its sockets in a testbed.
@@ -81,17 +92,16 @@ impl Proxy {
         Ok(())
     }
 
-    /// Whether it takes clients, or is asked by the runtime.
+    /// Whether it takes clients, is asked by the runtime, or has listed it.
     pub fn serves(&self) -> bool {
-        match self.options.nri {
+        let is_up = |metric| self.metric(metric, &[]).is_ok_and(|up| up > 0.5);
+        match self.options.front {
             // Its socket for clients is there first.
-            false => [self.socket(), self.admin_socket()]
+            Front::Cri => [self.socket(), self.admin_socket()]
                 .iter()
                 .all(|socket| UnixStream::connect(socket).is_ok()),
-            true => {
-                let up = self.metric("koord_runtime_proxy_plugin_up", &[]);
-                up.is_ok_and(|up| up > 0.5)
-            }
+            Front::Nri => is_up("koord_runtime_proxy_plugin_up"),
+            Front::Watch => is_up("koord_runtime_proxy_runtime_up"),
         }
     }
 
@@ -118,9 +128,15 @@ impl Proxy {
             .args(&self.options.args)
             .stdout(log.try_clone()?)
             .stderr(log);
-        if self.options.nri {
-            command.args(["--front", "nri", "--nri-socket-path"]);
-            command.arg(&self.nri_socket);
+        match self.options.front {
+            Front::Cri => {}
+            Front::Nri => {
+                command.args(["--front", "nri", "--nri-socket-path"]);
+                command.arg(&self.nri_socket);
+            }
+            Front::Watch => {
+                command.args(["--front", "watch"]);
+            }
         }
         if self.options.policy.is_some() {
             command.arg("--node-policy").arg(self.policy_path());
@@ -134,9 +150,8 @@ impl Proxy {
         self.options.args = args.iter().map(ToString::to_string).collect();
     }
 
-    /// Whether the runtime asks it as its plugin.
-    pub fn is_plugin(&self) -> bool {
-        self.options.nri
+    pub fn front(&self) -> Front {
+        self.options.front
     }
 
     /// The socket that stands for the runtime's.

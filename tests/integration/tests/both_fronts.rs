@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use koord_integration::{
-    Node, Proxy, ProxyOptions, RunningPod,
+    Front, Node, Proxy, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
 };
 use koord_testkit::{ContainerdVersion, cri::CriClient, poll::wait_until};
@@ -17,21 +17,21 @@ use std::{
 const OF_PLUGIN: &str = "1";
 const OF_FRONT: &str = "0";
 
-fn options(share_pool: &str, nri: bool, own_directory: Option<&'static str>) -> ProxyOptions {
+fn options(share_pool: &str, front: Front, own_directory: Option<&'static str>) -> ProxyOptions {
     ProxyOptions {
         policy: Some(classes::node_policy(share_pool)),
         args: ["--feature-gates", classes::FEATURE_GATES]
             .map(str::to_owned)
             .into(),
-        nri,
+        front,
         own_directory,
     }
 }
 
 /// A node with a plugin that acts, and a proxy for clients that has not been started.
 fn start(version: ContainerdVersion) -> Result<(Node, Proxy)> {
-    let node = Node::start(version, options(OF_PLUGIN, true, None))?;
-    let front = options(OF_FRONT, false, Some("front"));
+    let node = Node::start(version, options(OF_PLUGIN, Front::Nri, None))?;
+    let front = options(OF_FRONT, Front::Cri, Some("front"));
     let front = Proxy::new(node.testbed(), &node.containerd.socket(), front)?;
     Ok((node, front))
 }

@@ -6,7 +6,7 @@
 //! official CRI types and client library; here are the real runtimes and the proxy around it.
 
 use anyhow::{Context, Result, ensure};
-use koord_integration::{Node, ProxyOptions, classes};
+use koord_integration::{Front, Node, ProxyOptions, classes};
 use koord_testkit::{ContainerdVersion, poll::wait_until};
 use std::{
     fs,
@@ -21,8 +21,7 @@ const BOUND: Duration = Duration::from_secs(600);
 
 /// The differences that the hooks make on purpose, each with its values. Where a reply lists the
 /// CPUs of the machine, they are those of a machine with two.
-fn announced(version: ContainerdVersion, nri: bool) -> PathBuf {
-    let front = if nri { "asked" } else { "hooked" };
+fn announced(version: ContainerdVersion, front: &str) -> PathBuf {
     let file = match version {
         ContainerdVersion::V1_6 => format!("{front}-1.6.json"),
         ContainerdVersion::V1_7 => format!("{front}-1.7.json"),
@@ -59,7 +58,7 @@ fn attend(child: &mut Child, node: &mut Node, request: &Path, done: &Path) -> Re
         }
         if fs::remove_file(request).is_ok() {
             node.containerd.restart()?;
-            if node.proxy.is_plugin() && node.proxy.pid().is_some() {
+            if node.proxy.front() == Front::Nri && node.proxy.pid().is_some() {
                 wait_until("the runtime asks us again", || node.proxy.serves());
             }
             fs::File::create(done)?;
@@ -101,14 +100,14 @@ fn record(program: &Path, node: &mut Node, socket: &Path, name: &str) -> Result<
     Ok(out)
 }
 
-fn node(version: ContainerdVersion, nri: bool) -> Result<Node> {
+fn node(version: ContainerdVersion, front: Front) -> Result<Node> {
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&classes::share_pool()?)),
         args: vec![
             "--feature-gates".to_owned(),
             "AllAlpha=true,AllBeta=true,BECPUIdle=true".to_owned(),
         ],
-        nri,
+        front,
         ..ProxyOptions::default()
     };
     Node::start(version, options)
@@ -116,30 +115,30 @@ fn node(version: ContainerdVersion, nri: bool) -> Result<Node> {
 
 fn replies_are_equal(version: ContainerdVersion) -> Result<()> {
     let program = program()?;
-    let mut node = node(version, false)?;
+    let mut node = node(version, Front::Cri)?;
     let (runtime, proxy) = (node.containerd.socket(), node.proxy.socket());
     let direct = record(&program, &mut node, &runtime, "direct")?;
     let through = record(&program, &mut node, &proxy, "through")?;
-    equal(&program, version, false, [&direct, &through])
+    equal(&program, version, "hooked", [&direct, &through])
 }
 
 /// The runtime is asked twice, alone and with us as its plugin.
 fn replies_are_equal_with_the_plugin(version: ContainerdVersion) -> Result<()> {
     let program = program()?;
-    let mut node = node(version, true)?;
+    let mut node = node(version, Front::Nri)?;
     let runtime = node.containerd.socket();
     node.proxy.stop()?;
     let alone = record(&program, &mut node, &runtime, "alone")?;
     node.launch_proxy()?;
     let asked = record(&program, &mut node, &runtime, "asked")?;
-    equal(&program, version, true, [&alone, &asked])
+    equal(&program, version, "asked", [&alone, &asked])
 }
 
 /// Holds a record of the scenarios with us against one without.
 fn equal(
     program: &Path,
     version: ContainerdVersion,
-    nri: bool,
+    front: &str,
     transcripts: [&PathBuf; 2],
 ) -> Result<()> {
     if let Ok(directory) = std::env::var("KOORD_KEEP_TRANSCRIPTS") {
@@ -151,7 +150,7 @@ fn equal(
     }
     let compared = Command::new(program)
         .args(["compare", "--allow"])
-        .arg(announced(version, nri))
+        .arg(announced(version, front))
         .args(transcripts)
         .status()?;
     ensure!(compared.success(), "replies with us differ on {version}");
@@ -188,7 +187,7 @@ fn replies_are_equal_with_the_plugin_on_containerd_2() -> Result<()> {
 #[test]
 fn an_alteration_of_any_reply_of_containerd_2_is_noticed() -> Result<()> {
     let program = program()?;
-    let mut node = node(ContainerdVersion::V2, false)?;
+    let mut node = node(ContainerdVersion::V2, Front::Cri)?;
     let runtime = node.containerd.socket();
     let direct = record(&program, &mut node, &runtime, "direct")?;
     let altered = Command::new(&program).arg("mutate").arg(&direct).status()?;

@@ -3,7 +3,7 @@
 //! places, which then is the runtime's plugin.
 
 use anyhow::{Context, Result, ensure};
-use koord_integration::{Proxy, ProxyOptions, binary, classes, static_pod};
+use koord_integration::{Front, Proxy, ProxyOptions, binary, classes, static_pod};
 use koord_testkit::{
     Containerd, ContainerdVersion, Kubelet, Options, PodCgroups, Testbed, poll::wait_until, setup,
 };
@@ -163,7 +163,7 @@ fn a_container_is_the_plugin(version: ContainerdVersion) -> Result<()> {
     let cgroups = PodCgroups::new(testbed)?;
     // It is asked like one that was started here.
     let agent = ProxyOptions {
-        nri: true,
+        front: Front::Nri,
         own_directory: Some("agent"),
         ..ProxyOptions::default()
     };

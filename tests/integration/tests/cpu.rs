@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use koord_integration::{
-    Node, ProxyOptions, RunningPod,
+    Front, Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
 };
 use koord_testkit::{
@@ -60,11 +60,11 @@ fn quota(micros: i64) -> LinuxContainerResources {
     }
 }
 
-async fn quota_and_burst_follow_the_node(version: ContainerdVersion, nri: bool) -> Result<()> {
+async fn quota_and_burst_follow_the_node(version: ContainerdVersion, front: Front) -> Result<()> {
     let options = ProxyOptions {
         policy: Some(policy("auto", "1.00")),
         args: vec!["--feature-gates=CPUNormalization=true".to_owned()],
-        nri,
+        front,
         ..ProxyOptions::default()
     };
     let mut node = Node::start(version, options)?;
@@ -118,15 +118,15 @@ async fn quota_and_burst_follow_the_node(version: ContainerdVersion, nri: bool) 
 
 #[tokio::test]
 async fn quota_and_burst_follow_the_node_on_containerd_1_6() -> Result<()> {
-    quota_and_burst_follow_the_node(ContainerdVersion::V1_6, false).await
+    quota_and_burst_follow_the_node(ContainerdVersion::V1_6, Front::Cri).await
 }
 
 #[tokio::test]
 async fn quota_and_burst_follow_the_node_on_containerd_2() -> Result<()> {
-    quota_and_burst_follow_the_node(ContainerdVersion::V2, false).await
+    quota_and_burst_follow_the_node(ContainerdVersion::V2, Front::Cri).await
 }
 
 #[tokio::test]
 async fn quota_and_burst_follow_the_node_by_nri() -> Result<()> {
-    quota_and_burst_follow_the_node(ContainerdVersion::V2, true).await
+    quota_and_burst_follow_the_node(ContainerdVersion::V2, Front::Nri).await
 }

@@ -4,19 +4,19 @@
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    Node, ProxyOptions, classes,
+    Front, Node, ProxyOptions, classes,
     static_pod::{manifest, settled},
 };
 use koord_testkit::{ContainerdVersion, Kubelet, PodQos, poll::wait_until};
 use serde_json::json;
 
-fn start(version: ContainerdVersion, nri: bool) -> Result<(Node, Kubelet)> {
+fn start(version: ContainerdVersion, front: Front) -> Result<(Node, Kubelet)> {
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&classes::share_pool()?)),
         args: ["--feature-gates", classes::FEATURE_GATES]
             .map(str::to_owned)
             .into(),
-        nri,
+        front,
         ..ProxyOptions::default()
     };
     let node = Node::start(version, options)?;
@@ -24,8 +24,8 @@ fn start(version: ContainerdVersion, nri: bool) -> Result<(Node, Kubelet)> {
     Ok((node, kubelet))
 }
 
-fn classes_hold(version: ContainerdVersion, nri: bool) -> Result<()> {
-    let (node, kubelet) = start(version, nri)?;
+fn classes_hold(version: ContainerdVersion, front: Front) -> Result<()> {
+    let (node, kubelet) = start(version, front)?;
     let pods = classes::all(&classes::share_pool()?);
     for pod in &pods {
         kubelet.apply(&manifest(pod))?;
@@ -47,33 +47,33 @@ fn classes_hold(version: ContainerdVersion, nri: bool) -> Result<()> {
 
 #[test]
 fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_1_6() -> Result<()> {
-    classes_hold(ContainerdVersion::V1_6, false)
+    classes_hold(ContainerdVersion::V1_6, Front::Cri)
 }
 
 #[test]
 fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_1_7() -> Result<()> {
-    classes_hold(ContainerdVersion::V1_7, false)
+    classes_hold(ContainerdVersion::V1_7, Front::Cri)
 }
 
 #[test]
 fn pods_of_a_kubelet_have_the_values_of_their_classes_on_containerd_2() -> Result<()> {
-    classes_hold(ContainerdVersion::V2, false)
+    classes_hold(ContainerdVersion::V2, Front::Cri)
 }
 
 #[test]
 fn pods_of_a_kubelet_have_the_values_of_their_classes_by_nri_on_containerd_1_7() -> Result<()> {
-    classes_hold(ContainerdVersion::V1_7, true)
+    classes_hold(ContainerdVersion::V1_7, Front::Nri)
 }
 
 #[test]
 fn pods_of_a_kubelet_have_the_values_of_their_classes_by_nri_on_containerd_2() -> Result<()> {
-    classes_hold(ContainerdVersion::V2, true)
+    classes_hold(ContainerdVersion::V2, Front::Nri)
 }
 
 /// Whoever is killed, what runs goes on in the same container with the same values, and what is
 /// wanted next starts.
-fn pods_outlive_kills(nri: bool) -> Result<()> {
-    let (mut node, mut kubelet) = start(ContainerdVersion::V2, nri)?;
+fn pods_outlive_kills(front: Front) -> Result<()> {
+    let (mut node, mut kubelet) = start(ContainerdVersion::V2, front)?;
     let share_pool = classes::share_pool()?;
     let mut pods = classes::all(&share_pool);
     for pod in &pods {
@@ -106,17 +106,17 @@ fn pods_outlive_kills(nri: bool) -> Result<()> {
 
 #[test]
 fn pods_of_a_kubelet_outlive_a_kill_of_the_proxy_the_runtime_and_the_kubelet() -> Result<()> {
-    pods_outlive_kills(false)
+    pods_outlive_kills(Front::Cri)
 }
 
 #[test]
 fn pods_of_a_kubelet_outlive_the_same_kills_by_nri() -> Result<()> {
-    pods_outlive_kills(true)
+    pods_outlive_kills(Front::Nri)
 }
 
 /// What the kubelet asks for anew is there, in the same container, and what the hooks set stays.
-fn a_resize_keeps_the_rest(nri: bool) -> Result<()> {
-    let (node, kubelet) = start(ContainerdVersion::V2, nri)?;
+fn a_resize_keeps_the_rest(front: Front) -> Result<()> {
+    let (node, kubelet) = start(ContainerdVersion::V2, front)?;
     let mut pod = classes::ls("web", &classes::share_pool()?);
     kubelet.apply(&manifest(&pod))?;
     let before = settled(&node.cgroups, &kubelet, std::slice::from_ref(&pod));
@@ -134,10 +134,10 @@ fn a_resize_keeps_the_rest(nri: bool) -> Result<()> {
 
 #[test]
 fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest() -> Result<()> {
-    a_resize_keeps_the_rest(false)
+    a_resize_keeps_the_rest(Front::Cri)
 }
 
 #[test]
 fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest_by_nri() -> Result<()> {
-    a_resize_keeps_the_rest(true)
+    a_resize_keeps_the_rest(Front::Nri)
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    Node, ProxyOptions,
+    Front, Node, ProxyOptions,
     churn::{Living, living, pod},
     classes::{self, PodSpecOf},
     static_pod::{manifest, settled},
@@ -90,14 +90,14 @@ struct Stage {
 // === impl Stage ===
 
 impl Stage {
-    fn start(nri: bool) -> Result<Self> {
+    fn start(front: Front) -> Result<Self> {
         let share_pool = classes::share_pool()?;
         let options = ProxyOptions {
             policy: Some(classes::node_policy(&share_pool)),
             args: ["--feature-gates", classes::FEATURE_GATES]
                 .map(str::to_owned)
                 .into(),
-            nri,
+            front,
             ..ProxyOptions::default()
         };
         let node = Node::start(ContainerdVersion::V2, options)?;
@@ -179,8 +179,8 @@ impl Stage {
     }
 }
 
-fn churn(nri: bool) -> Result<()> {
-    let mut stage = Stage::start(nri)?;
+fn churn(front: Front) -> Result<()> {
+    let mut stage = Stage::start(front)?;
     let staying = |stage: &Stage| settled(&stage.node.cgroups, &stage.kubelet, &stage.staying);
     let before = staying(&stage);
     let last_kill = stage.stir()?;
@@ -214,10 +214,10 @@ fn churn(nri: bool) -> Result<()> {
 
 #[test]
 fn a_kubelets_churn_outlives_kills_of_all_three() -> Result<()> {
-    churn(false)
+    churn(Front::Cri)
 }
 
 #[test]
 fn a_kubelets_churn_outlives_kills_of_all_three_by_nri() -> Result<()> {
-    churn(true)
+    churn(Front::Nri)
 }

@@ -6,7 +6,7 @@
 
 use anyhow::{Result, ensure};
 use koord_integration::{
-    Node, ProxyOptions,
+    Front, Node, ProxyOptions,
     classes::{self, PodSpecOf},
     static_pod::{manifest, ready, settled},
 };
@@ -27,14 +27,14 @@ const OURS: &str = "1";
 const QUIET: Duration = Duration::from_millis(3_500);
 const SAMPLE: Duration = Duration::from_millis(5);
 
-fn start(nri: bool) -> Result<(Node, Kubelet)> {
+fn start(front: Front) -> Result<(Node, Kubelet)> {
     let policy = classes::node_policy(OURS).replace(
         "  annotations:\n",
         "  annotations:\n    kubelet.koordinator.sh/cpu-manager-policy: '{\"policy\":\"static\"}'\n",
     );
     let options = ProxyOptions {
         policy: Some(policy),
-        nri,
+        front,
         ..ProxyOptions::default()
     };
     let node = Node::start(ContainerdVersion::V2, options)?;
@@ -127,8 +127,8 @@ fn pods(kubelet: &Kubelet) -> Result<Vec<PodSpecOf>> {
     Ok(pods)
 }
 
-fn each_has_one_owner(nri: bool) -> Result<()> {
-    let (node, kubelet) = start(nri)?;
+fn each_has_one_owner(front: Front) -> Result<()> {
+    let (node, kubelet) = start(front)?;
     let pods = pods(&kubelet)?;
     let containers = settled(&node.cgroups, &kubelet, &pods);
     let watched = pods.iter().zip(containers);
@@ -189,10 +189,10 @@ fn each_has_one_owner(nri: bool) -> Result<()> {
 
 #[test]
 fn a_static_cpu_manager_and_hooks_have_each_their_own_containers() -> Result<()> {
-    each_has_one_owner(false)
+    each_has_one_owner(Front::Cri)
 }
 
 #[test]
 fn a_static_cpu_manager_and_hooks_have_each_their_own_containers_by_nri() -> Result<()> {
-    each_has_one_owner(true)
+    each_has_one_owner(Front::Nri)
 }

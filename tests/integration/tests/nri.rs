@@ -3,54 +3,22 @@
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    Node, ProxyOptions, RunningPod,
+    Front, Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
 };
 use koord_testkit::{ContainerdVersion, cri::message::LinuxContainerResources, poll::wait_until};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
-fn options(nri: bool) -> Result<ProxyOptions> {
+fn options(front: Front) -> Result<ProxyOptions> {
     Ok(ProxyOptions {
         policy: Some(classes::node_policy(&classes::share_pool()?)),
         args: vec![
             "--feature-gates".to_owned(),
             classes::FEATURE_GATES.to_owned(),
         ],
-        nri,
+        front,
         ..ProxyOptions::default()
     })
-}
-
-/// What the ledger decided for each setting of each group that it knows: what was asked, what should
-/// be, who says so, and what the kernel holds.
-fn decided(node: &Node) -> Result<BTreeMap<String, String>> {
-    let ledger = node.proxy.ledger()?;
-    let root = node.testbed().cgroup_root();
-    let mut groups = Vec::new();
-    for pod in ledger["pods"].as_array().context("pods")? {
-        let containers = pod["containers"].as_array().context("containers")?;
-        let of_containers = containers.iter().map(|it| (&it["name"], &it["settings"]));
-        let of_pod = [
-            (&Value::Null, &pod["settings"]),
-            (&Value::Bool(true), &pod["sandboxSettings"]),
-        ];
-        let all = of_containers.chain(of_pod);
-        groups.extend(all.map(|(group, settings)| (format!("{} {group}", pod["name"]), settings)));
-    }
-    for group in ledger["node"].as_array().context("node")? {
-        let cgroup = group["cgroup"].as_str().context("cgroup")?;
-        let below = cgroup.trim_start_matches(root.trim_start_matches('/'));
-        groups.push((below.to_owned(), &group["settings"]));
-    }
-    let mut all = BTreeMap::new();
-    for (group, settings) in groups {
-        for it in settings.as_array().context("settings")? {
-            let value = ["asked", "desired", "owner", "kernel"].map(|key| it[key].to_string());
-            all.insert(format!("{group} {}", it["setting"]), value.join(" "));
-        }
-    }
-    Ok(all)
 }
 
 async fn run_all(node: &Node) -> Result<Vec<(PodSpecOf, RunningPod)>> {
@@ -76,17 +44,17 @@ fn all_right(when: &str, all: &[(PodSpecOf, RunningPod)]) {
 
 async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Result<()> {
     let by_cri = {
-        let node = Node::start(version, options(false)?)?;
+        let node = Node::start(version, options(Front::Cri)?)?;
         let all = run_all(&node).await?;
         all_right("before the runtime", &all);
-        decided(&node)?
+        node.decided()?
     };
-    let mut node = Node::start(version, options(true)?)?;
+    let mut node = Node::start(version, options(Front::Nri)?)?;
     let mut all = run_all(&node).await?;
     // Nothing is left to be repaired: each was there when its container was started.
     assert_eq!(wrong(&all), Vec::<String>::new());
     ensure!(by_cri.len() > 10, "the ledger of the CRI front: {by_cri:?}");
-    assert_eq!(decided(&node)?, by_cri);
+    assert_eq!(node.decided()?, by_cri);
 
     // Clients do not go through us.
     assert!(!node.proxy.socket().exists());
@@ -120,13 +88,14 @@ async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Re
     all.push((pod, running));
 
     // What we do not know any more the runtime gives back, originals included.
-    let before = decided(&node)?;
+    let before = node.decided()?;
     assert_eq!(of_later(&before).len(), 4);
     node.proxy.kill9()?;
     node.launch_proxy()?;
     all_right("after our restart", &all);
     wait_until("what was asked for is known again", || {
-        decided(&node).is_ok_and(|now| of_later(&now) == of_later(&before))
+        node.decided()
+            .is_ok_and(|now| of_later(&now) == of_later(&before))
     });
     Ok(())
 }

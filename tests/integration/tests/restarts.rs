@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    Node, ProxyOptions, RunningPod,
+    Front, Node, ProxyOptions, RunningPod,
     churn::{Living, living, pod},
     classes,
 };
@@ -207,7 +207,7 @@ fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
         args: ["--feature-gates", classes::FEATURE_GATES]
             .map(str::to_owned)
             .into(),
-        nri: true,
+        front: Front::Nri,
         ..ProxyOptions::default()
     };
     let mut node = Node::start(version, options)?;

@@ -1,5 +1,6 @@
 //! The demo: four pods through the proxy, and what the kernel holds for each. With `nri` as its
-//! argument they go straight to the runtime, which asks the proxy as its plugin.
+//! argument they go straight to the runtime, which asks the proxy as its plugin, with `watch` straight to
+//! one that nobody tells of the proxy.
 //!
 //! Everything runs in a testbed of its own and disappears with it, also when this program is
 //! interrupted or killed. The exit status is non-zero if one value is not what it should be.
@@ -8,10 +9,10 @@
 use anyhow::{Result, bail, ensure};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use koord_integration::{
-    Node, ProxyOptions,
+    Front, Node, ProxyOptions,
     classes::{self, Expected, PodSpecOf, Scope},
 };
-use koord_testkit::{ContainerdVersion, cri::CriClient};
+use koord_testkit::{ContainerdVersion, cri::CriClient, poll::wait_until};
 use serde_json::Value;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,10 +47,11 @@ async fn main() -> ExitCode {
 }
 
 async fn demo() -> Result<()> {
-    let nri = match std::env::args().nth(1).as_deref() {
-        None | Some("cri") => false,
-        Some("nri") => true,
-        Some(other) => bail!("no front {other}; cri or nri"),
+    let front = match std::env::args().nth(1).as_deref() {
+        None | Some("cri") => Front::Cri,
+        Some("nri") => Front::Nri,
+        Some("watch") => Front::Watch,
+        Some(other) => bail!("no front {other}; cri, nri or watch"),
     };
     let share_pool = classes::share_pool()?;
     let options = ProxyOptions {
@@ -58,18 +60,19 @@ async fn demo() -> Result<()> {
             "--feature-gates".to_owned(),
             classes::FEATURE_GATES.to_owned(),
         ],
-        nri,
+        front,
         ..ProxyOptions::default()
     };
     let node = Node::start(ContainerdVersion::V1_7, options)?;
     let client = node.client().await?;
     let version = client.version().await?;
-    let place = match nri {
-        false => format!(
+    let place = match front {
+        Front::Cri => format!(
             "behind koord-runtime-proxy at {}",
             node.proxy.socket().display()
         ),
-        true => "with koord-runtime-proxy as its plugin".to_owned(),
+        Front::Nri => "with koord-runtime-proxy as its plugin".to_owned(),
+        Front::Watch => "watched by koord-runtime-proxy".to_owned(),
     };
     println!(
         "{} {} {place}",
@@ -121,6 +124,10 @@ impl Rows {
 
     async fn run(&mut self, node: &Node, client: &CriClient, pod: &PodSpecOf) -> Result<()> {
         let running = node.run(client, pod).await?;
+        if node.proxy.front() == Front::Watch {
+            // Here alone the values come after the start.
+            wait_until("the values", || pod.wrong(&running).is_empty());
+        }
         for (index, expected) in pod.expected.iter().enumerate() {
             let held = expected.held(&running.cgroup, &running.container)?;
             let decided = owner(&node.proxy.ledger()?, &running.container, expected);

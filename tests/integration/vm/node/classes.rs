@@ -2,22 +2,22 @@
 
 use crate::{check, node};
 use anyhow::{Result, ensure};
-use koord_integration::{ProxyOptions, classes};
+use koord_integration::{Front, ProxyOptions, classes};
 use koord_testkit::poll::wait_until;
 use std::panic::{self, AssertUnwindSafe};
 
 pub(super) fn check_all() {
-    check("classes_have_their_values_by_cri", || have(false));
-    check("classes_have_their_values_by_nri", || have(true));
+    check("classes_have_their_values_by_cri", || have(Front::Cri));
+    check("classes_have_their_values_by_nri", || have(Front::Nri));
 }
 
-async fn have(nri: bool) -> Result<()> {
+async fn have(front: Front) -> Result<()> {
     let pool = classes::share_pool()?;
     let gates = ["--feature-gates", classes::FEATURE_GATES];
     let node = node(ProxyOptions {
         policy: Some(classes::node_policy(&pool)),
         args: gates.map(str::to_owned).into(),
-        nri,
+        front,
         ..ProxyOptions::default()
     });
     let client = node.client().await?;

@@ -2,7 +2,7 @@
 
 use crate::{check, node};
 use anyhow::{Context, Result, ensure};
-use koord_integration::{Node, ProxyOptions};
+use koord_integration::{Front, Node, ProxyOptions};
 use koord_kernel::core_sched::{Cookie, CoreSched, Kernel, Tid};
 use koord_testkit::{
     PodCgroup, PodQos,
@@ -50,8 +50,8 @@ struct Pod {
 pub(super) fn check_all() {
     check("cookies_are_made_inherited_passed_on_and_taken", the_kernel);
     check("a_container_has_the_cookie_of_its_shim", by_the_shim);
-    check("groups_have_cookies_by_cri", || groups(false));
-    check("groups_have_cookies_by_nri", || groups(true));
+    check("groups_have_cookies_by_cri", || groups(Front::Cri));
+    check("groups_have_cookies_by_nri", || groups(Front::Nri));
     check("groups_keep_their_cookies_over_a_restart", over_a_restart);
 }
 
@@ -127,9 +127,9 @@ async fn by_the_shim() -> Result<()> {
 }
 
 /// Groups by label, by class and by policy, from the first instruction on, and given back.
-async fn groups(nri: bool) -> Result<()> {
+async fn groups(front: Front) -> Result<()> {
     let kernel = Kernel::open()?;
-    let node = node(options(nri));
+    let node = node(options(front));
     let client = node.client().await?;
     let web = run_bomb(&node, &client, "web", "LS", &[GROUP_A]).await?;
     let shop = run_pod(&node, &client, "shop", "LS", &[GROUP_A]).await?;
@@ -189,7 +189,7 @@ async fn groups(nri: bool) -> Result<()> {
 /// Containers that were there before are adopted, and so are the cookies that they have.
 async fn over_a_restart() -> Result<()> {
     let kernel = Kernel::open()?;
-    let mut node = node(options(false));
+    let mut node = node(options(Front::Cri));
     node.proxy.kill9()?;
     let straight = CriClient::connect(&node.containerd.socket()).await?;
     let before = run_pod(&node, &straight, "before", "LS", &[GROUP_A]).await?;
@@ -220,11 +220,11 @@ const GROUP: &str = "koordinator.sh/core-sched-group-id";
 const POLICY: &str = "koordinator.sh/core-sched-policy";
 const GROUP_A: (&str, &str) = (GROUP, "a");
 
-fn options(nri: bool) -> ProxyOptions {
+fn options(front: Front) -> ProxyOptions {
     ProxyOptions {
         policy: Some(CORES.to_owned()),
         args: vec!["--feature-gates".to_owned(), "CoreSched=true".to_owned()],
-        nri,
+        front,
         ..ProxyOptions::default()
     }
 }

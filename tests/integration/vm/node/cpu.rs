@@ -2,13 +2,17 @@
 
 use crate::{check, node};
 use anyhow::{Result, ensure};
-use koord_integration::{ProxyOptions, RunningPod, classes};
+use koord_integration::{Front, ProxyOptions, RunningPod, classes};
 use koord_testkit::{cri::PodSpec, poll::wait_until};
 use std::panic::{self, AssertUnwindSafe};
 
 pub(super) fn check_all() {
-    check("quota_and_burst_follow_the_node_by_cri", || follow(false));
-    check("quota_and_burst_follow_the_node_by_nri", || follow(true));
+    check("quota_and_burst_follow_the_node_by_cri", || {
+        follow(Front::Cri)
+    });
+    check("quota_and_burst_follow_the_node_by_nri", || {
+        follow(Front::Nri)
+    });
 }
 
 fn policy(burst: &str, ratio: &str) -> String {
@@ -41,11 +45,11 @@ fn held(pod: &RunningPod) -> Result<[String; 4]> {
     ])
 }
 
-async fn follow(nri: bool) -> Result<()> {
+async fn follow(front: Front) -> Result<()> {
     let mut node = node(ProxyOptions {
         policy: Some(policy("auto", "1.25")),
         args: vec!["--feature-gates=CPUNormalization=true".to_owned()],
-        nri,
+        front,
         ..ProxyOptions::default()
     });
     let client = node.client().await?;

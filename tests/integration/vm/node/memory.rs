@@ -3,7 +3,7 @@
 
 use crate::{check, node};
 use anyhow::{Result, ensure};
-use koord_integration::{Node, ProxyOptions, RunningPod, classes::PodSpecOf};
+use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf};
 use koord_testkit::{
     PodQos,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
@@ -71,15 +71,15 @@ const WHOLE: [[&str; 4]; 6] = [
 ];
 
 pub(super) fn check_all() {
-    check("memory_follows_the_policy_by_cri", || follows(false));
-    check("memory_follows_the_policy_by_nri", || follows(true));
+    check("memory_follows_the_policy_by_cri", || follows(Front::Cri));
+    check("memory_follows_the_policy_by_nri", || follows(Front::Nri));
 }
 
-async fn follows(nri: bool) -> Result<()> {
+async fn follows(front: Front) -> Result<()> {
     let options = ProxyOptions {
         policy: Some(policy(50)),
         args: vec!["--feature-gates=CgroupReconcile=true".to_owned()],
-        nri,
+        front,
         ..ProxyOptions::default()
     };
     let mut node = node(options);

@@ -1,0 +1,96 @@
+//! How runtimes tell of their containers: containerd by its own events, which it tells all who ask;
+//! others by those of the CRI. containerd has these too, since 1.7, but there they are one queue: who
+//! else takes from it takes them from the kubelet.
+
+use crate::hub::Hub;
+use koord_model::ContainerId;
+use koord_proto::{
+    client::{
+        containerd_events::{Envelope, SubscribeRequest, events_client::EventsClient},
+        v1::runtime_service_client::RuntimeServiceClient,
+    },
+    cri::GetEventsRequest,
+    wire,
+};
+use std::convert::Infallible;
+use tonic::{Status, transport::Channel};
+
+/// containerd keeps what came by CRI in this namespace.
+const NAMESPACE: &str = "k8s.io";
+/// The resources of a container were changed.
+const UPDATED: &str = "/containers/update";
+/// What is worth a look. Processes that are started in a container, such as probes, are not.
+const TOPICS: [&str; 4] = [
+    "/tasks/start",
+    "/tasks/delete",
+    UPDATED,
+    "/containers/delete",
+];
+
+/// One way of telling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Feed {
+    Containerd,
+    Cri,
+}
+
+// === impl Feed ===
+
+impl Feed {
+    /// In the order in which they are tried.
+    pub(super) const ALL: [Self; 2] = [Self::Containerd, Self::Cri];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd's events",
+            Self::Cri => "GetContainerEvents",
+        }
+    }
+
+    /// Asks for a list whenever something is told, until the runtime tells no more.
+    pub(super) async fn follow(self, hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
+        match self {
+            Self::Containerd => containerd(hub, channel).await,
+            Self::Cri => cri(hub, channel).await,
+        }
+    }
+}
+
+async fn containerd(hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
+    let filter = |topic: &str| format!("namespace=={NAMESPACE},topic==\"{topic}\"");
+    let request = SubscribeRequest {
+        filters: TOPICS.map(filter).into(),
+    };
+    let told = EventsClient::new(channel).subscribe(request).await?;
+    let mut told = told.into_inner();
+    while let Some(envelope) = told.message().await? {
+        if let Some(id) = updated(&envelope) {
+            hub.container_changed(id);
+        }
+        hub.relist_soon();
+    }
+    Err(ended())
+}
+
+/// The container whose resources were changed, if that is what is told.
+fn updated(envelope: &Envelope) -> Option<ContainerId> {
+    let event = envelope
+        .event
+        .as_ref()
+        .filter(|_| envelope.topic == UPDATED)?;
+    ContainerId::new(wire::string_field(&event.value, 1)?).ok()
+}
+
+async fn cri(hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
+    let mut client = RuntimeServiceClient::new(channel);
+    let told = client.get_container_events(GetEventsRequest::default());
+    let mut told = told.await?.into_inner();
+    while told.message().await?.is_some() {
+        hub.relist_soon();
+    }
+    Err(ended())
+}
+
+fn ended() -> Status {
+    Status::unavailable("the stream ended")
+}

@@ -1,0 +1,123 @@
+//! The watch front: nobody asks us. The runtime tells of containers once they are there, each time it
+//! does a list is taken, and every value goes by the kernel.
+//!
+//! ```text
+//!  connect ── follow what the runtime tells ──► a list ──► the ledger ──► reconcile ──► the kernel
+//!     ▲                  │
+//!     └── it is over ◄───┘   and where the runtime tells nothing, a list every few seconds
+//! ```
+//!
+//! What is told is a reason to look, never knowledge: it may be old, or come before what it tells of is
+//! in the lists. So nothing is lost with it but time.
+
+mod feed;
+
+use self::feed::Feed;
+use crate::{
+    front::cri::connect,
+    hub::{Hub, Policy},
+    runtime::{RuntimeError, channel},
+};
+use koord_hooks::FailPolicy;
+use koord_model::Setting;
+use std::{convert::Infallible, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Status};
+use tracing::warn;
+
+/// How often a runtime is listed that does not tell of its containers.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Waiting grows from the first to the last while the runtime is away.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_millis(500);
+
+/// Why the runtime tells no more.
+#[derive(Debug, Error)]
+enum Ended {
+    #[error("the runtime cannot be asked")]
+    Unreachable(#[from] RuntimeError),
+    #[error("the runtime tells no more")]
+    Over(#[source] Box<Status>),
+    /// It never told, and then it was away.
+    #[error("the runtime was away")]
+    Away,
+}
+
+/// Follows the runtime whenever it is there; never ends.
+pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>) {
+    let mut retry = FIRST_RETRY;
+    let mut complained = false;
+    loop {
+        let started = Instant::now();
+        let Err(ended) = follow(&hub, &endpoint).await;
+        hub.set_feed(None);
+        // What happens from now on is not told.
+        hub.runtime_lost();
+        if started.elapsed() > LAST_RETRY {
+            (retry, complained) = (FIRST_RETRY, false);
+        } else if !complained {
+            let error = &ended as &dyn Error;
+            warn!(error, "the runtime's containers cannot be followed");
+            complained = true;
+        }
+        sleep(retry).await;
+        retry = LAST_RETRY.min(retry * 2);
+    }
+}
+
+async fn follow(hub: &Hub, endpoint: &Arc<Path>) -> Result<Infallible, Ended> {
+    for feed in Feed::ALL {
+        let stream = connect(endpoint.clone()).await;
+        let channel = channel(stream.map_err(RuntimeError::Connect)?).await?;
+        hub.set_feed(Some(feed.name()));
+        // For what happened before.
+        hub.relist_soon();
+        let Err(status) = feed.follow(hub, channel).await;
+        if status.code() != Code::Unimplemented {
+            return Err(Ended::Over(Box::new(status)));
+        }
+    }
+    hub.set_feed(None);
+    warn!("the runtime does not tell of its containers: it is listed every five seconds");
+    while hub.runtime_is_up() || !hub.is_whole() {
+        hub.relist_soon();
+        sleep(INTERVAL).await;
+    }
+    Err(Ended::Away)
+}
+
+/// What cannot be promised where nobody asks us, for people.
+pub fn remarks(policy: &Policy) -> Vec<String> {
+    let mut remarks = vec![
+        "nobody asks us: values come by the kernel when a container runs already, its first \
+         instructions go without them"
+            .to_owned(),
+    ];
+    let settings = policy.chain().settings();
+    if settings.contains(&Setting::CoreSched) {
+        remarks.push(
+            "a process that runs before its pod's group has a cookie is without one until then"
+                .to_owned(),
+        );
+    }
+    if settings.contains(&Setting::CpuBurst) {
+        remarks.push(
+            "a container's CPU limit cannot be resized to less than its burst: the kernel refuses \
+             that, and nobody tells us before"
+                .to_owned(),
+        );
+    }
+    for hook in policy.chain().hooks() {
+        if policy.chain().fail_policy(hook.name) == Some(FailPolicy::Closed) {
+            remarks.push(format!(
+                "{} has the policy Closed, but there is nothing that could be refused",
+                hook.name
+            ));
+        }
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! A scripted runtime that tells of the pod of the bench, in each of the ways there are.
+
+use super::*;
+use crate::hub::testing::{Bench, container};
+use koord_hooks::{Chain, FailPolicies, FeatureGates};
+use koord_kernel::{cgroup::Generation, fake::FakeTree};
+use koord_proto::client::containerd_events::{Envelope, Event};
+use koord_testkit::{
+    Frame,
+    scripted::{Gate, Otherwise, Reply, Script, ScriptedRuntime, Step},
+};
+use prost::Message;
+use std::future::Future;
+use tokio::time::timeout;
+
+const SUBSCRIBE: &str = "/containerd.services.events.v1.Events/Subscribe";
+const GET_EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn telling(message: impl Into<bytes::Bytes>, gate: &Gate) -> Reply {
+    Reply::steps(vec![
+        Step::AwaitEnd,
+        Step::Headers(http::HeaderMap::new()),
+        Step::Message(Frame::plain(message)),
+        Step::Hold(gate.clone()),
+        // What was said has to get there.
+        Step::Delay(Duration::from_millis(50)),
+        Step::Disconnect,
+    ])
+}
+
+fn unimplemented() -> Reply {
+    Reply::error(12, "unknown service")
+}
+
+/// The task over this script, while `look` looks.
+async fn beside<F: Future<Output = ()>>(script: Script, look: impl FnOnce(Rc<Hub>) -> F) -> Script {
+    let bench = Bench::watching(FakeTree::new(Generation::V1, 2)).knowing_pod();
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("runtime.sock");
+    let _runtime = ScriptedRuntime::listen(&socket, script.clone()).unwrap();
+    tokio::select! {
+        () = run(bench.hub.clone(), socket.as_path().into()) => unreachable!("it never ends"),
+        () = look(bench.hub.clone()) => {}
+        () = sleep(PATIENCE) => panic!("it did not come"),
+    }
+    script
+}
+
+#[tokio::test]
+async fn what_containerd_tells_asks_for_a_list_and_names_what_was_changed() {
+    let event = Envelope {
+        topic: "/containers/update".to_owned(),
+        event: Some(Event {
+            // ContainerUpdate with the id as its field 1.
+            value: b"\x0a\x0bcontainer-1".to_vec(),
+        }),
+    };
+    let gate = Gate::new();
+    let script = Script::new(Otherwise::Fail);
+    let script = script.always(SUBSCRIBE, telling(event.encode_to_vec(), &gate));
+    let script = beside(script, async |hub: Rc<Hub>| {
+        // As it begins, and when something is told.
+        hub.relist_wanted().await;
+        hub.relist_wanted().await;
+        assert_eq!(hub.feed(), Some("containerd's events"));
+        assert_eq!(hub.changed_containers(), [container()].into());
+        assert!(hub.changed_containers().is_empty());
+        // The runtime goes, and is followed again when it is back.
+        gate.open();
+        while hub.changed_containers().is_empty() {
+            hub.relist_wanted().await;
+        }
+    })
+    .await;
+    assert!(script.calls().len() > 1);
+}
+
+#[tokio::test]
+async fn a_runtime_without_containerds_events_is_asked_for_those_of_the_cri() {
+    let script = Script::new(Otherwise::Fail)
+        .always(SUBSCRIBE, unimplemented())
+        .always(GET_EVENTS, telling(Vec::new(), &Gate::new()));
+    beside(script, async |hub: Rc<Hub>| {
+        while hub.feed() != Some("GetContainerEvents") {
+            hub.relist_wanted().await;
+        }
+        hub.relist_wanted().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_tells_nothing_is_listed_again_and_again() {
+    let script = Script::new(Otherwise::Fail)
+        .always(SUBSCRIBE, unimplemented())
+        .always(GET_EVENTS, unimplemented());
+    let script = beside(script, async |hub: Rc<Hub>| {
+        while hub.feed().is_some() || !hub.is_whole() {
+            hub.relist_wanted().await;
+            hub.list_taken();
+        }
+        hub.relist_wanted().await;
+        // And by no more than that, until it was away.
+        timeout(Duration::from_millis(200), hub.relist_wanted())
+            .await
+            .unwrap_err();
+    })
+    .await;
+    assert_eq!(script.calls().len(), 2);
+}
+
+#[test]
+fn what_cannot_be_promised_is_said() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let said = |gates: &str, policies: &str| {
+        let gates = FeatureGates::parse(gates).unwrap();
+        let policies = FailPolicies::parse(policies).unwrap();
+        let chain = Chain::new(&gates, &policies);
+        let node = bench.hub.policy().node().clone();
+        remarks(&Policy::new(chain, node, "skip"))
+    };
+    let least = said("CPUBurst=false", "");
+    assert_eq!(least.len(), 1, "{least:?}");
+    assert!(least[0].starts_with("nobody asks us"));
+    let most = said(
+        "CPUBurst=true,CoreSched=true",
+        "GroupIdentity=Closed,CPUBurst=Open",
+    );
+    assert_eq!(most.len(), 4, "{most:?}");
+    assert!(most[1].contains("cookie") && most[2].contains("burst"));
+    assert_eq!(
+        most[3],
+        "GroupIdentity has the policy Closed, but there is nothing that could be refused"
+    );
+}

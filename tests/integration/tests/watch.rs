@@ -1,0 +1,161 @@
+//! The proxy as one that nobody asks: pods that a real containerd runs past it have the values that they
+//! would have through it, a moment after they started, whatever is restarted.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{
+    Front, Node, ProxyOptions, RunningPod,
+    classes::{self, PodSpecOf},
+};
+use koord_testkit::{ContainerdVersion, cri::message::LinuxContainerResources, poll::wait_until};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// A container may be without its values for this long after its start.
+const SOON: Duration = Duration::from_secs(2);
+
+fn options(front: Front) -> Result<ProxyOptions> {
+    Ok(ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        args: ["--feature-gates", classes::FEATURE_GATES]
+            .map(str::to_owned)
+            .into(),
+        front,
+        ..ProxyOptions::default()
+    })
+}
+
+type Pods = Vec<(PodSpecOf, RunningPod)>;
+
+fn wrong(all: &[(PodSpecOf, RunningPod)]) -> Vec<String> {
+    all.iter()
+        .flat_map(|(pod, running)| pod.wrong(running))
+        .collect()
+}
+
+/// Waits until everything is as it should be, and says how long that took.
+fn all_right(when: &str, all: &[(PodSpecOf, RunningPod)]) -> Duration {
+    let started = Instant::now();
+    wait_until(&format!("the values {when}"), || wrong(all).is_empty());
+    started.elapsed()
+}
+
+async fn run(node: &Node, pods: Vec<PodSpecOf>) -> Result<Pods> {
+    let client = node.client().await?;
+    let mut all = Vec::new();
+    for pod in pods {
+        let running = node.run(&client, &pod).await?;
+        all.push((pod, running));
+        let took = all_right("after a start", &all);
+        println!("values {took:?} after a start");
+        ensure!(took < SOON, "values {took:?} after a start");
+    }
+    Ok(all)
+}
+
+fn lists(node: &Node) -> Result<f64> {
+    let name = "koord_runtime_proxy_relists_total";
+    node.proxy.metric(name, &["result=\"ok\""])
+}
+
+/// Waits until the ledger is what it should be.
+fn comes_to_know(node: &Node, all: &BTreeMap<String, String>) -> Result<()> {
+    let since = Instant::now();
+    let mut known = node.decided()?;
+    while known != *all && since.elapsed() < SOON {
+        known = node.decided()?;
+    }
+    assert_eq!(known, *all);
+    Ok(())
+}
+
+async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Result<()> {
+    let share_pool = classes::share_pool()?;
+    let by_cri = {
+        let node = Node::start(version, options(Front::Cri)?)?;
+        let all = run(&node, classes::all(&share_pool)).await?;
+        all_right("by the CRI front", &all);
+        node.decided()?
+    };
+    ensure!(by_cri.len() > 10, "the ledger of the CRI front: {by_cri:?}");
+    let mut node = Node::start(version, options(Front::Watch)?)?;
+    let mut all = run(&node, classes::all(&share_pool)).await?;
+    comes_to_know(&node, &by_cri)?;
+
+    // Clients do not go through us, and status says what that costs.
+    assert!(!node.proxy.socket().exists());
+    let status = node.proxy.status()?;
+    assert_eq!(status["front"], "watch");
+    assert_eq!(status["feed"], "containerd's events");
+    let remarks = status["remarks"].to_string();
+    ensure!(remarks.contains("first instructions"), "{remarks}");
+
+    // An update has the runtime write its whole spec, in which nothing is ours.
+    let client = node.client().await?;
+    let be = all.iter().find(|(pod, _)| pod.class == "BE");
+    let (_, be) = be.context("BE")?;
+    let update = LinuxContainerResources {
+        cpu_shares: 1_024,
+        memory_limit_in_bytes: 256 << 20,
+        ..Default::default()
+    };
+    client.update_resources(&be.container, update).await?;
+    let took = all_right("after an update", &all);
+    ensure!(took < SOON, "values {took:?} after an update");
+
+    // What goes is forgotten, and where nothing happens nothing is done.
+    let (pod, running) = all.pop().context("a pod")?;
+    running.remove(&client).await?;
+    let known = |node: &Node| node.proxy.ledger().map(|it| it["pods"].to_string());
+    wait_until("a pod that is gone is forgotten", || {
+        known(&node).is_ok_and(|pods| !pods.contains(&pod.name))
+    });
+    std::thread::sleep(SOON);
+    let (before, pods) = (lists(&node)?, node.decided()?);
+    std::thread::sleep(SOON);
+    assert_eq!((lists(&node)?, node.decided()?), (before, pods));
+    restarts_are_outlived(&mut node, all).await
+}
+
+async fn restarts_are_outlived(node: &mut Node, mut all: Pods) -> Result<()> {
+    node.containerd.restart()?;
+    all_right("after the runtime's restart", &all);
+    wait_until("the runtime is listed again", || node.proxy.serves());
+    all.extend(run(node, vec![classes::be("later")]).await?);
+
+    // Nothing of ours is in what the runtime says: it is what was asked for.
+    let before = node.decided()?;
+    node.proxy.kill9()?;
+    let pod = classes::be("meanwhile");
+    let running = node.run(&node.client().await?, &pod).await?;
+    node.launch_proxy()?;
+    all.push((pod, running));
+    all_right("after our restart", &all);
+    let of_later = |all: BTreeMap<String, String>| -> Vec<_> {
+        let all = all.into_iter();
+        all.filter(|(what, _)| what.starts_with("\"later\" \"main\""))
+            .collect()
+    };
+    let before = of_later(before);
+    assert_eq!(before.len(), 4);
+    wait_until("what was asked for is known again", || {
+        node.decided().is_ok_and(|now| of_later(now) == before)
+    });
+    Ok(())
+}
+
+#[tokio::test]
+async fn pods_that_run_past_us_have_the_values_of_the_cri_front_on_containerd_1_6() -> Result<()> {
+    the_values_are_those_of_the_cri_front(ContainerdVersion::V1_6).await
+}
+
+#[tokio::test]
+async fn pods_that_run_past_us_have_the_values_of_the_cri_front_on_containerd_1_7() -> Result<()> {
+    the_values_are_those_of_the_cri_front(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn pods_that_run_past_us_have_the_values_of_the_cri_front_on_containerd_2() -> Result<()> {
+    the_values_are_those_of_the_cri_front(ContainerdVersion::V2).await
+}

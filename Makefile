@@ -52,11 +52,11 @@ check: fmt-check clippy doc unit deny ## the fast part: no runtime, no network; 
 
 .PHONY: fmt
 fmt: ## format everything
-	@cargo fmt --all && cargo fmt --manifest-path fuzz/Cargo.toml && gofmt -w tests
+	@cargo fmt --all && cargo fmt --manifest-path fuzz/Cargo.toml && cargo fmt --manifest-path tests/ttrpc/Cargo.toml && gofmt -w tests
 
 .PHONY: fmt-check
 fmt-check:
-	@cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check && .ci/gofmt-check
+	@cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check && cargo fmt --manifest-path tests/ttrpc/Cargo.toml --check && .ci/gofmt-check
 
 .PHONY: clippy
 clippy:
@@ -73,7 +73,7 @@ unit:
 
 .PHONY: deny
 deny:
-	@if [ -x $(DENY) ]; then $(DENY) --log-level error check bans licenses sources; else echo 'deny: left out, cargo-deny is not there yet; `make tools` builds it'; fi
+	@if [ -x $(DENY) ]; then $(DENY) --log-level error check bans licenses sources && $(DENY) --log-level error --manifest-path tests/ttrpc/Cargo.toml check licenses sources; else echo 'deny: left out, cargo-deny is not there yet; `make tools` builds it'; fi
 
 .PHONY: advisories
 advisories: $(DENY) ## known weaknesses of the locked crates; needs the network

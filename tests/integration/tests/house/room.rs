@@ -36,6 +36,8 @@ const ROOMS: &[Room] = &[
     Room { at: "tests/integration", name: "koord-integration", may_use: May::UseAnything },
     Room { at: "tests/bench", name: "koord-bench", may_use: May::UseAnything },
     Room { at: "fuzz", name: "koord-fuzz", may_use: May::UseAnything },
+    // What the rooms are held against is not of them.
+    Room { at: "tests/ttrpc", name: "koord-ttrpc-end", may_use: May::Use(&[]) },
 ];
 
 /// What a room that is a pure function may not name: it has no clock, no thread, no file, no socket.

@@ -35,9 +35,9 @@ pub(crate) struct Dependency {
     pub(crate) dev: bool,
 }
 
-/// All packages: those of the workspace and the fuzz targets', which are a workspace of their own.
+/// All packages: those of the workspace, and those that are a workspace of their own.
 pub(crate) fn packages() -> Vec<Package> {
-    ["Cargo.toml", "fuzz/Cargo.toml"]
+    ["Cargo.toml", "fuzz/Cargo.toml", "tests/ttrpc/Cargo.toml"]
         .iter()
         .filter(|manifest| root().join(manifest).exists())
         .flat_map(|manifest| metadata(manifest))

@@ -1,7 +1,8 @@
 //! A real kubelet whose pods come and go while proxy, runtime and kubelet are killed in turn: what
-//! runs stays as it is, what is wanted gets there, and no pod fails for a reason of ours.
+//! runs stays as it is, what is wanted gets there, and no pod fails for a reason of ours. What fails at
+//! all is held against the same churn without us.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use koord_integration::{
     Front, Node, ProxyOptions,
     churn::{Living, living, pod},
@@ -11,6 +12,9 @@ use koord_integration::{
 use koord_testkit::{ContainerdVersion, Kubelet, cri::CriClient, poll::wait_until};
 use serde_json::json;
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
@@ -24,6 +28,20 @@ const MOST: Duration = Duration::from_secs(2);
 
 /// What is in an error of which we are the cause: our own replies to clients, and those to a runtime.
 const OURS: &[&str] = &["FailedPrecondition", "hook", "NRI", "nri", "plugin"];
+
+/// What is in that of a call which a kill cut off, or which came before the next process was there: the
+/// killed one's own, whichever it was.
+const CUT_OFF: &[&str] = &[
+    "EOF",
+    "broken pipe",
+    "connect: ",
+    "connection reset",
+    "transport is closing",
+    "use of closed network connection",
+];
+
+/// Runs without us in which a kind of failure may show. Which calls are under way at a kill is chance.
+const RUNS_WITHOUT: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Victim {
@@ -45,6 +63,8 @@ const KILLS: [Victim; 6] = [
 /// Kills one with signal 9 and starts it again.
 fn kill(victim: Victim, node: &mut Node, kubelet: &mut Kubelet) -> Result<()> {
     match victim {
+        // There is none in a churn without us.
+        Victim::Proxy if node.proxy.pid().is_none() => Ok(()),
         Victim::Proxy => {
             node.proxy.kill9()?;
             node.launch_proxy()
@@ -60,13 +80,68 @@ fn kill(victim: Victim, node: &mut Node, kubelet: &mut Kubelet) -> Result<()> {
     }
 }
 
-/// What the kubelet could not do for a pod: because of us, and otherwise (a call that was cut off by a
-/// kill, and what killed runtimes and kubelets stumble over by themselves).
-fn failures(kubelet: &Kubelet) -> (Vec<String>, Vec<String>) {
+/// What the kubelet could not do for a pod.
+fn failures(kubelet: &Kubelet) -> Vec<String> {
     let log = kubelet.log();
     let errors = log.lines().filter(|it| it.contains("Error syncing pod"));
-    let errors = errors.map(str::to_owned);
-    errors.partition(|line| OURS.iter().any(|it| line.contains(it)))
+    errors.map(str::to_owned).collect()
+}
+
+/// What kind of failure a line tells of, whichever pod it was; none if it is of a call that was cut off.
+fn kind(line: &str) -> Option<String> {
+    if CUT_OFF.iter().any(|it| line.contains(it)) {
+        return None;
+    }
+    let (_, error) = line.split_once("err=").unwrap_or(("", line));
+    let (error, _) = error.split_once("\" pod=").unwrap_or((error, ""));
+    // Names, ids, times and paths have digits or slashes.
+    let words = error.split(|it: char| it.is_whitespace() || "\\\"'()[]{}:,;".contains(it));
+    let plain =
+        |it: &&str| !it.is_empty() && !it.contains(|c: char| c.is_ascii_digit() || c == '/');
+    Some(words.filter(plain).collect::<Vec<_>>().join(" "))
+}
+
+/// The kinds of these failures, each with one that is of it.
+fn kinds(failures: &[String]) -> BTreeMap<String, String> {
+    let all = failures.iter();
+    all.filter_map(|line| Some((kind(line)?, line.clone())))
+        .collect()
+}
+
+/// What has failed in churns without us.
+#[derive(Default)]
+struct Without {
+    runs: usize,
+    kinds: BTreeSet<String>,
+}
+
+/// Set to have the churn without us run where no failure asks for it, too.
+const ALWAYS: &str = "KOORD_CHURN_WITHOUT";
+
+/// Failures of which the same churn without us has none of the kind. It is run when there is a kind to be
+/// held against it, and again for what it has not shown yet; all tests share its runs.
+fn without_precedent(failures: &[String]) -> Result<BTreeMap<String, String>> {
+    static WITHOUT: Mutex<Option<Without>> = Mutex::new(None);
+    let mut without = WITHOUT
+        .lock()
+        .map_err(|_| anyhow!("a run without us failed"))?;
+    let without = without.get_or_insert_default();
+    let mut unknown = kinds(failures);
+    loop {
+        unknown.retain(|kind, _| !without.kinds.contains(kind));
+        let enough = without.runs > 0 || env::var_os(ALWAYS).is_none();
+        if unknown.is_empty() && enough || without.runs == RUNS_WITHOUT {
+            return Ok(unknown);
+        }
+        let mut stage = Stage::start(None)?;
+        stage.settle();
+        stage.stir()?;
+        stage.settle();
+        let failures = self::failures(&stage.kubelet);
+        println!("{} syncs failed without us: {failures:#?}", failures.len());
+        without.kinds.extend(kinds(&failures).into_keys());
+        without.runs += 1;
+    }
 }
 
 /// Whether the kubelet says that the pod is ready, however often it was started.
@@ -80,6 +155,7 @@ fn is_ready(kubelet: &Kubelet, pod: &PodSpecOf) -> bool {
 
 /// Pods of which one kind stays and the others come and go.
 struct Stage {
+    with_us: bool,
     node: Node,
     kubelet: Kubelet,
     staying: Vec<PodSpecOf>,
@@ -90,18 +166,26 @@ struct Stage {
 // === impl Stage ===
 
 impl Stage {
-    fn start(front: Front) -> Result<Self> {
+    /// With us as this front, or without us.
+    fn start(front: Option<Front>) -> Result<Self> {
         let share_pool = classes::share_pool()?;
         let options = ProxyOptions {
             policy: Some(classes::node_policy(&share_pool)),
             args: ["--feature-gates", classes::FEATURE_GATES]
                 .map(str::to_owned)
                 .into(),
-            front,
+            front: front.unwrap_or_default(),
             ..ProxyOptions::default()
         };
-        let node = Node::start(ContainerdVersion::V2, options)?;
-        let kubelet = Kubelet::start(node.testbed(), &node.socket(), json!({}))?;
+        let mut node = Node::start(ContainerdVersion::V2, options)?;
+        let runtime = match front {
+            Some(_) => node.socket(),
+            None => {
+                node.proxy.stop()?;
+                node.containerd.socket()
+            }
+        };
+        let kubelet = Kubelet::start(node.testbed(), &runtime, json!({}))?;
         let staying: Vec<_> = (0..STAYING)
             .map(|number| pod(number, &share_pool))
             .collect();
@@ -112,6 +196,7 @@ impl Stage {
             kubelet.apply(&manifest)?;
         }
         Ok(Self {
+            with_us: front.is_some(),
             node,
             kubelet,
             staying,
@@ -165,7 +250,7 @@ impl Stage {
 
     /// Waits until what is wanted is there, and nothing else.
     fn settle(&self) {
-        for pod in &self.passing {
+        for pod in self.staying.iter().chain(&self.passing) {
             let what = format!("{} is ready", pod.name);
             wait_until(&what, || is_ready(&self.kubelet, pod));
         }
@@ -175,12 +260,14 @@ impl Stage {
                 !cgroup.directory("cpu").exists()
             })
         });
-        wait_until("all have their values", || self.all_right().is_some());
+        if self.with_us {
+            wait_until("all have their values", || self.all_right().is_some());
+        }
     }
 }
 
 fn churn(front: Front) -> Result<()> {
-    let mut stage = Stage::start(front)?;
+    let mut stage = Stage::start(Some(front))?;
     let staying = |stage: &Stage| settled(&stage.node.cgroups, &stage.kubelet, &stage.staying);
     let before = staying(&stage);
     let last_kill = stage.stir()?;
@@ -206,9 +293,13 @@ fn churn(front: Front) -> Result<()> {
     let said = kubelet.ask("POST", &format!("/run/{talking}?cmd=echo%20hello"))?;
     ensure!(said.contains("hello"), "a command says {said:?}");
 
-    let (ours, others) = failures(kubelet);
-    println!("{} syncs failed otherwise: {others:#?}", others.len());
+    let failures = failures(kubelet);
+    println!("{} syncs failed: {failures:#?}", failures.len());
+    let is_ours = |line: &&String| OURS.iter().any(|it| line.contains(it));
+    let ours: Vec<_> = failures.iter().filter(is_ours).collect();
     ensure!(ours.is_empty(), "pods failed because of us: {ours:#?}");
+    let unknown = without_precedent(&failures)?;
+    ensure!(unknown.is_empty(), "these fail with us alone: {unknown:#?}");
     Ok(())
 }
 
@@ -220,4 +311,22 @@ fn a_kubelets_churn_outlives_kills_of_all_three() -> Result<()> {
 #[test]
 fn a_kubelets_churn_outlives_kills_of_all_three_by_nri() -> Result<()> {
     churn(Front::Nri)
+}
+
+#[test]
+fn failures_are_of_one_kind_whichever_pod_they_are_of() {
+    let line = |call: &str, id: &str, why: &str| {
+        format!(
+            "E1122 01:02:03.4 1 pod_workers.go:1324] \"Error syncing pod, skipping\" err=\"failed to \\\"{call}\\\" \
+             for \\\"main\\\": rpc error: code = Unknown desc = {why} {id}\" pod=\"default/churn-{id}\""
+        )
+    };
+    let first = kind(&line("StartContainer", "5f", "no container"));
+    assert_eq!(
+        first.as_deref(),
+        Some("failed to StartContainer for main rpc error code = Unknown desc = no container")
+    );
+    assert_eq!(kind(&line("StartContainer", "77", "no container")), first);
+    assert_ne!(kind(&line("StopContainer", "5f", "no container")), first);
+    assert_eq!(kind(&line("StartContainer", "5f", "read: EOF")), None);
 }

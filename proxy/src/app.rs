@@ -6,7 +6,7 @@ use crate::{
     config::{self, Config, Front, Mode},
     front::{
         cri,
-        nri::{self, Launched, Way},
+        nri::{self, Launched, Pulse, Way},
         watch as watching,
     },
     hub::{Effects, Hub, Parts, Policy},
@@ -66,7 +66,7 @@ pub enum StartError {
     ListenAdmin(#[source] BindError),
     #[error("a listening socket cannot be used")]
     Socket(#[source] io::Error),
-    #[error("the thread that speaks with the runtime did not start")]
+    #[error("the watchdog of the plugin did not start")]
     Plugin(#[source] io::Error),
 }
 
@@ -121,7 +121,7 @@ impl App {
         mut config: Config,
         verdict: Verdict,
         systemd: &Variables,
-        launched: Option<Box<Launched>>,
+        (launched, pulse): (Option<Box<Launched>>, Arc<Pulse>),
         log: LogControl,
     ) -> Result<Self, StartError> {
         let mut remarks = Vec::new();
@@ -155,7 +155,7 @@ impl App {
             Front::Nri if launched.is_none() && config.mode == Mode::PassThrough => {
                 Entrance::Nobody
             }
-            Front::Nri => Entrance::Runtime(plugin(&config, launched, &hub, &metrics)?),
+            Front::Nri => Entrance::Runtime(plugin(&config, (launched, pulse), &hub, &metrics)?),
             Front::Watch => Entrance::Nobody,
         };
         if hub.watches() {
@@ -276,7 +276,7 @@ async fn serve(
 
 fn plugin(
     config: &Config,
-    launched: Option<Box<Launched>>,
+    (launched, pulse): (Option<Box<Launched>>, Arc<Pulse>),
     hub: &Rc<Hub>,
     metrics: &Rc<Metrics>,
 ) -> Result<nri::Front, StartError> {
@@ -285,7 +285,7 @@ fn plugin(
         Some(launched) => Way::Launched(launched),
         None => Way::Socket(socket.into()),
     };
-    nri::Front::new(way, identity, hub.clone(), metrics.clone()).map_err(StartError::Plugin)
+    nri::Front::new(way, identity, hub.clone(), metrics.clone(), pulse).map_err(StartError::Plugin)
 }
 
 fn announce(config: &Config) {

@@ -6,7 +6,7 @@ use koord_runtime_proxy::{
     app::App,
     cli::{Invocation, Question},
     config::Config,
-    front::nri::Launched,
+    front::nri::{Launched, Pulse},
     log, panic_report,
     shutdown::Signals,
     start_guard::StartGuard,
@@ -14,7 +14,7 @@ use koord_runtime_proxy::{
     systemd::Variables,
 };
 use std::{error::Error, io, path::Path, process::ExitCode, time::SystemTime};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tracing::warn;
 
 fn main() -> ExitCode {
@@ -49,9 +49,10 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
             "this start could not be noted"
         );
     }
-    let ended = runtime()?.block_on(async {
+    let pulse = Pulse::new()?;
+    let ended = pulse.runtime()?.block_on(async {
         let signals = Signals::install()?;
-        let app = App::build(config, verdict, &systemd, launched, log)?;
+        let app = App::build(config, verdict, &systemd, (launched, pulse.clone()), log)?;
         Ok::<_, Box<dyn Error>>(app.run(signals).await)
     });
     // A start that was refused, because another process serves the socket for one, is no crash; a
@@ -69,14 +70,11 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
 }
 
 fn ask(admin: &Path, question: &Question) -> Result<ExitCode, Box<dyn Error>> {
-    let answer = runtime()?.block_on(question.ask(admin))?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(question.ask(admin))?;
     answer.print(io::stdout())?;
     Ok(match answer.good {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
-}
-
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
 }

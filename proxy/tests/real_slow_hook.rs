@@ -12,7 +12,7 @@ use koord_hooks::{
 };
 use koord_model::{CpuShares, Setting};
 use koord_runtime_proxy::{
-    front::nri::{Front, Identity, Way},
+    front::nri::{Front, Identity, Pulse, Way},
     metrics::Metrics,
 };
 use koord_testkit::{
@@ -88,10 +88,8 @@ impl Running {
         let (ask, asked) = mpsc::channel();
         let (tell, metrics) = mpsc::channel();
         thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let pulse = Pulse::new().unwrap();
+            let runtime = pulse.runtime().unwrap();
             let serving = async {
                 let metrics = Rc::new(Metrics::new());
                 let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
@@ -99,8 +97,8 @@ impl Running {
                 let hub = inside::hub(chain, &metrics);
                 tokio::task::spawn_local(koord_runtime_proxy::reconcile::run(hub.clone()));
                 let identity = Identity::new("slow", "10").unwrap();
-                let front =
-                    Front::new(Way::Socket(socket.into()), identity, hub, metrics.clone()).unwrap();
+                let way = Way::Socket(socket.into());
+                let front = Front::new(way, identity, hub, metrics.clone(), pulse).unwrap();
                 tokio::task::spawn_local(async move {
                     loop {
                         while asked.try_recv().is_ok() {

@@ -1,55 +1,86 @@
-//! The data path's part of a plugin: what the runtime asks comes to the hub, and back.
+//! A plugin that comes back whenever its runtime does: what that asks comes to the hub, and back.
 
 use super::{
     Identity,
     asked::Answer,
     handler::{Handler, events},
-    line::{Line, Question, Told, Way},
-    session::{Plugin, Runtime},
+    launched::Launched,
+    session::{Incoming, Plugin, Runtime, Session, SessionError, Ticket},
+    watchdog::{Pulse, Watchdog},
 };
-use crate::{hub::Hub, metrics::Metrics};
-use std::{error::Error, io, rc::Rc};
-use tokio::task::{JoinError, JoinSet};
-use tracing::{error, info};
+use crate::{front::cri::connect, hub::Hub, metrics::Metrics};
+use std::{
+    error::Error,
+    hash::{BuildHasher, RandomState},
+    io,
+    path::Path,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::sleep,
+};
+use tracing::{error, info, warn};
 
-/// A plugin that comes back whenever its runtime does.
+/// Waiting grows from the first to the last while the runtime does not take us; half of it is chance.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_millis(500);
+
+/// A plugin.
 pub struct Front {
-    line: Line,
-    launched: bool,
+    /// Until it is served.
+    way: Option<Way>,
+    plugin: Plugin,
     hub: Rc<Hub>,
     metrics: Rc<Metrics>,
-    /// Of the session that there is.
-    handler: Option<Rc<Handler>>,
-    answers: JoinSet<(Question, Answer)>,
+    watchdog: Watchdog,
+}
+
+/// How we come to the runtime.
+#[derive(Debug)]
+pub enum Way {
+    /// By its socket, whenever it is there.
+    Socket(Arc<Path>),
+    /// It has launched us: over the connection that it made, and over no other.
+    Launched(Box<Launched>),
+}
+
+/// What is done for as long as there is a session.
+struct Talk<'a> {
+    session: Session,
+    handler: Rc<Handler>,
+    answers: JoinSet<(Ticket, Answer)>,
+    metrics: &'a Metrics,
 }
 
 // === impl Front ===
 
 impl Front {
-    /// A plugin that comes to its runtime in this way. It is asked at once, and answers when it is served.
+    /// A plugin that comes to its runtime in this way. `pulse` is of the runtime that it is served on.
     ///
     /// # Errors
     ///
-    /// When its thread does not start.
+    /// When its watchdog does not start.
     pub fn new(
         way: Way,
         identity: Identity,
         hub: Rc<Hub>,
         metrics: Rc<Metrics>,
+        pulse: Arc<Pulse>,
     ) -> io::Result<Self> {
         let plugin = Plugin {
             identity,
             events: events(),
             inputs: hub.policy().inputs(),
         };
-        let launched = matches!(way, Way::Launched(_));
         Ok(Self {
-            launched,
-            line: Line::start(way, plugin)?,
+            way: Some(way),
+            plugin,
             hub,
             metrics,
-            handler: None,
-            answers: JoinSet::new(),
+            watchdog: Watchdog::start(pulse)?,
         })
     }
 
@@ -63,49 +94,67 @@ impl Front {
     }
 
     async fn run(&mut self) {
+        match self.way.take() {
+            Some(Way::Socket(socket)) => self.come_back(&socket).await,
+            Some(Way::Launched(launched)) => match Session::resume(*launched, &self.plugin).await {
+                Ok(session) => self.talk(session, true).await,
+                Err(error) => complain(&error, "the connection that it made"),
+            },
+            None => {}
+        }
+    }
+
+    /// Comes back whenever the runtime does; never ends.
+    async fn come_back(&mut self, socket: &Arc<Path>) {
+        let (mut retry, mut complained) = (FIRST_RETRY, false);
         loop {
-            tokio::select! {
-                biased;
-                Some(answered) = self.answers.join_next() => self.answered(answered),
-                told = self.line.next() => if self.told(told) {
-                    return;
-                },
-            }
-        }
-    }
-
-    fn answered(&self, answered: Result<(Question, Answer), JoinError>) {
-        match answered {
-            Ok((question, answer)) => self.line.answer(question, answer),
-            // Its question is answered with "no change" when it is late.
-            Err(died) => error!(error = &died as &dyn Error, "an answer died"),
-        }
-    }
-
-    /// Whether that was the last.
-    fn told(&mut self, told: Told) -> bool {
-        match told {
-            Told::Over => return true,
-            Told::Registered(runtime) => self.registered(&runtime),
-            Told::Refused => self.metrics.plugin_registered(false),
-            Told::Asked(question, asked) => {
-                if let Some(handler) = self.handler.clone() {
-                    let answer = async move { (question, handler.answer(*asked).await) };
-                    self.answers.spawn_local(answer);
+            match self.register(socket.clone()).await {
+                Ok(session) => {
+                    (retry, complained) = (FIRST_RETRY, false);
+                    self.talk(session, false).await;
+                }
+                Err(error) => {
+                    if !complained {
+                        complain(&error, &socket.to_string_lossy());
+                        complained = true;
+                    }
+                    self.metrics.plugin_registered(false);
                 }
             }
-            Told::Late(count) => self.metrics.plugin_late_answers(count),
-            Told::Ended => {
-                self.handler = None;
-                self.answers = JoinSet::new();
-                self.hub.set_plugin_up(false);
-                self.hub.runtime_lost();
-            }
+            sleep(jittered(retry)).await;
+            retry = LAST_RETRY.min(retry * 2);
         }
-        false
     }
 
-    fn registered(&mut self, runtime: &Runtime) {
+    async fn register(&self, socket: Arc<Path>) -> Result<Session, SessionError> {
+        let stream = connect(socket).await?;
+        Session::register(stream, &self.plugin).await
+    }
+
+    /// Answers in one session until it is over.
+    async fn talk(&self, session: Session, is_launched: bool) {
+        self.registered(session.runtime());
+        if is_launched {
+            // containerd 1.7 tells what it launches nothing of what is there: the list does.
+            self.hub.set_plugin_up(true);
+        }
+        self.watchdog.watch(&session);
+        let handler = Handler::new(self.hub.clone(), session.runtime().request_timeout);
+        let mut talk = Talk {
+            session,
+            handler: Rc::new(handler),
+            answers: JoinSet::new(),
+            metrics: &self.metrics,
+        };
+        let ended = talk.go_on().await;
+        self.watchdog.rest();
+        drop(talk);
+        warn!(error = &ended as &dyn Error, "the runtime asks us no more");
+        self.hub.set_plugin_up(false);
+        self.hub.runtime_lost();
+    }
+
+    fn registered(&self, runtime: &Runtime) {
         let version = format!("{} {}", runtime.name, runtime.version);
         // Another plugin that sets one of these makes the runtime fail the creation.
         let sets = self.hub.policy().sayable();
@@ -114,11 +163,89 @@ impl Front {
         info!(version, settings, "registered as a plugin");
         self.metrics.plugin_registered(true);
         self.hub.set_runtime(&runtime.name, &runtime.version);
-        if self.launched {
-            // containerd 1.7 tells what it launches nothing of what is there: the list does.
-            self.hub.set_plugin_up(true);
+    }
+}
+
+// === impl Talk ===
+
+impl Talk<'_> {
+    async fn go_on(&mut self) -> SessionError {
+        loop {
+            let said = tokio::select! {
+                biased;
+                Some(answered) = self.answers.join_next() => self.answered(answered),
+                incoming = self.session.next() => incoming.map(|incoming| self.take(incoming)),
+            };
+            if let Err(ended) = said {
+                return ended;
+            }
         }
-        let handler = Handler::new(self.hub.clone(), runtime.request_timeout);
-        self.handler = Some(Rc::new(handler));
+    }
+
+    fn take(&mut self, incoming: Incoming) {
+        match incoming {
+            Incoming::Asked(ticket, asked) => {
+                let handler = self.handler.clone();
+                let answer = async move { (ticket, handler.answer(*asked).await) };
+                self.answers.spawn_local(answer);
+            }
+            Incoming::Late(count) => self.metrics.plugin_late_answers(count),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        answered: Result<(Ticket, Answer), JoinError>,
+    ) -> Result<(), SessionError> {
+        match answered {
+            Ok((ticket, answer)) => self.say(ticket, answer),
+            Err(died) => {
+                // Its question is answered with "no change" when it is late.
+                error!(error = &died as &dyn Error, "an answer died");
+                Ok(())
+            }
+        }
+    }
+
+    /// Says an answer; one that is too long to be said is none.
+    fn say(&mut self, ticket: Ticket, answer: Answer) -> Result<(), SessionError> {
+        match self.session.answer(ticket, answer) {
+            Err(SessionError::Send(error)) => {
+                let error = &error as &dyn Error;
+                warn!(
+                    error,
+                    "an answer cannot be said; what it had comes by the kernel"
+                );
+                self.session.answer(ticket, Answer::Nothing).map(drop)
+            }
+            said => said.map(drop),
+        }
+    }
+}
+
+fn complain(error: &SessionError, runtime: &str) {
+    let error = error as &dyn Error;
+    warn!(error, runtime, "the runtime does not take us");
+}
+
+/// Between half of this time and all of it.
+fn jittered(time: Duration) -> Duration {
+    // Every state has keys of its own, which are random.
+    let random = RandomState::new().hash_one(());
+    let share = u32::try_from(random >> 33).unwrap_or(0);
+    let half = time / 2;
+    half + half.mul_f64(f64::from(share) / f64::from(u32::MAX >> 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_is_by_chance_between_half_and_all_of_its_time() {
+        let all: Vec<_> = (0..1_000).map(|_| jittered(LAST_RETRY)).collect();
+        let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
+        assert!((250..300).contains(&least.as_millis()), "{least:?}");
+        assert!((450..=500).contains(&most.as_millis()), "{most:?}");
     }
 }

@@ -163,7 +163,9 @@ impl Handler {
                 self.carried_out(pod, container);
                 self.write(hub.starts(pod, container)).await;
             }
-            (Event::PostCreateContainer | Event::PostUpdateContainer, Some(container)) => {
+            // What no adjustment could say is written when it starts.
+            (Event::PostCreateContainer, Some(container)) => self.carried_out(pod, container),
+            (Event::PostUpdateContainer, Some(container)) => {
                 self.carried_out(pod, container);
                 hub.look_at(pod);
             }

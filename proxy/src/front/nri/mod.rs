@@ -8,26 +8,28 @@
 //!
 //! A [`Session`] is one connection to one runtime, from the registration on. It reads what is asked
 //! in whichever form the runtime's version has, and writes what is answered. [`view`] makes of pods
-//! and containers what hooks look at. The line is a thread that holds a session whenever the runtime is
-//! there, so that no question is late, whatever the data path is doing. There a [`Front`] has the
-//! handler say what each question comes to.
+//! and containers what hooks look at. A [`Front`] holds a session whenever the runtime is there, and has
+//! the handler say what each question comes to. The watchdog sees to it that no question is late,
+//! whatever the data path is doing.
 
 mod asked;
+mod desk;
 mod front;
 mod handler;
 mod identity;
 mod launched;
-mod line;
 mod session;
 #[cfg(test)]
 mod tests;
 pub mod view;
+mod watchdog;
+mod wire;
 
 pub use self::{
     asked::{Answer, Asked},
-    front::Front,
+    front::{Front, Way},
     identity::{Identity, IdentityError},
     launched::{LaunchError, Launched},
-    line::Way,
     session::{Incoming, Plugin, Runtime, Session, SessionError, Ticket},
+    watchdog::Pulse,
 };

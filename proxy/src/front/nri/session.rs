@@ -1,32 +1,26 @@
 //! One connection to one runtime, from the registration on.
 //!
-//! A runtime asks its plugins one after the other and waits, so every answer delays whatever it does
-//! for any pod; one that is later than its limit costs the plugin its connection, and containers are
-//! then created without it. So a question that nobody has answered in half of that time is answered
-//! with "no change" here; what the caller says later is dropped, and it is told.
+//! What is asked and answered is at the [desk](super::desk); a session waits for it.
 
 use super::{
-    asked::{Answer, Asked, Form, Read},
+    asked::{Answer, Asked},
+    desk::{Desk, SharedDesk},
     identity::Identity,
     launched::Launched,
+    watchdog::Watched,
+    wire::{Readiness, Wire},
 };
-use koord_nri::{
-    Code, Event, Limits, Peer, Request, RequestId, Role, SendError, Status, Violation,
-};
-use koord_proto::nri::{
-    ConfigureRequest, EventMask, RegisterPluginRequest, SynchronizeRequest, SynchronizeResponse,
-    name,
-};
-use std::{collections::VecDeque, future::pending, io, sync::Arc, time::Duration};
+use crate::view::Inputs;
+use koord_nri::{Event, Limits, Peer, Request, RequestId, Role, SendError, Status, Violation};
+use koord_proto::nri::{ConfigureRequest, EventMask, RegisterPluginRequest, name};
+use std::{future::pending, io, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::{
-    io::Interest,
     net::UnixStream,
+    sync::Notify,
+    task::yield_now,
     time::{Instant, sleep_until, timeout},
 };
-use tracing::warn;
-
-use crate::view::Inputs;
 
 /// The version of NRI whose messages we know, as runtimes since 0.12 want to be told.
 const NRI_VERSION: &str = "v0.12.0";
@@ -34,10 +28,6 @@ const NRI_VERSION: &str = "v0.12.0";
 const REGISTRATION: Duration = Duration::from_secs(5);
 /// The same for an answer; those before NRI 0.7 do not say it.
 const REQUEST: Duration = Duration::from_secs(2);
-/// One read takes at most this much.
-const READ_BUFFER: usize = 64 << 10;
-/// Pods and containers that a synchronisation may have, as many as several nodes'.
-const MOST_OBJECTS: usize = 100_000;
 
 /// What a plugin is made of.
 #[derive(Clone, Debug)]
@@ -63,13 +53,11 @@ pub struct Runtime {
 /// A connection on which the plugin is registered and configured.
 #[derive(Debug)]
 pub struct Session {
-    wire: Wire,
-    inputs: Arc<Inputs>,
+    desk: SharedDesk,
+    readiness: Readiness,
+    /// The watchdog has put something on the desk.
+    nudge: Arc<Notify>,
     runtime: Runtime,
-    /// What has come of a synchronisation that has more to come.
-    parts: SynchronizeRequest,
-    /// Questions without an answer, the oldest first.
-    waiting: VecDeque<Waiting>,
 }
 
 /// Something from the runtime.
@@ -77,13 +65,13 @@ pub struct Session {
 pub enum Incoming {
     /// To be answered by [`Session::answer`].
     Asked(Ticket, Box<Asked>),
-    /// A question was answered with "no change", because time was short.
-    Late(Ticket),
+    /// So many questions were answered with "no change", because time was short.
+    Late(u64),
 }
 
 /// Names a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(RequestId);
+pub struct Ticket(pub(super) RequestId);
 
 /// Why a session is over, or never began.
 #[derive(Debug, Error)]
@@ -106,24 +94,8 @@ pub enum SessionError {
     NoEvent,
     #[error("the runtime did not register us within {} s", REGISTRATION.as_secs())]
     Registration,
-    #[error("more than {MOST_OBJECTS} pods and containers in one synchronisation")]
-    TooMany,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    request: RequestId,
-    form: Form,
-    /// When it is answered with nothing.
-    due: Instant,
-}
-
-/// A peer on its socket.
-#[derive(Debug)]
-struct Wire {
-    stream: UnixStream,
-    peer: Peer,
-    buffer: Box<[u8]>,
+    #[error("more than {0} pods and containers in one synchronisation")]
+    TooMany(usize),
 }
 
 // === impl Session ===
@@ -142,7 +114,8 @@ impl Session {
     async fn registered(stream: UnixStream, plugin: &Plugin) -> Result<Self, SessionError> {
         let mut peer = Peer::new(Role::Plugin, Limits::default());
         registration(&mut peer, &plugin.identity)?;
-        Self::settled(Wire::new(stream, peer), plugin, None, false).await
+        let wire = Wire::new(stream.into_std()?, peer)?;
+        Self::settled(wire, plugin, None, false).await
     }
 
     /// Goes on where a launch by the runtime has waited for its configuration.
@@ -151,9 +124,7 @@ impl Session {
     ///
     /// As for [`register`](Self::register).
     pub async fn resume(launched: Launched, plugin: &Plugin) -> Result<Self, SessionError> {
-        launched.stream.set_nonblocking(true)?;
-        let stream = UnixStream::from_std(launched.stream)?;
-        let mut wire = Wire::new(stream, launched.peer);
+        let mut wire = Wire::new(launched.stream, launched.peer)?;
         let runtime = configured(&mut wire, &launched.configure, plugin.events)?;
         let settled = Self::settled(wire, plugin, Some(runtime), launched.accepted);
         let settled = timeout(REGISTRATION, settled);
@@ -168,17 +139,19 @@ impl Session {
         mut runtime: Option<Runtime>,
         mut accepted: bool,
     ) -> Result<Self, SessionError> {
+        let readiness = wire.readiness()?;
         loop {
             if let (Some(runtime), true) = (&runtime, accepted) {
+                let runtime = Runtime::clone(runtime);
+                let desk = Desk::new(wire, plugin.inputs.clone(), &runtime);
                 return Ok(Self {
-                    wire,
-                    inputs: plugin.inputs.clone(),
-                    runtime: Runtime::clone(runtime),
-                    parts: SynchronizeRequest::default(),
-                    waiting: VecDeque::new(),
+                    desk: SharedDesk::new(desk),
+                    readiness,
+                    nudge: Arc::default(),
+                    runtime,
                 });
             }
-            match wire.next().await? {
+            match event(&mut wire, &readiness).await? {
                 Event::Answer { result, .. } => {
                     result.map_err(SessionError::Refused)?;
                     accepted = true;
@@ -196,6 +169,16 @@ impl Session {
         &self.runtime
     }
 
+    /// What a watchdog needs to stand in for the data path.
+    pub(super) fn watched(&self) -> Watched {
+        let socket = self.desk.hand().wire.socket().clone();
+        Watched {
+            desk: self.desk.clone(),
+            socket,
+            nudge: self.nudge.clone(),
+        }
+    }
+
     /// The next thing that the runtime asks or tells. Nothing is lost if it is dropped before it is
     /// ready.
     ///
@@ -204,18 +187,25 @@ impl Session {
     /// When the connection is over.
     pub async fn next(&mut self) -> Result<Incoming, SessionError> {
         loop {
-            while let Some(event) = self.wire.peer.next_event() {
-                if let Some(incoming) = self.take(event)? {
-                    return Ok(incoming);
+            let (more, due, waits_to_write) = {
+                let mut desk = self.desk.hand();
+                let more = desk.turn(Duration::ZERO);
+                if let Some(incoming) = desk.next() {
+                    return incoming;
                 }
+                (more, desk.due(), desk.wire.waits_to_write())
+            };
+            if more {
+                yield_now().await;
+                continue;
             }
-            if let Some(late) = self.answer_late()? {
-                return Ok(late);
-            }
-            let due = self.due();
             tokio::select! {
                 biased;
-                moved = self.wire.moved() => moved?,
+                changed = self.readiness.changed(waits_to_write) => {
+                    changed?;
+                    self.desk.hand().is_readable();
+                }
+                () = self.nudge.notified() => {}
                 () = at(due) => {}
             }
         }
@@ -227,122 +217,7 @@ impl Session {
     ///
     /// When the answer is larger than a message may be; the question then waits for another one.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer) -> Result<bool, SessionError> {
-        let Ticket(request) = ticket;
-        let found = self.waiting.iter().position(|it| it.request == request);
-        let Some(at) = found else {
-            return Ok(false);
-        };
-        let payload = self.waiting[at].form.write(answer);
-        let payload = payload.as_deref();
-        self.wire.peer.reply(request, payload)?;
-        self.waiting.remove(at);
-        self.wire.flush()?;
-        Ok(true)
-    }
-
-    fn take(&mut self, event: Event) -> Result<Option<Incoming>, SessionError> {
-        match event {
-            Event::Request(request) => self.read(&request),
-            // Nothing more is asked of the runtime once it has taken us.
-            Event::Answer { .. } => Ok(None),
-            Event::Lost { .. } => Err(SessionError::Closed),
-        }
-    }
-
-    fn read(&mut self, request: &Request) -> Result<Option<Incoming>, SessionError> {
-        let keep = |key: &str| self.inputs.has(key);
-        let read = match request.service == name::PLUGIN {
-            true => Read::of(&request.method, &request.payload, keep),
-            false => Err(Status::new(Code::UNIMPLEMENTED, "no such service")),
-        };
-        let (form, asked) = match read {
-            Ok(Read::Whole(form, asked)) => (form, asked),
-            Ok(Read::Part(part)) => match self.part(request.id, part)? {
-                Some(asked) => (Form::Synchronize, Box::new(asked)),
-                None => return Ok(None),
-            },
-            Err(status) => {
-                self.decline(request, &status)?;
-                return Ok(None);
-            }
-        };
-        let ticket = Ticket(request.id);
-        let due = Instant::now() + self.patience(request.timeout);
-        self.waiting.push_back(Waiting {
-            request: request.id,
-            form,
-            due,
-        });
-        Ok(Some(Incoming::Asked(ticket, asked)))
-    }
-
-    /// Adds a part of a synchronisation. A runtime wants the word back that there is more.
-    fn part(
-        &mut self,
-        request: RequestId,
-        part: SynchronizeRequest,
-    ) -> Result<Option<Asked>, SessionError> {
-        let SynchronizeRequest {
-            pods,
-            containers,
-            more,
-        } = part;
-        self.parts.pods.extend(pods);
-        self.parts.containers.extend(containers);
-        if self.parts.pods.len() + self.parts.containers.len() > MOST_OBJECTS {
-            return Err(SessionError::TooMany);
-        }
-        if more {
-            let response = SynchronizeResponse {
-                update: Vec::new(),
-                more,
-            };
-            self.wire.peer.reply(request, Ok(&response.to_bytes()))?;
-            return Ok(None);
-        }
-        let SynchronizeRequest {
-            pods, containers, ..
-        } = std::mem::take(&mut self.parts);
-        Ok(Some(Asked::Synchronize { pods, containers }))
-    }
-
-    /// Says that a method is unknown. What cannot be read has no error for an answer: the runtime
-    /// would take it for ours and refuse the pod.
-    fn decline(&mut self, request: &Request, status: &Status) -> Result<(), SessionError> {
-        if status.code == Code::UNIMPLEMENTED {
-            self.wire.peer.reply(request.id, Err(status))?;
-            return Ok(());
-        }
-        warn!(method = %request.method, "a message of the runtime cannot be read");
-        self.wire.peer.reply(request.id, Ok(b""))?;
-        Ok(())
-    }
-
-    /// Half of the time that the runtime gives.
-    fn patience(&self, left: Option<Duration>) -> Duration {
-        left.map_or(self.runtime.request_timeout, |left| {
-            left.min(self.runtime.request_timeout)
-        }) / 2
-    }
-
-    /// When something is to be done though nothing comes.
-    fn due(&self) -> Option<Instant> {
-        self.waiting.iter().map(|waiting| waiting.due).min()
-    }
-
-    /// Answers a question with nothing that is due.
-    fn answer_late(&mut self) -> Result<Option<Incoming>, SessionError> {
-        let is_due = |it: &&Waiting| it.due <= Instant::now();
-        let Some(at) = self
-            .waiting
-            .iter()
-            .find(is_due)
-            .map(|it| Ticket(it.request))
-        else {
-            return Ok(None);
-        };
-        self.answer(at, Answer::Nothing)?;
-        Ok(Some(Incoming::Late(at)))
+        self.desk.hand().answer(ticket, answer)
     }
 }
 
@@ -390,56 +265,14 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-// === impl Wire ===
-
-impl Wire {
-    fn new(stream: UnixStream, peer: Peer) -> Self {
-        Self {
-            stream,
-            peer,
-            buffer: vec![0; READ_BUFFER].into(),
+/// The next thing that comes before anything is asked.
+async fn event(wire: &mut Wire, readiness: &Readiness) -> Result<Event, SessionError> {
+    loop {
+        wire.flush()?;
+        if let Some(event) = wire.peer.next_event() {
+            return Ok(event);
         }
-    }
-
-    async fn next(&mut self) -> Result<Event, SessionError> {
-        loop {
-            if let Some(event) = self.peer.next_event() {
-                return Ok(event);
-            }
-            self.moved().await?;
-        }
-    }
-
-    /// Writes what waits and reads what is there, once either is possible.
-    async fn moved(&mut self) -> Result<(), SessionError> {
-        self.flush()?;
-        let interest = match self.peer.output() {
-            [] => Interest::READABLE,
-            _ => Interest::READABLE | Interest::WRITABLE,
-        };
-        self.stream.ready(interest).await?;
-        self.flush()?;
-        match self.stream.try_read(&mut self.buffer) {
-            Ok(0) => {
-                // A runtime that stops may do so in the middle of a frame.
-                drop(self.peer.end());
-                Err(SessionError::Closed)
-            }
-            Ok(count) => Ok(self.peer.feed(&self.buffer[..count])?),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Writes as much as the socket takes.
-    fn flush(&mut self) -> Result<(), SessionError> {
-        while !self.peer.output().is_empty() {
-            match self.stream.try_write(self.peer.output()) {
-                Ok(count) => self.peer.advance(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        readiness.changed(wire.waits_to_write()).await?;
+        while wire.read()? {}
     }
 }

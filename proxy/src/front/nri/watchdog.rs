@@ -1,0 +1,236 @@
+//! Answers in time for a data path that stands still.
+//!
+//! The data path answers its runtime itself: to wake another thread for each question would take
+//! longer than the answer. But a plugin that is late is closed, and its runtime goes on without it;
+//! so no hook, however slow, may keep a question from its answer. A timer runs whenever the data path
+//! is awake. When it ends, a thread reads what the runtime asks, and what the data path has not
+//! answered in half of the time that the runtime gives is answered with "no change" from here. The
+//! data path is told of the question all the same, and what it decides comes to the kernel by
+//! reconcile.
+//!
+//! Nothing of this costs more than two calls of the kernel for each time that the data path wakes.
+
+use super::{desk::SharedDesk, session::Session};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::{Errno, read},
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
+        timerfd_settime,
+    },
+};
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::Notify,
+    time::Instant,
+};
+
+/// Which part of the time that a runtime gives for an answer the data path may be awake for before
+/// somebody looks after it. Half of that time is left for an answer of its own.
+const UNWATCHED: u32 = 8;
+/// So often a watchdog looks whether the data path moves again.
+const STEP: Duration = Duration::from_millis(20);
+
+/// Whether a data path is awake, and since when.
+#[derive(Debug)]
+pub struct Pulse {
+    /// Runs while the data path is awake and somebody wants to know.
+    timer: OwnedFd,
+    awake: AtomicBool,
+    watch: Mutex<Watch>,
+    /// Nobody needs the thread any more.
+    over: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    watched: Option<Watched>,
+    /// How long the data path may be awake; no time for as long as nothing is watched.
+    unwatched: Duration,
+}
+
+/// A session that is answered for.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub(super) desk: SharedDesk,
+    pub(super) socket: Arc<UnixStream>,
+    /// Tells the data path that there is something on the desk.
+    pub(super) nudge: Arc<Notify>,
+}
+
+/// The thread, for as long as this is held.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    pulse: Arc<Pulse>,
+    thread: Option<JoinHandle<()>>,
+}
+
+// === impl Pulse ===
+
+impl Pulse {
+    /// The pulse of a data path that runs on [`runtime`](Self::runtime).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no timer for us.
+    pub fn new() -> io::Result<Arc<Self>> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        Ok(Arc::new(Self {
+            timer,
+            awake: AtomicBool::new(true),
+            watch: Mutex::default(),
+            over: AtomicBool::new(false),
+        }))
+    }
+
+    /// A runtime of one thread, whose pulse this is.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn runtime(self: &Arc<Self>) -> io::Result<Runtime> {
+        let (waking, resting) = (self.clone(), self.clone());
+        Builder::new_current_thread()
+            .enable_all()
+            .on_thread_unpark(move || waking.wakes())
+            .on_thread_park(move || resting.rests())
+            .build()
+    }
+
+    fn wakes(&self) {
+        self.awake.store(true, Ordering::SeqCst);
+        let unwatched = self.watch().unwatched;
+        if !unwatched.is_zero() {
+            self.run_timer(unwatched);
+        }
+    }
+
+    fn rests(&self) {
+        self.awake.store(false, Ordering::SeqCst);
+        if !self.watch().unwatched.is_zero() {
+            self.run_timer(Duration::ZERO);
+        }
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().expect("nobody panicked over a pulse")
+    }
+
+    /// Has the timer end after this time; never, after none.
+    fn run_timer(&self, time: Duration) {
+        let time = Timespec::try_from(time).expect("a timeout is short");
+        let none = Timespec::default();
+        let once = Itimerspec {
+            it_interval: none,
+            it_value: time,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
+            .expect("the descriptor is a timer's");
+    }
+
+    /// Until the timer ends, which is not before there is something to do.
+    fn wait(&self) {
+        let mut ends = [0; 8];
+        while read(&self.timer, &mut ends) == Err(Errno::INTR) {}
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Answers for the data path for as long as it stands still.
+    fn stand_in(&self) {
+        let (watched, unread) = {
+            let watch = self.watch();
+            (watch.watched.clone(), watch.unwatched)
+        };
+        let Some(Watched {
+            desk,
+            socket,
+            nudge,
+        }) = watched
+        else {
+            return;
+        };
+        while self.awake.load(Ordering::SeqCst) && !self.is_over() {
+            let due = {
+                let mut desk = desk.hand();
+                desk.is_readable();
+                while desk.turn(unread) {}
+                if desk.has_news() {
+                    nudge.notify_one();
+                }
+                if desk.is_over() {
+                    return;
+                }
+                desk.due()
+            };
+            let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let left = left.map_or(STEP, |left| left.min(STEP));
+            let left = Timespec::try_from(left).expect("a step is short");
+            let mut asked = [PollFd::new(&socket, PollFlags::IN)];
+            // Whatever comes of it, the desk is looked at next.
+            poll(&mut asked, Some(&left)).ok();
+        }
+    }
+}
+
+// === impl Watchdog ===
+
+impl Watchdog {
+    /// Starts the thread.
+    pub(super) fn start(pulse: Arc<Pulse>) -> io::Result<Self> {
+        let watched = pulse.clone();
+        let thread = thread::Builder::new()
+            .name("nri-watchdog".to_owned())
+            .spawn(move || {
+                loop {
+                    watched.wait();
+                    if watched.is_over() {
+                        return;
+                    }
+                    watched.stand_in();
+                }
+            })?;
+        Ok(Self {
+            pulse,
+            thread: Some(thread),
+        })
+    }
+
+    /// Answers for the data path on this session, until the next one. Is called on the data path.
+    pub(super) fn watch(&self, session: &Session) {
+        *self.pulse.watch() = Watch {
+            watched: Some(session.watched()),
+            unwatched: session.runtime().request_timeout / UNWATCHED,
+        };
+        self.pulse.wakes();
+    }
+
+    /// There is no session.
+    pub(super) fn rest(&self) {
+        *self.pulse.watch() = Watch::default();
+        self.pulse.run_timer(Duration::ZERO);
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.pulse.over.store(true, Ordering::SeqCst);
+        self.pulse.run_timer(Duration::from_nanos(1));
+        if let Some(thread) = self.thread.take() {
+            // It has told of its panic itself.
+            thread.join().ok();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A peer on its socket. Nothing here waits but [`Readiness`], so whoever has the wire in hand may
+//! use it, on whichever thread.
+
+use super::session::SessionError;
+use koord_nri::Peer;
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    os::unix::net::UnixStream,
+    sync::Arc,
+};
+use tokio::{io::Interest, net};
+
+/// One read takes at most this much.
+const READ_BUFFER: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Wire {
+    socket: Arc<UnixStream>,
+    pub(super) peer: Peer,
+    buffer: Box<[u8]>,
+}
+
+/// Tells who runs on tokio when a wire's socket has changed; nothing is read or written by it.
+#[derive(Debug)]
+pub(super) struct Readiness(net::UnixStream);
+
+// === impl Wire ===
+
+impl Wire {
+    pub(super) fn new(socket: UnixStream, peer: Peer) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket: Arc::new(socket),
+            peer,
+            buffer: vec![0; READ_BUFFER].into(),
+        })
+    }
+
+    pub(super) fn socket(&self) -> &Arc<UnixStream> {
+        &self.socket
+    }
+
+    pub(super) fn readiness(&self) -> io::Result<Readiness> {
+        net::UnixStream::from_std(self.socket.try_clone()?).map(Readiness)
+    }
+
+    /// Reads once. Whether there may be more: a socket that gave less than was asked for is empty.
+    pub(super) fn read(&mut self) -> Result<bool, SessionError> {
+        match (&*self.socket).read(&mut self.buffer) {
+            Ok(0) => {
+                // A runtime that stops may do so in the middle of a frame.
+                drop(self.peer.end());
+                Err(SessionError::Closed)
+            }
+            Ok(count) => {
+                self.peer.feed(&self.buffer[..count])?;
+                Ok(count == self.buffer.len())
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => Ok(false),
+                ErrorKind::Interrupted => Ok(true),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// Writes as much as the socket takes.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while self.waits_to_write() {
+            match (&*self.socket).write(self.peer.output()) {
+                Ok(count) => self.peer.advance(count),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => break,
+                    ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn waits_to_write(&self) -> bool {
+        !self.peer.output().is_empty()
+    }
+}
+
+// === impl Readiness ===
+
+impl Readiness {
+    /// Resolves once there may be something to read, or room to write if there was none. Whoever
+    /// waits has to read and write then until the socket has no more: it is told of changes only.
+    pub(super) async fn changed(&self, waits_to_write: bool) -> io::Result<()> {
+        let interest = match waits_to_write {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        self.0.ready(interest).await?;
+        // So tokio learns that the next change is to be waited for.
+        let taken = || Err::<(), _>(ErrorKind::WouldBlock.into());
+        self.0.try_io(interest, taken).ok();
+        Ok(())
+    }
+}

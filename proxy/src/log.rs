@@ -17,8 +17,8 @@ use std::{
 use thiserror::Error;
 use tracing::Dispatch;
 use tracing_subscriber::{
-    EnvFilter, Layer as _, Registry,
-    filter::ParseError,
+    Layer as _, Registry,
+    filter::{ParseError, Targets},
     fmt::{MakeWriter, layer},
     layer::SubscriberExt as _,
     reload,
@@ -26,7 +26,7 @@ use tracing_subscriber::{
 
 /// Changes the filter of a running process.
 #[derive(Clone, Debug)]
-pub struct LogControl(reload::Handle<EnvFilter, Registry>);
+pub struct LogControl(reload::Handle<Targets, Registry>);
 
 /// Why a filter is not in force.
 #[derive(Debug, Error)]
@@ -76,7 +76,7 @@ pub fn dispatch<W>(log: &Log, writer: W) -> Result<(Dispatch, LogControl), Parse
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::builder().parse(&log.filter)?;
+    let filter: Targets = log.filter.parse()?;
     let (filter, handle) = reload::Layer::new(filter);
     let lines = layer().with_ansi(false).with_writer(writer);
     let lines = match (log.format, log.time) {
@@ -98,8 +98,8 @@ impl LogControl {
 
     /// Puts another filter in force; a bad one changes nothing.
     pub fn set_filter(&self, text: &str) -> Result<(), FilterError> {
-        let filter = EnvFilter::builder().parse(text);
-        Ok(self.0.reload(filter.map_err(FilterError::Syntax)?)?)
+        let filter: Targets = text.parse().map_err(FilterError::Syntax)?;
+        Ok(self.0.reload(filter)?)
     }
 }
 

@@ -3,7 +3,7 @@
 use koord_model::{CgroupPath, Setting};
 use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf, time::Duration};
 use thiserror::Error;
-use tracing_subscriber::filter::{EnvFilter, ParseError};
+use tracing_subscriber::filter::{ParseError, Targets};
 
 /// Why a value is refused.
 #[derive(Debug, Error)]
@@ -180,8 +180,7 @@ pub(super) fn label_key(text: &str) -> Parsed<String> {
 }
 
 pub(super) fn log_filter(text: &str) -> Parsed<String> {
-    EnvFilter::builder()
-        .parse(text)
+    text.parse::<Targets>()
         .map(|_| text.to_owned())
         .map_err(ValueError::LogFilter)
 }

@@ -31,11 +31,20 @@ pub struct LogControl(reload::Handle<Targets, Registry>);
 /// Why a filter is not in force.
 #[derive(Debug, Error)]
 pub enum FilterError {
-    /// No source: what is displayed of it has its own sources in it.
-    #[error("not a log filter: {0}")]
-    Syntax(ParseError),
+    #[error(transparent)]
+    Syntax(#[from] FilterSyntax),
     #[error("logging was torn down")]
     Gone(#[from] reload::Error),
+}
+
+/// Why a text is no filter.
+#[derive(Debug, Error)]
+pub enum FilterSyntax {
+    /// No source: what is displayed of it has its own sources in it.
+    #[error("not a log filter: {0}")]
+    Directive(ParseError),
+    #[error("not a log filter: {0:?} names a span or a field, and only targets have levels")]
+    Span(String),
 }
 
 /// A name that somebody else chose: it stays within its line and does not fill it. Kubernetes has
@@ -71,13 +80,29 @@ const REFILL: Duration = Duration::from_secs(10);
 /// Kinds with an account of their own.
 const MAX_KINDS: usize = 256;
 
+/// A filter of levels, each for all targets or for one (`info,koord_runtime_proxy::hub=debug`).
+///
+/// # Errors
+///
+/// When a part of it is neither.
+pub fn filter(text: &str) -> Result<Targets, FilterSyntax> {
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let parts: Vec<_> = parts.collect();
+    match parts.iter().find(|part| part.contains('[')) {
+        Some(span) => Err(FilterSyntax::Span((*span).to_owned())),
+        None => parts.join(",").parse().map_err(FilterSyntax::Directive),
+    }
+}
+
 /// Sets up logging to `writer`. The filter can be changed through the second of the pair.
-pub fn dispatch<W>(log: &Log, writer: W) -> Result<(Dispatch, LogControl), ParseError>
+pub fn dispatch<W>(log: &Log, writer: W) -> Result<(Dispatch, LogControl), FilterSyntax>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter: Targets = log.filter.parse()?;
-    let (filter, handle) = reload::Layer::new(filter);
+    let (filter, handle) = reload::Layer::new(filter(&log.filter)?);
     let lines = layer().with_ansi(false).with_writer(writer);
     let lines = match (log.format, log.time) {
         (LogFormat::Text, true) => lines.boxed(),
@@ -98,8 +123,7 @@ impl LogControl {
 
     /// Puts another filter in force; a bad one changes nothing.
     pub fn set_filter(&self, text: &str) -> Result<(), FilterError> {
-        let filter: Targets = text.parse().map_err(FilterError::Syntax)?;
-        Ok(self.0.reload(filter)?)
+        Ok(self.0.reload(filter(text)?)?)
     }
 }
 
@@ -284,6 +308,22 @@ mod tests {
         });
         assert_eq!(lines.text(), "DEBUG proxy: seen\n");
         assert_eq!(control.filter().unwrap(), "proxy=debug,warn");
+    }
+
+    #[test]
+    fn a_filter_is_levels_of_targets_and_says_what_else_is_none() {
+        for (text, understood) in [
+            ("info,", "info"),
+            (" warn , proxy=debug ,,", "proxy=debug,warn"),
+        ] {
+            assert_eq!(filter(text).unwrap().to_string(), understood, "{text:?}");
+        }
+        let refused = filter("info,proxy[span]=debug").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "not a log filter: \"proxy[span]=debug\" names a span or a field, and only targets have \
+             levels"
+        );
     }
 
     #[test]

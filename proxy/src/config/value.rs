@@ -1,9 +1,9 @@
 //! What the text of a value means. Every refusal says what would have been taken.
 
+use crate::log::{self, FilterSyntax};
 use koord_model::{CgroupPath, Setting};
 use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf, time::Duration};
 use thiserror::Error;
-use tracing_subscriber::filter::{ParseError, Targets};
 
 /// Why a value is refused.
 #[derive(Debug, Error)]
@@ -22,9 +22,8 @@ pub enum ValueError {
     Unsupported(&'static str),
     #[error("not a cgroup path")]
     CgroupPath(#[source] koord_model::CgroupPathError),
-    /// No source: what is displayed of it has its own sources in it.
-    #[error("not a log filter: {0}")]
-    LogFilter(ParseError),
+    #[error(transparent)]
+    LogFilter(FilterSyntax),
     #[error(transparent)]
     Hook(koord_hooks::FlagFault),
 }
@@ -180,7 +179,7 @@ pub(super) fn label_key(text: &str) -> Parsed<String> {
 }
 
 pub(super) fn log_filter(text: &str) -> Parsed<String> {
-    text.parse::<Targets>()
+    log::filter(text)
         .map(|_| text.to_owned())
         .map_err(ValueError::LogFilter)
 }

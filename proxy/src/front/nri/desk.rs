@@ -172,7 +172,8 @@ impl Desk {
         Ok(self.wire.flush()?)
     }
 
-    fn take(&mut self, request: &Request, unread: Duration) -> Result<(), SessionError> {
+    /// Takes a question that may have lain there for as long as `unread`.
+    pub(super) fn take(&mut self, request: &Request, unread: Duration) -> Result<(), SessionError> {
         let keep = |key: &str| self.inputs.has(key);
         let read = match request.service == name::PLUGIN {
             true => Read::of(&request.method, &request.payload, keep),

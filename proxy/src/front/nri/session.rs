@@ -132,7 +132,8 @@ impl Session {
     }
 
     /// Waits until the runtime has configured us and has said that we are registered, in either
-    /// order.
+    /// order. One that goes on to ask has taken us, too: Go writes that answer beside its questions,
+    /// and it may come after the first of them.
     async fn settled(
         mut wire: Wire,
         plugin: &Plugin,
@@ -140,16 +141,12 @@ impl Session {
         mut accepted: bool,
     ) -> Result<Self, SessionError> {
         let readiness = wire.readiness()?;
-        loop {
-            if let (Some(runtime), true) = (&runtime, accepted) {
-                let runtime = Runtime::clone(runtime);
-                let desk = Desk::new(wire, plugin.inputs.clone(), &runtime);
-                return Ok(Self {
-                    desk: SharedDesk::new(desk),
-                    readiness,
-                    nudge: Arc::default(),
-                    runtime,
-                });
+        let mut early = None;
+        let runtime = loop {
+            if let Some(runtime) = &runtime
+                && (accepted || early.is_some())
+            {
+                break Runtime::clone(runtime);
             }
             match event(&mut wire, &readiness).await? {
                 Event::Answer { result, .. } => {
@@ -159,10 +156,21 @@ impl Session {
                 Event::Request(request) if request.method == "Configure" => {
                     runtime = Some(configured(&mut wire, &request, plugin.events)?);
                 }
+                Event::Request(request) if runtime.is_some() => early = Some(request),
                 Event::Request(request) => return Err(SessionError::Unconfigured(request.method)),
                 Event::Lost { .. } => return Err(SessionError::Closed),
             }
+        };
+        let mut desk = Desk::new(wire, plugin.inputs.clone(), &runtime);
+        if let Some(request) = early {
+            desk.take(&request, Duration::ZERO)?;
         }
+        Ok(Self {
+            desk: SharedDesk::new(desk),
+            readiness,
+            nudge: Arc::default(),
+            runtime,
+        })
     }
 
     pub fn runtime(&self) -> &Runtime {

@@ -174,6 +174,26 @@ async fn registration_says_who_we_are_and_configuration_what_the_runtime_knows()
     }
 }
 
+#[tokio::test]
+async fn who_asks_before_it_has_answered_the_registration_has_taken_us() {
+    let (stream, mut runtime) = connected();
+    let plugin = plugin();
+    let register = Session::register(stream, &plugin);
+    let (session, call) = tokio::join!(register, async {
+        let request = runtime.request().await;
+        let call = runtime.ask("Configure", CONFIGURE).await;
+        runtime.answer(call).await.unwrap();
+        let call = runtime.ask("Synchronize", b"").await;
+        runtime.reply(&request, Ok(b"")).await;
+        call
+    });
+    let mut session = session.unwrap();
+    let (ticket, question) = asked(&mut session).await;
+    assert!(matches!(question, Asked::Synchronize { .. }));
+    assert!(session.answer(ticket, Answer::Nothing).unwrap());
+    assert_eq!(runtime.answer(call).await.unwrap(), b"");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_registration_that_does_not_come_to_pass_is_an_error() {
     let plugin = plugin();
@@ -366,6 +386,8 @@ fn a_data_path_that_stands_still_is_answered_for_and_told() {
     data_path.block_on(async {
         let (mut session, runtime) = session().await;
         watchdog.watch(&session);
+        // It goes to rest once, so what counts is when it wakes.
+        tokio::time::sleep(Duration::from_millis(1)).await;
         let told = runtime.ask_elsewhere("CreateContainer");
         // Until then it neither reads nor answers.
         let answer = told.recv_timeout(Duration::from_secs(30));
@@ -375,8 +397,14 @@ fn a_data_path_that_stands_still_is_answered_for_and_told() {
         assert!(matches!(session.next().await.unwrap(), Incoming::Late(1)));
         assert!(!session.answer(ticket, Answer::Nothing).unwrap());
 
-        // It ends for the data path too when it ends meanwhile.
-        thread::sleep(Duration::from_millis(400));
+        // The other end is gone now, and that is seen for the data path too.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let desk = session.watched().desk;
+        let begun = std::time::Instant::now();
+        while !desk.hand().is_over() {
+            assert!(begun.elapsed() < Duration::from_secs(30));
+            thread::sleep(Duration::from_millis(5));
+        }
         assert!(matches!(session.next().await, Err(SessionError::Closed)));
     });
 }

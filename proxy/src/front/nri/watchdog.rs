@@ -24,7 +24,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -46,7 +46,8 @@ const STEP: Duration = Duration::from_millis(20);
 pub struct Pulse {
     /// Runs while the data path is awake and somebody wants to know.
     timer: OwnedFd,
-    awake: AtomicBool,
+    /// How often it woke and went to rest: odd while it is awake.
+    turns: AtomicU64,
     watch: Mutex<Watch>,
     /// Nobody needs the thread any more.
     over: AtomicBool,
@@ -87,7 +88,7 @@ impl Pulse {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         Ok(Arc::new(Self {
             timer,
-            awake: AtomicBool::new(true),
+            turns: AtomicU64::new(1),
             watch: Mutex::default(),
             over: AtomicBool::new(false),
         }))
@@ -108,7 +109,9 @@ impl Pulse {
     }
 
     fn wakes(&self) {
-        self.awake.store(true, Ordering::SeqCst);
+        // Nobody else writes this, so two steps are one.
+        let turns = self.turns.load(Ordering::SeqCst);
+        self.turns.store(turns | 1, Ordering::SeqCst);
         let unwatched = self.watch().unwatched;
         if !unwatched.is_zero() {
             self.run_timer(unwatched);
@@ -116,7 +119,8 @@ impl Pulse {
     }
 
     fn rests(&self) {
-        self.awake.store(false, Ordering::SeqCst);
+        let turns = self.turns.load(Ordering::SeqCst) | 1;
+        self.turns.store(turns + 1, Ordering::SeqCst);
         if !self.watch().unwatched.is_zero() {
             self.run_timer(Duration::ZERO);
         }
@@ -148,8 +152,12 @@ impl Pulse {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Answers for the data path for as long as it stands still.
+    /// Answers for the data path until it moves.
     fn stand_in(&self) {
+        let turn = self.turns.load(Ordering::SeqCst);
+        if turn.is_multiple_of(2) {
+            return;
+        }
         let (watched, unread) = {
             let watch = self.watch();
             (watch.watched.clone(), watch.unwatched)
@@ -162,12 +170,13 @@ impl Pulse {
         else {
             return;
         };
-        while self.awake.load(Ordering::SeqCst) && !self.is_over() {
+        while self.turns.load(Ordering::SeqCst) == turn && !self.is_over() {
             let due = {
                 let mut desk = desk.hand();
                 desk.is_readable();
                 while desk.turn(unread) {}
-                if desk.has_news() {
+                // What does not fit into the socket is the data path's to write too.
+                if desk.has_news() || desk.wire.waits_to_write() {
                     nudge.notify_one();
                 }
                 if desk.is_over() {
@@ -226,6 +235,8 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
+        // Else the pulse would keep the connection open, to a runtime that waits for answers.
+        *self.pulse.watch() = Watch::default();
         self.pulse.over.store(true, Ordering::SeqCst);
         self.pulse.run_timer(Duration::from_nanos(1));
         if let Some(thread) = self.thread.take() {

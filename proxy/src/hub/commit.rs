@@ -161,21 +161,21 @@ impl Hub {
                 self.queue.push(sandbox);
             }
             Effect::Stop(id) => {
+                self.sum_again(&ledger, &id);
                 if let Some(container) = ledger.tell_container(&id) {
                     container.life = Life::Exited;
                 }
             }
-            Effect::StopPod(sandbox) => {
-                if let Some(pod) = ledger.tell_pod(&sandbox) {
-                    self.cover(pod);
-                    pod.ready = false;
-                    for container in &mut pod.containers {
-                        container.life = Life::Exited;
-                    }
-                }
+            Effect::StopPod(sandbox) => self.commit_stop(&mut ledger, &sandbox),
+            Effect::Remove(id) => {
+                self.sum_again(&ledger, &id);
+                ledger.remove_container(&id);
             }
-            Effect::Remove(id) => ledger.remove_container(&id),
-            Effect::RemovePod(sandbox) => ledger.remove_pod(&sandbox),
+            Effect::RemovePod(sandbox) => {
+                // It may not have been stopped before.
+                self.commit_stop(&mut ledger, &sandbox);
+                ledger.remove_pod(&sandbox);
+            }
         }
     }
 
@@ -199,6 +199,19 @@ impl Hub {
         self.cover(&pod);
         ledger.insert_pod(pod);
         self.queue.push(sandbox);
+    }
+
+    fn commit_stop(&self, ledger: &mut Ledger, sandbox: &SandboxId) {
+        let Some(pod) = ledger.tell_pod(sandbox) else {
+            return;
+        };
+        if pod.ready {
+            self.cover(pod);
+        }
+        pod.ready = false;
+        for container in &mut pod.containers {
+            container.life = Life::Exited;
+        }
     }
 
     fn commit_create(
@@ -242,6 +255,16 @@ impl Hub {
             container.target = update.target;
             container.target.runtime_rewrote();
             container.target.at = at;
+        }
+    }
+
+    /// One container less: what its pod's own directory has may be a sum over those that live.
+    fn sum_again(&self, ledger: &Ledger, id: &ContainerId) {
+        if let Some((pod, container)) = ledger.container(id)
+            && container.life != Life::Exited
+            && !pod.own.entries().is_empty()
+        {
+            self.queue.push(pod.sandbox.clone());
         }
     }
 

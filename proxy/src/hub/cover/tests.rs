@@ -16,10 +16,10 @@ use koord_kernel::{
 };
 use koord_model::{CgroupPath, MemoryLimit, Setting};
 use koord_proto::{
-    keys::annotation,
+    keys::{annotation, label},
     policy::{NodePolicy, Parsed},
 };
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 const SPEC: &str = r#"{"containers":{"main":{
     "requests":{"kubernetes.io/batch-memory":"100Mi"},
@@ -30,9 +30,13 @@ const ALL: &str = "minLimitPercent: 50, lowLimitPercent: 75, throttlingPercent: 
                    priorityEnable: 1, priority: 3, oomKillGroup: 1";
 
 fn policy(memory_qos: &str) -> NodePolicy {
+    policy_of("beClass", memory_qos)
+}
+
+fn policy_of(class: &str, memory_qos: &str) -> NodePolicy {
     let text = format!(
         "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
-         spec: {{resourceQOSStrategy: {{beClass: {{memoryQOS: {{{memory_qos}}}}}}}}}\n"
+         spec: {{resourceQOSStrategy: {{{class}: {{memoryQOS: {{{memory_qos}}}}}}}}}\n"
     );
     let Parsed { policy, issues, .. } = NodePolicy::parse_stream(&text, None).unwrap();
     assert!(issues.is_empty(), "{issues:?}");
@@ -165,6 +169,50 @@ async fn a_tier_keeps_less_once_a_pod_has_ended() {
     reconcile::node(&bench.hub).await;
     let zero = "0".to_owned();
     assert_eq!(shown(&bench, "memory.min")[..2], [zero.clone(), zero]);
+}
+
+/// Looks after the node and its pods until the root of all pods keeps this.
+async fn comes_to_keep(bench: &Bench, min: &str) {
+    let kept = async || {
+        while shown(bench, "memory.min")[0] != min {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = reconcile::run(bench.hub.clone()) => unreachable!("it never ends"),
+        () = kept() => {}
+        () = tokio::time::sleep(Duration::from_secs(10)) => panic!("it is not {min}"),
+    }
+}
+
+#[tokio::test]
+async fn a_tier_keeps_less_once_a_pod_is_removed_that_was_not_stopped() {
+    let bench = bench(Generation::V2);
+    let policy = enabled("minLimitPercent: 100");
+    bench.hub.set_node_policy(policy.into());
+    comes_to_keep(&bench, "104857600").await;
+    bench.hub.sandbox_removed("sandbox-1");
+    comes_to_keep(&bench, "0").await;
+}
+
+#[tokio::test]
+async fn a_tier_keeps_less_once_a_container_has_ended_of_a_pod_that_keeps_what_they_ask_for() {
+    for ends in [Hub::container_stopped, Hub::container_removed] {
+        let bench = bench(Generation::V2);
+        {
+            let mut ledger = bench.hub.ledger().borrow_mut();
+            let pod = ledger.pod_mut(&sandbox()).unwrap();
+            pod.view.kube_qos = KubeQos::Guaranteed;
+            pod.view.labels = [(label::QOS_CLASS, "LSR")].into_iter().collect();
+            let container = pod.container_mut(&container()).unwrap();
+            container.view.requested.memory_limit = Some(MemoryLimit::Bytes(4096));
+        }
+        let policy = policy_of("lsrClass", "enable: true, minLimitPercent: 100");
+        bench.hub.set_node_policy(policy.into());
+        comes_to_keep(&bench, "4096").await;
+        ends(&bench.hub, "container-1");
+        comes_to_keep(&bench, "0").await;
+    }
 }
 
 #[tokio::test]

@@ -312,19 +312,21 @@ impl Ledger {
     }
 
     /// Ends a list that was asked for at `moment`: drops what it no longer has, but for what calls
-    /// told since.
+    /// told since. Whose pods are gone or have fewer containers is returned.
     pub fn retain_listed(
         &mut self,
         moment: u64,
         has_pod: impl Fn(&SandboxId) -> bool,
         has_container: impl Fn(&ContainerId) -> bool,
-    ) {
+    ) -> Vec<SandboxId> {
+        let mut less = Vec::new();
         let containers = &mut self.containers;
         self.pods.retain(|sandbox, pod| {
             if pod.told > moment {
                 return true;
             }
             let listed = has_pod(sandbox);
+            let before = pod.containers.len();
             pod.containers.retain(|container| {
                 let keep = listed && has_container(&container.id);
                 if !keep {
@@ -332,9 +334,13 @@ impl Ledger {
                 }
                 keep
             });
+            if !listed || pod.containers.len() < before {
+                less.push(sandbox.clone());
+            }
             listed
         });
         self.removed = None;
+        less
     }
 }
 

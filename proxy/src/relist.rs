@@ -21,17 +21,23 @@ use koord_kernel::{
 use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
 use koord_proto::{cri, keys::annotation};
 use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
+mod changed;
 mod missing;
 mod origin;
+mod rhythm;
 mod taken;
 mod weight;
 
 pub(crate) use self::taken::Listed;
 
-use self::missing::Missing;
+use self::{
+    changed::Changed,
+    missing::Missing,
+    rhythm::{DOUBTING, WATCHING},
+};
 
 /// How often the runtime is listed when nothing asks for it.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -40,32 +46,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Waiting grows from the first to the last while the runtime does not answer.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(1);
-
-/// How lists follow each other.
-struct Rhythm {
-    /// The least time between the end of a list and the next: whoever asks in between shares that
-    /// one.
-    pause: Duration,
-    /// How long a list that is asked for waits for more that it can tell of.
-    settling: Duration,
-    /// When the runtime is listed again after a list that was asked for, and after the first.
-    afterthoughts: &'static [Duration],
-}
-
-/// A call whose caller was lost, with us or before us, may not have come to its end by the list that
-/// is asked for then.
-const DOUBTING: Rhythm = Rhythm {
-    pause: Duration::from_secs(1),
-    settling: Duration::ZERO,
-    afterthoughts: &[Duration::from_secs(1), Duration::from_secs(5)],
-};
-
-/// A container waits for its values until it is in a list, and is told of a moment before that.
-const WATCHING: Rhythm = Rhythm {
-    pause: Duration::from_millis(150),
-    settling: Duration::from_millis(25),
-    afterthoughts: &[Duration::from_secs(1)],
-};
 
 /// Lists whenever it is asked for; never ends.
 pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) {
@@ -131,20 +111,6 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
     }
 }
 
-// === impl Rhythm ===
-
-impl Rhythm {
-    /// Resolves when a list is due, at the latest at `next`. Whether somebody has asked for it.
-    async fn wanted(&self, hub: &Hub, next: Instant) -> bool {
-        sleep(self.pause).await;
-        let wanted = timeout_at(next, hub.relist_wanted()).await.is_ok();
-        if wanted && !self.settling.is_zero() {
-            sleep(self.settling).await;
-        }
-        wanted
-    }
-}
-
 /// Which pods are held against the kernel after a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
@@ -159,8 +125,7 @@ struct News<'a> {
     /// When the list was asked for; see [`Ledger::tick`](crate::ledger::Ledger::tick).
     moment: u64,
     pods: HashSet<SandboxId>,
-    /// Containers whose resources were changed, as far as somebody has told.
-    changed: HashSet<ContainerId>,
+    changed: Changed<'a>,
     missing: &'a mut Missing,
 }
 
@@ -206,7 +171,7 @@ async fn list(
     let mut news = News {
         moment: hub.ledger().borrow_mut().begin_list(),
         pods: HashSet::new(),
-        changed: hub.changed_containers(),
+        changed: Changed::take(hub),
         missing,
     };
     let mut sandboxes = runtime.sandboxes().await?;
@@ -221,33 +186,50 @@ async fn list(
         take_container(hub, container, &mut news);
     }
     let learned = weight::learn(hub, (&mut runtime, &mut patience)).await;
-    origin::learn(hub, (&mut runtime, &mut patience), scope, &mut news).await;
+    let asking = (&mut runtime, &mut patience);
+    origin::learn(hub, asking, scope, &containers, &mut news).await;
+    let scope = match learned {
+        true => Scope::All,
+        false => scope,
+    };
+    Ok(end(hub, (&sandboxes, &containers), scope, news))
+}
+
+/// Drops what the lists do not have, and has looked at what is news.
+fn end(
+    hub: &Hub,
+    (sandboxes, containers): (&[cri::PodSandbox], &[cri::Container]),
+    scope: Scope,
+    mut news: News<'_>,
+) -> Counted {
     let pods: HashSet<&str> = sandboxes.iter().map(|pod| pod.id.as_str()).collect();
     let ids: HashSet<&str> = containers.iter().map(|c| c.id.as_str()).collect();
     let mut ledger = hub.ledger().borrow_mut();
-    ledger.retain_listed(
+    let less = ledger.retain_listed(
         news.moment,
         |sandbox| pods.contains(sandbox.as_str()),
         |id| ids.contains(id.as_str()),
     );
-    let all = scope == Scope::All || learned;
+    // For a pod that is gone its tier may still keep memory.
+    let gone = less.iter().any(|sandbox| ledger.pod(sandbox).is_none());
+    news.pods.extend(less);
     for pod in ledger.pods() {
-        if all || news.pods.contains(&pod.sandbox) {
+        if scope == Scope::All || news.pods.contains(&pod.sandbox) {
             hub.queue().push(pod.sandbox.clone());
         }
     }
-    if all {
+    if scope == Scope::All || gone {
         hub.queue().push_node();
     }
-    let missing = news.missing;
+    let missing = &mut news.missing;
     missing.keep(|sandbox| pods.contains(sandbox.as_str()) && ledger.pod(sandbox).is_none());
     hub.metrics().sandboxes_missing(missing.len());
     hub.metrics()
         .ledger_size(ledger.pods_len(), ledger.containers_len());
-    Ok(Counted {
+    Counted {
         pods: ledger.pods_len(),
         containers: ledger.containers_len(),
-    })
+    }
 }
 
 async fn take_pod(
@@ -334,6 +316,7 @@ fn is_known(
     };
     if known.told <= news.moment && known.ready != ready {
         known.ready = ready;
+        hub.cover(known);
         news.pods.insert(sandbox.clone());
     }
     if known.parent.is_none() && place_again(hub, known, kubepods_above) {

@@ -363,7 +363,7 @@ impl Hub {
     }
 
     /// A pod has come or ended: what was kept for it is kept for its tier, or is no more.
-    pub(super) fn cover(&self, pod: &Pod) {
+    pub(crate) fn cover(&self, pod: &Pod) {
         if Kept::by(&pod.own) != Kept::default() {
             self.queue.push_node();
         }

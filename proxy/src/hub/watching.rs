@@ -47,7 +47,8 @@ impl Hub {
         }
     }
 
-    /// Those that were changed since this was asked for the last time.
+    /// Those that were changed since this was asked for the last time. Whoever does not find out to
+    /// what has to give them back.
     pub(crate) fn changed_containers(&self) -> HashSet<ContainerId> {
         let watching = self.watching.as_ref();
         watching.map_or_else(HashSet::new, |it| mem::take(&mut it.changed.borrow_mut()))

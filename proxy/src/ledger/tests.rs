@@ -60,7 +60,8 @@ fn a_list_removes_what_it_lacks_but_not_what_is_newer() {
     ledger.insert_container(&sandbox("old"), container("c1"));
     let asked = ledger.begin_list();
     ledger.insert_pod(pod("new"));
-    ledger.retain_listed(asked, |_| false, |_| false);
+    let less = ledger.retain_listed(asked, |_| false, |_| false);
+    assert_eq!(less, [sandbox("old")]);
     assert_eq!(held(&ledger), (vec!["new"], 0));
 }
 

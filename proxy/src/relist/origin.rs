@@ -5,18 +5,20 @@
 //! configuration of the creation, and the spec that it writes with each update. Where both say the
 //! same nobody has changed it since, we neither, and that is what was asked for. Where they differ
 //! it was somebody: the kubelet, or us before a restart, and so it stays unknown. Where nobody asks us
-//! the spec is never ours, so it is what was asked for, and the only one to tell of updates.
+//! the spec is what was asked for, and the only one to tell of updates: nothing in it is ours but what
+//! the container's annotation says that another front of ours has put there.
 
 use super::{News, Patience, Scope};
 use crate::{
     hub::{Hub, asked},
-    ledger::{Container, Life, Original, Target, Unasked},
+    ledger::{Container, Life, Original, Unasked},
+    originals::{self, Origin},
     runtime::Runtime,
     view,
 };
 use koord_hooks::Requested;
 use koord_model::{ContainerId, Setting, Value};
-use koord_proto::cri;
+use koord_proto::{cri, keys::annotation};
 use std::{error::Error, mem};
 use tracing::debug;
 
@@ -69,6 +71,7 @@ pub(super) async fn learn(
     hub: &Hub,
     (runtime, patience): (&mut Runtime, &mut Patience),
     scope: Scope,
+    listed: &[cri::Container],
     news: &mut News<'_>,
 ) {
     let mut ids = unheard(hub);
@@ -80,7 +83,11 @@ pub(super) async fn learn(
             return;
         }
         match runtime.container_info(id.as_str()).await {
-            Ok(info) => take(hub, &id, info.as_ref(), news),
+            Ok(info) => {
+                news.changed.found_out(&id);
+                let listed = listed.iter().find(|listed| listed.id == id.as_str());
+                take(hub, &id, (listed, info.as_ref()), news);
+            }
             Err(error) => {
                 patience.spend(&error);
                 let error = &error as &dyn Error;
@@ -113,7 +120,7 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
     for pod in ledger.pods_mut() {
         for container in &mut pod.containers {
             let resized = || scope == Scope::All && is_resized(hub, container, &[]);
-            if news.changed.contains(&container.id) || resized() {
+            if news.changed.has(&container.id) || resized() {
                 container.target.runtime_rewrote();
                 news.pods.insert(pod.sandbox.clone());
                 changed.push(container.id.clone());
@@ -123,14 +130,21 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
     changed
 }
 
-/// Takes over what the runtime said of a container.
-fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mut News<'_>) {
+/// Takes over what the runtime said of a container, in its list and beyond.
+fn take(
+    hub: &Hub,
+    id: &ContainerId,
+    (listed, info): (Option<&cri::Container>, Option<&serde_json::Value>),
+    news: &mut News<'_>,
+) {
     let said = info.and_then(Said::of);
     let mut ledger = hub.ledger().borrow_mut();
     let Some(pod) = ledger.pod_of_mut(id) else {
         return;
     };
     let (pod_view, exemption) = (pod.view.clone(), pod.exemption);
+    let originals = listed.and_then(|listed| listed.annotations.get(annotation::ORIGINALS));
+    let origin = originals::of_container(originals.map(String::as_str), &pod_view);
     let Some(container) = pod.container_mut(id) else {
         return;
     };
@@ -142,7 +156,9 @@ fn take(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, news: &mu
     let before = mem::take(&mut view.requested);
     view.requested = match said {
         // Nobody has told us of updates.
-        Some(said) if hub.watches() => view::overlaid(&before, said.news_to(&before, target)),
+        Some(said) if hub.watches() => {
+            view::overlaid(&before, said.news_to(&before, &origin.unwrap_or_default()))
+        }
         // What updates have told since we run is newer.
         Some(said) => view::overlaid(&said.by_both(), before),
         None => before,
@@ -225,14 +241,15 @@ impl Said {
         }
     }
 
-    /// What the runtime writes now, but for values of ours that it has from a front which said them:
-    /// of these `before` is what was asked for.
-    fn news_to(self, before: &Requested, target: &Target) -> Requested {
+    /// What the runtime writes now, but for what a front of ours has said at the creation: as long as
+    /// `before` is what was asked for then, nobody has replaced that.
+    fn news_to(self, before: &Requested, origin: &Origin) -> Requested {
         let mut now = self.now;
-        for entry in target.entries() {
-            let setting = entry.desired.setting();
-            let ours = asked(&now, setting).as_ref() == Some(&entry.desired);
-            if ours && asked(before, setting).is_some() {
+        for ours in &origin.ours {
+            let setting = ours.setting();
+            let is_there = asked(&now, setting).as_ref() == Some(ours);
+            let was_asked = asked(&origin.requested, setting);
+            if is_there && asked(before, setting) == was_asked {
                 match setting {
                     Setting::CpuShares => now.cpu_shares = None,
                     Setting::CpuQuota => (now.cpu_quota, now.cpu_period) = (None, None),

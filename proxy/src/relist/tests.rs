@@ -6,7 +6,7 @@ use crate::{
     ledger::{Applied, Route},
 };
 use koord_kernel::{
-    cgroup::{Generation, WeightCurve},
+    cgroup::{Controller, Generation, Tree, WeightCurve},
     fake::FakeTree,
 };
 use koord_model::Setting;
@@ -15,6 +15,8 @@ use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
 use std::path::PathBuf;
 use tempfile::TempDir;
+
+mod watching;
 
 struct Scripted {
     bench: Bench,
@@ -372,43 +374,64 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
     }
 }
 
-#[tokio::test]
-async fn where_nobody_asks_us_the_runtime_says_what_was_asked_and_what_is_asked_since() {
-    let mut pod = undecided_pod();
-    pod.labels.clear();
-    let bench = Bench::watching(FakeTree::new(Generation::V1, 2));
-    bench.write("cpu.cfs_quota_us", "50000");
-    let info = created_with(50_000, 50_000);
-    let listed = Scripted::for_bench(bench, pod, listed_container(), &info);
-    let hub = &listed.bench.hub;
-    hub.set_node_policy(policy_of_faster_cpus());
-    listed.list(Scope::All).await;
-    let entry = listed.bench.entry(Setting::CpuQuota).unwrap();
-    assert_eq!(entry.route, Route::Kernel);
+/// Looks after the node and its pods until this file of a tier shows this.
+async fn comes_to(listed: &Scripted, tier: &str, file: &str, text: &str) {
+    let at = CgroupPath::parse(tier).unwrap();
+    let shown = async || {
+        let read = || listed.bench.tree.read(Controller::Memory, &at, file);
+        while read().unwrap().trim_end() != text {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = crate::reconcile::run(listed.bench.hub.clone()) => unreachable!("it never ends"),
+        () = shown() => {}
+        () = sleep(Duration::from_secs(10)) => panic!("{tier} does not come to {text}"),
+    }
+}
 
-    let path = "/runtime.v1.RuntimeService/ContainerStatus";
-    let resize = |now: i64| {
-        let status = cri::ContainerStatusResponse {
-            info: [("info".to_owned(), created_with(50_000, now))].into(),
-        };
-        let reply = Reply::message(status.encode_to_vec());
+#[tokio::test]
+async fn a_tier_keeps_less_once_a_list_tells_that_a_pod_has_ended_or_is_gone() {
+    const SPEC: &str = r#"{"containers":{"main":{
+        "requests":{"kubernetes.io/batch-memory":"100Mi"}}}}"#;
+    const TIER: &str = "kubepods/besteffort";
+    let policy = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: \
+                  {name: node-1}\nspec: {resourceQOSStrategy: {beClass: {memoryQOS: \
+                  {enable: true, minLimitPercent: 100}}}}\n";
+    let policy = Arc::new(NodePolicy::parse_stream(policy, None).unwrap().policy);
+    let mut pod = listed_pod();
+    pod.set_state(cri::PodSandboxState::SandboxReady);
+    let annotation = annotation::EXTENDED_RESOURCE_SPEC.to_owned();
+    pod.annotations = [(annotation, SPEC.to_owned())].into();
+    let mut ended = pod.clone();
+    ended.set_state(cri::PodSandboxState::SandboxNotready);
+    let tree = FakeTree::new(Generation::V2, 2).with_memory_qos();
+    let listed = Scripted::of(tree, pod, listed_container(), "");
+    listed.bench.hub.set_node_policy(policy);
+    for items in [vec![ended], Vec::new()] {
+        listed.list(Scope::News).await;
+        comes_to(&listed, TIER, "memory.min", "104857600").await;
+        let pods = cri::ListPodSandboxResponse { items };
+        let path = "/runtime.v1.RuntimeService/ListPodSandbox";
+        let reply = Reply::message(pods.encode_to_vec());
         drop(listed.script.clone().once(path, reply));
-        listed.bench.write("cpu.cfs_quota_us", &now.to_string());
-    };
-    let held = async || {
-        let pods = hub.queue().drain();
-        assert_eq!(pods, [sandbox()]);
-        crate::reconcile::pod(hub, &sandbox()).await;
-        listed.bench.shown("cpu.cfs_quota_us")
-    };
-    assert_eq!(held().await, "40000");
-    // Told by the runtime.
-    resize(30_000);
-    hub.container_changed(container());
+        listed
+            .list_beside(Scope::News, &mut Missing::default())
+            .await;
+        comes_to(&listed, TIER, "memory.min", "0").await;
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_has_lost_a_container_in_a_list_is_looked_at() {
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
     listed.list(Scope::News).await;
-    assert_eq!(held().await, "24000");
-    // Not told.
-    resize(100_000);
-    listed.list(Scope::All).await;
-    assert_eq!(held().await, "80000");
+    listed.bench.hub.queue().drain();
+    let path = "/runtime.v1.RuntimeService/ListContainers";
+    let none = cri::ListContainersResponse::default().encode_to_vec();
+    drop(listed.script.clone().once(path, Reply::message(none)));
+    let mut missing = Missing::default();
+    let taken = listed.list_beside(Scope::News, &mut missing).await;
+    assert_eq!(taken.containers, 0);
+    assert_eq!(listed.bench.hub.queue().drain(), [sandbox()]);
 }

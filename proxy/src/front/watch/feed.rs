@@ -12,7 +12,8 @@ use koord_proto::{
     cri::GetEventsRequest,
     wire,
 };
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
+use tokio::time::Instant;
 use tonic::{Status, transport::Channel};
 
 /// containerd keeps what came by CRI in this namespace.
@@ -26,6 +27,10 @@ const TOPICS: [&str; 4] = [
     UPDATED,
     "/containers/delete",
 ];
+
+/// A stream of the CRI that ends sooner, without an error and without having told anything, is that of
+/// a runtime that does not tell: CRI-O without `enable_pod_events`.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// One way of telling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +52,8 @@ impl Feed {
         }
     }
 
-    /// Asks for a list whenever something is told, until the runtime tells no more.
+    /// Asks for a list whenever something is told, until the runtime tells no more. Where it never
+    /// does, that is `Unimplemented`.
     pub(super) async fn follow(self, hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
         match self {
             Self::Containerd => containerd(hub, channel).await,
@@ -82,13 +88,19 @@ fn updated(envelope: &Envelope) -> Option<ContainerId> {
 }
 
 async fn cri(hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
+    let started = Instant::now();
     let mut client = RuntimeServiceClient::new(channel);
     let told = client.get_container_events(GetEventsRequest::default());
     let mut told = told.await?.into_inner();
+    let mut tells = false;
     while told.message().await?.is_some() {
+        tells = true;
         hub.relist_soon();
     }
-    Err(ended())
+    Err(match tells || started.elapsed() > AT_ONCE {
+        true => ended(),
+        false => Status::unimplemented("the stream ended at once"),
+    })
 }
 
 fn ended() -> Status {

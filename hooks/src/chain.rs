@@ -176,6 +176,13 @@ impl Chain {
             .filter_map(|link| Some((&link.meta, link.hook.unsupported(node)?)))
     }
 
+    /// Whether a hook at work decides something for this pod from the memory that its containers ask
+    /// for.
+    pub fn reads_requested(&self, pod: &PodView, node: &NodeView) -> bool {
+        let mut at_work = self.links.iter().filter(|link| self.works(&link.meta));
+        at_work.any(|link| link.hook.reads_requested(pod, node))
+    }
+
     /// Decides about the cgroup directory of a pod with these containers.
     pub fn pod(
         &self,

@@ -6,7 +6,7 @@
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
-    view::{NodeView, Stage, View},
+    view::{NodeView, PodView, Stage, View},
 };
 use koord_model::{CgroupPathError, CpuSet, Setting};
 use koord_proto::annotation::AnnotationError;
@@ -21,6 +21,12 @@ pub trait Hook: Send + Sync {
     /// Called at the stage [`Stage::Node`].
     fn decide_node(&self, _node: &NodeView) -> Result<NodeAdjustment, HookError> {
         Ok(NodeAdjustment::default())
+    }
+
+    /// Whether it decides something for this pod from the memory that its containers ask for. Of
+    /// containers that nobody has heard ask, a runtime is asked then.
+    fn reads_requested(&self, _pod: &PodView, _node: &NodeView) -> bool {
+        false
     }
 
     /// Why this hook can do nothing on a node, if so. It is called there all the same.

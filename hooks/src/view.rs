@@ -177,6 +177,11 @@ impl PodView {
     pub fn qos_class(&self) -> Result<Option<QosClass>, UnknownClass> {
         annotation::qos_class(self.labels.get(label::QOS_CLASS))
     }
+
+    /// The same; a class that does not exist counts as none, and the chain reports it.
+    pub fn qos(&self) -> Option<QosClass> {
+        self.qos_class().ok().flatten()
+    }
 }
 
 // === impl NodeView ===
@@ -211,8 +216,8 @@ impl NodeView {
 // === impl View ===
 
 impl View<'_> {
-    /// The class of the pod. A class that does not exist counts as none; the chain reports it.
+    /// The class of the pod.
     pub fn qos(&self) -> Option<QosClass> {
-        self.pod.qos_class().ok().flatten()
+        self.pod.qos()
     }
 }

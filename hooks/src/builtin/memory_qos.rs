@@ -23,7 +23,7 @@
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, MIN_MEMORY_BYTES, Maturity},
-    view::{ContainerKind, ContainerView, NodeView, Stage, View},
+    view::{ContainerKind, ContainerView, NodeView, PodView, Stage, View},
 };
 use koord_model::{KubeQos, MemoryLimit, MemoryProtection, QosClass, Setting};
 use koord_proto::{
@@ -72,7 +72,7 @@ struct Amount {
 
 impl Hook for MemoryQosHook {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let qos = in_force(view)?;
+        let qos = in_force(view.pod, view.node)?;
         let amount = Amount::of(view)?;
         if view.container.is_some_and(|it| it.kind == ContainerKind::Sandbox) {
             return Ok(Adjustment::default());
@@ -109,6 +109,12 @@ impl Hook for MemoryQosHook {
         Ok(adjustment)
     }
 
+    /// Of guaranteed pods alone the limits count; others request by annotation, or nothing.
+    fn reads_requested(&self, pod: &PodView, node: &NodeView) -> bool {
+        let by_limits = pod.kube_qos == KubeQos::Guaranteed && pod.qos() != Some(QosClass::Be);
+        by_limits && in_force(pod, node).is_ok_and(|qos| qos.is_of_request())
+    }
+
     fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
         let none = META.settings.iter().all(|it| !node.kernel.files.contains(it));
         none.then_some("the kernel has no memory.min, nor what vendors have beside it")
@@ -117,12 +123,12 @@ impl Hook for MemoryQosHook {
 
 /// How a pod's memory is to be treated. Upstream ranks pods without a class by what the kubelet
 /// takes them for.
-fn in_force(view: &View<'_>) -> Result<MemoryQos, HookError> {
-    let class = view.qos().unwrap_or_else(|| class_of(view.pod.kube_qos));
-    let own = view.pod.annotations.get(annotation::MEMORY_QOS);
+fn in_force(pod: &PodView, node: &NodeView) -> Result<MemoryQos, HookError> {
+    let class = pod.qos().unwrap_or_else(|| class_of(pod.kube_qos));
+    let own = pod.annotations.get(annotation::MEMORY_QOS);
     let own = own.map(PodMemoryQos::parse).transpose()?.unwrap_or_default();
     let below = match own.policy {
-        MemoryQosPolicy::Default => of_class(view.node, class).unwrap_or_default(),
+        MemoryQosPolicy::Default => of_class(node, class).unwrap_or_default(),
         MemoryQosPolicy::None => MemoryQos::default(),
         MemoryQosPolicy::Auto => MemoryQos::of_class(class),
     };
@@ -193,13 +199,15 @@ impl Amount {
         Ok(own.unwrap_or(Self::NOTHING))
     }
 
+    /// One that says no limit requests nothing: it is ephemeral, which does not count for the class.
     fn guaranteed(container: &ContainerView) -> Option<Self> {
-        match container.requested.memory_limit? {
-            MemoryLimit::Bytes(bytes) => Some(Self {
+        match container.requested.memory_limit {
+            Some(MemoryLimit::Bytes(bytes)) => Some(Self {
                 request: bytes,
                 limit: Some(bytes),
             }),
-            MemoryLimit::Unlimited => None,
+            Some(MemoryLimit::Unlimited) => Some(Self::NOTHING),
+            None => container.heard.then_some(Self::NOTHING),
         }
     }
 

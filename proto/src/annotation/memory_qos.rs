@@ -90,6 +90,17 @@ impl MemoryQos {
         }
     }
 
+    /// Whether anything of it depends on what is requested.
+    pub fn is_of_request(&self) -> bool {
+        let parts = [
+            self.min_limit_percent,
+            self.low_limit_percent,
+            self.throttling_percent,
+        ];
+        let mut parts = parts.into_iter().flatten();
+        parts.any(|percent| !percent.is_zero())
+    }
+
     /// What this says, and below it what the other does.
     #[must_use]
     pub fn over(self, below: Self) -> Self {

@@ -95,12 +95,17 @@ impl Policy {
     }
 
     /// Whether hooks decide something from the quotas that were asked for.
-    pub(crate) fn reads_quotas(&self) -> bool {
+    fn reads_quotas(&self) -> bool {
         let policy = &self.node.policy;
         let slo = policy.slo.as_ref();
         let saves_up = slo.is_some_and(|slo| slo.cpu_burst_strategy.policy.saves_up());
         let ratio = policy.cpu_normalization_ratio();
         saves_up || ratio.is_some_and(CpuNormalizationRatio::is_above_one)
+    }
+
+    /// Whether hooks decide something for a pod from what its containers asked for.
+    pub(crate) fn reads_requested(&self, pod: &PodView) -> bool {
+        self.reads_quotas() || self.chain.reads_requested(pod, &self.node)
     }
 
     pub fn node(&self) -> &NodeView {

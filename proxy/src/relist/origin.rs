@@ -11,7 +11,7 @@
 use super::{News, Patience, Scope};
 use crate::{
     hub::{Hub, asked},
-    ledger::{Container, Life, Original, Unasked},
+    ledger::{Container, Life, Original, Pod, Unasked},
     originals::{self, Origin},
     runtime::Runtime,
     view,
@@ -99,16 +99,19 @@ pub(super) async fn learn(
 
 /// Containers that hooks decide something about without knowing what was asked, or would if they knew.
 fn unheard(hub: &Hub) -> Vec<ContainerId> {
-    let reads_quotas = hub.policy().reads_quotas();
+    let policy = hub.policy();
     let ledger = hub.ledger().borrow();
-    let containers = ledger.pods().flat_map(|pod| &pod.containers);
-    let counts = |container: &&Container| {
+    let counts = |(pod, container): &(&Pod, &Container)| {
         let mut entries = container.target.entries().iter();
         container.target.unasked == Unasked::Unheard
             && container.life != Life::Exited
-            && (reads_quotas || entries.any(|entry| entry.original == Original::Unknown))
+            && (entries.any(|entry| entry.original == Original::Unknown)
+                || policy.reads_requested(&pod.view))
     };
-    let ids = containers.filter(counts).map(|c| c.id.clone());
+    let containers = ledger
+        .pods()
+        .flat_map(|pod| pod.containers.iter().map(move |it| (pod, it)));
+    let ids = containers.filter(counts).map(|(_, it)| it.id.clone());
     ids.take(ASKED).collect()
 }
 

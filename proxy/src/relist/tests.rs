@@ -10,7 +10,7 @@ use koord_kernel::{
     fake::FakeTree,
 };
 use koord_model::Setting;
-use koord_proto::policy::NodePolicy;
+use koord_proto::{keys::annotation, policy::NodePolicy};
 use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
 use std::path::PathBuf;
@@ -173,6 +173,61 @@ async fn a_container_that_was_there_before_us_gets_back_what_the_runtime_says_it
         assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), quota, "{info}");
         let left = listed.bench.entry(Setting::CpuQuota).unwrap().applied;
         assert_eq!(left == Applied::Left, quota == "100000", "{info}");
+    }
+}
+
+/// A guaranteed pod on a bench that has its directory, with this annotation of its author's.
+fn guaranteed(annotation: Option<&str>) -> (Bench, cri::PodSandbox) {
+    let tree = FakeTree::new(Generation::V1, 2).with_memory_qos();
+    tree.make(&CgroupPath::parse("kubepods/poduid-2/container-1").unwrap());
+    let mut pod = undecided_pod();
+    pod.labels.clear();
+    pod.metadata.as_mut().unwrap().uid = "uid-2".to_owned();
+    let annotation = annotation.map(|text| (annotation::MEMORY_QOS.to_owned(), text.to_owned()));
+    pod.annotations.extend(annotation);
+    (Bench::new(tree), pod)
+}
+
+#[tokio::test]
+async fn what_was_asked_of_memory_before_us_is_asked_for_where_memory_is_kept_by_it() {
+    const INFO: &str = r#"{
+        "config":{"linux":{"resources":{"memory_limit_in_bytes":104857600}}},
+        "runtimeSpec":{"linux":{"resources":{"memory":{"limit":104857600}}}}}"#;
+    let half = "enable: true, minLimitPercent: 50";
+    // What is said of its class and of itself, whether the hook works, and what is kept of 100 MiB.
+    for (class, own, works, kept) in [
+        (half, None, true, "52428800"),
+        (
+            "enable: false",
+            Some(r#"{"minLimitPercent":25}"#),
+            true,
+            "26214400",
+        ),
+        (half, None, false, "0"),
+        ("enable: true, priority: 3", None, true, "0"),
+    ] {
+        let (bench, pod) = guaranteed(own);
+        let policy = format!(
+            "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
+             spec: {{resourceQOSStrategy: {{lsrClass: {{memoryQOS: {{{class}}}}}}}}}\n"
+        );
+        let policy = NodePolicy::parse_stream(&policy, None).unwrap().policy;
+        bench.hub.set_node_policy(policy.into());
+        assert!(bench.hub.switch_hook("MemoryQOS", works));
+        let listed = Scripted::for_bench(bench, pod, listed_container(), INFO);
+        listed.list(Scope::All).await;
+        crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+        for at in ["kubepods/poduid-2", "kubepods/poduid-2/container-1"] {
+            let at = CgroupPath::parse(at).unwrap();
+            let held = listed
+                .bench
+                .tree
+                .read(Controller::Memory, &at, "memory.min");
+            assert_eq!(held.unwrap().trim_end(), kept, "{at} {class}");
+        }
+        let calls = listed.script.calls();
+        let asked = calls.iter().any(|it| it.path.ends_with("/ContainerStatus"));
+        assert_eq!(asked, kept != "0", "{class}");
     }
 }
 

@@ -61,6 +61,14 @@ fn limited(name: &str, bytes: u64) -> ContainerView {
     }
 }
 
+/// A container that was there before us.
+fn unheard(name: &str) -> ContainerView {
+    ContainerView {
+        heard: false,
+        ..container(name)
+    }
+}
+
 /// A best-effort pod whose only listed container requests and is limited to as much.
 fn batch(request: &str, limit: &str) -> PodView {
     let amount = |key: &str, amount: &str| match amount {
@@ -191,8 +199,7 @@ fn nothing_is_kept_where_nobody_knows_what_is_requested() {
     let nothing = (String::new(), String::new());
     let burstable = in_tier(KubeQos::Burstable, pod("LS", &[]));
     assert_eq!(of(&burstable, &limited("main", GIB)), nothing);
-    // Its limit was not heard of.
-    assert_eq!(of(&guaranteed(&[]), &container("main")), nothing);
+    assert_eq!(of(&guaranteed(&[]), &unheard("main")), nothing);
     // It requests nothing and is slowed down from half of 16 GiB on.
     let besteffort = in_tier(KubeQos::BestEffort, pod("LS", &[]));
     let high = ("memory.high=8589934592".to_owned(), String::new());
@@ -204,6 +211,59 @@ fn nothing_is_kept_where_nobody_knows_what_is_requested() {
         of_container(&batch("1Gi", ""), &container("sidecar"), &node),
         "memory.high=8589934592"
     );
+}
+
+#[test]
+fn an_ephemeral_container_takes_nothing_from_its_pod() {
+    let node = treating(kept());
+    let web = limited("web", GIB);
+    let unlimited = ContainerView {
+        requested: Requested {
+            memory_limit: Some(MemoryLimit::Unlimited),
+            ..Requested::default()
+        },
+        ..container("debugger")
+    };
+    for debugger in [container("debugger"), unlimited] {
+        assert_eq!(
+            of_pod(&guaranteed(&[]), &[&web, &debugger], &node),
+            "memory.min=536870912 memory.low=805306368"
+        );
+        // It requests nothing and is slowed down from half of 16 GiB on.
+        let decided = of_container(&guaranteed(&[]), &debugger, &node);
+        assert_eq!(decided, "memory.high=8589934592");
+    }
+    // What one asks for that was there before us may be a limit.
+    let debugger = unheard("debugger");
+    assert_eq!(of_pod(&guaranteed(&[]), &[&web, &debugger], &node), "");
+}
+
+#[test]
+fn what_containers_ask_for_is_wanted_where_the_limits_of_guaranteed_pods_count() {
+    let percent = |percent| Percent::new(percent).ok();
+    let of = |qos| MemoryQosHook.reads_requested(&guaranteed(&[]), &treating(qos));
+    for (qos, wanted) in [
+        (MemoryQos { min_limit_percent: percent(1), ..MemoryQos::default() }, true),
+        (MemoryQos { low_limit_percent: percent(1), ..MemoryQos::default() }, true),
+        (MemoryQos { throttling_percent: percent(1), ..MemoryQos::default() }, true),
+        (MemoryQos { min_limit_percent: percent(0), ..MemoryQos::default() }, false),
+        (MemoryQos::of_class(QosClass::Lsr), false),
+    ] {
+        assert_eq!(of(qos), wanted, "{qos:?}");
+    }
+    let untold = crate::fixture::node();
+    let own = |text| guaranteed(&[(annotation::MEMORY_QOS, text)]);
+    for (pod, node, wanted) in [
+        (guaranteed(&[]), &untold, false),
+        (own(r#"{"lowLimitPercent":20}"#), &untold, true),
+        (own(r#"{"policy":"none"}"#), &treating(kept()), false),
+        (own("{"), &treating(kept()), false),
+        (in_tier(KubeQos::Burstable, pod("LS", &[])), &treating(kept()), false),
+        (batch("1Gi", ""), &treating(kept()), false),
+        (in_tier(KubeQos::Guaranteed, pod("BE", &[])), &treating(kept()), false),
+    ] {
+        assert_eq!(MemoryQosHook.reads_requested(&pod, node), wanted, "{pod:?}");
+    }
 }
 
 #[test]

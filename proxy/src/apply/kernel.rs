@@ -1,8 +1,11 @@
-//! The one writer of control-group files: a thread of its own.
+//! The one writer of control-group files: threads of its own.
 //!
 //! A write to a cgroup file may sleep in the kernel (a cpuset change waits for every CPU), and the
-//! data path must not. All writes go through one thread in order of arrival, so nothing here races
-//! with itself, and the two passes of a leveled update see a tree that nobody else of us changes.
+//! data path must not. All writes of a setting go through one thread in order of arrival, so nothing
+//! here races with itself, and the two passes of a leveled update see values that nobody else of us
+//! changes. It is the same thread for all settings but `memory.high`: lowered below what is in use it
+//! is written once that much is reclaimed, which may take seconds, and pods that start wait for the
+//! other thread.
 
 use super::cores::{Cores, JoinError, Joined, Member};
 use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
@@ -18,11 +21,14 @@ use tokio::sync::{mpsc, oneshot};
 /// Jobs that may wait; whoever brings more waits for its turn.
 const QUEUE: usize = 1024;
 
+/// Changes of one leveled update.
+struct Batch {
+    changes: Vec<Change>,
+    done: oneshot::Sender<Vec<Applied>>,
+}
+
 enum Job {
-    Apply {
-        changes: Vec<Change>,
-        done: oneshot::Sender<Vec<Applied>>,
-    },
+    Apply(Batch),
     Join {
         members: Vec<Member>,
         done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
@@ -33,30 +39,30 @@ enum Job {
     },
 }
 
-/// A handle to the writer's thread, which ends when the last handle is gone.
+/// A handle to the writer's threads, which end when the last handle is gone.
 #[derive(Clone, Debug)]
 pub struct Writer {
     jobs: mpsc::Sender<Job>,
+    /// Those that reclaim.
+    slow: mpsc::Sender<Batch>,
     cgroups: Arc<Cgroups>,
 }
 
 // === impl Writer ===
 
 impl Writer {
-    /// Starts the thread.
+    /// Starts the threads.
     pub fn start(cgroups: Cgroups, mut cores: Cores) -> io::Result<Self> {
         let cgroups = Arc::new(cgroups);
-        let (jobs, mut queue) = mpsc::channel(QUEUE);
         let tree = cgroups.clone();
-        thread::Builder::new()
-            .name("cgroup-writer".to_owned())
-            .stack_size(256 * 1024)
-            .spawn(move || {
-                while let Some(job) = queue.blocking_recv() {
-                    run(&tree, &mut cores, job);
-                }
-            })?;
-        Ok(Self { jobs, cgroups })
+        let jobs = serve("cgroup-writer", move |job| run(&tree, &mut cores, job))?;
+        let tree = cgroups.clone();
+        let slow = serve("memory-high", move |batch: Batch| batch.run(&tree))?;
+        Ok(Self {
+            jobs,
+            slow,
+            cgroups,
+        })
     }
 
     /// The tree, for questions that read at most a file or two.
@@ -78,38 +84,93 @@ impl Writer {
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
     /// bottom; values that are there already are not written. One answer per change, in order.
     pub async fn apply(&self, changes: Vec<Change>) -> Vec<Applied> {
-        let (done, answer) = oneshot::channel();
-        self.send(Job::Apply { changes, done }).await;
-        answer.await.expect("the writer answers every job")
+        let are_slow: Vec<bool> = changes.iter().map(reclaims).collect();
+        let (slow, others) = changes.into_iter().partition(reclaims);
+        let (slow, others) = tokio::join!(
+            batch(slow, |batch| send(&self.slow, batch)),
+            batch(others, |batch| send(&self.jobs, Job::Apply(batch))),
+        );
+        if slow.len() + others.len() < are_slow.len() {
+            // One of them panicked, and which changes the other's answers are of could not be told.
+            return Vec::new();
+        }
+        let (mut slow, mut others) = (slow.into_iter(), others.into_iter());
+        let next = |is_slow| if is_slow { slow.next() } else { others.next() };
+        let answers = are_slow.into_iter().map(next);
+        answers
+            .map(|it| it.expect("one answer per change"))
+            .collect()
     }
 
     /// Brings the threads of control groups into groups of cores. One answer for each, in order.
     pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
         let (done, answer) = oneshot::channel();
-        self.send(Job::Join { members, done }).await;
+        send(&self.jobs, Job::Join { members, done }).await;
         answer.await.expect("the writer answers every job")
     }
 
     /// What the kernel holds now, in its own words; `None` where it cannot be read.
     pub async fn read(&self, wanted: Vec<(CgroupPath, Setting)>) -> Vec<Option<String>> {
         let (done, answer) = oneshot::channel();
-        self.send(Job::Read { wanted, done }).await;
+        send(&self.jobs, Job::Read { wanted, done }).await;
         answer.await.expect("the writer answers every job")
     }
+}
 
-    async fn send(&self, job: Job) {
-        let sent = self.jobs.send(job).await;
-        assert!(sent.is_ok(), "the writer's thread outlives its handles");
+// === impl Batch ===
+
+impl Batch {
+    fn run(mut self, cgroups: &Cgroups) {
+        let applied = guarded(|| apply_in_periods(cgroups, &mut self.changes));
+        // Whoever asked may have gone away; its answer then has no reader, and that is fine.
+        self.done.send(applied).ok();
     }
+}
+
+/// Whether a write may return only after the kernel has reclaimed memory.
+fn reclaims(change: &Change) -> bool {
+    change.value.setting() == Setting::MemoryHigh
+}
+
+/// Starts a thread that does what is sent to it until nobody can send any more.
+fn serve<T: Send + 'static>(
+    name: &str,
+    mut work: impl FnMut(T) + Send + 'static,
+) -> io::Result<mpsc::Sender<T>> {
+    let (jobs, mut queue) = mpsc::channel(QUEUE);
+    thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(256 * 1024)
+        .spawn(move || {
+            while let Some(job) = queue.blocking_recv() {
+                work(job);
+            }
+        })?;
+    Ok(jobs)
+}
+
+/// Sends changes to a thread and waits for its answers.
+async fn batch<S: Future<Output = ()>>(
+    changes: Vec<Change>,
+    send: impl FnOnce(Batch) -> S,
+) -> Vec<Applied> {
+    if changes.is_empty() {
+        return Vec::new();
+    }
+    let (done, answer) = oneshot::channel();
+    send(Batch { changes, done }).await;
+    answer.await.expect("the writer answers every job")
+}
+
+async fn send<T>(jobs: &mpsc::Sender<T>, job: T) {
+    let sent = jobs.send(job).await;
+    assert!(sent.is_ok(), "the writer's threads outlive its handles");
 }
 
 fn run(cgroups: &Cgroups, cores: &mut Cores, job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
-        Job::Apply { mut changes, done } => {
-            let applied = guarded(|| apply_in_periods(cgroups, &mut changes));
-            done.send(applied).ok();
-        }
+        Job::Apply(batch) => batch.run(cgroups),
         Job::Join { members, done } => {
             let join = |member| cores.join(cgroups, member);
             let joined = guarded(|| members.iter().map(join).collect());

@@ -5,6 +5,11 @@ use koord_kernel::{
     cgroup::{Controller, Generation, Tree, Version},
     fake::FakeTree,
 };
+use koord_model::{MemoryLimit, MemoryProtection};
+use std::{
+    sync::{Mutex, mpsc},
+    time::Duration,
+};
 
 /// A pod with a container, whose periods are this long.
 struct Groups {
@@ -194,6 +199,97 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
         };
         assert!(writer.apply(vec![change]).await.is_empty());
     }
+}
+
+/// A tree on which writing `memory.high` takes until the test says otherwise.
+#[derive(Debug)]
+struct Reclaiming {
+    tree: FakeTree,
+    done: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Tree for Reclaiming {
+    fn version(&self) -> Version {
+        self.tree.version()
+    }
+
+    fn generation(&self, controller: Controller) -> Option<Generation> {
+        self.tree.generation(controller)
+    }
+
+    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> bool {
+        self.tree.has_directory(controller, at)
+    }
+
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> bool {
+        self.tree.has_file(controller, at, file)
+    }
+
+    fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
+        self.tree.read(controller, at, file)
+    }
+
+    fn write(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        file: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        if file == "memory.high" {
+            self.done.lock().unwrap().recv().unwrap();
+        }
+        self.tree.write(controller, at, file, text)
+    }
+
+    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
+        self.tree.children(controller, at)
+    }
+}
+
+#[tokio::test]
+async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
+    let tree = FakeTree::new(Generation::V2, 2);
+    let (reclaimed, done) = mpsc::channel();
+    let [old, new] = ["kubepods/pod1", "kubepods/pod2"].map(|at| {
+        let at = CgroupPath::parse(at).unwrap();
+        tree.make(&at);
+        at
+    });
+    let slow = Reclaiming {
+        tree: tree.clone(),
+        done: Mutex::new(done),
+    };
+    let writer = Writer::start(Cgroups::over(slow), Cores::none()).unwrap();
+    let change = |at: &CgroupPath, value| Change {
+        at: at.clone(),
+        value,
+    };
+    let (high, min) = (MemoryLimit::Bytes(8192), MemoryProtection::Bytes(4096));
+    let lowered = writer.apply(vec![
+        change(&old, CpuQuota::Micros(20_000).into()),
+        change(&old, Value::MemoryHigh(high)),
+        change(&old, Value::MemoryMin(min)),
+    ]);
+    let after = async {
+        // It was asked for after the other.
+        let quota = change(&new, CpuQuota::Micros(50_000).into());
+        let late = Duration::from_secs(30);
+        let applied = tokio::time::timeout(late, writer.apply(vec![quota])).await;
+        reclaimed.send(()).unwrap();
+        olds(applied.expect("it waits for nobody's memory"))
+    };
+    let (lowered, after) = tokio::join!(lowered, after);
+    assert_eq!(after, [CpuQuota::Unlimited.into()]);
+    // Each answer is that of its change.
+    assert_eq!(
+        olds(lowered),
+        [
+            CpuQuota::Unlimited.into(),
+            Value::MemoryHigh(MemoryLimit::Unlimited),
+            Value::MemoryMin(MemoryProtection::NONE),
+        ]
+    );
 }
 
 #[tokio::test]

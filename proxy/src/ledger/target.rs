@@ -416,9 +416,10 @@ fn is_withheld(setting: Setting) -> bool {
     )
 }
 
-/// What directories of pods and tiers have by themselves, where nobody else decides it for them. (A
-/// kubelet with its gate `MemoryQoS` does, and writes it anew.) The kernel cannot be asked: after a
-/// restart it holds what we had decided.
+/// What directories of pods and tiers have by themselves, where nobody else decides it for them. A
+/// kubelet with its gate `MemoryQoS` does: it writes those of tiers anew, but that of a pod only when
+/// it makes it, and what it wrote there is lost with our first value. The kernel cannot be asked:
+/// after a restart, and when a kubelet makes a pod's sandbox again, it holds what we had decided.
 pub fn of_directories(setting: Setting) -> Option<Value> {
     let ours = is_withheld(setting) || setting == Setting::MemoryOomGroup;
     ours.then(|| default(setting))

@@ -5,8 +5,9 @@
 //! write, is not the hook's business.
 
 use koord_model::{
-    Bvt, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, KubeQos, MemoryLimit,
-    MemoryProtection, OomPriority, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, KubeQos,
+    MemoryLimit, MemoryProtection, OomPriority, Setting, Value, WmarkMinAdj, WmarkRatio,
+    WmarkScale,
 };
 use std::collections::BTreeMap;
 
@@ -62,6 +63,8 @@ adjustment! {
     cpu_idle: CpuIdle(bool),
     /// Of containers only.
     core_sched: CoreSched(CoreGroup),
+    /// Of containers only.
+    resctrl: Resctrl(CacheGroup),
 }
 
 /// The values that a hook sets for the whole node.

@@ -65,6 +65,7 @@ pub(crate) fn node() -> NodeView {
             cpu_burst: true,
             core_sched: true,
             files: Setting::ALL.iter().copied().collect(),
+            resctrl: true,
             usable_cpus: cpus("0-7"),
         },
         tiers: TierPaths {

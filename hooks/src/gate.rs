@@ -97,8 +97,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("PodResourcesProxy"),
     alpha("RDMADeviceInject"),
     alpha("RDMADevices"),
-    beta("RdtResctrl"),
-    alpha("Resctrl"),
     alpha("ResctrlCollector"),
     alpha("SystemConfig"),
     alpha("TCNetworkQoS"),

@@ -103,6 +103,8 @@ pub struct Abilities {
     pub core_sched: bool,
     /// The settings that the kernel has files for.
     pub files: BTreeSet<Setting>,
+    /// The processor can share out its caches or the bandwidth to memory.
+    pub resctrl: bool,
     /// The CPUs that pods may use: online, and in the set of `kubepods` where that has one.
     pub usable_cpus: CpuSet,
 }

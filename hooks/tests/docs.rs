@@ -50,6 +50,8 @@ const MEMORY: &str =
     "tests/integration/tests/vm_node/main.rs::memory_is_kept_by_the_policy_and_given_back_by_cri";
 const CORES: &str = "tests/integration/tests/vm_node/main.rs::groups_of_pods_have_cookies_from_the_first_instruction_by_cri";
 
+const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_part_of_the_cache_from_the_first_instruction_by_cri";
+
 /// Every setting of every hook.
 #[rustfmt::skip]
 const SHOWN: &[Shown] = &[
@@ -67,6 +69,8 @@ const SHOWN: &[Shown] = &[
     shown("GroupIdentity", &[Setting::CpuIdle], Kernel::V1, CLASSES),
     shown("GroupIdentity", &[Setting::CpuIdle], Kernel::V2, CLASSES_V2),
     shown("CoreSched", &[Setting::CpuIdle, Setting::CoreSched], Kernel::V2, CORES),
+    shown("RdtResctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
+    shown("Resctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
 ];
 
 const BATCH: &[Setting] = &[Setting::CpuShares, Setting::CpuQuota, Setting::MemoryLimit];

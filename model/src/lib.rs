@@ -7,6 +7,7 @@
 //! "unlimited" and "all CPUs" are variants, "not said" is `Option`.
 #![forbid(unsafe_code)]
 
+mod cache_group;
 mod cgroup_path;
 mod core_group;
 mod cpu;
@@ -17,6 +18,9 @@ mod qos;
 mod setting;
 
 pub use self::{
+    cache_group::{
+        Bandwidth, CacheClass, CacheGroup, CacheRange, CacheShares, ClassGroup, PerCache,
+    },
     cgroup_path::{CgroupPath, CgroupPathError},
     core_group::CoreGroup,
     cpu::{Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},

@@ -1,8 +1,8 @@
 //! One knob of a control group and one value for it: the common coin of hooks, ledger and kernel.
 
 use crate::{
-    Bvt, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, MemoryProtection,
-    OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale,
+    Bvt, CacheGroup, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
+    MemoryProtection, OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::fmt;
 
@@ -79,6 +79,8 @@ settings! {
     CpuIdle(bool) = "cpu.idle",
     /// With whom the threads of the group may share a core. No file has it: the threads have.
     CoreSched(CoreGroup) = "core_sched",
+    /// Which part of the caches and of the bandwidth to memory the threads of the group share.
+    Resctrl(CacheGroup) = "resctrl",
 }
 
 /// Types that are of one setting alone.
@@ -106,6 +108,12 @@ impl From<CoreGroup> for Value {
     }
 }
 
+impl From<CacheGroup> for Value {
+    fn from(value: CacheGroup) -> Self {
+        Self::Resctrl(value)
+    }
+}
+
 impl Setting {
     /// Whether requests to a runtime have a field for it. All others are written by us.
     pub fn is_sayable(self) -> bool {
@@ -123,13 +131,14 @@ impl Setting {
             | Self::MemoryOomGroup
             | Self::CpuBvt
             | Self::CpuIdle
-            | Self::CoreSched => false,
+            | Self::CoreSched
+            | Self::Resctrl => false,
         }
     }
 
     /// Whether it is no file of the control group that has it but each of the threads inside.
     pub fn is_of_threads(self) -> bool {
-        matches!(self, Self::CoreSched)
+        matches!(self, Self::CoreSched | Self::Resctrl)
     }
 }
 

@@ -24,6 +24,8 @@ pub mod annotation {
     pub const CPU_QOS: &str = "koordinator.sh/cpuQOS";
     pub const CPU_BURST: &str = "koordinator.sh/cpuBurst";
     pub const MEMORY_QOS: &str = "koordinator.sh/memoryQOS";
+    /// A pod's own shares of caches and of the bandwidth to memory.
+    pub const RESCTRL: &str = "node.koordinator.sh/resctrl";
 
     /// CPUs that latency-sensitive pods share, one entry per NUMA node.
     pub const CPU_SHARED_POOLS: &str = "node.koordinator.sh/cpu-shared-pools";

@@ -2,7 +2,7 @@
 
 use crate::{
     admin::{Admin, Condition},
-    apply::{cores::Cores, kernel::Writer},
+    apply::{caches::Caches, cores::Cores, kernel::Writer, threads::ThreadGroups},
     config::{self, Config, Front, Mode},
     front::{
         cri,
@@ -399,8 +399,10 @@ fn build_hub(
     remarks: &mut Vec<String>,
 ) -> Result<Rc<Hub>, StartError> {
     let cores = open_cores();
+    let caches = Caches::of_machine(config.roots.sys.clone(), PathBuf::from("/proc"));
     let probe = Probe {
         core_sched: cores.is_supported(),
+        resctrl: caches.is_supported(),
         sys_root: config.roots.sys.clone(),
         cgroup_root: config.cgroup_root.clone(),
         options: HookOptions::new(&config.hooks.gates, config.hooks.disable_unset_cpu_quota),
@@ -433,7 +435,8 @@ fn build_hub(
             Mode::Observe | Mode::PassThrough => Effects::Observe,
         },
         exclusions: config.exclusions.clone(),
-        writer: Writer::start(cgroups, cores).map_err(StartError::Writer)?,
+        writer: Writer::start(cgroups, ThreadGroups { cores, caches })
+            .map_err(StartError::Writer)?,
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,

@@ -294,6 +294,7 @@ mod tests {
             "CPUBurst",
             "CPUSetAllocator",
             "GroupIdentity",
+            "RdtResctrl",
         ][..];
         for (line, resting) in [
             ("/koordlet", all),
@@ -306,16 +307,18 @@ mod tests {
                     "CoreSched",
                     "GroupIdentity",
                     "MemoryQOS",
+                    "RdtResctrl",
+                    "Resctrl",
                 ],
             ),
             (
                 "/koordlet --feature-gates=GroupIdentity=false,BatchResource=false",
-                &all[1..3],
+                &["CPUBurst", "CPUSetAllocator", "RdtResctrl"],
             ),
             ("/koordlet -feature-gates AllBeta=false", &[]),
             (
                 "/koordlet --feature-gates=AllBeta=false --feature-gates GroupIdentity=true",
-                &all[3..],
+                &["GroupIdentity"],
             ),
             // What upstream may have one day.
             (

@@ -23,6 +23,8 @@ pub struct Probe {
     pub options: HookOptions,
     /// Whether threads can be kept from sharing a core.
     pub core_sched: bool,
+    /// Whether caches can be shared out.
+    pub resctrl: bool,
 }
 
 // === impl Probe ===
@@ -50,6 +52,7 @@ impl Probe {
                 cpu_burst: files.contains(&Setting::CpuBurst),
                 core_sched: self.core_sched,
                 files,
+                resctrl: self.resctrl,
                 usable_cpus: usable(cgroups, &tiers.kubepods, online),
             },
             tiers,

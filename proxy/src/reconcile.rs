@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 mod threads;
 
-pub(crate) use self::threads::starting;
+pub(crate) use self::threads::{has_group, starting};
 
 /// Pods that wait to be looked at, each once.
 #[derive(Debug, Default)]
@@ -28,12 +28,15 @@ pub(crate) struct Queue {
     waiting: RefCell<(VecDeque<SandboxId>, HashSet<SandboxId>)>,
     /// Tiers and host applications.
     node: Cell<bool>,
+    /// Groups that nobody may want any more.
+    groups: Cell<bool>,
     pushed: Notify,
 }
 
 enum Work {
     Pod(SandboxId),
     Node,
+    Groups,
 }
 
 // === impl Queue ===
@@ -49,6 +52,12 @@ impl Queue {
 
     pub(crate) fn push_node(&self) {
         self.node.set(true);
+        self.push_groups();
+    }
+
+    /// Has the groups that nobody wants any more removed, once no pod waits that may.
+    pub(crate) fn push_groups(&self) {
+        self.groups.set(true);
         self.pushed.notify_one();
     }
 
@@ -57,7 +66,9 @@ impl Queue {
             return Some(Work::Node);
         }
         let mut waiting = self.waiting.borrow_mut();
-        let sandbox = waiting.0.pop_front()?;
+        let Some(sandbox) = waiting.0.pop_front() else {
+            return self.groups.take().then_some(Work::Groups);
+        };
         waiting.1.remove(&sandbox);
         Some(Work::Pod(sandbox))
     }
@@ -68,7 +79,7 @@ impl Queue {
         let pods = std::iter::from_fn(|| self.pop());
         pods.filter_map(|work| match work {
             Work::Pod(sandbox) => Some(sandbox),
-            Work::Node => None,
+            Work::Node | Work::Groups => None,
         })
         .collect()
     }
@@ -89,6 +100,7 @@ pub async fn run(hub: Rc<Hub>) {
         match hub.queue().next().await {
             Work::Pod(sandbox) => pod(&hub, &sandbox).await,
             Work::Node => node(&hub).await,
+            Work::Groups => threads::keep(&hub).await,
         }
     }
 }

@@ -27,7 +27,7 @@ use support::{
     node::{Node, script},
     pod::{
         ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, CPU_BURST, CPU_QOS,
-        EXTENDED_RESOURCE_SPEC, Pod, QOS_CLASS, RESOURCE_STATUS,
+        EXTENDED_RESOURCE_SPEC, Pod, QOS_CLASS, RESCTRL, RESOURCE_STATUS,
     },
     scripted_hook,
     wire::Tree,
@@ -126,8 +126,31 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
             bad(r#"{"wmarkRatio":"95"}"#, "value is a string"),
             bad(format!(r#"{{"priority":{digits}}}"#), "value is a number"),
         ],
+        RESCTRL => bad_shares(),
         _ => panic!("a hook reads the annotation {key}: add what can be wrong with it"),
     }
+}
+
+/// Parts of the cache and of the bandwidth to memory that are none.
+fn bad_shares() -> Vec<Bad> {
+    vec![
+        bad(
+            r#"{"llc":{"schemata":{"range":[30,20]}}}"#,
+            "end 20 is outside 31 to 100",
+        ),
+        bad(
+            r#"{"llc":{"schemata":{"range":"0-30"}}}"#,
+            "value is a string, not a list",
+        ),
+        bad(
+            r#"{"mb":{"schemata":{"percent":101}}}"#,
+            "percent 101 is outside 1 to 100",
+        ),
+        bad(
+            r#"{"mb":{"schemataPerCache":[{"cacheID":-1,"percent":50}]}}"#,
+            "cacheID -1 is outside 0 to",
+        ),
+    ]
 }
 
 /// Values of a label that mean nothing.
@@ -163,6 +186,7 @@ fn other_words(key: &str) -> Vec<String> {
         MEMORY_QOS => {
             vec![r#"{"Policy":"auto","MINLIMITPERCENT":50,"unheard":[]}"#.to_owned()]
         }
+        RESCTRL => vec![r#"{"LLC":{"Schemata":{"RANGE":[0,30]}},"unheard":[]}"#.to_owned()],
         _ => panic!("a hook reads the annotation {key}: say it in other words"),
     }
 }
@@ -232,7 +256,7 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 
 /// A node whose log is one JSON object a line.
 fn node(args: &[&str]) -> Node {
-    let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true";
+    let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true";
     Node::with(
         script(),
         &[args, &["--log-format=json", every_hook]].concat(),

@@ -32,6 +32,8 @@ builtin_hooks! {
     memory_qos::MemoryQosHook,
     group_identity::GroupIdentity,
     core_sched::CoreSched,
+    rdt_resctrl::RdtResctrl,
+    resctrl::Resctrl,
 }
 
 #[cfg(test)]

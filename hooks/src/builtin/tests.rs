@@ -18,14 +18,14 @@ use koord_model::{KubeQos, QosClass, Setting};
 use koord_proto::{
     keys::annotation,
     policy::{
-        ClassCpuQos, ClassQos, CpuPolicy, HostCgroupBase, NodePolicy, NodeSloSpec,
+        ClassCpuQos, ClassQos, ClassResctrlQos, CpuPolicy, HostCgroupBase, NodePolicy, NodeSloSpec,
         ResourceQosStrategy,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One sound value for every annotation that a hook reads.
-const SOUND: [(&str, &str); 5] = [
+const SOUND: [(&str, &str); 6] = [
     (
         annotation::EXTENDED_RESOURCE_SPEC,
         r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#,
@@ -36,6 +36,10 @@ const SOUND: [(&str, &str); 5] = [
     (
         annotation::MEMORY_QOS,
         r#"{"policy":"auto","minLimitPercent":50,"lowLimitPercent":60,"throttlingPercent":50,"priorityEnable":1,"priority":3,"oomKillGroup":1}"#,
+    ),
+    (
+        annotation::RESCTRL,
+        r#"{"llc":{"schemata":{"range":[0,30]}}}"#,
     ),
 ];
 
@@ -62,13 +66,18 @@ fn nodes() -> Vec<NodeView> {
     nodes
 }
 
-/// A node whose policy has every class in groups of its own, and every pod idle.
+/// A node whose policy has every class in groups of its own, by cores and by caches, and every pod
+/// idle.
 fn under_core_sched() -> NodeView {
     let class = ClassQos {
         cpu_qos: ClassCpuQos {
             enable: true,
             sched_idle: true,
             ..ClassCpuQos::default()
+        },
+        resctrl_qos: ClassResctrlQos {
+            enable: true,
+            ..ClassResctrlQos::default()
         },
         ..ClassQos::default()
     };
@@ -239,6 +248,15 @@ fn the_built_in_hooks_agree_with_one_another() {
     }
 }
 
+const SENSELESS_SHARES: (&str, [&str; 3]) = (
+    "LS",
+    [
+        r#"{"llc":{"schemata":{"range":[30,30]}}}"#,
+        r#"{"mb":{"schemata":{"percent":101}}}"#,
+        r#"{"llc":{"schemataPerCache":[{"cacheID":0,"range":"0-30"}]}}"#,
+    ],
+);
+
 /// For each annotation a class for which all that read it read it, and what is JSON but makes no sense
 /// in it. An annotation that is missing here fails the test.
 fn senseless() -> BTreeMap<&'static str, (&'static str, [&'static str; 3])> {
@@ -287,6 +305,7 @@ fn senseless() -> BTreeMap<&'static str, (&'static str, [&'static str; 3])> {
                 ],
             ),
         ),
+        (annotation::RESCTRL, SENSELESS_SHARES),
         (
             annotation::CPU_QOS,
             (

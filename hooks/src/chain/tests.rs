@@ -334,15 +334,16 @@ fn a_chain_knows_which_hooks_can_do_nothing_here() {
     let mut node = node();
     assert_eq!(chain.unsupported(&node).count(), 0);
     node.kernel.bvt = false;
+    node.kernel.resctrl = false;
     let unsupported: Vec<&str> = chain
         .unsupported(&node)
         .map(|(meta, _)| meta.name)
         .collect();
-    assert_eq!(unsupported, ["GroupIdentity"]);
+    assert_eq!(unsupported, ["GroupIdentity", "RdtResctrl"]);
     let shown = format!("{chain:?}");
     assert_eq!(
         shown,
-        r#"["BatchResource", "CPUSetAllocator", "CPUBurst", "GroupIdentity"]"#
+        r#"["BatchResource", "CPUSetAllocator", "CPUBurst", "GroupIdentity", "RdtResctrl"]"#
     );
 }
 

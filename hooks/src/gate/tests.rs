@@ -41,9 +41,9 @@ fn defaults_are_koordinators() {
             "CPUSetAllocator",
             "CPUBurst",
             "GroupIdentity",
+            "RdtResctrl",
             "BECPUSuppress",
             "NodeTopologyReport",
-            "RdtResctrl",
         ]
     );
 }

@@ -1,6 +1,6 @@
 use super::*;
 use koord_model::{
-    Bvt, CoreGroup, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit,
+    Bvt, CacheGroup, CoreGroup, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit,
     MemoryProtection, OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
@@ -103,6 +103,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
         option::of((-1_i64..=2).prop_map(|n| Bvt::new(n).unwrap())),
         option::of(any::<bool>()),
         option::of(Just(CoreGroup::None)),
+        option::of(Just(CacheGroup::Root)),
         memory(),
         subsequence(Setting::ALL, 0..=Setting::ALL.len()),
     );
@@ -116,6 +117,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
             cpu_bvt,
             cpu_idle,
             core_sched,
+            resctrl,
             memory,
             overrides,
         )| {
@@ -128,6 +130,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
                 cpu_bvt,
                 cpu_idle,
                 core_sched,
+                resctrl,
                 overrides,
                 ..memory
             }

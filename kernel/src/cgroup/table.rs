@@ -44,7 +44,8 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::CpuBurst
         | Setting::CpuBvt
         | Setting::CpuIdle
-        | Setting::CoreSched => Controller::Cpu,
+        | Setting::CoreSched
+        | Setting::Resctrl => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
         Setting::MemoryLimit
         | Setting::MemoryMin
@@ -79,7 +80,7 @@ fn names(setting: Setting) -> Names {
         | Setting::CpuBvt
         | Setting::CpuIdle => (setting.name(), setting.name()),
         // These say whose it is, and nothing of what it is.
-        Setting::CoreSched => THREADS,
+        Setting::CoreSched | Setting::Resctrl => THREADS,
     };
     Names { v1, v2 }
 }
@@ -175,7 +176,7 @@ pub(super) fn parse(
         (Setting::MemoryOomGroup, _) => Value::MemoryOomGroup(switch(text)?),
         (Setting::CpuBvt, _) => Bvt::new(text.parse().ok()?).ok()?.into(),
         (Setting::CpuIdle, _) => Value::CpuIdle(switch(text)?),
-        (Setting::CoreSched, _) => return None,
+        (Setting::CoreSched | Setting::Resctrl, _) => return None,
     })
 }
 
@@ -215,7 +216,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
             u8::from(*on).to_string()
         }
         // Is read as no value, and so never written.
-        Value::CoreSched(_) => String::new(),
+        Value::CoreSched(_) | Value::Resctrl(_) => String::new(),
     }
 }
 
@@ -264,7 +265,8 @@ pub(super) fn settle(
         | Value::MemoryOomGroup(_)
         | Value::CpuBvt(_)
         | Value::CpuIdle(_)
-        | Value::CoreSched(_) => value.clone(),
+        | Value::CoreSched(_)
+        | Value::Resctrl(_) => value.clone(),
     })
 }
 

@@ -8,12 +8,13 @@
 
 mod cores;
 mod group;
+mod resctrl;
 mod text;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::cores::FakeCores;
+pub use self::{cores::FakeCores, resctrl::FakeResctrl};
 pub use rustix::io::Errno;
 
 use self::group::Group;

@@ -3,53 +3,62 @@
 //! A group is a directory; whatever thread is in none is in the root's. A processor has few classes,
 //! each a group, so making one may fail for good. The kernel says why it refused a write in a file of
 //! its own, and an error here carries that.
+//!
+//! Whose a group is, nothing in it says. The directories of those that are ours have the sticky bit,
+//! which nobody else has a use for there: it needs no right but that of the owner, is there from the
+//! moment that the group is, and outlives the process that made it.
 
+mod error;
 mod schemata;
 mod share;
 
 pub use self::{
+    error::ResctrlError,
     schemata::{Resource, Schemata, Shares},
     share::{Vendor, ways},
 };
 
+use self::error::is;
 use crate::core_sched::Tid;
+use koord_model::CacheShares;
 use rustix::{
-    fs::{Dir, FileType, Mode, OFlags},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags},
     io::Errno,
     mount::{MountFlags, mount},
 };
 use std::{
+    fmt,
     fs::File,
     io::{self, Read},
     os::fd::OwnedFd,
     path::Path,
 };
-use thiserror::Error;
 
-/// Why a group is not as it should be.
-#[derive(Debug, Error)]
-pub enum ResctrlError {
-    #[error("{name:?} is no name of a group")]
-    Name { name: String },
-    #[error("the processor has no more classes for group {name}")]
-    NoMoreClasses { name: String },
-    #[error("group {name} cannot be {action}")]
-    Group {
-        name: String,
-        action: &'static str,
-        source: io::Error,
-    },
-    #[error("the kernel refuses {text:?} as {file} of group {name}: {status}")]
-    Refused {
-        name: String,
-        file: &'static str,
-        text: String,
-        /// What the kernel says itself.
-        status: String,
-        source: io::Error,
-    },
-    #[error("{file} of group {name} is not in its format")]
-    Malformed { name: String, file: &'static str },
+/// The groups of this machine: the kernel's, or those of a fake that keeps its rules.
+pub trait Groups: fmt::Debug + Send {
+    /// Makes a group of ours, or has the one of that name be ours. Whether it was made.
+    fn own(&self, name: &str) -> Result<bool, ResctrlError>;
+
+    /// The names of all groups but the root's.
+    fn all(&self) -> Result<Vec<String>, ResctrlError>;
+
+    /// Those that are ours, whoever of us made them.
+    fn owned(&self) -> Result<Vec<String>, ResctrlError>;
+
+    /// Removes a group; its threads are the root's from then on.
+    fn remove(&self, name: &str) -> Result<(), ResctrlError>;
+
+    /// Gives a group these shares, as far as there is something to share out. Whether it had others.
+    fn share(&self, name: &str, shares: &CacheShares) -> Result<bool, ResctrlError>;
+
+    /// The threads in a group.
+    fn threads(&self, name: &str) -> Result<Vec<Tid>, ResctrlError>;
+
+    /// Moves a thread into a group. False if it has ended.
+    fn add(&self, name: &str, thread: Tid) -> Result<bool, ResctrlError>;
+
+    /// Moves a thread into the root's group. False if it has ended.
+    fn release(&self, thread: Tid) -> Result<bool, ResctrlError>;
 }
 
 /// A mounted resctrl file system.
@@ -62,6 +71,8 @@ pub struct Resctrl {
     whole: Schemata,
 }
 
+/// Where the kernel has it mounted, below `/sys`.
+const MOUNT_POINT: &str = "fs/resctrl";
 /// The root's own directories, which are no groups.
 const RESERVED: [&str; 3] = ["info", "mon_data", "mon_groups"];
 const DIRECTORY: OFlags = OFlags::RDONLY
@@ -72,9 +83,25 @@ const DIRECTORY: OFlags = OFlags::RDONLY
 // === impl Resctrl ===
 
 impl Resctrl {
+    /// Whether the kernel here has it, mounted or not.
+    pub fn is_supported(sys_root: &Path) -> bool {
+        sys_root.join(MOUNT_POINT).is_dir()
+    }
+
+    /// Whether it is mounted.
+    pub fn is_mounted(sys_root: &Path) -> bool {
+        sys_root.join(MOUNT_POINT).join("schemata").exists()
+    }
+
+    /// Opens that of this machine. `sys_root` and `proc_root` are `/sys` and `/proc`.
+    pub fn of_machine(sys_root: &Path, proc_root: &Path) -> io::Result<Self> {
+        let vendor = Vendor::of_machine(sys_root, proc_root);
+        Self::open(&sys_root.join(MOUNT_POINT), vendor)
+    }
+
     /// Opens what is mounted at `root`, which is `/sys/fs/resctrl` on a node, and mounts it before if
-    /// it is not. `cpuinfo` is the text of `/proc/cpuinfo`.
-    pub fn open(root: &Path, cpuinfo: &str) -> io::Result<Self> {
+    /// it is not.
+    pub fn open(root: &Path, vendor: Vendor) -> io::Result<Self> {
         if !root.join("schemata").exists() {
             mount("resctrl", root, "resctrl", MountFlags::RELATIME, None)?;
         }
@@ -87,7 +114,7 @@ impl Resctrl {
         Ok(Self {
             root,
             ways: mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
-            vendor: Vendor::of_cpuinfo(cpuinfo),
+            vendor,
             whole,
         })
     }
@@ -104,44 +131,6 @@ impl Resctrl {
     /// The resources and caches there are, with what the root had of them.
     pub fn whole(&self) -> &Schemata {
         &self.whole
-    }
-
-    /// The names of all groups but the root's.
-    pub fn groups(&self) -> io::Result<Vec<String>> {
-        let listed = rustix::fs::openat(&self.root, ".", DIRECTORY, Mode::empty())?;
-        let mut names = Vec::new();
-        for entry in Dir::new(listed)? {
-            let entry = entry?;
-            let name = entry.file_name().to_str().unwrap_or(".");
-            let is_group = entry.file_type() == FileType::Directory && check(name).is_ok();
-            if is_group {
-                names.push(name.to_owned());
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    /// Makes a group, unless it is there. Whether it was made.
-    pub fn create(&self, name: &str) -> Result<bool, ResctrlError> {
-        check(name)?;
-        match rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
-            Err(Errno::NOSPC) => Err(ResctrlError::NoMoreClasses {
-                name: name.to_owned(),
-            }),
-            Err(errno) => Err(failed(name, "made")(errno.into())),
-        }
-    }
-
-    /// Removes a group; its threads are the root's from then on.
-    pub fn remove(&self, name: &str) -> Result<(), ResctrlError> {
-        check(name)?;
-        match rustix::fs::unlinkat(&self.root, name, rustix::fs::AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(failed(name, "removed")(errno.into())),
-        }
     }
 
     /// What a group has.
@@ -164,24 +153,28 @@ impl Resctrl {
         Ok(true)
     }
 
-    /// The threads in a group.
-    pub fn threads(&self, name: &str) -> Result<Vec<Tid>, ResctrlError> {
-        let text = read(&self.directory(name)?, "tasks").map_err(failed(name, "read"))?;
-        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
-    }
-
-    /// Moves a thread into a group. False if it has ended.
-    pub fn add(&self, name: &str, thread: Tid) -> Result<bool, ResctrlError> {
-        match self.write(name, "tasks", &format!("{thread}\n")) {
-            Ok(()) => Ok(true),
-            Err(ResctrlError::Refused { source, .. }) if is(&source, Errno::SRCH) => Ok(false),
-            Err(error) => Err(error),
+    fn directories(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>, ResctrlError> {
+        let unlisted = |errno: Errno| ResctrlError::Unlisted {
+            source: errno.into(),
+        };
+        let listed = rustix::fs::openat(&self.root, ".", DIRECTORY, Mode::empty());
+        let listed = Dir::new(listed.map_err(unlisted)?).map_err(unlisted)?;
+        let mut names = Vec::new();
+        for entry in listed {
+            let entry = entry.map_err(unlisted)?;
+            let name = entry.file_name().to_str().unwrap_or(".");
+            let is_group = entry.file_type() == FileType::Directory && check(name).is_ok();
+            if is_group && wanted(name) {
+                names.push(name.to_owned());
+            }
         }
+        names.sort_unstable();
+        Ok(names)
     }
 
-    /// Moves a thread into the root's group. False if it has ended.
-    pub fn release(&self, thread: Tid) -> Result<bool, ResctrlError> {
-        self.add(ROOT, thread)
+    fn is_owned(&self, name: &str) -> io::Result<bool> {
+        let found = rustix::fs::statat(&self.root, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Mode::from_raw_mode(found.st_mode).contains(OURS))
     }
 
     fn directory(&self, name: &str) -> Result<OwnedFd, ResctrlError> {
@@ -212,22 +205,71 @@ impl Resctrl {
     }
 }
 
-/// The group of whoever is in no other.
-const ROOT: &str = ".";
-
-// === impl ResctrlError ===
-
-impl ResctrlError {
-    /// Whether there is no such group, or no more.
-    pub fn is_gone(&self) -> bool {
-        match self {
-            Self::Group { source, .. } | Self::Refused { source, .. } => {
-                is(source, Errno::NOENT) || is(source, Errno::NODEV)
+impl Groups for Resctrl {
+    fn own(&self, name: &str) -> Result<bool, ResctrlError> {
+        check(name)?;
+        match rustix::fs::mkdirat(&self.root, name, DIRECTORY_MODE | OURS) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => {
+                if !self.is_owned(name).map_err(failed(name, "looked at"))? {
+                    let directory = self.directory(name)?;
+                    let marked = rustix::fs::fchmod(&directory, DIRECTORY_MODE | OURS);
+                    marked.map_err(|errno| failed(name, "made ours")(errno.into()))?;
+                }
+                Ok(false)
             }
-            Self::Name { .. } | Self::NoMoreClasses { .. } | Self::Malformed { .. } => false,
+            Err(Errno::NOSPC) => Err(ResctrlError::NoMoreClasses {
+                name: name.to_owned(),
+            }),
+            Err(errno) => Err(failed(name, "made")(errno.into())),
         }
     }
+
+    fn all(&self) -> Result<Vec<String>, ResctrlError> {
+        self.directories(|_| true)
+    }
+
+    fn owned(&self) -> Result<Vec<String>, ResctrlError> {
+        // One that goes meanwhile is nobody's.
+        self.directories(|name| self.is_owned(name).unwrap_or(false))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), ResctrlError> {
+        check(name)?;
+        match rustix::fs::unlinkat(&self.root, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(failed(name, "removed")(errno.into())),
+        }
+    }
+
+    fn share(&self, name: &str, shares: &CacheShares) -> Result<bool, ResctrlError> {
+        let wanted = share::schemata(shares, &self.whole, self.ways, self.vendor);
+        self.set_schemata(name, &wanted)
+    }
+
+    fn threads(&self, name: &str) -> Result<Vec<Tid>, ResctrlError> {
+        let text = read(&self.directory(name)?, "tasks").map_err(failed(name, "read"))?;
+        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+
+    fn add(&self, name: &str, thread: Tid) -> Result<bool, ResctrlError> {
+        match self.write(name, "tasks", &format!("{thread}\n")) {
+            Ok(()) => Ok(true),
+            Err(ResctrlError::Refused { source, .. }) if is(&source, Errno::SRCH) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn release(&self, thread: Tid) -> Result<bool, ResctrlError> {
+        self.add(ROOT, thread)
+    }
 }
+
+/// The group of whoever is in no other.
+const ROOT: &str = ".";
+const DIRECTORY_MODE: Mode = Mode::from_bits_retain(0o755);
+/// The mark of a group that is ours.
+const OURS: Mode = Mode::SVTX;
 
 /// A name becomes a directory right below the root.
 fn check(name: &str) -> Result<(), ResctrlError> {
@@ -249,10 +291,6 @@ fn failed(name: &str, action: &'static str) -> impl FnOnce(io::Error) -> Resctrl
     }
 }
 
-fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
-}
-
 fn read(directory: &OwnedFd, name: &str) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
@@ -262,30 +300,4 @@ fn read(directory: &OwnedFd, name: &str) -> io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_has_a_name_of_its_own_right_below_the_root() {
-        for name in [
-            "",
-            ".",
-            "..",
-            ".hidden",
-            "a/b",
-            "info",
-            "mon_data",
-            "mon_groups",
-            "a b",
-            "é",
-        ] {
-            assert!(
-                matches!(check(name), Err(ResctrlError::Name { .. })),
-                "{name}"
-            );
-        }
-        for name in ["LSR", "koordlet-5f2b8a9e-1", "pod_1.x"] {
-            assert!(check(name).is_ok(), "{name}");
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,9 @@
 //! From percent to what a processor takes, by Koordinator's arithmetic.
 
+use super::schemata::{Resource, Schemata, Shares};
+use koord_model::CacheShares;
+use std::{fs, path::Path};
+
 /// Who made the processor, as far as that changes what a share of bandwidth is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
@@ -16,8 +20,29 @@ const AMD_UNLIMITED: u64 = 2048;
 // === impl Vendor ===
 
 impl Vendor {
+    /// That of this machine; `sys_root` and `proc_root` are `/sys` and `/proc`. A service may not see
+    /// more of `/proc` than processes, so it is looked for in both.
+    pub fn of_machine(sys_root: &Path, proc_root: &Path) -> Self {
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        match Self::of_cpuinfo(&read(proc_root.join("cpuinfo"))) {
+            Self::Other => Self::of_modalias(&read(sys_root.join("devices/system/cpu/modalias"))),
+            named => named,
+        }
+    }
+
+    /// The vendor that the name of the processor's module has, by the numbers of
+    /// `arch/x86/include/asm/processor.h`.
+    fn of_modalias(text: &str) -> Self {
+        let vendor = text.strip_prefix("cpu:type:x86,ven");
+        match vendor.and_then(|vendor| vendor.get(..4)) {
+            Some("0000") => Self::Intel,
+            Some("0002") => Self::Amd,
+            _ => Self::Other,
+        }
+    }
+
     /// The vendor that `/proc/cpuinfo` names.
-    pub fn of_cpuinfo(text: &str) -> Self {
+    fn of_cpuinfo(text: &str) -> Self {
         let mut lines = text.lines().filter_map(|line| line.split_once(':'));
         let named = lines.find(|(key, _)| key.trim() == "vendor_id");
         match named.map(|(_, vendor)| vendor.trim()) {
@@ -58,9 +83,85 @@ pub fn ways(all: u64, start: u64, end: u64) -> Option<u64> {
     Some(below(high) & !below(low))
 }
 
+/// What a group that has these shares has of each cache that `whole` names. A cache of which no
+/// way can be shared out, because `all` is no mask, is left out.
+pub(super) fn schemata(
+    shares: &CacheShares,
+    whole: &Schemata,
+    all: Option<u64>,
+    vendor: Vendor,
+) -> Schemata {
+    let share = |resource: Resource, cache: u32| match resource {
+        Resource::Mb => Some(vendor.bandwidth(shares.bandwidth.of(cache).percent())),
+        Resource::L3 | Resource::L3Code | Resource::L3Data => {
+            let range = shares.ranges.of(cache);
+            ways(all?, range.start(), range.end())
+        }
+    };
+    let lines = whole.0.iter().map(|(resource, caches)| {
+        let caches = caches.keys();
+        let shares = caches.filter_map(|cache| Some((*cache, share(*resource, *cache)?)));
+        (*resource, shares.collect::<Shares>())
+    });
+    Schemata(lines.filter(|(_, shares)| !shares.is_empty()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use koord_model::{Bandwidth, CacheRange, PerCache};
+
+    fn shares(start: i64, end: i64, percent: i64) -> CacheShares {
+        CacheShares {
+            ranges: PerCache::all(CacheRange::new(start, end).unwrap()),
+            bandwidth: PerCache::all(Bandwidth::new(percent).unwrap()),
+        }
+    }
+
+    #[test]
+    fn shares_become_a_line_for_each_resource_that_the_root_has() {
+        let lines = |root: &str, all, vendor| {
+            let whole = Schemata::parse(root).unwrap();
+            schemata(&shares(0, 30, 55), &whole, all, vendor).to_string()
+        };
+        let two = "L3:0=7ff;1=7ff\nMB:0=100;1=100\n";
+        assert_eq!(
+            lines(two, Some(0x7ff), Vendor::Intel),
+            "L3:0=f;1=f\nMB:0=60;1=60\n"
+        );
+        assert_eq!(
+            lines(
+                "L3:0=ffff;8=ffff\nMB:0=2048;8=2048\n",
+                Some(0xffff),
+                Vendor::Amd
+            ),
+            "L3:0=1f;8=1f\nMB:0=88;8=88\n"
+        );
+        // Code and data apart, and no control of bandwidth.
+        assert_eq!(
+            lines("L3DATA:0=7ff\nL3CODE:0=7ff\n", Some(0x7ff), Vendor::Intel),
+            "L3CODE:0=f\nL3DATA:0=f\n"
+        );
+        // No mask to go by, or one with a hole.
+        for all in [None, Some(0b101)] {
+            assert_eq!(lines(two, all, Vendor::Other), "MB:0=60;1=60\n");
+        }
+    }
+
+    #[test]
+    fn a_cache_may_have_shares_of_its_own() {
+        let whole = Schemata::parse("L3:0=7ff;1=7ff\nMB:0=100;1=100\n").unwrap();
+        let mut shares = shares(0, 50, 100);
+        shares
+            .ranges
+            .each
+            .insert(1, CacheRange::new(10, 50).unwrap());
+        shares.bandwidth.each.insert(0, Bandwidth::new(20).unwrap());
+        // There is no cache 7.
+        shares.bandwidth.each.insert(7, Bandwidth::new(10).unwrap());
+        let lines = schemata(&shares, &whole, Some(0x7ff), Vendor::Intel);
+        assert_eq!(lines.to_string(), "L3:0=3f;1=3c\nMB:0=20;1=100\n");
+    }
 
     #[test]
     fn a_range_becomes_the_ways_that_koordinator_gives_it() {
@@ -106,5 +207,27 @@ mod tests {
         assert_eq!(vendor("AuthenticAMD"), Vendor::Amd);
         assert_eq!(vendor("HygonGenuine"), Vendor::Other);
         assert_eq!(Vendor::of_cpuinfo(""), Vendor::Other);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a machine of this test's own")]
+    fn the_vendor_is_known_where_cpuinfo_is_hidden() {
+        let machine = tempfile::tempdir().unwrap();
+        let (sys, proc) = (machine.path().join("sys"), machine.path().join("proc"));
+        let vendor = || Vendor::of_machine(&sys, &proc);
+        fs::create_dir_all(sys.join("devices/system/cpu")).unwrap();
+        fs::create_dir(&proc).unwrap();
+        assert_eq!(vendor(), Vendor::Other);
+        for (number, expected) in [
+            ("0000", Vendor::Intel),
+            ("0002", Vendor::Amd),
+            ("0009", Vendor::Other),
+        ] {
+            let text = format!("cpu:type:x86,ven{number}fam0019mod0001:feature:,0000,0001\n");
+            fs::write(sys.join("devices/system/cpu/modalias"), text).unwrap();
+            assert_eq!(vendor(), expected);
+        }
+        fs::write(proc.join("cpuinfo"), "vendor_id\t: GenuineIntel\n").unwrap();
+        assert_eq!(vendor(), Vendor::Intel);
     }
 }

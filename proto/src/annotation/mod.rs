@@ -14,6 +14,7 @@ mod json;
 mod memory_qos;
 mod normalization;
 mod quantity;
+mod resctrl;
 mod resource_status;
 mod shared_pool;
 mod system_qos;
@@ -33,6 +34,7 @@ pub use self::{
     memory_qos::{MemoryQos, MemoryQosPolicy, Percent, PodMemoryQos, Switch},
     normalization::{CpuNormalizationRatio, NormalizationError},
     quantity::{Quantity, QuantityError},
+    resctrl::cache_shares,
     resource_status::{NumaNode, ResourceStatus},
     shared_pool::SharedPool,
     system_qos::SystemQosResource,

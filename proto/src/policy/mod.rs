@@ -21,8 +21,8 @@ pub use self::{
     issue::{PolicyError, PolicyIssue, Problem},
     node::NodeMetadata,
     slo::{
-        ClassCpuQos, ClassQos, CpuBurstStrategy, CpuPolicy, CpuSuppressPolicy, NodeSloSpec,
-        ResourceQosStrategy, ResourceUsedThreshold,
+        ClassCpuQos, ClassQos, ClassResctrlQos, CpuBurstStrategy, CpuPolicy, CpuSuppressPolicy,
+        NodeSloSpec, ResourceQosStrategy, ResourceUsedThreshold,
     },
     stream::{MAX_LENGTH, Parsed},
     topology::NodeTopology,

@@ -1,8 +1,10 @@
 //! NodeSLO: how this node's classes of pods are to be treated.
 
-use super::{host_application::HostApplication, place::Place};
+use super::{host_application::HostApplication, issue::Problem, place::Place};
 use crate::annotation::{BurstPercent, CpuBurstPolicy, MemoryQos, Percent, Switch};
-use koord_model::{Bvt, OomPriority, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale};
+use koord_model::{
+    Bandwidth, Bvt, CacheRange, OomPriority, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale,
+};
 
 /// The parts of a NodeSLO's `spec` that the node's hooks need, with defaults filled in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +62,7 @@ pub struct ClassQos {
     pub cpu_qos: ClassCpuQos,
     /// `None` while it is not enabled.
     pub memory_qos: Option<MemoryQos>,
+    pub resctrl_qos: ClassResctrlQos,
 }
 
 /// How one class's CPU time ranks.
@@ -73,6 +76,15 @@ pub struct ClassCpuQos {
     pub group_identity: Bvt,
     pub sched_idle: bool,
     pub core_expeller: bool,
+}
+
+/// How much of the last-level cache and of the bandwidth to memory one class has: everything while
+/// `enable` is false.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassResctrlQos {
+    pub enable: bool,
+    pub range: CacheRange,
+    pub bandwidth: Bandwidth,
 }
 
 const CPU_SUPPRESS_POLICIES: [(&str, CpuSuppressPolicy); 2] = [
@@ -147,13 +159,15 @@ impl ResourceQosStrategy {
     }
 
     fn read(section: &Place<'_>) -> Self {
-        // With Koordinator's defaults of the class for `groupIdentity` and `coreExpeller`.
-        let class = |key: &str, class: QosClass, group_identity, core_expeller| {
+        // With Koordinator's defaults of the class: `groupIdentity`, `coreExpeller`, and where its
+        // part of the cache ends.
+        let class = |key: &str, class: QosClass, group_identity, core_expeller, range_end| {
             let section = section.section(key);
             let cpu_qos = section.section("cpuQOS");
             ClassQos {
                 cpu_qos: ClassCpuQos::read(&cpu_qos, group_identity, core_expeller),
                 memory_qos: read_memory_qos(&section.section("memoryQOS"), class),
+                resctrl_qos: ClassResctrlQos::read(&section.section("resctrlQOS"), range_end),
             }
         };
         let in_force = |class: ClassQos| {
@@ -166,10 +180,10 @@ impl ResourceQosStrategy {
         let policy = section.section("policies").field("cpuPolicy");
         Self {
             cpu_policy: policy.name(&CPU_POLICIES).unwrap_or_default(),
-            lsr_class: in_force(class("lsrClass", QosClass::Lsr, 2, true)),
-            ls_class: in_force(class("lsClass", QosClass::Ls, 2, true)),
-            be_class: in_force(class("beClass", QosClass::Be, -1, false)),
-            system_class: class("systemClass", QosClass::System, 0, false),
+            lsr_class: in_force(class("lsrClass", QosClass::Lsr, 2, true, 100)),
+            ls_class: in_force(class("lsClass", QosClass::Ls, 2, true, 100)),
+            be_class: in_force(class("beClass", QosClass::Be, -1, false, 30)),
+            system_class: class("systemClass", QosClass::System, 0, false, 100),
         }
     }
 }
@@ -218,4 +232,44 @@ fn read_memory_qos(section: &Place<'_>, class: QosClass) -> Option<MemoryQos> {
     };
     let enable = section.field("enable").boolean().unwrap_or_default();
     enable.then(|| said.over(MemoryQos::of_class(class)))
+}
+
+// === impl ClassResctrlQos ===
+
+impl ClassResctrlQos {
+    fn read(section: &Place<'_>, range_end: i64) -> Self {
+        let enable = section.field("enable").boolean().unwrap_or_default();
+        let range = range(section, range_end);
+        let bandwidth = section.field("mbaPercent");
+        let bandwidth = bandwidth.integer(Bandwidth::MIN, Bandwidth::MAX);
+        let bandwidth = bandwidth.and_then(|percent| Bandwidth::new(percent).ok());
+        if !enable {
+            return Self::default();
+        }
+        Self {
+            enable,
+            range,
+            bandwidth: bandwidth.unwrap_or_default(),
+        }
+    }
+}
+
+/// The part of the cache from `catRangeStartPercent` to `catRangeEndPercent`, which is the class's
+/// own if the two make none.
+fn range(section: &Place<'_>, default_end: i64) -> CacheRange {
+    let (from, to) = (
+        section.field("catRangeStartPercent"),
+        section.field("catRangeEndPercent"),
+    );
+    let start = from.integer(0, CacheRange::MAX - 1).unwrap_or(0);
+    let end = to.integer(1, CacheRange::MAX);
+    CacheRange::new(start, end.unwrap_or(default_end)).unwrap_or_else(|_| {
+        let (place, value, min, max) = match end {
+            Some(end) => (to, end, start + 1, CacheRange::MAX),
+            None => (from, start, 0, default_end - 1),
+        };
+        let value = value.to_string();
+        place.report(Problem::OutOfRange { value, min, max });
+        CacheRange::new(0, default_end).expect("each class's own end is within the cache")
+    })
 }

@@ -2,7 +2,10 @@ use super::*;
 use crate::annotation::{
     CpuBurstPolicy, MemoryQos, Percent, SharedPool, Switch, SystemQosResource,
 };
-use koord_model::{Bvt, OomPriority, PriorityClass, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale};
+use koord_model::{
+    Bandwidth, Bvt, CacheRange, OomPriority, PriorityClass, QosClass, WmarkMinAdj, WmarkRatio,
+    WmarkScale,
+};
 use std::error::Error;
 
 const NODE_SLO: &str = "\
@@ -123,7 +126,7 @@ fn cpu_qos(enable: bool, identity: i64, sched_idle: bool, core_expeller: bool) -
             sched_idle,
             core_expeller,
         },
-        memory_qos: None,
+        ..ClassQos::default()
     }
 }
 
@@ -133,6 +136,14 @@ fn memory_qos(wmark_ratio: i64, scale: i64, min_adj: i64) -> MemoryQos {
         wmark_scale_permill: WmarkScale::new(scale).ok(),
         wmark_min_adj: WmarkMinAdj::new(min_adj).ok(),
         ..MemoryQos::default()
+    }
+}
+
+fn resctrl_qos(start: i64, end: i64, percent: i64) -> ClassResctrlQos {
+    ClassResctrlQos {
+        enable: true,
+        range: CacheRange::new(start, end).unwrap(),
+        bandwidth: Bandwidth::new(percent).unwrap(),
     }
 }
 
@@ -300,6 +311,73 @@ fn each_wrong_value_of_memory_qos_costs_that_value_only() {
     let strategy = slo.resource_qos_strategy;
     assert_eq!(strategy.ls_class.memory_qos, Some(memory_qos(95, 20, -25)));
     assert_eq!(strategy.be_class.memory_qos, None);
+}
+
+#[test]
+fn shares_of_the_cache_are_laid_over_the_defaults_of_their_class() {
+    let (slo, issues) = slo_issues(
+        "{resourceQOSStrategy: {
+            lsrClass: {resctrlQOS: {enable: true}},
+            lsClass: {resctrlQOS: {enable: true, catRangeStartPercent: 20, mbaPercent: 90}},
+            beClass: {resctrlQOS: {enable: true}},
+            systemClass: {resctrlQOS: {catRangeEndPercent: 50}}}}",
+    );
+    assert_eq!(issues, [""; 0]);
+    let strategy = slo.resource_qos_strategy;
+    assert_eq!(strategy.lsr_class.resctrl_qos, resctrl_qos(0, 100, 100));
+    assert_eq!(strategy.ls_class.resctrl_qos, resctrl_qos(20, 100, 90));
+    assert_eq!(strategy.be_class.resctrl_qos, resctrl_qos(0, 30, 100));
+    let off = ClassResctrlQos::default();
+    assert_eq!(strategy.system_class.resctrl_qos, off);
+    assert_eq!((off.enable, off.range), (false, CacheRange::WHOLE));
+}
+
+#[test]
+fn a_wrong_share_of_the_cache_costs_that_share_only() {
+    let wrong = |section: &str| {
+        let (slo, issues) = slo_issues(&format!(
+            "{{resourceQOSStrategy: {{beClass: {{resctrlQOS: {{enable: true, {section}}}}}}}}}"
+        ));
+        let begin = "\"spec.resourceQOSStrategy.beClass.resctrlQOS.";
+        let mut issues = issues.iter().map(|it| it.strip_prefix(begin).expect(it));
+        let issue = issues.next().expect("an issue").to_owned();
+        assert_eq!(issues.next(), None, "{section}");
+        (slo.resource_qos_strategy.be_class.resctrl_qos, issue)
+    };
+    for (section, expected, issue) in [
+        (
+            "catRangeStartPercent: 100",
+            resctrl_qos(0, 30, 100),
+            "catRangeStartPercent\": value 100 is outside 0 to 99",
+        ),
+        (
+            "catRangeStartPercent: 10, catRangeEndPercent: 101",
+            resctrl_qos(10, 30, 100),
+            "catRangeEndPercent\": value 101 is outside 1 to 100",
+        ),
+        (
+            "catRangeStartPercent: 50, catRangeEndPercent: 50, mbaPercent: 20",
+            resctrl_qos(0, 30, 20),
+            "catRangeEndPercent\": value 50 is outside 51 to 100",
+        ),
+        (
+            "catRangeStartPercent: 40",
+            resctrl_qos(0, 30, 100),
+            "catRangeStartPercent\": value 40 is outside 0 to 29",
+        ),
+        (
+            "catRangeEndPercent: 40, mbaPercent: 0",
+            resctrl_qos(0, 40, 100),
+            "mbaPercent\": value 0 is outside 1 to 100",
+        ),
+        (
+            "mbaPercent: 50%",
+            resctrl_qos(0, 30, 100),
+            "mbaPercent\": value is \"50%\", not a whole number",
+        ),
+    ] {
+        assert_eq!(wrong(section), (expected, issue.to_owned()), "{section}");
+    }
 }
 
 #[test]

@@ -9,8 +9,9 @@
 //! On containerd the pod's shim belongs to the group, too. It starts whatever runs in the pod, and
 //! what it starts has its cookie from the first instruction on.
 
+use super::threads::{JoinError, Joined, Member, of_member};
 use koord_kernel::{
-    cgroup::{Cgroups, ReadError},
+    cgroup::Cgroups,
     core_sched::{Cookie, CoreSched, Tid},
     task::Procfs,
 };
@@ -20,42 +21,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     io,
 };
-use thiserror::Error;
 use tracing::debug;
-
-/// A control group whose threads belong to a group of cores.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    pub at: CgroupPath,
-    pub group: CoreGroup,
-    /// So does the shim that started them.
-    pub with_shim: bool,
-}
-
-/// What became of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Joined {
-    /// All threads had the cookie of their group.
-    Equal,
-    /// Some have it now that had another or none.
-    Moved,
-}
-
-/// Why threads are not in their group.
-#[derive(Debug, Error)]
-pub enum JoinError {
-    #[error("the kernel has no core scheduling, or no core runs two threads")]
-    Unsupported,
-    #[error("the threads of cgroup {at} cannot be listed")]
-    Unlisted { at: CgroupPath, source: ReadError },
-    #[error("the kernel refuses to have thread {thread} of cgroup {at} in {group}")]
-    Refused {
-        at: CgroupPath,
-        thread: Tid,
-        group: CoreGroup,
-        source: io::Error,
-    },
-}
 
 /// All groups of this node.
 #[derive(Debug, Default)]
@@ -112,20 +78,26 @@ impl Cores {
     }
 
     /// Brings all threads of a member into its group.
-    pub fn join(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
-        if !self.is_supported() {
+    pub fn join(
+        &mut self,
+        cgroups: &Cgroups,
+        member: &Member,
+        group: &CoreGroup,
+    ) -> Result<Joined, JoinError> {
+        let Some(Machine { procfs, .. }) = &self.machine else {
             return Err(JoinError::Unsupported);
-        }
-        for (group, known) in &mut self.groups {
-            if *group != member.group {
+        };
+        let procfs = procfs.clone();
+        for (other, known) in &mut self.groups {
+            if other != group {
                 known.members.remove(&member.at);
             }
         }
         let mut joined = Joined::Equal;
         for _ in 0..ROUNDS {
-            let threads = self.threads(cgroups, member)?;
-            let (cookie, new) = self.cookie_for(cgroups, member, &threads)?;
-            let moved = self.settle(member, cookie, &threads)?;
+            let threads = of_member(cgroups, &procfs, member)?;
+            let (cookie, new) = self.cookie_for(cgroups, (member, group), &threads)?;
+            let moved = self.settle((member, group), cookie, &threads)?;
             if moved || new {
                 joined = Joined::Moved;
             }
@@ -149,44 +121,25 @@ impl Cores {
         Some(shown.collect::<Vec<_>>().join(" "))
     }
 
-    fn threads(&self, cgroups: &Cgroups, member: &Member) -> Result<Vec<Tid>, JoinError> {
-        let at = &member.at;
-        let listed = cgroups.threads(at);
-        let mut threads = listed.map_err(|source| JoinError::Unlisted {
-            at: at.clone(),
-            source,
-        })?;
-        if member.with_shim
-            && let Some(first) = threads.first()
-            && let Some(Machine { procfs, .. }) = &self.machine
-            && let Ok(Some(shim)) = procfs.shim_of(*first)
-        {
-            // First, so that what it starts meanwhile has the cookie.
-            let shim = procfs.threads_of(shim).unwrap_or_default();
-            threads.splice(0..0, shim);
-        }
-        Ok(threads)
-    }
-
     /// The cookie that the threads of a member are to have, and whether it was made for them: then
     /// the first of them has it.
     fn cookie_for(
         &mut self,
         cgroups: &Cgroups,
-        member: &Member,
+        (member, group): (&Member, &CoreGroup),
         threads: &[Tid],
     ) -> Result<(Option<Cookie>, bool), JoinError> {
-        if member.group == CoreGroup::None {
+        if *group == CoreGroup::None {
             return Ok((None, false));
         }
-        if let Some(known) = self.bearer(cgroups, &member.group) {
+        if let Some(known) = self.bearer(cgroups, group) {
             known.members.insert(member.at.clone());
             return Ok((Some(known.cookie), false));
         }
         let brought = threads.iter().find_map(|it| self.unclaimed(cgroups, *it));
         let made = match brought {
             Some(_) => None,
-            None => self.made(member, threads)?,
+            None => self.made((member, group), threads)?,
         };
         let Some((bearer, cookie)) = brought.or(made) else {
             return Ok((None, false));
@@ -194,13 +147,13 @@ impl Cores {
         // Whoever had this cookie has gone: the kernel uses it again.
         self.groups.retain(|_, known| known.cookie != cookie);
         self.forget_the_gone(cgroups);
-        debug!(group = %member.group, %cookie, "a group has a cookie");
-        let group = Group {
+        debug!(%group, %cookie, "a group has a cookie");
+        let known = Group {
             cookie,
             bearer,
             members: [member.at.clone()].into(),
         };
-        self.groups.insert(member.group.clone(), group);
+        self.groups.insert(group.clone(), known);
         Ok((Some(cookie), made.is_some()))
     }
 
@@ -231,7 +184,11 @@ impl Cores {
     }
 
     /// A cookie that nobody has, made for the first thread that takes one.
-    fn made(&self, member: &Member, threads: &[Tid]) -> Result<Option<(Tid, Cookie)>, JoinError> {
+    fn made(
+        &self,
+        member: (&Member, &CoreGroup),
+        threads: &[Tid],
+    ) -> Result<Option<(Tid, Cookie)>, JoinError> {
         let kernel = self.kernel().ok_or(JoinError::Unsupported)?;
         for thread in threads {
             match kernel.create(*thread).and_then(|()| kernel.cookie(*thread)) {
@@ -248,19 +205,19 @@ impl Cores {
     /// Gives the threads that lack it the cookie of their group. Whether there were any.
     fn settle(
         &self,
-        member: &Member,
+        (member, group): (&Member, &CoreGroup),
         cookie: Option<Cookie>,
         threads: &[Tid],
     ) -> Result<bool, JoinError> {
         let kernel = self.kernel().ok_or(JoinError::Unsupported)?;
-        let bearer = self.groups.get(&member.group).map(|known| known.bearer);
+        let bearer = self.groups.get(group).map(|known| known.bearer);
         let mut moved = false;
         for thread in threads {
             let given = match (kernel.cookie(*thread), cookie, bearer) {
                 // Its process may have got it together with an earlier thread.
                 (Ok(held), ..) if held == cookie => continue,
                 (Ok(_), Some(cookie), Some(bearer)) => kernel.share(bearer, cookie, *thread),
-                (Ok(_), None, _) if member.group == CoreGroup::None => kernel.clear(*thread),
+                (Ok(_), None, _) if *group == CoreGroup::None => kernel.clear(*thread),
                 // Nobody was there to get one.
                 (Ok(_), ..) => continue,
                 (Err(error), ..) => Err(error),
@@ -268,7 +225,7 @@ impl Cores {
             match given {
                 Ok(()) => moved = true,
                 Err(error) if has_ended(&error) => {}
-                Err(error) => return Err(refused(member, *thread, error)),
+                Err(error) => return Err(refused((member, group), *thread, error)),
             }
         }
         Ok(moved)
@@ -286,28 +243,11 @@ impl Cores {
     }
 }
 
-// === impl JoinError ===
-
-impl JoinError {
-    /// Whether the control group vanished, as it does with its pod: nothing is wrong then.
-    pub fn is_gone(&self) -> bool {
-        matches!(self, Self::Unlisted { source, .. } if source.is_gone())
-    }
-
-    /// What the kernel answered, if it was asked.
-    pub fn errno(&self) -> Option<i32> {
-        match self {
-            Self::Refused { source, .. } => source.raw_os_error(),
-            Self::Unsupported | Self::Unlisted { .. } => None,
-        }
-    }
-}
-
-fn refused(member: &Member, thread: Tid, source: io::Error) -> JoinError {
+fn refused((member, group): (&Member, &CoreGroup), thread: Tid, source: io::Error) -> JoinError {
     JoinError::Refused {
         at: member.at.clone(),
         thread,
-        group: member.group.clone(),
+        group: group.clone(),
         source,
     }
 }

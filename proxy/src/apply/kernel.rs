@@ -7,10 +7,14 @@
 //! is written once that much is reclaimed, which may take seconds, and pods that start wait for the
 //! other thread.
 
-use super::cores::{Cores, JoinError, Joined, Member};
-use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
+use super::threads::{JoinError, Joined, Member, ThreadGroups};
+use koord_kernel::{
+    cgroup::{Applied, Cgroups, Change, Written},
+    resctrl::ResctrlError,
+};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
+    collections::BTreeSet,
     io,
     panic::{self, AssertUnwindSafe},
     sync::Arc,
@@ -33,6 +37,10 @@ enum Job {
         members: Vec<Member>,
         done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
     },
+    Keep {
+        wanted: BTreeSet<String>,
+        done: oneshot::Sender<Result<usize, ResctrlError>>,
+    },
     Read {
         wanted: Vec<(CgroupPath, Setting)>,
         done: oneshot::Sender<Vec<Option<String>>>,
@@ -52,10 +60,10 @@ pub struct Writer {
 
 impl Writer {
     /// Starts the threads.
-    pub fn start(cgroups: Cgroups, mut cores: Cores) -> io::Result<Self> {
+    pub fn start(cgroups: Cgroups, mut groups: ThreadGroups) -> io::Result<Self> {
         let cgroups = Arc::new(cgroups);
         let tree = cgroups.clone();
-        let jobs = serve("cgroup-writer", move |job| run(&tree, &mut cores, job))?;
+        let jobs = serve("cgroup-writer", move |job| run(&tree, &mut groups, job))?;
         let tree = cgroups.clone();
         let slow = serve("memory-high", move |batch: Batch| batch.run(&tree))?;
         Ok(Self {
@@ -95,17 +103,24 @@ impl Writer {
             return Vec::new();
         }
         let (mut slow, mut others) = (slow.into_iter(), others.into_iter());
-        let next = |is_slow| if is_slow { slow.next() } else { others.next() };
-        let answers = are_slow.into_iter().map(next);
+        let mut answers = Vec::with_capacity(are_slow.len());
+        for is_slow in are_slow {
+            answers.extend(if is_slow { slow.next() } else { others.next() });
+        }
         answers
-            .map(|it| it.expect("one answer per change"))
-            .collect()
     }
 
-    /// Brings the threads of control groups into groups of cores. One answer for each, in order.
+    /// Brings the threads of control groups into groups. One answer for each, in order.
     pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
         let (done, answer) = oneshot::channel();
         send(&self.jobs, Job::Join { members, done }).await;
+        answer.await.expect("the writer answers every job")
+    }
+
+    /// Removes all groups of ours that share caches but these. How many there were.
+    pub async fn keep(&self, wanted: BTreeSet<String>) -> Result<usize, ResctrlError> {
+        let (done, answer) = oneshot::channel();
+        send(&self.jobs, Job::Keep { wanted, done }).await;
         answer.await.expect("the writer answers every job")
     }
 
@@ -167,22 +182,25 @@ async fn send<T>(jobs: &mpsc::Sender<T>, job: T) {
     assert!(sent.is_ok(), "the writer's threads outlive its handles");
 }
 
-fn run(cgroups: &Cgroups, cores: &mut Cores, job: Job) {
+fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
         Job::Apply(batch) => batch.run(cgroups),
         Job::Join { members, done } => {
-            let join = |member| cores.join(cgroups, member);
+            groups.caches.look_anew();
+            let join = |member| groups.join(cgroups, member);
             let joined = guarded(|| members.iter().map(join).collect());
             done.send(joined).ok();
         }
+        Job::Keep { wanted, done } => {
+            let kept = panic::catch_unwind(AssertUnwindSafe(|| groups.caches.keep(&wanted)));
+            done.send(kept.unwrap_or(Ok(0))).ok();
+        }
         Job::Read { wanted, done } => {
-            let read = |(at, setting): &(CgroupPath, Setting)| {
-                if setting.is_of_threads() {
-                    return cores.describe(cgroups, at);
-                }
-                let raw = cgroups.raw(at, *setting);
-                raw.ok().map(|(_, text)| text)
+            let read = |(at, setting): &(CgroupPath, Setting)| match setting {
+                Setting::CoreSched => groups.cores.describe(cgroups, at),
+                Setting::Resctrl => groups.caches.describe(cgroups, at),
+                setting => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
             };
             let values = guarded(|| wanted.iter().map(read).collect());
             done.send(values).ok();

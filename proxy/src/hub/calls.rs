@@ -138,7 +138,7 @@ impl Hub {
         Opening::Later(Box::pin(async move {
             let joined = hub.writer.join(members);
             if tokio::time::timeout(patience, joined).await.is_err() {
-                debug!(container = %id, "groups of cores are late");
+                debug!(container = %id, "groups of threads are late");
             }
             Decision::as_is(Untouched::Nothing, Effect::Start(id))
         }))

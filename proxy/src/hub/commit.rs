@@ -7,6 +7,7 @@
 use super::{Hub, NewContainer, NewPod, Reply, asked};
 use crate::{
     ledger::{Container, Ledger, Life, Pod, Target},
+    reconcile::has_group,
     view,
 };
 use koord_hooks::{PodView, Requested};
@@ -207,6 +208,9 @@ impl Hub {
         };
         if pod.ready {
             self.cover(pod);
+        }
+        if has_group(pod) {
+            self.queue.push_groups();
         }
         pod.ready = false;
         for container in &mut pod.containers {

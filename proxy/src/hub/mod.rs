@@ -306,6 +306,7 @@ impl Hub {
             self.metrics.runtime_up(true);
         }
         self.listed.send_modify(|count| *count += 1);
+        self.queue.push_groups();
     }
 
     /// Whether the ledger has been made whole since start.

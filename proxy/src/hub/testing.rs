@@ -5,7 +5,7 @@
 
 use super::{Effects, Hub, Parts, Policy};
 use crate::{
-    apply::{cores::Cores, kernel::Writer},
+    apply::{kernel::Writer, threads::ThreadGroups},
     config::Exclusions,
     ledger::{Container, Entry, Life, Pod, Target},
     metrics::Metrics,
@@ -60,6 +60,7 @@ impl Bench {
             cgroup_root: CgroupPath::root(),
             options: HookOptions::default(),
             core_sched: false,
+            resctrl: false,
         };
         let node = probe.look(&cgroups, Default::default());
         let gates = FeatureGates::parse("CPUNormalization=true,CgroupReconcile=true").unwrap();
@@ -73,7 +74,7 @@ impl Bench {
                 namespaces: BTreeSet::new(),
                 runtime_handlers: BTreeSet::new(),
             },
-            writer: Writer::start(cgroups, Cores::none()).unwrap(),
+            writer: Writer::start(cgroups, ThreadGroups::none()).unwrap(),
             metrics: Rc::new(Metrics::new()),
             max_message_bytes: 16 << 20,
             hold_timeout: Duration::from_millis(500),

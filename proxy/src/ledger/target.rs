@@ -8,7 +8,7 @@
 use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{
-    Bvt, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
+    Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
     MemoryProtection, OomPriority, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 
@@ -285,6 +285,7 @@ impl Target {
                 | Setting::CpuBvt
                 | Setting::CpuIdle
                 | Setting::CoreSched
+                | Setting::Resctrl
         );
         let shares = self.undecided_shares.as_ref();
         let known = asked.or_else(|| shares.filter(|_| setting == Setting::CpuShares).cloned());
@@ -445,6 +446,7 @@ fn default(setting: Setting) -> Value {
         Setting::CpuBvt => Bvt::default().into(),
         Setting::CpuIdle => Value::CpuIdle(false),
         Setting::CoreSched => CoreGroup::None.into(),
+        Setting::Resctrl => CacheGroup::Root.into(),
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::tell_refusal;
 use crate::{
-    apply::cores::{JoinError, Joined, Member},
+    apply::threads::{JoinError, Joined, Member, ThreadGroup},
     hub::Hub,
-    ledger::{Applied, Container, Life, Pod, Target},
+    ledger::{Applied, Container, Entry, Life, Pod, Target},
 };
 use koord_model::{ContainerId, SandboxId, Setting, Value};
-use std::rc::Rc;
+use std::{collections::BTreeSet, error::Error, rc::Rc};
+use tracing::{info, warn};
 
 /// Brings the threads of a pod's running containers, of its sandbox and of the shim that starts
 /// them into the groups that were decided.
@@ -45,33 +46,101 @@ pub(crate) fn starting(pod: &Pod, id: &ContainerId) -> Vec<Member> {
 }
 
 fn members(pod: &Pod, wanted: impl Fn(&Container) -> bool) -> Vec<Member> {
-    let pause = pod.ready.then(|| member(&pod.pause, true)).flatten();
+    let pause = pod.ready.then(|| members_at(&pod.pause, true));
     let containers = pod.containers.iter().filter(|container| wanted(container));
-    let containers = containers.filter_map(|container| member(&container.target, false));
-    pause.into_iter().chain(containers).collect()
+    let containers = containers.map(|container| members_at(&container.target, false));
+    pause.into_iter().chain(containers).flatten().collect()
 }
 
-fn member(target: &Target, with_shim: bool) -> Option<Member> {
-    let mut values = target.entries().iter().map(|entry| &entry.desired);
-    let group = values.find_map(|value| match value {
-        Value::CoreSched(group) => Some(group.clone()),
-        _ => None,
-    })?;
-    Some(Member {
-        at: target.at.clone()?,
-        group,
-        with_shim,
+/// The groups that a control group's threads belong to, one of each kind.
+fn members_at(target: &Target, with_shim: bool) -> impl Iterator<Item = Member> {
+    let groups = target.entries().iter();
+    let groups = groups.filter_map(|entry| ThreadGroup::of(&entry.desired));
+    groups.filter_map(move |group| {
+        Some(Member {
+            at: target.at.clone()?,
+            group,
+            with_shim,
+        })
     })
 }
 
+/// Removes the groups of caches that no pod is in any more. Before the first list nobody knows which
+/// those are.
+pub(super) async fn keep(hub: &Rc<Hub>) {
+    if !hub.enforces() || !hub.is_whole() || !hub.policy().node().kernel.resctrl {
+        return;
+    }
+    let wanted = hub.ledger().borrow().pods().flat_map(wanted).collect();
+    match hub.writer().keep(wanted).await {
+        Ok(0) => {}
+        Ok(groups) => {
+            info!(
+                groups,
+                "groups of caches that nobody is in any more are gone"
+            );
+            // A class is free, for which somebody may wait.
+            let short =
+                |pod: &&Pod| running(pod).any(|target| target.entries().iter().any(is_short));
+            for pod in hub.ledger().borrow().pods().filter(short) {
+                hub.queue().push(pod.sandbox.clone());
+            }
+        }
+        Err(error) => {
+            if let Some(suppressed) = hub.may_complain("-", Setting::Resctrl.name()) {
+                let error = &error as &dyn Error;
+                warn!(
+                    error,
+                    suppressed, "groups of caches that nobody is in cannot be removed"
+                );
+            }
+        }
+    }
+}
+
+/// Whether groups go with this pod.
+pub(crate) fn has_group(pod: &Pod) -> bool {
+    !wanted(pod).is_empty()
+}
+
+/// The groups of caches that a pod is in while it runs.
+fn wanted(pod: &Pod) -> BTreeSet<String> {
+    let entries = running(pod).flat_map(Target::entries);
+    let groups = entries.filter_map(|entry| match &entry.desired {
+        Value::Resctrl(group) => Some((group, &entry.applied)),
+        _ => None,
+    });
+    let names = groups.flat_map(|(group, applied)| {
+        // Until it is in its own it may be in another.
+        let own = matches!(applied, Applied::Equal | Applied::Written);
+        group.names().take(if own { 1 } else { usize::MAX })
+    });
+    names.collect()
+}
+
+/// What of a pod has threads.
+fn running(pod: &Pod) -> impl Iterator<Item = &Target> {
+    let pause = pod.ready.then_some(&pod.pause);
+    let containers = pod.containers.iter();
+    let containers = containers.filter(|container| container.life == Life::Running);
+    pause
+        .into_iter()
+        .chain(containers.map(|container| &container.target))
+}
+
+/// Whether it waits for a class of the processor.
+fn is_short(entry: &Entry) -> bool {
+    entry.desired.setting() == Setting::Resctrl && matches!(entry.applied, Applied::Refused(_))
+}
+
 fn note(hub: &Hub, target: &mut Target, member: &Member, outcome: &Result<Joined, JoinError>) {
-    let setting = Setting::CoreSched;
+    let setting = member.group.setting();
     let result = Applied::from(outcome);
     hub.metrics().kernel_setting(setting, &result);
     let Some(entry) = target.entry_mut(setting) else {
         return;
     };
-    if entry.desired != Value::CoreSched(member.group.clone()) {
+    if ThreadGroup::of(&entry.desired).as_ref() != Some(&member.group) {
         return;
     }
     entry.told &= entry.applied == result;

@@ -6,7 +6,7 @@ use koord_hooks::{Chain, HookOptions};
 use koord_kernel::cgroup::Cgroups;
 use koord_model::CgroupPath;
 use koord_runtime_proxy::{
-    apply::{cores::Cores, kernel::Writer},
+    apply::{kernel::Writer, threads::ThreadGroups},
     config::Exclusions,
     front::cri::{Front, Options},
     hub::{Effects, Hub, Parts, Policy},
@@ -89,6 +89,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
         cgroup_root: CgroupPath::parse("/no-such-root").unwrap(),
         options: HookOptions::default(),
         core_sched: false,
+        resctrl: false,
     };
     let node = probe.look(&cgroups, Default::default());
     Hub::new(Parts {
@@ -100,7 +101,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
             namespaces: BTreeSet::new(),
             runtime_handlers: BTreeSet::new(),
         },
-        writer: Writer::start(cgroups, Cores::none()).unwrap(),
+        writer: Writer::start(cgroups, ThreadGroups::none()).unwrap(),
         metrics: metrics.clone(),
         max_message_bytes: 16 << 20,
         hold_timeout: Duration::from_millis(500),

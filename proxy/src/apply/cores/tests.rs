@@ -1,6 +1,6 @@
 //! Groups over a fake kernel and a fake tree of control groups.
 
-use super::*;
+use super::{super::threads::ThreadGroup, *};
 use koord_kernel::{
     cgroup::Generation,
     fake::{FakeCores, FakeTree},
@@ -63,7 +63,8 @@ impl Node {
     }
 
     fn join(&mut self, pod: &str, group: CoreGroup) -> Joined {
-        self.cores.join(&self.cgroups, &member(pod, group)).unwrap()
+        let member = member(pod, &group);
+        self.cores.join(&self.cgroups, &member, &group).unwrap()
     }
 
     fn cookies<const N: usize>(&self, threads: [Tid; N]) -> [u64; N] {
@@ -81,10 +82,10 @@ fn at(pod: &str) -> CgroupPath {
     CgroupPath::parse("pods").unwrap().join(pod).unwrap()
 }
 
-fn member(pod: &str, group: CoreGroup) -> Member {
+fn member(pod: &str, group: &CoreGroup) -> Member {
     Member {
         at: at(pod),
-        group,
+        group: ThreadGroup::Cores(group.clone()),
         with_shim: true,
     }
 }
@@ -229,10 +230,11 @@ fn a_cookie_that_we_were_started_with_is_no_groups() {
 #[test]
 fn a_pod_that_has_gone_and_a_kernel_without_cores_are_told_apart() {
     let mut node = Node::new();
-    let gone = member("gone", group("x"));
-    let error = node.cores.join(&node.cgroups, &gone).unwrap_err();
+    let group = group("x");
+    let gone = member("gone", &group);
+    let error = node.cores.join(&node.cgroups, &gone, &group).unwrap_err();
     assert!(error.is_gone());
-    let unsupported = Cores::none().join(&node.cgroups, &member("a", group("x")));
+    let unsupported = Cores::none().join(&node.cgroups, &member("a", &group), &group);
     assert!(matches!(unsupported, Err(JoinError::Unsupported)));
 }
 

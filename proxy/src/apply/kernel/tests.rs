@@ -35,7 +35,7 @@ impl Groups {
             tree.write(Controller::Cpu, at, file, &text).unwrap();
         }
         Self {
-            writer: Writer::start(Cgroups::over(tree.clone()), Cores::none()).unwrap(),
+            writer: Writer::start(Cgroups::over(tree.clone()), ThreadGroups::none()).unwrap(),
             tree,
             pod,
             container,
@@ -188,7 +188,7 @@ impl Tree for Broken {
 
 #[tokio::test]
 async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
-    let writer = Writer::start(Cgroups::over(Broken), Cores::none()).unwrap();
+    let writer = Writer::start(Cgroups::over(Broken), ThreadGroups::none()).unwrap();
     let at = CgroupPath::parse("kubepods/pod1").unwrap();
     for _ in 0..2 {
         let read = writer.read(vec![(at.clone(), Setting::CpuQuota)]).await;
@@ -260,7 +260,7 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
         tree: tree.clone(),
         done: Mutex::new(done),
     };
-    let writer = Writer::start(Cgroups::over(slow), Cores::none()).unwrap();
+    let writer = Writer::start(Cgroups::over(slow), ThreadGroups::none()).unwrap();
     let change = |at: &CgroupPath, value| Change {
         at: at.clone(),
         value,

@@ -17,7 +17,8 @@ const FIELDS: &[&str] = &[
     "file",           // the name of a file in a control group
     "filter",         // what is logged
     "gate",           // a feature gate
-    "group",          // of cores
+    "group",          // of cores or of caches
+    "groups",         // how many
     "hook",           // its name
     "hooks",          // their names
     "issues",         // how many

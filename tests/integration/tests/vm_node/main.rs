@@ -58,7 +58,22 @@ fn pods_that_were_there_before_are_adopted_with_their_cookies() -> Result<()> {
 
 #[test]
 fn this_kernel_shares_a_cache_out_by_classes() -> Result<()> {
-    boot("caches")?.passed(&["classes_are_made_filled_and_run_out"])
+    shared("classes_are_made_filled_and_run_out")
+}
+
+#[test]
+fn pods_have_their_part_of_the_cache_from_the_first_instruction_by_cri() -> Result<()> {
+    shared("pods_share_by_class_and_by_pod_by_cri")
+}
+
+#[test]
+fn pods_have_their_part_of_the_cache_from_the_first_instruction_by_nri() -> Result<()> {
+    shared("pods_share_by_class_and_by_pod_by_nri")
+}
+
+#[test]
+fn groups_of_caches_are_found_again_and_a_pod_without_one_shares_with_its_class() -> Result<()> {
+    shared("groups_are_found_again_and_run_out")
 }
 
 #[test]
@@ -112,7 +127,17 @@ fn of_memory(check: &str) -> Result<()> {
 /// One of the checks of core scheduling, which all go in one boot.
 fn passed(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
-    let console = CONSOLE.get_or_init(|| boot("cores")).as_ref();
+    of_boot(&CONSOLE, "cores", check)
+}
+
+/// One of the checks of cache allocation, which all go in another.
+fn shared(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    of_boot(&CONSOLE, "caches", check)
+}
+
+fn of_boot(console: &OnceLock<Result<Console>>, checks: &str, check: &str) -> Result<()> {
+    let console = console.get_or_init(|| boot(checks)).as_ref();
     console
         .map_err(|error| anyhow!("{error:?}"))?
         .passed(&[check])

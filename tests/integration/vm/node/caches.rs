@@ -1,31 +1,45 @@
 //! Shares of the cache and of the way to memory, by the kernel's own file system.
 
-use crate::check;
+use crate::{
+    check, node,
+    pod::{BOMB, Pod, run, shim, threads},
+};
 use anyhow::{Context, Result, bail, ensure};
+use koord_integration::{Front, Node, ProxyOptions};
 use koord_kernel::{
     core_sched::Tid,
-    resctrl::{Resctrl, ResctrlError, Resource, Schemata, Vendor, ways},
+    resctrl::{Groups, Resctrl, ResctrlError, Resource, Schemata, Vendor, ways},
 };
-use koord_testkit::poll::wait_until;
-use std::{fs, path::Path, process::Command};
+use koord_testkit::{
+    cri::{ContainerSpec, CriClient, PodSpec},
+    poll::wait_until,
+};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+/// Where the kernel has it.
+const ROOT: &str = "/sys/fs/resctrl";
 
 pub(super) fn check_all() {
     check("classes_are_made_filled_and_run_out", the_kernel);
+    check("pods_share_by_class_and_by_pod_by_cri", || {
+        shares(Front::Cri)
+    });
+    check("pods_share_by_class_and_by_pod_by_nri", || {
+        shares(Front::Nri)
+    });
+    check("groups_are_found_again_and_run_out", over_a_restart);
 }
 
 /// What an applier may count on.
 async fn the_kernel() -> Result<()> {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
-    let resctrl = Resctrl::open(Path::new("/sys/fs/resctrl"), &cpuinfo)?;
+    let resctrl = Resctrl::of_machine(Path::new("/sys"), Path::new("/proc"))?;
     ensure!(resctrl.ways() == Some(0x7ff), "{:?}", resctrl.ways());
     ensure!(resctrl.vendor() == Vendor::Intel, "{:?}", resctrl.vendor());
     let whole = lines(&[(Resource::L3, 0x7ff), (Resource::Mb, 100)]);
     ensure!(*resctrl.whole() == whole, "{:?}", resctrl.whole());
 
-    ensure!(
-        resctrl.create("BE")? && !resctrl.create("BE")?,
-        "it is made once"
-    );
+    ensure!(resctrl.own("BE")? && !resctrl.own("BE")?, "it is made once");
     ensure!(
         resctrl.schemata("BE")? == whole,
         "a new class has everything"
@@ -44,19 +58,20 @@ async fn the_kernel() -> Result<()> {
 
     // The root's class is one of eight.
     for made in 2..=7 {
-        ensure!(resctrl.create(&format!("pod-{made}"))?, "{made} of seven");
+        ensure!(resctrl.own(&format!("pod-{made}"))?, "{made} of seven");
     }
-    match resctrl.create("one-too-many") {
+    match resctrl.own("one-too-many") {
         Err(ResctrlError::NoMoreClasses { .. }) => {}
         other => bail!("{other:?} where no class is left"),
     }
-    ensure!(resctrl.groups()?.len() == 7, "{:?}", resctrl.groups()?);
+    ensure!(resctrl.all()?.len() == 7, "{:?}", resctrl.all()?);
     resctrl.remove("pod-7")?;
     resctrl.remove("pod-7")?;
-    ensure!(resctrl.create("another")?, "the class is free again");
+    ensure!(resctrl.own("another")?, "the class is free again");
     let gone = resctrl.schemata("pod-7").expect_err("it was removed");
     ensure!(gone.is_gone(), "{gone}");
-    Ok(())
+    drop(resctrl);
+    Ok(unmount(ROOT, UnmountFlags::empty())?)
 }
 
 fn holes_are_refused(resctrl: &Resctrl) -> Result<()> {
@@ -96,4 +111,202 @@ fn threads_and_their_children(resctrl: &Resctrl) -> Result<()> {
 fn lines(shares: &[(Resource, u64)]) -> Schemata {
     let line = |(resource, share): &(Resource, u64)| (*resource, [(0, *share)].into());
     Schemata(shares.iter().map(line).collect())
+}
+
+/// What the policy gives the classes: of eleven ways 3 to 10 and 0 to 3.
+const SHARES: &str = "apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {name: node-1}
+spec:
+  resourceQOSStrategy:
+    lsClass: {resctrlQOS: {enable: true, catRangeStartPercent: 20, mbaPercent: 90}}
+    beClass: {resctrlQOS: {enable: true, mbaPercent: 20}}
+";
+
+/// The same with more for BE.
+const MORE: &str = "apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {name: node-1}
+spec:
+  resourceQOSStrategy:
+    lsClass: {resctrlQOS: {enable: true, catRangeStartPercent: 20, mbaPercent: 90}}
+    beClass: {resctrlQOS: {enable: true, catRangeEndPercent: 50, mbaPercent: 35}}
+";
+
+/// The annotation of a pod with a group of its own.
+const HALF: (&str, &str) = (
+    "node.koordinator.sh/resctrl",
+    r#"{"llc":{"schemata":{"range":[0,50]}},"mb":{"schemata":{"percent":55}}}"#,
+);
+
+/// Groups of classes and of pods from the first instruction on, with what they are to have, and given
+/// back.
+async fn shares(front: Front) -> Result<()> {
+    let mut node = node(options(front));
+    let client = node.client().await?;
+    let container = ContainerSpec::new("main").command(BOMB);
+    let web = run(&node, &client, &spec("web", "LS"), container).await?;
+    let at_first = groups(&web)?;
+    ensure!(at_first == set(["LS"]), "at first: {at_first:?}");
+    let batch = start(&node, &client, &spec("batch", "BE")).await?;
+    let system = start(&node, &client, &spec("system", "SYSTEM")).await?;
+    let own = spec("own", "LS").annotation(HALF.0, HALF.1);
+    let own = start(&node, &client, &own).await?;
+    for (pod, group) in [(&batch, "BE"), (&system, ""), (&own, "koordlet-uid-own")] {
+        let found = groups(pod)?;
+        ensure!(found == set([group]), "{found:?}, not {group:?}");
+    }
+    wait_until("all have started", || {
+        threads(&web.cgroup, &web.container).is_ok_and(|threads| threads.len() > 200)
+    });
+    let later = groups(&web)?;
+    ensure!(later == set(["LS"]), "later: {later:?}");
+    let pause = threads(&batch.cgroup, &batch.sandbox)?;
+    let shim = shim(&batch.cgroup, &batch.sandbox)?;
+    wait_until("so are the sandbox and its shim", || {
+        groups_of(&[&pause[..], &[shim]].concat()).is_ok_and(|it| it == set(["BE"]))
+    });
+    for (group, expected) in [
+        ("LS", "L3:0=7f8 MB:0=90"),
+        ("BE", "L3:0=00f MB:0=20"),
+        ("koordlet-uid-own", "L3:0=03f MB:0=60"),
+    ] {
+        let found = schemata(group)?;
+        ensure!(found == expected, "{group}: {found}, not {expected}");
+    }
+
+    node.proxy.write_policy(MORE)?;
+    wait_until("BE has more", || {
+        schemata("BE").is_ok_and(|it| it == "L3:0=03f MB:0=40")
+    });
+    remove(&client, &own).await?;
+    wait_until("the group has gone with its pod", || {
+        names().is_ok_and(|it| it == set(["BE", "LS"]))
+    });
+    let (code, reply) = node.proxy.admin("PUT", "/hooks", "RdtResctrl=off")?;
+    ensure!(code == 200, "{code}: {reply}");
+    wait_until("nothing is left once it is switched off", || {
+        names().is_ok_and(|it| it.is_empty()) && groups(&web).is_ok_and(|it| it == set([""]))
+    });
+    node.proxy.kill9()?;
+    Ok(unmount(ROOT, UnmountFlags::empty())?)
+}
+
+/// On a processor with code and data apart, which leaves three classes: one is somebody else's.
+async fn over_a_restart() -> Result<()> {
+    mount("resctrl", ROOT, "resctrl", MountFlags::empty(), c"cdp")?;
+    fs::create_dir(Path::new(ROOT).join("vendor"))?;
+    let mut node = node(options(Front::Cri));
+    node.proxy.stop()?;
+    let straight = CriClient::connect(&node.containerd.socket()).await?;
+    let batch = start(&node, &straight, &spec("batch", "BE")).await?;
+    ensure!(groups(&batch)? == set([""]), "nobody was there");
+
+    node.launch_proxy()?;
+    wait_until("it is adopted", || {
+        groups(&batch).is_ok_and(|it| it == set(["BE"]))
+    });
+    let found = schemata("BE")?;
+    ensure!(found == "L3CODE:0=00f L3DATA:0=00f MB:0=20", "{found}");
+    let client = node.client().await?;
+    let web = start(&node, &client, &spec("web", "LS")).await?;
+    let own = spec("own", "LS").annotation(HALF.0, HALF.1);
+    let own = start(&node, &client, &own).await?;
+    let shared = groups(&own)?;
+    ensure!(shared == set(["LS"]), "without a class: {shared:?}");
+    let told = "the processor has no more classes for group koordlet-uid-own";
+    ensure!(node.proxy.log().contains(told), "{}", node.proxy.log());
+
+    remove(&client, &batch).await?;
+    wait_until("the class of another is taken once it is free", || {
+        groups(&own).is_ok_and(|it| it == set(["koordlet-uid-own"]))
+    });
+    let found = schemata("koordlet-uid-own")?;
+    ensure!(found == "L3CODE:0=03f L3DATA:0=03f MB:0=60", "{found}");
+
+    node.proxy.kill9()?;
+    remove(&straight, &web).await?;
+    node.launch_proxy()?;
+    wait_until(
+        "what was ours is known, and what nobody wants is gone",
+        || names().is_ok_and(|it| it == set(["koordlet-uid-own", "vendor"])),
+    );
+    ensure!(groups(&own)? == set(["koordlet-uid-own"]), "it was lost");
+
+    node.proxy.kill9()?;
+    node.proxy
+        .set_args(&["--feature-gates", "RdtResctrl=false"]);
+    node.launch_proxy()?;
+    wait_until("without the hooks nothing of ours is left", || {
+        names().is_ok_and(|it| it == set(["vendor"]))
+    });
+    ensure!(groups(&own)? == set([""]), "it is in a group still");
+    node.proxy.kill9()?;
+    Ok(unmount(ROOT, UnmountFlags::empty())?)
+}
+
+fn options(front: Front) -> ProxyOptions {
+    ProxyOptions {
+        policy: Some(SHARES.to_owned()),
+        args: vec!["--feature-gates".to_owned(), "Resctrl=true".to_owned()],
+        front,
+        ..ProxyOptions::default()
+    }
+}
+
+fn spec(name: &str, class: &str) -> PodSpec {
+    PodSpec::new(name).label("koordinator.sh/qosClass", class)
+}
+
+/// A pod whose container sleeps.
+async fn start(node: &Node, client: &CriClient, spec: &PodSpec) -> Result<Pod> {
+    run(node, client, spec, ContainerSpec::new("main")).await
+}
+
+async fn remove(client: &CriClient, pod: &Pod) -> Result<()> {
+    client.stop_container(&pod.container, 0).await?;
+    client.stop_pod(&pod.sandbox).await?;
+    Ok(client.remove_pod(&pod.sandbox).await?)
+}
+
+/// The groups in which the threads of a pod's container are; the root's has no name.
+fn groups(pod: &Pod) -> Result<BTreeSet<String>> {
+    groups_of(&threads(&pod.cgroup, &pod.container)?)
+}
+
+fn groups_of(threads: &[Tid]) -> Result<BTreeSet<String>> {
+    let group = |thread: &Tid| {
+        let text = fs::read_to_string(format!("/proc/{thread}/cpu_resctrl_groups")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("res:"))?;
+        // The root's is `/`.
+        Some(line.trim().trim_start_matches('/').to_owned())
+    };
+    let groups: BTreeSet<_> = threads.iter().filter_map(group).collect();
+    ensure!(!groups.is_empty(), "no thread is there");
+    Ok(groups)
+}
+
+fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+    names.map(str::to_owned).into()
+}
+
+/// All groups, as the kernel lists them.
+fn names() -> Result<BTreeSet<String>> {
+    let entries = fs::read_dir(ROOT)?.map(|entry| {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let kept = entry.file_type()?.is_dir();
+        Ok(Some(name).filter(|_| kept))
+    });
+    let names: Vec<Option<String>> = entries.collect::<Result<_>>()?;
+    let own = ["info", "mon_data", "mon_groups"];
+    let groups = names.into_iter().flatten();
+    Ok(groups.filter(|it| !own.contains(&it.as_str())).collect())
+}
+
+/// What a group has, a word a line in the order of the alphabet.
+fn schemata(group: &str) -> Result<String> {
+    let text = fs::read_to_string(Path::new(ROOT).join(group).join("schemata"))?;
+    let lines: BTreeSet<String> = text.lines().map(|line| line.replace(' ', "")).collect();
+    Ok(lines.into_iter().collect::<Vec<_>>().join(" "))
 }

@@ -1,26 +1,21 @@
 //! Core scheduling, as the kernel's own cookies tell it.
 
-use crate::{check, node};
+use crate::{
+    check, node,
+    pod::{BOMB, Pod, run, shim, threads},
+};
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Node, ProxyOptions};
 use koord_kernel::core_sched::{Cookie, CoreSched, Kernel, Tid};
 use koord_testkit::{
-    PodCgroup, PodQos,
+    PodQos,
     cri::{ContainerSpec, CriClient, PodSpec},
     poll::wait_until,
 };
 use std::{
     collections::BTreeSet,
-    fs,
     process::{Child, Command},
 };
-
-/// Starts 200 processes as fast as it can, and waits for them.
-const BOMB: [&str; 3] = [
-    "/bin/sh",
-    "-c",
-    "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; wait",
-];
 
 /// The policy that leaves CPU time to core scheduling: LS pods expel, BE pods are idle.
 const CORES: &str = "apiVersion: slo.koordinator.sh/v1alpha1
@@ -39,13 +34,6 @@ kind: NodeSLO
 metadata: {name: node-1}
 spec: {}
 ";
-
-/// A pod with a container, and what both are called.
-struct Pod {
-    sandbox: String,
-    container: String,
-    cgroup: PodCgroup,
-}
 
 pub(super) fn check_all() {
     check("cookies_are_made_inherited_passed_on_and_taken", the_kernel);
@@ -238,7 +226,7 @@ async fn run_pod(
     labels: &[(&str, &str)],
 ) -> Result<Pod> {
     let container = ContainerSpec::new("main");
-    run(node, client, (name, class, labels), container).await
+    run(node, client, &spec(name, class, labels), container).await
 }
 
 /// A pod whose container starts 200 processes as fast as it can.
@@ -250,28 +238,13 @@ async fn run_bomb(
     labels: &[(&str, &str)],
 ) -> Result<Pod> {
     let container = ContainerSpec::new("main").command(BOMB);
-    run(node, client, (name, class, labels), container).await
+    run(node, client, &spec(name, class, labels), container).await
 }
 
-async fn run(
-    node: &Node,
-    client: &CriClient,
-    (name, class, labels): (&str, &str, &[(&str, &str)]),
-    container: ContainerSpec,
-) -> Result<Pod> {
+fn spec(name: &str, class: &str, labels: &[(&str, &str)]) -> PodSpec {
     let spec = PodSpec::new(name).label("koordinator.sh/qosClass", class);
     let labels = labels.iter();
-    let spec = labels.fold(spec, |spec, (key, value)| spec.label(key, value));
-    let cgroup = node.cgroups.pod(spec.uid(), PodQos::BestEffort)?;
-    let spec = spec.cgroup(&cgroup);
-    let sandbox = client.run_pod(&spec).await?;
-    let container = client.create_container(&sandbox, &container, &spec).await?;
-    client.start_container(&container).await?;
-    Ok(Pod {
-        sandbox,
-        container,
-        cgroup,
-    })
+    labels.fold(spec, |spec, (key, value)| spec.label(key, value))
 }
 
 fn sleeper(script: &str) -> Result<Child> {
@@ -280,23 +253,6 @@ fn sleeper(script: &str) -> Result<Child> {
 
 fn tid(process: &Child) -> Tid {
     Tid::try_from(process.id()).expect("a process id")
-}
-
-fn threads(pod: &PodCgroup, container: &str) -> Result<Vec<Tid>> {
-    let text = pod.read("cpu", Some(container), "cgroup.threads")?;
-    Ok(text.lines().map(str::parse).collect::<Result<_, _>>()?)
-}
-
-/// The parent of a sandbox's process.
-fn shim(pod: &PodCgroup, sandbox: &str) -> Result<Tid> {
-    let pause = threads(pod, sandbox)?;
-    let pause = pause.first().context("the sandbox has no process")?;
-    let status = fs::read_to_string(format!("/proc/{pause}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    let shim = line.context("a process has a parent")?.trim();
-    let name = fs::read_to_string(format!("/proc/{shim}/comm"))?;
-    ensure!(name.trim() == "containerd-shim", "{name}");
-    Ok(shim.parse()?)
 }
 
 fn cookies(kernel: &Kernel, threads: &[Tid]) -> BTreeSet<Option<Cookie>> {

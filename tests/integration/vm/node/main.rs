@@ -12,6 +12,7 @@ mod cores;
 mod cpu;
 mod machine;
 mod memory;
+mod pod;
 
 use koord_integration::{Node, ProxyOptions};
 use koord_testkit::{ContainerdVersion, Parts, setup::Runtime};

@@ -1,0 +1,65 @@
+//! Why the kernel does not have a group as it should be.
+
+use rustix::io::Errno;
+use std::io;
+use thiserror::Error;
+
+/// Why a group is not as it should be.
+#[derive(Debug, Error)]
+pub enum ResctrlError {
+    #[error("{name:?} is no name of a group")]
+    Name { name: String },
+    #[error("the groups cannot be listed")]
+    Unlisted { source: io::Error },
+    #[error("the processor has no more classes for group {name}")]
+    NoMoreClasses { name: String },
+    #[error("group {name} cannot be {action}")]
+    Group {
+        name: String,
+        action: &'static str,
+        source: io::Error,
+    },
+    #[error("the kernel refuses {text:?} as {file} of group {name}: {status}")]
+    Refused {
+        name: String,
+        file: &'static str,
+        text: String,
+        /// What the kernel says itself.
+        status: String,
+        source: io::Error,
+    },
+    #[error("{file} of group {name} is not in its format")]
+    Malformed { name: String, file: &'static str },
+}
+
+// === impl ResctrlError ===
+
+impl ResctrlError {
+    /// Whether there is no such group, or no more.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Group { source, .. } | Self::Refused { source, .. } => {
+                is(source, Errno::NOENT) || is(source, Errno::NODEV)
+            }
+            Self::Name { .. }
+            | Self::Unlisted { .. }
+            | Self::NoMoreClasses { .. }
+            | Self::Malformed { .. } => false,
+        }
+    }
+
+    /// What the kernel answered, if it was asked.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Group { source, .. }
+            | Self::Refused { source, .. }
+            | Self::Unlisted { source } => source.raw_os_error(),
+            Self::NoMoreClasses { .. } => Some(Errno::NOSPC.raw_os_error()),
+            Self::Name { .. } | Self::Malformed { .. } => None,
+        }
+    }
+}
+
+pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}

@@ -1,0 +1,337 @@
+//! Brings threads into groups that share a part of the last-level cache, and keeps the groups.
+//!
+//! A group is made when its first member comes, and goes when nobody wants it any more: processors
+//! have few classes, and each group is one. Groups of ours are known by a mark of their own, so they
+//! are found again after a restart, and those of others are never touched.
+//!
+//! A child is in the group of its parent. So the threads of a member are looked at until none is found
+//! outside, and a pod's shim is in the pod's group: what it starts is from the first instruction on.
+
+use super::threads::{JoinError, Joined, Member, of_member};
+use koord_kernel::{
+    cgroup::Cgroups,
+    core_sched::Tid,
+    resctrl::{Groups, Resctrl, ResctrlError},
+    task::Procfs,
+};
+use koord_model::{CacheGroup, CacheShares, CgroupPath, ClassGroup};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    io,
+    path::{Path, PathBuf},
+};
+use thiserror::Error;
+use tracing::debug;
+
+/// Why a member is not in its group.
+#[derive(Debug, Error)]
+pub enum NotPlaced {
+    #[error("resctrl is not mounted, and cannot be")]
+    Unmounted(#[source] io::Error),
+    #[error("its threads share with group {instead}")]
+    Shared {
+        instead: String,
+        source: ResctrlError,
+    },
+    #[error("its threads stay where they are")]
+    Left(#[from] ResctrlError),
+}
+
+/// All groups of this node.
+#[derive(Debug)]
+pub struct Caches {
+    procfs: Procfs,
+    /// Where they are; `None` if the kernel has none, or they were handed in.
+    machine: Option<Machine>,
+    /// While somebody is in one.
+    groups: Option<Box<dyn Groups>>,
+    /// Which threads a group had when it was looked at last; good for one round of members.
+    inside: HashMap<String, HashSet<Tid>>,
+}
+
+/// Where the kernel shows itself.
+#[derive(Debug)]
+struct Machine {
+    sys_root: PathBuf,
+    proc_root: PathBuf,
+}
+
+/// The group that threads are brought into.
+struct Place {
+    name: String,
+    /// It was made, or had other shares.
+    changed: bool,
+    /// Why it is not the one that was wanted.
+    instead_of: Option<ResctrlError>,
+}
+
+/// How often the threads of a member are looked at until none is found outside of the group: those
+/// that a thread outside has started since come later.
+const ROUNDS: usize = 16;
+
+// === impl Caches ===
+
+impl Caches {
+    /// Those of this machine, if its kernel has any.
+    pub fn of_machine(sys_root: PathBuf, proc_root: PathBuf) -> Self {
+        let supported = Resctrl::is_supported(&sys_root);
+        Self {
+            procfs: Procfs::at(&proc_root),
+            machine: supported.then_some(Machine {
+                sys_root,
+                proc_root,
+            }),
+            groups: None,
+            inside: HashMap::new(),
+        }
+    }
+
+    pub fn over(groups: impl Groups + 'static, procfs: Procfs) -> Self {
+        Self {
+            procfs,
+            machine: None,
+            groups: Some(Box::new(groups)),
+            inside: HashMap::new(),
+        }
+    }
+
+    /// For a node whose processor shares nothing out.
+    pub fn none() -> Self {
+        Self {
+            procfs: Procfs::at(Path::new("/proc")),
+            machine: None,
+            groups: None,
+            inside: HashMap::new(),
+        }
+    }
+
+    /// Whether the kernel has what this needs.
+    pub fn is_supported(&self) -> bool {
+        self.machine.is_some() || self.groups.is_some()
+    }
+
+    /// A new round of members: who was in which group before it says nothing.
+    pub fn look_anew(&mut self) {
+        self.inside.clear();
+    }
+
+    /// Brings all threads of a member into its group.
+    pub fn join(
+        &mut self,
+        cgroups: &Cgroups,
+        member: &Member,
+        group: &CacheGroup,
+    ) -> Result<Joined, JoinError> {
+        if !self.is_supported() {
+            return Err(JoinError::Unsupported);
+        }
+        let prepared = match group {
+            CacheGroup::Root => return self.release(cgroups, member),
+            CacheGroup::Class(ClassGroup { class, shares }) => {
+                self.prepare(class.name(), shares, None)
+            }
+            CacheGroup::Pod {
+                shares, otherwise, ..
+            } => {
+                let name = group.name().unwrap_or_default();
+                self.prepare(&name, shares, otherwise.as_ref())
+            }
+        };
+        let place = prepared.map_err(|source| not_placed(member, source))?;
+        let mut joined = match place.changed {
+            true => Joined::Moved,
+            false => Joined::Equal,
+        };
+        for _ in 0..ROUNDS {
+            let threads = of_member(cgroups, &self.procfs, member)?;
+            let outside = self.outside(&place.name, &threads);
+            let outside = outside.map_err(|error| not_placed(member, error))?;
+            if outside.is_empty() {
+                break;
+            }
+            let moved = self.add(&place.name, &outside);
+            if moved.map_err(|error| not_placed(member, error))? {
+                joined = Joined::Moved;
+            }
+        }
+        match place.instead_of {
+            None => Ok(joined),
+            Some(source) => {
+                let instead = place.name;
+                Err(not_placed(member, NotPlaced::Shared { instead, source }))
+            }
+        }
+    }
+
+    /// Removes the groups of ours that nobody wants. How many there were.
+    pub fn keep(&mut self, wanted: &BTreeSet<String>) -> Result<usize, ResctrlError> {
+        let Some(groups) = self.mounted() else {
+            return Ok(0);
+        };
+        let owned = groups.owned()?;
+        let unwanted: Vec<_> = owned
+            .iter()
+            .filter(|name| !wanted.contains(*name))
+            .collect();
+        for name in &unwanted {
+            groups.remove(name)?;
+            debug!(group = name, "a group that nobody wants any more is gone");
+        }
+        if wanted.is_empty() && self.machine.is_some() {
+            // Whoever wants to unmount it may.
+            self.groups = None;
+        }
+        Ok(unwanted.len())
+    }
+
+    /// The groups in which the threads of a control group are, as a person may read them.
+    pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
+        let groups = self.groups.as_ref()?;
+        let mut threads: BTreeSet<Tid> = cgroups.threads(at).ok()?.into_iter().collect();
+        let mut shown = Vec::new();
+        for name in groups.all().ok()? {
+            let inside = groups.threads(&name).unwrap_or_default();
+            let before = threads.len();
+            inside.iter().for_each(|thread| {
+                threads.remove(thread);
+            });
+            if threads.len() < before {
+                shown.push(name);
+            }
+        }
+        if !threads.is_empty() {
+            shown.push("root".to_owned());
+        }
+        Some(shown.join(" "))
+    }
+
+    /// Makes a group and gives it its shares; where the processor has no class left for it, the one
+    /// that takes its place.
+    fn prepare(
+        &mut self,
+        name: &str,
+        shares: &CacheShares,
+        otherwise: Option<&ClassGroup>,
+    ) -> Result<Place, NotPlaced> {
+        let groups = self.mount().map_err(NotPlaced::Unmounted)?;
+        match (made(groups, name, shares), otherwise) {
+            (Ok(place), _) => Ok(place),
+            (Err(error @ ResctrlError::NoMoreClasses { .. }), Some(class)) => Ok(Place {
+                instead_of: Some(error),
+                ..made(groups, class.class.name(), &class.shares)?
+            }),
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    /// The threads of these that are not in a group.
+    fn outside(&mut self, name: &str, threads: &[Tid]) -> Result<Vec<Tid>, ResctrlError> {
+        let known = self.inside.get(name);
+        if known.is_some_and(|inside| threads.iter().all(|it| inside.contains(it))) {
+            return Ok(Vec::new());
+        }
+        let Some(groups) = &self.groups else {
+            return Ok(Vec::new());
+        };
+        let inside: HashSet<_> = groups.threads(name)?.into_iter().collect();
+        let outside = threads.iter().filter(|it| !inside.contains(it)).copied();
+        let outside = outside.collect();
+        self.inside.insert(name.to_owned(), inside);
+        Ok(outside)
+    }
+
+    /// Moves threads into a group. Whether there were any left to move.
+    fn add(&mut self, name: &str, threads: &[Tid]) -> Result<bool, ResctrlError> {
+        self.inside.clear();
+        let mut moved = false;
+        if let Some(groups) = &self.groups {
+            for thread in threads {
+                moved |= groups.add(name, *thread)?;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Moves the threads of a member out of the groups that are ours.
+    fn release(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
+        let mut joined = Joined::Equal;
+        for _ in 0..ROUNDS {
+            let threads = of_member(cgroups, &self.procfs, member)?;
+            let released = self.release_all(&threads);
+            if !released.map_err(|error| not_placed(member, error))? {
+                break;
+            }
+            joined = Joined::Moved;
+        }
+        Ok(joined)
+    }
+
+    fn release_all(&mut self, threads: &[Tid]) -> Result<bool, ResctrlError> {
+        self.inside.clear();
+        let Some(groups) = self.mounted() else {
+            return Ok(false);
+        };
+        let mut released = false;
+        for name in groups.owned()? {
+            let inside: HashSet<_> = groups.threads(&name)?.into_iter().collect();
+            for thread in threads.iter().filter(|it| inside.contains(it)) {
+                released |= groups.release(*thread)?;
+            }
+        }
+        Ok(released)
+    }
+
+    /// The groups, where the kernel shows them already.
+    fn mounted(&mut self) -> Option<&dyn Groups> {
+        let is_mounted = |machine: &Machine| Resctrl::is_mounted(&machine.sys_root);
+        if self.groups.is_none() && !self.machine.as_ref().is_some_and(is_mounted) {
+            return None;
+        }
+        self.mount().ok()
+    }
+
+    /// The groups, which the kernel may first have to be told to show.
+    fn mount(&mut self) -> io::Result<&dyn Groups> {
+        let groups: Box<dyn Groups> = match (self.groups.take(), &self.machine) {
+            (Some(groups), _) => groups,
+            (None, Some(machine)) => {
+                Box::new(Resctrl::of_machine(&machine.sys_root, &machine.proc_root)?)
+            }
+            (None, None) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(&**self.groups.insert(groups))
+    }
+}
+
+// === impl NotPlaced ===
+
+impl NotPlaced {
+    /// What the kernel answered, if it was asked.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Unmounted(source) => source.raw_os_error(),
+            Self::Shared { source, .. } | Self::Left(source) => source.errno(),
+        }
+    }
+}
+
+fn not_placed(member: &Member, source: impl Into<NotPlaced>) -> JoinError {
+    JoinError::Caches {
+        at: member.at.clone(),
+        source: Box::new(source.into()),
+    }
+}
+
+/// Makes a group, unless it is there, and gives it its shares.
+fn made(groups: &dyn Groups, name: &str, shares: &CacheShares) -> Result<Place, ResctrlError> {
+    let made = groups.own(name)?;
+    let shared = groups.share(name, shares)?;
+    Ok(Place {
+        name: name.to_owned(),
+        changed: made || shared,
+        instead_of: None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

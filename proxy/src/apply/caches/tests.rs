@@ -1,0 +1,281 @@
+//! Groups over a fake processor and a fake tree of control groups.
+
+use super::{super::threads::ThreadGroup, *};
+use crate::status::chain_of;
+use koord_kernel::{
+    cgroup::Generation,
+    fake::{FakeResctrl, FakeTree},
+};
+use koord_model::{Bandwidth, CacheClass, PerCache, PodUid};
+use std::fs;
+use tempfile::TempDir;
+
+/// A machine with pods of one container each, `a` to `c`, which their shims have started.
+struct Node {
+    kernel: FakeResctrl,
+    tree: FakeTree,
+    cgroups: Cgroups,
+    caches: Caches,
+    procfs: TempDir,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// With as many classes beside the root's.
+    fn new(classes: usize) -> Self {
+        let (kernel, tree) = (FakeResctrl::new(classes), FakeTree::new(Generation::V2, 4));
+        let procfs = tempfile::tempdir().unwrap();
+        let node = Self {
+            caches: Caches::over(kernel.clone(), Procfs::at(procfs.path())),
+            cgroups: Cgroups::over(tree.clone()),
+            kernel,
+            tree,
+            procfs,
+        };
+        for (pod, shim) in [("a", 10), ("b", 20), ("c", 30)] {
+            node.kernel.fork(None, shim);
+            node.describe(shim, "containerd-shim", 1);
+            node.start(pod, shim, shim + 1);
+        }
+        node
+    }
+
+    /// Has a process of a pod's container started by another.
+    fn start(&self, pod: &str, parent: Tid, process: Tid) {
+        self.kernel.fork(Some(parent), process);
+        self.describe(process, "sh", parent);
+        self.tree.make(&at(pod));
+        let process = u32::try_from(process).unwrap();
+        self.tree.enter(&at(pod), process);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a /proc of this test's own")]
+    fn describe(&self, process: Tid, name: &str, parent: Tid) {
+        let own = self.procfs.path().join(process.to_string());
+        fs::create_dir_all(own.join("task").join(process.to_string())).unwrap();
+        let status = format!("Name:\t{name}\nPPid:\t{parent}\n");
+        fs::write(own.join("status"), status).unwrap();
+    }
+
+    fn try_join(&mut self, pod: &str, group: &CacheGroup) -> Result<Joined, JoinError> {
+        let member = Member {
+            at: at(pod),
+            group: ThreadGroup::Caches(group.clone()),
+            with_shim: true,
+        };
+        self.caches.look_anew();
+        self.caches.join(&self.cgroups, &member, group)
+    }
+
+    fn join(&mut self, pod: &str, group: &CacheGroup) -> Joined {
+        self.try_join(pod, group).unwrap()
+    }
+
+    fn keep(&mut self, wanted: &[&str]) -> usize {
+        let wanted = wanted.iter().map(|name| (*name).to_owned()).collect();
+        self.caches.keep(&wanted).unwrap()
+    }
+
+    fn groups<const N: usize>(&self, threads: [Tid; N]) -> [String; N] {
+        threads.map(|thread| self.kernel.group_of(thread))
+    }
+
+    /// Forgets everything, as a process does that is started anew.
+    fn restart(&mut self) {
+        let procfs = Procfs::at(self.procfs.path());
+        self.caches = Caches::over(self.kernel.clone(), procfs);
+    }
+}
+
+fn at(pod: &str) -> CgroupPath {
+    CgroupPath::parse("pods").unwrap().join(pod).unwrap()
+}
+
+fn shares(percent: i64) -> CacheShares {
+    CacheShares {
+        bandwidth: PerCache::all(Bandwidth::new(percent).unwrap()),
+        ..CacheShares::default()
+    }
+}
+
+fn of_class(class: CacheClass, percent: i64) -> ClassGroup {
+    ClassGroup {
+        class,
+        shares: shares(percent).into(),
+    }
+}
+
+fn class(class: CacheClass, percent: i64) -> CacheGroup {
+    CacheGroup::Class(of_class(class, percent))
+}
+
+fn own(pod: &str, percent: i64, otherwise: Option<ClassGroup>) -> CacheGroup {
+    CacheGroup::Pod {
+        pod: PodUid::new(pod).unwrap(),
+        shares: shares(percent).into(),
+        otherwise,
+    }
+}
+
+#[test]
+fn the_threads_of_a_pod_and_its_shim_are_in_the_group_and_those_of_others_are_not() {
+    let mut node = Node::new(7);
+    assert_eq!(node.join("a", &class(CacheClass::Be, 20)), Joined::Moved);
+    assert_eq!(node.join("b", &own("b", 50, None)), Joined::Moved);
+    let expected = ["BE", "BE", "koordlet-b", "koordlet-b", "", ""];
+    assert_eq!(node.groups([10, 11, 20, 21, 30, 31]), expected);
+    let has = |name| node.kernel.shares_of(name).unwrap();
+    assert_eq!(has("BE"), "cache 0-100%, bandwidth 20%");
+    assert_eq!(has("koordlet-b"), "cache 0-100%, bandwidth 50%");
+}
+
+#[test]
+fn what_a_shim_starts_is_in_the_group_and_nothing_is_left_to_do() {
+    let mut node = Node::new(7);
+    node.join("a", &class(CacheClass::Be, 20));
+    node.kernel.take_changes();
+    node.start("a", 10, 12);
+    assert_eq!(node.groups([12]), ["BE"]);
+    assert_eq!(node.join("a", &class(CacheClass::Be, 20)), Joined::Equal);
+    assert_eq!(node.kernel.take_changes(), 0);
+}
+
+#[test]
+fn threads_of_groups_below_and_those_that_came_from_elsewhere_are_brought_in() {
+    let mut node = Node::new(7);
+    node.join("a", &class(CacheClass::Be, 20));
+    node.kernel.fork(None, 90);
+    node.start("a/nested", 90, 91);
+    assert_eq!(node.join("a", &class(CacheClass::Be, 20)), Joined::Moved);
+    assert_eq!(node.groups([90, 91]), ["", "BE"]);
+}
+
+#[test]
+fn a_thread_that_ends_meanwhile_is_no_error() {
+    let mut node = Node::new(7);
+    node.kernel.end(11);
+    assert_eq!(node.join("a", &class(CacheClass::Be, 20)), Joined::Moved);
+    assert_eq!(node.groups([10]), ["BE"]);
+}
+
+#[test]
+fn other_shares_are_written_to_the_group_that_is_there() {
+    let mut node = Node::new(7);
+    node.join("a", &own("a", 50, None));
+    node.kernel.take_changes();
+    assert_eq!(node.join("a", &own("a", 20, None)), Joined::Moved);
+    let expected = "cache 0-100%, bandwidth 20%";
+    assert_eq!(node.kernel.shares_of("koordlet-a").unwrap(), expected);
+    assert_eq!(node.kernel.take_changes(), 1);
+}
+
+#[test]
+fn without_a_class_for_its_own_a_pod_shares_with_its_class_and_this_is_said() {
+    let mut node = Node::new(2);
+    let ls = of_class(CacheClass::Ls, 90);
+    node.join("a", &CacheGroup::Class(ls.clone()));
+    node.join("b", &own("b", 50, None));
+    let short = own("c", 20, Some(ls));
+    let error = node.try_join("c", &short).unwrap_err();
+    assert_eq!(error.errno(), Some(28));
+    assert_eq!(
+        chain_of(&error),
+        "cgroup /pods/c has no part of the cache of its own: its threads share with group LS: \
+         the processor has no more classes for group koordlet-c"
+    );
+    assert_eq!(node.groups([30, 31]), ["LS", "LS"]);
+
+    assert_eq!(node.keep(&["LS", "koordlet-c"]), 1);
+    assert_eq!(node.join("c", &short), Joined::Moved);
+    assert_eq!(
+        node.groups([20, 21, 30, 31]),
+        ["", "", "koordlet-c", "koordlet-c"]
+    );
+}
+
+#[test]
+fn without_any_class_threads_stay_where_they_are_and_this_is_said() {
+    let mut node = Node::new(0);
+    let error = node.try_join("a", &class(CacheClass::Be, 20)).unwrap_err();
+    assert_eq!(
+        chain_of(&error),
+        "cgroup /pods/a has no part of the cache of its own: its threads stay where they are: \
+         the processor has no more classes for group BE"
+    );
+    assert_eq!(node.groups([10, 11]), ["", ""]);
+}
+
+#[test]
+fn what_is_given_back_is_in_the_roots_group_and_foreign_groups_are_left_alone() {
+    let mut node = Node::new(7);
+    node.kernel.make_foreign("vendor");
+    node.kernel.fork(None, 90);
+    node.start("a", 90, 91);
+    node.join("a", &class(CacheClass::Be, 20));
+    node.caches.mount().unwrap().add("vendor", 91).unwrap();
+    assert_eq!(node.join("a", &CacheGroup::Root), Joined::Moved);
+    assert_eq!(node.groups([10, 11, 91]), ["", "", "vendor"]);
+    assert_eq!(node.join("a", &CacheGroup::Root), Joined::Equal);
+    assert_eq!(node.keep(&[]), 1);
+    assert!(node.kernel.shares_of("BE").is_none());
+    assert!(node.kernel.shares_of("vendor").is_some());
+}
+
+#[test]
+fn groups_are_found_again_after_a_restart() {
+    let mut node = Node::new(7);
+    node.join("a", &class(CacheClass::Be, 20));
+    node.join("b", &own("b", 50, None));
+    node.restart();
+    node.kernel.take_changes();
+    assert_eq!(node.join("a", &class(CacheClass::Be, 20)), Joined::Equal);
+    assert_eq!(node.kernel.take_changes(), 0);
+    // Its pod went while nobody looked.
+    assert_eq!(node.keep(&["BE"]), 1);
+    assert_eq!(node.groups([11, 21]), ["BE", ""]);
+}
+
+#[test]
+fn a_pod_that_has_gone_and_a_kernel_without_groups_are_told_apart() {
+    let mut node = Node::new(7);
+    let be = class(CacheClass::Be, 20);
+    assert!(node.try_join("gone", &be).unwrap_err().is_gone());
+    node.caches = Caches::none();
+    let unsupported = node.try_join("a", &be);
+    assert!(matches!(unsupported, Err(JoinError::Unsupported)));
+    assert_eq!(node.keep(&[]), 0);
+}
+
+#[test]
+fn a_kernel_that_shows_nothing_yet_is_asked_when_somebody_comes() {
+    let mut node = Node::new(7);
+    let machine = tempfile::tempdir().unwrap();
+    let roots = || (machine.path().join("sys"), machine.path().join("proc"));
+    fs::create_dir_all(roots().0.join("fs/resctrl")).unwrap();
+    let (sys_root, proc_root) = roots();
+    node.caches = Caches::of_machine(sys_root, proc_root);
+    assert!(node.caches.is_supported());
+    // Nothing is mounted to give something back.
+    assert_eq!(node.keep(&[]), 0);
+    assert_eq!(node.join("a", &CacheGroup::Root), Joined::Equal);
+    let error = node.try_join("a", &class(CacheClass::Be, 20)).unwrap_err();
+    let expected = "cgroup /pods/a has no part of the cache of its own: \
+                    resctrl is not mounted, and cannot be: ";
+    assert!(
+        chain_of(&error).starts_with(expected),
+        "{}",
+        chain_of(&error)
+    );
+}
+
+#[test]
+fn the_groups_of_a_pod_are_shown_each_once() {
+    let mut node = Node::new(7);
+    node.join("a", &class(CacheClass::Be, 20));
+    let shown = |node: &Node| node.caches.describe(&node.cgroups, &at("a"));
+    assert_eq!(shown(&node).as_deref(), Some("BE"));
+    node.kernel.fork(None, 90);
+    node.start("a", 90, 91);
+    assert_eq!(shown(&node).as_deref(), Some("BE root"));
+}

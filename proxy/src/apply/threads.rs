@@ -1,0 +1,151 @@
+//! Threads that belong to groups: of cores that they may share, of caches that they have a part of.
+//!
+//! A group is given to the threads of a control group and to what starts them: on containerd that is
+//! the pod's shim, and what it starts is in its groups from the first instruction on.
+
+use super::{
+    caches::{Caches, NotPlaced},
+    cores::Cores,
+};
+use koord_kernel::{
+    cgroup::{Cgroups, ReadError},
+    core_sched::Tid,
+    task::Procfs,
+};
+use koord_model::{CacheGroup, CgroupPath, CoreGroup, Setting, Value};
+use std::io;
+use thiserror::Error;
+
+/// A control group whose threads belong to a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub at: CgroupPath,
+    pub group: ThreadGroup,
+    /// So does the shim that started them.
+    pub with_shim: bool,
+}
+
+/// A group of one kind or the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ThreadGroup {
+    Cores(CoreGroup),
+    Caches(CacheGroup),
+}
+
+/// All groups of either kind.
+#[derive(Debug)]
+pub struct ThreadGroups {
+    pub cores: Cores,
+    pub caches: Caches,
+}
+
+/// What became of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// All threads were in their group.
+    Equal,
+    /// Some are in it now that were in another or none, or the group itself was not as it should be.
+    Moved,
+}
+
+/// Why threads are not in their group.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    #[error("the kernel has no such groups, or this machine no use for them")]
+    Unsupported,
+    #[error("the threads of cgroup {at} cannot be listed")]
+    Unlisted { at: CgroupPath, source: ReadError },
+    #[error("the kernel refuses to have thread {thread} of cgroup {at} in {group}")]
+    Refused {
+        at: CgroupPath,
+        thread: Tid,
+        group: CoreGroup,
+        source: io::Error,
+    },
+    #[error("cgroup {at} has no part of the cache of its own")]
+    Caches {
+        at: CgroupPath,
+        #[source]
+        source: Box<NotPlaced>,
+    },
+}
+
+// === impl ThreadGroup ===
+
+impl ThreadGroup {
+    /// The group that a value says, if it says one.
+    pub fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::CoreSched(group) => Some(Self::Cores(group.clone())),
+            Value::Resctrl(group) => Some(Self::Caches(group.clone())),
+            _ => None,
+        }
+    }
+
+    pub fn setting(&self) -> Setting {
+        match self {
+            Self::Cores(_) => Setting::CoreSched,
+            Self::Caches(_) => Setting::Resctrl,
+        }
+    }
+}
+
+// === impl ThreadGroups ===
+
+impl ThreadGroups {
+    /// For a node whose kernel has none.
+    pub fn none() -> Self {
+        Self {
+            cores: Cores::none(),
+            caches: Caches::none(),
+        }
+    }
+
+    /// Brings all threads of a member into its group.
+    pub fn join(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
+        match &member.group {
+            ThreadGroup::Cores(group) => self.cores.join(cgroups, member, group),
+            ThreadGroup::Caches(group) => self.caches.join(cgroups, member, group),
+        }
+    }
+}
+
+// === impl JoinError ===
+
+impl JoinError {
+    /// Whether the control group vanished, as it does with its pod: nothing is wrong then.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Unlisted { source, .. } if source.is_gone())
+    }
+
+    /// What the kernel answered, if it was asked.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Refused { source, .. } => source.raw_os_error(),
+            Self::Caches { source, .. } => source.errno(),
+            Self::Unsupported | Self::Unlisted { .. } => None,
+        }
+    }
+}
+
+/// The threads of a member, those of its shim first, so that what it starts meanwhile is in the group.
+pub(super) fn of_member(
+    cgroups: &Cgroups,
+    procfs: &Procfs,
+    member: &Member,
+) -> Result<Vec<Tid>, JoinError> {
+    let at = &member.at;
+    let listed = cgroups.threads(at);
+    let mut threads = listed.map_err(|source| JoinError::Unlisted {
+        at: at.clone(),
+        source,
+    })?;
+    if member.with_shim
+        && let Some(first) = threads.first()
+        && let Ok(Some(shim)) = procfs.shim_of(*first)
+    {
+        let shim = procfs.threads_of(shim).unwrap_or_default();
+        threads.splice(0..0, shim);
+    }
+    Ok(threads)
+}

@@ -97,7 +97,7 @@ async fn a_changed_creation_is_the_bytes_that_were_sent_and_then_ours() {
         ("", None)
     );
     let config = ours.config.unwrap();
-    let originals = r#"{"cpuShares":2,"cpuPeriod":100000,"ours":{"cpuShares":512,"cpuQuota":100000,"memoryLimit":1073741824}}"#;
+    let originals = r#"{"cpuShares":2,"cpuPeriod":100000,"unified":{"memory.oom.group":"1"},"ours":{"cpuShares":512,"cpuQuota":100000,"memoryLimit":1073741824}}"#;
     assert_eq!(
         config.annotations.into_iter().collect::<Vec<_>>(),
         [(

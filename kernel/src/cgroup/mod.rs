@@ -10,6 +10,7 @@ mod layout;
 mod leveled;
 mod members;
 mod os_tree;
+mod swap;
 mod table;
 mod tree;
 mod weight;
@@ -310,6 +311,7 @@ impl Cgroups {
             .file(at, new.setting())
             .map_err(|source| unread(at, new, source))?;
         let text = table::render(new, file.generation, self.terms());
+        let together = self.make_room_with_swap(at, new);
         self.tree
             .write(file.controller, at, file.name, &text)
             .map_err(|source| WriteError::Refused {
@@ -318,6 +320,7 @@ impl Cgroups {
                 value: new.clone(),
                 source,
             })?;
+        self.keep_from_swap(at, together, (old, new));
         debug!(cgroup = %at, file = file.name, %old, %new, "cgroup file written");
         Ok(())
     }

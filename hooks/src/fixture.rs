@@ -29,6 +29,7 @@ pub(crate) fn pod(class: &str, annotations: &[(&str, &str)]) -> PodView {
         name: "web".into(),
         labels: labels.into_iter().collect(),
         annotations: annotations.iter().copied().collect(),
+        spec: None,
         kube_qos: KubeQos::Burstable,
         runtime_handler: String::new(),
     }

@@ -9,11 +9,12 @@ use koord_model::{
     PodUid, QosClass, Setting, UnknownClass,
 };
 use koord_proto::{
-    annotation,
-    keys::label,
+    annotation::{self, AnnotationError, ExtendedResourceSpec},
+    keys::{annotation::EXTENDED_RESOURCE_SPEC, label},
+    pods::PodSpec,
     policy::{HostApplication, HostCgroupBase, NodePolicy},
 };
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
 
 /// The kind of thing that is decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +37,8 @@ pub struct PodView {
     pub labels: Map,
     /// At least those that [`HookMeta::inputs`](crate::HookMeta) of some hook names.
     pub annotations: Map,
+    /// What it asks for beyond what requests say; `None` where no source of pods tells.
+    pub spec: Option<Arc<PodSpec>>,
     pub kube_qos: KubeQos,
     /// Empty for the runtime's default handler.
     pub runtime_handler: String,
@@ -183,6 +186,18 @@ impl PodView {
     /// The same; a class that does not exist counts as none, and the chain reports it.
     pub fn qos(&self) -> Option<QosClass> {
         self.qos_class().ok().flatten()
+    }
+
+    /// What it has of the node's batch resources: by its annotation, which whoever makes requests
+    /// without a source of pods goes by too, else by itself.
+    pub fn batch_resources(
+        &self,
+    ) -> Result<Option<Cow<'_, ExtendedResourceSpec>>, AnnotationError> {
+        if let Some(text) = self.annotations.get(EXTENDED_RESOURCE_SPEC) {
+            return Ok(Some(Cow::Owned(ExtendedResourceSpec::parse(text)?)));
+        }
+        let own = self.spec.as_ref().and_then(|spec| spec.batch.as_ref());
+        Ok(own.map(Cow::Borrowed))
     }
 }
 

@@ -34,6 +34,11 @@ pub mod annotation {
     /// What the kubelet of the node does with CPUs itself.
     pub const KUBELET_CPU_MANAGER_POLICY: &str = "kubelet.koordinator.sh/cpu-manager-policy";
 
+    /// Kubernetes' own, on a pod that stands in the API server for one that a kubelet has made.
+    pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+    /// Kubernetes' own: by what the kubelet and the runtime know the pod that it made.
+    pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+
     /// On a Node, and copied to its NodeResourceTopology: CPUs of class `SYSTEM`.
     pub const SYSTEM_QOS_RESOURCE: &str = "node.koordinator.sh/system-qos-resource";
     /// On a Node: how much faster one of its CPUs is than that of the slowest model.

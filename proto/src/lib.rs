@@ -12,5 +12,6 @@ pub mod client;
 pub mod cri;
 pub mod keys;
 pub mod nri;
+pub mod pods;
 pub mod policy;
 pub mod wire;

@@ -7,6 +7,7 @@ use crate::{
     config::{BesideKoordlet, Front, Mode},
     hub::Hub,
     log::{LogControl, RateLimited},
+    pods::PodsState,
     policy_file::PolicyState,
     socket::peer_is_root_or_us,
     status::chain_of,
@@ -29,6 +30,7 @@ use std::{
 };
 use tokio::{
     net::{UnixListener, UnixStream},
+    sync::watch,
     task::JoinSet,
     time::timeout,
 };
@@ -59,6 +61,8 @@ pub struct Condition {
     pub node_name: String,
     /// What the policy file last said; `None` without one.
     pub policy: RefCell<Option<PolicyState>>,
+    /// What the source of pods last said; `None` without one.
+    pub pods: Option<watch::Receiver<PodsState>>,
     pub draining: Cell<bool>,
 }
 
@@ -234,6 +238,7 @@ impl Admin {
             "podElsewhere": self.hub.pod_elsewhere().map(|it| it.to_string()),
             "hooks": hooks,
             "policy": self.policy_report(),
+            "pods": self.pods_report(),
         });
         reply(StatusCode::OK, JSON, status.to_string() + "\n")
     }
@@ -270,6 +275,27 @@ impl Admin {
             "otherNodes": other_nodes,
             "error": error.as_deref().map(|error| chain_of(error)),
             "issues": issues.iter().map(|issue| chain_of(issue)).collect::<Vec<_>>(),
+        })
+    }
+
+    /// How many pods the source knows, what is wrong with them, and for how long it has said nothing
+    /// that can be used; null without a source.
+    fn pods_report(&self) -> serde_json::Value {
+        let Some(states) = &self.condition.pods else {
+            return serde_json::Value::Null;
+        };
+        let PodsState {
+            answer,
+            issues,
+            failure,
+        } = &*states.borrow();
+        let seconds = |since: tokio::time::Instant| since.elapsed().as_secs();
+        serde_json::json!({
+            "pods": answer.as_ref().map(|answer| answer.pods.len()),
+            "answeredSecondsAgo": answer.as_ref().map(|answer| seconds(answer.asked)),
+            "issues": issues.iter().map(|issue| chain_of(issue)).collect::<Vec<_>>(),
+            "failsForSeconds": failure.as_ref().map(|(since, _)| seconds(*since)),
+            "error": failure.as_ref().map(|(_, error)| chain_of(&**error)),
         })
     }
 

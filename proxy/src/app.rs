@@ -14,6 +14,7 @@ use crate::{
     metrics::Metrics,
     neighbour::Neighbour,
     node::Probe,
+    pods::{self, PodSource},
     policy_file::{PolicyFile, PolicyState},
     reconcile, relist,
     shutdown::Signals,
@@ -100,6 +101,7 @@ pub struct App {
     metrics: Rc<Metrics>,
     neighbour: Neighbour,
     policy: Option<PolicyFile>,
+    pods: Option<PodSource>,
     /// Where there is something to be done at all.
     claim: Option<Claim>,
     condition: Rc<Condition>,
@@ -130,12 +132,7 @@ impl App {
         heed(verdict, &mut config, &mut remarks);
         let cgroups = open_cgroups(&mut config, &mut remarks);
         remarks.extend(unserved_hook_servers(&config.hook_server_dir));
-        let metrics = Rc::new(Metrics::new());
-        metrics.started(
-            config.mode.as_str(),
-            config.front.as_str(),
-            SystemTime::now(),
-        );
+        let metrics = new_metrics(&config);
         let open = |path: &Path| PolicyFile::open(path, &config.node_name, metrics.clone());
         let policy = config.node_policy.as_deref().map(open);
         let hub = build_hub(
@@ -145,6 +142,7 @@ impl App {
             metrics.clone(),
             &mut remarks,
         )?;
+        let pods = open_pods(&config, &hub, &metrics);
         let neighbour = Neighbour::new(&config);
         hub.set_resting(neighbour.resting().clone());
         let acts = config.mode == Mode::Enforce;
@@ -170,6 +168,7 @@ impl App {
                 remarks,
                 node_name: config.node_name.clone(),
                 policy: RefCell::default(),
+                pods: pods.as_ref().map(PodSource::subscribe),
                 draining: Cell::new(false),
             }),
             notifier: Rc::new(Notifier::new(systemd)),
@@ -178,6 +177,7 @@ impl App {
             metrics,
             neighbour,
             policy,
+            pods,
             claim,
             log,
             entrance,
@@ -192,8 +192,8 @@ impl App {
     pub async fn run(self, signals: Signals) -> Result<(), TaskDied> {
         let local = LocalSet::new();
         let mut tasks = Tasks::default();
-        let reload = Rc::new(Notify::new());
-        let (stop, obey) = signals.obey(reload.clone());
+        let (reload_policy, reload_pods) = <(Rc<Notify>, Rc<Notify>)>::default();
+        let (stop, obey) = signals.obey([reload_policy.clone(), reload_pods.clone()]);
         tasks.spawn("signals", &local, obey);
         tasks.follow_runtime(&local, &self.hub, &self.config);
         let watch = self.neighbour.watch(self.hub.clone());
@@ -205,7 +205,12 @@ impl App {
             let states = policy.subscribe();
             let follow = follow(self.hub.clone(), self.condition.clone(), states);
             tasks.spawn("policy", &local, follow);
-            tasks.spawn("policy file", &local, policy.run(reload));
+            tasks.spawn("policy file", &local, policy.run(reload_policy));
+        }
+        if let Some(pods) = self.pods {
+            let follow = pods::follow(self.hub.clone(), pods.subscribe());
+            tasks.spawn("pods", &local, follow);
+            tasks.spawn("source of pods", &local, pods.run(reload_pods));
         }
         tasks.keep_watchdog(&local, self.notifier.clone());
         let admin = Admin {
@@ -391,6 +396,13 @@ fn open_cgroups(config: &mut Config, remarks: &mut Vec<String>) -> Cgroups {
     })
 }
 
+fn new_metrics(config: &Config) -> Rc<Metrics> {
+    let metrics = Metrics::new();
+    let (mode, front) = (config.mode.as_str(), config.front.as_str());
+    metrics.started(mode, front, SystemTime::now());
+    Rc::new(metrics)
+}
+
 fn build_hub(
     config: &Config,
     cgroups: Cgroups,
@@ -442,6 +454,19 @@ fn build_hub(
         hold_timeout: config.limits.hold_timeout,
         watches: config.front == Front::Watch && config.mode != Mode::PassThrough,
     }))
+}
+
+/// What a source says at once is in force from the first decision.
+fn open_pods(config: &Config, hub: &Hub, metrics: &Rc<Metrics>) -> Option<PodSource> {
+    if config.mode == Mode::PassThrough {
+        return None;
+    }
+    let inputs = hub.policy().inputs();
+    let source = PodSource::open(&config.pods, inputs, metrics.clone())?;
+    if let Some(answer) = &source.subscribe().borrow().answer {
+        hub.take_pods(answer);
+    }
+    Some(source)
 }
 
 /// Few kernels have core scheduling, and fewer machines a use for it: that is no error.

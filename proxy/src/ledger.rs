@@ -17,7 +17,7 @@ pub use self::{
     },
 };
 
-use koord_hooks::{ContainerKind, ContainerView, PodView, Requested};
+use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
 use koord_model::{CgroupPath, ContainerId, SandboxId};
 use std::collections::{HashMap, HashSet};
 use tokio::time::Instant;
@@ -51,7 +51,9 @@ pub struct Container {
 #[derive(Clone, Debug)]
 pub struct Pod {
     pub sandbox: SandboxId,
+    /// As it is decided about: by requests and lists, or by the source of pods.
     pub view: PodView,
+    pub said: Said,
     pub exemption: Option<Exemption>,
     pub ready: bool,
     /// Where its containers are.
@@ -65,6 +67,22 @@ pub struct Pod {
     pub lowered_until: Option<Instant>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
     pub told: u64,
+}
+
+/// What requests and lists say of a pod, beside what its source says.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// Their labels and annotations, where those of the view are the source's.
+    pub instead: Option<Box<Metadata>>,
+    /// When a request last said something new; never if that is older than any answer of the source.
+    pub at: Option<Instant>,
+}
+
+/// Labels and annotations that somebody here reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    pub labels: Map,
+    pub annotations: Map,
 }
 
 /// All pods, by sandbox: a pod that is made anew has two for a while. Beside them the node.

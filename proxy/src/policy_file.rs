@@ -1,9 +1,6 @@
 //! The node policy file: read at start, and again whenever it changes.
 //!
-//! Its directory is watched, not the file, because neither editors nor ConfigMap volumes write into
-//! a file: they put another in its place, or turn a symbolic link to another directory. What is
-//! seen there only says that something may have changed; whether the content did is found by
-//! reading. A file that cannot be used leaves the last good policy in force.
+//! A file that cannot be used leaves the last good policy in force.
 //!
 //! Reading and parsing happen beside the thread that carries the data.
 
@@ -11,35 +8,22 @@ use crate::{
     metrics::Metrics,
     regular_file::{self, FileError},
     status::chain_of,
+    watched_file::{Fingerprint, Watch},
 };
 use koord_proto::policy::{NodePolicy, Parsed, PolicyError, PolicyIssue};
-use rustix::{
-    fd::OwnedFd,
-    fs::inotify::{self, CreateFlags, WatchFlags},
-};
 use std::{
     error::Error,
-    hash::{DefaultHasher, Hash, Hasher},
     io,
     path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
-    time::Duration,
 };
 use thiserror::Error;
-use tokio::{
-    io::unix::AsyncFd,
-    sync::{Notify, watch},
-    time::sleep,
-};
-use tracing::{debug, info, warn};
+use tokio::sync::{Notify, watch};
+use tracing::{info, warn};
 
 /// Bytes of a policy file.
 const MAX_FILE: u64 = 4 << 20;
-/// How long after a change the file is read: writers take more than one step.
-const DEBOUNCE: Duration = Duration::from_millis(100);
-/// How often the file is looked at though nothing was noticed: its directory may not exist yet.
-const PERIOD: Duration = Duration::from_secs(10);
 
 /// Issues of one policy that get a line each; the status has all of them.
 const LOGGED_ISSUES: usize = 20;
@@ -90,18 +74,6 @@ struct Source {
     node_name: String,
 }
 
-/// Content or failure, small enough to keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fingerprint {
-    Content(u64),
-    Unreadable(io::ErrorKind),
-    NotRegular(&'static str),
-    TooLarge,
-}
-
-/// Hears when something changes where the file is.
-struct Watch(AsyncFd<OwnedFd>);
-
 // === impl PolicyFile ===
 
 impl PolicyFile {
@@ -130,17 +102,11 @@ impl PolicyFile {
     pub async fn run(mut self, reload: Rc<Notify>) {
         loop {
             // First watch, then read: what changes in between is noticed.
-            let watch = Watch::beside(&self.source.path)
-                .inspect_err(|error| {
-                    let error = error as &dyn Error;
-                    debug!(error, "the policy file is not watched, only looked at");
-                })
-                .ok();
+            let watch = Watch::beside(&self.source.path);
             self.check(self.seen).await;
             tokio::select! {
-                () = changed(watch) => sleep(DEBOUNCE).await,
+                () = watch.may_have_changed() => {}
                 () = reload.notified() => self.check(None).await,
-                () = sleep(PERIOD) => {}
             }
         }
     }
@@ -232,78 +198,6 @@ impl Source {
             path: self.path.clone(),
             source,
         })
-    }
-}
-
-// === impl Fingerprint ===
-
-impl Fingerprint {
-    fn of(read: &Result<Vec<u8>, FileError>) -> Self {
-        match read {
-            Ok(bytes) => {
-                let mut hasher = DefaultHasher::new();
-                bytes.hash(&mut hasher);
-                Self::Content(hasher.finish())
-            }
-            Err(FileError::Io(error)) => Self::Unreadable(error.kind()),
-            Err(FileError::NotRegular { kind }) => Self::NotRegular(kind),
-            Err(FileError::TooLarge { .. }) => Self::TooLarge,
-        }
-    }
-}
-
-// === impl Watch ===
-
-impl Watch {
-    /// Watches the directory of `path`, and that of the file that it leads to.
-    fn beside(path: &Path) -> io::Result<Self> {
-        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        inotify::add_watch(&watch, parent(path), events())?;
-        if let Ok(real) = path.canonicalize() {
-            // Of one directory watched twice there is one watch.
-            inotify::add_watch(&watch, parent(&real), events())?;
-        }
-        #[expect(
-            deprecated,
-            reason = "its unsafe successor asks for a descriptor that stays open and the same, \
-                      which an OwnedFd is"
-        )]
-        let watch = AsyncFd::new(watch)?;
-        Ok(Self(watch))
-    }
-}
-
-/// What may be a change of a file in a watched directory. Reading it is none.
-fn events() -> WatchFlags {
-    WatchFlags::CLOSE_WRITE
-        | WatchFlags::CREATE
-        | WatchFlags::MOVED_TO
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::DELETE
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
-}
-
-/// Ready at the first event; never without a watch. Which event does not matter, and the watch is
-/// made anew for the next, so nothing needs to be read from it.
-async fn changed(watch: Option<Watch>) {
-    let readable = match &watch {
-        Some(Watch(watch)) => watch.readable().await.map(drop),
-        None => std::future::pending().await,
-    };
-    if let Err(error) = readable {
-        debug!(
-            error = &error as &dyn Error,
-            "the watch of the policy file broke"
-        );
-        sleep(PERIOD).await;
     }
 }
 

@@ -10,7 +10,7 @@
 use crate::{
     front::cri::connect,
     hub::Hub,
-    ledger::{Life, Pod, Target},
+    ledger::{Life, Pod, Said, Target},
     runtime::{Runtime, RuntimeError},
     view,
 };
@@ -262,7 +262,7 @@ async fn take_pod(
             }
         },
     };
-    let Some(view) = view::from_parts(
+    let Some(mut view) = view::from_parts(
         metadata,
         &listed.labels,
         &listed.annotations,
@@ -282,9 +282,12 @@ async fn take_pod(
         return;
     }
     news.pods.insert(sandbox.clone());
+    let mut said = Said::default();
+    hub.complete(&mut view, &mut said);
     let mut pod = Pod {
         exemption: hub.exemption(&view),
         view,
+        said,
         ready,
         pause: Target::at(hub.container_dir(parent.as_ref(), sandbox.as_str())),
         own: Target::at(own),

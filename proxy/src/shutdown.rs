@@ -1,5 +1,5 @@
 //! What signals mean: SIGTERM and SIGINT stop us gracefully, a second one of either at once, and
-//! SIGHUP has the node policy read again.
+//! SIGHUP has the node policy and the pods read again.
 
 use std::{io, rc::Rc};
 use tokio::{
@@ -46,15 +46,15 @@ impl Signals {
     }
 
     /// The task that does what signals say, for as long as it is polled, and what it tells.
-    /// `reload` is notified at every SIGHUP.
-    pub fn obey(mut self, reload: Rc<Notify>) -> (Stop, impl Future<Output = ()>) {
+    /// Each of `reload` is notified at every SIGHUP.
+    pub fn obey(mut self, reload: [Rc<Notify>; 2]) -> (Stop, impl Future<Output = ()>) {
         let (phase, stop) = watch::channel(Phase::Running);
         let task = async move {
             loop {
                 match self.next().await {
                     Order::Reload => {
-                        info!("SIGHUP: reading the node policy again");
-                        reload.notify_one();
+                        info!("SIGHUP: reading the node policy and the pods again");
+                        reload.iter().for_each(|it| it.notify_one());
                     }
                     Order::Stop if *phase.borrow() == Phase::Running => {
                         info!("asked to stop");

@@ -49,6 +49,18 @@ impl Inputs {
         self.lengths & length_bit(key) != 0
             && (self.labels.contains(key) || self.annotations.contains(key))
     }
+
+    /// What is read of a pod's labels and annotations.
+    pub fn of<'a>(
+        &self,
+        label: impl Fn(&str) -> Option<&'a str>,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> (Map, Map) {
+        (
+            keep(&self.labels, label),
+            keep(&self.annotations, annotation),
+        )
+    }
 }
 
 /// The pod's directory as the request names it; `None` when it names none or no valid one.
@@ -105,12 +117,17 @@ pub fn from_parts(
     parent: Option<&CgroupPath>,
     inputs: &Inputs,
 ) -> Option<PodView> {
+    let (labels, annotations) = inputs.of(
+        |key| labels.get(key).map(String::as_str),
+        |key| annotations.get(key).map(String::as_str),
+    );
     Some(PodView {
         uid: PodUid::new(&metadata.uid).ok()?,
         namespace: metadata.namespace.clone(),
         name: metadata.name.clone(),
-        labels: keep(labels, &inputs.labels),
-        annotations: keep(annotations, &inputs.annotations),
+        labels,
+        annotations,
+        spec: None,
         kube_qos: parent
             .and_then(cgroup::kube_qos)
             .unwrap_or(KubeQos::Guaranteed),
@@ -118,10 +135,10 @@ pub fn from_parts(
     })
 }
 
-fn keep(all: &HashMap<String, String>, wanted: &BTreeSet<Arc<str>>) -> Map {
+fn keep<'a>(wanted: &BTreeSet<Arc<str>>, text: impl Fn(&str) -> Option<&'a str>) -> Map {
     wanted
         .iter()
-        .filter_map(|key| Some((key.clone(), all.get(&**key)?.as_str())))
+        .filter_map(|key| Some((key.clone(), text(key)?)))
         .collect()
 }
 

@@ -1,7 +1,8 @@
 //! Best-effort pods get what they have of the node's batch resources.
 //!
 //! Kubernetes knows nothing of `batch-cpu` and `batch-memory`, so the kubelet makes such a pod
-//! without weight and without limits. The pod's annotation says what its containers were given.
+//! without weight and without limits. The pod's annotation says what its containers were given, and
+//! where it has none its source does, if there is one.
 //!
 //! Where this differs from Koordinator v1.8:
 //! - a list of no containers decides nothing, where upstream limits the pod to no memory at all;
@@ -21,7 +22,7 @@ use crate::{
 };
 use koord_model::{CpuPeriod, CpuQuota, MemoryLimit, MilliCpu, QosClass, Setting};
 use koord_proto::{
-    annotation::{ExtendedContainer, ExtendedResourceSpec},
+    annotation::ExtendedContainer,
     keys::{annotation, label},
     policy::CpuSuppressPolicy,
 };
@@ -67,12 +68,12 @@ impl Hook for BatchResource {
         if view.qos() != Some(QosClass::Be) {
             return Ok(Adjustment::default());
         }
-        let spec = view.pod.annotations.get(annotation::EXTENDED_RESOURCE_SPEC);
-        let Some(spec) = spec.map(ExtendedResourceSpec::parse).transpose()? else {
+        let Some(spec) = view.pod.batch_resources()? else {
             return Ok(Adjustment::default());
         };
-        let containers = spec.containers.unwrap_or_default();
-        can_start(&containers)?;
+        let none = BTreeMap::new();
+        let containers = spec.containers.as_ref().unwrap_or(&none);
+        can_start(containers)?;
         let together = || containers.values().map(Given::from).reduce(Given::and);
         let adjustment = match view.container {
             None => together().map(|given| given.on(view.node)),

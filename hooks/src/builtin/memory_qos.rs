@@ -6,7 +6,8 @@
 //! Alibaba Cloud have beside: reclaim in the background, graded watermarks, priorities when memory
 //! has run out. `BE` pods request by their batch resources. What guaranteed pods request is their
 //! limit, and those that the kubelet takes for best effort request nothing. What a burstable pod
-//! requests no runtime is told: nothing of it is kept, and its containers are not slowed down.
+//! requests no runtime is told: where no source of pods tells it either, nothing of it is kept, and
+//! its containers are not slowed down.
 //!
 //! What is kept for a pod its tier has to keep too; that follows from what is decided here, and is
 //! added where all pods are known.
@@ -27,11 +28,11 @@ use crate::{
 };
 use koord_model::{KubeQos, MemoryLimit, MemoryProtection, QosClass, Setting};
 use koord_proto::{
-    annotation::{
-        ExtendedContainer, ExtendedResourceSpec, MemoryQos, MemoryQosPolicy, PodMemoryQos,
-    },
+    annotation::{ExtendedContainer, MemoryQos, MemoryQosPolicy, PodMemoryQos},
     keys::{annotation, label},
+    pods::PodSpec,
 };
+use std::collections::BTreeMap;
 
 pub(super) const META: HookMeta = HookMeta {
     name: "MemoryQOS",
@@ -177,8 +178,14 @@ impl Amount {
         }
         Ok(match (view.pod.kube_qos, view.container) {
             (KubeQos::Guaranteed, Some(container)) => Self::guaranteed(container),
-            (KubeQos::Guaranteed, None) => Self::together(view.containers),
-            (KubeQos::Burstable, _) => None,
+            (KubeQos::Guaranteed, None) => Self::together(view.containers, Self::guaranteed),
+            (KubeQos::Burstable, container) => match &view.pod.spec {
+                Some(spec) => match container {
+                    Some(container) => Some(Self::burstable(spec, container)),
+                    None => Self::together(view.containers, |it| Some(Self::burstable(spec, it))),
+                },
+                None => None,
+            },
             (KubeQos::BestEffort, _) => Some(Self::NOTHING),
         })
     }
@@ -189,9 +196,10 @@ impl Amount {
     };
 
     fn of_batch(view: &View<'_>) -> Result<Self, HookError> {
-        let spec = view.pod.annotations.get(annotation::EXTENDED_RESOURCE_SPEC);
-        let spec = spec.map(ExtendedResourceSpec::parse).transpose()?;
-        let containers = spec.and_then(|spec| spec.containers).unwrap_or_default();
+        let spec = view.pod.batch_resources()?;
+        let none = BTreeMap::new();
+        let containers = spec.as_ref().and_then(|spec| spec.containers.as_ref());
+        let containers = containers.unwrap_or(&none);
         let own = match view.container {
             Some(container) => containers.get(&container.name).map(Self::from),
             None => containers.values().map(Self::from).reduce(Self::and),
@@ -211,13 +219,25 @@ impl Amount {
         }
     }
 
-    /// What the containers of a guaranteed pod ask for. One that was made anew counts once.
-    fn together(containers: &[&ContainerView]) -> Option<Self> {
+    /// One that its pod does not name is there for a look at the others, and requests nothing.
+    fn burstable(spec: &PodSpec, container: &ContainerView) -> Self {
+        let own = spec.container(&container.name);
+        own.map_or(Self::NOTHING, |own| Self {
+            request: own.requests.memory.unwrap_or_default(),
+            limit: own.limits.memory.filter(|limit| *limit > 0),
+        })
+    }
+
+    /// What the containers of a pod ask for. One that was made anew counts once.
+    fn together(
+        containers: &[&ContainerView],
+        of: impl Fn(&ContainerView) -> Option<Self>,
+    ) -> Option<Self> {
         let newest = containers.iter().enumerate().filter(|(index, it)| {
             let later = &containers[index + 1..];
             later.iter().all(|later| later.name != it.name)
         });
-        let amounts = newest.map(|(_, it)| Self::guaranteed(it));
+        let amounts = newest.map(|(_, it)| of(it));
         amounts
             .reduce(|one, other| Some(one?.and(other?)))
             .unwrap_or(Some(Self::NOTHING))

@@ -56,6 +56,17 @@ impl Quantity {
         i64::try_from(units).expect("the range of a quantity is that of i64")
     }
 
+    /// Thousandths, rounded away from zero: Kubernetes' `MilliValue()`, which beyond the range is the
+    /// most that there is.
+    pub fn unsigned_milli_value(self) -> Result<u64, QuantityError> {
+        let thousandths = div_away_from_zero(self.nanos, NANOS_PER_UNIT / 1_000);
+        match u64::try_from(thousandths) {
+            Ok(thousandths) => Ok(thousandths),
+            Err(_) if self.nanos < 0 => Err(QuantityError::Negative),
+            Err(_) => Ok(u64::MAX),
+        }
+    }
+
     /// [`value`](Self::value) for amounts that cannot be below zero.
     pub fn unsigned_value(self) -> Result<u64, QuantityError> {
         u64::try_from(self.value()).map_err(|_| QuantityError::Negative)
@@ -268,5 +279,25 @@ mod tests {
             Err(QuantityError::Negative)
         );
         assert_eq!(quantity("0.5").unsigned_value(), Ok(1));
+        assert_eq!(
+            quantity("-1m").unsigned_milli_value(),
+            Err(QuantityError::Negative)
+        );
+    }
+
+    #[test]
+    fn thousandths_are_rounded_away_from_zero_and_cut_to_their_range() {
+        for (text, thousandths) in [
+            ("500m", 500),
+            ("2", 2_000),
+            ("1.0001", 1_001),
+            ("9223372036854775807", u64::MAX),
+        ] {
+            assert_eq!(
+                quantity(text).unsigned_milli_value(),
+                Ok(thousandths),
+                "{text}"
+            );
+        }
     }
 }

@@ -76,6 +76,8 @@ keys! {
         "Value of that label";
     NODE_POLICY "node-policy" <"FILE"> = "":
         "YAML stream of NodeSLO, NodeResourceTopology and Node; read again when it changes [default: none]";
+    PODS "pods" <"SOURCE"> = "none":
+        "What says how pods are that change after their creation: none, or the path of a file as kubectl get pods -o yaml prints it, read again when it changes";
     NODE_NAME "node-name" <"NAME"> = "":
         "Name of this node in the policy [default: the host name]";
     FEATURE_GATES "feature-gates" <"NAME=BOOL,..."> = "" extends:

@@ -50,6 +50,7 @@ pub struct Config {
     pub node_name: String,
     /// `None`: no policy, hooks do what they do before the first.
     pub node_policy: Option<PathBuf>,
+    pub pods: Pods,
     pub hooks: Hooks,
     pub exclusions: Exclusions,
     pub limits: Limits,
@@ -88,6 +89,14 @@ pub enum Front {
 pub struct Nri {
     pub socket: PathBuf,
     pub identity: Identity,
+}
+
+/// What says beside requests how pods are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Pods {
+    #[default]
+    None,
+    File(PathBuf),
 }
 
 /// Which hooks run, and how.

@@ -2,7 +2,7 @@
 
 use super::{
     BesideKoordlet, Config, ConfigError, Exclusions, FROM_RUNTIME, Front, Hooks, Issue,
-    LOG_FILTER_VARIABLE, Launch, Limits, Log, LogFormat, MAX_FILE, Mode, Nri, Problem, Roots,
+    LOG_FILTER_VARIABLE, Launch, Limits, Log, LogFormat, MAX_FILE, Mode, Nri, Pods, Problem, Roots,
     Surroundings, file,
     key::{self, Given, Key, Origin, RawConfig},
     value::{self, ValueError},
@@ -90,6 +90,7 @@ impl Resolver {
             },
             node_name: self.take(key::NODE_NAME, |text| node_name(text, host_name)),
             node_policy: self.take(key::NODE_POLICY, value::optional_file),
+            pods: self.take(key::PODS, pods),
             hooks: Hooks {
                 gates: self.take_flags(key::FEATURE_GATES, FeatureGates::parse),
                 fail_policies: self.take_flags(key::FAIL_POLICY, FailPolicies::parse),
@@ -192,6 +193,14 @@ fn mode(text: &str) -> Result<Mode, ValueError> {
         "observe" => Ok(Mode::Observe),
         "pass-through" => Ok(Mode::PassThrough),
         _ => Err(ValueError::Expected("enforce, observe or pass-through")),
+    }
+}
+
+fn pods(text: &str) -> Result<Pods, ValueError> {
+    match text {
+        "none" => Ok(Pods::None),
+        path if path.starts_with('/') && !path.contains('\0') => Ok(Pods::File(path.into())),
+        _ => Err(ValueError::Expected("none or the absolute path of a file")),
     }
 }
 

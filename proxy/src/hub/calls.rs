@@ -93,7 +93,7 @@ impl Hub {
         let pod = view::pod(&sandbox_config, &handler, parent.as_ref(), &inputs)?;
         let requested = view::requested(config.resources());
         let container = view::container(&config, requested);
-        let mut container = match self.plan_container(pod, parent, container) {
+        let mut container = match self.plan_container((&sandbox, pod), parent, container) {
             Ok(container) => container,
             Err(status) => return Some(Decision::refused(status)),
         };
@@ -103,6 +103,7 @@ impl Hub {
             parent,
             pod,
             exemption,
+            ..
         } = &mut container;
         let patch = if let Some(why) = self.hands_off(*exemption) {
             Err(Answer::AsIs(why))

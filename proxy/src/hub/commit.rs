@@ -10,7 +10,7 @@ use crate::{
     reconcile::has_group,
     view,
 };
-use koord_hooks::{PodView, Requested};
+use koord_hooks::Requested;
 use koord_model::{ContainerId, SandboxId};
 use koord_proto::wire;
 use std::rc::Rc;
@@ -184,6 +184,7 @@ impl Hub {
         let mut pod = Pod {
             sandbox: sandbox.clone(),
             view: new.view,
+            said: new.said,
             exemption: new.exemption,
             ready: true,
             parent: new.parent,
@@ -194,7 +195,7 @@ impl Hub {
             told: 0,
         };
         self.place(&mut pod);
-        if stale {
+        if self.follow_source(&mut pod) || stale {
             self.decide_again(&mut pod);
         }
         self.cover(&pod);
@@ -236,10 +237,7 @@ impl Hub {
             target: new.target,
         };
         container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
-        let newer = renewed(&mut pod.view, new.pod);
-        if newer {
-            pod.exemption = self.exemption(&pod.view);
-        }
+        let newer = self.renew(pod, new.pod, new.said);
         ledger.insert_container(sandbox, container);
         if let Some(pod) = ledger.pod_mut(sandbox)
             && (newer || stale)
@@ -279,15 +277,4 @@ impl Hub {
             None => self.relist_soon(),
         }
     }
-}
-
-/// Takes over what a later call told of a pod: its labels and annotations may have changed since
-/// RunPodSandbox. Whether they had.
-fn renewed(known: &mut PodView, told: PodView) -> bool {
-    if known.labels == told.labels && known.annotations == told.annotations {
-        return false;
-    }
-    known.labels = told.labels;
-    known.annotations = told.annotations;
-    true
 }

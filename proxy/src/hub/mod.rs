@@ -15,6 +15,7 @@ mod decide;
 mod plan;
 mod plugin;
 mod report;
+mod source;
 mod stand_by;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -22,17 +23,24 @@ pub(crate) mod testing;
 mod tests;
 mod watching;
 
-pub use self::{commit::Pending, decide::Policy, report::Report};
+pub use self::{
+    commit::Pending,
+    decide::Policy,
+    report::Report,
+    source::{PodsAnswer, Word},
+};
 
 pub(crate) use self::{decide::asked, stand_by::NodeLock};
 
-use self::{commit::Effect, complaint::Complaints, stand_by::Another, watching::Watching};
+use self::{
+    commit::Effect, complaint::Complaints, source::Source, stand_by::Another, watching::Watching,
+};
 
 use crate::{
     apply::kernel::Writer,
     config::Exclusions,
     front::cri::Method,
-    ledger::{Exemption, Ledger, Pod, Target},
+    ledger::{Exemption, Ledger, Pod, Said, Target},
     metrics::Metrics,
     node::Probe,
     reconcile::Queue,
@@ -100,6 +108,7 @@ pub enum Opening {
 #[derive(Debug)]
 struct NewPod {
     view: PodView,
+    said: Said,
     exemption: Option<Exemption>,
     parent: Option<CgroupPath>,
     own: Target,
@@ -112,8 +121,9 @@ struct NewContainer {
     view: ContainerView,
     target: Target,
     parent: Option<CgroupPath>,
-    /// The pod as this call told it.
+    /// The pod as it was decided about.
     pod: PodView,
+    said: Said,
     exemption: Option<Exemption>,
 }
 
@@ -177,6 +187,8 @@ pub struct Hub {
     plugin_up: Cell<bool>,
     /// Where nobody asks us.
     watching: Option<Watching>,
+    /// What says beside requests how pods are.
+    source: Source,
     /// The directory of the first pod that was not below the kubelet's tiers as we know them.
     elsewhere: RefCell<Option<CgroupPath>>,
 }
@@ -206,6 +218,7 @@ impl Hub {
             runtime_up: Cell::new(false),
             plugin_up: Cell::new(false),
             watching: parts.watches.then(Watching::default),
+            source: Source::default(),
             elsewhere: RefCell::default(),
         })
     }

@@ -10,7 +10,7 @@ use crate::{
 use koord_hooks::{ContainerView, PodView, Requested};
 use koord_kernel::cgroup::Change;
 use koord_model::{
-    CgroupPath, ContainerId, CpuBurst, CpuPeriod, CpuSet, CpusetCpus, Setting, Value,
+    CgroupPath, ContainerId, CpuBurst, CpuPeriod, CpuSet, CpusetCpus, SandboxId, Setting, Value,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -30,12 +30,14 @@ pub(super) struct PlannedUpdate {
 // === impl Hub ===
 
 impl Hub {
-    /// A pod that is about to be made, or was just.
+    /// A pod that is about to be made, or was just, as the request for it says.
     pub(super) fn plan_pod(
         &self,
-        view: PodView,
+        mut view: PodView,
         parent: Option<CgroupPath>,
     ) -> Result<NewPod, Status> {
+        let mut said = self.first_said();
+        self.complete(&mut view, &mut said);
         let own = view::own_directory(parent.as_ref(), &view.uid);
         if let Some(own) = &own {
             self.check_place(own);
@@ -43,6 +45,7 @@ impl Hub {
         let mut pod = NewPod {
             exemption: self.exemption(&view),
             view,
+            said,
             own: Target::at(own),
             parent,
             pause: Target::default(),
@@ -52,13 +55,15 @@ impl Hub {
         Ok(pod)
     }
 
-    /// A container that is about to be made.
+    /// A container that is about to be made, in a pod that is as the request for it says.
     pub(super) fn plan_container(
         &self,
-        pod: PodView,
+        (sandbox, mut pod): (&SandboxId, PodView),
         parent: Option<CgroupPath>,
         view: ContainerView,
     ) -> Result<NewContainer, Status> {
+        let mut said = self.said_again(sandbox, &pod);
+        self.complete(&mut pod, &mut said);
         let exemption = self.exemption(&pod);
         let mut target = Target::default();
         self.decide_container(&pod, exemption, &view, &mut target)?;
@@ -67,6 +72,7 @@ impl Hub {
             target,
             parent,
             pod,
+            said,
             exemption,
         })
     }

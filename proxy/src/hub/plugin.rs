@@ -11,7 +11,7 @@ use super::{
 use crate::{
     apply::nri as patch,
     front::{cri::Method, nri::view as seen},
-    ledger::{Life, Pod, Target},
+    ledger::{Life, Pod, Said, Target},
     originals,
     relist::Listed,
     status::Status,
@@ -104,7 +104,7 @@ impl Hub {
             self.meet_another();
             view.requested = origin.requested;
         }
-        let planned = self.plan_container(pod, parent, view);
+        let planned = self.plan_container((&sandbox, pod), parent, view);
         let mut new = self.unless_refused(Method::CreateContainer, planned)?;
         let now = resources(container);
         let why = self.hands_off(new.exemption);
@@ -252,14 +252,17 @@ impl Hub {
             return;
         }
         let inputs = self.policy().inputs();
-        let Some((view, parent)) = seen::pod(pod, &inputs) else {
+        let Some((mut view, parent)) = seen::pod(pod, &inputs) else {
             return;
         };
+        let mut said = Said::default();
+        self.complete(&mut view, &mut said);
         let own = view::own_directory(parent.as_ref(), &view.uid);
         let mut ledger = self.ledger.borrow_mut();
         let mut pod = Pod {
             exemption: self.exemption(&view),
             view,
+            said,
             ready: true,
             pause: Target::at(self.container_dir(parent.as_ref(), sandbox.as_str())),
             own: Target::at(own),

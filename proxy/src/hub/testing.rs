@@ -125,6 +125,7 @@ impl Bench {
             containers: Vec::new(),
             lowered_until: None,
             told: 0,
+            said: Default::default(),
         };
         pod.containers.push(container);
         bench.hub.decide_again(&mut pod);

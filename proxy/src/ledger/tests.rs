@@ -22,6 +22,7 @@ fn pod(id: &str) -> Pod {
             name: "web".to_owned(),
             labels: koord_hooks::Map::default(),
             annotations: koord_hooks::Map::default(),
+            spec: None,
             kube_qos: KubeQos::Burstable,
             runtime_handler: String::new(),
         },
@@ -33,6 +34,7 @@ fn pod(id: &str) -> Pod {
         containers: Vec::new(),
         lowered_until: None,
         told: 0,
+        said: Default::default(),
     }
 }
 

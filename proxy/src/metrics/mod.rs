@@ -7,6 +7,7 @@
 
 mod decision;
 mod plugin;
+mod pods;
 mod process;
 mod relay;
 mod series;
@@ -14,7 +15,8 @@ mod series;
 pub use self::{decision::HookFailure, relay::Refused};
 
 use self::{
-    decision::DecisionMetrics, plugin::PluginMetrics, process::ProcessMetrics, relay::RelayMetrics,
+    decision::DecisionMetrics, plugin::PluginMetrics, pods::PodsMetrics, process::ProcessMetrics,
+    relay::RelayMetrics,
 };
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -34,6 +36,7 @@ pub struct Metrics {
     decision: DecisionMetrics,
     process: ProcessMetrics,
     plugin: PluginMetrics,
+    pods: PodsMetrics,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,6 +54,7 @@ impl Metrics {
             decision: DecisionMetrics::register(&mut registry),
             process: ProcessMetrics::register(&mut registry),
             plugin: PluginMetrics::register(&mut registry),
+            pods: PodsMetrics::register(&mut registry),
             registry,
         }
     }

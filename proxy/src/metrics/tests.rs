@@ -32,6 +32,7 @@ fn exercised() -> String {
     metrics.relisted(true, Duration::from_millis(30));
     metrics.sandboxes_missing(1);
     metrics.policy_loaded(true, 1);
+    metrics.pods_answered(true, 1);
     metrics.runtime_up(true);
     metrics.runtime("containerd", "1.6.20");
     metrics.runtime("containerd", "v2.3.1");

@@ -1,10 +1,10 @@
 #![expect(clippy::disallowed_methods, reason = "files for tests")]
 
 use super::*;
-use std::os::unix::fs::symlink;
+use std::{os::unix::fs::symlink, time::Duration};
 use tempfile::TempDir;
 
-/// Long for a loaded machine, and shorter than [`PERIOD`]: what is seen within it was noticed.
+/// Long for a loaded machine, and shorter than the period of looks: what is seen within it was noticed.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 fn node(ratio: &str) -> String {

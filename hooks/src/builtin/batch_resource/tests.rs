@@ -5,7 +5,12 @@ use crate::{
     },
     view::PodView,
 };
-use koord_proto::policy::{NodePolicy, NodeSloSpec, ResourceUsedThreshold};
+use koord_proto::{
+    annotation::ExtendedResourceSpec,
+    pods::PodSpec,
+    policy::{NodePolicy, NodeSloSpec, ResourceUsedThreshold},
+};
+use std::sync::Arc;
 
 const SPEC: &str = annotation::EXTENDED_RESOURCE_SPEC;
 
@@ -51,6 +56,37 @@ fn a_pod_has_the_sum_of_its_containers() {
         of_pod(LIMITED, &node()),
         "cpu.shares=1536 cpu.cfs_quota_us=250000 memory.limit_in_bytes=1342177280"
     );
+}
+
+#[test]
+fn what_a_source_says_of_the_pod_counts_where_no_annotation_says_it() {
+    let own = PodSpec {
+        batch: Some(ExtendedResourceSpec::parse(LIMITED).unwrap()),
+        ..PodSpec::default()
+    };
+    let with = |annotations: &[(&str, &str)]| PodView {
+        spec: Some(Arc::new(own.clone())),
+        ..pod("BE", annotations)
+    };
+    let of_pod = |pod: &PodView| shown(&decide_pod(&BatchResource, pod, &node()).unwrap());
+    assert_eq!(
+        of_pod(&with(&[])),
+        "cpu.shares=1536 cpu.cfs_quota_us=250000 memory.limit_in_bytes=1342177280"
+    );
+    let decided = decide_container(&BatchResource, &with(&[]), &container("a"), &node());
+    assert_eq!(
+        shown(&decided.unwrap()),
+        "cpu.shares=512 cpu.cfs_quota_us=50000 memory.limit_in_bytes=268435456"
+    );
+    assert_eq!(
+        of_pod(&with(&[(SPEC, HALF_LIMITED)])),
+        "cpu.shares=1536 cpu.cfs_quota_us=unlimited memory.limit_in_bytes=unlimited"
+    );
+    let nothing = PodView {
+        spec: Some(Arc::default()),
+        ..pod("BE", &[])
+    };
+    assert_eq!(of_pod(&nothing), "");
 }
 
 #[test]

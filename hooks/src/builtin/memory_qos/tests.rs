@@ -8,8 +8,10 @@ use crate::{
 use koord_model::{OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale};
 use koord_proto::{
     annotation::{Percent, Switch},
+    pods::{ContainerSpec, Resources},
     policy::{NodeMetadata, NodePolicy, ResourceQosStrategy},
 };
+use std::sync::Arc;
 
 const GIB: u64 = 1 << 30;
 
@@ -104,6 +106,59 @@ fn a_part_of_what_is_requested_is_kept() {
         of_container(&batch("100Mi", "300Mi"), &container("main"), &node),
         "memory.min=52428800 memory.low=78643200 memory.high=209715200"
     );
+}
+
+/// A burstable pod whose source says what these of its containers request and are limited to.
+fn burstable(containers: &[(&str, Option<u64>, Option<u64>)]) -> PodView {
+    let memory = |memory| Resources {
+        memory,
+        ..Resources::default()
+    };
+    let containers = containers.iter().map(|(name, request, limit)| ContainerSpec {
+        name: (*name).to_owned(),
+        requests: memory(*request),
+        limits: memory(*limit),
+    });
+    let spec = PodSpec {
+        containers: containers.collect(),
+        batch: None,
+    };
+    PodView {
+        spec: Some(Arc::new(spec)),
+        ..pod("LSR", &[])
+    }
+}
+
+#[test]
+fn what_a_burstable_pod_requests_its_source_says() {
+    const MIB: u64 = 1 << 20;
+    let node = treating(kept());
+    let pod = burstable(&[
+        ("main", Some(100 * MIB), Some(300 * MIB)),
+        ("side", Some(60 * MIB), None),
+    ]);
+    // Half of 100 MiB, three quarters of it, and 100 MiB with half of the 200 up to the limit.
+    assert_eq!(
+        of_container(&pod, &container("main"), &node),
+        "memory.min=52428800 memory.low=78643200 memory.high=209715200"
+    );
+    // Without a limit it is the 16 GiB of the node: 60 MiB and half of what is left of them.
+    assert_eq!(
+        of_container(&pod, &container("side"), &node),
+        "memory.min=31457280 memory.low=47185920 memory.high=8621391872"
+    );
+    // Those that live; one that the pod does not name is a debugger's and requests nothing.
+    let (main, side, debugger) = (container("main"), container("side"), container("debug"));
+    assert_eq!(
+        of_pod(&pod, &[&main, &side, &debugger], &node),
+        "memory.min=83886080 memory.low=125829120"
+    );
+    assert_eq!(
+        of_pod(&pod, &[&main], &node),
+        "memory.min=52428800 memory.low=78643200"
+    );
+    let unknown = PodView { spec: None, ..pod };
+    assert_eq!(of_pod(&unknown, &[&main], &node), "");
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! Pods as the cluster wants them now, of whoever knows: what `kubectl get pods -o json` or
+//! `-o yaml` prints, or the kubelet's `/pods`.
+//!
+//! Of a pod only what is looked at is read. A pod that cannot be read costs itself and is named; a
+//! text of which nothing can be read is an error.
+
+mod spec;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use self::spec::{ContainerSpec, PodSpec, Resources};
+
+use crate::annotation::QuantityError;
+use koord_model::PodUid;
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+use thiserror::Error;
+
+/// The longest text that is read, in bytes.
+pub const MAX_LENGTH: usize = 64 * 1024 * 1024;
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// By which the runtime knows it.
+    pub uid: PodUid,
+    pub namespace: String,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Of a pod that stays as it is the same, which costs nothing to keep.
+    pub spec: Arc<PodSpec>,
+}
+
+/// What a text gave.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    pub pods: Vec<Arc<Pod>>,
+    /// What was left out because it is wrong.
+    pub issues: Vec<PodIssue>,
+}
+
+/// Something that was left out.
+#[derive(Debug, Error)]
+#[error("{pod} is left out")]
+pub struct PodIssue {
+    /// Namespace and name, or what is known of them.
+    pub pod: String,
+    #[source]
+    pub problem: Problem,
+}
+
+/// Why it was left out.
+#[derive(Debug, Error)]
+pub enum Problem {
+    #[error("kind is {kind:?}, not Pod")]
+    OtherKind { kind: String },
+    #[error("it is not as a pod is")]
+    Form(#[source] serde_json::Error),
+    #[error("{resource} of container {container:?} is no amount")]
+    Amount {
+        container: String,
+        resource: &'static str,
+        #[source]
+        source: QuantityError,
+    },
+    #[error("it has no UID that a pod can have")]
+    Uid,
+    #[error("another one before it has the same UID")]
+    Repeated,
+}
+
+/// Why a text gives no pods at all.
+#[derive(Debug, Error)]
+pub enum PodsError {
+    #[error("text is {length} bytes long, {MAX_LENGTH} are allowed")]
+    TooLong { length: usize },
+    #[error("text holds no document")]
+    Empty,
+    #[error("text is no JSON, or its lists are none")]
+    Json(#[source] serde_json::Error),
+    #[error("text is no YAML stream")]
+    Yaml(#[source] Box<serde_saphyr::Error>),
+}
+
+/// Reads one text after the other, and of each only the pods that were not so in the one before.
+#[derive(Debug, Default)]
+pub struct Reader {
+    hasher: RandomState,
+    known: HashMap<u64, Arc<Pod>>,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// Reads lists of pods, and pods one after the other. What begins with a brace is JSON, anything
+    /// else YAML. Of labels and annotations those are kept that `keep` wants, which has to want the
+    /// same each time.
+    pub fn read(&mut self, text: &str, keep: impl Fn(&str) -> bool) -> Result<Parsed, PodsError> {
+        let length = text.len();
+        if length > MAX_LENGTH {
+            return Err(PodsError::TooLong { length });
+        }
+        let json;
+        let text = match text.trim_start().starts_with('{') {
+            true => text,
+            false => {
+                json = text::from_yaml(text)?;
+                json.as_str()
+            }
+        };
+        let mut known = HashMap::new();
+        let mut parsed = Parsed::default();
+        let mut uids = HashSet::new();
+        for item in text::items(text)? {
+            let hash = self.hasher.hash_one(item.get());
+            let pod = match self.known.get(&hash) {
+                Some(pod) => Ok(pod.clone()),
+                None => text::pod(item.get(), &keep).map(Arc::new),
+            };
+            let pod = pod.and_then(|pod| match uids.insert(pod.uid.clone()) {
+                true => Ok(pod),
+                false => Err(text::issue(item.get(), Problem::Repeated)),
+            });
+            match pod {
+                Ok(pod) => {
+                    known.insert(hash, pod.clone());
+                    parsed.pods.push(pod);
+                }
+                Err(issue) => parsed.issues.push(issue),
+            }
+        }
+        self.known = known;
+        Ok(parsed)
+    }
+}

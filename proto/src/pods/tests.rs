@@ -1,0 +1,264 @@
+use super::*;
+use crate::annotation::ExtendedResourceSpec;
+use koord_model::MilliCpu;
+use std::error::Error;
+
+fn read(text: &str) -> Parsed {
+    Reader::default().read(text, |_| true).unwrap()
+}
+
+fn names(parsed: &Parsed) -> Vec<&str> {
+    parsed.pods.iter().map(|pod| pod.name.as_str()).collect()
+}
+
+/// What was left out, and the last reason of each.
+fn issues(parsed: &Parsed) -> Vec<String> {
+    let told = parsed.issues.iter().map(|issue| {
+        let mut last: &dyn Error = issue;
+        while let Some(source) = last.source() {
+            last = source;
+        }
+        let reason = last.to_string();
+        let reason = reason.split(" at line").next().unwrap_or_default();
+        format!("{issue}: {reason}")
+    });
+    told.collect()
+}
+
+/// As a kubelet answers: no item says its kind.
+const KUBELETS: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[
+    {"metadata":{"name":"web","namespace":"shop","uid":"uid-1","labels":{"a":"b"},
+        "annotations":{"c":"{\"d\":1}"},"managedFields":[{"x":[[[]]]}]},
+     "spec":{"containers":[]},"status":{"phase":"Running"}},
+    {"metadata":{"name":"db","namespace":"shop","uid":"uid-2","labels":null}}]}"#;
+
+#[test]
+fn a_kubelets_answer_is_read() {
+    let parsed = read(KUBELETS);
+    assert_eq!(names(&parsed), ["web", "db"]);
+    let web = Pod {
+        uid: PodUid::new("uid-1").unwrap(),
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        labels: [("a".to_owned(), "b".to_owned())].into(),
+        annotations: [("c".to_owned(), r#"{"d":1}"#.to_owned())].into(),
+        spec: Arc::default(),
+    };
+    assert_eq!(*parsed.pods[0], web);
+    assert!(parsed.issues.is_empty());
+}
+
+/// A pod with these parts of its spec.
+fn with(spec: &str) -> Parsed {
+    read(&format!(
+        r#"{{"metadata":{{"name":"a","uid":"uid-a"}},"spec":{{{spec}}}}}"#
+    ))
+}
+
+#[test]
+fn containers_request_what_they_say_or_are_limited_to() {
+    let parsed = with(
+        r#""containers":[
+        {"name":"a","resources":{"requests":{"cpu":"250m","memory":"64Mi","hugepages-2Mi":"x"},
+            "limits":{"cpu":2,"memory":"1e8"}}},
+        {"name":"b","resources":{"limits":{"cpu":0.5}}},
+        {"name":"c"}],
+        "initContainers":[{"name":"d","resources":{"requests":{"memory":null}}}]"#,
+    );
+    let container = |name: &str, requests, limits| ContainerSpec {
+        name: name.to_owned(),
+        requests,
+        limits,
+    };
+    let amounts = |cpu, memory| Resources {
+        cpu: Some(MilliCpu(cpu)),
+        memory,
+    };
+    let none = Resources::default();
+    let expected = [
+        container(
+            "a",
+            amounts(250, Some(67_108_864)),
+            amounts(2_000, Some(100_000_000)),
+        ),
+        container("b", amounts(500, None), amounts(500, None)),
+        container("c", none, none),
+        container("d", none, none),
+    ];
+    let spec = &parsed.pods[0].spec;
+    assert_eq!(spec.containers, expected);
+    assert_eq!(spec.batch, None);
+    assert_eq!(spec.container("b"), Some(&expected[1]));
+    assert_eq!(spec.container("e"), None);
+}
+
+#[test]
+fn batch_resources_are_those_that_the_webhook_would_have_written() {
+    let parsed = with(
+        r#""containers":[
+        {"name":"a","resources":{
+            "requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},
+            "limits":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/batch-memory":"128Mi"}}},
+        {"name":"b","resources":{"limits":{"kubernetes.io/batch-cpu":"200"}}},
+        {"name":"c","resources":{"requests":{"cpu":"1"}}}],
+        "initContainers":[{"name":"d","resources":{"limits":{"kubernetes.io/batch-cpu":"9"}}}]"#,
+    );
+    let written = ExtendedResourceSpec::parse(
+        r#"{"containers":{
+        "a":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},
+             "limits":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/batch-memory":"128Mi"}},
+        "b":{"requests":{"kubernetes.io/batch-cpu":"200"},
+             "limits":{"kubernetes.io/batch-cpu":"200"}}}}"#,
+    );
+    assert_eq!(parsed.pods[0].spec.batch, Some(written.unwrap()));
+}
+
+#[test]
+fn an_amount_that_is_none_costs_its_pod_and_is_named() {
+    for (resource, amount, reason) in [
+        (
+            "memory",
+            r#""64MiB""#,
+            r#""64MiB" is not written as a number with an optional suffix"#,
+        ),
+        ("cpu", "-1", "amount is negative"),
+        (
+            "kubernetes.io/batch-cpu",
+            "[]",
+            r#""[]" is not written as a number with an optional suffix"#,
+        ),
+    ] {
+        let parsed = with(&format!(
+            r#""containers":[{{"name":"x","resources":{{"requests":{{"{resource}":{amount}}}}}}}]"#
+        ));
+        assert!(parsed.pods.is_empty());
+        assert_eq!(issues(&parsed), [format!("?/a is left out: {reason}")]);
+        let problem = parsed.issues[0].problem.to_string();
+        assert_eq!(
+            problem,
+            format!(r#"{resource} of container "x" is no amount"#)
+        );
+    }
+}
+
+#[test]
+fn labels_and_annotations_that_nobody_wants_are_not_kept() {
+    let parsed = Reader::default().read(KUBELETS, |key| key == "c").unwrap();
+    assert!(parsed.pods[0].labels.is_empty());
+    assert_eq!(parsed.pods[0].annotations.len(), 1);
+}
+
+#[test]
+fn what_kubectl_prints_is_read_in_each_form() {
+    let pod = |name: &str| {
+        format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  uid: uid-{name}\n")
+    };
+    let json = r#"{"kind":"Pod","metadata":{"name":"a","uid":"uid-a"}}"#;
+    let listed = pod("a").replace('\n', "\n  ");
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n- {listed}\n");
+    for (text, expected) in [
+        (pod("a"), vec!["a"]),
+        (
+            format!("---\n{}---\n{}", pod("a"), pod("b")),
+            vec!["a", "b"],
+        ),
+        (list, vec!["a"]),
+        (json.to_owned(), vec!["a"]),
+        (format!(" \n{json}\n"), vec!["a"]),
+        (r#"{"kind":"List","items":[]}"#.to_owned(), vec![]),
+        (r#"{"kind":"PodList","items":null}"#.to_owned(), vec![]),
+    ] {
+        let parsed = read(&text);
+        assert_eq!(names(&parsed), expected, "{text}");
+        assert!(parsed.issues.is_empty(), "{text}");
+        assert!(parsed.pods.iter().all(|pod| pod.namespace == "default"));
+    }
+}
+
+#[test]
+fn a_mirror_pod_has_the_uid_that_the_runtime_knows() {
+    let pod = |annotations: &str| {
+        format!(r#"{{"metadata":{{"name":"a","uid":"uid-1","annotations":{{{annotations}}}}}}}"#)
+    };
+    let hash = r#""kubernetes.io/config.hash":"hash-1""#;
+    let mirror = r#""kubernetes.io/config.mirror":"hash-1""#;
+    for (annotations, uid) in [
+        (format!("{hash},{mirror}"), "hash-1"),
+        // Of a pod that is no mirror its author may say that.
+        (hash.to_owned(), "uid-1"),
+        (mirror.to_owned(), "uid-1"),
+    ] {
+        let parsed = read(&pod(&annotations));
+        assert_eq!(parsed.pods[0].uid.as_str(), uid, "{annotations}");
+    }
+}
+
+#[test]
+fn a_bad_pod_is_named_and_costs_no_other() {
+    let parsed = read(
+        r#"{"kind":"List","items":[
+        {"metadata":{"name":"a","namespace":"n","uid":"uid-a"}},
+        {"metadata":{"name":"b","namespace":"n","uid":"uid-b","labels":{"x":true}}},
+        {"metadata":{"name":"c","namespace":"n"}},
+        {"metadata":{"name":"d","namespace":"n","uid":"../d"}},
+        {"metadata":{"name":"e","namespace":"n","uid":"uid-a"}},
+        {"kind":"Node","metadata":{"name":"f"}},
+        {"metadata":{"uid":"uid-g"}},
+        7,
+        {"metadata":{"name":"z","namespace":"n","uid":"uid-z"}}]}"#,
+    );
+    assert_eq!(names(&parsed), ["a", "z"]);
+    let expected = [
+        "n/b is left out: invalid type: boolean `true`, expected a string",
+        "n/c is left out: it has no UID that a pod can have",
+        "n/d is left out: it has no UID that a pod can have",
+        "n/e is left out: another one before it has the same UID",
+        r#"?/f is left out: kind is "Node", not Pod"#,
+        "?/? is left out: missing field `name`",
+        "?/? is left out: invalid type: integer `7`, expected struct PodText",
+    ];
+    assert_eq!(issues(&parsed), expected);
+}
+
+#[test]
+fn a_text_of_which_nothing_can_be_read_is_an_error() {
+    for (text, error) in [
+        ("", "text holds no document"),
+        ("# nothing yet\n", "text holds no document"),
+        ("{", "text is no JSON, or its lists are none"),
+        (
+            r#"{"kind":"List","items":7}"#,
+            "text is no JSON, or its lists are none",
+        ),
+        (
+            r#"{"kind":"Pod"} x"#,
+            "text is no JSON, or its lists are none",
+        ),
+        ("a: [", "text is no YAML stream"),
+        ("- a\n", "text is no JSON, or its lists are none"),
+    ] {
+        let refused = Reader::default()
+            .read(text, |_| true)
+            .map(|_| ())
+            .unwrap_err();
+        assert_eq!(refused.to_string(), error, "{text:?}");
+    }
+    let long = " ".repeat(MAX_LENGTH + 1);
+    let refused = Reader::default()
+        .read(&long, |_| true)
+        .map(|_| ())
+        .unwrap_err();
+    assert!(matches!(refused, PodsError::TooLong { length: 67_108_865 }));
+}
+
+#[test]
+fn a_pod_that_is_as_it_was_is_not_read_again() {
+    let mut reader = Reader::default();
+    let before = reader.read(KUBELETS, |_| true).unwrap().pods;
+    // A kubelet answers in another order each time.
+    let text = KUBELETS.replace("\"uid-2\"", "\"uid-3\"");
+    let after = reader.read(&text, |_| true).unwrap().pods;
+    assert!(Arc::ptr_eq(&before[0], &after[0]));
+    assert_eq!(after[1].uid.as_str(), "uid-3");
+    assert!(!Arc::ptr_eq(&before[1], &after[1]));
+}

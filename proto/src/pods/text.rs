@@ -1,0 +1,144 @@
+//! The text of pods and of lists of them.
+
+use super::{Pod, PodIssue, PodsError, Problem, spec::SpecText};
+use crate::keys::annotation;
+use koord_model::PodUid;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+
+/// The longest part of a foreign name that an issue shows, in characters.
+const MAX_SHOWN: usize = 64;
+
+/// Nodes of a YAML text: a thousand pods have fewer.
+const MAX_NODES: usize = 4_000_000;
+
+/// A document: a list, or one object.
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(borrow)]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct PodText<'a> {
+    #[serde(borrow)]
+    kind: Option<Cow<'a, str>>,
+    metadata: Metadata,
+    spec: Option<SpecText>,
+}
+
+/// `null` is what is not there.
+#[derive(Deserialize)]
+struct Metadata {
+    uid: Option<String>,
+    namespace: Option<String>,
+    name: String,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// As much of an object as it takes to name it.
+#[derive(Default, Deserialize)]
+struct Named {
+    #[serde(default)]
+    metadata: Names,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Names {
+    namespace: Value,
+    name: Value,
+}
+
+/// A YAML stream as JSON, document by document.
+pub(super) fn from_yaml(text: &str) -> Result<String, PodsError> {
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_nodes: MAX_NODES,
+            max_events: 4 * MAX_NODES,
+        },
+        // kubectl prints none.
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
+    };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| PodsError::Yaml(Box::new(error)))?;
+    let documents = documents.iter().filter(|document| !document.is_null());
+    Ok(documents.map(Value::to_string).collect())
+}
+
+/// The objects in a stream of documents.
+pub(super) fn items(text: &str) -> Result<Vec<&RawValue>, PodsError> {
+    let mut all = Vec::new();
+    let mut empty = true;
+    for document in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
+        let document = document.map_err(PodsError::Json)?;
+        let Document { kind, items } =
+            serde_json::from_str(document.get()).map_err(PodsError::Json)?;
+        match kind.is_some_and(|kind| kind.ends_with("List")) {
+            true => all.extend(items.into_iter().flatten()),
+            false => all.push(document),
+        }
+        empty = false;
+    }
+    // Whoever writes a file by a shell's redirection empties it first.
+    if empty {
+        Err(PodsError::Empty)
+    } else {
+        Ok(all)
+    }
+}
+
+/// Reads an object that has to be a pod. In the kubelet's list none says its kind.
+pub(super) fn pod(text: &str, keep: impl Fn(&str) -> bool) -> Result<Pod, PodIssue> {
+    let bad = |problem| issue(text, problem);
+    let PodText {
+        kind,
+        metadata,
+        spec,
+    } = serde_json::from_str(text).map_err(|error| bad(Problem::Form(error)))?;
+    if let Some(kind) = kind.filter(|kind| kind != "Pod") {
+        let kind = cut(&kind);
+        return Err(bad(Problem::OtherKind { kind }));
+    }
+    let annotations = metadata.annotations.unwrap_or_default();
+    // A mirror pod stands for one that the API server did not make; the runtime knows that one, by
+    // the hash of its manifest.
+    let mirrors = annotations.contains_key(annotation::CONFIG_MIRROR);
+    let uid = match annotations.get(annotation::CONFIG_HASH) {
+        Some(hash) if mirrors => Some(hash.clone()),
+        _ => metadata.uid,
+    };
+    let spec = spec.unwrap_or_default().read().map_err(bad)?;
+    let kept = |mut texts: BTreeMap<String, String>| {
+        texts.retain(|key, _| keep(key));
+        texts
+    };
+    Ok(Pod {
+        uid: PodUid::new(&uid.unwrap_or_default()).map_err(|_| bad(Problem::Uid))?,
+        namespace: metadata.namespace.unwrap_or_else(|| "default".to_owned()),
+        name: metadata.name,
+        labels: kept(metadata.labels.unwrap_or_default()),
+        annotations: kept(annotations),
+        spec: Arc::new(spec),
+    })
+}
+
+/// An issue with the name that the object has, as far as it has one.
+pub(super) fn issue(text: &str, problem: Problem) -> PodIssue {
+    let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
+    let [namespace, name] = [metadata.namespace, metadata.name]
+        .map(|part| part.as_str().map_or_else(|| "?".to_owned(), cut));
+    PodIssue {
+        pod: format!("{namespace}/{name}"),
+        problem,
+    }
+}
+
+pub(super) fn cut(text: &str) -> String {
+    text.chars().take(MAX_SHOWN).collect()
+}

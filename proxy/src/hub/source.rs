@@ -1,0 +1,207 @@
+//! What says beside requests how pods are: the kubelet, or a file (`--pods`).
+//!
+//! A pod's labels and annotations change in the cluster, and no request tells; nor does one say what
+//! a pod's containers request. Its source does, and what it says is put in force like a change of
+//! policy, pod by pod. Requests bring labels and annotations too, those of the moment. So whoever
+//! said something new last is believed:
+//!
+//! - what a source says stands until a request says something else than requests did before;
+//! - what such a request says stands until an answer of the source that was asked for later. A
+//!   kubelet's requests are never newer than what it answers to a later question, but those of a
+//!   worker that is at an older state of its pod for long may be older than an earlier answer.
+//!
+//! The first request for a pod is something new beside a kubelet's older answer, and not beside a
+//! file: who writes down how a pod is to be means it until the file says otherwise, and so it is
+//! after a restart too, when only lists tell of the pod.
+
+use super::Hub;
+use crate::ledger::{Metadata, Pod, Said};
+use koord_hooks::PodView;
+use koord_model::{PodUid, SandboxId};
+use koord_proto::{keys::annotation, pods};
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashMap, HashSet},
+    mem,
+    sync::Arc,
+};
+use tokio::time::Instant;
+
+/// How long what a source says of a pod is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Word {
+    /// Until it says something else, or nothing about that pod any more: a file.
+    #[default]
+    Stands,
+    /// For the moment at which it was asked: a kubelet. A pod of which it says nothing is about to
+    /// end, or it has just been started and does not know it yet; so what was said last is kept.
+    OfItsTime,
+}
+
+/// One answer of a source.
+#[derive(Clone, Debug)]
+pub struct PodsAnswer {
+    pub pods: Arc<[Arc<pods::Pod>]>,
+    pub asked: Instant,
+    pub word: Word,
+}
+
+/// What the source has said.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pods: RefCell<HashMap<PodUid, Arc<pods::Pod>>>,
+    /// When it was asked for the last time that it answered.
+    asked: Cell<Option<Instant>>,
+    word: Cell<Word>,
+}
+
+// === impl Source ===
+
+impl Source {
+    /// What it says of a pod. A pod is who it is by its name too, which nobody can give to a second
+    /// one: a UID is what whoever makes a mirror pod writes there.
+    fn of(&self, view: &PodView) -> Option<Arc<pods::Pod>> {
+        let pods = self.pods.borrow();
+        let pod = pods.get(&view.uid)?;
+        let is_it = (&pod.namespace, &pod.name) == (&view.namespace, &view.name);
+        is_it.then(|| pod.clone())
+    }
+
+    /// Whether something that was said then is newer than all that it has said.
+    fn is_behind(&self, said: Option<Instant>) -> bool {
+        said.is_some_and(|said| self.asked.get().is_none_or(|asked| asked <= said))
+    }
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// Takes in an answer of the source of pods, and makes the decisions anew about the pods of which
+    /// it says something new.
+    pub fn take_pods(&self, answer: &PodsAnswer) {
+        let pods = answer.pods.iter();
+        let mut pods: HashMap<_, _> = pods.map(|pod| (pod.uid.clone(), pod.clone())).collect();
+        let mut ledger = self.ledger.borrow_mut();
+        if answer.word == Word::OfItsTime {
+            let there: HashSet<&PodUid> = ledger.pods().map(|pod| &pod.view.uid).collect();
+            for (uid, pod) in self.source.pods.take() {
+                if there.contains(&uid) {
+                    pods.entry(uid).or_insert(pod);
+                }
+            }
+        }
+        self.source.pods.replace(pods);
+        self.source.asked.set(Some(answer.asked));
+        self.source.word.set(answer.word);
+        let mut changed = false;
+        for pod in ledger.pods_mut() {
+            if self.follow_source(pod) {
+                self.decide_again(pod);
+                self.queue.push(pod.sandbox.clone());
+                changed = true;
+            }
+        }
+        if changed {
+            self.generation.set(self.generation.get() + 1);
+        }
+    }
+
+    /// Has a pod be as whoever said something new last says. Whether that is different now.
+    pub(super) fn follow_source(&self, pod: &mut Pod) -> bool {
+        let changed = self.complete(&mut pod.view, &mut pod.said);
+        if changed {
+            pod.exemption = self.exemption(&pod.view);
+        }
+        changed
+    }
+
+    /// The same for a pod that is not in the ledger.
+    pub(crate) fn complete(&self, view: &mut PodView, said: &mut Said) -> bool {
+        let told = self.source.of(view);
+        if told.is_none() && said.instead.is_none() && view.spec.is_none() {
+            return false;
+        }
+        // Of what a pod asks for as a whole no request says anything.
+        let spec = told.as_ref().map(|told| told.spec.clone());
+        let resized = view.spec != spec;
+        view.spec = spec;
+        let before = Metadata {
+            labels: mem::take(&mut view.labels),
+            annotations: mem::take(&mut view.annotations),
+        };
+        let instead = said.instead.take();
+        let by_requests = instead.unwrap_or_else(|| Box::new(before.clone()));
+        let told = told.filter(|_| !self.source.is_behind(said.at));
+        let told = told.map(|told| self.metadata(&told, &by_requests));
+        let in_force = match told.filter(|told| *told != *by_requests) {
+            Some(told) => {
+                said.instead = Some(by_requests);
+                told
+            }
+            None => *by_requests,
+        };
+        let changed = resized || in_force != before;
+        (view.labels, view.annotations) = (in_force.labels, in_force.annotations);
+        changed
+    }
+
+    /// Labels and annotations as the source says them. Our own annotation on a sandbox tells what its
+    /// containers have from it, whatever became of the pod since.
+    fn metadata(&self, told: &pods::Pod, by_requests: &Metadata) -> Metadata {
+        let (labels, annotations) = self.policy().inputs().of(
+            |key| told.labels.get(key).map(String::as_str),
+            |key| match key {
+                annotation::ORIGINALS => by_requests.annotations.get(key),
+                _ => told.annotations.get(key).map(String::as_str),
+            },
+        );
+        Metadata {
+            labels,
+            annotations,
+        }
+    }
+
+    /// When the first request for a pod says something that a source does not know.
+    pub(super) fn first_said(&self) -> Said {
+        let at = match self.source.word.get() {
+            Word::Stands => None,
+            Word::OfItsTime => Some(Instant::now()),
+        };
+        Said { instead: None, at }
+    }
+
+    /// The same for a later request, which tells a pod as `view`.
+    pub(super) fn said_again(&self, sandbox: &SandboxId, view: &PodView) -> Said {
+        let ledger = self.ledger.borrow();
+        let Some(known) = ledger.pod(sandbox) else {
+            return self.first_said();
+        };
+        let (labels, annotations) = match known.said.instead.as_deref() {
+            Some(said) => (&said.labels, &said.annotations),
+            None => (&known.view.labels, &known.view.annotations),
+        };
+        let again = (labels, annotations) == (&view.labels, &view.annotations);
+        let at = match again {
+            true => known.said.at,
+            false => Some(Instant::now()),
+        };
+        Said { instead: None, at }
+    }
+
+    /// Takes over what a later call told of a pod, by which it was decided about as `view`. Whether
+    /// decisions about it are to be made anew.
+    pub(super) fn renew(&self, pod: &mut Pod, view: PodView, said: Said) -> bool {
+        let of = |it: &PodView| (it.labels.clone(), it.annotations.clone(), it.spec.clone());
+        let known = of(&pod.view) == of(&view);
+        pod.said = said;
+        if !known {
+            (pod.view.labels, pod.view.annotations, pod.view.spec) = of(&view);
+            pod.exemption = self.exemption(&pod.view);
+        }
+        // The source may have answered since.
+        self.follow_source(pod) || !known
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! The source of pods (`--pods`): asked again and again what the pods of this node are like now.
+//!
+//! Asking and reading happen beside the thread that carries the data. A source that does not answer,
+//! or with what cannot be used, leaves in force what it said last; nobody waits for it, and no pod
+//! needs it.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use self::file::PodsFile;
+use crate::{
+    config,
+    hub::{Hub, PodsAnswer, Word},
+    metrics::Metrics,
+    regular_file::FileError,
+    status::chain_of,
+    view::Inputs,
+    watched_file::Watch,
+};
+use koord_proto::pods::{Parsed, PodIssue, PodsError, Reader};
+use std::{
+    error::Error,
+    path::PathBuf,
+    rc::Rc,
+    str::Utf8Error,
+    sync::{Arc, Mutex, PoisonError},
+};
+use thiserror::Error;
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
+use tracing::{info, warn};
+
+/// Issues of one answer that get a line each; the status has all of them.
+const LOGGED_ISSUES: usize = 20;
+
+/// What is known of the source.
+#[derive(Clone, Debug, Default)]
+pub struct PodsState {
+    /// What it said last that could be used.
+    pub answer: Option<PodsAnswer>,
+    /// What of it is left out because it is wrong.
+    pub issues: Arc<[PodIssue]>,
+    /// Since when it says nothing that can be used, and why.
+    pub failure: Option<(Instant, Arc<SourceError>)>,
+}
+
+/// Why a source says nothing that can be used.
+#[derive(Debug, Error)]
+pub enum SourceError {
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: FileError,
+    },
+    #[error("it does not speak UTF-8")]
+    Encoding(#[from] Utf8Error),
+    #[error("it says no pods")]
+    Pods(#[from] PodsError),
+}
+
+/// Keeps a [`PodsState`] in line with a source.
+#[derive(Debug)]
+pub struct PodSource {
+    /// Worked at beside the data path, by one at a time.
+    desk: Arc<Mutex<Desk>>,
+    path: PathBuf,
+    state: watch::Sender<PodsState>,
+    metrics: Rc<Metrics>,
+}
+
+/// Where the source is asked and its answer read.
+#[derive(Debug)]
+struct Desk {
+    file: PodsFile,
+    reader: Reader,
+    inputs: Arc<Inputs>,
+}
+
+// === impl PodSource ===
+
+impl PodSource {
+    /// A source as it is configured, and as far as it is here asked for the first time. What is wrong
+    /// with it is logged and in the state.
+    pub fn open(config: &config::Pods, inputs: Arc<Inputs>, metrics: Rc<Metrics>) -> Option<Self> {
+        let config::Pods::File(path) = config else {
+            return None;
+        };
+        let desk = Desk {
+            file: PodsFile::at(path),
+            reader: Reader::default(),
+            inputs,
+        };
+        let source = Self {
+            desk: Arc::new(Mutex::new(desk)),
+            path: path.clone(),
+            state: watch::Sender::default(),
+            metrics,
+        };
+        let asked = Instant::now();
+        let said = Desk::ask(&source.desk, false);
+        source.take(asked, said);
+        Some(source)
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<PodsState> {
+        self.state.subscribe()
+    }
+
+    /// Asks again when there may be something new, and when `reload` is notified; never ends.
+    pub async fn run(self, reload: Rc<Notify>) {
+        loop {
+            // First watch, then read: what changes in between is noticed.
+            let watch = Watch::beside(&self.path);
+            self.check(false).await;
+            tokio::select! {
+                () = watch.may_have_changed() => {}
+                () = reload.notified() => self.check(true).await,
+            }
+        }
+    }
+
+    /// Asks the source; `anew` even if it says just what it did.
+    async fn check(&self, anew: bool) {
+        let (asked, desk) = (Instant::now(), self.desk.clone());
+        match tokio::task::spawn_blocking(move || Desk::ask(&desk, anew)).await {
+            Ok(said) => self.take(asked, said),
+            Err(error) => warn!(
+                error = &error as &dyn Error,
+                "asking the source of pods was broken off"
+            ),
+        }
+    }
+
+    fn take(&self, asked: Instant, said: Result<Option<Parsed>, SourceError>) {
+        match said {
+            Ok(None) => {}
+            Ok(Some(Parsed { pods, issues })) => {
+                self.metrics.pods_answered(true, issues.len());
+                self.tell_issues(&issues);
+                let state = self.state.borrow();
+                if state.answer.is_none() || state.failure.is_some() {
+                    info!(
+                        pods = pods.len(),
+                        issues = issues.len(),
+                        "the source of pods answers"
+                    );
+                }
+                drop(state);
+                self.state.send_replace(PodsState {
+                    answer: Some(PodsAnswer {
+                        pods: pods.into(),
+                        asked,
+                        word: Word::Stands,
+                    }),
+                    issues: issues.into(),
+                    failure: None,
+                });
+            }
+            Err(error) => {
+                self.metrics.pods_answered(false, 0);
+                let since = self
+                    .state
+                    .borrow()
+                    .failure
+                    .as_ref()
+                    .map(|(since, _)| *since);
+                if since.is_none() {
+                    warn!(
+                        error = &error as &dyn Error,
+                        "the source of pods says nothing that can be used; what it said last stays \
+                         in force"
+                    );
+                }
+                let failure = (since.unwrap_or(asked), Arc::new(error));
+                self.state
+                    .send_modify(|state| state.failure = Some(failure));
+            }
+        }
+    }
+
+    /// A line for each issue that was not there before.
+    fn tell_issues(&self, issues: &[PodIssue]) {
+        let state = self.state.borrow();
+        let told: Vec<String> = state.issues.iter().map(|issue| chain_of(issue)).collect();
+        let new = issues.iter().map(|issue| chain_of(issue));
+        for reason in new.filter(|it| !told.contains(it)).take(LOGGED_ISSUES) {
+            warn!(reason, "a part of what the source of pods says is left out");
+        }
+    }
+}
+
+// === impl Desk ===
+
+impl Desk {
+    /// What the source says now; nothing if that is what it said the last time.
+    fn ask(desk: &Mutex<Self>, anew: bool) -> Result<Option<Parsed>, SourceError> {
+        // Who panicked here has left a reader that knows too little, no wrong one.
+        let mut desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let Self {
+            file,
+            reader,
+            inputs,
+        } = &mut *desk;
+        let Some(text) = file.read(anew)? else {
+            return Ok(None);
+        };
+        let text = str::from_utf8(&text)?;
+        Ok(Some(reader.read(text, |key| inputs.has(key))?))
+    }
+}
+
+/// Puts each new answer in force.
+pub async fn follow(hub: Rc<Hub>, mut states: watch::Receiver<PodsState>) {
+    loop {
+        let answer = states.borrow_and_update().answer.clone();
+        if let Some(answer) = answer {
+            hub.take_pods(&answer);
+        }
+        if states.changed().await.is_err() {
+            return;
+        }
+    }
+}

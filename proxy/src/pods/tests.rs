@@ -1,0 +1,147 @@
+#![expect(clippy::disallowed_methods, reason = "files for tests")]
+
+use super::*;
+use std::{path::Path, time::Duration};
+use tempfile::TempDir;
+
+/// Long for a loaded machine, and shorter than the period of looks: what is seen within it was
+/// noticed.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+fn pod(name: &str) -> String {
+    format!("kind: Pod\nmetadata:\n  name: {name}\n  uid: uid-{name}\n  labels: {{a: b, c: d}}\n")
+}
+
+/// A file that is kept in line, and what becomes of it.
+struct Kept {
+    dir: TempDir,
+    state: watch::Receiver<PodsState>,
+    reload: Rc<Notify>,
+    metrics: Rc<Metrics>,
+}
+
+impl Kept {
+    /// Must run in a `LocalSet`.
+    fn start(text: Option<&str>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pods.yaml");
+        if let Some(text) = text {
+            std::fs::write(&path, text).unwrap();
+        }
+        let metrics = Rc::new(Metrics::new());
+        let inputs = Arc::new(Inputs::new(["a"], []));
+        let config = config::Pods::File(path);
+        let source = PodSource::open(&config, inputs, metrics.clone()).unwrap();
+        let state = source.subscribe();
+        let reload = Rc::new(Notify::new());
+        tokio::task::spawn_local(source.run(reload.clone()));
+        Self {
+            dir,
+            state,
+            reload,
+            metrics,
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn replace(&self, text: &str) {
+        std::fs::write(self.path().join("fresh"), text).unwrap();
+        std::fs::rename(self.path().join("fresh"), self.path().join("pods.yaml")).unwrap();
+    }
+
+    async fn until(&mut self, what: impl FnMut(&PodsState) -> bool) -> PodsState {
+        let found = tokio::time::timeout(PATIENCE, self.state.wait_for(what)).await;
+        found.expect("noticed in time").unwrap().clone()
+    }
+
+    fn counts(&self, line: &str) -> bool {
+        let text = self.metrics.encode().unwrap();
+        text.lines().any(|found| found == line)
+    }
+}
+
+fn names(state: &PodsState) -> Vec<String> {
+    let answer = state.answer.as_ref();
+    let pods = answer.map(|answer| answer.pods.iter().map(|pod| pod.name.clone()));
+    pods.map(Iterator::collect).unwrap_or_default()
+}
+
+async fn locally(test: impl Future<Output = ()>) {
+    tokio::task::LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_file_is_read_at_start_and_when_another_takes_its_place() {
+    locally(async {
+        let mut kept = Kept::start(Some(&pod("a")));
+        assert_eq!(names(&kept.state.borrow()), ["a"]);
+        kept.replace(&format!("{}---\n{}", pod("a"), pod("b")));
+        let state = kept.until(|state| names(state).len() == 2).await;
+        let answer = state.answer.unwrap();
+        assert_eq!(answer.word, Word::Stands);
+        // What nobody here reads is not kept.
+        assert_eq!(answer.pods[0].labels.len(), 1);
+        assert!(kept.counts("koord_runtime_proxy_pods_answers_total{result=\"ok\"} 2"));
+        assert!(kept.counts("koord_runtime_proxy_pods_source_up 1"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_used_leaves_what_was_said_last() {
+    locally(async {
+        let mut kept = Kept::start(Some(&pod("a")));
+        // As the shell leaves it, before kubectl has written.
+        for bad in ["", "kind: [", "{"] {
+            kept.replace(bad);
+            let state = kept.until(|state| state.failure.is_some()).await;
+            assert_eq!(names(&state), ["a"]);
+            kept.replace(&pod("a"));
+            kept.until(|state| state.failure.is_none()).await;
+        }
+        assert!(kept.counts("koord_runtime_proxy_pods_answers_total{result=\"error\"} 3"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_yet_is_read_when_it_comes() {
+    locally(async {
+        let mut kept = Kept::start(None);
+        assert!(kept.state.borrow().failure.is_some());
+        assert!(kept.counts("koord_runtime_proxy_pods_source_up 0"));
+        kept.replace(&pod("a"));
+        kept.until(|state| state.failure.is_none() && names(state) == ["a"])
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_left_out_of_a_file_is_in_the_state() {
+    locally(async {
+        let kept = Kept::start(Some(&format!("{}---\nkind: Pod\n", pod("a"))));
+        assert_eq!(names(&kept.state.borrow()), ["a"]);
+        assert_eq!(kept.state.borrow().issues[0].pod, "?/?");
+        assert!(kept.counts("koord_runtime_proxy_pods_issues 1"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_as_it_was_says_nothing_new_unless_it_is_asked_anew() {
+    locally(async {
+        let mut kept = Kept::start(Some(&pod("a")));
+        kept.state.mark_unchanged();
+        kept.replace(&pod("a"));
+        let quiet = tokio::time::timeout(Duration::from_millis(500), kept.state.changed());
+        assert!(quiet.await.is_err());
+        kept.reload.notify_one();
+        let told = tokio::time::timeout(PATIENCE, kept.state.changed());
+        told.await.unwrap().unwrap();
+    })
+    .await;
+}

@@ -22,6 +22,7 @@ fn resources_patch(flags: u8) -> ResourcesPatch {
         cpu_shares: number(2, 1024),
         memory_limit_in_bytes: number(3, i64::MAX),
         memory_swap_limit_in_bytes: number(4, i64::MIN),
+        oom_score_adj: number(7, 0),
         cpuset_cpus: (flags & 1 << 5 != 0)
             .then(|| if flags & 1 << 6 != 0 { "0-3" } else { "" }.to_owned()),
     }
@@ -45,6 +46,7 @@ fn change(resources: &mut Option<LinuxContainerResources>, patch: &ResourcesPatc
         &mut resources.memory_swap_limit_in_bytes,
         patch.memory_swap_limit_in_bytes,
     );
+    number(&mut resources.oom_score_adj, patch.oom_score_adj);
     if let Some(cpuset_cpus) = &patch.cpuset_cpus {
         resources.cpuset_cpus.clone_from(cpuset_cpus);
     }

@@ -6,8 +6,8 @@
 
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, KubeQos,
-    MemoryLimit, MemoryProtection, OomPriority, Setting, Value, WmarkMinAdj, WmarkRatio,
-    WmarkScale,
+    MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, Setting, Value, WmarkMinAdj,
+    WmarkRatio, WmarkScale,
 };
 use std::collections::BTreeMap;
 
@@ -65,6 +65,8 @@ adjustment! {
     core_sched: CoreSched(CoreGroup),
     /// Of containers only.
     resctrl: Resctrl(CacheGroup),
+    /// Of containers only, and never of a sandbox.
+    oom_score_adj: OomScoreAdj(OomScoreAdj),
 }
 
 /// The values that a hook sets for the whole node.

@@ -91,7 +91,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("MemoryEvict"),
     alpha("NodeMetricPromMetrics"),
     beta("NodeTopologyReport"),
-    alpha("OOMScoreAdj"),
     alpha("PSICollector"),
     alpha("PerCPUMetric"),
     alpha("PodResourcesProxy"),

@@ -6,7 +6,7 @@
 use crate::{gate::FeatureGates, hook::HookError, map::Map, merge::Merged};
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, MemoryProtection,
-    PodUid, QosClass, Setting, UnknownClass,
+    OomScoreAdj, PodUid, QosClass, Setting, UnknownClass,
 };
 use koord_proto::{
     annotation::{self, AnnotationError, ExtendedResourceSpec},
@@ -71,6 +71,8 @@ pub struct Requested {
     pub cpu_period: Option<CpuPeriod>,
     pub memory_limit: Option<MemoryLimit>,
     pub cpuset_cpus: Option<CpuSet>,
+    /// Said by creations alone: no runtime looks at it in an update.
+    pub oom_score_adj: Option<OomScoreAdj>,
     pub unified: Unified,
 }
 

@@ -1,8 +1,11 @@
 //! Processes as `/proc` tells them.
 
 use crate::core_sched::Tid;
+use koord_model::OomScoreAdj;
+use rustix::fs::{Mode, OFlags};
 use std::{
-    io,
+    fs::File,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -11,6 +14,11 @@ use std::{
 pub struct Procfs {
     root: PathBuf,
 }
+
+/// How soon a process is killed for want of memory, to be written. It stays that of the process that
+/// it was opened for, even if another has its number by now.
+#[derive(Debug)]
+pub struct OomScoreFile(File);
 
 /// The name that the kernel gives the shims of containerd, of which it keeps 15 characters.
 const SHIM: &str = "containerd-shim";
@@ -44,8 +52,37 @@ impl Procfs {
         Ok(names.filter_map(|name| name.parse().ok()).collect())
     }
 
+    /// How soon a process is killed for want of memory.
+    pub fn oom_score_adj(&self, process: Tid) -> io::Result<OomScoreAdj> {
+        let text = std::fs::read_to_string(self.oom_score_path(process))?;
+        let score = text.trim().parse().ok();
+        let score = score.and_then(|number| OomScoreAdj::new(number).ok());
+        score.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// The same, to be written.
+    pub fn open_oom_score_adj(&self, process: Tid) -> io::Result<OomScoreFile> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(self.oom_score_path(process), flags, Mode::empty())?;
+        Ok(OomScoreFile(file.into()))
+    }
+
+    fn oom_score_path(&self, process: Tid) -> PathBuf {
+        self.root.join(format!("{process}/oom_score_adj"))
+    }
+
     fn status(&self, thread: Tid) -> io::Result<String> {
         std::fs::read_to_string(self.root.join(format!("{thread}/status")))
+    }
+}
+
+// === impl OomScoreFile ===
+
+impl OomScoreFile {
+    /// Gives the process a score. Less than the least that somebody with `CAP_SYS_RESOURCE` gave it
+    /// takes that capability.
+    pub fn write(mut self, score: OomScoreAdj) -> io::Result<()> {
+        self.0.write_all(score.to_string().as_bytes())
     }
 }
 
@@ -89,6 +126,22 @@ mod tests {
         assert_eq!(procfs.shim_of(41).unwrap(), None);
         assert_eq!(procfs.shim_of(40).unwrap(), None);
         let gone = procfs.shim_of(99).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_score_of_a_process_is_read_and_written() {
+        let procfs = Procfs::at(Path::new("/proc"));
+        let own = Tid::try_from(std::process::id()).unwrap();
+        let score = procfs.oom_score_adj(own).unwrap();
+        // What it is already takes no capability.
+        procfs
+            .open_oom_score_adj(own)
+            .unwrap()
+            .write(score)
+            .unwrap();
+        assert_eq!(procfs.oom_score_adj(own).unwrap(), score);
+        let gone = procfs.oom_score_adj(Tid::MAX).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 

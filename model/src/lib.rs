@@ -26,7 +26,10 @@ pub use self::{
     cpu::{Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
     cpuset::{CpuSet, CpuSetError, CpusetCpus, MAX_CPU},
     id::{ContainerId, IdError, PodUid, SandboxId},
-    memory::{MemoryLimit, MemoryProtection, OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale},
+    memory::{
+        MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, WmarkMinAdj, WmarkRatio,
+        WmarkScale,
+    },
     qos::{KubeQos, PriorityClass, QosClass, UnknownClass},
     setting::{Setting, Value},
 };

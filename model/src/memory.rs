@@ -27,12 +27,16 @@ macro_rules! bounded {
         impl $name {
             pub const MIN: i64 = $min;
             pub const MAX: i64 = $max;
-            /// What the kernel gives a new group.
+            /// What the kernel gives where nobody says anything.
             pub const DEFAULT: Self = Self($new);
 
             pub fn new(number: i64) -> Result<Self, RangeError> {
                 check($file, number.into(), $min, $max)?;
                 Ok(Self(i16::try_from(number).expect("checked")))
+            }
+
+            pub fn get(self) -> i64 {
+                self.0.into()
             }
         }
 
@@ -55,6 +59,9 @@ bounded! {
     WmarkMinAdj("memory.wmark_min_adj", -25 to 50, new 0),
     /// Who is killed later when memory has run out: the least priority goes first.
     OomPriority("memory.priority", 0 to 12, new 0),
+    /// By how many thousandths of the memory there is a process counts for larger than it is when one
+    /// is to be killed for want of it: −1000 is never, 1000 is first.
+    OomScoreAdj("oom_score_adj", -1_000 to 1_000, new 0),
 }
 
 // === impl MemoryLimit ===

@@ -2,7 +2,7 @@
 
 use crate::{
     Bvt, CacheGroup, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale,
+    MemoryProtection, OomPriority, OomScoreAdj, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::fmt;
 
@@ -81,6 +81,8 @@ settings! {
     CoreSched(CoreGroup) = "core_sched",
     /// Which part of the caches and of the bandwidth to memory the threads of the group share.
     Resctrl(CacheGroup) = "resctrl",
+    /// How soon the processes of the group are killed for want of memory. Each of them has it.
+    OomScoreAdj(OomScoreAdj) = "oom_score_adj",
 }
 
 /// Types that are of one setting alone.
@@ -94,7 +96,7 @@ macro_rules! says_its_setting {
     };
 }
 
-says_its_setting! { CpuShares, CpuQuota, CpuBurst, CpusetCpus, MemoryLimit }
+says_its_setting! { CpuShares, CpuQuota, CpuBurst, CpusetCpus, MemoryLimit, OomScoreAdj }
 
 impl From<Bvt> for Value {
     fn from(value: Bvt) -> Self {
@@ -118,7 +120,11 @@ impl Setting {
     /// Whether requests to a runtime have a field for it. All others are written by us.
     pub fn is_sayable(self) -> bool {
         match self {
-            Self::CpuShares | Self::CpuQuota | Self::CpusetCpus | Self::MemoryLimit => true,
+            Self::CpuShares
+            | Self::CpuQuota
+            | Self::CpusetCpus
+            | Self::MemoryLimit
+            | Self::OomScoreAdj => true,
             Self::CpuBurst
             | Self::MemoryMin
             | Self::MemoryLow
@@ -136,9 +142,10 @@ impl Setting {
         }
     }
 
-    /// Whether it is no file of the control group that has it but each of the threads inside.
+    /// Whether it is no file of the control group that has it but each of the threads or processes
+    /// inside.
     pub fn is_of_threads(self) -> bool {
-        matches!(self, Self::CoreSched | Self::Resctrl)
+        matches!(self, Self::CoreSched | Self::Resctrl | Self::OomScoreAdj)
     }
 }
 

@@ -26,6 +26,10 @@ pub mod annotation {
     pub const MEMORY_QOS: &str = "koordinator.sh/memoryQOS";
     /// A pod's own shares of caches and of the bandwidth to memory.
     pub const RESCTRL: &str = "node.koordinator.sh/resctrl";
+    /// How soon the processes of a pod's containers are killed for want of memory.
+    pub const OOM_SCORE_ADJ: &str = "koordinator.sh/oom-score-adj";
+    /// The same by container.
+    pub const OOM_SCORE_ADJ_SPEC: &str = "koordinator.sh/oom-score-adj-spec";
 
     /// CPUs that latency-sensitive pods share, one entry per NUMA node.
     pub const CPU_SHARED_POOLS: &str = "node.koordinator.sh/cpu-shared-pools";

@@ -180,16 +180,17 @@ prop_compose! {
 prop_compose! {
     fn resources_patch()(
         numbers in [option::of(number()), option::of(number()), option::of(number()),
-                    option::of(number()), option::of(number())],
+                    option::of(number()), option::of(number()), option::of(number())],
         cpuset_cpus in option::of(text()),
     ) -> ResourcesPatch {
-        let [cpu_period, cpu_quota, cpu_shares, memory, swap] = numbers;
+        let [cpu_period, cpu_quota, cpu_shares, memory, swap, oom_score_adj] = numbers;
         ResourcesPatch {
             cpu_period,
             cpu_quota,
             cpu_shares,
             memory_limit_in_bytes: memory,
             memory_swap_limit_in_bytes: swap,
+            oom_score_adj,
             cpuset_cpus,
         }
     }
@@ -211,6 +212,7 @@ fn changed(original: Option<Resources>, patch: &ResourcesPatch) -> Option<Resour
         memory_swap_limit_in_bytes: patch
             .memory_swap_limit_in_bytes
             .unwrap_or(before.memory_swap_limit_in_bytes),
+        oom_score_adj: patch.oom_score_adj.unwrap_or(before.oom_score_adj),
         cpuset_cpus: patch.cpuset_cpus.clone().unwrap_or(before.cpuset_cpus),
         ..before
     })

@@ -2,7 +2,9 @@
 
 use crate::{
     admin::{Admin, Condition},
-    apply::{caches::Caches, cores::Cores, kernel::Writer, threads::ThreadGroups},
+    apply::{
+        caches::Caches, cores::Cores, kernel::Writer, oom_scores::OomScores, threads::ThreadGroups,
+    },
     config::{self, Config, Front, Mode},
     front::{
         cri,
@@ -410,11 +412,14 @@ fn build_hub(
     metrics: Rc<Metrics>,
     remarks: &mut Vec<String>,
 ) -> Result<Rc<Hub>, StartError> {
-    let cores = open_cores();
-    let caches = Caches::of_machine(config.roots.sys.clone(), PathBuf::from("/proc"));
+    let groups = ThreadGroups {
+        cores: open_cores(),
+        caches: Caches::of_machine(config.roots.sys.clone(), PathBuf::from("/proc")),
+        oom_scores: OomScores::over(Procfs::at(Path::new("/proc"))),
+    };
     let probe = Probe {
-        core_sched: cores.is_supported(),
-        resctrl: caches.is_supported(),
+        core_sched: groups.cores.is_supported(),
+        resctrl: groups.caches.is_supported(),
         sys_root: config.roots.sys.clone(),
         cgroup_root: config.cgroup_root.clone(),
         options: HookOptions::new(&config.hooks.gates, config.hooks.disable_unset_cpu_quota),
@@ -447,8 +452,7 @@ fn build_hub(
             Mode::Observe | Mode::PassThrough => Effects::Observe,
         },
         exclusions: config.exclusions.clone(),
-        writer: Writer::start(cgroups, ThreadGroups { cores, caches })
-            .map_err(StartError::Writer)?,
+        writer: Writer::start(cgroups, groups).map_err(StartError::Writer)?,
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,

@@ -307,6 +307,7 @@ mod tests {
                     "CoreSched",
                     "GroupIdentity",
                     "MemoryQOS",
+                    "OOMScoreAdj",
                     "RdtResctrl",
                     "Resctrl",
                 ],

@@ -6,7 +6,7 @@
 
 use crate::view;
 use koord_hooks::{PodView, Requested};
-use koord_model::{CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Value};
+use koord_model::{CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, OomScoreAdj, Value};
 use koord_proto::keys::annotation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +47,8 @@ struct Resources {
     /// Of ours the empty list is all CPUs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cpuset_cpus: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    oom_score_adj: Option<i64>,
     /// What was asked for by the names of files of cgroup v2.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     unified: BTreeMap<String, String>,
@@ -97,6 +99,7 @@ impl Resources {
             cpu_period: requested.cpu_period.map(CpuPeriod::micros),
             memory_limit: requested.memory_limit.map(MemoryLimit::as_i64),
             cpuset_cpus: requested.cpuset_cpus.as_ref().map(ToString::to_string),
+            oom_score_adj: requested.oom_score_adj.map(OomScoreAdj::get),
             unified: view::unified_texts(requested.unified),
         }
     }
@@ -106,12 +109,14 @@ impl Resources {
         let quota = self.cpu_quota.map(CpuQuota::from_micros);
         let period = self.cpu_period.map(|n| CpuPeriod::new(n.into()));
         let cpus = self.cpuset_cpus.map(|list| list.parse());
+        let score = self.oom_score_adj.map(OomScoreAdj::new);
         Some(Requested {
             cpu_shares: shares.transpose().ok()?,
             cpu_quota: quota.transpose().ok()?,
             cpu_period: period.transpose().ok()?,
             memory_limit: self.memory_limit.map(MemoryLimit::from_bytes),
             cpuset_cpus: cpus.transpose().ok()?,
+            oom_score_adj: score.transpose().ok()?,
             unified: view::unified(|file| self.unified.get(file).map(String::as_str)),
         })
     }
@@ -127,6 +132,7 @@ impl Resources {
                     text.cpuset_cpus = Some(cpus.to_string());
                 }
                 Value::CpusetCpus(CpusetCpus::All) => text.cpuset_cpus = Some(String::new()),
+                Value::OomScoreAdj(score) => text.oom_score_adj = Some(score.get()),
                 // No request can say these.
                 _ => {}
             }
@@ -144,6 +150,7 @@ impl Resources {
             said.memory_limit.map(Value::from),
             said.cpuset_cpus.map(|cpus| CpusetCpus::Only(cpus).into()),
             all,
+            said.oom_score_adj.map(Value::from),
         ];
         Some(values.into_iter().flatten().collect())
     }
@@ -163,6 +170,7 @@ mod tests {
             cpu_period: Some(CpuPeriod::DEFAULT),
             memory_limit: Some(MemoryLimit::Bytes(1 << 20)),
             cpuset_cpus: Some("0-1".parse().unwrap()),
+            oom_score_adj: OomScoreAdj::new(-997).ok(),
             unified: Unified {
                 memory_min: Some(MemoryProtection::Bytes(4096)),
                 memory_low: Some(MemoryProtection::All),
@@ -179,7 +187,7 @@ mod tests {
             text,
             concat!(
                 r#"{"cpuShares":512,"cpuQuota":-1,"cpuPeriod":100000,"memoryLimit":1048576,"#,
-                r#""cpusetCpus":"0-1","unified":{"memory.high":"max","memory.low":"max","#,
+                r#""cpusetCpus":"0-1","oomScoreAdj":-997,"unified":{"memory.high":"max","memory.low":"max","#,
                 r#""memory.min":"4096","memory.oom.group":"1"}}"#
             )
         );
@@ -198,11 +206,15 @@ mod tests {
                     CpuQuota::Unlimited.into(),
                     MemoryLimit::Bytes(4096).into(),
                     cpus.into(),
+                    OomScoreAdj::DEFAULT.into(),
                 ],
             };
             let text = to_annotation(&origin);
             let ours = r#""cpuShares":512,"cpuQuota":-1,"memoryLimit":4096,"cpusetCpus""#;
-            assert_eq!(text, format!(r#"{{"ours":{{{ours}:"{list}"}}}}"#));
+            assert_eq!(
+                text,
+                format!(r#"{{"ours":{{{ours}:"{list}","oomScoreAdj":0}}}}"#)
+            );
             assert_eq!(from_annotation(&text), Some(origin));
         }
     }
@@ -217,6 +229,7 @@ mod tests {
             r#"{"cpuShares":"512"}"#,
             r#"{"cpuPeriod":5}"#,
             r#"{"cpusetCpus":"x"}"#,
+            r#"{"oomScoreAdj":1001}"#,
             &format!("{{\"x\":\"{}\"}}", "y".repeat(MAX_LENGTH)),
         ] {
             assert_eq!(from_annotation(text), None, "{text}");

@@ -4,7 +4,7 @@ use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested, Unified
 use koord_kernel::cgroup;
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, MemoryProtection,
-    PodUid,
+    OomScoreAdj, PodUid,
 };
 use koord_proto::cri;
 use std::{
@@ -155,6 +155,15 @@ pub fn container(config: &cri::ContainerConfig, requested: Requested) -> Contain
     }
 }
 
+/// What a creation asks for. Runtimes take its OOM score as it is there, zero too, and never look at
+/// that of an update.
+pub fn requested_at_creation(linux: Option<&cri::LinuxContainerResources>) -> Requested {
+    Requested {
+        oom_score_adj: linux.and_then(|linux| OomScoreAdj::new(linux.oom_score_adj).ok()),
+        ..requested(linux)
+    }
+}
+
 /// What a request asks for. In CRI zero and the empty string mean "not said"; a number that is out
 /// of the kernel's range is the runtime's to refuse, and not said to hooks.
 pub fn requested(linux: Option<&cri::LinuxContainerResources>) -> Requested {
@@ -169,6 +178,7 @@ pub fn requested(linux: Option<&cri::LinuxContainerResources>) -> Requested {
         cpuset_cpus: Some(&linux.cpuset_cpus)
             .filter(|list| !list.is_empty())
             .and_then(|list| list.parse().ok()),
+        oom_score_adj: None,
         unified: unified(|file| linux.unified.get(file).map(String::as_str)),
     }
 }
@@ -256,6 +266,7 @@ pub fn is_sound(linux: &cri::LinuxContainerResources, usable: &CpuSet) -> bool {
             !linux.cpuset_cpus.is_empty(),
             requested.cpuset_cpus.is_some(),
         )
+        && OomScoreAdj::new(linux.oom_score_adj).is_ok()
         && requested
             .cpuset_cpus
             .is_none_or(|cpus| cpus.is_subset(usable))
@@ -281,6 +292,7 @@ pub fn overlaid(before: &Requested, now: Requested) -> Requested {
         cpu_period: now.cpu_period.or(before.cpu_period),
         memory_limit: now.memory_limit.or(before.memory_limit),
         cpuset_cpus: now.cpuset_cpus.or_else(|| before.cpuset_cpus.clone()),
+        oom_score_adj: now.oom_score_adj.or(before.oom_score_adj),
         unified: Unified {
             memory_min: now.unified.memory_min.or(before.unified.memory_min),
             memory_low: now.unified.memory_low.or(before.unified.memory_low),
@@ -381,6 +393,24 @@ mod tests {
             requested(Some(&cri::LinuxContainerResources::default())),
             Requested::default()
         );
+    }
+
+    #[test]
+    fn a_score_is_asked_for_by_creations_alone_zero_too() {
+        for (said, score) in [(0, Some(0)), (-998, Some(-998)), (1_001, None)] {
+            let linux = cri::LinuxContainerResources {
+                oom_score_adj: said,
+                ..resources()
+            };
+            let asked = requested_at_creation(Some(&linux));
+            assert_eq!(asked.oom_score_adj.map(OomScoreAdj::get), score);
+            assert_eq!(requested(Some(&linux)).oom_score_adj, None);
+            assert_eq!(is_sound(&linux, &"0-1".parse().unwrap()), score.is_some());
+            // An update changes nothing of it.
+            let later = overlaid(&asked, requested(Some(&linux)));
+            assert_eq!(later.oom_score_adj, asked.oom_score_adj);
+        }
+        assert_eq!(requested_at_creation(None).oom_score_adj, None);
     }
 
     #[test]

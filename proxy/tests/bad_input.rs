@@ -12,7 +12,7 @@ use h2::Reason;
 use http::HeaderValue;
 use koord_hooks::{Chain, FailPolicy, testing::OPEN};
 use koord_proto::keys::{
-    annotation::MEMORY_QOS,
+    annotation::{MEMORY_QOS, OOM_SCORE_ADJ, OOM_SCORE_ADJ_SPEC},
     label::{CORE_SCHED_GROUP_ID, CORE_SCHED_POLICY},
 };
 use koord_testkit::{
@@ -53,6 +53,9 @@ fn bad(value: impl Into<String>, reason: &'static str) -> Bad {
 
 /// Every way in which an annotation of this key can be wrong.
 fn bad_annotations(key: &str) -> Vec<Bad> {
+    if key == OOM_SCORE_ADJ {
+        return bad_scores();
+    }
     let mut cases = vec![
         bad("", "is not JSON"),
         bad("{", "is not JSON"),
@@ -127,6 +130,15 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
             bad(format!(r#"{{"priority":{digits}}}"#), "value is a number"),
         ],
         RESCTRL => bad_shares(),
+        OOM_SCORE_ADJ_SPEC => vec![
+            bad(
+                r#"{"main":1001}"#,
+                "oom_score_adj 1001 is outside -1000 to 1000",
+            ),
+            bad(r#"{"main":"500"}"#, "value is a string"),
+            bad(r#"{"other":[]}"#, "value is a list"),
+            bad(format!(r#"{{"main":{digits}}}"#), "value is a number"),
+        ],
         _ => panic!("a hook reads the annotation {key}: add what can be wrong with it"),
     }
 }
@@ -150,6 +162,19 @@ fn bad_shares() -> Vec<Bad> {
             r#"{"mb":{"schemataPerCache":[{"cacheID":-1,"percent":50}]}}"#,
             "cacheID -1 is outside 0 to",
         ),
+    ]
+}
+
+/// What is no score in an annotation that is a plain number.
+fn bad_scores() -> Vec<Bad> {
+    let digits = "9".repeat(HUGE);
+    vec![
+        bad("", "another text, not an integer"),
+        bad("high", "another text, not an integer"),
+        bad("{}", "another text, not an integer"),
+        bad(digits, "another text, not an integer"),
+        bad("1001", "oom_score_adj 1001 is outside -1000 to 1000"),
+        bad("-1001", "oom_score_adj -1001 is outside -1000 to 1000"),
     ]
 }
 
@@ -187,6 +212,8 @@ fn other_words(key: &str) -> Vec<String> {
             vec![r#"{"Policy":"auto","MINLIMITPERCENT":50,"unheard":[]}"#.to_owned()]
         }
         RESCTRL => vec![r#"{"LLC":{"Schemata":{"RANGE":[0,30]}},"unheard":[]}"#.to_owned()],
+        OOM_SCORE_ADJ => vec!["+500".to_owned(), "0500".to_owned()],
+        OOM_SCORE_ADJ_SPEC => vec![r#"{"other":null,"main":500}"#.to_owned()],
         _ => panic!("a hook reads the annotation {key}: say it in other words"),
     }
 }
@@ -256,7 +283,8 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 
 /// A node whose log is one JSON object a line.
 fn node(args: &[&str]) -> Node {
-    let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true";
+    let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true,\
+                      OOMScoreAdj=true";
     Node::with(
         script(),
         &[args, &["--log-format=json", every_hook]].concat(),
@@ -357,7 +385,11 @@ async fn a_creation_tells_of_its_bad_annotation_once() {
         let node = node(&[]);
         let pod = pod_for(hook, key, "odd").annotation(key, "{");
         create(&node, &pod).await;
-        assert_told(&node, &pod, hook, key, "is not JSON");
+        let reason = match key {
+            OOM_SCORE_ADJ => "not an integer",
+            _ => "is not JSON",
+        };
+        assert_told(&node, &pod, hook, key, reason);
         assert_eq!(failures(&node, hook), 1);
     }
 }

@@ -174,7 +174,7 @@ fn views_in_cri(pod: &PodSpec, container: &ContainerSpec) -> String {
     let seen = koord_runtime_proxy::view::pod(&config, "", parent.as_ref(), &inputs).unwrap();
     let config = container.config.encode_to_vec();
     let config = cri::ContainerConfig::decode(&*config).unwrap();
-    let requested = koord_runtime_proxy::view::requested(config.resources());
+    let requested = koord_runtime_proxy::view::requested_at_creation(config.resources());
     let container = koord_runtime_proxy::view::container(&config, requested);
     format!("{:?} {container:?}", (seen, parent))
 }

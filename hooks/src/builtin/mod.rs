@@ -34,6 +34,7 @@ builtin_hooks! {
     core_sched::CoreSched,
     rdt_resctrl::RdtResctrl,
     resctrl::Resctrl,
+    oom_score_adj::OomScoreAdjHook,
 }
 
 #[cfg(test)]

@@ -75,6 +75,12 @@ impl ReadError {
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::Unsupported { .. })
     }
+
+    /// Whether this was the list of processes of a group that has threads alone (cgroup v2).
+    pub(super) fn is_threaded(&self) -> bool {
+        let threaded = Errno::OPNOTSUPP.raw_os_error();
+        matches!(self, Self::Io { source, .. } if source.raw_os_error() == Some(threaded))
+    }
 }
 
 // === impl WriteError ===

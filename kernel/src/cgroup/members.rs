@@ -1,6 +1,6 @@
 //! Who is in a control group.
 
-use super::{Cgroups, ReadError, table};
+use super::{Cgroups, Generation, ReadError, table};
 use crate::core_sched::Tid;
 use koord_model::{CgroupPath, Setting};
 
@@ -8,27 +8,45 @@ impl Cgroups {
     /// The threads in a group and in all groups below it, in no order. Those of other process
     /// namespaces, which have no number here, are left out.
     pub fn threads(&self, at: &CgroupPath) -> Result<Vec<Tid>, ReadError> {
-        let mut threads = Vec::new();
+        self.members(at, table::threads_file)
+    }
+
+    /// The processes in a group and in all groups below it, by the same rules.
+    pub fn processes(&self, at: &CgroupPath) -> Result<Vec<Tid>, ReadError> {
+        self.members(at, |_| table::PROCESSES)
+    }
+
+    fn members(
+        &self,
+        at: &CgroupPath,
+        file: fn(Generation) -> &'static str,
+    ) -> Result<Vec<Tid>, ReadError> {
+        let mut members = Vec::new();
         let mut groups = vec![at.clone()];
         while let Some(group) = groups.pop() {
-            match self.threads_alone(&group) {
-                Ok(own) => threads.extend(own),
+            match self.members_alone(&group, file) {
+                Ok(own) => members.extend(own),
                 // One below may go while we look.
                 Err(error) if group != *at && error.is_gone() => continue,
+                // Of threaded groups (cgroup v2) the one above lists the processes.
+                Err(error) if group != *at && error.is_threaded() => {}
                 Err(error) => return Err(error),
             }
             let below = self.children(&group).unwrap_or_default();
             groups.extend(below.iter().filter_map(|name| group.join(name).ok()));
         }
-        Ok(threads)
+        Ok(members)
     }
 
-    fn threads_alone(&self, at: &CgroupPath) -> Result<Vec<Tid>, ReadError> {
-        let generation = self.file(at, Setting::CoreSched)?.generation;
-        let name = table::threads_file(generation);
+    fn members_alone(
+        &self,
+        at: &CgroupPath,
+        file: fn(Generation) -> &'static str,
+    ) -> Result<Vec<Tid>, ReadError> {
+        let name = file(self.file(at, Setting::CoreSched)?.generation);
         let text = self.text(at, Setting::CoreSched, name)?;
         let numbers = text.lines().filter_map(|line| line.trim().parse().ok());
-        Ok(numbers.filter(|thread| *thread > 0).collect())
+        Ok(numbers.filter(|number| *number > 0).collect())
     }
 }
 
@@ -38,7 +56,7 @@ mod tests {
     use crate::{cgroup::Generation, fake::FakeTree};
 
     #[test]
-    fn threads_are_those_of_all_groups_below() {
+    fn threads_and_processes_are_those_of_all_groups_below() {
         for generation in [Generation::V1, Generation::V2] {
             let tree = FakeTree::new(generation, 2);
             let path = |text| CgroupPath::parse(text).unwrap();
@@ -59,7 +77,11 @@ mod tests {
             let mut threads = cgroups.threads(&path("a")).unwrap();
             threads.sort_unstable();
             assert_eq!(threads, [7, 8]);
+            let mut processes = cgroups.processes(&path("a")).unwrap();
+            processes.sort_unstable();
+            assert_eq!(processes, [7, 8]);
             assert!(cgroups.threads(&path("gone")).unwrap_err().is_gone());
+            assert!(cgroups.processes(&path("gone")).unwrap_err().is_gone());
         }
     }
 }

@@ -31,6 +31,9 @@ pub(super) struct Terms {
 /// The threads of a group.
 const THREADS: (&str, &str) = ("tasks", "cgroup.threads");
 
+/// The processes of a group, in both.
+pub(super) const PROCESSES: &str = "cgroup.procs";
+
 /// A file name for each generation.
 struct Names {
     v1: &'static str,
@@ -45,7 +48,8 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::CpuBvt
         | Setting::CpuIdle
         | Setting::CoreSched
-        | Setting::Resctrl => Controller::Cpu,
+        | Setting::Resctrl
+        | Setting::OomScoreAdj => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
         Setting::MemoryLimit
         | Setting::MemoryMin
@@ -81,6 +85,7 @@ fn names(setting: Setting) -> Names {
         | Setting::CpuIdle => (setting.name(), setting.name()),
         // These say whose it is, and nothing of what it is.
         Setting::CoreSched | Setting::Resctrl => THREADS,
+        Setting::OomScoreAdj => (PROCESSES, PROCESSES),
     };
     Names { v1, v2 }
 }
@@ -176,7 +181,7 @@ pub(super) fn parse(
         (Setting::MemoryOomGroup, _) => Value::MemoryOomGroup(switch(text)?),
         (Setting::CpuBvt, _) => Bvt::new(text.parse().ok()?).ok()?.into(),
         (Setting::CpuIdle, _) => Value::CpuIdle(switch(text)?),
-        (Setting::CoreSched | Setting::Resctrl, _) => return None,
+        (Setting::CoreSched | Setting::Resctrl | Setting::OomScoreAdj, _) => return None,
     })
 }
 
@@ -216,7 +221,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
             u8::from(*on).to_string()
         }
         // Is read as no value, and so never written.
-        Value::CoreSched(_) | Value::Resctrl(_) => String::new(),
+        Value::CoreSched(_) | Value::Resctrl(_) | Value::OomScoreAdj(_) => String::new(),
     }
 }
 
@@ -266,7 +271,8 @@ pub(super) fn settle(
         | Value::CpuBvt(_)
         | Value::CpuIdle(_)
         | Value::CoreSched(_)
-        | Value::Resctrl(_) => value.clone(),
+        | Value::Resctrl(_)
+        | Value::OomScoreAdj(_) => value.clone(),
     })
 }
 

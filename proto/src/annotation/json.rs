@@ -102,7 +102,7 @@ pub(super) fn for_each_member(
 }
 
 /// A key as part of a path. Whoever wrote the annotation chose it, so it is cut and escaped.
-fn step(key: &str) -> String {
+pub(super) fn step(key: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if key.len() <= MAX_SHOWN && !key.is_empty() && key.chars().all(plain) {
         return format!(".{key}");

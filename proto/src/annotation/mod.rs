@@ -13,6 +13,7 @@ mod extended_resource;
 mod json;
 mod memory_qos;
 mod normalization;
+mod oom_score;
 mod quantity;
 mod resctrl;
 mod resource_status;
@@ -33,6 +34,7 @@ pub use self::{
     json::{MAX_DEPTH, MAX_LENGTH},
     memory_qos::{MemoryQos, MemoryQosPolicy, Percent, PodMemoryQos, Switch},
     normalization::{CpuNormalizationRatio, NormalizationError},
+    oom_score::{OomScoreAdjSpec, oom_score_adj},
     quantity::{Quantity, QuantityError},
     resctrl::cache_shares,
     resource_status::{NumaNode, ResourceStatus},

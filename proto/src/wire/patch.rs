@@ -21,6 +21,7 @@ pub struct ResourcesPatch {
     pub memory_limit_in_bytes: Option<i64>,
     /// Memory and swap together.
     pub memory_swap_limit_in_bytes: Option<i64>,
+    pub oom_score_adj: Option<i64>,
     pub cpuset_cpus: Option<String>,
 }
 
@@ -56,6 +57,7 @@ impl ResourcesPatch {
         message.int64(2, self.cpu_quota);
         message.int64(3, self.cpu_shares);
         message.int64(4, self.memory_limit_in_bytes);
+        message.int64(5, self.oom_score_adj);
         message.string(6, self.cpuset_cpus.as_deref());
         message.int64(10, self.memory_swap_limit_in_bytes);
         message

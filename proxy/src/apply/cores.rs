@@ -9,7 +9,7 @@
 //! On containerd the pod's shim belongs to the group, too. It starts whatever runs in the pod, and
 //! what it starts has its cookie from the first instruction on.
 
-use super::threads::{JoinError, Joined, Member, of_member};
+use super::threads::{JoinError, Joined, Member, has_ended, of_member};
 use koord_kernel::{
     cgroup::Cgroups,
     core_sched::{Cookie, CoreSched, Tid},
@@ -250,10 +250,6 @@ fn refused((member, group): (&Member, &CoreGroup), thread: Tid, source: io::Erro
         group: group.clone(),
         source,
     }
-}
-
-fn has_ended(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::{
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::RuntimeName;
-use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Value};
+use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Setting, Value};
 use koord_proto::{
     cri,
     keys::annotation,
@@ -73,6 +73,11 @@ pub fn create(
                     patch.memory_swap_limit_in_bytes = nonzero(asked).map(|_| 0);
                     true
                 }
+                // Of one that is there no runtime changes it.
+                Value::OomScoreAdj(score) => {
+                    patch.oom_score_adj = Some(score.get());
+                    true
+                }
                 value => say(&mut patch, value, asked, requested.cpu_period, limits),
             };
             if !sayable {
@@ -88,7 +93,7 @@ pub fn create(
     };
     let said = || target.entries().iter().filter(changed);
     let origin = Origin {
-        requested: requested.clone(),
+        requested: to_remember(requested, target),
         ours: said().map(|entry| entry.desired.clone()).collect(),
     };
     let originals = originals::to_annotation(&origin);
@@ -122,6 +127,16 @@ pub fn update(
         ..Default::default()
     };
     bounded(patch.encode(), target.entries().iter(), limits)
+}
+
+/// What of a creation is to outlive a restart. Each says a score, but hardly one is ever replaced.
+pub(super) fn to_remember(requested: &Requested, target: &Target) -> Requested {
+    let mut entries = target.entries().iter();
+    let scored = entries.any(|entry| entry.desired.setting() == Setting::OomScoreAdj);
+    Requested {
+        oom_score_adj: requested.oom_score_adj.filter(|_| scored),
+        ..requested.clone()
+    }
 }
 
 /// Whether something was decided that no request or adjustment can say.

@@ -200,6 +200,7 @@ fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
             let read = |(at, setting): &(CgroupPath, Setting)| match setting {
                 Setting::CoreSched => groups.cores.describe(cgroups, at),
                 Setting::Resctrl => groups.caches.describe(cgroups, at),
+                Setting::OomScoreAdj => groups.oom_scores.describe(cgroups, at),
                 setting => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
             };
             let values = guarded(|| wanted.iter().map(read).collect());

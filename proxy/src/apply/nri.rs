@@ -15,12 +15,12 @@ use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Setting,
 use koord_proto::{
     keys::annotation,
     nri::{
-        ContainerAdjustment, ContainerUpdate, LinuxContainerAdjustment, LinuxCpu, LinuxMemory,
-        LinuxResources, OptionalInt64, OptionalUInt64,
+        ContainerAdjustment, ContainerUpdate, LinuxContainer, LinuxContainerAdjustment, LinuxCpu,
+        LinuxMemory, LinuxResources, OptionalInt, OptionalInt64, OptionalUInt64,
     },
 };
 
-use super::cri::{CRIO_MIN_MEMORY, has_unsayable};
+use super::cri::{CRIO_MIN_MEMORY, has_unsayable, to_remember};
 use std::collections::BTreeSet;
 
 /// What the runtime and the node take.
@@ -33,11 +33,20 @@ pub struct Limits<'a> {
     pub sets: &'a BTreeSet<Setting>,
 }
 
+/// What a container's spec says.
+#[derive(Clone, Copy)]
+struct Now<'a> {
+    resources: &'a LinuxResources,
+    /// Of one that is being made: no runtime changes it later.
+    oom_score_adj: Option<i64>,
+}
+
 /// What is said of a container.
 #[derive(Default)]
 struct Said {
     cpu: LinuxCpu,
     memory: LinuxMemory,
+    oom_score_adj: Option<OptionalInt>,
     /// The decisions behind it, quotas for 100 ms.
     ours: Vec<Value>,
 }
@@ -55,27 +64,34 @@ enum Outcome {
 /// The change of a container that is being made with the resources `now`; `None` if they are what was
 /// decided and nothing is beside that no adjustment can say. Entries of `target` that cannot be said change to the kernel route.
 pub fn create(
-    now: &LinuxResources,
+    now: &LinuxContainer,
     requested: &Requested,
     target: &mut Target,
     limits: Limits<'_>,
 ) -> Option<ContainerAdjustment> {
     let beside = has_unsayable(target);
-    let said = Said::of(now, target, limits);
+    let resources = now.resources.clone().unwrap_or_default();
+    let created = Now {
+        resources: &resources,
+        oom_score_adj: now.oom_score_adj.map(|score| score.value),
+    };
+    let mut said = Said::of(created, target, limits);
     let origin = Origin {
-        requested: requested.clone(),
+        requested: to_remember(requested, target),
         ours: said.ours.clone(),
     };
+    let oom_score_adj = said.oom_score_adj.take();
     let resources = said.into_resources();
-    if resources.is_none() && !beside {
+    let says = resources.is_some() || oom_score_adj.is_some();
+    if !says && !beside {
         return None;
     }
     let originals = originals::to_annotation(&origin);
     Some(ContainerAdjustment {
         annotations: [(annotation::ORIGINALS.to_owned(), originals)].into(),
-        linux: resources.map(|resources| LinuxContainerAdjustment {
-            resources: Some(resources),
-            oom_score_adj: None,
+        linux: says.then_some(LinuxContainerAdjustment {
+            resources,
+            oom_score_adj,
         }),
         ..ContainerAdjustment::default()
     })
@@ -89,6 +105,10 @@ pub fn update(
     target: &mut Target,
     limits: Limits<'_>,
 ) -> Option<ContainerUpdate> {
+    let now = Now {
+        resources: now,
+        oom_score_adj: None,
+    };
     let resources = Said::of(now, target, limits).into_resources()?;
     Some(ContainerUpdate::new(id, resources))
 }
@@ -137,7 +157,7 @@ fn said(list: &str) -> Option<String> {
 // === impl Said ===
 
 impl Said {
-    fn of(now: &LinuxResources, target: &mut Target, limits: Limits<'_>) -> Self {
+    fn of(now: Now<'_>, target: &mut Target, limits: Limits<'_>) -> Self {
         let mut said = Self::default();
         // What comes back where we set nothing any more goes by the kernel: who sets it instead of
         // us may say it in the same breath.
@@ -157,7 +177,11 @@ impl Said {
         said
     }
 
-    fn say(&mut self, value: &Value, now: &LinuxResources, limits: Limits<'_>) -> Outcome {
+    fn say(&mut self, value: &Value, now: Now<'_>, limits: Limits<'_>) -> Outcome {
+        let Now {
+            resources: now,
+            oom_score_adj,
+        } = now;
         match value {
             Value::CpuShares(shares) => {
                 let shares = u64::from(shares.get());
@@ -171,6 +195,7 @@ impl Said {
             Value::CpuQuota(quota) => self.say_quota(*quota, now),
             Value::CpusetCpus(cpus) => self.say_cpus(cpus, now, limits),
             Value::MemoryLimit(limit) => self.say_memory(*limit, now, limits),
+            Value::OomScoreAdj(score) => self.say_oom_score(score.get(), oom_score_adj),
             // No field says it, and what `unified` may say is left to the caller.
             _ => Outcome::Unsayable,
         }
@@ -255,6 +280,20 @@ impl Said {
         }
         self.memory.limit = Some(OptionalInt64 { value });
         Outcome::Said
+    }
+
+    /// A lower one than the container has takes a capability, without which the runtime would not
+    /// start it: what a runtime without it takes from a kubelet's it leaves in a plugin's. Runtimes
+    /// with an NRI before 0.7 do not look at it, and then it is written to the process that waits.
+    fn say_oom_score(&mut self, score: i64, there: Option<i64>) -> Outcome {
+        match there {
+            Some(there) if there == score => Outcome::Same,
+            Some(there) if there < score => {
+                self.oom_score_adj = Some(OptionalInt { value: score });
+                Outcome::Said
+            }
+            _ => Outcome::Unsayable,
+        }
     }
 
     fn into_resources(self) -> Option<LinuxResources> {

@@ -1,19 +1,22 @@
-//! Threads that belong to groups: of cores that they may share, of caches that they have a part of.
+//! What each thread or process of a control group has: the cores that it may share, its part of the
+//! caches, how soon it is killed for want of memory.
 //!
-//! A group is given to the threads of a control group and to what starts them: on containerd that is
+//! The first two are groups of threads. A group is given to the threads of a control group and to what starts them: on containerd that is
 //! the pod's shim, and what it starts is in its groups from the first instruction on.
 
 use super::{
     caches::{Caches, NotPlaced},
     cores::Cores,
+    oom_scores::OomScores,
 };
 use koord_kernel::{
     cgroup::{Cgroups, ReadError},
     core_sched::Tid,
     task::Procfs,
 };
-use koord_model::{CacheGroup, CgroupPath, CoreGroup, Setting, Value};
-use std::io;
+use koord_model::{CacheGroup, CgroupPath, CoreGroup, OomScoreAdj, Setting, Value};
+use rustix::io::Errno;
+use std::{io, path::Path};
 use thiserror::Error;
 
 /// A control group whose threads belong to a group.
@@ -25,18 +28,20 @@ pub struct Member {
     pub with_shim: bool,
 }
 
-/// A group of one kind or the other.
+/// A group of one kind or the other: all that have the same score are one too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadGroup {
     Cores(CoreGroup),
     Caches(CacheGroup),
+    OomScore(OomScoreAdj),
 }
 
-/// All groups of either kind.
+/// All groups of every kind.
 #[derive(Debug)]
 pub struct ThreadGroups {
     pub cores: Cores,
     pub caches: Caches,
+    pub oom_scores: OomScores,
 }
 
 /// What became of a member.
@@ -68,6 +73,13 @@ pub enum JoinError {
         #[source]
         source: Box<NotPlaced>,
     },
+    #[error("process {process} of cgroup {at} cannot have the OOM score {score}")]
+    OomScore {
+        at: CgroupPath,
+        process: Tid,
+        score: OomScoreAdj,
+        source: io::Error,
+    },
 }
 
 // === impl ThreadGroup ===
@@ -78,6 +90,7 @@ impl ThreadGroup {
         match value {
             Value::CoreSched(group) => Some(Self::Cores(group.clone())),
             Value::Resctrl(group) => Some(Self::Caches(group.clone())),
+            Value::OomScoreAdj(score) => Some(Self::OomScore(*score)),
             _ => None,
         }
     }
@@ -86,6 +99,7 @@ impl ThreadGroup {
         match self {
             Self::Cores(_) => Setting::CoreSched,
             Self::Caches(_) => Setting::Resctrl,
+            Self::OomScore(_) => Setting::OomScoreAdj,
         }
     }
 }
@@ -93,11 +107,12 @@ impl ThreadGroup {
 // === impl ThreadGroups ===
 
 impl ThreadGroups {
-    /// For a node whose kernel has none.
+    /// For a node whose kernel has no groups.
     pub fn none() -> Self {
         Self {
             cores: Cores::none(),
             caches: Caches::none(),
+            oom_scores: OomScores::over(Procfs::at(Path::new("/proc"))),
         }
     }
 
@@ -106,6 +121,7 @@ impl ThreadGroups {
         match &member.group {
             ThreadGroup::Cores(group) => self.cores.join(cgroups, member, group),
             ThreadGroup::Caches(group) => self.caches.join(cgroups, member, group),
+            ThreadGroup::OomScore(score) => self.oom_scores.give(cgroups, member, *score),
         }
     }
 }
@@ -121,11 +137,16 @@ impl JoinError {
     /// What the kernel answered, if it was asked.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::Refused { source, .. } => source.raw_os_error(),
+            Self::Refused { source, .. } | Self::OomScore { source, .. } => source.raw_os_error(),
             Self::Caches { source, .. } => source.errno(),
             Self::Unsupported | Self::Unlisted { .. } => None,
         }
     }
+}
+
+/// Whether a thread or process was no more when the kernel was asked about it.
+pub(super) fn has_ended(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 /// The threads of a member, those of its shim first, so that what it starts meanwhile is in the group.

@@ -335,7 +335,7 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
          cpu.shares, cpu.cfs_quota_us, cpu.cfs_burst_us, cpuset.cpus, memory.limit_in_bytes, \
          memory.min, memory.low, memory.high, memory.wmark_ratio, memory.wmark_scale_factor, \
          memory.wmark_min_adj, memory.priority, memory.use_priority_oom, memory.oom.group, \
-         cpu.bvt_warp_ns, cpu.idle, core_sched, resctrl"
+         cpu.bvt_warp_ns, cpu.idle, core_sched, resctrl, oom_score_adj"
     );
 }
 

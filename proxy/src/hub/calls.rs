@@ -91,7 +91,7 @@ impl Hub {
         let parent = view::cgroup_parent(&sandbox_config);
         let handler = self.runtime_handler(&sandbox);
         let pod = view::pod(&sandbox_config, &handler, parent.as_ref(), &inputs)?;
-        let requested = view::requested(config.resources());
+        let requested = view::requested_at_creation(config.resources());
         let container = view::container(&config, requested);
         let mut container = match self.plan_container((&sandbox, pod), parent, container) {
             Ok(container) => container,

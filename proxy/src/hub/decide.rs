@@ -435,6 +435,7 @@ pub(crate) fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
             .cpuset_cpus
             .clone()
             .map(|cpus| Value::from(CpusetCpus::Only(cpus))),
+        Setting::OomScoreAdj => requested.oom_score_adj.map(Value::from),
         Setting::MemoryMin => requested.unified.memory_min.map(Value::MemoryMin),
         Setting::MemoryLow => requested.unified.memory_low.map(Value::MemoryLow),
         Setting::MemoryHigh => requested.unified.memory_high.map(Value::MemoryHigh),

@@ -106,15 +106,15 @@ impl Hub {
         }
         let planned = self.plan_container((&sandbox, pod), parent, view);
         let mut new = self.unless_refused(Method::CreateContainer, planned)?;
-        let now = resources(container);
         let why = self.hands_off(new.exemption);
-        let why = why.or_else(|| self.unsound(&now));
+        let why = why.or_else(|| self.unsound(&resources(container)));
         let adjust = match why {
             Some(_) => None,
             None => {
                 let cpus = self.cpus_below(new.parent.as_ref(), &new.target);
                 let sets = self.policy().sayable();
                 let limits = self.said_within(cpus.as_ref(), &sets);
+                let now = container.linux.clone().unwrap_or_default();
                 patch::create(&now, &new.view.requested, &mut new.target, limits)
             }
         };

@@ -63,7 +63,8 @@ impl Bench {
             resctrl: false,
         };
         let node = probe.look(&cgroups, Default::default());
-        let gates = FeatureGates::parse("CPUNormalization=true,CgroupReconcile=true").unwrap();
+        let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true";
+        let gates = FeatureGates::parse(gates).unwrap();
         let chain = Chain::new(&gates, &FailPolicies::default());
         let hub = Hub::new(Parts {
             policy: Policy::new(chain, node, "skip"),

@@ -9,7 +9,8 @@ use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    MemoryProtection, OomPriority, OomScoreAdj, Setting, Value, WmarkMinAdj, WmarkRatio,
+    WmarkScale,
 };
 
 /// How a value gets to the kernel.
@@ -291,6 +292,8 @@ impl Target {
         let known = asked.or_else(|| shares.filter(|_| setting == Setting::CpuShares).cloned());
         match known {
             Some(value) => Original::Value(value),
+            // Where nobody asks it is that of whoever starts the process.
+            None if setting == Setting::OomScoreAdj => remembered.unwrap_or(Original::Unknown),
             None if ours_alone || self.unasked == Unasked::Nothing => Original::Default,
             None => remembered.unwrap_or(Original::Unknown),
         }
@@ -447,6 +450,7 @@ fn default(setting: Setting) -> Value {
         Setting::CpuIdle => Value::CpuIdle(false),
         Setting::CoreSched => CoreGroup::None.into(),
         Setting::Resctrl => CacheGroup::Root.into(),
+        Setting::OomScoreAdj => OomScoreAdj::DEFAULT.into(),
     }
 }
 

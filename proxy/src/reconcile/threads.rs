@@ -4,7 +4,7 @@ use super::tell_refusal;
 use crate::{
     apply::threads::{JoinError, Joined, Member, ThreadGroup},
     hub::Hub,
-    ledger::{Applied, Container, Entry, Life, Pod, Target},
+    ledger::{Applied, Container, Entry, Life, Pod, Route, Target},
 };
 use koord_model::{ContainerId, SandboxId, Setting, Value};
 use std::{collections::BTreeSet, error::Error, rc::Rc};
@@ -14,7 +14,7 @@ use tracing::{info, warn};
 /// them into the groups that were decided.
 pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId) {
     let members = match hub.ledger().borrow().pod(sandbox) {
-        Some(pod) => members(pod, |container| container.life == Life::Running),
+        Some(pod) => members(pod, |container| container.life == Life::Running, |_| true),
         None => return,
     };
     if members.is_empty() {
@@ -40,22 +40,35 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId) {
 }
 
 /// What has to be in its group before a container is started: whoever starts it, and where the
-/// runtime has its process waiting already, that.
+/// runtime has its process waiting already, that. What the runtime was told it does itself.
 pub(crate) fn starting(pod: &Pod, id: &ContainerId) -> Vec<Member> {
-    members(pod, |container| container.id == *id)
+    let by_us = |entry: &Entry| entry.route == Route::Kernel;
+    members(pod, |container| container.id == *id, by_us)
 }
 
-fn members(pod: &Pod, wanted: impl Fn(&Container) -> bool) -> Vec<Member> {
-    let pause = pod.ready.then(|| members_at(&pod.pause, true));
+fn members(
+    pod: &Pod,
+    wanted: impl Fn(&Container) -> bool,
+    counts: impl Fn(&Entry) -> bool,
+) -> Vec<Member> {
+    let pause = pod.ready.then(|| members_at(&pod.pause, true, &counts));
     let containers = pod.containers.iter().filter(|container| wanted(container));
-    let containers = containers.map(|container| members_at(&container.target, false));
+    let containers = containers.map(|container| members_at(&container.target, false, &counts));
     pause.into_iter().chain(containers).flatten().collect()
 }
 
-/// The groups that a control group's threads belong to, one of each kind.
-fn members_at(target: &Target, with_shim: bool) -> impl Iterator<Item = Member> {
-    let groups = target.entries().iter();
-    let groups = groups.filter_map(|entry| ThreadGroup::of(&entry.desired));
+/// The groups that a control group's threads belong to, one of each kind, as far as they are ours to
+/// hold.
+fn members_at(
+    target: &Target,
+    with_shim: bool,
+    counts: impl Fn(&Entry) -> bool,
+) -> impl Iterator<Item = Member> {
+    let entries = target.entries().iter();
+    let ours = entries.filter(|entry| !entry.applied.is_hands_off() && !entry.is_let_go());
+    let groups = ours
+        .filter(move |entry| counts(entry))
+        .filter_map(|entry| ThreadGroup::of(&entry.desired));
     groups.filter_map(move |group| {
         Some(Member {
             at: target.at.clone()?,

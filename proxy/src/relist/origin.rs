@@ -17,7 +17,7 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, Setting, Value};
+use koord_model::{ContainerId, OomScoreAdj, Setting, Value};
 use koord_proto::{cri, keys::annotation};
 use std::{error::Error, mem};
 use tracing::debug;
@@ -38,6 +38,8 @@ pub(super) fn recall(hub: &Hub, container: &mut Container, ours: Vec<Value>) {
             _ if target.entry_mut(setting).is_some() => false,
             // The runtime will write it at the start.
             (Life::Created, _) => true,
+            // Each process has its own, at which the next check looks.
+            (Life::Running, Some(_)) if setting.is_of_threads() => true,
             (Life::Running, Some(at)) => hub.writer().holds(at, &value),
             _ => false,
         };
@@ -220,9 +222,15 @@ impl Said {
             unified: texts(spec, "/linux/resources/unified"),
             ..Default::default()
         };
+        // Of the creation's nothing tells zero from nothing.
+        let score = spec.pointer("/process/oomScoreAdj");
+        let score = score.and_then(serde_json::Value::as_i64);
         Some(Self {
             created: view::requested(Some(&created)),
-            now: view::requested(Some(&now)),
+            now: Requested {
+                oom_score_adj: score.and_then(|score| OomScoreAdj::new(score).ok()),
+                ..view::requested(Some(&now))
+            },
         })
     }
 
@@ -239,6 +247,8 @@ impl Said {
             cpuset_cpus: created
                 .cpuset_cpus
                 .filter(|it| now.cpuset_cpus.as_ref() == Some(it)),
+            // Nobody changes it later, and who changed the creation left an annotation.
+            oom_score_adj: now.oom_score_adj,
             // What is given to runc so stays as it was given.
             unified: created.unified,
         }
@@ -258,6 +268,7 @@ impl Said {
                     Setting::CpuQuota => (now.cpu_quota, now.cpu_period) = (None, None),
                     Setting::MemoryLimit => now.memory_limit = None,
                     Setting::CpusetCpus => now.cpuset_cpus = None,
+                    Setting::OomScoreAdj => now.oom_score_adj = None,
                     // No front says these.
                     _ => {}
                 }

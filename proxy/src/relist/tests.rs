@@ -136,6 +136,91 @@ async fn what_a_listed_container_has_from_its_pod_is_no_original() {
     assert_eq!(shares.original.value(), None);
 }
 
+/// A process in the container of the bench, with this score. Raising it takes no privilege, and
+/// neither does it to go back to what it was born with.
+struct Process(std::process::Child);
+
+impl Process {
+    fn start(bench: &Bench, score: &str) -> Self {
+        let sleep = std::process::Command::new("sleep").arg("1000").spawn();
+        let process = Self(sleep.unwrap());
+        process.set(score);
+        bench.tree.enter(&bench.container, process.0.id());
+        process
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the process is this test's own")]
+    fn set(&self, score: &str) {
+        std::fs::write(self.file(), score).unwrap();
+    }
+
+    fn score(&self) -> String {
+        std::fs::read_to_string(self.file())
+            .unwrap()
+            .trim()
+            .to_owned()
+    }
+
+    fn file(&self) -> PathBuf {
+        format!("/proc/{}/oom_score_adj", self.0.id()).into()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The pod, of whose containers one annotation says this score.
+fn pod_with_score(score: &str) -> cri::PodSandbox {
+    let mut pod = undecided_pod();
+    let key = annotation::OOM_SCORE_ADJ.to_owned();
+    pod.annotations.insert(key, score.to_owned());
+    pod
+}
+
+#[tokio::test]
+async fn after_a_restart_a_score_that_nobody_decides_any_more_is_given_back_and_let_go() {
+    const ORIGINALS: &str = r#"{"oomScoreAdj":300,"ours":{"oomScoreAdj":500}}"#;
+    let tree = FakeTree::new(Generation::V2, 2);
+    let listed = Scripted::of(tree, undecided_pod(), container_with(ORIGINALS), "");
+    let process = Process::start(&listed.bench, "500");
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(process.score(), "300");
+    let entry = listed.bench.entry(Setting::OomScoreAdj).unwrap();
+    assert_eq!((entry.owner, entry.route), ("-", Route::Request));
+    // From here on it is the container's own.
+    process.set("700");
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(process.score(), "700");
+}
+
+#[tokio::test]
+async fn the_score_of_a_container_that_was_there_before_us_comes_back_if_the_runtime_says_it() {
+    let says = r#"{"config":{},"runtimeSpec":{"process":{"oomScoreAdj":300}}}"#;
+    for (info, after) in [(says, "300"), (r#"{"pid":1}"#, "500")] {
+        let tree = FakeTree::new(Generation::V2, 2);
+        let listed = Scripted::of(tree, pod_with_score("500"), listed_container(), info);
+        let hub = &listed.bench.hub;
+        let process = Process::start(&listed.bench, "300");
+        listed.list(Scope::All).await;
+        crate::reconcile::pod(hub, &sandbox()).await;
+        assert_eq!(process.score(), "500");
+        // What changes it is written over at the next look.
+        process.set("600");
+        crate::reconcile::pod(hub, &sandbox()).await;
+        assert_eq!(process.score(), "500");
+        assert!(hub.switch_hook("OOMScoreAdj", false));
+        crate::reconcile::pod(hub, &sandbox()).await;
+        assert_eq!(process.score(), after, "{info}");
+        let left = listed.bench.entry(Setting::OomScoreAdj).unwrap().applied;
+        assert_eq!(left == Applied::Left, after == "500", "{info}");
+    }
+}
+
 /// What a runtime says of a container that was created with one quota and has another now.
 fn created_with(created: i64, now: i64) -> String {
     let text = r#"{"config":{"linux":{"resources":{"cpu_shares":1024,"cpu_quota":CREATED}}},

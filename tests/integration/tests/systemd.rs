@@ -105,6 +105,19 @@ fn nor_against_those_for_cri_o() -> Result<()> {
 }
 
 #[test]
+fn nor_against_that_for_oom_scores_which_may_do_two_things_more() -> Result<()> {
+    let file = "oom-score/10-oom-score.conf";
+    let installed = Installed::new()?;
+    installed.drop_in(SERVICE, file)?;
+    assert_eq!(installed.verify()?, "");
+    let said = unit(file)?;
+    let capabilities = ["CAP_SYS_RESOURCE CAP_DAC_OVERRIDE"];
+    assert_eq!(values(&said, "CapabilityBoundingSet"), capabilities);
+    assert_eq!(values(&said, "ProtectProc"), ["default"]);
+    Ok(())
+}
+
+#[test]
 fn a_word_that_systemd_does_not_know_is_found() -> Result<()> {
     let installed = Installed::new()?;
     let path = installed.0.path().join(SOCKET);

@@ -1,6 +1,6 @@
 use super::*;
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{CpuBurst, CpuShares, Setting};
+use koord_model::{CpuBurst, CpuShares, OomScoreAdj, Setting};
 use prost::Message as _;
 
 const LIMITS: Limits<'_> = Limits {
@@ -43,6 +43,7 @@ fn target(adjustment: Adjustment, requested: &Requested) -> Target {
                 .cpuset_cpus
                 .clone()
                 .map(|cpus| CpusetCpus::Only(cpus).into()),
+            Setting::OomScoreAdj => requested.oom_score_adj.map(Value::from),
             _ => None,
         },
     );
@@ -200,6 +201,69 @@ fn resources_that_were_not_there_are_not_made() {
     let bare = cri::ContainerConfig::default();
     let patch = create(&bare, &Requested::default(), &mut target, LIMITS);
     assert_eq!(patch, Ok(None));
+    assert_eq!(target.entries()[0].route, Route::Kernel);
+}
+
+fn with_score(score: i64) -> Adjustment {
+    Adjustment {
+        oom_score_adj: OomScoreAdj::new(score).ok(),
+        ..Adjustment::default()
+    }
+}
+
+/// A creation that asks for the score of a best-effort pod.
+fn killed_first() -> cri::LinuxContainerResources {
+    cri::LinuxContainerResources {
+        oom_score_adj: 1_000,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_creation_carries_the_score_zero_too() {
+    let requested = crate::view::requested_at_creation(Some(&killed_first()));
+    for score in [-900, 0, 500] {
+        let mut target = target(with_score(score), &requested);
+        let config = created(&config(killed_first()), &requested, &mut target).unwrap();
+        assert_eq!(config.resources().unwrap().oom_score_adj, score);
+        assert_eq!(
+            config.annotations["runtimeproxy.koordinator.sh/originals"],
+            format!(r#"{{"oomScoreAdj":1000,"ours":{{"oomScoreAdj":{score}}}}}"#)
+        );
+        assert_eq!(target.entries()[0].route, Route::Request);
+    }
+    let mut as_asked = target(with_score(1_000), &requested);
+    let patch = create(&config(killed_first()), &requested, &mut as_asked, LIMITS);
+    assert_eq!(patch, Ok(None));
+}
+
+#[test]
+fn a_score_that_is_not_replaced_does_not_travel() {
+    let asked = cri::LinuxContainerResources {
+        cpu_shares: 2,
+        ..killed_first()
+    };
+    let requested = crate::view::requested_at_creation(Some(&asked));
+    let adjustment = Adjustment {
+        cpu_shares: Some(CpuShares::new(512).unwrap()),
+        ..Adjustment::default()
+    };
+    let config = created(
+        &config(asked),
+        &requested,
+        &mut target(adjustment, &requested),
+    )
+    .unwrap();
+    assert_eq!(
+        config.annotations["runtimeproxy.koordinator.sh/originals"],
+        r#"{"cpuShares":2,"ours":{"cpuShares":512}}"#
+    );
+}
+
+#[test]
+fn no_update_carries_a_score() {
+    let mut target = target(with_score(500), &Requested::default());
+    assert_eq!(update(&killed_first(), None, &mut target, LIMITS), Ok(None));
     assert_eq!(target.entries()[0].route, Route::Kernel);
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{front::nri::view, hub::asked};
 use koord_hooks::{Adjustment, Merged};
-use koord_model::CpuShares;
+use koord_model::{CpuShares, OomScoreAdj};
 
 const CONTAINERD: Limits<'_> = Limits {
     runtime: RuntimeName::Containerd,
@@ -89,6 +89,15 @@ fn said(
     (resources, kernel.count())
 }
 
+/// A container that is being made.
+fn made(resources: LinuxResources, score: Option<i64>) -> LinuxContainer {
+    LinuxContainer {
+        resources: Some(resources),
+        oom_score_adj: score.map(|value| OptionalInt { value }),
+        ..LinuxContainer::default()
+    }
+}
+
 fn said_memory(value: i64) -> LinuxResources {
     LinuxResources {
         memory: Some(LinuxMemory {
@@ -116,7 +125,8 @@ fn a_creation_is_told_what_differs_and_the_originals() {
         ..Adjustment::default()
     };
     let requested = view::requested(Some(&now()));
-    let adjust = create(&now(), &requested, &mut target(adjustment), CONTAINERD).unwrap();
+    let mut target = target(adjustment);
+    let adjust = create(&made(now(), None), &requested, &mut target, CONTAINERD).unwrap();
     let mut expected = said_memory(1_073_741_824);
     expected.cpu = Some(LinuxCpu {
         // A whole CPU in the caller's period of 20 ms.
@@ -134,6 +144,43 @@ fn a_creation_is_told_what_differs_and_the_originals() {
 }
 
 #[test]
+fn a_score_is_said_unless_the_runtime_may_not_give_it() {
+    for (there, decided, said, route) in [
+        (Some(0), 500, Some(500), Route::Request),
+        (Some(-998), 0, Some(0), Route::Request),
+        (Some(500), 500, None, Route::Request),
+        (Some(1_000), 999, None, Route::Kernel),
+        (Some(0), -1, None, Route::Kernel),
+        (None, 500, None, Route::Kernel),
+    ] {
+        let score = Adjustment {
+            oom_score_adj: OomScoreAdj::new(decided).ok(),
+            ..Adjustment::default()
+        };
+        let mut target = target(score);
+        let container = made(LinuxResources::default(), there);
+        let adjust = create(&container, &Requested::default(), &mut target, CONTAINERD);
+        let linux = adjust.clone().and_then(|adjust| adjust.linux);
+        let score = linux.and_then(|linux| linux.oom_score_adj);
+        assert_eq!(score.map(|score| score.value), said, "{there:?} {decided}");
+        assert_eq!(target.entries()[0].route, route, "{there:?} {decided}");
+        let annotations = adjust.map(|adjust| adjust.annotations);
+        let ours = annotations.and_then(|mut it| it.remove(annotation::ORIGINALS));
+        let expected = said.map(|said| format!(r#"{{"ours":{{"oomScoreAdj":{said}}}}}"#));
+        assert_eq!(ours, expected);
+    }
+}
+
+#[test]
+fn no_update_says_a_score() {
+    let score = Adjustment {
+        oom_score_adj: OomScoreAdj::new(500).ok(),
+        ..Adjustment::default()
+    };
+    assert_eq!(said(&now(), score, CONTAINERD), (None, 1));
+}
+
+#[test]
 fn what_the_container_has_is_not_said() {
     let adjustment = Adjustment {
         cpu_shares: Some(CpuShares::new(512).unwrap()),
@@ -144,7 +191,12 @@ fn what_the_container_has_is_not_said() {
     };
     let requested = view::requested(Some(&now()));
     assert_eq!(
-        create(&now(), &requested, &mut target(adjustment), CONTAINERD),
+        create(
+            &made(now(), None),
+            &requested,
+            &mut target(adjustment),
+            CONTAINERD
+        ),
         None
     );
 

@@ -3,7 +3,7 @@
 
 use crate::view::{self, Inputs};
 use koord_hooks::{ContainerKind, ContainerView, PodView, Requested};
-use koord_model::CgroupPath;
+use koord_model::{CgroupPath, OomScoreAdj};
 use koord_proto::{cri, nri};
 
 /// A pod and its directory; `None` if it names no pod.
@@ -33,10 +33,14 @@ pub fn pod(pod: &nri::PodSandbox, inputs: &Inputs) -> Option<(PodView, Option<Cg
 /// A container, with what its caller and the plugins before us ask for.
 pub fn container(container: &nri::Container) -> ContainerView {
     let linux = container.linux.as_ref();
+    let score = linux.and_then(|linux| linux.oom_score_adj.as_ref());
     ContainerView {
         name: container.name.clone(),
         kind: ContainerKind::Regular,
-        requested: requested(linux.and_then(|linux| linux.resources.as_ref())),
+        requested: Requested {
+            oom_score_adj: score.and_then(|score| OomScoreAdj::new(score.value).ok()),
+            ..requested(linux.and_then(|linux| linux.resources.as_ref()))
+        },
         heard: true,
     }
 }
@@ -159,6 +163,7 @@ mod tests {
             name: "main".to_owned(),
             linux: Some(nri::LinuxContainer {
                 resources: Some(asks),
+                oom_score_adj: Some(nri::OptionalInt { value: 0 }),
                 ..Default::default()
             }),
             ..Default::default()
@@ -170,6 +175,7 @@ mod tests {
         assert_eq!(asked.cpu_period.map(|it| it.micros()), Some(10_000));
         assert_eq!(asked.memory_limit, Some(MemoryLimit::Bytes(1_048_576)));
         assert_eq!(asked.cpuset_cpus, "0-1".parse().ok());
+        assert_eq!(asked.oom_score_adj, OomScoreAdj::new(0).ok());
 
         let zeros = nri::LinuxCpu {
             shares: Some(nri::OptionalUInt64 { value: 0 }),

@@ -38,6 +38,26 @@ fn what_nobody_decides_any_more_is_given_back() {
     assert_eq!(target.entries()[0].desired.to_string(), "0");
 }
 
+#[test]
+fn a_score_that_nobody_asked_for_is_that_of_whoever_started_the_process() {
+    let score = |score| {
+        merged(Adjustment {
+            oom_score_adj: OomScoreAdj::new(score).ok(),
+            ..Default::default()
+        })
+    };
+    let mut target = Target::default();
+    target.decide(&score(500), |_| Route::Kernel, |_| None);
+    assert_eq!(target.entries()[0].original, Original::Unknown);
+    target.decide(&Merged::default(), |_| Route::Kernel, |_| None);
+    assert_eq!(target.entries()[0].applied, Applied::Left);
+    // Somebody asked.
+    let asked = |_| OomScoreAdj::new(-997).map(Value::from).ok();
+    target.decide(&score(500), |_| Route::Request, asked);
+    target.decide(&Merged::default(), |_| Route::Request, asked);
+    assert_eq!(desired(&target), [("oom_score_adj=-997".to_owned(), "-")]);
+}
+
 fn idle(idle: bool) -> Merged {
     merged(Adjustment {
         cpu_idle: idle.then_some(true),

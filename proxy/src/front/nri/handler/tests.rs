@@ -14,8 +14,8 @@ use koord_model::Setting;
 use koord_proto::{
     keys::{annotation, label},
     nri::{
-        LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt64, OptionalUInt64,
-        StopContainerRequest,
+        LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalInt64,
+        OptionalUInt64, StopContainerRequest,
     },
 };
 use tokio::time::advance;
@@ -149,6 +149,33 @@ async fn a_pods_values_are_in_the_kernel_before_the_runtime_goes_on() {
     plugin.answer(happened(Event::StartContainer)).await;
     assert_eq!(bench.shown("cpu.shares"), "512");
     assert_eq!(known(&bench), Some(Life::Running));
+}
+
+#[tokio::test]
+async fn a_score_is_said_at_the_creation_and_what_was_asked_is_known() {
+    let (bench, plugin) = plugin();
+    let (mut pod, mut container) = (told_pod(), told_container());
+    let key = annotation::OOM_SCORE_ADJ.to_owned();
+    pod.annotations.insert(key, "500".to_owned());
+    let linux = container.linux.as_mut().unwrap();
+    linux.oom_score_adj = Some(OptionalInt { value: 2 });
+    let happened = Asked::Happened {
+        event: Event::PostCreateContainer,
+        pod: Some(pod.clone()),
+        container: Some(container.clone()),
+    };
+    let creation = Asked::CreateContainer(CreateContainerRequest {
+        pod: Some(pod),
+        container: Some(container),
+    });
+    let Answer::Adjust(adjust) = plugin.answer(creation).await else {
+        panic!("not adjusted");
+    };
+    let said = adjust.linux.unwrap().oom_score_adj;
+    assert_eq!(said, Some(OptionalInt { value: 500 }));
+    plugin.answer(happened).await;
+    let entry = bench.entry(Setting::OomScoreAdj).unwrap();
+    assert_eq!(entry.original.value().unwrap().to_string(), "2");
 }
 
 #[tokio::test]

@@ -1,0 +1,116 @@
+//! How soon the processes of control groups are killed for want of memory.
+//!
+//! Each process has a score of its own, and what it starts has the same. A runtime gives one to the
+//! first process of a container, if it is told; this is for the rest: what it was not told, or could
+//! not be, and what has come into the group from outside.
+//!
+//! The shim of a pod is never touched: when it is killed the whole pod is.
+
+use super::threads::{JoinError, Joined, Member, has_ended};
+use koord_kernel::{
+    cgroup::Cgroups,
+    core_sched::Tid,
+    task::{OomScoreFile, Procfs},
+};
+use koord_model::{CgroupPath, OomScoreAdj};
+use std::{
+    collections::{BTreeSet, HashSet},
+    io,
+};
+
+/// The scores of processes.
+#[derive(Debug)]
+pub struct OomScores {
+    procfs: Procfs,
+}
+
+/// A process that has another score, and its file to write to.
+type Other = (Tid, io::Result<OomScoreFile>);
+
+/// How often the processes of a member are looked at until none is found with another score: those
+/// that such a one has started since come later.
+const ROUNDS: usize = 16;
+
+// === impl OomScores ===
+
+impl OomScores {
+    pub fn over(procfs: Procfs) -> Self {
+        Self { procfs }
+    }
+
+    /// Gives all processes of a member a score. One that cannot have it keeps it from no other.
+    pub fn give(
+        &self,
+        cgroups: &Cgroups,
+        member: &Member,
+        score: OomScoreAdj,
+    ) -> Result<Joined, JoinError> {
+        let at = &member.at;
+        let mut joined = Joined::Equal;
+        for _ in 0..ROUNDS {
+            let others = self.others(&processes(cgroups, at)?, score);
+            if others.is_empty() {
+                break;
+            }
+            // A file is of the process that had the number when it was opened. Who has it still is in
+            // the group still; what is not listed any more may have been anybody's.
+            let there: HashSet<Tid> = processes(cgroups, at)?.into_iter().collect();
+            let mut moved = false;
+            let mut refusal = None;
+            for (process, file) in others.into_iter().filter(|(it, _)| there.contains(it)) {
+                match file.and_then(|file| file.write(score)) {
+                    Ok(()) => moved = true,
+                    Err(error) if has_ended(&error) => {}
+                    Err(error) => refusal = Some(refused(at, process, score, error)),
+                }
+            }
+            if let Some(refusal) = refusal {
+                return Err(refusal);
+            }
+            if !moved {
+                break;
+            }
+            joined = Joined::Moved;
+        }
+        Ok(joined)
+    }
+
+    /// The scores of the processes of a control group, as a person may read them.
+    pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
+        let processes = cgroups.processes(at).ok()?;
+        let scores = processes.into_iter();
+        let scores = scores.filter_map(|it| self.procfs.oom_score_adj(it).ok());
+        let scores: BTreeSet<_> = scores.collect();
+        let shown = scores.iter().map(ToString::to_string);
+        Some(shown.collect::<Vec<_>>().join(" "))
+    }
+
+    /// Those of some processes that have another score, or of which that is not to be seen.
+    fn others(&self, processes: &[Tid], score: OomScoreAdj) -> Vec<Other> {
+        let has = |process: Tid| self.procfs.oom_score_adj(process).ok() == Some(score);
+        let others = processes.iter().filter(|it| !has(**it));
+        others
+            .map(|it| (*it, self.procfs.open_oom_score_adj(*it)))
+            .collect()
+    }
+}
+
+fn processes(cgroups: &Cgroups, at: &CgroupPath) -> Result<Vec<Tid>, JoinError> {
+    let listed = cgroups.processes(at);
+    listed.map_err(|source| JoinError::Unlisted {
+        at: at.clone(),
+        source,
+    })
+}
+
+fn refused(at: &CgroupPath, process: Tid, score: OomScoreAdj, source: io::Error) -> JoinError {
+    JoinError::OomScore {
+        at: at.clone(),
+        process,
+        score,
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

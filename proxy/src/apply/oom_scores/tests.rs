@@ -1,0 +1,110 @@
+//! Scores over a `/proc` of the tests' own and a fake tree of control groups.
+
+use super::*;
+use crate::{apply::threads::ThreadGroup, status::chain_of};
+use koord_kernel::{cgroup::Generation, fake::FakeTree};
+use std::fs;
+use tempfile::TempDir;
+
+/// A container with processes in it.
+struct Node {
+    tree: FakeTree,
+    cgroups: Cgroups,
+    scores: OomScores,
+    procfs: TempDir,
+}
+
+// === impl Node ===
+
+impl Node {
+    fn new() -> Self {
+        let tree = FakeTree::new(Generation::V2, 2);
+        let procfs = tempfile::tempdir().unwrap();
+        tree.make(&at("container/nested"));
+        Self {
+            scores: OomScores::over(Procfs::at(procfs.path())),
+            cgroups: Cgroups::over(tree.clone()),
+            tree,
+            procfs,
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a /proc of this test's own")]
+    fn start(&self, group: &str, process: u32, score: i64) {
+        self.tree.enter(&at(group), process);
+        let own = self.procfs.path().join(process.to_string());
+        fs::create_dir_all(&own).unwrap();
+        fs::write(own.join("oom_score_adj"), format!("{score:<5}\n")).unwrap();
+    }
+
+    fn score(&self, process: u32) -> String {
+        let file = self.procfs.path().join(format!("{process}/oom_score_adj"));
+        fs::read_to_string(file).unwrap().trim().to_owned()
+    }
+
+    fn give(&self, group: &str, score: i64) -> Result<Joined, JoinError> {
+        let score = OomScoreAdj::new(score).unwrap();
+        let member = Member {
+            at: at(group),
+            group: ThreadGroup::OomScore(score),
+            with_shim: false,
+        };
+        self.scores.give(&self.cgroups, &member, score)
+    }
+}
+
+fn at(group: &str) -> CgroupPath {
+    CgroupPath::parse(group).unwrap()
+}
+
+#[test]
+fn every_process_of_a_container_has_the_score_and_no_other_has() {
+    let node = Node::new();
+    node.tree.make(&at("other"));
+    for (group, process, score) in [
+        ("container", 10, 999),
+        ("container/nested", 11, -5),
+        ("container", 12, 300),
+        ("other", 20, 0),
+    ] {
+        node.start(group, process, score);
+    }
+    assert_eq!(node.give("container", 300).unwrap(), Joined::Moved);
+    let all = [10, 11, 12, 20].map(|process| node.score(process));
+    assert_eq!(all, ["300", "300", "300", "0"]);
+    assert_eq!(node.give("container", 300).unwrap(), Joined::Equal);
+}
+
+#[test]
+fn one_that_cannot_have_it_keeps_it_from_no_other_and_is_told() {
+    let node = Node::new();
+    for process in [10, 11, 12] {
+        node.start("container", process, 0);
+    }
+    // One whose file nobody can open, as that of a process that is hidden from us.
+    fs::remove_file(node.procfs.path().join("11/oom_score_adj")).unwrap();
+    let error = node.give("container", 500).unwrap_err();
+    let told = "process 11 of cgroup /container cannot have the OOM score 500: ";
+    assert!(chain_of(&error).starts_with(told), "{}", chain_of(&error));
+    // ENOENT.
+    assert_eq!((error.errno(), error.is_gone()), (Some(2), false));
+    assert_eq!([10, 12].map(|it| node.score(it)), ["500", "500"]);
+}
+
+#[test]
+fn a_container_that_has_gone_is_no_error_of_the_kernel() {
+    let node = Node::new();
+    assert!(node.give("gone", 1).unwrap_err().is_gone());
+    assert_eq!(node.give("container", 1).unwrap(), Joined::Equal);
+}
+
+#[test]
+fn the_scores_of_a_container_are_shown_each_once() {
+    let node = Node::new();
+    for (process, score) in [(10, 1000), (11, -5), (12, 1000)] {
+        node.start("container", process, score);
+    }
+    let shown = node.scores.describe(&node.cgroups, &at("container"));
+    assert_eq!(shown.as_deref(), Some("-5 1000"));
+    assert_eq!(node.scores.describe(&node.cgroups, &at("gone")), None);
+}

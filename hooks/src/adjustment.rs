@@ -5,9 +5,9 @@
 //! write, is not the hook's business.
 
 use koord_model::{
-    Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, KubeQos,
-    MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, Setting, Value, WmarkMinAdj,
-    WmarkRatio, WmarkScale,
+    Bvt, CacheGroup, CgroupPath, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares,
+    CpusetCpus, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj,
+    PerBlock, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::collections::BTreeMap;
 
@@ -67,11 +67,22 @@ adjustment! {
     resctrl: Resctrl(CacheGroup),
     /// Of containers only, and never of a sandbox.
     oom_score_adj: OomScoreAdj(OomScoreAdj),
+    io_read_bps: IoReadBps(PerBlock<IoRate>),
+    io_write_bps: IoWriteBps(PerBlock<IoRate>),
+    io_read_iops: IoReadIops(PerBlock<IoRate>),
+    io_write_iops: IoWriteIops(PerBlock<IoRate>),
+    io_weight: IoWeight(PerBlock<IoWeight>),
+    /// Of the root only.
+    io_cost_qos: IoCostQos(PerBlock<CostQos>),
+    /// Of the root only.
+    io_cost_model: IoCostModel(PerBlock<CostModel>),
 }
 
 /// The values that a hook sets for the whole node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeAdjustment {
+    /// The root of all control groups.
+    pub root: Adjustment,
     /// The directory of each tier of pods; that of guaranteed pods is the root of all pods.
     pub tiers: BTreeMap<KubeQos, Adjustment>,
     /// Applications beside Kubernetes, by their directory.
@@ -108,6 +119,7 @@ impl NodeAdjustment {
         self.tiers
             .values()
             .chain(self.host_applications.values())
+            .chain([&self.root])
             .all(Adjustment::is_empty)
     }
 }

@@ -78,7 +78,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("BEMemoryEvict"),
     alpha("BECPUEvict"),
     beta("BECPUSuppress"),
-    alpha("BlkIOReconcile"),
     alpha("CPUAllocatableEvict"),
     alpha("CPUEvict"),
     alpha("CPICollector"),

@@ -33,6 +33,7 @@ pub struct Owner<'a> {
 /// What all hooks together want for the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMerged {
+    pub root: Merged,
     pub tiers: BTreeMap<KubeQos, Merged>,
     pub host_applications: BTreeMap<CgroupPath, Merged>,
 }
@@ -127,11 +128,13 @@ impl NodeMerged {
         adjustment: NodeAdjustment,
     ) -> Result<(), MergeError> {
         let NodeAdjustment {
+            root,
             tiers,
             host_applications,
         } = adjustment;
         // Decisions about the node are rare, so a copy is the simplest way to all or nothing.
         let mut next = self.clone();
+        next.root.merge(hook, root)?;
         for (tier, adjustment) in tiers {
             next.tiers
                 .entry(tier)
@@ -149,7 +152,8 @@ impl NodeMerged {
     /// Forgets what was decided about these, everywhere.
     pub(crate) fn leave(&mut self, settings: &BTreeSet<Setting>) {
         let tiers = self.tiers.values_mut();
-        let all = tiers.chain(self.host_applications.values_mut());
+        let groups = tiers.chain(self.host_applications.values_mut());
+        let all = groups.chain([&mut self.root]);
         all.for_each(|merged| merged.leave(settings));
     }
 }

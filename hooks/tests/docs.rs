@@ -54,6 +54,9 @@ const OOM_SCORE: &str =
     "tests/integration/tests/oom_score.rs::scores_follow_the_annotations_on_containerd_2";
 const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_part_of_the_cache_from_the_first_instruction_by_cri";
 
+const IO: &str = "tests/integration/tests/io.rs::block_devices_are_limited_on_containerd_2";
+const IO_V2: &str = "tests/integration/tests/vm_node/main.rs::block_devices_are_limited_and_shared_out_on_cgroup_v2_by_cri";
+
 /// Every setting of every hook.
 #[rustfmt::skip]
 const SHOWN: &[Shown] = &[
@@ -74,6 +77,9 @@ const SHOWN: &[Shown] = &[
     shown("RdtResctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("Resctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V1, OOM_SCORE),
+    shown("BlkIOReconcile", OF_RATES, Kernel::V1, IO),
+    shown("BlkIOReconcile", OF_RATES, Kernel::V2, IO_V2),
+    shown("BlkIOReconcile", OF_COST, Kernel::V2, IO_V2),
 ];
 
 const BATCH: &[Setting] = &[Setting::CpuShares, Setting::CpuQuota, Setting::MemoryLimit];
@@ -90,6 +96,14 @@ const OF_VENDORS: &[Setting] = &[
     Setting::MemoryPriority,
     Setting::MemoryUsePriorityOom,
 ];
+
+const OF_RATES: &[Setting] = &[
+    Setting::IoReadBps,
+    Setting::IoWriteBps,
+    Setting::IoReadIops,
+    Setting::IoWriteIops,
+];
+const OF_COST: &[Setting] = &[Setting::IoWeight, Setting::IoCostQos, Setting::IoCostModel];
 
 #[test]
 fn every_setting_of_every_hook_is_shown_somewhere_and_the_page_says_where() {

@@ -1,9 +1,11 @@
-//! The checks of `koord_kernel::proof` on this machine's own kernel. Needs root, two CPUs, and the
-//! controllers cpu, cpuset and memory on cgroup v1; touches only groups of its own.
+//! The checks of `koord_kernel::proof` on this machine's own kernel. Needs root, two CPUs, loop
+//! devices, and the controllers cpu, cpuset, memory and blkio on cgroup v1; touches only groups of its
+//! own.
 #![forbid(unsafe_code)]
 
 use koord_kernel::{
     cgroup::{Cgroups, Controller, Generation, OsTree, Tree, Version},
+    fake::FakeTree,
     proof::{CHECKS, Hierarchies, RealGround},
 };
 use koord_model::{CgroupPath, MemoryLimit};
@@ -19,7 +21,7 @@ fn this_kernel_passes_every_check_on_cgroup_v1() {
             tree.generation(*controller),
             Some(Generation::V1),
             "this tier needs {} on cgroup v1",
-            controller.name()
+            controller.name(Generation::V1)
         );
     }
     for check in CHECKS {
@@ -28,6 +30,56 @@ fn this_kernel_passes_every_check_on_cgroup_v1() {
         let name = format!("koord-kernel-test-{}-{}", process::id(), check.name);
         (check.run)(&mut RealGround::new(hierarchies, &name));
     }
+}
+
+/// The last of the loop devices that a kernel has from its start: nobody has to have anything on it.
+const DEVICE: &str = "7:7";
+
+#[test]
+fn lines_of_devices_and_notes_are_answered_as_by_the_fake_tree() {
+    let names = ["cpu", "cpuset", "memory", "blkio"];
+    let name = format!("koord-kernel-test-{}-devices", process::id());
+    let ground = RealGround::new(Hierarchies::v1(Path::new(ROOT), &names), &name);
+    let at = CgroupPath::parse(&name).unwrap();
+    let real = OsTree::open(Path::new(ROOT)).unwrap();
+    let fake = FakeTree::new(Generation::V1, 2);
+    fake.make(&at);
+    fake.add_device(DEVICE.parse().unwrap());
+    for (file, text) in [
+        ("blkio.throttle.read_bps_device", "7:7 1048576"),
+        (
+            "blkio.throttle.write_bps_device",
+            "7:7 18446744073709551614",
+        ),
+        ("blkio.throttle.read_iops_device", "7:7 4294967294"),
+        ("blkio.throttle.write_iops_device", "7:7 4294967295"),
+        ("blkio.throttle.read_bps_device", "7:7 5 6"),
+        ("blkio.throttle.read_bps_device", "7:7 max"),
+        ("blkio.throttle.read_bps_device", "7:7 -1"),
+        ("blkio.throttle.read_bps_device", "x"),
+        ("blkio.throttle.read_bps_device", "7:99 5"),
+        ("blkio.throttle.read_bps_device", "7:7 0"),
+        ("blkio.throttle.write_bps_device", "7:7 0"),
+        ("blkio.cost.weight", "7:7 50"),
+    ] {
+        let answer = |tree: &dyn Tree| {
+            let written = tree.write(Controller::Io, &at, file, text);
+            let shown = tree.read(Controller::Io, &at, file).ok();
+            (written.map_err(|error| error.raw_os_error()), shown)
+        };
+        assert_eq!(answer(&real), answer(&fake), "{file} {text:?}");
+    }
+    for text in ["", "7:7 5\n8:0\n", "7:7\n", ""] {
+        for tree in [&real as &dyn Tree, &fake] {
+            tree.set_note(Controller::Io, &at, "test", text).unwrap();
+            assert_eq!(tree.note(Controller::Io, &at, "test").unwrap(), text);
+        }
+    }
+    drop(ground);
+    assert!(
+        real.note(Controller::Io, &at, "test").is_err(),
+        "a note goes with its group"
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! "unlimited" and "all CPUs" are variants, "not said" is `Option`.
 #![forbid(unsafe_code)]
 
+mod block;
 mod cache_group;
 mod cgroup_path;
 mod core_group;
@@ -18,6 +19,10 @@ mod qos;
 mod setting;
 
 pub use self::{
+    block::{
+        Block, BlockName, BlockNameError, CostModel, CostQos, CostRates, DeviceNumber,
+        DeviceNumberError, IoRate, IoWeight, Latency, PerBlock,
+    },
     cache_group::{
         Bandwidth, CacheClass, CacheGroup, CacheRange, CacheShares, ClassGroup, PerCache,
     },

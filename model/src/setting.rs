@@ -1,8 +1,9 @@
 //! One knob of a control group and one value for it: the common coin of hooks, ledger and kernel.
 
 use crate::{
-    Bvt, CacheGroup, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, OomScoreAdj, WmarkMinAdj, WmarkRatio, WmarkScale,
+    Bvt, CacheGroup, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares, CpusetCpus,
+    IoRate, IoWeight, MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, PerBlock,
+    WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::fmt;
 
@@ -83,6 +84,17 @@ settings! {
     Resctrl(CacheGroup) = "resctrl",
     /// How soon the processes of the group are killed for want of memory. Each of them has it.
     OomScoreAdj(OomScoreAdj) = "oom_score_adj",
+    /// Bytes that may be read in a second; on cgroup v2, as the next three, a word of `io.max`.
+    IoReadBps(PerBlock<IoRate>) = "blkio.throttle.read_bps_device",
+    IoWriteBps(PerBlock<IoRate>) = "blkio.throttle.write_bps_device",
+    IoReadIops(PerBlock<IoRate>) = "blkio.throttle.read_iops_device",
+    IoWriteIops(PerBlock<IoRate>) = "blkio.throttle.write_iops_device",
+    /// Relative part of a device's time; on cgroup v2 `io.weight`.
+    IoWeight(PerBlock<IoWeight>) = "blkio.cost.weight",
+    /// Whether parts are kept, and from where on; of the root alone.
+    IoCostQos(PerBlock<CostQos>) = "blkio.cost.qos",
+    /// What a device can do; of the root alone.
+    IoCostModel(PerBlock<CostModel>) = "blkio.cost.model",
 }
 
 /// Types that are of one setting alone.
@@ -138,7 +150,14 @@ impl Setting {
             | Self::CpuBvt
             | Self::CpuIdle
             | Self::CoreSched
-            | Self::Resctrl => false,
+            | Self::Resctrl
+            | Self::IoReadBps
+            | Self::IoWriteBps
+            | Self::IoReadIops
+            | Self::IoWriteIops
+            | Self::IoWeight
+            | Self::IoCostQos
+            | Self::IoCostModel => false,
         }
     }
 
@@ -146,6 +165,20 @@ impl Setting {
     /// inside.
     pub fn is_of_threads(self) -> bool {
         matches!(self, Self::CoreSched | Self::Resctrl | Self::OomScoreAdj)
+    }
+
+    /// Whether it has a value for each block device.
+    pub fn is_of_devices(self) -> bool {
+        matches!(
+            self,
+            Self::IoReadBps
+                | Self::IoWriteBps
+                | Self::IoReadIops
+                | Self::IoWriteIops
+                | Self::IoWeight
+                | Self::IoCostQos
+                | Self::IoCostModel
+        )
     }
 }
 

@@ -24,6 +24,8 @@ pub mod annotation {
     pub const CPU_QOS: &str = "koordinator.sh/cpuQOS";
     pub const CPU_BURST: &str = "koordinator.sh/cpuBurst";
     pub const MEMORY_QOS: &str = "koordinator.sh/memoryQOS";
+    /// What a pod may do to block devices.
+    pub const BLKIO_QOS: &str = "koordinator.sh/blkioQOS";
     /// A pod's own shares of caches and of the bandwidth to memory.
     pub const RESCTRL: &str = "node.koordinator.sh/resctrl";
     /// How soon the processes of a pod's containers are killed for want of memory.

@@ -28,6 +28,7 @@ use crate::{
 };
 use koord_hooks::{Chain, HookOptions};
 use koord_kernel::{
+    block::BlockDevices,
     cgroup::Cgroups,
     core_sched,
     process::{InheritError, inherited_listener},
@@ -384,7 +385,11 @@ fn open_cgroups(config: &mut Config, remarks: &mut Vec<String>) -> Cgroups {
     if config.mode == Mode::PassThrough {
         return Cgroups::none();
     }
-    Cgroups::open(&config.roots.cgroup).unwrap_or_else(|error| {
+    let roots = &config.roots;
+    let udev = Path::new("/run/udev/data");
+    let devices = BlockDevices::new(&roots.sys, &roots.proc, udev, &roots.kubelet);
+    let opened = Cgroups::open(&roots.cgroup).map(|cgroups| cgroups.with_devices(devices));
+    opened.unwrap_or_else(|error| {
         error!(
             error = &error as &dyn Error,
             "the control groups of this node cannot be used: passing everything through, hooks off"

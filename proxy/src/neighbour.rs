@@ -302,6 +302,7 @@ mod tests {
                 "/koordlet --feature-gates=AllAlpha=true,CPUBurst=false -v=4",
                 &[
                     "BatchResource",
+                    "BlkIOReconcile",
                     "CPUNormalization",
                     "CPUSetAllocator",
                     "CoreSched",

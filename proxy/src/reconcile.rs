@@ -6,6 +6,7 @@
 use crate::{
     hub::Hub,
     ledger::{Applied, Entry, Life, Rival, Scope, Target},
+    status::chain_of,
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
@@ -272,8 +273,10 @@ fn note(
     }
     entry.told &= entry.applied == result;
     entry.applied = result;
-    if let (Err(error), Applied::Refused(_)) = (outcome, &entry.applied) {
-        tell_refusal(hub, entry, error);
+    match (outcome, &entry.applied) {
+        (Err(error), Applied::Refused(_)) => tell_refusal(hub, entry, error),
+        (Err(error), Applied::Lacking(_)) => tell_lack(hub, entry, error),
+        _ => {}
     }
 }
 
@@ -281,6 +284,16 @@ fn tell_refusal(hub: &Hub, entry: &mut Entry, error: &(dyn Error + 'static)) {
     tell(hub, entry, |entry, suppressed| {
         let hook = entry.owner;
         warn!(error, hook, suppressed, "the kernel refused a setting");
+    });
+}
+
+fn tell_lack(hub: &Hub, entry: &mut Entry, error: &(dyn Error + 'static)) {
+    tell(hub, entry, |entry, suppressed| {
+        let hook = entry.owner;
+        warn!(
+            error,
+            hook, suppressed, "some block devices do not have what was decided"
+        );
     });
 }
 
@@ -381,12 +394,20 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
 impl From<&cgroup::Applied> for Applied {
     fn from(outcome: &cgroup::Applied) -> Self {
         match outcome {
-            Ok(Written::Changed { .. } | Written::Idled { .. }) => Self::Written,
+            Ok(Written::Changed { .. } | Written::Idled { .. } | Written::Adjusted) => {
+                Self::Written
+            }
             Ok(Written::Equal) => Self::Equal,
             Ok(Written::Masked) => Self::Masked,
             Err(error) if error.is_gone() => Self::Absent,
             Err(error) if error.is_unsupported() => Self::Unsupported,
-            Err(error) => Self::Refused(error.errno()),
+            Err(error) => match error.lacking() {
+                Some((whose, why)) => {
+                    let why = chain_of(why);
+                    Self::Lacking(format!("{whose}: {why}").into())
+                }
+                None => Self::Refused(error.errno()),
+            },
         }
     }
 }

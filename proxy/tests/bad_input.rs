@@ -26,7 +26,7 @@ use support::{
     method,
     node::{Node, script},
     pod::{
-        ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, CPU_BURST, CPU_QOS,
+        ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, BLKIO_QOS, CPU_BURST, CPU_QOS,
         EXTENDED_RESOURCE_SPEC, Pod, QOS_CLASS, RESCTRL, RESOURCE_STATUS,
     },
     scripted_hook,
@@ -139,6 +139,7 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
             bad(r#"{"other":[]}"#, "value is a list"),
             bad(format!(r#"{{"main":{digits}}}"#), "value is a number"),
         ],
+        BLKIO_QOS => bad_blocks(),
         _ => panic!("a hook reads the annotation {key}: add what can be wrong with it"),
     }
 }
@@ -178,6 +179,35 @@ fn bad_scores() -> Vec<Bad> {
     ]
 }
 
+/// Limits of block devices that are none, or of devices that are none.
+fn bad_blocks() -> Vec<Bad> {
+    let block = |text: &str| format!(r#"{{"blocks":[{{{text}}}]}}"#);
+    let vdb = |limit: &str| {
+        block(&format!(
+            r#""name":"vdb","type":"device","ioCfg":{{{limit}}}"#
+        ))
+    };
+    let up = "../".repeat(64 << 10);
+    vec![
+        bad(r#"{"blocks":{}}"#, "value is an object, not a list"),
+        bad(block(r#""name":"vdb""#), "value is none of device"),
+        bad(
+            block(r#""name":"/etc/passwd","type":"device""#),
+            "is no name of a block device",
+        ),
+        bad(
+            block(&format!(r#""name":"{up}","type":"podvolume""#)),
+            "is no name of a volume",
+        ),
+        bad(vdb(r#""readBPS":-1"#), "rate -1 is outside 0 to"),
+        bad(vdb(r#""writeIOPS":"5""#), "value is a string"),
+        bad(
+            vdb(r#""ioWeightPercent":101"#),
+            "percent 101 is outside 1 to 100",
+        ),
+    ]
+}
+
 /// Values of a label that mean nothing.
 fn bad_labels(key: &str) -> Vec<String> {
     match key {
@@ -214,6 +244,10 @@ fn other_words(key: &str) -> Vec<String> {
         RESCTRL => vec![r#"{"LLC":{"Schemata":{"RANGE":[0,30]}},"unheard":[]}"#.to_owned()],
         OOM_SCORE_ADJ => vec!["+500".to_owned(), "0500".to_owned()],
         OOM_SCORE_ADJ_SPEC => vec![r#"{"other":null,"main":500}"#.to_owned()],
+        BLKIO_QOS => vec![
+            r#"{"Blocks":[{"NAME":"vdb","Type":"device","IOCfg":{"READBPS":5}}],"unheard":[]}"#
+                .to_owned(),
+        ],
         _ => panic!("a hook reads the annotation {key}: say it in other words"),
     }
 }
@@ -284,7 +318,7 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 /// A node whose log is one JSON object a line.
 fn node(args: &[&str]) -> Node {
     let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true,\
-                      OOMScoreAdj=true";
+                      OOMScoreAdj=true,BlkIOReconcile=true";
     Node::with(
         script(),
         &[args, &["--log-format=json", every_hook]].concat(),
@@ -378,7 +412,7 @@ async fn a_pod_whose_annotation_cannot_be_read_starts_without_that_hook() {
 #[tokio::test]
 async fn a_creation_tells_of_its_bad_annotation_once() {
     for (hook, key) in read_annotations() {
-        if key == CPU_QOS {
+        if [CPU_QOS, BLKIO_QOS].contains(&key) {
             // Read about pods, not about containers.
             continue;
         }

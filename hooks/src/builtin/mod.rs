@@ -35,6 +35,7 @@ builtin_hooks! {
     rdt_resctrl::RdtResctrl,
     resctrl::Resctrl,
     oom_score_adj::OomScoreAdjHook,
+    blkio::Blkio,
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use koord_proto::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One sound value for every annotation that a hook reads.
-const SOUND: [(&str, &str); 8] = [
+const SOUND: [(&str, &str); 9] = [
     (
         annotation::EXTENDED_RESOURCE_SPEC,
         r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#,
@@ -44,6 +44,10 @@ const SOUND: [(&str, &str); 8] = [
     (annotation::OOM_SCORE_ADJ, "7"),
     // Of the container that is asked about it says nothing, so the other is read too.
     (annotation::OOM_SCORE_ADJ_SPEC, r#"{"other":7}"#),
+    (
+        annotation::BLKIO_QOS,
+        r#"{"blocks":[{"name":"vdb","type":"device","ioCfg":{"readBPS":1048576}}]}"#,
+    ),
 ];
 
 fn nodes() -> Vec<NodeView> {
@@ -204,10 +208,12 @@ fn a_hook_sets_the_settings_that_it_declares_and_no_others() {
     for row in TABLE {
         let (mut adjustments, node_adjustments) = decisions(row);
         for NodeAdjustment {
+            root,
             tiers,
             host_applications,
         } in node_adjustments
         {
+            adjustments.push(root);
             adjustments.extend(tiers.into_values());
             adjustments.extend(host_applications.into_values());
         }
@@ -271,6 +277,24 @@ const SENSELESS_SCORES: (&str, [&str; 3]) = (
     ],
 );
 
+const SENSELESS_BURST: (&str, [&str; 3]) = (
+    "LS",
+    [
+        r#"{"policy":"Auto"}"#,
+        r#"{"cpuBurstPercent":0}"#,
+        r#"{"cpuBurstPercent":"100"}"#,
+    ],
+);
+
+const SENSELESS_LIMITS: (&str, [&str; 3]) = (
+    "LS",
+    [
+        r#"{"blocks":[{"name":"vdb","type":"disk"}]}"#,
+        r#"{"blocks":[{"name":"../vdb","type":"device"}]}"#,
+        r#"{"blocks":[{"name":"vdb","type":"device","ioCfg":{"readBPS":-1}}]}"#,
+    ],
+);
+
 /// For each annotation a class for which all that read it read it, and what is JSON but makes no sense
 /// in it. An annotation that is missing here fails the test.
 fn senseless() -> BTreeMap<&'static str, (&'static str, [&'static str; 3])> {
@@ -297,17 +321,7 @@ fn senseless() -> BTreeMap<&'static str, (&'static str, [&'static str; 3])> {
                 ],
             ),
         ),
-        (
-            annotation::CPU_BURST,
-            (
-                "LS",
-                [
-                    r#"{"policy":"Auto"}"#,
-                    r#"{"cpuBurstPercent":0}"#,
-                    r#"{"cpuBurstPercent":"100"}"#,
-                ],
-            ),
-        ),
+        (annotation::CPU_BURST, SENSELESS_BURST),
         (
             annotation::MEMORY_QOS,
             (
@@ -322,6 +336,7 @@ fn senseless() -> BTreeMap<&'static str, (&'static str, [&'static str; 3])> {
         (annotation::RESCTRL, SENSELESS_SHARES),
         (annotation::OOM_SCORE_ADJ, SENSELESS_SCORE),
         (annotation::OOM_SCORE_ADJ_SPEC, SENSELESS_SCORES),
+        (annotation::BLKIO_QOS, SENSELESS_LIMITS),
         (
             annotation::CPU_QOS,
             (

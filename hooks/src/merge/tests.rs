@@ -1,7 +1,7 @@
 use super::*;
 use koord_model::{
-    Bvt, CacheGroup, CoreGroup, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale,
+    Bvt, CacheGroup, CoreGroup, CpuBurst, CpuQuota, CpuSet, CpuShares, CpusetCpus, IoRate,
+    MemoryLimit, MemoryProtection, OomPriority, PerBlock, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
 
@@ -76,6 +76,7 @@ fn a_conflict_in_one_tier_takes_back_all_of_the_hook() {
     second.tiers.insert(KubeQos::Guaranteed, shares(3));
     let path = CgroupPath::parse("host").unwrap();
     second.host_applications.insert(path, shares(4));
+    second.root = shares(5);
     let error = merged.merge("Second", second).unwrap_err();
     assert_eq!(error.to_string(), "Second and First both set cpu.shares");
     assert_eq!(merged, before);
@@ -104,6 +105,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
         option::of(any::<bool>()),
         option::of(Just(CoreGroup::None)),
         option::of(Just(CacheGroup::Root)),
+        option::of(Just(PerBlock::<IoRate>::default())),
         memory(),
         subsequence(Setting::ALL, 0..=Setting::ALL.len()),
     );
@@ -118,6 +120,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
             cpu_idle,
             core_sched,
             resctrl,
+            io_read_bps,
             memory,
             overrides,
         )| {
@@ -131,6 +134,7 @@ fn adjustment() -> impl Strategy<Value = Adjustment> {
                 cpu_idle,
                 core_sched,
                 resctrl,
+                io_read_bps,
                 overrides,
                 ..memory
             }

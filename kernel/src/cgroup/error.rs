@@ -1,5 +1,6 @@
 //! Why a setting could not be read or written, and whether that is because its pod has gone.
 
+use crate::block::BlockError;
 use koord_model::{CgroupPath, RangeError, Setting, Value};
 use rustix::io::Errno;
 use std::io;
@@ -50,6 +51,27 @@ pub enum WriteError {
         value: Value,
         source: io::Error,
     },
+    /// All other devices have theirs.
+    #[error("{file} of cgroup {at} has no value for {whose}")]
+    Lacking {
+        at: CgroupPath,
+        file: &'static str,
+        /// The devices, as people call them.
+        whose: String,
+        /// Why, of the first.
+        source: DeviceError,
+    },
+}
+
+/// Why a device does not have its value.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    #[error("the block devices of this machine are not known")]
+    NoDevices,
+    #[error(transparent)]
+    Unknown(#[from] BlockError),
+    #[error("the kernel refuses {text:?}")]
+    Refused { text: String, source: io::Error },
 }
 
 /// The errors of a file whose directory was removed before or after it was opened.
@@ -91,7 +113,15 @@ impl WriteError {
         match self {
             Self::Unread { source, .. } => source.is_gone(),
             Self::Refused { source, .. } => means_gone(source),
-            Self::Range { .. } => false,
+            Self::Range { .. } | Self::Lacking { .. } => false,
+        }
+    }
+
+    /// Why some devices have their value and others do not, if it is that.
+    pub fn lacking(&self) -> Option<(&str, &DeviceError)> {
+        match self {
+            Self::Lacking { whose, source, .. } => Some((whose, source)),
+            Self::Unread { .. } | Self::Range { .. } | Self::Refused { .. } => None,
         }
     }
 
@@ -108,7 +138,11 @@ impl WriteError {
                 ..
             }
             | Self::Refused { source, .. } => source.raw_os_error(),
-            Self::Unread { .. } | Self::Range { .. } => None,
+            Self::Lacking {
+                source: DeviceError::Refused { source, .. },
+                ..
+            } => source.raw_os_error(),
+            Self::Unread { .. } | Self::Range { .. } | Self::Lacking { .. } => None,
         }
     }
 }

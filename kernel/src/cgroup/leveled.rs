@@ -66,6 +66,9 @@ impl Cgroups {
         Change { at, value }: &'a Change,
         cpusets: &mut HashMap<&'a CgroupPath, Value>,
     ) -> Result<Step, WriteError> {
+        if value.setting().is_of_devices() {
+            return self.write_per_device(at, value).map(Step::Done);
+        }
         let wanted = self.settled_below(at, value, cpusets)?;
         if wanted.setting() == Setting::CpusetCpus {
             cpusets.insert(at, wanted.clone());

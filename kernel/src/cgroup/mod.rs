@@ -5,6 +5,7 @@
 //! logged with the old and the new value. Which version a node runs is decided once for each
 //! controller, and after that is a column of one table, never a question of the caller.
 
+mod devices;
 mod error;
 mod layout;
 mod leveled;
@@ -16,7 +17,7 @@ mod tree;
 mod weight;
 
 pub use self::{
-    error::{ReadError, WriteError},
+    error::{DeviceError, ReadError, WriteError},
     layout::{Driver, Layout, ParentError, RuntimeName, directory_of_parent, kube_qos},
     leveled::Change,
     os_tree::{DetectError, OsTree},
@@ -24,7 +25,11 @@ pub use self::{
     weight::WeightCurve,
 };
 
-use self::table::{File, Terms};
+use self::{
+    devices::Notes,
+    table::{File, Terms},
+};
+use crate::block::BlockDevices;
 use koord_model::{
     CgroupPath, CpuPeriod, CpuSet, CpuShares, CpuWeight, CpusetCpus, Setting, Value,
 };
@@ -37,6 +42,8 @@ pub struct Cgroups {
     pub(crate) tree: Box<dyn Tree>,
     weight_curve: OnceLock<WeightCurve>,
     page: u64,
+    devices: Option<BlockDevices>,
+    notes: Notes,
 }
 
 /// What became of a write.
@@ -44,6 +51,8 @@ pub struct Cgroups {
 pub enum Written {
     /// The kernel holds the new value now.
     Changed { old: Value },
+    /// Some devices have another value now.
+    Adjusted,
     /// It held the value already.
     Equal,
     /// The group is idle now (`cpu.idle`), and the kernel has forgotten these shares; `None` if
@@ -78,6 +87,8 @@ impl Cgroups {
             tree: Box::new(tree),
             weight_curve: OnceLock::new(),
             page: u64::try_from(rustix::param::page_size()).expect("a page is below 2^64 bytes"),
+            devices: None,
+            notes: Notes::default(),
         }
     }
 
@@ -109,9 +120,10 @@ impl Cgroups {
     }
 
     /// Whether the group is there, in every hierarchy that we write to: runtimes make and remove
-    /// the directories of cgroup v1 one by one.
+    /// the directories of cgroup v1 one by one. That for devices may be missing: few groups have
+    /// anything in it.
     pub fn exists(&self, at: &CgroupPath) -> bool {
-        Controller::ALL
+        [Controller::Cpu, Controller::Cpuset, Controller::Memory]
             .iter()
             .filter(|controller| self.tree.generation(**controller).is_some())
             .all(|controller| self.tree.has_directory(*controller, at))
@@ -139,7 +151,7 @@ impl Cgroups {
     }
 
     /// The name and the text of the file behind a setting, white space at its ends removed: what
-    /// an operator sees with `cat`.
+    /// an operator sees with `cat`, in one line.
     pub fn raw(
         &self,
         at: &CgroupPath,
@@ -147,7 +159,11 @@ impl Cgroups {
     ) -> Result<(&'static str, String), ReadError> {
         let file = self.file(at, setting)?;
         let text = self.text(at, setting, file.name)?;
-        Ok((file.name, text.trim().to_owned()))
+        let text = match setting.is_of_devices() {
+            true => text.lines().collect::<Vec<_>>().join(", "),
+            false => text.trim().to_owned(),
+        };
+        Ok((file.name, text))
     }
 
     /// The period that a quota of this group is counted in. Writing a quota never changes it.
@@ -185,6 +201,9 @@ impl Cgroups {
             && self.generation(Setting::CpuShares) == Some(Generation::V2)
         {
             return self.weighs(at, *shares);
+        }
+        if value.setting().is_of_devices() {
+            return self.holds_per_device(at, value);
         }
         let held = self.read(at, value.setting()).ok();
         held.is_some() && held == self.settled(at, value).ok()
@@ -239,6 +258,9 @@ impl Cgroups {
     /// the parent. Values that parents or children limit go through
     /// [`apply`](Self::apply).
     pub fn write(&self, at: &CgroupPath, value: &Value) -> Applied {
+        if value.setting().is_of_devices() {
+            return self.write_per_device(at, value);
+        }
         let wanted = self.settled(at, value)?;
         let Some(old) = self.held_unless_masked(at, value)? else {
             return Ok(Written::Masked);

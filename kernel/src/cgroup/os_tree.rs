@@ -7,7 +7,7 @@
 use super::{Controller, Generation, Tree, Version};
 use koord_model::CgroupPath;
 use rustix::{
-    fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags},
+    fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags, XattrFlags},
     io::Errno,
 };
 use std::{
@@ -26,6 +26,7 @@ pub struct OsTree {
     cpu: Option<Mount>,
     cpuset: Option<Mount>,
     memory: Option<Mount>,
+    io: Option<Mount>,
 }
 
 /// Why no control groups were found.
@@ -98,6 +99,7 @@ impl OsTree {
             cpu: mount_of(Controller::Cpu)?,
             cpuset: mount_of(Controller::Cpuset)?,
             memory: mount_of(Controller::Memory)?,
+            io: mount_of(Controller::Io)?,
         })
     }
 
@@ -106,6 +108,7 @@ impl OsTree {
             Controller::Cpu => self.cpu.as_ref(),
             Controller::Cpuset => self.cpuset.as_ref(),
             Controller::Memory => self.memory.as_ref(),
+            Controller::Io => self.io.as_ref(),
         }
     }
 
@@ -159,6 +162,44 @@ impl Tree for OsTree {
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
         names_below(self.directory(controller, at)?)
     }
+
+    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
+        let directory = listable(self.directory(controller, at)?)?;
+        let mut text = vec![0; MAX_NOTE];
+        match rustix::fs::fgetxattr(directory, attribute(name), &mut text) {
+            Ok(length) => text.truncate(length),
+            Err(Errno::NODATA) => text.clear(),
+            Err(error) => return Err(error.into()),
+        }
+        String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
+    fn set_note(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        name: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        let directory = listable(self.directory(controller, at)?)?;
+        if !text.is_empty() {
+            let flags = XattrFlags::empty();
+            rustix::fs::fsetxattr(directory, attribute(name), text.as_bytes(), flags)?;
+            return Ok(());
+        }
+        match rustix::fs::fremovexattr(directory, attribute(name)) {
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The longest note: of several hundred devices.
+const MAX_NOTE: usize = 16 << 10;
+
+/// The extended attribute that a note is. Those of users need no capability, and Linux 5.7.
+fn attribute(name: &str) -> String {
+    format!("user.koordinator.{name}")
 }
 
 // === impl Mount ===
@@ -187,7 +228,7 @@ impl Mount {
         let controllers = read_file(&self.directory, "cgroup.controllers")?;
         let has = controllers
             .split_whitespace()
-            .any(|name| name == controller.name());
+            .any(|name| name == controller.name(Generation::V2));
         Ok(has.then(|| self.clone()))
     }
 }
@@ -205,12 +246,13 @@ fn generation_of(directory: &OwnedFd) -> io::Result<Option<Generation>> {
 /// The hierarchy of cgroup v1 that a controller is in: alone, or together with others as in
 /// `cpu,cpuacct`.
 fn v1_mount(top: &OwnedFd, names: &[String], controller: Controller) -> io::Result<Option<Mount>> {
-    if let Some(mount) = Mount::at(top, controller.name(), Generation::V1)? {
+    let wanted = controller.name(Generation::V1);
+    if let Some(mount) = Mount::at(top, wanted, Generation::V1)? {
         return Ok(Some(mount));
     }
     let joint = names
         .iter()
-        .find(|name| name.split(',').any(|part| part == controller.name()));
+        .find(|name| name.split(',').any(|part| part == wanted));
     joint.map_or(Ok(None), |name| Mount::at(top, name, Generation::V1))
 }
 
@@ -234,9 +276,7 @@ fn read_file(directory: &OwnedFd, name: &str) -> io::Result<String> {
 
 /// The names of the directories in a directory.
 fn names_below(directory: impl AsFd) -> io::Result<Vec<String>> {
-    // A descriptor of a path alone cannot be listed.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let listed = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
+    let listed = listable(directory)?;
     let mut names = Vec::new();
     for entry in Dir::new(listed)? {
         let entry = entry?;
@@ -248,6 +288,12 @@ fn names_below(directory: impl AsFd) -> io::Result<Vec<String>> {
         }
     }
     Ok(names)
+}
+
+/// The same directory. A descriptor of a path alone can neither be listed nor has it attributes.
+fn listable(directory: impl AsFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(directory, ".", flags, Mode::empty())?)
 }
 
 #[cfg(test)]
@@ -281,6 +327,7 @@ mod tests {
             cpu: Some(mount),
             cpuset: None,
             memory: None,
+            io: None,
         };
         let path = |text| CgroupPath::parse(text).unwrap();
         assert!(tree.has_directory(Controller::Cpu, &path("a")));

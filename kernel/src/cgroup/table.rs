@@ -61,6 +61,13 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::MemoryPriority
         | Setting::MemoryUsePriorityOom
         | Setting::MemoryOomGroup => Controller::Memory,
+        Setting::IoReadBps
+        | Setting::IoWriteBps
+        | Setting::IoReadIops
+        | Setting::IoWriteIops
+        | Setting::IoWeight
+        | Setting::IoCostQos
+        | Setting::IoCostModel => Controller::Io,
     }
 }
 
@@ -83,6 +90,12 @@ fn names(setting: Setting) -> Names {
         | Setting::MemoryOomGroup
         | Setting::CpuBvt
         | Setting::CpuIdle => (setting.name(), setting.name()),
+        Setting::IoReadBps | Setting::IoWriteBps | Setting::IoReadIops | Setting::IoWriteIops => {
+            (setting.name(), "io.max")
+        }
+        Setting::IoWeight => (setting.name(), "io.weight"),
+        Setting::IoCostQos => (setting.name(), "io.cost.qos"),
+        Setting::IoCostModel => (setting.name(), "io.cost.model"),
         // These say whose it is, and nothing of what it is.
         Setting::CoreSched | Setting::Resctrl => THREADS,
         Setting::OomScoreAdj => (PROCESSES, PROCESSES),
@@ -182,6 +195,17 @@ pub(super) fn parse(
         (Setting::CpuBvt, _) => Bvt::new(text.parse().ok()?).ok()?.into(),
         (Setting::CpuIdle, _) => Value::CpuIdle(switch(text)?),
         (Setting::CoreSched | Setting::Resctrl | Setting::OomScoreAdj, _) => return None,
+        // Are read and written device by device.
+        (
+            Setting::IoReadBps
+            | Setting::IoWriteBps
+            | Setting::IoReadIops
+            | Setting::IoWriteIops
+            | Setting::IoWeight
+            | Setting::IoCostQos
+            | Setting::IoCostModel,
+            _,
+        ) => return None,
     })
 }
 
@@ -221,7 +245,16 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
             u8::from(*on).to_string()
         }
         // Is read as no value, and so never written.
-        Value::CoreSched(_) | Value::Resctrl(_) | Value::OomScoreAdj(_) => String::new(),
+        Value::CoreSched(_)
+        | Value::Resctrl(_)
+        | Value::OomScoreAdj(_)
+        | Value::IoReadBps(_)
+        | Value::IoWriteBps(_)
+        | Value::IoReadIops(_)
+        | Value::IoWriteIops(_)
+        | Value::IoWeight(_)
+        | Value::IoCostQos(_)
+        | Value::IoCostModel(_) => String::new(),
     }
 }
 
@@ -272,7 +305,14 @@ pub(super) fn settle(
         | Value::CpuIdle(_)
         | Value::CoreSched(_)
         | Value::Resctrl(_)
-        | Value::OomScoreAdj(_) => value.clone(),
+        | Value::OomScoreAdj(_)
+        | Value::IoReadBps(_)
+        | Value::IoWriteBps(_)
+        | Value::IoReadIops(_)
+        | Value::IoWriteIops(_)
+        | Value::IoWeight(_)
+        | Value::IoCostQos(_)
+        | Value::IoCostModel(_) => value.clone(),
     })
 }
 

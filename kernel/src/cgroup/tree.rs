@@ -9,6 +9,7 @@ pub enum Controller {
     Cpu,
     Cpuset,
     Memory,
+    Io,
 }
 
 /// The interface that a controller is reached by.
@@ -55,6 +56,18 @@ pub trait Tree: fmt::Debug + Send + Sync {
 
     /// The names of the directories directly below, in no order.
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>>;
+
+    /// A note of ours on a group, which goes with it; empty if there is none.
+    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String>;
+
+    /// Puts a note on a group, or takes it off if it is empty.
+    fn set_note(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        name: &str,
+        text: &str,
+    ) -> io::Result<()>;
 }
 
 /// A tree without any controller: every group is absent, every setting unsupported.
@@ -91,18 +104,28 @@ impl Tree for Bare {
     fn children(&self, _: Controller, _: &CgroupPath) -> io::Result<Vec<String>> {
         Err(io::ErrorKind::NotFound.into())
     }
+
+    fn note(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn set_note(&self, _: Controller, _: &CgroupPath, _: &str, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
 }
 
 // === impl Controller ===
 
 impl Controller {
-    pub const ALL: &[Self] = &[Self::Cpu, Self::Cpuset, Self::Memory];
+    pub const ALL: &[Self] = &[Self::Cpu, Self::Cpuset, Self::Memory, Self::Io];
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cpuset => "cpuset",
-            Self::Memory => "memory",
+    pub fn name(self, generation: Generation) -> &'static str {
+        match (self, generation) {
+            (Self::Cpu, _) => "cpu",
+            (Self::Cpuset, _) => "cpuset",
+            (Self::Memory, _) => "memory",
+            (Self::Io, Generation::V1) => "blkio",
+            (Self::Io, Generation::V2) => "io",
         }
     }
 }

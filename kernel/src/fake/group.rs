@@ -1,7 +1,7 @@
 //! One fake control group: what its files show and how they take what is written, as far as that
 //! depends on the group alone.
 
-use super::text;
+use super::{devices::Io, text};
 use crate::cgroup::Generation;
 use koord_model::CpuSet;
 use rustix::io::Errno;
@@ -25,6 +25,9 @@ pub(super) struct Group {
     /// Of the files with a small number in a range, by name.
     small: BTreeMap<&'static str, i64>,
     pub(super) pids: BTreeSet<u32>,
+    pub(super) io: Io,
+    /// By name.
+    pub(super) notes: BTreeMap<String, String>,
 }
 
 /// `MIN_SHARES` and `MAX_SHARES` of `kernel/sched/sched.h`, `WEIGHT_IDLEPRIO` and the default.
@@ -71,6 +74,8 @@ impl Group {
                 .map(|(file, _, _, new)| (*file, *new))
                 .collect(),
             pids: BTreeSet::new(),
+            io: Io::default(),
+            notes: BTreeMap::new(),
         }
     }
 
@@ -102,7 +107,7 @@ impl Group {
             | (Generation::V2, "cgroup.threads") => {
                 return Some(self.pids.iter().map(|pid| format!("{pid}\n")).collect());
             }
-            _ => return None,
+            _ => return self.io.show(generation, file),
         };
         Some(text + "\n")
     }

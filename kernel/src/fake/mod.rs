@@ -7,6 +7,8 @@
 //! tree and by real kernels ([`crate::proof`]).
 
 mod cores;
+mod devices;
+mod disks;
 mod group;
 mod resctrl;
 mod text;
@@ -14,12 +16,12 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use self::{cores::FakeCores, resctrl::FakeResctrl};
+pub use self::{cores::FakeCores, disks::FakeDisks, resctrl::FakeResctrl};
 pub use rustix::io::Errno;
 
 use self::group::Group;
 use crate::cgroup::{Controller, Generation, Tree, Version};
-use koord_model::{CgroupPath, CpuSet};
+use koord_model::{CgroupPath, CpuSet, DeviceNumber};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io, mem,
@@ -44,6 +46,8 @@ struct State {
     beside_v2: bool,
     cpus: u32,
     lacking: BTreeSet<String>,
+    devices: BTreeSet<DeviceNumber>,
+    takes_notes: bool,
     groups: BTreeMap<CgroupPath, Group>,
     failures: Vec<(CgroupPath, String, Errno)>,
     writes: Vec<Write>,
@@ -63,6 +67,8 @@ impl FakeTree {
             beside_v2: false,
             cpus,
             lacking: lacking_on_mainline(generation),
+            devices: BTreeSet::new(),
+            takes_notes: true,
             groups: [(CgroupPath::root(), Group::new(online))].into(),
             failures: Vec::new(),
             writes: Vec::new(),
@@ -79,6 +85,19 @@ impl FakeTree {
     pub fn with_memory_qos(self) -> Self {
         let is_of_memory = |file: &String| file.starts_with("memory.");
         self.state().lacking.retain(|file| !is_of_memory(file));
+        self
+    }
+
+    /// The same on a kernel that shares out the time of devices on cgroup v1 too.
+    pub fn with_io_cost(self) -> Self {
+        let is_of_cost = |file: &String| file.starts_with("blkio.cost.");
+        self.state().lacking.retain(|file| !is_of_cost(file));
+        self
+    }
+
+    /// The same on a kernel whose groups take no notes.
+    pub fn without_notes(self) -> Self {
+        self.state().takes_notes = false;
         self
     }
 
@@ -106,6 +125,19 @@ impl FakeTree {
     /// Removes a group with all below it, as a runtime does.
     pub fn remove(&self, at: &CgroupPath) {
         self.state().groups.retain(|path, _| !path.is_under(at));
+    }
+
+    /// Adds a block device.
+    pub fn add_device(&self, number: DeviceNumber) {
+        self.state().devices.insert(number);
+    }
+
+    /// Removes a block device.
+    pub fn lose_device(&self, number: DeviceNumber) {
+        let mut state = self.state();
+        state.devices.remove(&number);
+        let groups = state.groups.values_mut();
+        groups.for_each(|group| group.io.lose(number));
     }
 
     /// Puts a process into a group.
@@ -191,6 +223,28 @@ impl Tree for FakeTree {
         let below = state.below(at).filter_map(|(path, _)| path.file_name());
         Ok(below.map(ToOwned::to_owned).collect())
     }
+
+    fn note(&self, _: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
+        let state = self.state();
+        let group = state.groups.get(at).ok_or(Errno::NOENT)?;
+        if !state.takes_notes {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        Ok(group.notes.get(name).cloned().unwrap_or_default())
+    }
+
+    fn set_note(&self, _: Controller, at: &CgroupPath, name: &str, text: &str) -> io::Result<()> {
+        let mut state = self.state();
+        if !state.takes_notes {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let group = state.groups.get_mut(at).ok_or(Errno::NOENT)?;
+        match text {
+            "" => group.notes.remove(name),
+            text => group.notes.insert(name.to_owned(), text.to_owned()),
+        };
+        Ok(())
+    }
 }
 
 // === impl State ===
@@ -198,7 +252,7 @@ impl Tree for FakeTree {
 impl State {
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> Result<String, Errno> {
         let group = self.groups.get(at).ok_or(Errno::NOENT)?;
-        let foreign = !MEMBERS.contains(&file) && !belongs(controller, file);
+        let foreign = !MEMBERS.contains(&file) && !belongs(controller, self.generation, file);
         if foreign || self.lacking.contains(file) {
             return Err(Errno::NOENT);
         }
@@ -207,9 +261,12 @@ impl State {
                 return Ok(format!("{}\n", self.effective(at)));
             }
             // The root of cgroup v2 has no limits.
-            if at.is_root() && !MEMBERS.contains(&file) {
+            if at.is_root() && !MEMBERS.contains(&file) && !devices::OF_ROOT.contains(&file) {
                 return Err(Errno::NOENT);
             }
+        }
+        if !at.is_root() && devices::OF_ROOT.contains(&file) {
+            return Err(Errno::NOENT);
         }
         group.show(self.generation, file).ok_or(Errno::NOENT)
     }
@@ -231,8 +288,15 @@ impl State {
         }
         let old = self.groups[at].clone();
         let mut new = old.clone();
-        new.store(file, text, self.cpus)?;
-        if at.is_root() {
+        if controller == Controller::Io {
+            let shares = self.groups[&CgroupPath::root()].io.clone();
+            let exists = |device| self.devices.contains(&device);
+            new.io
+                .store(file, text, exists, |device| shares.shares(device))?;
+        } else {
+            new.store(file, text, self.cpus)?;
+        }
+        if at.is_root() && controller != Controller::Io {
             // "cpuset.cpus" of the root says so, all others that the value is wrong.
             let cpuset = controller == Controller::Cpuset;
             return Err(if cpuset { Errno::ACCESS } else { Errno::INVAL });
@@ -326,6 +390,9 @@ fn lacking_on_mainline(generation: Generation) -> BTreeSet<String> {
         "memory.low",
         "memory.high",
         "memory.oom.group",
+        "blkio.cost.weight",
+        "blkio.cost.qos",
+        "blkio.cost.model",
     ];
     let of_v2 = of_v2.iter().filter(|_| generation == Generation::V1);
     let all = of_vendors.iter().chain(of_v2);
@@ -336,6 +403,6 @@ fn lacking_on_mainline(generation: Generation) -> BTreeSet<String> {
 const MEMBERS: [&str; 3] = ["cgroup.procs", "cgroup.threads", "tasks"];
 
 /// Whether a file is one of a controller's, as its name says.
-fn belongs(controller: Controller, file: &str) -> bool {
-    file.split('.').next() == Some(controller.name())
+fn belongs(controller: Controller, generation: Generation, file: &str) -> bool {
+    file.split('.').next() == Some(controller.name(generation))
 }

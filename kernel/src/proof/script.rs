@@ -83,7 +83,10 @@ pub(super) fn raw_writes_are_answered_as_the_script_says(ground: &mut dyn Ground
 fn write(cgroups: &Cgroups, at: &CgroupPath, file: &str, text: &str) -> Result<String, Errno> {
     let controller = Controller::ALL
         .iter()
-        .find(|controller| file.split('.').next() == Some(controller.name()))
+        .find(|controller| {
+            let names = [Generation::V1, Generation::V2].map(|it| controller.name(it));
+            file.split('.').next().is_some_and(|it| names.contains(&it))
+        })
         .expect("a file of the script is named after its controller");
     let shown = || cgroups.tree.read(*controller, at, file).unwrap_or_default();
     let before = shown();

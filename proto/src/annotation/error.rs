@@ -2,7 +2,7 @@
 //! with each: it drops what the annotation would have decided, and names key, place and reason.
 
 use super::{json, normalization::NormalizationError, quantity::QuantityError};
-use koord_model::{CpuSetError, RangeError};
+use koord_model::{BlockNameError, CpuSetError, RangeError};
 use thiserror::Error;
 
 /// An annotation that cannot be used.
@@ -39,6 +39,8 @@ pub enum Reason {
     Ratio(#[source] NormalizationError),
     #[error("value is none of {}", allowed.join(", "))]
     NotOneOf { allowed: Vec<&'static str> },
+    #[error("value is no name")]
+    BlockName(#[source] BlockNameError),
     #[error("value is out of range")]
     Range(#[source] Box<RangeError>),
 }
@@ -94,5 +96,6 @@ reasons! {
     Cpuset(CpuSetError),
     Quantity(QuantityError),
     Ratio(NormalizationError),
+    BlockName(BlockNameError),
     Range(Box<RangeError>),
 }

@@ -5,6 +5,7 @@
 //! or `null` is absence, the last of two equal keys wins, and a value of another type is an error
 //! of the whole annotation. Size and depth are bounded, because whoever creates a pod writes them.
 
+mod blkio_qos;
 mod cpu_burst;
 mod cpu_manager;
 mod cpu_qos;
@@ -26,6 +27,7 @@ mod tests;
 use koord_model::{QosClass, UnknownClass};
 
 pub use self::{
+    blkio_qos::{IoLimits, block_limits},
     cpu_burst::{BurstPercent, CpuBurst, CpuBurstPolicy},
     cpu_manager::CpuManagerPolicy,
     cpu_qos::CpuQos,

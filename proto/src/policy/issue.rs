@@ -2,7 +2,7 @@
 
 use super::stream::MAX_LENGTH;
 use crate::annotation::{AnnotationError, QuantityError};
-use koord_model::CgroupPathError;
+use koord_model::{BlockNameError, CgroupPathError};
 use thiserror::Error;
 
 /// One thing in a policy that is not in force because it is wrong.
@@ -38,6 +38,12 @@ pub enum Problem {
     Annotation(#[source] AnnotationError),
     #[error("value is no quantity")]
     Quantity(#[source] QuantityError),
+    #[error("value is no name")]
+    BlockName(#[source] BlockNameError),
+    #[error(
+        "limits of block devices are taken of beClass, cgroupRoot and pods: pods of this class have no directory of their own"
+    )]
+    NoDirectory,
     #[error("path cannot be used")]
     CgroupPath(#[source] CgroupPathError),
     #[error("path leads to the base itself")]
@@ -76,5 +82,11 @@ impl From<QuantityError> for Problem {
 impl From<CgroupPathError> for Problem {
     fn from(error: CgroupPathError) -> Self {
         Self::CgroupPath(error)
+    }
+}
+
+impl From<BlockNameError> for Problem {
+    fn from(error: BlockNameError) -> Self {
+        Self::BlockName(error)
     }
 }

@@ -3,6 +3,7 @@
 //! A document that was never seen is `None`, which is not the same as one that is empty: before
 //! the first policy, hooks do less.
 
+mod block;
 mod host_application;
 mod issue;
 mod node;
@@ -17,6 +18,7 @@ mod tests;
 use crate::annotation::CpuNormalizationRatio;
 
 pub use self::{
+    block::{BlockQos, DiskCost},
     host_application::{HostApplication, HostCgroup, HostCgroupBase},
     issue::{PolicyError, PolicyIssue, Problem},
     node::NodeMetadata,

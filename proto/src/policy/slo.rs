@@ -1,6 +1,6 @@
 //! NodeSLO: how this node's classes of pods are to be treated.
 
-use super::{host_application::HostApplication, issue::Problem, place::Place};
+use super::{block::BlockQos, host_application::HostApplication, issue::Problem, place::Place};
 use crate::annotation::{BurstPercent, CpuBurstPolicy, MemoryQos, Percent, Switch};
 use koord_model::{
     Bandwidth, Bvt, CacheRange, OomPriority, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale,
@@ -11,6 +11,8 @@ use koord_model::{
 pub struct NodeSloSpec {
     pub resource_used_threshold_with_be: ResourceUsedThreshold,
     pub resource_qos_strategy: ResourceQosStrategy,
+    /// `blkioQOS` of that.
+    pub block_qos: BlockQos,
     pub cpu_burst_strategy: CpuBurstStrategy,
     pub host_applications: Vec<HostApplication>,
 }
@@ -102,11 +104,13 @@ const CPU_POLICIES: [(&str, CpuPolicy); 2] = [
 impl NodeSloSpec {
     pub(super) fn read(spec: &Place<'_>) -> Self {
         let applications = spec.field("hostApplications").elements();
+        let strategy = spec.section("resourceQOSStrategy");
         Self {
             resource_used_threshold_with_be: ResourceUsedThreshold::read(
                 &spec.section("resourceUsedThresholdWithBE"),
             ),
-            resource_qos_strategy: ResourceQosStrategy::read(&spec.section("resourceQOSStrategy")),
+            resource_qos_strategy: ResourceQosStrategy::read(&strategy),
+            block_qos: BlockQos::read(&strategy),
             cpu_burst_strategy: CpuBurstStrategy::read(&spec.section("cpuBurstStrategy")),
             host_applications: applications
                 .iter()

@@ -1,3 +1,5 @@
+mod block;
+
 use super::*;
 use crate::annotation::{
     CpuBurstPolicy, MemoryQos, Percent, SharedPool, Switch, SystemQosResource,

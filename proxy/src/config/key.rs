@@ -110,6 +110,8 @@ keys! {
         "Where sysfs is mounted";
     PROC_ROOT "proc-root" <"DIR"> = "/proc":
         "Where procfs is mounted";
+    KUBELET_DIR "var-lib-kubelet-dir" <"DIR"> = "/var/lib/kubelet":
+        "The kubelet's own directory, by which volumes of pods are known";
     STATE_DIR "state-dir" <"DIR"> = "/var/lib/koord-runtime-proxy":
         "What has to outlive a restart";
     ADMIN_ENDPOINT "admin-endpoint" <"SOCKET"> = "/run/koord-runtime-proxy/admin.sock":

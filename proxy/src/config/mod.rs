@@ -150,6 +150,8 @@ pub struct Roots {
     pub cgroup: PathBuf,
     pub sys: PathBuf,
     pub proc: PathBuf,
+    /// The kubelet's directory.
+    pub kubelet: PathBuf,
 }
 
 /// How this process logs.

@@ -122,6 +122,7 @@ impl Resolver {
                 cgroup: self.take(key::CGROUP_MOUNT, value::directory),
                 sys: self.take(key::SYS_ROOT, value::directory),
                 proc: self.take(key::PROC_ROOT, value::directory),
+                kubelet: self.take(key::KUBELET_DIR, value::directory),
             },
             cgroup_root: self.take(key::CGROUP_ROOT, value::cgroup),
             state_dir: self.take(key::STATE_DIR, value::directory),

@@ -78,6 +78,7 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert_eq!(config.hooks.beside_koordlet, BesideKoordlet::Auto);
     assert_eq!(config.hooks.koordlet_namespace, "koordinator-system");
     assert_eq!(config.roots.proc, Path::new("/proc"));
+    assert_eq!(config.roots.kubelet, Path::new("/var/lib/kubelet"));
     assert!(config.hooks.gates.enabled("GroupIdentity"));
     assert!(config.exclusions.namespaces.is_empty());
     let handlers = [
@@ -335,7 +336,9 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
          cpu.shares, cpu.cfs_quota_us, cpu.cfs_burst_us, cpuset.cpus, memory.limit_in_bytes, \
          memory.min, memory.low, memory.high, memory.wmark_ratio, memory.wmark_scale_factor, \
          memory.wmark_min_adj, memory.priority, memory.use_priority_oom, memory.oom.group, \
-         cpu.bvt_warp_ns, cpu.idle, core_sched, resctrl, oom_score_adj"
+         cpu.bvt_warp_ns, cpu.idle, core_sched, resctrl, oom_score_adj, blkio.throttle.read_bps_device, \
+         blkio.throttle.write_bps_device, blkio.throttle.read_iops_device, \
+         blkio.throttle.write_iops_device, blkio.cost.weight, blkio.cost.qos, blkio.cost.model"
     );
 }
 

@@ -270,6 +270,7 @@ fn report(entry: &Entry) -> SettingReport {
             Applied::Refused(Some(errno)) => {
                 format!("refused: {}", std::io::Error::from_raw_os_error(*errno))
             }
+            Applied::Lacking(why) => format!("not for all devices: {why}"),
             Applied::Left => "left: what was before is unknown".to_owned(),
             Applied::Paused | Applied::Yielded => {
                 let pause = entry.contest.pause(Instant::now()).unwrap_or_default();
@@ -286,6 +287,7 @@ fn report(entry: &Entry) -> SettingReport {
 
 fn kind(kind: NodeGroupKind) -> &'static str {
     match kind {
+        NodeGroupKind::Root => "root",
         NodeGroupKind::Tier(KubeQos::Guaranteed) => "all pods",
         NodeGroupKind::Tier(KubeQos::Burstable) => "burstable pods",
         NodeGroupKind::Tier(KubeQos::BestEffort) => "best-effort pods",

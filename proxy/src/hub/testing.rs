@@ -14,6 +14,7 @@ use crate::{
 };
 use koord_hooks::{Chain, FailPolicies, FeatureGates, HookOptions, Requested};
 use koord_kernel::{
+    block::BlockDevices,
     cgroup::{Cgroups, Controller, Tree},
     fake::FakeTree,
 };
@@ -44,17 +45,28 @@ impl Bench {
         Self::asked(tree, false)
     }
 
+    /// The same on a machine with block devices, whose hook is on.
+    pub(crate) fn with_devices(tree: FakeTree, devices: BlockDevices) -> Self {
+        let cgroups = Cgroups::over(tree.clone()).with_devices(devices);
+        Self::over(tree, cgroups, "BlkIOReconcile=true", false)
+    }
+
     /// The same where nobody asks it.
     pub(crate) fn watching(tree: FakeTree) -> Self {
         Self::asked(tree, true)
     }
 
     fn asked(tree: FakeTree, watches: bool) -> Self {
+        let cgroups = Cgroups::over(tree.clone());
+        let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true";
+        Self::over(tree, cgroups, gates, watches)
+    }
+
+    fn over(tree: FakeTree, cgroups: Cgroups, gates: &str, watches: bool) -> Self {
         let pod = CgroupPath::parse("kubepods/besteffort/poduid-1").unwrap();
         let container = pod.join("container-1").unwrap();
         tree.make(&container);
         tree.make(&pod.join("sandbox-1").unwrap());
-        let cgroups = Cgroups::over(tree.clone());
         let probe = Probe {
             sys_root: "/sys".into(),
             cgroup_root: CgroupPath::root(),
@@ -63,7 +75,6 @@ impl Bench {
             resctrl: false,
         };
         let node = probe.look(&cgroups, Default::default());
-        let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true";
         let gates = FeatureGates::parse(gates).unwrap();
         let chain = Chain::new(&gates, &FailPolicies::default());
         let hub = Hub::new(Parts {

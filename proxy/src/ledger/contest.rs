@@ -8,8 +8,8 @@
 use koord_model::{
     CgroupPath,
     Setting::{
-        self, CpuIdle, CpuQuota, CpuShares, CpusetCpus, MemoryHigh, MemoryLimit, MemoryLow,
-        MemoryMin, MemoryOomGroup,
+        self, CpuIdle, CpuQuota, CpuShares, CpusetCpus, IoReadBps, IoReadIops, IoWeight,
+        IoWriteBps, IoWriteIops, MemoryHigh, MemoryLimit, MemoryLow, MemoryMin, MemoryOomGroup,
     },
 };
 use std::time::Duration;
@@ -26,6 +26,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// Whose directory a control group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
+    /// The root of all control groups.
+    Root,
     Tier,
     Pod,
     /// A container's, or that of a sandbox.
@@ -76,6 +78,11 @@ const OF_UNITS: &[Setting] = &[
     MemoryHigh,
     MemoryOomGroup,
     CpuIdle,
+    IoReadBps,
+    IoWriteBps,
+    IoReadIops,
+    IoWriteIops,
+    IoWeight,
 ];
 
 /// How often somebody else has written over a setting of ours, and until when we stand back.
@@ -183,6 +190,9 @@ mod tests {
                 Setting::CpuBvt,
                 "unknown",
             ),
+            ("", Scope::Root, Setting::IoCostQos, "unknown"),
+            ("kubepods/besteffort", Scope::Tier, IoReadBps, "unknown"),
+            ("a.slice/a-be.slice", Scope::Tier, IoReadBps, "systemd"),
             ("host/nginx", Scope::HostApplication, CpusetCpus, "unknown"),
             (
                 "system.slice/nginx.service",

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 /// What a control group of the node's own is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeGroupKind {
+    /// The root of all control groups.
+    Root,
     Tier(KubeQos),
     HostApplication,
 }
@@ -31,6 +33,7 @@ pub struct NodeGroups(BTreeMap<CgroupPath, NodeGroup>);
 impl NodeGroupKind {
     pub fn scope(self) -> Scope {
         match self {
+            Self::Root => Scope::Root,
             Self::Tier(_) => Scope::Tier,
             Self::HostApplication => Scope::HostApplication,
         }
@@ -54,7 +57,9 @@ impl NodeGroups {
 
     /// Takes over a decision about the whole node: what it does not name is given back.
     pub fn decide(&mut self, merged: &NodeMerged, tiers: &TierPaths) {
-        let wanted = wanted(merged, tiers);
+        let root = CgroupPath::root();
+        let mut wanted = wanted(merged, tiers);
+        wanted.insert(&root, (NodeGroupKind::Root, &merged.root));
         for (at, (kind, _)) in &wanted {
             let group = || NodeGroup {
                 kind: *kind,
@@ -87,8 +92,8 @@ impl NodeGroups {
     }
 }
 
-/// What is decided, by directory. An application that names a tier's directory as its own has the
-/// tier's values; the root of a hierarchy is nobody's.
+/// What is decided, by directory, but for the root's. An application that names a tier's directory as
+/// its own has the tier's values; the root is no tier's and no application's.
 fn wanted<'a>(
     merged: &'a NodeMerged,
     tiers: &'a TierPaths,

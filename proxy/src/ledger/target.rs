@@ -9,7 +9,7 @@ use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, OomScoreAdj, Setting, Value, WmarkMinAdj, WmarkRatio,
+    MemoryProtection, OomPriority, OomScoreAdj, PerBlock, Setting, Value, WmarkMinAdj, WmarkRatio,
     WmarkScale,
 };
 
@@ -39,6 +39,8 @@ pub enum Applied {
     Unsupported,
     /// It could not be written; with the kernel's errno, if it was the kernel that refused.
     Refused(Option<i32>),
+    /// It could not be written for some block devices, all others have it; which, and why.
+    Lacking(Box<str>),
     /// Nobody decides it any more, and what was there before is unknown: it is not touched.
     Left,
     /// Somebody else writes it again and again, as they may: it is written after a pause.
@@ -146,6 +148,7 @@ impl Applied {
             Self::Pending
             | Self::Masked
             | Self::Refused(_)
+            | Self::Lacking(_)
             | Self::Left
             | Self::Paused
             | Self::Yielded => false,
@@ -287,7 +290,7 @@ impl Target {
                 | Setting::CpuIdle
                 | Setting::CoreSched
                 | Setting::Resctrl
-        );
+        ) || setting.is_of_devices();
         let shares = self.undecided_shares.as_ref();
         let known = asked.or_else(|| shares.filter(|_| setting == Setting::CpuShares).cloned());
         match known {
@@ -451,6 +454,14 @@ fn default(setting: Setting) -> Value {
         Setting::CoreSched => CoreGroup::None.into(),
         Setting::Resctrl => CacheGroup::Root.into(),
         Setting::OomScoreAdj => OomScoreAdj::DEFAULT.into(),
+        // What each device had before it was named is noted on the group.
+        Setting::IoReadBps => Value::IoReadBps(PerBlock::default()),
+        Setting::IoWriteBps => Value::IoWriteBps(PerBlock::default()),
+        Setting::IoReadIops => Value::IoReadIops(PerBlock::default()),
+        Setting::IoWriteIops => Value::IoWriteIops(PerBlock::default()),
+        Setting::IoWeight => Value::IoWeight(PerBlock::default()),
+        Setting::IoCostQos => Value::IoCostQos(PerBlock::default()),
+        Setting::IoCostModel => Value::IoCostModel(PerBlock::default()),
     }
 }
 

@@ -141,6 +141,7 @@ impl Metrics {
             Applied::Absent => "absent",
             Applied::Unsupported => "unsupported",
             Applied::Refused(_) => "refused",
+            Applied::Lacking(_) => "lacking",
             Applied::Left => "left",
             Applied::Paused => "paused",
             Applied::Yielded => "yielded",

@@ -1,6 +1,8 @@
 //! The best-effort pod of the bench: its container ran before us, with 1,024 shares, and should
 //! have 512.
 
+mod devices;
+
 use super::*;
 use crate::hub::testing::{Bench, sandbox};
 use koord_kernel::{

@@ -7,6 +7,7 @@ pub const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-
 pub const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 pub const CPU_QOS: &str = "koordinator.sh/cpuQOS";
 pub const CPU_BURST: &str = "koordinator.sh/cpuBurst";
+pub const BLKIO_QOS: &str = "koordinator.sh/blkioQOS";
 pub const RESCTRL: &str = "node.koordinator.sh/resctrl";
 
 /// What the batch resources of [`Pod::best_effort`] make of its container: shares, quota in

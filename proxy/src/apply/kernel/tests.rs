@@ -184,6 +184,14 @@ impl Tree for Broken {
     fn children(&self, _: Controller, _: &CgroupPath) -> io::Result<Vec<String>> {
         panic!("of this test")
     }
+
+    fn note(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<String> {
+        panic!("of this test")
+    }
+
+    fn set_note(&self, _: Controller, _: &CgroupPath, _: &str, _: &str) -> io::Result<()> {
+        panic!("of this test")
+    }
 }
 
 #[tokio::test]
@@ -244,6 +252,20 @@ impl Tree for Reclaiming {
 
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
         self.tree.children(controller, at)
+    }
+
+    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
+        self.tree.note(controller, at, name)
+    }
+
+    fn set_note(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        name: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        self.tree.set_note(controller, at, name, text)
     }
 }
 

@@ -12,6 +12,7 @@ const FIELDS: &[&str] = &[
     "containers",     // how many
     "cookie",         // of a thread
     "curve",          // from shares to weights
+    "device",         // the number of a block device
     "endpoint",       // our socket
     "error",          // the error itself, so that its sources are printed with it
     "file",           // the name of a file in a control group

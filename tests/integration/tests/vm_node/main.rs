@@ -124,6 +124,27 @@ fn of_memory(check: &str) -> Result<()> {
         .passed(&[check])
 }
 
+#[test]
+fn block_devices_are_limited_and_shared_out_on_cgroup_v2_by_cri() -> Result<()> {
+    of_io("devices_are_limited_and_shared_out_by_cri")
+}
+
+#[test]
+fn block_devices_are_limited_and_shared_out_on_cgroup_v2_by_nri() -> Result<()> {
+    of_io("devices_are_limited_and_shared_out_by_nri")
+}
+
+#[test]
+fn a_limited_pod_keeps_its_limit_and_another_beside_it_its_rate() -> Result<()> {
+    of_io("a_limit_is_kept_and_others_keep_their_rate")
+}
+
+/// One of the checks of block devices, which all go in one boot.
+fn of_io(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    of_boot(&CONSOLE, "io", check)
+}
+
 /// One of the checks of core scheduling, which all go in one boot.
 fn passed(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();

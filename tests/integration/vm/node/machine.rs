@@ -47,11 +47,11 @@ pub(super) fn power_off() {
     reboot(RebootCommand::PowerOff).expect("the first program may switch the machine off");
 }
 
-fn make(at: &str) {
+pub(super) fn make(at: &str) {
     fs::create_dir_all(at).unwrap_or_else(|error| panic!("{at}: {error}"));
 }
 
-fn command(program: &str, arguments: &[&str]) {
+pub(super) fn command(program: &str, arguments: &[&str]) {
     let status = Command::new(program).args(arguments).status();
     let status = status.unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(status.success(), "{program} {arguments:?}: {status}");

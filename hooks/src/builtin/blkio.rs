@@ -1,0 +1,125 @@
+//! Best-effort pods together, and pods that ask for it, are limited in what they do to block devices.
+//!
+//! The policy says for which devices, by their names or by the volume group on them: bytes and
+//! operations in a second, and the part of a device's time (`beClass`, the directory of best-effort
+//! pods). That the time of a device is shared out, and by which model of what it can do, is said of
+//! the root (`cgroupRoot`). A pod's annotation limits the pod, for its own volumes too.
+//!
+//! Which devices a name means is found where the values are written. A device that is not found
+//! stops none of the others, and is told.
+//!
+//! Where this differs from Koordinator v1.8:
+//! - cgroup v2 has it too (`io.max`, `io.weight`, `io.cost.qos`, `io.cost.model`);
+//! - what is not asked for is not decided: upstream then writes no limit and a weight of 100, over
+//!   what somebody else has written;
+//! - only devices that were named are given back, with what they had before; upstream resets all that
+//!   are in the files;
+//! - limits of the classes `LSR`, `LS` and `SYSTEM` are an issue of the policy: their pods have no
+//!   directory of their own. A pod says its limits itself.
+
+use crate::{
+    adjustment::{Adjustment, NodeAdjustment},
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
+    view::{NodeView, Stage, View},
+};
+use koord_model::{Block, KubeQos, PerBlock, Setting};
+use koord_proto::{
+    annotation::{IoLimits, block_limits},
+    keys::{annotation, label},
+    policy::DiskCost,
+};
+
+pub(super) const META: HookMeta = HookMeta {
+    name: "BlkIOReconcile",
+    gate: "BlkIOReconcile",
+    default_on: false,
+    maturity: Maturity::Alpha,
+    options: &[],
+    stages: &[Stage::Node, Stage::Pod],
+    fail_policy: FailPolicy::Open,
+    doc: "limits what best-effort pods, and pods that ask for it, do to block devices",
+    inputs: Inputs {
+        labels: &[label::QOS_CLASS],
+        annotations: &[annotation::BLKIO_QOS],
+    },
+    settings: &[
+        Setting::IoReadBps,
+        Setting::IoWriteBps,
+        Setting::IoReadIops,
+        Setting::IoWriteIops,
+        Setting::IoWeight,
+        Setting::IoCostQos,
+        Setting::IoCostModel,
+    ],
+};
+
+pub(super) struct Blkio;
+
+// === impl Blkio ===
+
+impl Hook for Blkio {
+    fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
+        let text = view.pod.annotations.get(annotation::BLKIO_QOS);
+        // As upstream, which looks at no pod without a class.
+        let Some(text) = text.filter(|_| view.qos().is_some()) else {
+            return Ok(Adjustment::default());
+        };
+        let limits = block_limits(text, &view.pod.uid)?;
+        Ok(possible(limited(&limits), view.node))
+    }
+
+    /// Also where nothing is named: a device may have been before a restart.
+    fn decide_node(&self, node: &NodeView) -> Result<NodeAdjustment, HookError> {
+        let Some(slo) = &node.policy.slo else {
+            return Ok(NodeAdjustment::default());
+        };
+        let be = possible(limited(&slo.block_qos.best_effort), node);
+        Ok(NodeAdjustment {
+            root: possible(shared_out(&slo.block_qos.root), node),
+            tiers: [(KubeQos::BestEffort, be)].into(),
+            ..NodeAdjustment::default()
+        })
+    }
+
+    fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
+        let none = META.settings.iter().all(|it| !node.kernel.files.contains(it));
+        none.then_some("the kernel limits no control group in what it does to block devices")
+    }
+}
+
+fn limited(limits: &[(Block, IoLimits)]) -> Adjustment {
+    Adjustment {
+        io_read_bps: Some(each(limits, |it| it.read_bps)),
+        io_write_bps: Some(each(limits, |it| it.write_bps)),
+        io_read_iops: Some(each(limits, |it| it.read_iops)),
+        io_write_iops: Some(each(limits, |it| it.write_iops)),
+        io_weight: Some(each(limits, |it| it.weight)),
+        ..Adjustment::default()
+    }
+}
+
+fn shared_out(costs: &[(Block, DiskCost)]) -> Adjustment {
+    Adjustment {
+        io_cost_qos: Some(each(costs, |it| Some(it.qos))),
+        io_cost_model: Some(each(costs, |it| it.model)),
+        ..Adjustment::default()
+    }
+}
+
+fn each<S, T>(blocks: &[(Block, S)], value: impl Fn(&S) -> Option<T>) -> PerBlock<T> {
+    let said = blocks.iter().filter_map(|(block, it)| Some((block.clone(), value(it)?)));
+    said.collect()
+}
+
+/// What of it this kernel has.
+fn possible(mut adjustment: Adjustment, node: &NodeView) -> Adjustment {
+    for setting in META.settings {
+        if !node.kernel.files.contains(setting) {
+            adjustment.clear(*setting);
+        }
+    }
+    adjustment
+}
+
+#[cfg(test)]
+mod tests;

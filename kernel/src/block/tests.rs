@@ -1,0 +1,161 @@
+use super::*;
+use crate::fake::FakeDisks;
+use tempfile::TempDir;
+
+fn number(text: &str) -> DeviceNumber {
+    text.parse().unwrap()
+}
+
+/// A disk with a partition, a volume group on a second disk and a partition of the first, an
+/// encrypted device on a volume, and a disk whose name has a slash.
+fn machine() -> (TempDir, FakeDisks) {
+    let directory = tempfile::tempdir().unwrap();
+    let disks = FakeDisks::new(directory.path());
+    disks.disk("vda", number("252:0"));
+    disks.partition("vda", "vda1", number("252:1"));
+    disks.partition("vda", "vda2", number("252:2"));
+    disks.disk("nvme0n1", number("259:0"));
+    disks.disk("cciss!c0d0", number("104:0"));
+    let lvm = "LVM-PqTyXlZ2mV0kRZ6nJcCw0b3ZpL0Y8sQqGx";
+    disks.mapper(
+        ("dm-0", number("253:0")),
+        ("my--vg-fast--lv", lvm),
+        &["nvme0n1"],
+    );
+    disks.mapper(
+        ("dm-1", number("253:1")),
+        ("my--vg-wide", lvm),
+        &["nvme0n1", "vda2"],
+    );
+    disks.mapper(
+        ("dm-2", number("253:2")),
+        ("crypt-x", "CRYPT-LUKS2-9f"),
+        &["dm-1"],
+    );
+    disks.mapper(("dm-3", number("253:3")), ("other-lv", lvm), &["vda1"]);
+    (directory, disks)
+}
+
+fn device(name: &str) -> Block {
+    Block::Device(BlockName::device(name).unwrap())
+}
+
+fn group(name: &str) -> Block {
+    Block::VolumeGroup(BlockName::volume_group(name).unwrap())
+}
+
+fn volume(name: &str) -> Block {
+    Block::PodVolume {
+        pod: PodUid::new("uid-1").unwrap(),
+        volume: BlockName::volume(name).unwrap(),
+    }
+}
+
+/// The numbers that are found, or why none is.
+fn found(disks: &FakeDisks, block: &Block, layer: Layer) -> String {
+    match disks.devices().find(block, layer) {
+        Ok(numbers) => {
+            let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+            numbers.join(" ")
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_device_is_found_by_every_name_that_it_has() {
+    let (_directory, disks) = machine();
+    disks.note(number("259:0"), "disk/by-id/nvme-A_1");
+    for (name, itself, below) in [
+        ("vda", "252:0", "252:0"),
+        ("/dev/vda", "252:0", "252:0"),
+        // What is asked of a partition is asked of its disk.
+        ("/dev/vda2", "252:0", "252:0"),
+        ("/dev/cciss/c0d0", "104:0", "104:0"),
+        ("/dev/dm-0", "253:0", "259:0"),
+        ("/dev/mapper/my--vg-fast--lv", "253:0", "259:0"),
+        ("/dev/my-vg/wide", "253:1", "252:0 259:0"),
+        // Two steps down.
+        ("/dev/mapper/crypt-x", "253:2", "252:0 259:0"),
+        ("/dev/disk/by-id/nvme-A_1", "259:0", "259:0"),
+    ] {
+        assert_eq!(
+            found(&disks, &device(name), Layer::Itself),
+            itself,
+            "{name}"
+        );
+        assert_eq!(found(&disks, &device(name), Layer::Disks), below, "{name}");
+    }
+    for name in [
+        "vdb",
+        "mapper/none",
+        "disk/by-id/nvme-A",
+        "my-vg/none",
+        "null",
+    ] {
+        let expected = format!("no block device is called /dev/{name}");
+        assert_eq!(found(&disks, &device(name), Layer::Itself), expected);
+    }
+}
+
+#[test]
+fn a_volume_group_is_the_disks_that_its_volumes_are_on() {
+    let (_directory, disks) = machine();
+    for layer in [Layer::Itself, Layer::Disks] {
+        assert_eq!(found(&disks, &group("my-vg"), layer), "252:0 259:0");
+        assert_eq!(found(&disks, &group("other"), layer), "252:0");
+        // The encrypted device is of no group.
+        for name in ["crypt", "my", "my--vg"] {
+            let expected = format!("no volume group with active volumes is called {name}");
+            assert_eq!(found(&disks, &group(name), layer), expected);
+        }
+    }
+}
+
+#[test]
+fn a_volume_of_a_pod_is_the_device_that_is_mounted_there() {
+    let (directory, disks) = machine();
+    disks.mount(number("252:1"), "uid-1", "pvc-1");
+    disks.mount(number("253:0"), "uid-1", "pvc-2");
+    disks.mount(number("0:45"), "uid-1", "nfs");
+    disks.mount(number("252:1"), "uid-2", "pvc-3");
+    // The later mount is what is seen there.
+    disks.mount(number("0:46"), "uid-1", "pvc-4");
+    disks.mount(number("253:1"), "uid-1", "pvc-4");
+    let itself = |name| found(&disks, &volume(name), Layer::Itself);
+    assert_eq!(itself("pvc-1"), "252:0");
+    assert_eq!(itself("pvc-2"), "253:0");
+    assert_eq!(itself("pvc-4"), "253:1");
+    assert_eq!(found(&disks, &volume("pvc-2"), Layer::Disks), "259:0");
+    let at = directory
+        .path()
+        .join("kubelet/pods/uid-1/volumes/kubernetes.io~csi");
+    let at = |name: &str| at.join(name).join("mount").display().to_string();
+    let (nfs, none) = (at("nfs"), at("pvc-3"));
+    assert_eq!(
+        itself("nfs"),
+        format!("what is mounted at {nfs} is on no block device")
+    );
+    assert_eq!(itself("pvc-3"), format!("nothing is mounted at {none}"));
+}
+
+#[test]
+fn a_device_that_has_gone_is_not_found_by_its_note() {
+    let (_directory, disks) = machine();
+    disks.note(number("104:0"), "disk/by-id/old");
+    assert_eq!(
+        found(&disks, &device("disk/by-id/old"), Layer::Itself),
+        "104:0"
+    );
+    disks.lose("cciss!c0d0", number("104:0"));
+    for name in ["disk/by-id/old", "cciss/c0d0"] {
+        let expected = format!("no block device is called /dev/{name}");
+        assert_eq!(found(&disks, &device(name), Layer::Itself), expected);
+    }
+}
+
+#[test]
+fn paths_of_mounts_are_read_as_the_kernel_escapes_them() {
+    assert_eq!(unescaped(r"/a\040b\134c\x"), br"/a b\c\x");
+    assert_eq!(unescaped(r"/a\04"), br"/a\04");
+}

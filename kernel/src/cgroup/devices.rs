@@ -1,0 +1,382 @@
+//! Files that have a line for each block device.
+//!
+//! Only the devices that a value names are ours, lines of others stay as they are. Which devices a
+//! name means is found out at each write, because it changes. What was there before our first value
+//! is noted on the group itself, so that a device that is named no more has it back, also after a
+//! restart. A number that has become another device's is left alone: the kernel shows nothing for
+//! it, and then there is nothing to give back.
+
+use super::{
+    Applied, Cgroups, Generation, ReadError, WriteError, Written, error::DeviceError, table::File,
+    unread,
+};
+use crate::block::{BlockDevices, Layer};
+use koord_model::{
+    Block, CgroupPath, CostModel, CostQos, DeviceNumber, IoRate, PerBlock, Setting, Value,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+};
+use tracing::debug;
+
+/// What lines say, by device, in the words of [`line`].
+type Lines = BTreeMap<DeviceNumber, String>;
+
+/// What devices of ours had before us; nothing is what they have by themselves.
+type Before = BTreeMap<DeviceNumber, Option<String>>;
+
+/// Notes that the kernel does not keep for us: before Linux 5.7 groups take none.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Mutex<BTreeMap<(CgroupPath, Setting), String>>);
+
+/// A value by devices, as far as they are found.
+#[derive(Debug, Default)]
+struct Wanted {
+    lines: Lines,
+    lacking: Vec<Lacking>,
+}
+
+/// A device or more without its value, as people call it.
+#[derive(Debug)]
+struct Lacking {
+    name: String,
+    source: DeviceError,
+}
+
+/// A file of a group.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    at: &'a CgroupPath,
+    setting: Setting,
+    file: File,
+}
+
+// === impl Cgroups ===
+
+impl Cgroups {
+    /// The same on a machine with block devices; without it has none.
+    #[must_use]
+    pub fn with_devices(self, devices: BlockDevices) -> Self {
+        Self {
+            devices: Some(devices),
+            ..self
+        }
+    }
+
+    /// Brings a value to the kernel for all devices that it names, and gives those back that it names
+    /// no more. A device that is not found, or refused, stops none of the others.
+    pub(super) fn write_per_device(&self, at: &CgroupPath, value: &Value) -> Applied {
+        let setting = value.setting();
+        let unread = |source| unread(at, value, source);
+        let file = self.file(at, setting).map_err(unread)?;
+        let place = Place { at, setting, file };
+        let held = self.lines(place).map_err(unread)?;
+        let ours = self.before(place);
+        let Wanted {
+            lines: wanted,
+            mut lacking,
+        } = self.wanted(value);
+
+        let mut changes: Vec<(DeviceNumber, Option<&String>)> = Vec::new();
+        let mut kept = ours.clone();
+        for (number, line) in &wanted {
+            kept.entry(*number)
+                .or_insert_with(|| held.get(number).cloned());
+            if held.get(number) != Some(line) {
+                changes.push((*number, Some(line)));
+            }
+        }
+        let left = ours
+            .iter()
+            .filter(|(number, _)| !wanted.contains_key(number));
+        for (number, before) in left.clone() {
+            if held.contains_key(number) && held.get(number) != before.as_ref() {
+                changes.push((*number, before.as_ref()));
+            }
+        }
+        // Noted before it is written: whoever comes after us may give back too much, never too little.
+        self.note(place, &ours, &kept);
+        let mut now = kept.clone();
+        left.for_each(|(number, _)| {
+            now.remove(number);
+        });
+        for (number, line) in &changes {
+            if let Err(source) = self.write_line(place, *number, held.get(number), *line) {
+                now.insert(*number, kept[number].clone());
+                lacking.push(Lacking {
+                    name: number.to_string(),
+                    source,
+                });
+            }
+        }
+        self.note(place, &kept, &now);
+        self.answer(place, value, !changes.is_empty(), lacking)
+    }
+
+    /// Whether every device that a value names is there and has it, and no other has one of ours.
+    pub(super) fn holds_per_device(&self, at: &CgroupPath, value: &Value) -> bool {
+        let setting = value.setting();
+        let Ok(file) = self.file(at, setting) else {
+            return false;
+        };
+        let place = Place { at, setting, file };
+        let Ok(held) = self.lines(place) else {
+            return false;
+        };
+        let Wanted { lines, lacking } = self.wanted(value);
+        let ours = self.before(place);
+        lacking.is_empty()
+            && lines
+                .iter()
+                .all(|(number, line)| held.get(number) == Some(line))
+            && ours.keys().all(|number| lines.contains_key(number))
+    }
+
+    fn answer(
+        &self,
+        place: Place<'_>,
+        value: &Value,
+        changed: bool,
+        lacking: Vec<Lacking>,
+    ) -> Applied {
+        let Place { at, file, .. } = place;
+        let whose: Vec<&str> = lacking.iter().map(|it| it.name.as_str()).collect();
+        let whose = whose.join(", ");
+        match lacking.into_iter().next() {
+            None if changed => Ok(Written::Adjusted),
+            None => Ok(Written::Equal),
+            Some(_) if !self.tree.has_directory(file.controller, at) => {
+                Err(unread(at, value, ReadError::Gone { at: at.clone() }))
+            }
+            Some(Lacking { source, .. }) => Err(WriteError::Lacking {
+                at: at.clone(),
+                file: file.name,
+                whose,
+                source,
+            }),
+        }
+    }
+
+    /// What the kernel holds.
+    fn lines(&self, place: Place<'_>) -> Result<Lines, ReadError> {
+        let Place { at, setting, file } = place;
+        let text = self.text(at, setting, file.name)?;
+        let line = |line: &str| {
+            let mut words = line.split_whitespace();
+            let number = words.next()?.parse().ok()?;
+            let words: Vec<&str> = words.collect();
+            Some((number, said(setting, file.generation, &words)?))
+        };
+        Ok(text.lines().filter_map(line).collect())
+    }
+
+    fn write_line(
+        &self,
+        Place { at, setting, file }: Place<'_>,
+        number: DeviceNumber,
+        old: Option<&String>,
+        new: Option<&String>,
+    ) -> Result<(), DeviceError> {
+        let text = line(setting, file.generation, number, new.map(String::as_str));
+        let written = self.tree.write(file.controller, at, file.name, &text);
+        written.map_err(|source| DeviceError::Refused { text, source })?;
+        debug!(cgroup = %at, file = file.name, device = %number, ?old, ?new, "a device's line written");
+        Ok(())
+    }
+
+    /// What the devices of ours had before us.
+    fn before(&self, Place { at, setting, file }: Place<'_>) -> Before {
+        let remembered = self.notes.lock().get(&(at.clone(), setting)).cloned();
+        let noted = || self.tree.note(file.controller, at, setting.name());
+        let text = remembered.or_else(|| noted().ok()).unwrap_or_default();
+        let line = |line: &str| match line.split_once(' ') {
+            Some((number, before)) => Some((number.parse().ok()?, Some(before.to_owned()))),
+            None => Some((line.parse().ok()?, None)),
+        };
+        text.lines().filter_map(line).collect()
+    }
+
+    fn note(&self, Place { at, setting, file }: Place<'_>, old: &Before, new: &Before) {
+        if old == new {
+            return;
+        }
+        let line = |(number, before): (&DeviceNumber, &Option<String>)| match before {
+            Some(before) => format!("{number} {before}\n"),
+            None => format!("{number}\n"),
+        };
+        let text: String = new.iter().map(line).collect();
+        let noted = self
+            .tree
+            .set_note(file.controller, at, setting.name(), &text);
+        let mut notes = self.notes.lock();
+        notes.remove(&(at.clone(), setting));
+        if noted.is_err() && !text.is_empty() {
+            // Those of groups that have gone would stay for ever.
+            notes.retain(|(at, _), _| self.tree.has_directory(file.controller, at));
+            notes.insert((at.clone(), setting), text);
+        }
+    }
+
+    /// The lines that a value asks for.
+    fn wanted(&self, value: &Value) -> Wanted {
+        match value {
+            Value::IoReadBps(rates) | Value::IoWriteBps(rates) => {
+                self.found(rates, Layer::Itself, |rate| Some(rate.to_string()))
+            }
+            Value::IoReadIops(rates) | Value::IoWriteIops(rates) => {
+                self.found(rates, Layer::Itself, operations)
+            }
+            Value::IoWeight(weights) => {
+                self.found(weights, Layer::Disks, |weight| Some(weight.to_string()))
+            }
+            Value::IoCostQos(qos) => self.found(qos, Layer::Disks, |qos| Some(cost_qos(qos))),
+            Value::IoCostModel(models) => {
+                self.found(models, Layer::Disks, |model| Some(cost_model(model)))
+            }
+            _ => Wanted::default(),
+        }
+    }
+
+    /// Where two names mean one device, the lesser value is its.
+    fn found<T: Copy + Ord>(
+        &self,
+        values: &PerBlock<T>,
+        layer: Layer,
+        line: impl Fn(&T) -> Option<String>,
+    ) -> Wanted {
+        let mut found: BTreeMap<DeviceNumber, T> = BTreeMap::new();
+        let mut lacking = Vec::new();
+        for (block, value) in values.iter() {
+            match self.find(block, layer) {
+                Ok(numbers) => {
+                    for number in numbers {
+                        let least = found.entry(number).or_insert(*value);
+                        *least = (*least).min(*value);
+                    }
+                }
+                Err(source) => lacking.push(Lacking {
+                    name: block.to_string(),
+                    source,
+                }),
+            }
+        }
+        let lines = found
+            .iter()
+            .filter_map(|(number, value)| Some((*number, line(value)?)));
+        Wanted {
+            lines: lines.collect(),
+            lacking,
+        }
+    }
+
+    fn find(
+        &self,
+        block: &Block,
+        layer: Layer,
+    ) -> Result<impl IntoIterator<Item = DeviceNumber> + use<>, DeviceError> {
+        let devices = self.devices.as_ref().ok_or(DeviceError::NoDevices)?;
+        Ok(devices.find(block, layer)?)
+    }
+}
+
+// === impl Notes ===
+
+impl Notes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(CgroupPath, Setting), String>> {
+        self.0
+            .lock()
+            .expect("nothing panics while it has the notes")
+    }
+}
+
+/// The kernel counts operations in 32 bits, of which the last number is no limit.
+fn operations(rate: &IoRate) -> Option<String> {
+    (rate.get() < u32::MAX.into()).then(|| rate.to_string())
+}
+
+/// As the kernel shows it: percentages with two decimals.
+fn cost_qos(CostQos { read, write }: &CostQos) -> String {
+    format!(
+        "enable=1 ctrl=user rpct={}.00 rlat={} wpct={}.00 wlat={}",
+        read.percent(),
+        read.micros(),
+        write.percent(),
+        write.micros(),
+    )
+}
+
+fn cost_model(CostModel { read, write }: &CostModel) -> String {
+    format!(
+        "ctrl=user rbps={} rseqiops={} rrandiops={} wbps={} wseqiops={} wrandiops={}",
+        read.bytes, read.sequential, read.random, write.bytes, write.sequential, write.random,
+    )
+}
+
+/// The word of `io.max` that a setting is.
+fn key(setting: Setting) -> &'static str {
+    match setting {
+        Setting::IoReadBps => "rbps",
+        Setting::IoWriteBps => "wbps",
+        Setting::IoReadIops => "riops",
+        _ => "wiops",
+    }
+}
+
+/// What the words after a device say of a setting; `None` if that is what a device has by itself.
+fn said(setting: Setting, generation: Generation, words: &[&str]) -> Option<String> {
+    let of = |key: &str| {
+        let mut values = words.iter().filter_map(|word| word.split_once('='));
+        values.find(|(it, _)| *it == key).map(|(_, value)| value)
+    };
+    let only = |keys: &[&str]| {
+        let pair = |key: &&str| Some(format!("{key}={}", of(key)?));
+        keys.iter().filter_map(pair).collect::<Vec<_>>().join(" ")
+    };
+    match setting {
+        Setting::IoCostQos => match (of("enable"), of("ctrl")) {
+            (Some("1"), Some("user")) => {
+                Some(only(&["enable", "ctrl", "rpct", "rlat", "wpct", "wlat"]))
+            }
+            (Some("1"), _) => Some("enable=1 ctrl=auto".to_owned()),
+            _ => None,
+        },
+        Setting::IoCostModel => (of("ctrl") == Some("user")).then(|| only(MODEL)),
+        Setting::IoWeight => words.first().map(ToString::to_string),
+        _ if generation == Generation::V1 => words.first().map(ToString::to_string),
+        rate => of(key(rate))
+            .filter(|rate| *rate != "max")
+            .map(str::to_owned),
+    }
+}
+
+const MODEL: &[&str] = &[
+    "ctrl",
+    "rbps",
+    "rseqiops",
+    "rrandiops",
+    "wbps",
+    "wseqiops",
+    "wrandiops",
+];
+
+/// The text that makes a device have that; without one, what it has by itself.
+fn line(
+    setting: Setting,
+    generation: Generation,
+    number: DeviceNumber,
+    said: Option<&str>,
+) -> String {
+    let is_v1 = generation == Generation::V1;
+    match setting {
+        Setting::IoCostQos => format!("{number} {}", said.unwrap_or("enable=0")),
+        Setting::IoCostModel => format!("{number} {}", said.unwrap_or("ctrl=auto")),
+        Setting::IoWeight if is_v1 => format!("{number} {}", said.unwrap_or("100")),
+        Setting::IoWeight => format!("{number} {}", said.unwrap_or("default")),
+        _ if is_v1 => format!("{number} {}", said.unwrap_or("0")),
+        rate => format!("{number} {}={}", key(rate), said.unwrap_or("max")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

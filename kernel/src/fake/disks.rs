@@ -1,0 +1,112 @@
+//! Block devices as sysfs and the list of mounts show them, in a directory of a test.
+
+use crate::block::BlockDevices;
+use koord_model::DeviceNumber;
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+/// The files of a machine's block devices, below one directory.
+#[derive(Clone, Debug)]
+pub struct FakeDisks(PathBuf);
+
+// === impl FakeDisks ===
+
+#[expect(
+    clippy::disallowed_methods,
+    clippy::missing_panics_doc,
+    reason = "makes a machine for tests, and a test may panic"
+)]
+impl FakeDisks {
+    /// A machine without any device.
+    pub fn new(root: &Path) -> Self {
+        let disks = Self(root.to_owned());
+        for directory in ["sys/class/block", "sys/dev/block", "proc/self", "udev"] {
+            fs::create_dir_all(root.join(directory)).expect("a directory of a test");
+        }
+        fs::write(root.join("proc/self/mountinfo"), "").expect("a file of a test");
+        disks
+    }
+
+    pub fn devices(&self) -> BlockDevices {
+        let at = |name| self.0.join(name);
+        BlockDevices::new(&at("sys"), &at("proc"), &at("udev"), &at("kubelet"))
+    }
+
+    /// Adds a disk.
+    pub fn disk(&self, name: &str, number: DeviceNumber) {
+        self.device(name, name, number);
+    }
+
+    /// Adds a partition of a disk.
+    pub fn partition(&self, disk: &str, name: &str, number: DeviceNumber) {
+        let at = self.device(&format!("{disk}/{name}"), name, number);
+        fs::write(at.join("partition"), "1\n").expect("a file of a test");
+    }
+
+    /// Adds a device that is mapped to others.
+    pub fn mapper(
+        &self,
+        (device, number): (&str, DeviceNumber),
+        (name, uuid): (&str, &str),
+        below: &[&str],
+    ) {
+        let at = self.device(device, device, number);
+        fs::create_dir(at.join("dm")).expect("a directory of a test");
+        fs::write(at.join("dm/name"), format!("{name}\n")).expect("a file of a test");
+        fs::write(at.join("dm/uuid"), format!("{uuid}\n")).expect("a file of a test");
+        for name in below {
+            let device = self.0.join("sys/class/block").join(name);
+            symlink(device, at.join("slaves").join(name)).expect("a link of a test");
+        }
+    }
+
+    /// Removes a device.
+    pub fn lose(&self, name: &str, number: DeviceNumber) {
+        let links = [
+            self.0.join("sys/class/block").join(name),
+            self.0.join("sys/dev/block").join(number.to_string()),
+        ];
+        let at = fs::canonicalize(&links[0]).expect("it was added");
+        fs::remove_dir_all(at).expect("a directory of a test");
+        for link in links {
+            fs::remove_file(link).expect("a link of a test");
+        }
+    }
+
+    /// Gives a device another name, as udev does.
+    pub fn note(&self, number: DeviceNumber, name: &str) {
+        let text = format!("S:disk/by-uuid/other\nS:{name}\nE:ID_FS_TYPE=ext4\n");
+        fs::write(self.0.join(format!("udev/b{number}")), text).expect("a file of a test");
+    }
+
+    /// Mounts what is on a device as a volume of a pod.
+    pub fn mount(&self, number: DeviceNumber, pod: &str, volume: &str) {
+        let file = self.0.join("proc/self/mountinfo");
+        let mut text = fs::read_to_string(&file).expect("a file of a test");
+        let at = self.0.join(format!(
+            "kubelet/pods/{pod}/volumes/kubernetes.io~csi/{volume}/mount"
+        ));
+        let at = at.display();
+        text.push_str(&format!(
+            "36 35 {number} / {at} rw shared:1 - ext4 /dev/x rw\n"
+        ));
+        fs::write(file, text).expect("a file of a test");
+    }
+
+    fn device(&self, path: &str, name: &str, number: DeviceNumber) -> PathBuf {
+        let at = self.0.join("sys/devices").join(path);
+        fs::create_dir_all(at.join("slaves")).expect("a directory of a test");
+        fs::write(at.join("dev"), format!("{number}\n")).expect("a file of a test");
+        let links = [
+            self.0.join("sys/class/block").join(name),
+            self.0.join("sys/dev/block").join(number.to_string()),
+        ];
+        for link in links {
+            symlink(&at, link).expect("a link of a test");
+        }
+        at
+    }
+}

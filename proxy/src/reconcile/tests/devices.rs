@@ -1,0 +1,171 @@
+//! Limits of block devices: from the policy and from the pod's annotation to the kernel's lines, and
+//! back.
+
+use super::*;
+use koord_kernel::fake::FakeDisks;
+use koord_model::DeviceNumber;
+use koord_proto::keys::{annotation, label};
+use tempfile::TempDir;
+
+const LIMITED: &str = "beClass: {blkioQOS: {enable: true, blocks: [
+      {name: /dev/vdb, type: device, ioCfg: {readBPS: 1048576, ioWeightPercent: 50}},
+      {name: data, type: volumegroup, ioCfg: {writeIOPS: 7}}]}}, \
+    cgroupRoot: {blkioQOS: {enable: true, blocks: [
+      {name: /dev/vdb, type: device, ioCfg: {readLatency: 4000}}]}}";
+
+fn policy(strategy: &str) -> Arc<NodePolicy> {
+    let text = format!(
+        "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
+         spec: {{resourceQOSStrategy: {{{strategy}}}}}\n"
+    );
+    let parsed = NodePolicy::parse_stream(&text, None).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    Arc::new(parsed.policy)
+}
+
+fn number(text: &str) -> DeviceNumber {
+    text.parse().unwrap()
+}
+
+/// A machine with two disks, on the second of which is a volume of the group `data`.
+fn machine() -> (TempDir, FakeDisks, Bench) {
+    let directory = tempfile::tempdir().unwrap();
+    let disks = FakeDisks::new(directory.path());
+    let tree = FakeTree::new(Generation::V2, 2);
+    for (name, text) in [("vdb", "252:16"), ("vdc", "252:32")] {
+        disks.disk(name, number(text));
+        tree.add_device(number(text));
+    }
+    tree.add_device(number("253:0"));
+    disks.mapper(("dm-0", number("253:0")), ("data-lv", "LVM-x"), &["vdc"]);
+    let bench = Bench::with_devices(tree, disks.devices()).knowing_pod();
+    (directory, disks, bench)
+}
+
+impl Bench {
+    /// A file of a group, its lines joined.
+    fn lines(&self, at: &str, file: &str) -> String {
+        let at = CgroupPath::parse(at).unwrap();
+        let text = self.tree.read(Controller::Io, &at, file).unwrap();
+        text.lines().collect::<Vec<_>>().join(", ")
+    }
+
+    /// What became of a setting of the tier of best-effort pods.
+    fn of_tier(&self, setting: Setting) -> Applied {
+        let ledger = self.hub.ledger().borrow();
+        let mut groups = ledger.node.iter().map(|group| &group.target);
+        let tier = groups.find(|it| it.at.as_ref().unwrap().as_str().ends_with("besteffort"));
+        let mut entries = tier.unwrap().entries().iter();
+        let entry = entries.find(|entry| entry.desired.setting() == setting);
+        entry.unwrap().applied.clone()
+    }
+
+    async fn brought_in_line(&self, policy: Arc<NodePolicy>) {
+        self.hub.set_node_policy(policy);
+        node(&self.hub).await;
+        pod(&self.hub, &sandbox()).await;
+    }
+}
+
+const TIER: &str = "kubepods/besteffort";
+const POD: &str = "kubepods/besteffort/poduid-1";
+
+#[tokio::test]
+async fn a_tier_is_limited_and_the_root_shares_out_until_the_policy_says_no_more() {
+    let (_directory, _disks, bench) = machine();
+    bench.brought_in_line(policy(LIMITED)).await;
+    let limited = "252:16 rbps=1048576 wbps=max riops=max wiops=max, \
+                   252:32 rbps=max wbps=max riops=max wiops=7";
+    assert_eq!(bench.lines(TIER, "io.max"), limited);
+    assert_eq!(bench.lines(TIER, "io.weight"), "default 100, 252:16 50");
+    let qos = bench.lines("", "io.cost.qos");
+    let expected = "252:16 enable=1 ctrl=user rpct=95.00 rlat=4000 wpct=95.00 wlat=3000 ";
+    assert!(qos.starts_with(expected), "{qos}");
+    bench.tree.take_writes();
+    node(&bench.hub).await;
+    assert_eq!(bench.tree.take_writes(), [], "nothing is written at rest");
+
+    let less = "beClass: {blkioQOS: {enable: true, blocks: [
+      {name: data, type: volumegroup, ioCfg: {writeIOPS: 7}}]}}";
+    bench.brought_in_line(policy(less)).await;
+    let limited = "252:32 rbps=max wbps=max riops=max wiops=7";
+    assert_eq!(bench.lines(TIER, "io.max"), limited);
+    assert_eq!(bench.lines(TIER, "io.weight"), "default 100");
+    assert!(
+        bench
+            .lines("", "io.cost.qos")
+            .starts_with("252:16 enable=0 ")
+    );
+
+    assert!(bench.hub.switch_hook("BlkIOReconcile", false));
+    node(&bench.hub).await;
+    assert_eq!(bench.lines(TIER, "io.max"), "");
+    assert_eq!(node_ledger(&bench), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_is_not_named_any_more_is_given_back_by_the_process_that_follows() {
+    let (_directory, disks, before) = machine();
+    before.brought_in_line(policy(LIMITED)).await;
+    let bench = Bench::with_devices(before.tree.clone(), disks.devices());
+    bench.brought_in_line(policy("")).await;
+    assert_eq!(bench.lines(TIER, "io.max"), "");
+    assert_eq!(bench.lines(TIER, "io.weight"), "default 100");
+    assert!(
+        bench
+            .lines("", "io.cost.qos")
+            .starts_with("252:16 enable=0 ")
+    );
+}
+
+#[tokio::test]
+async fn a_device_that_is_not_found_is_told_until_it_comes() {
+    let (_directory, disks, bench) = machine();
+    disks.lose("vdb", number("252:16"));
+    bench.brought_in_line(policy(LIMITED)).await;
+    let limited = "252:32 rbps=max wbps=max riops=max wiops=7";
+    assert_eq!(bench.lines(TIER, "io.max"), limited);
+    let why = "/dev/vdb: no block device is called /dev/vdb";
+    let lacking = Applied::Lacking(why.into());
+    assert_eq!(bench.of_tier(Setting::IoReadBps), lacking);
+    let report = bench.hub.report(Some("node")).await;
+    let report = serde_json::to_string(&report).unwrap();
+    assert!(
+        report.contains(&format!("not for all devices: {why}")),
+        "{report}"
+    );
+
+    disks.disk("vdb", number("252:16"));
+    node(&bench.hub).await;
+    assert_eq!(bench.of_tier(Setting::IoReadBps), Applied::Written);
+}
+
+#[tokio::test]
+async fn a_pod_is_limited_by_its_annotation_for_its_own_volumes_too() {
+    let (_directory, disks, bench) = machine();
+    disks.mount(number("253:0"), "uid-1", "pvc-1");
+    let text = r#"{"blocks":[
+        {"name":"/dev/vdb","type":"device","ioCfg":{"readBPS":5}},
+        {"name":"pvc-1","type":"podvolume","ioCfg":{"writeBPS":6}},
+        {"name":"pvc-2","type":"podvolume","ioCfg":{"writeBPS":7}}]}"#;
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.view.labels = [(label::QOS_CLASS, "BE")].into_iter().collect();
+        pod.view.annotations = [(annotation::BLKIO_QOS, text)].into_iter().collect();
+    }
+    bench.brought_in_line(Arc::default()).await;
+    let limited = "252:16 rbps=5 wbps=max riops=max wiops=max, \
+                   253:0 rbps=max wbps=6 riops=max wiops=max";
+    assert_eq!(bench.lines(POD, "io.max"), limited);
+    let report = bench.hub.report(Some("uid-1")).await;
+    let report = serde_json::to_string(&report).unwrap();
+    assert!(
+        report.contains("not for all devices: volume pvc-2: nothing is mounted at "),
+        "{report}"
+    );
+
+    assert!(bench.hub.switch_hook("BlkIOReconcile", false));
+    pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.lines(POD, "io.max"), "");
+}

@@ -1,6 +1,6 @@
 //! The proxy in a container, as `deploy/daemonset.yaml` has it: the manifest agrees with itself and
 //! with the flags there are, and a real kubelet runs its pod, with all that it says of privileges and
-//! places, which then is the runtime's plugin.
+//! places, which then is the runtime's plugin, or watches it.
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Proxy, ProxyOptions, binary, classes, static_pod};
@@ -153,9 +153,34 @@ fn pod_of(manifest: &Value, testbed: &Testbed, own: &Path) -> Result<Value> {
     }))
 }
 
-fn a_container_is_the_plugin(version: ContainerdVersion) -> Result<()> {
+/// The manifest with `--front=watch`, changed in all that its first lines allow.
+fn without_nri(mut manifest: Value) -> Result<Value> {
+    fn keep(list: &mut Value, wanted: impl Fn(&Value) -> bool) -> Result<()> {
+        let all = list.as_array_mut().context("a list")?;
+        let before = all.len();
+        all.retain(wanted);
+        ensure!(all.len() + 1 == before, "one is left out of {all:?}");
+        Ok(())
+    }
+    let pod = &mut manifest["spec"]["template"]["spec"];
+    keep(&mut pod["volumes"], |it| it["name"] != "nri")?;
+    let container = &mut pod["containers"][0];
+    keep(&mut container["volumeMounts"], |it| it["name"] != "nri")?;
+    let arguments = &mut container["args"];
+    keep(arguments, |it| !text(it).starts_with("--nri-socket-path="))?;
+    let front = arguments.as_array_mut().context("args")?;
+    let front = front.iter_mut().find(|it| **it == "--front=nri");
+    *front.context("the front")? = json!("--front=watch");
+    Ok(manifest)
+}
+
+fn a_container_serves(version: ContainerdVersion, front: Front) -> Result<()> {
+    let manifest = match front {
+        Front::Watch => without_nri(manifest()?)?,
+        Front::Cri | Front::Nri => manifest()?,
+    };
     let options = Options {
-        nri: true,
+        nri: front == Front::Nri,
         ..Options::default()
     };
     let containerd = Containerd::start(version, &options)?;
@@ -163,7 +188,7 @@ fn a_container_is_the_plugin(version: ContainerdVersion) -> Result<()> {
     let cgroups = PodCgroups::new(testbed)?;
     // It is asked like one that was started here.
     let agent = ProxyOptions {
-        front: Front::Nri,
+        front,
         own_directory: Some("agent"),
         ..ProxyOptions::default()
     };
@@ -175,8 +200,8 @@ fn a_container_is_the_plugin(version: ContainerdVersion) -> Result<()> {
     fs::write(own.join("etc/koord-runtime-proxy/policy.yaml"), policy)?;
 
     let kubelet = Kubelet::start(testbed, &containerd.socket(), json!({}))?;
-    kubelet.apply(&pod_of(&manifest()?, testbed, &own)?)?;
-    wait_until("the runtime asks the container", || agent.serves());
+    kubelet.apply(&pod_of(&manifest, testbed, &own)?)?;
+    wait_until("the container serves its front", || agent.serves());
     let pods = classes::all(&share_pool);
     for pod in &pods {
         kubelet.apply(&static_pod::manifest(pod))?;
@@ -189,11 +214,13 @@ fn a_container_is_the_plugin(version: ContainerdVersion) -> Result<()> {
             .find(|it| it["metadata"]["name"] == "agent-node");
         own.is_some_and(|it| it["status"]["containerStatuses"][0]["ready"] == true)
     });
-    let patched = agent.metric(
-        "koord_runtime_proxy_calls_total",
-        &["method=\"CreateContainer\"", "result=\"patched\""],
-    )?;
-    ensure!(patched > 3.5, "{patched} creations were adjusted");
+    if front == Front::Nri {
+        let patched = agent.metric(
+            "koord_runtime_proxy_calls_total",
+            &["method=\"CreateContainer\"", "result=\"patched\""],
+        )?;
+        ensure!(patched > 3.5, "{patched} creations were adjusted");
+    }
     // Its own pod too, which it leaves alone.
     let known = agent.ledger()?["pods"].as_array().map(Vec::len);
     assert_eq!(known, Some(pods.len() + 1));
@@ -202,10 +229,15 @@ fn a_container_is_the_plugin(version: ContainerdVersion) -> Result<()> {
 
 #[test]
 fn the_manifests_pod_is_the_plugin_of_containerd_1_7() -> Result<()> {
-    a_container_is_the_plugin(ContainerdVersion::V1_7)
+    a_container_serves(ContainerdVersion::V1_7, Front::Nri)
 }
 
 #[test]
 fn the_manifests_pod_is_the_plugin_of_containerd_2() -> Result<()> {
-    a_container_is_the_plugin(ContainerdVersion::V2)
+    a_container_serves(ContainerdVersion::V2, Front::Nri)
+}
+
+#[test]
+fn the_manifests_pod_watches_a_containerd_1_6_that_has_no_nri() -> Result<()> {
+    a_container_serves(ContainerdVersion::V1_6, Front::Watch)
 }

@@ -87,6 +87,11 @@ fn each_class_has_its_values_on_cgroup_v2_by_nri() -> Result<()> {
 }
 
 #[test]
+fn each_class_has_its_values_on_cgroup_v2_by_watch() -> Result<()> {
+    of_classes("classes_have_their_values_by_watch")
+}
+
+#[test]
 fn quota_and_burst_follow_the_node_on_cgroup_v2_by_cri() -> Result<()> {
     of_classes("quota_and_burst_follow_the_node_by_cri")
 }

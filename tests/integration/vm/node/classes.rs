@@ -9,6 +9,7 @@ use std::panic::{self, AssertUnwindSafe};
 pub(super) fn check_all() {
     check("classes_have_their_values_by_cri", || have(Front::Cri));
     check("classes_have_their_values_by_nri", || have(Front::Nri));
+    check("classes_have_their_values_by_watch", || have(Front::Watch));
 }
 
 async fn have(front: Front) -> Result<()> {

@@ -9,3 +9,6 @@ pub mod kernel;
 pub mod nri;
 pub mod oom_scores;
 pub mod threads;
+
+#[cfg(test)]
+mod testing;

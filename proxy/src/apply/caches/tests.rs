@@ -1,22 +1,23 @@
 //! Groups over a fake processor and a fake tree of control groups.
 
-use super::{super::threads::ThreadGroup, *};
-use crate::status::chain_of;
-use koord_kernel::{
-    cgroup::Generation,
-    fake::{FakeResctrl, FakeTree},
+use super::{
+    super::{
+        testing::{Processes, SHIMS, at},
+        threads::ThreadGroup,
+    },
+    *,
 };
+use crate::status::chain_of;
+use koord_kernel::fake::FakeResctrl;
 use koord_model::{Bandwidth, CacheClass, PerCache, PodUid};
 use std::fs;
-use tempfile::TempDir;
 
 /// A machine with pods of one container each, `a` to `c`, which their shims have started.
 struct Node {
     kernel: FakeResctrl,
-    tree: FakeTree,
+    processes: Processes,
     cgroups: Cgroups,
     caches: Caches,
-    procfs: TempDir,
 }
 
 // === impl Node ===
@@ -24,18 +25,15 @@ struct Node {
 impl Node {
     /// With as many classes beside the root's.
     fn new(classes: usize) -> Self {
-        let (kernel, tree) = (FakeResctrl::new(classes), FakeTree::new(Generation::V2, 4));
-        let procfs = tempfile::tempdir().unwrap();
+        let (kernel, processes) = (FakeResctrl::new(classes), Processes::new());
         let node = Self {
-            caches: Caches::over(kernel.clone(), Procfs::at(procfs.path())),
-            cgroups: Cgroups::over(tree.clone()),
+            caches: Caches::over(kernel.clone(), processes.procfs()),
+            cgroups: processes.cgroups(),
             kernel,
-            tree,
-            procfs,
+            processes,
         };
-        for (pod, shim) in [("a", 10), ("b", 20), ("c", 30)] {
+        for (pod, shim) in SHIMS {
             node.kernel.fork(None, shim);
-            node.describe(shim, "containerd-shim", 1);
             node.start(pod, shim, shim + 1);
         }
         node
@@ -44,18 +42,7 @@ impl Node {
     /// Has a process of a pod's container started by another.
     fn start(&self, pod: &str, parent: Tid, process: Tid) {
         self.kernel.fork(Some(parent), process);
-        self.describe(process, "sh", parent);
-        self.tree.make(&at(pod));
-        let process = u32::try_from(process).unwrap();
-        self.tree.enter(&at(pod), process);
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a /proc of this test's own")]
-    fn describe(&self, process: Tid, name: &str, parent: Tid) {
-        let own = self.procfs.path().join(process.to_string());
-        fs::create_dir_all(own.join("task").join(process.to_string())).unwrap();
-        let status = format!("Name:\t{name}\nPPid:\t{parent}\n");
-        fs::write(own.join("status"), status).unwrap();
+        self.processes.start(pod, parent, process);
     }
 
     fn try_join(&mut self, pod: &str, group: &CacheGroup) -> Result<Joined, JoinError> {
@@ -83,13 +70,8 @@ impl Node {
 
     /// Forgets everything, as a process does that is started anew.
     fn restart(&mut self) {
-        let procfs = Procfs::at(self.procfs.path());
-        self.caches = Caches::over(self.kernel.clone(), procfs);
+        self.caches = Caches::over(self.kernel.clone(), self.processes.procfs());
     }
-}
-
-fn at(pod: &str) -> CgroupPath {
-    CgroupPath::parse("pods").unwrap().join(pod).unwrap()
 }
 
 fn shares(percent: i64) -> CacheShares {

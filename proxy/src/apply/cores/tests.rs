@@ -1,40 +1,37 @@
 //! Groups over a fake kernel and a fake tree of control groups.
 
-use super::{super::threads::ThreadGroup, *};
-use koord_kernel::{
-    cgroup::Generation,
-    fake::{FakeCores, FakeTree},
+use super::{
+    super::{
+        testing::{Processes, SHIMS, at},
+        threads::ThreadGroup,
+    },
+    *,
 };
+use koord_kernel::fake::FakeCores;
 use koord_model::PodUid;
-use std::fs;
-use tempfile::TempDir;
 
 /// A machine with pods of one container each, `a` to `c`, which their shims have started.
 struct Node {
     kernel: FakeCores,
-    tree: FakeTree,
+    processes: Processes,
     cgroups: Cgroups,
     cores: Cores,
-    procfs: TempDir,
 }
 
 // === impl Node ===
 
 impl Node {
     fn new() -> Self {
-        let (kernel, tree) = (FakeCores::default(), FakeTree::new(Generation::V2, 4));
+        let (kernel, processes) = (FakeCores::default(), Processes::new());
         kernel.fork(None, SELF);
-        let procfs = tempfile::tempdir().unwrap();
         let node = Self {
-            cores: Cores::over(kernel.clone(), Procfs::at(procfs.path())),
-            cgroups: Cgroups::over(tree.clone()),
+            cores: Cores::over(kernel.clone(), processes.procfs()),
+            cgroups: processes.cgroups(),
             kernel,
-            tree,
-            procfs,
+            processes,
         };
-        for (pod, shim) in [("a", 10), ("b", 20), ("c", 30)] {
+        for (pod, shim) in SHIMS {
             node.kernel.fork(None, shim);
-            node.describe(shim, "containerd-shim", 1);
             node.start(pod, shim, shim + 1);
         }
         node
@@ -43,23 +40,12 @@ impl Node {
     /// Has a process of a pod's container started by another.
     fn start(&self, pod: &str, parent: Tid, process: Tid) {
         self.kernel.fork(Some(parent), process);
-        self.describe(process, "sh", parent);
-        self.tree.make(&at(pod));
-        let process = u32::try_from(process).unwrap();
-        self.tree.enter(&at(pod), process);
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a /proc of this test's own")]
-    fn describe(&self, process: Tid, name: &str, parent: Tid) {
-        let own = self.procfs.path().join(process.to_string());
-        fs::create_dir_all(own.join("task").join(process.to_string())).unwrap();
-        let status = format!("Name:\t{name}\nPPid:\t{parent}\n");
-        fs::write(own.join("status"), status).unwrap();
+        self.processes.start(pod, parent, process);
     }
 
     fn end(&self, process: Tid) {
         self.kernel.end(process);
-        self.tree.leave(u32::try_from(process).unwrap());
+        self.processes.end(process);
     }
 
     fn join(&mut self, pod: &str, group: CoreGroup) -> Joined {
@@ -73,13 +59,8 @@ impl Node {
 
     /// Forgets everything, as a process does that is started anew.
     fn restart(&mut self) {
-        let procfs = Procfs::at(self.procfs.path());
-        self.cores = Cores::over(self.kernel.clone(), procfs);
+        self.cores = Cores::over(self.kernel.clone(), self.processes.procfs());
     }
-}
-
-fn at(pod: &str) -> CgroupPath {
-    CgroupPath::parse("pods").unwrap().join(pod).unwrap()
 }
 
 fn member(pod: &str, group: &CoreGroup) -> Member {

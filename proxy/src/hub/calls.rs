@@ -14,9 +14,11 @@ use crate::{
     view,
 };
 use koord_hooks::{FailPolicy, PodView};
+use koord_kernel::cgroup::Change;
 use koord_model::{ContainerId, CpuSet, SandboxId};
 use koord_proto::cri;
 use std::{rc::Rc, time::Duration};
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 impl Hub {
@@ -72,11 +74,13 @@ impl Hub {
             let decision = self.decide_create(request, sandbox, message)?;
             return Some(Opening::Now(decision));
         }
-        let message = message.to_vec();
-        Some(self.once_whole(timeout, move |hub| {
+        let (hub, message) = (self.clone(), message.to_vec());
+        let until = self.held_until(timeout);
+        Some(Opening::Later(Box::pin(async move {
+            hub.first_list(until).await;
             let decision = hub.decide_create(request, sandbox, &message);
             decision.unwrap_or_else(|| Decision::as_is(Untouched::Unreadable, Effect::Nothing))
-        }))
+        })))
     }
 
     fn decide_create(
@@ -154,44 +158,66 @@ impl Hub {
     ) -> Option<Opening> {
         let request = cri::UpdateContainerResourcesRequest::read(message)?;
         let id = ContainerId::new(&request.container_id).ok()?;
+        let until = self.held_until(timeout);
         let known = self.ledger.borrow().sandbox_of(&id).is_some();
         if known || self.is_whole() {
-            let lowered = self.lower_bursts(&id, &view::requested(request.linux.as_ref()));
-            let decision = self.decide_update(&request, id, message);
+            let (decision, lowered) = self.update_with_bursts(&request, id, message);
             if lowered.is_empty() {
                 return Some(Opening::Now(decision));
             }
-            let (hub, patience) = (self.clone(), self.patience(timeout));
+            let hub = self.clone();
             return Some(Opening::Later(Box::pin(async move {
-                let written = hub.writer.apply(lowered);
-                if tokio::time::timeout(patience, written).await.is_err() {
-                    debug!("a burst above the new quota is lowered late");
-                }
+                hub.lower(lowered, until).await;
                 decision
             })));
         }
-        let message = message.to_vec();
-        Some(self.once_whole(timeout, move |hub| {
-            hub.decide_update(&request, id, &message)
-        }))
+        let (hub, message) = (self.clone(), message.to_vec());
+        Some(Opening::Later(Box::pin(async move {
+            hub.first_list(until).await;
+            let (decision, lowered) = hub.update_with_bursts(&request, id, &message);
+            hub.lower(lowered, until).await;
+            decision
+        })))
     }
 
-    /// Decides when the first list is done, or when the call cannot be held any longer.
-    fn once_whole(
-        self: &Rc<Self>,
-        timeout: Option<Duration>,
-        decide: impl FnOnce(&Self) -> Decision + 'static,
-    ) -> Opening {
-        let hub = self.clone();
-        let patience = self.patience(timeout);
-        Opening::Later(Box::pin(async move {
-            let mut listed = hub.listed.subscribe();
-            let whole = listed.wait_for(|lists| *lists > 0);
-            if tokio::time::timeout(patience, whole).await.is_err() {
-                debug!("a call is decided about before the first list is done");
+    /// Waits until the first list is done, or the call cannot be held any longer.
+    async fn first_list(&self, until: Instant) {
+        let mut listed = self.listed.subscribe();
+        let whole = listed.wait_for(|lists| *lists > 0);
+        if timeout_at(until, whole).await.is_err() {
+            debug!("a call is decided about before the first list is done");
+        }
+    }
+
+    /// Writes bursts that are above the quotas that an update brings.
+    async fn lower(&self, bursts: Vec<Change>, until: Instant) {
+        if bursts.is_empty() {
+            return;
+        }
+        let written = self.writer.apply(bursts);
+        if timeout_at(until, written).await.is_err() {
+            debug!("a burst above the new quota is lowered late");
+        }
+    }
+
+    /// A decision about an update, and the bursts to lower before it goes on.
+    fn update_with_bursts(
+        &self,
+        request: &cri::UpdateContainerResourcesRequest,
+        id: ContainerId,
+        message: &[u8],
+    ) -> (Decision, Vec<Change>) {
+        let decision = self.decide_update(request, id.clone(), message);
+        let lowered = match decision.answer {
+            // It does not come about.
+            Answer::Refused(_) | Answer::AsIs(Untouched::Unsound | Untouched::Unknown) => {
+                Vec::new()
             }
-            decide(&hub)
-        }))
+            Answer::Patched(_) | Answer::AsIs(_) => {
+                self.lower_bursts(&id, &view::requested(request.linux.as_ref()))
+            }
+        };
+        (decision, lowered)
     }
 
     fn decide_update(
@@ -221,7 +247,10 @@ impl Hub {
                     .map_err(|error| self.unpatched(&error, &pod.view))
             }
         };
-        let update = Update { asked, target };
+        let update = Update {
+            asked,
+            said: target,
+        };
         let effect = Effect::Update(id, Box::new(update));
         let pending = Pending::new(effect, self.generation.get());
         Decision::patched_or(patch, pending)
@@ -242,6 +271,10 @@ impl Hub {
     /// How long a call may be held: a part of what its caller has.
     fn patience(&self, timeout: Option<Duration>) -> Duration {
         timeout.map_or(self.hold_timeout, |left| self.hold_timeout.min(left / 2))
+    }
+
+    fn held_until(&self, timeout: Option<Duration>) -> Instant {
+        Instant::now() + self.patience(timeout)
     }
 
     fn is_sound(&self, linux: &cri::LinuxContainerResources) -> bool {

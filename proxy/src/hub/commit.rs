@@ -44,11 +44,11 @@ pub(super) enum Effect {
     UpdatePod(SandboxId, Requested),
 }
 
-/// An update of a container: what this call asked, and what was decided about the whole.
+/// An update of a container: what this call asked, and what it said of what was decided.
 #[derive(Debug)]
 pub(super) struct Update {
     pub(super) asked: Requested,
-    pub(super) target: Target,
+    pub(super) said: Target,
 }
 
 impl From<Effect> for Pending {
@@ -144,9 +144,6 @@ impl Hub {
             },
             Effect::Update(id, update) => {
                 self.commit_update(&mut ledger, &id, *update);
-                if stale && let Some(pod) = ledger.pod_of_mut(&id) {
-                    self.decide_again(pod);
-                }
                 self.check_container(&ledger, &id);
             }
             Effect::Start(id) => {
@@ -247,17 +244,25 @@ impl Hub {
         }
     }
 
+    /// What is in force follows from all that was asked for by now, which may be more than this call
+    /// knew of: another update of the container, under way at the same time, may have been done.
     fn commit_update(&self, ledger: &mut Ledger, id: &ContainerId, update: Update) {
-        if let Some(pod) = ledger.pod_of_mut(id) {
-            pod.lowered_until = None;
-        }
-        if let Some(container) = ledger.tell_container(id) {
-            let at = container.target.at.take();
-            container.view.requested = view::overlaid(&container.view.requested, update.asked);
-            container.target = update.target;
-            container.target.runtime_rewrote();
-            container.target.at = at;
-        }
+        ledger.tell_container(id);
+        let Some(pod) = ledger.pod_of_mut(id) else {
+            return;
+        };
+        pod.lowered_until = None;
+        let (view, exemption) = (&pod.view, pod.exemption);
+        let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
+            return;
+        };
+        container.view.requested = view::overlaid(&container.view.requested, update.asked);
+        let target = &mut container.target;
+        // Nobody is there any more to refuse.
+        self.decide_container(view, exemption, &container.view, target)
+            .ok();
+        target.leave_unsaid(&update.said);
+        target.runtime_rewrote();
     }
 
     /// One container less: what its pod's own directory has may be a sum over those that live.

@@ -34,7 +34,14 @@ pub struct Policy {
 }
 
 /// What hooks want of one control group, and which of them could not say.
-type Decided = (Merged, Vec<LeftOut>);
+#[derive(Default)]
+struct Decided {
+    merged: Merged,
+    left_out: Vec<LeftOut>,
+    /// One that could not say insists, and so the call that asks is refused. All others are heard:
+    /// where no call asks, this is what there is.
+    refusal: Option<Status>,
+}
 
 /// Times every hook of a chain, and knows where it panicked.
 pub(super) struct Watch<'a> {
@@ -148,7 +155,7 @@ impl Hub {
     }
 
     /// Decides what the own directory of a pod with these containers, and its sandbox container,
-    /// should have.
+    /// should have; an error if a hook insists that could not say.
     pub(super) fn decide_pod(
         &self,
         pod: &PodView,
@@ -158,9 +165,8 @@ impl Hub {
     ) -> Result<(), Status> {
         if matches!(exemption, Some(Exemption::SkipLabel | Exemption::Namespace)) {
             // What was ours before the exemption came is given back.
-            decide_directory(own, Decided::default());
-            decide_directory(pause, Decided::default());
-            return Ok(());
+            let nothing = Decided::default;
+            return decide_directory(own, nothing()).and(decide_directory(pause, nothing()));
         }
         know_directories(pod, own, pause);
         let policy = self.policy.borrow();
@@ -170,10 +176,10 @@ impl Hub {
             &policy.node,
             &mut Watch::new(&self.metrics),
         );
-        decide_directory(own, self.examine(pod, outcome)?);
+        let of_own = decide_directory(own, self.examine(pod, outcome));
         if exemption.is_some() {
-            decide_directory(pause, Decided::default());
-            return Ok(());
+            decide_directory(pause, Decided::default()).ok();
+            return of_own;
         }
         let sandbox = ContainerView {
             name: String::new(),
@@ -185,11 +191,10 @@ impl Hub {
             policy
                 .chain
                 .container(pod, &sandbox, &policy.node, &mut Watch::new(&self.metrics));
-        decide_directory(pause, self.examine(pod, outcome)?);
-        Ok(())
+        of_own.and(decide_directory(pause, self.examine(pod, outcome)))
     }
 
-    /// Decides what a container should have.
+    /// Decides what a container should have; an error if a hook insists that could not say.
     pub(crate) fn decide_container(
         &self,
         pod: &PodView,
@@ -197,7 +202,7 @@ impl Hub {
         container: &ContainerView,
         target: &mut Target,
     ) -> Result<(), Status> {
-        let (merged, left_out) = if exemption.is_some() {
+        let decided = if exemption.is_some() {
             // Where there is something of ours, what is asked for now takes its place.
             Decided::default()
         } else {
@@ -205,17 +210,17 @@ impl Hub {
             let mut watch = Watch::new(&self.metrics);
             let chain = &policy.chain;
             let outcome = chain.container(pod, container, &policy.node, &mut watch);
-            self.examine(pod, outcome)?
+            self.examine(pod, outcome)
         };
         let route = |value: &Value| match self.watches() {
             true => Route::Kernel,
             false => travels(value.setting()),
         };
-        target.decide(&merged, route, |setting| {
+        target.decide(&decided.merged, route, |setting| {
             asked(&container.requested, setting)
         });
-        target.left_out = left_out;
-        Ok(())
+        target.left_out = decided.left_out;
+        decided.refusal.map_or(Ok(()), Err)
     }
 
     /// Decides what tiers and host applications should have.
@@ -242,8 +247,8 @@ impl Hub {
         ledger.node.decide(&outcome.merged, &policy.node.tiers);
     }
 
-    /// Reports what went wrong in the chain; an error only if a hook insists.
-    fn examine(&self, pod: &PodView, outcome: Outcome) -> Result<Decided, Status> {
+    /// Reports what went wrong in the chain.
+    fn examine(&self, pod: &PodView, outcome: Outcome) -> Decided {
         for notice in &outcome.notices {
             self.metrics.hook_notice();
             let Notice::UnknownQosClass(unknown) = notice;
@@ -252,16 +257,14 @@ impl Hub {
         for failure in &outcome.failures {
             self.complain(pod, failure.hook, key_of(&failure.kind), &failure.kind);
         }
-        match outcome.closed() {
-            // Where we change nothing, nothing is missing.
-            Some(closed) if self.enforces() => Err(Status::hook_failed(closed, pod)),
-            _ => {
-                let failures = outcome.failures.iter();
-                let left_out =
-                    failures.map(|it| LeftOut::new(it.hook, &chain_of(&it.kind as &dyn Error)));
-                let left_out = left_out.collect();
-                Ok((outcome.merged, left_out))
-            }
+        // Where we change nothing, nothing is missing.
+        let closed = outcome.closed().filter(|_| self.enforces());
+        let failures = outcome.failures.iter();
+        let left_out = failures.map(|it| LeftOut::new(it.hook, &chain_of(&it.kind as &dyn Error)));
+        Decided {
+            refusal: closed.map(|closed| Status::hook_failed(closed, pod)),
+            left_out: left_out.collect(),
+            merged: outcome.merged,
         }
     }
 
@@ -342,7 +345,7 @@ impl Hub {
     }
 
     /// Decides about a known pod anew. Nobody waits for this, so a hook that insists has nobody to
-    /// refuse; it was logged and counted.
+    /// refuse: it was logged and counted, nothing of it stays in force, and the others are heard.
     pub(crate) fn decide_again(&self, pod: &mut Pod) {
         self.decide_directories(pod);
         let (pod_view, exemption) = (&pod.view, pod.exemption);
@@ -389,9 +392,10 @@ fn key_of(failure: &FailureKind) -> &'static str {
 }
 
 /// No request carries what a directory of a pod's own should have.
-fn decide_directory(target: &mut Target, (merged, left_out): Decided) {
-    target.decide(&merged, |_| Route::Kernel, of_directories);
-    target.left_out = left_out;
+fn decide_directory(target: &mut Target, decided: Decided) -> Result<(), Status> {
+    target.decide(&decided.merged, |_| Route::Kernel, of_directories);
+    target.left_out = decided.left_out;
+    decided.refusal.map_or(Ok(()), Err)
 }
 
 /// Says what a pod's own directory and that of its sandbox have where hooks decide nothing. In one of

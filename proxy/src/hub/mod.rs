@@ -7,6 +7,7 @@
 //! What takes time (kernel writes, lists) happens beside, in [`crate::reconcile`] and
 //! [`crate::relist`].
 
+mod burst;
 mod calls;
 mod commit;
 mod complaint;

@@ -129,11 +129,13 @@ impl Hub {
         container: &Container,
         asked: &LinuxResources,
     ) -> Vec<Change> {
-        let id = ContainerId::new(&container.id);
-        id.map_or_else(
-            |_| Vec::new(),
-            |id| self.lower_bursts(&id, &seen::requested(Some(asked))),
-        )
+        match ContainerId::new(&container.id) {
+            Ok(id) if self.unsound(asked).is_none() => {
+                self.lower_bursts(&id, &seen::requested(Some(asked)))
+            }
+            // It does not come about.
+            _ => Vec::new(),
+        }
     }
 
     /// The resources of a container are about to change to what `asked` says.
@@ -171,7 +173,7 @@ impl Hub {
         self.count(method, why, update.is_some());
         let decided = Update {
             asked: requested,
-            target,
+            said: target,
         };
         let effect = Effect::Update(id.clone(), Box::new(decided));
         Ok((update, Pending::new(effect, self.generation.get())))

@@ -22,6 +22,8 @@ use koord_proto::{
 use prost::Message;
 use std::time::Instant;
 
+mod updates;
+
 /// A call that the runtime answers with success.
 fn call(bench: &Bench, method: Method, request: &impl Message, reply: &impl Message) -> Answer {
     let opening = bench.hub.open(method, &request.encode_to_vec(), None);
@@ -162,9 +164,8 @@ impl Hook for Insisting {
     }
 }
 
-#[tokio::test]
-async fn a_hook_that_insists_refuses_nothing_while_another_acts() {
-    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+/// Has a hook beside those that are on by default fail, and insist.
+fn insist(bench: &Bench) {
     let mut meta = *Chain::builtin_table().next().unwrap();
     (meta.name, meta.stages) = ("Insisting", &[Stage::Container]);
     meta.fail_policy = FailPolicy::Closed;
@@ -172,6 +173,12 @@ async fn a_hook_that_insists_refuses_nothing_while_another_acts() {
     let chain = chain.with_hook(meta, Box::new(Insisting));
     let node = bench.hub.policy().node().clone();
     bench.hub.policy.replace(Policy::new(chain, node, "skip"));
+}
+
+#[tokio::test]
+async fn a_hook_that_insists_refuses_nothing_while_another_acts() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    insist(&bench);
     let create = || create_with_label(&bench, "any", "label");
     assert!(matches!(create(), Answer::Refused(_)));
     bench.hub.set_lock(NodeLock::Anothers);
@@ -212,7 +219,7 @@ async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list()
     };
     let update = commit::Update {
         asked: Default::default(),
-        target: Default::default(),
+        said: Default::default(),
     };
     for effect in [
         Effect::Start(container()),
@@ -382,63 +389,4 @@ async fn a_hook_that_is_switched_off_gives_back_what_it_had_decided() {
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.shares"), "512");
     assert!(!bench.hub.switch_hook("batchresource", false));
-}
-
-#[tokio::test]
-async fn a_burst_that_is_lowered_for_an_update_is_not_raised_before_it_is_done() {
-    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
-    let burst = |micros| Value::from(CpuBurst::from_micros(micros).unwrap());
-    let quota = |micros| Requested {
-        cpu_quota: Some(CpuQuota::Micros(micros)),
-        ..Requested::default()
-    };
-    {
-        let mut ledger = bench.hub.ledger().borrow_mut();
-        let pod = ledger.pod_mut(&sandbox()).unwrap();
-        pod.view.labels = Default::default();
-        let annotations = [(annotation::CPU_BURST, r#"{"policy":"auto"}"#)];
-        pod.view.annotations = annotations.into_iter().collect();
-        pod.container_mut(&container()).unwrap().view.requested = quota(50_000);
-        bench.hub.decide_again(pod);
-    }
-    bench.write("cpu.cfs_quota_us", "50000");
-    reconcile::pod(&bench.hub, &sandbox()).await;
-    assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
-
-    let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
-    let values: Vec<_> = lowered.iter().map(|change| change.value.clone()).collect();
-    assert_eq!(values, [burst(30_000), burst(30_000)]);
-    bench.hub.writer().apply(lowered).await;
-    // Somebody has the pod held against the kernel before the runtime has written the quota.
-    reconcile::pod(&bench.hub, &sandbox()).await;
-    assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
-
-    let update = cri::UpdateContainerResourcesRequest {
-        container_id: "container-1".to_owned(),
-        linux: Some(cri::LinuxContainerResources {
-            cpu_quota: 30_000,
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
-    let opening = bench.hub.open(
-        Method::UpdateContainerResources,
-        &update.encode_to_vec(),
-        None,
-    );
-    let Opening::Later(decision) = opening else {
-        panic!("the bursts are written first");
-    };
-    let answered = Reply::Answered {
-        grpc_status: Some(0),
-        message: Some(Vec::new()),
-    };
-    bench.hub.close(decision.await.pending, answered);
-    reconcile::pod(&bench.hub, &sandbox()).await;
-    assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
-    let entry = bench.entry(Setting::CpuBurst).unwrap();
-    assert_eq!(
-        (entry.desired, entry.applied),
-        (burst(30_000), Applied::Equal)
-    );
 }

@@ -321,6 +321,16 @@ impl Target {
         }
     }
 
+    /// What a call could not carry of these settings comes by the kernel route.
+    pub fn leave_unsaid(&mut self, said: &Self) {
+        let unsaid = said.entries.iter().filter(|it| it.route == Route::Kernel);
+        for setting in unsaid.map(|entry| entry.desired.setting()) {
+            if let Some(entry) = self.entry_mut(setting) {
+                entry.route = Route::Kernel;
+            }
+        }
+    }
+
     /// The runtime has written its whole stored spec, in which our value may be: what was given back
     /// is looked at once more.
     pub fn runtime_rewrote(&mut self) {

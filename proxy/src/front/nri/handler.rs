@@ -133,8 +133,8 @@ impl Handler {
             return Ok(Answer::Nothing);
         };
         let asked = asked.unwrap_or_default();
-        let lowered = self.hub.lowered_first(&container, &asked);
         let (update, pending) = self.hub.change(&pod, &container, &asked)?;
+        let lowered = self.hub.lowered_first(&container, &asked);
         // Before anything is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
         if !lowered.is_empty() {

@@ -1,0 +1,161 @@
+//! Updates of a container: several at once, such as lower bursts, such as fail.
+
+use super::*;
+
+/// A pod without a class, whose container asks for half a CPU and may save up as much.
+fn saving_up(bench: Bench) -> Bench {
+    let bench = bench.knowing_pod();
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.view.labels = Default::default();
+        let annotations = [(annotation::CPU_BURST, r#"{"policy":"auto"}"#)];
+        pod.view.annotations = annotations.into_iter().collect();
+        pod.container_mut(&container()).unwrap().view.requested = quota(50_000);
+        bench.hub.decide_again(pod);
+    }
+    bench.write("cpu.cfs_quota_us", "50000");
+    bench
+}
+
+fn quota(micros: u64) -> Requested {
+    Requested {
+        cpu_quota: Some(CpuQuota::Micros(micros)),
+        ..Requested::default()
+    }
+}
+
+fn burst(micros: u64) -> Value {
+    CpuBurst::from_micros(micros).unwrap().into()
+}
+
+fn open(bench: &Bench, linux: cri::LinuxContainerResources) -> Opening {
+    let update = cri::UpdateContainerResourcesRequest {
+        container_id: "container-1".to_owned(),
+        linux: Some(linux),
+        ..Default::default()
+    };
+    let message = update.encode_to_vec();
+    bench
+        .hub
+        .open(Method::UpdateContainerResources, &message, None)
+}
+
+fn to_quota(micros: i64) -> cri::LinuxContainerResources {
+    cri::LinuxContainerResources {
+        cpu_quota: micros,
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn a_burst_that_is_lowered_for_an_update_is_not_raised_before_it_is_done() {
+    let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
+
+    let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
+    let values: Vec<_> = lowered.iter().map(|change| change.value.clone()).collect();
+    assert_eq!(values, [burst(30_000), burst(30_000)]);
+    bench.hub.writer().apply(lowered).await;
+    // Somebody has the pod held against the kernel before the runtime has written the quota.
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
+
+    let Opening::Later(decision) = open(&bench, to_quota(30_000)) else {
+        panic!("the bursts are written first");
+    };
+    bench.hub.close(decision.await.pending, answered(0));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
+    let entry = bench.entry(Setting::CpuBurst).unwrap();
+    assert_eq!(
+        (entry.desired, entry.applied),
+        (burst(30_000), Applied::Equal)
+    );
+}
+
+#[tokio::test]
+async fn an_update_that_waits_for_the_first_list_lowers_bursts_too() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let Opening::Later(decision) = open(&bench, to_quota(30_000)) else {
+        panic!("the container is not known yet");
+    };
+    let bench = saving_up(bench);
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
+    bench.hub.list_taken();
+    _ = decision.await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
+}
+
+#[tokio::test]
+async fn an_update_that_cannot_come_about_lowers_no_burst() {
+    let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    let nowhere = cri::LinuxContainerResources {
+        cpuset_cpus: "99".to_owned(),
+        ..to_quota(30_000)
+    };
+    let Opening::Now(decision) = open(&bench, nowhere) else {
+        panic!("nothing is written first");
+    };
+    assert!(matches!(decision.answer, Answer::AsIs(Untouched::Unsound)));
+    bench.hub.close(decision.pending, answered(3));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
+}
+
+/// The node's CPUs are twice as fast as the slowest, so a quota is halved.
+fn normalized() -> Bench {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let text = "{apiVersion: v1, kind: Node, metadata: {name: node-1, annotations: \
+                {node.koordinator.sh/cpu-normalization-ratio: '2.00'}}}";
+    let parsed = koord_proto::policy::NodePolicy::parse_stream(text, None).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        (pod.view.labels, pod.view.annotations) = Default::default();
+        pod.container_mut(&container()).unwrap().view.requested = quota(100_000);
+    }
+    bench.hub.set_node_policy(parsed.policy.into());
+    bench
+}
+
+#[tokio::test]
+async fn of_two_updates_under_way_at_once_neither_undoes_the_other() {
+    let bench = normalized();
+    let desired = || bench.entry(Setting::CpuQuota).unwrap().desired.to_string();
+    assert_eq!(desired(), "50000");
+    let shares = cri::LinuxContainerResources {
+        cpu_shares: 2_048,
+        ..Default::default()
+    };
+    let (Opening::Now(one), Opening::Now(other)) =
+        (open(&bench, to_quota(200_000)), open(&bench, shares))
+    else {
+        panic!("nothing to wait for");
+    };
+    bench.hub.close(one.pending, answered(0));
+    assert_eq!(desired(), "100000");
+    bench.hub.close(other.pending, answered(0));
+    assert_eq!(desired(), "100000");
+    // The runtime has written what went in the later one.
+    bench.write("cpu.cfs_quota_us", "50000");
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_quota_us"), "100000");
+}
+
+#[tokio::test]
+async fn a_hook_that_insists_and_fails_keeps_no_other_from_being_switched_off() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "512");
+    insist(&bench);
+    assert!(bench.hub.switch_hook("BatchResource", false));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "1024");
+    let left_out = &bench.hub.report(None).await.pods[0].containers[0].left_out;
+    assert_eq!(left_out.len(), 1);
+}

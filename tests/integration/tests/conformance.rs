@@ -72,8 +72,16 @@ fn attend(child: &mut Child, node: &mut Node, request: &Path, done: &Path) -> Re
 }
 
 fn record(program: &Path, node: &mut Node, socket: &Path, name: &str) -> Result<PathBuf> {
+    let out = node.testbed().directory().join(format!("{name}.json"));
+    let to = format!("--out={}", out.display());
+    let path = format!("--path=testbed={}", node.testbed().directory().display());
+    run(program, node, socket, &["run", &to, &path]).with_context(|| name.to_owned())?;
+    Ok(out)
+}
+
+/// Runs the scenarios as often as `command` does, and restarts the runtime whenever they ask for it.
+fn run(program: &Path, node: &mut Node, socket: &Path, command: &[&str]) -> Result<()> {
     let directory = node.testbed().directory().to_owned();
-    let out = directory.join(format!("{name}.json"));
     let (request, done) = (directory.join("restart"), directory.join("restarted"));
     let restart = format!(
         "rm -f {done}; touch {request}; until [ -e {done} ]; do sleep 0.05; done",
@@ -81,23 +89,18 @@ fn record(program: &Path, node: &mut Node, socket: &Path, name: &str) -> Result<
         request = request.display()
     );
     let mut run = node.testbed().command(program);
-    run.arg("run")
+    run.args(command)
         .arg("--endpoint")
         .arg(socket)
-        .arg("--out")
-        .arg(&out)
         .arg("--cgroup-parent")
         .arg(format!(
             "{}/conformance/kubepods",
             node.testbed().cgroup_root()
         ))
         .arg("--restart-cmd")
-        .arg(restart)
-        .arg("--path")
-        .arg(format!("testbed={}", directory.display()));
+        .arg(restart);
     let mut child = run.spawn().context("start the scenarios")?;
-    attend(&mut child, node, &request, &done).with_context(|| format!("the scenarios, {name}"))?;
-    Ok(out)
+    attend(&mut child, node, &request, &done).context("the scenarios")
 }
 
 fn node(version: ContainerdVersion, front: Front) -> Result<Node> {
@@ -193,4 +196,15 @@ fn an_alteration_of_any_reply_of_containerd_2_is_noticed() -> Result<()> {
     let altered = Command::new(&program).arg("mutate").arg(&direct).status()?;
     ensure!(altered.success(), "an altered reply passes the comparison");
     Ok(())
+}
+
+/// A proxy that alters one field on its way is found out; the one that does so here alters nothing
+/// first, which makes no difference.
+#[test]
+fn a_proxy_that_alters_a_field_on_its_way_is_noticed() -> Result<()> {
+    let program = program()?;
+    let mut node = node(ContainerdVersion::V2, Front::Cri)?;
+    let runtime = node.containerd.socket();
+    let command = ["mutate-live", "--count=3", "--seed=1"];
+    run(&program, &mut node, &runtime, &command)
 }

@@ -175,9 +175,13 @@ func deadlineAndCancel(s *Scenario) {
 	s.Stream("events-deadline", runtime.RuntimeService_GetContainerEvents_FullMethodName, &runtime.GetEventsRequest{}, nil,
 		Within(200*time.Millisecond), CodeOnly())
 	s.Call("expired-before-sending", runtime.RuntimeService_Version_FullMethodName, &runtime.VersionRequest{}, Within(-time.Second), CodeOnly())
-	slow := &Container{Name: "slow", Command: shell("trap '' TERM; while :; do /bin/busybox sleep 0.1; done")}
+	slow := &Container{Name: "slow", Command: shell("trap '' TERM; : >/deaf; while :; do /bin/busybox sleep 0.1; done")}
 	s.Create("create-slow", container.pod, slow)
 	s.Start("start-slow", slow)
+	// Before that it is the runtime's program yet, which ends when it is asked to.
+	s.Observe("slow-is-deaf", s.await(func() string {
+		return strings.TrimSpace(s.Peek(slow, "[ -e /deaf ] && echo deaf"))
+	}, "deaf"))
 	s.Call("stop-cancelled", methodStop, &runtime.StopContainerRequest{ContainerId: slow.id, Timeout: 20},
 		CancelAfter(500*time.Millisecond), CodeOnly())
 	s.Status("status-after-cancelled-stop", slow)

@@ -12,9 +12,11 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-/// The longest annotation text that is looked at, in bytes: Kubernetes allows 256 KiB for all
-/// annotations of an object together.
-pub const MAX_LENGTH: usize = 256 * 1024;
+/// The longest annotation text that is looked at, in bytes. Kubernetes allows 256 KiB for all
+/// annotations of an object together, but each is read again at each decision about its pod: who
+/// fills them would hold up those of all others. The batch resources of a hundred containers are
+/// 20 KB.
+pub const MAX_LENGTH: usize = 32 * 1024;
 
 /// How deep objects and lists may be nested; the bound of `encoding/json`.
 pub const MAX_DEPTH: usize = 10_000;

@@ -90,11 +90,17 @@ impl fmt::Debug for Cookie {
 // === impl Kernel ===
 
 impl Kernel {
-    /// This kernel, if it has core scheduling and a core here has more than one hardware thread.
-    /// Errors are `EINVAL` for the one and `ENODEV` for the other.
+    /// This kernel, if it has core scheduling, a core here has more than one hardware thread, and we
+    /// may ask about processes that are not ours.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for the first, `ENODEV` for the second, and `EPERM` without `CAP_SYS_PTRACE`, which
+    /// the kernel wants for each process that may do something that we may not.
     pub fn open() -> io::Result<Self> {
         let kernel = Self(());
         kernel.cookie(SELF)?;
+        kernel.cookie(INIT)?;
         Ok(kernel)
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     status::chain_of,
     systemd::{Notifier, Variables},
 };
-use koord_hooks::{Chain, HookOptions};
+use koord_hooks::{Chain, FeatureGates, HookOptions};
 use koord_kernel::{
     block::BlockDevices,
     cgroup::Cgroups,
@@ -418,7 +418,7 @@ fn build_hub(
     remarks: &mut Vec<String>,
 ) -> Result<Rc<Hub>, StartError> {
     let groups = ThreadGroups {
-        cores: open_cores(),
+        cores: open_cores(&config.hooks.gates, remarks),
         caches: Caches::of_machine(config.roots.sys.clone(), PathBuf::from("/proc")),
         oom_scores: OomScores::over(Procfs::at(Path::new("/proc"))),
     };
@@ -479,11 +479,17 @@ fn open_pods(config: &Config, hub: &Hub, metrics: &Rc<Metrics>) -> Option<PodSou
 }
 
 /// Few kernels have core scheduling, and fewer machines a use for it: that is no error.
-fn open_cores() -> Cores {
-    match core_sched::Kernel::open() {
-        Ok(kernel) => Cores::over(kernel, Procfs::at(Path::new("/proc"))),
-        Err(_) => Cores::none(),
+fn open_cores(gates: &FeatureGates, remarks: &mut Vec<String>) -> Cores {
+    let error = match core_sched::Kernel::open() {
+        Ok(kernel) => return Cores::over(kernel, Procfs::at(Path::new("/proc"))),
+        Err(error) => error,
+    };
+    if error.kind() == io::ErrorKind::PermissionDenied && gates.enabled("CoreSched") {
+        let missing = "core scheduling wants CAP_SYS_PTRACE, which this process does not have";
+        warn!(missing, "a hook can do nothing");
+        remarks.push(missing.to_owned());
     }
+    Cores::none()
 }
 
 /// The socket for clients: what systemd hands over, or our own.

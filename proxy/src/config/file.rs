@@ -13,7 +13,12 @@ pub(super) fn read(text: &str, path: &Path, issues: &mut Vec<Issue>) -> RawConfi
     let origin = Origin::File(path.to_owned());
     let mut raw = RawConfig::default();
     // A file of comments alone is an empty document, which is no mapping.
-    let options = serde_saphyr::options! { with_snippet: false };
+    // A value is what it would be in a flag: `no` is a word there, and `05` has two digits.
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        strict_booleans: true,
+        leading_zero_numbers_as_strings: true
+    };
     let said = serde_saphyr::from_str_with_options::<Option<BTreeMap<_, _>>>(text, options);
     let said: BTreeMap<String, Scalar> = match said {
         Ok(said) => said.unwrap_or_default(),
@@ -104,6 +109,10 @@ impl<'de> Visitor<'de> for ScalarVisitor {
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<Scalar, E> {
+        Ok(Scalar::Text(value.to_string()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Scalar, E> {
         Ok(Scalar::Text(value.to_string()))
     }
 

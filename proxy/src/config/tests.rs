@@ -144,6 +144,21 @@ fn the_file_takes_numbers_booleans_lists_and_nothing() {
 }
 
 #[test]
+fn the_file_takes_what_a_flag_takes() {
+    let config = from_file(
+        &[],
+        "beside-koordlet: no\nfront: nri\nnri-plugin-index: 05\nruntime-hook-server-val: yes\n",
+    );
+    assert_eq!(config.hooks.beside_koordlet, BesideKoordlet::No);
+    assert_eq!(config.nri.identity.index(), "05");
+    assert_eq!(config.exclusions.skip_label.1, "yes");
+    assert_eq!(
+        complaints(&[], "max-connections: 1.5\nhold-timeout: fast\n").len(),
+        2
+    );
+}
+
+#[test]
 fn an_empty_file_says_nothing() {
     assert_eq!(from_file(&[], "# nothing\n"), resolve(&[]).unwrap());
     assert_eq!(from_file(&[], ""), resolve(&[]).unwrap());

@@ -1,11 +1,14 @@
 //! What this process says about itself, and how often.
 //!
-//! Lines go to standard error, as text or JSON, through a filter that can be changed while we run
-//! ([`LogControl`]). Whatever a workload can cause as often as it likes goes through
+//! Lines go to standard error by a thread of their own ([`Queue`]), as text or JSON, through a filter
+//! that can be changed while we run ([`LogControl`]). Whatever a workload can cause as often as it likes goes through
 //! [`RateLimited`] first. Nothing is installed here: the caller gets a [`Dispatch`] and decides
 //! where it holds.
 
 mod json;
+mod queue;
+
+pub use self::queue::{Flush, Queue};
 
 use self::json::Json;
 use crate::config::{Log, LogFormat};

@@ -32,7 +32,8 @@ fn main() -> ExitCode {
 }
 
 fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Box<dyn Error>> {
-    let (dispatch, log) = log::dispatch(&config.log, io::stderr)?;
+    let (lines, _flush) = log::Queue::start(io::stderr());
+    let (dispatch, log) = log::dispatch(&config.log, lines)?;
     tracing::dispatcher::set_global_default(dispatch)?;
     panic_report::install();
     if let Err(error) = process::raise_nofile() {

@@ -12,6 +12,7 @@ use koord_testkit::{
     scripted::{CallEnd, Gate, Reply, Script},
 };
 use std::{
+    io::{Read, Write},
     os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
@@ -254,6 +255,21 @@ async fn at_a_stop_calls_in_flight_finish_and_no_new_ones_are_taken() {
     assert_eq!(node.ended().code(), Some(0));
     let took = start.elapsed();
     assert!(took < AT_ONCE, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_dead_client_without_a_call_does_not_cost_the_whole_grace() {
+    let mut node = Node::with(script(), &["--grace-period=10m"]);
+    let mut client = UnixStream::connect(node.socket()).unwrap();
+    client.set_read_timeout(Some(AT_ONCE)).unwrap();
+    let mut opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    opening.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    client.write_all(&opening).unwrap();
+    // The runtime's SETTINGS: from here on it would be told to go, and never says that it heard.
+    client.read_exact(&mut [0; 9]).unwrap();
+    node.signal("-TERM");
+    assert_eq!(node.ended().code(), Some(0));
+    assert!(!node.log().contains("stopped with calls in flight"));
 }
 
 #[tokio::test]

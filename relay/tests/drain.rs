@@ -90,6 +90,21 @@ fn drain_before_the_runtime_speaks_waits_for_its_settings() {
 }
 
 #[test]
+fn drain_of_a_silent_connection_waits_for_its_acknowledgement_alone() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), true));
+    assert!(!exchange.pair.awaits_acknowledgement_alone());
+    exchange.pair.drain();
+    assert!(
+        !exchange.pair.awaits_acknowledgement_alone(),
+        "a call is open"
+    );
+    exchange.runtime(&frame::headers(1, &trailers("0"), true));
+    assert!(exchange.pair.awaits_acknowledgement_alone());
+    assert!(!exchange.pair.is_drained());
+}
+
+#[test]
 fn drain_of_a_connection_that_never_began_is_over_at_once() {
     let mut exchange = Exchange::new(Limits::default());
     assert!(!exchange.pair.is_drained());

@@ -62,8 +62,19 @@ impl Pair {
             Drain::Asked => true,
             Drain::Final(_) => self.to_client.len() == 0,
         };
+        told && self.nothing_is_open()
+    }
+
+    /// True while nothing is left of a drain but that the client says it has heard of it, which a
+    /// dead one never does.
+    #[must_use]
+    pub fn awaits_acknowledgement_alone(&self) -> bool {
+        self.drain == Drain::Announced && self.nothing_is_open()
+    }
+
+    fn nothing_is_open(&self) -> bool {
         let mut streams = self.streams.values();
-        told && streams.all(|stream| stream.buried || stream.endless)
+        streams.all(|stream| stream.buried || stream.endless)
     }
 
     pub(super) fn drain_if_asked(&mut self) {

@@ -33,6 +33,9 @@ use tokio::{
 const TURNS: usize = 32;
 /// How long the last bytes to one side may take after the other side closed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client without a call may take to say that it has heard of a graceful stop: one that
+/// lives does at once, and a dead one is not to cost every stop its whole grace.
+const ACKNOWLEDGEMENT: Duration = Duration::from_secs(2);
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -56,6 +59,8 @@ pub(super) struct Driver {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Ready when a graceful stop begins; `None` once it has.
     stop: Option<Waited<()>>,
+    /// By when the client is to have heard of it.
+    acknowledgement: Option<Pin<Box<Sleep>>>,
     /// What claimed calls are held for.
     decisions: Decisions,
     /// What the replies of the claimed calls that went on will commit.
@@ -89,6 +94,7 @@ impl Driver {
             closing: None,
             deadline: Some(Box::pin(sleep(PREFACE_TIMEOUT))),
             stop: Some(Box::pin(stop)),
+            acknowledgement: None,
             decisions: Decisions::default(),
             pending: HashMap::new(),
             slots: Tenant::new(id, shared.slots.clone()),
@@ -114,6 +120,7 @@ impl Driver {
             && stop.as_mut().poll(cx).is_ready()
         {
             self.stop = None;
+            self.acknowledgement = Some(Box::pin(sleep(ACKNOWLEDGEMENT)));
             self.pair.drain();
         }
         let polled = self.take_turns(cx);
@@ -150,7 +157,7 @@ impl Driver {
         {
             return Err(self.ended());
         }
-        if self.stop.is_none() && self.pair.is_drained() {
+        if self.stop.is_none() && (self.pair.is_drained() || self.is_deaf(cx)) {
             return Err(Ended::Drained);
         }
         if let Some(deadline) = &mut self.deadline
@@ -159,6 +166,13 @@ impl Driver {
             return Err(self.ended());
         }
         Ok(progress)
+    }
+
+    /// Whether a client without a call has not said for long that it heard of the stop.
+    fn is_deaf(&mut self, cx: &mut Context<'_>) -> bool {
+        let timer = self.acknowledgement.as_mut();
+        self.pair.awaits_acknowledgement_alone()
+            && timer.is_some_and(|timer| timer.as_mut().poll(cx).is_ready())
     }
 
     /// Charges what is held to what all connections may hold together.

@@ -77,7 +77,23 @@ keys! {
     NODE_POLICY "node-policy" <"FILE"> = "":
         "YAML stream of NodeSLO, NodeResourceTopology and Node; read again when it changes [default: none]";
     PODS "pods" <"SOURCE"> = "none":
-        "What says how pods are that change after their creation: none, or the path of a file as kubectl get pods -o yaml prints it, read again when it changes";
+        "What says how pods are that change after their creation: none, kubelet, or the path of a file as kubectl get pods -o yaml prints it, read again when it changes";
+    KUBELET_URL "kubelet-url" <"URL"> = "https://127.0.0.1:10250/pods":
+        "Where the kubelet says its pods, by https or, on its read-only port, by http";
+    KUBELET_INTERVAL "kubelet-sync-interval" <"DURATION"> = "10s":
+        "How often it is asked for them, 1s to 10m";
+    KUBELET_TIMEOUT "kubelet-sync-timeout" <"DURATION"> = "3s":
+        "How long its answer may take, 100ms to 1m";
+    KUBELET_TOKEN "kubelet-token-file" <"FILE"> = "":
+        "Token to show to the kubelet; read each time [default: none]";
+    KUBELET_CERTIFICATE "kubelet-client-certificate" <"FILE"> = "":
+        "Certificate to show to the kubelet, PEM; read each time [default: none]";
+    KUBELET_KEY "kubelet-client-key" <"FILE"> = "":
+        "Key of that certificate, PEM; read each time [default: in the file of the certificate]";
+    KUBELET_CA "kubelet-ca-file" <"FILE"> = "/var/lib/kubelet/pki/kubelet.crt":
+        "Certificates of who vouches for the kubelet's, PEM; read each time";
+    KUBELET_SERVER_NAME "kubelet-server-name" <"NAME"> = "":
+        "What the kubelet's certificate names [default: the node where the URL is of this machine, else the URL's host]";
     NODE_NAME "node-name" <"NAME"> = "":
         "Name of this node in the policy [default: the host name]";
     FEATURE_GATES "feature-gates" <"NAME=BOOL,..."> = "" extends:

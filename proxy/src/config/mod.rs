@@ -7,11 +7,13 @@
 
 mod file;
 mod key;
+mod kubelet;
 mod resolve;
 mod value;
 
 pub use self::{
     key::{Given, KEYS, Key, Origin, RawConfig, Repeat},
+    kubelet::{Kubelet, KubeletUrl},
     value::ValueError,
 };
 
@@ -97,6 +99,7 @@ pub enum Pods {
     #[default]
     None,
     File(PathBuf),
+    Kubelet(Box<Kubelet>),
 }
 
 /// Which hooks run, and how.

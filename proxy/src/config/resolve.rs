@@ -1,7 +1,7 @@
 //! From what was said to what it means.
 
 use super::{
-    BesideKoordlet, Config, ConfigError, Exclusions, FROM_RUNTIME, Front, Hooks, Issue,
+    BesideKoordlet, Config, ConfigError, Exclusions, FROM_RUNTIME, Front, Hooks, Issue, Kubelet,
     LOG_FILTER_VARIABLE, Launch, Limits, Log, LogFormat, MAX_FILE, Mode, Nri, Pods, Problem, Roots,
     Surroundings, file,
     key::{self, Given, Key, Origin, RawConfig},
@@ -79,6 +79,7 @@ impl Resolver {
         // There is one kind: every runtime that speaks CRI.
         self.take(key::BACKEND_MODE, backend);
         let index = self.take(key::NRI_INDEX, plugin_index);
+        let node_name = self.take(key::NODE_NAME, |text| node_name(text, host_name));
         Config {
             endpoint: self.take(key::ENDPOINT, value::socket),
             runtime_endpoint: self.take(key::RUNTIME_ENDPOINT, value::socket),
@@ -88,9 +89,9 @@ impl Resolver {
                 socket: self.take(key::NRI_SOCKET, value::socket),
                 identity: self.take(key::NRI_NAME, |name| plugin(name, &index)),
             },
-            node_name: self.take(key::NODE_NAME, |text| node_name(text, host_name)),
+            node_name: node_name.clone(),
             node_policy: self.take(key::NODE_POLICY, value::optional_file),
-            pods: self.take(key::PODS, pods),
+            pods: self.pods(&node_name),
             hooks: Hooks {
                 gates: self.take_flags(key::FEATURE_GATES, FeatureGates::parse),
                 fail_policies: self.take_flags(key::FAIL_POLICY, FailPolicies::parse),
@@ -136,9 +137,19 @@ impl Resolver {
         }
     }
 
+    /// What is said about the kubelet is looked at whether it is asked or not.
+    fn pods(&mut self, node_name: &str) -> Pods {
+        let kubelet = Kubelet::read(self, node_name);
+        self.take(key::PODS, |text| pods(text, &kubelet))
+    }
+
     /// The value of a key. A bad one is kept as an issue, and its default stands in for it until
     /// the others were looked at too.
-    fn take<T>(&mut self, key: &'static Key, parse: impl Fn(&str) -> Result<T, ValueError>) -> T {
+    pub(super) fn take<T>(
+        &mut self,
+        key: &'static Key,
+        parse: impl Fn(&str) -> Result<T, ValueError>,
+    ) -> T {
         if let Some(Given { text, origin }) = self.raw.remove(key) {
             match parse(&text) {
                 Ok(value) => return value,
@@ -197,11 +208,14 @@ fn mode(text: &str) -> Result<Mode, ValueError> {
     }
 }
 
-fn pods(text: &str) -> Result<Pods, ValueError> {
+fn pods(text: &str, kubelet: &Kubelet) -> Result<Pods, ValueError> {
     match text {
         "none" => Ok(Pods::None),
+        "kubelet" => Ok(Pods::Kubelet(Box::new(kubelet.clone()))),
         path if path.starts_with('/') && !path.contains('\0') => Ok(Pods::File(path.into())),
-        _ => Err(ValueError::Expected("none or the absolute path of a file")),
+        _ => Err(ValueError::Expected(
+            "none, kubelet or the absolute path of a file",
+        )),
     }
 }
 

@@ -5,10 +5,15 @@
 //! needs it.
 
 mod file;
+mod kubelet;
 #[cfg(test)]
 mod tests;
+mod tls;
 
-use self::file::PodsFile;
+use self::{
+    file::PodsFile,
+    kubelet::{KubeletError, PodsOfKubelet},
+};
 use crate::{
     config,
     hub::{Hub, PodsAnswer, Word},
@@ -25,11 +30,12 @@ use std::{
     rc::Rc,
     str::Utf8Error,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 use thiserror::Error;
 use tokio::{
     sync::{Notify, watch},
-    time::Instant,
+    time::{Instant, sleep},
 };
 use tracing::{info, warn};
 
@@ -56,6 +62,8 @@ pub enum SourceError {
         #[source]
         source: FileError,
     },
+    #[error("the kubelet does not say them")]
+    Kubelet(#[from] KubeletError),
     #[error("it does not speak UTF-8")]
     Encoding(#[from] Utf8Error),
     #[error("it says no pods")]
@@ -67,7 +75,7 @@ pub enum SourceError {
 pub struct PodSource {
     /// Worked at beside the data path, by one at a time.
     desk: Arc<Mutex<Desk>>,
-    path: PathBuf,
+    rhythm: Rhythm,
     state: watch::Sender<PodsState>,
     metrics: Rc<Metrics>,
 }
@@ -75,34 +83,58 @@ pub struct PodSource {
 /// Where the source is asked and its answer read.
 #[derive(Debug)]
 struct Desk {
-    file: PodsFile,
+    way: Way,
     reader: Reader,
     inputs: Arc<Inputs>,
+}
+
+#[derive(Debug)]
+enum Way {
+    File(PodsFile),
+    Kubelet(PodsOfKubelet),
+}
+
+/// When there may be something new.
+#[derive(Debug)]
+enum Rhythm {
+    /// When this file changes.
+    Changes(PathBuf),
+    Every(Duration),
 }
 
 // === impl PodSource ===
 
 impl PodSource {
-    /// A source as it is configured, and as far as it is here asked for the first time. What is wrong
-    /// with it is logged and in the state.
+    /// A source as it is configured. A file is read for the first time, and what is wrong with it is
+    /// logged and in the state; a kubelet may be waiting for us.
     pub fn open(config: &config::Pods, inputs: Arc<Inputs>, metrics: Rc<Metrics>) -> Option<Self> {
-        let config::Pods::File(path) = config else {
-            return None;
+        let (way, rhythm) = match config {
+            config::Pods::None => return None,
+            config::Pods::File(path) => {
+                let file = PodsFile::at(path);
+                (Way::File(file), Rhythm::Changes(path.clone()))
+            }
+            config::Pods::Kubelet(config) => {
+                let kubelet = PodsOfKubelet::at(config);
+                (Way::Kubelet(kubelet), Rhythm::Every(config.interval))
+            }
         };
         let desk = Desk {
-            file: PodsFile::at(path),
+            way,
             reader: Reader::default(),
             inputs,
         };
         let source = Self {
             desk: Arc::new(Mutex::new(desk)),
-            path: path.clone(),
+            rhythm,
             state: watch::Sender::default(),
             metrics,
         };
-        let asked = Instant::now();
-        let said = Desk::ask(&source.desk, false);
-        source.take(asked, said);
+        if let Rhythm::Changes(_) = source.rhythm {
+            let asked = Instant::now();
+            let said = Desk::ask(&source.desk, false);
+            source.take(asked, said);
+        }
         Some(source)
     }
 
@@ -114,10 +146,10 @@ impl PodSource {
     pub async fn run(self, reload: Rc<Notify>) {
         loop {
             // First watch, then read: what changes in between is noticed.
-            let watch = Watch::beside(&self.path);
+            let next = self.rhythm.next();
             self.check(false).await;
             tokio::select! {
-                () = watch.may_have_changed() => {}
+                () = next => {}
                 () = reload.notified() => self.check(true).await,
             }
         }
@@ -154,7 +186,7 @@ impl PodSource {
                     answer: Some(PodsAnswer {
                         pods: pods.into(),
                         asked,
-                        word: Word::Stands,
+                        word: self.rhythm.word(),
                     }),
                     issues: issues.into(),
                     failure: None,
@@ -193,6 +225,45 @@ impl PodSource {
     }
 }
 
+// === impl Rhythm ===
+
+impl Rhythm {
+    /// Ready when there may be something new since now.
+    fn next(&self) -> impl Future<Output = ()> {
+        let (watch, interval) = match self {
+            Self::Changes(path) => (Some(Watch::beside(path)), None),
+            Self::Every(interval) => (None, Some(*interval)),
+        };
+        async move {
+            if let Some(watch) = watch {
+                watch.may_have_changed().await;
+            }
+            if let Some(interval) = interval {
+                sleep(interval).await;
+            }
+        }
+    }
+
+    fn word(&self) -> Word {
+        match self {
+            Self::Changes(_) => Word::Stands,
+            Self::Every(_) => Word::OfItsTime,
+        }
+    }
+}
+
+// === impl Way ===
+
+impl Way {
+    /// What is said now; nothing if it is known to be what it was, unless it is wanted `anew`.
+    fn read(&mut self, anew: bool) -> Result<Option<Vec<u8>>, SourceError> {
+        match self {
+            Self::File(file) => file.read(anew),
+            Self::Kubelet(kubelet) => Ok(Some(kubelet.read()?)),
+        }
+    }
+}
+
 // === impl Desk ===
 
 impl Desk {
@@ -201,11 +272,11 @@ impl Desk {
         // Who panicked here has left a reader that knows too little, no wrong one.
         let mut desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
         let Self {
-            file,
+            way,
             reader,
             inputs,
         } = &mut *desk;
-        let Some(text) = file.read(anew)? else {
+        let Some(text) = way.read(anew)? else {
             return Ok(None);
         };
         let text = str::from_utf8(&text)?;

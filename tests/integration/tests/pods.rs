@@ -5,10 +5,14 @@ use anyhow::Result;
 use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
+    static_pod::{self, manifest},
 };
-use koord_testkit::{ContainerdVersion, poll::wait_until};
+use koord_testkit::{CLIENT_PEM, ContainerdVersion, Kubelet, poll::wait_until};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use tempfile::TempDir;
 
 const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
@@ -44,8 +48,8 @@ impl File {
     fn write(&self, pods: &[Value]) -> Result<()> {
         let fresh = self.path.with_extension("new");
         let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
-        std::fs::write(&fresh, list.to_string())?;
-        Ok(std::fs::rename(fresh, &self.path)?)
+        fs::write(&fresh, list.to_string())?;
+        Ok(fs::rename(fresh, &self.path)?)
     }
 }
 
@@ -152,4 +156,104 @@ async fn what_a_file_says_of_pods_is_in_force_by_watching_containerd_1_7() -> Re
 #[tokio::test]
 async fn what_a_file_says_of_pods_is_in_force_by_nri_on_containerd_2() -> Result<()> {
     what_a_file_says_of_pods_is_in_force(ContainerdVersion::V2, Front::Nri).await
+}
+
+/// Waits until the proxy says this of its source.
+fn says(node: &Node, what: &str, is_so: impl Fn(&Value) -> bool) {
+    wait_until(what, || {
+        let status = node.proxy.status();
+        status.is_ok_and(|status| is_so(&status["pods"]))
+    });
+}
+
+fn fails_by(node: &Node, reason: &str) {
+    says(node, reason, |pods| {
+        let error = pods["error"].as_str();
+        error.is_some_and(|error| error.contains(reason))
+    });
+}
+
+fn answers(node: &Node) {
+    says(node, "the kubelet answers", |pods| {
+        let fails = [&pods["error"], &pods["failsForSeconds"]];
+        pods["pods"] == 1 && fails.iter().all(|it| it.is_null())
+    });
+}
+
+/// A kubelet that answers who has this certificate.
+fn guarded(node: &Node, client: &Path) -> Result<Kubelet> {
+    let authentication = json!({
+        "anonymous": {"enabled": false},
+        "webhook": {"enabled": false},
+        "x509": {"clientCAFile": client},
+    });
+    let changes = json!({"authentication": authentication});
+    Ok(Kubelet::start(node.testbed(), &node.socket(), changes)?)
+}
+
+/// Starts the proxy anew, which asks the kubelet each second.
+fn asks(node: &mut Node, kubelet: &Kubelet, more: &[(&str, &Path)]) -> Result<()> {
+    node.proxy.kill9()?;
+    let mut args = vec![
+        "--pods=kubelet".to_owned(),
+        "--kubelet-sync-interval=1s".to_owned(),
+        "--kubelet-server-name=node".to_owned(),
+        format!("--kubelet-url={}", kubelet.pods_url()),
+    ];
+    args.extend(
+        more.iter()
+            .map(|(key, path)| format!("{key}={}", path.display())),
+    );
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    node.proxy.set_args(&args);
+    node.launch_proxy()
+}
+
+#[test]
+fn what_a_kubelet_says_of_pods_is_in_force_and_stays_when_it_is_gone() -> Result<()> {
+    let mut node = Node::start(ContainerdVersion::V2, ProxyOptions::default())?;
+    let directory = tempfile::tempdir()?;
+    let [ca, client] = ["ca.pem", "client.pem"].map(|name| directory.path().join(name));
+    fs::write(&client, CLIENT_PEM)?;
+    let mut kubelet = guarded(&node, &client)?;
+    let pod = classes::be("batch");
+    kubelet.apply(&manifest(&pod))?;
+    let mut container = None;
+    wait_until("the pod is ready", || {
+        container = static_pod::ready(&kubelet, &pod);
+        container.is_some()
+    });
+    let running = RunningPod {
+        sandbox: String::new(),
+        container: container.expect("it was waited for"),
+        cgroup: node.cgroups.existing_pod(pod.pod.uid(), pod.qos),
+    };
+    comes_to(&running, AS_CREATED);
+
+    // Somebody else vouches for it, and then nobody for us.
+    fs::write(&ca, CLIENT_PEM)?;
+    asks(&mut node, &kubelet, &[("--kubelet-ca-file", &ca)])?;
+    fails_by(&node, "invalid peer certificate");
+    fs::copy(kubelet.certificate(), &ca)?;
+    fails_by(&node, "it answered 401 Unauthorized");
+    let own = ("--kubelet-client-certificate", &*client);
+    asks(&mut node, &kubelet, &[("--kubelet-ca-file", &ca), own])?;
+    answers(&node);
+
+    // In a static pod that keeps its UID: as if the API server had told it.
+    let mut half = manifest(&pod);
+    half["metadata"]["annotations"][EXTENDED_RESOURCE_SPEC] = HALF.into();
+    kubelet.apply(&half)?;
+    comes_to(&running, HALVED);
+    let same = static_pod::ready(&kubelet, &pod);
+    assert_eq!(same.as_ref(), Some(&running.container));
+
+    kubelet.kill()?;
+    fails_by(&node, "cannot connect to it");
+    assert_eq!(node.proxy.admin("GET", "/readyz", "")?.0, 200);
+    comes_to(&running, HALVED);
+    kubelet.launch(node.testbed())?;
+    answers(&node);
+    comes_to(&running, HALVED);
+    Ok(())
 }

@@ -118,6 +118,14 @@ fn nor_against_that_for_oom_scores_which_may_do_two_things_more() -> Result<()> 
 }
 
 #[test]
+fn nor_against_those_that_let_it_ask_the_kubelet() -> Result<()> {
+    let installed = Installed::new()?;
+    installed.drop_in(SERVICE, "koord-runtime-proxy.service.d/kubelet.conf")?;
+    assert_eq!(installed.verify()?, "");
+    Ok(())
+}
+
+#[test]
 fn a_word_that_systemd_does_not_know_is_found() -> Result<()> {
     let installed = Installed::new()?;
     let path = installed.0.path().join(SOCKET);

@@ -15,6 +15,10 @@ use crate::testbed::Testbed;
 
 const ENTER: &str = include_str!("enter.sh");
 
+/// A certificate and its key by which somebody may say who they are, to a kubelet whose
+/// `clientCAFile` has it.
+pub const CLIENT_PEM: &str = include_str!("client.pem");
+
 /// Its port for reading without a certificate, on an address of its own.
 const PORT: u16 = 10_255;
 
@@ -165,6 +169,18 @@ impl Kubelet {
     /// When its file cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), KubeletError> {
         fs::remove_file(self.manifest(name)).map_err(failed("remove a manifest"))
+    }
+
+    /// Where it says its pods to those who may do everything.
+    #[must_use]
+    pub fn pods_url(&self) -> String {
+        format!("https://{}:{SECURE_PORT}/pods", self.address)
+    }
+
+    /// The certificate that it has made itself, which names `node`, and that of its own authority.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.directory.join("certificates").join("kubelet.crt")
     }
 
     /// All of its pods, with their status.

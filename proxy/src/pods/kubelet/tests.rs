@@ -1,0 +1,163 @@
+#![expect(clippy::disallowed_methods, reason = "files for tests")]
+
+use super::*;
+use koord_testkit::CLIENT_PEM;
+use std::{
+    error::Error,
+    io::{Read, Write},
+    net::TcpListener,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Answers one request with `reply` and gives it back. What it waits for before is `pause`.
+fn serve(listener: TcpListener, reply: Vec<u8>, pause: Duration) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut request, mut piece) = (Vec::new(), [0; 1024]);
+        while !request.ends_with(b"\r\n\r\n") {
+            let length = stream.read(&mut piece).unwrap();
+            request.extend_from_slice(&piece[..length]);
+        }
+        thread::sleep(pause);
+        // Whoever has heard enough closes.
+        stream.write_all(&reply).ok();
+        String::from_utf8(request).unwrap()
+    })
+}
+
+fn listen() -> (TcpListener, Kubelet) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/pods", listener.local_addr().unwrap());
+    let config = Kubelet {
+        url: url.parse().unwrap(),
+        interval: Duration::from_secs(10),
+        timeout: Duration::from_secs(3),
+        token_file: None,
+        ca_file: "/nowhere".into(),
+        client: None,
+        server_name: "node-1".to_owned(),
+    };
+    (listener, config)
+}
+
+fn reply(head: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+/// What comes of one question, and what was asked.
+fn asked(config: impl FnOnce(&mut Kubelet), reply: Vec<u8>) -> (Result<Vec<u8>, String>, String) {
+    let (listener, mut kubelet) = listen();
+    config(&mut kubelet);
+    let served = serve(listener, reply, Duration::ZERO);
+    let answer = PodsOfKubelet::at(&kubelet).read();
+    let answer = answer.map_err(|error| error.to_string());
+    (answer, served.join().unwrap())
+}
+
+#[test]
+fn a_kubelet_is_asked_for_its_pods() {
+    let (answer, request) = asked(|_| {}, reply("200 OK", b"{\"items\":[]}"));
+    assert_eq!(answer.unwrap(), b"{\"items\":[]}");
+    assert!(request.starts_with("GET /pods HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains("\r\nhost: 127.0.0.1:"), "{request}");
+    assert!(!request.contains("authorization"), "{request}");
+}
+
+#[test]
+fn a_token_is_read_each_time_and_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    for token in ["secret-1", "secret-2"] {
+        std::fs::write(&path, format!("{token}\n")).unwrap();
+        let with_token = |config: &mut Kubelet| config.token_file = Some(path.clone());
+        let (_, request) = asked(with_token, reply("200 OK", b""));
+        let header = format!("\r\nauthorization: Bearer {token}\r\n");
+        assert!(request.contains(&header), "{request}");
+    }
+    let (_listener, mut kubelet) = listen();
+    kubelet.token_file = Some(path.clone());
+    for bad in ["", "secret\nsecret"] {
+        std::fs::write(&path, bad).unwrap();
+        let error = PodsOfKubelet::at(&kubelet).read().unwrap_err();
+        assert!(matches!(error, KubeletError::Token { .. }), "{bad:?}");
+        assert!(!format!("{error:?}{error}").contains("secret"));
+    }
+    std::fs::remove_file(&path).unwrap();
+    let error = PodsOfKubelet::at(&kubelet).read().unwrap_err();
+    assert!(matches!(error, KubeletError::File { .. }));
+}
+
+#[test]
+fn an_answer_that_is_none_is_told() {
+    for (reply, error) in [
+        (reply("403 Forbidden", b"no"), "it answered 403 Forbidden"),
+        (reply("302 Found", b""), "it answered 302 Found"),
+        (b"SSH-2.0-x\r\n".to_vec(), "the connection failed"),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx".to_vec(),
+            "the connection failed",
+        ),
+        (
+            reply("200 OK", &vec![b' '; MAX_LENGTH + 1]),
+            "its answer is longer than 67108864 bytes",
+        ),
+    ] {
+        assert_eq!(asked(|_| {}, reply).0.unwrap_err(), error);
+    }
+}
+
+#[test]
+fn a_kubelet_that_is_slow_or_not_there_costs_no_more_than_its_time() {
+    let (listener, mut kubelet) = listen();
+    kubelet.timeout = Duration::from_millis(100);
+    let served = serve(listener, reply("200 OK", b""), Duration::from_secs(1));
+    let error = PodsOfKubelet::at(&kubelet).read().unwrap_err();
+    assert!(matches!(error, KubeletError::Late));
+    served.join().unwrap();
+    // Nobody listens there any more.
+    let error = PodsOfKubelet::at(&kubelet).read().unwrap_err();
+    assert!(matches!(error, KubeletError::Connect(_)));
+}
+
+#[test]
+fn what_speaks_no_tls_is_not_spoken_to_otherwise() {
+    let (listener, mut kubelet) = listen();
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.pem");
+    let error = |kubelet: &Kubelet| {
+        let error = PodsOfKubelet::at(kubelet).read().unwrap_err();
+        let source = error.source().map(ToString::to_string);
+        (error.to_string(), source.unwrap_or_default())
+    };
+    kubelet.url.tls = true;
+    kubelet.ca_file = ca.clone();
+    let (told, _) = error(&kubelet);
+    assert_eq!(told, format!("cannot read {}", ca.display()));
+    for (text, source) in [
+        ("", format!("there is no certificate in {}", ca.display())),
+        (
+            "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n",
+            format!("what is in {} cannot be used", ca.display()),
+        ),
+        (CLIENT_PEM, "the kubelet and we do not agree".to_owned()),
+    ] {
+        std::fs::write(&ca, text).unwrap();
+        let served = (text == CLIENT_PEM).then(|| {
+            let listener = listener.try_clone().unwrap();
+            thread::spawn(move || {
+                // Those of the questions before are there too.
+                for stream in listener.incoming().take(4) {
+                    let reply = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+                    stream.unwrap().write_all(reply).ok();
+                }
+            })
+        });
+        let expected = ("no TLS connection came about".to_owned(), source);
+        assert_eq!(error(&kubelet), expected, "{text}");
+        if let Some(served) = served {
+            served.join().unwrap();
+        }
+    }
+}

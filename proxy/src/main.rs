@@ -56,18 +56,21 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
         let app = App::build(config, verdict, &systemd, (launched, pulse.clone()), log)?;
         Ok::<_, Box<dyn Error>>(app.run(signals).await)
     });
-    // A start that was refused, because another process serves the socket for one, is no crash; a
-    // task that died is.
-    if let Ok(Err(died)) = ended {
-        return Err(died.into());
-    }
-    if let Err(error) = guard.clean_stop() {
+    let noted = match &ended {
+        Ok(Ok(())) => guard.clean_stop(),
+        // A task that died is a crash.
+        Ok(Err(_)) => Ok(()),
+        // Another process serves the socket, for one.
+        Err(_) => guard.refused(),
+    };
+    if let Err(error) = noted {
         warn!(
             error = &error as &dyn Error,
-            "this stop could not be noted as a clean one"
+            "this stop could not be noted as one that is no crash"
         );
     }
-    ended.map(|_| ExitCode::SUCCESS)
+    ended??;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn ask(admin: &Path, question: &Question) -> Result<ExitCode, Box<dyn Error>> {

@@ -1,7 +1,8 @@
 //! The way out of a crash loop: after three unclean starts within a minute hooks stay off.
 //!
 //! Every start is noted in a file of the state directory, and a clean stop takes all notes away,
-//! so what is found there at a start are starts that ended badly. If we are what keeps a node from
+//! so what is found there at a start are starts that ended badly. A start that is refused takes its
+//! own note away and no other: it is no crash, and says nothing about those before it. If we are what keeps a node from
 //! running pods, the fourth start passes everything through. It goes back to normal at the next
 //! start after a clean stop, or after a minute without a crash.
 //!
@@ -36,11 +37,14 @@ pub enum Verdict {
     },
 }
 
-/// Remembers that we started, until [`clean_stop`](StartGuard::clean_stop).
+/// Remembers that we started, until [`clean_stop`](StartGuard::clean_stop) or
+/// [`refused`](StartGuard::refused).
 #[derive(Debug)]
 #[must_use = "a start without a clean stop counts as a crash"]
 pub struct StartGuard {
     path: PathBuf,
+    /// What was noted of this start.
+    start_ms: u64,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -57,12 +61,12 @@ impl StartGuard {
     /// this start could not be noted; the verdict holds all the same.
     pub fn begin(state_dir: &Path, now: SystemTime) -> (Self, Verdict, io::Result<()>) {
         let path = state_dir.join(FILE_NAME);
-        let now_ms = milliseconds(now);
+        let start_ms = milliseconds(now);
         let mut notes = Notes::read(&path);
-        notes.unclean_starts_ms.retain(|&start_ms| {
+        notes.unclean_starts_ms.retain(|&before_ms| {
             // A start in the future is a clock that was set back: nothing follows from it.
-            now_ms
-                .checked_sub(start_ms)
+            start_ms
+                .checked_sub(before_ms)
                 .is_some_and(|age_ms| u128::from(age_ms) <= WINDOW.as_millis())
         });
         let unclean_starts = notes.unclean_starts_ms.len();
@@ -74,16 +78,30 @@ impl StartGuard {
         // More say nothing more, and the file must not outgrow what is read of it.
         let said = unclean_starts.saturating_sub(TOO_MANY);
         notes.unclean_starts_ms.drain(..said);
-        notes.unclean_starts_ms.push(now_ms);
+        notes.unclean_starts_ms.push(start_ms);
         let noted = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(state_dir)
             .and_then(|()| notes.write(&path));
-        (Self { path }, verdict, noted)
+        (Self { path, start_ms }, verdict, noted)
     }
 
-    /// Takes the notes away: this process stopped because it was told to.
+    /// Takes the note of this start away: nothing began that could have crashed.
+    pub fn refused(self) -> io::Result<()> {
+        let mut notes = Notes::read(&self.path);
+        let starts = &mut notes.unclean_starts_ms;
+        let Some(own) = starts.iter().rposition(|it| *it == self.start_ms) else {
+            return Ok(());
+        };
+        starts.remove(own);
+        match starts.is_empty() {
+            true => self.clean_stop(),
+            false => notes.write(&self.path),
+        }
+    }
+
+    /// Takes all notes away: this process stopped because it was told to.
     pub fn clean_stop(self) -> io::Result<()> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -177,6 +195,28 @@ mod tests {
         assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
         guard.clean_stop().unwrap();
         assert_eq!(crash(dir.path(), 4), Verdict::Normal);
+    }
+
+    #[test]
+    fn a_start_that_is_refused_is_no_crash_and_forgets_none() {
+        let dir = tempfile::tempdir().unwrap();
+        for start in [0, 1, 2, 3, 4] {
+            let (guard, ..) = StartGuard::begin(dir.path(), at(start));
+            guard.refused().unwrap();
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        for start in [5, 6, 7] {
+            assert_eq!(crash(dir.path(), start), Verdict::Normal);
+        }
+        for start in [8, 9] {
+            let (guard, verdict, _) = StartGuard::begin(dir.path(), at(start));
+            assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
+            guard.refused().unwrap();
+        }
+        assert_eq!(
+            crash(dir.path(), 64),
+            Verdict::PassThrough { unclean_starts: 3 }
+        );
     }
 
     #[test]

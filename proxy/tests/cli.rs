@@ -431,6 +431,12 @@ fn three_crashes_in_a_minute_lead_to_pass_through_and_a_clean_stop_leads_back() 
     let status = String::from_utf8(proxy.ask(&["status", "--json"]).stdout).unwrap();
     assert!(status.contains("ended badly"), "{status}");
     assert!(proxy.log().contains("hooks off"), "{}", proxy.log());
+    // A start that is refused has seen no clean stop.
+    let refused = command(proxy.dir.path()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let notes = fs::read(proxy.path("state/starts.json")).unwrap();
+    let notes: serde_json::Value = serde_json::from_slice(&notes).unwrap();
+    assert_eq!(notes["uncleanStartsMs"].as_array().unwrap().len(), 3);
     proxy.signal("-TERM");
     assert!(proxy.told().starts_with("STOPPING=1\n"));
     proxy.ended();

@@ -14,6 +14,7 @@ use rustix::{
 };
 use std::{
     fs::{File, Metadata},
+    mem,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     rc::Rc,
@@ -52,7 +53,7 @@ impl Claim {
     pub fn lay(socket: &Path, hub: &Hub) -> Self {
         let named = socket.parent().unwrap_or(Path::new("/"));
         let directory = directory_of(socket).unwrap_or_else(|| named.to_owned());
-        let lock = Lock::of(&directory);
+        let lock = Lock::of(&directory).unwrap_or(Lock::None);
         let claim = Self {
             socket: socket.to_owned(),
             directory,
@@ -81,8 +82,11 @@ impl Claim {
         if self.lock.is_ours_of(&self.directory) {
             return;
         }
-        let before = self.lock.owner();
-        self.lock = Lock::of(&self.directory);
+        let Some(found) = Lock::of(&self.directory) else {
+            // Whoever has the lock of what was there keeps it, and who stands by goes on to.
+            return;
+        };
+        let before = mem::replace(&mut self.lock, found).owner();
         let now = self.lock.owner();
         match (before, now) {
             (NodeLock::Anothers, NodeLock::Ours | NodeLock::None) => {
@@ -117,18 +121,20 @@ fn says_something(directory: &Metadata) -> bool {
 // === impl Lock ===
 
 impl Lock {
-    fn of(directory: &Path) -> Self {
-        let Ok(file) = File::open(directory) else {
-            return Self::None;
-        };
-        if !file.metadata().is_ok_and(|it| says_something(&it)) {
-            return Self::None;
+    /// That of a directory, taken if it is free. `None` if nothing can be found out about it: it is
+    /// not there, or there are no descriptors left to open it with.
+    fn of(directory: &Path) -> Option<Self> {
+        let file = File::open(directory).ok()?;
+        if !says_something(&file.metadata().ok()?) {
+            return Some(Self::None);
         }
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Self::Ours(file),
-            Err(Errno::WOULDBLOCK) => Self::Anothers,
-            Err(_) => Self::None,
-        }
+        Some(
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => Self::Ours(file),
+                Err(Errno::WOULDBLOCK) => Self::Anothers,
+                Err(_) => Self::None,
+            },
+        )
     }
 
     fn owner(&self) -> NodeLock {
@@ -177,19 +183,21 @@ mod tests {
     fn the_lock_has_one_owner_and_goes_with_it() {
         let directory = directory(0o711);
         let first = Lock::of(directory.path());
-        assert!(matches!(first, Lock::Ours(_)));
-        assert!(matches!(Lock::of(directory.path()), Lock::Anothers));
+        assert!(matches!(first, Some(Lock::Ours(_))));
+        let second = Lock::of(directory.path());
+        assert!(matches!(second, Some(Lock::Anothers)));
         drop(first);
-        assert!(matches!(Lock::of(directory.path()), Lock::Ours(_)));
+        let third = Lock::of(directory.path());
+        assert!(matches!(third, Some(Lock::Ours(_))));
     }
 
     #[test]
     fn a_lock_that_anybody_could_have_says_nothing() {
         for mode in [0o755, 0o751, 0o715] {
             let directory = directory(mode);
-            assert!(matches!(Lock::of(directory.path()), Lock::None), "{mode:o}");
+            let lock = Lock::of(directory.path());
+            assert!(matches!(lock, Some(Lock::None)), "{mode:o}");
         }
-        assert!(matches!(Lock::of(Path::new("/not/there")), Lock::None));
     }
 
     #[tokio::test(start_paused = true)]
@@ -204,18 +212,44 @@ mod tests {
         let mut keep = Box::pin(keep);
         let lock = async |keep: &mut Pin<Box<_>>| {
             timeout(PERIOD * 3, keep).await.unwrap_err();
-            Lock::of(&runtime).owner()
+            Lock::of(&runtime).map(|lock| lock.owner())
         };
-        assert_eq!(lock(&mut keep).await, NodeLock::Anothers);
+        assert_eq!(lock(&mut keep).await, Some(NodeLock::Anothers));
         fs::remove_dir(&runtime).unwrap();
-        assert_eq!(lock(&mut keep).await, NodeLock::None);
+        assert_eq!(lock(&mut keep).await, None);
         make();
-        assert_eq!(lock(&mut keep).await, NodeLock::Anothers);
+        assert_eq!(lock(&mut keep).await, Some(NodeLock::Anothers));
         assert_eq!(bench.hub.standing_by(), None);
         // One that is opened to all is let go.
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(lock(&mut keep).await, NodeLock::None);
+        assert_eq!(lock(&mut keep).await, Some(NodeLock::None));
         let file = File::open(&runtime).unwrap();
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    }
+
+    #[test]
+    fn who_stands_by_does_so_while_the_directory_is_away_and_until_the_lock_is_free() {
+        let above = directory(0o711);
+        let runtime = above.path().join("runtime");
+        let make = || DirBuilder::new().mode(0o711).create(&runtime).unwrap();
+        make();
+        let [one, other] = [(), ()].map(|()| Bench::new(FakeTree::new(Generation::V1, 2)));
+        let socket = runtime.join("runtime.sock");
+        let mut first = Claim::lay(&socket, &one.hub);
+        let mut second = Claim::lay(&socket, &other.hub);
+        let mut look = |first: Option<&mut Claim>| {
+            if let Some(first) = first {
+                first.look(&one.hub);
+            }
+            second.look(&other.hub);
+            (one.hub.enforces(), other.hub.enforces())
+        };
+        assert_eq!(look(Some(&mut first)), (true, false));
+        fs::remove_dir(&runtime).unwrap();
+        assert_eq!(look(Some(&mut first)), (true, false), "it is away");
+        make();
+        assert_eq!(look(Some(&mut first)), (true, false), "it is back");
+        drop(first);
+        assert_eq!(look(None), (true, true), "the first is gone");
     }
 }

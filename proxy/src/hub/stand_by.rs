@@ -54,9 +54,9 @@ impl Hub {
         if self.another.lock.replace(lock) == lock {
             return;
         }
-        self.metrics.another_acts(lock == NodeLock::Anothers);
         // Whom we met before has its place now, or is gone.
         self.another.met_until.set(None);
+        self.count_another();
         if lock != NodeLock::Anothers {
             self.put_all_in_force();
         }
@@ -75,6 +75,7 @@ impl Hub {
             );
         }
         self.another.met_until.set(Some(Instant::now() + SPELL));
+        self.count_another();
     }
 
     /// Acts again once the other one was not met for long enough.
@@ -82,9 +83,14 @@ impl Hub {
         let met = self.another.met_until.get();
         if met.is_some_and(|until| until <= Instant::now()) {
             self.another.met_until.set(None);
+            self.count_another();
             info!("no other koord-runtime-proxy was met for ten minutes: acting");
             self.put_all_in_force();
         }
+    }
+
+    fn count_another(&self) {
+        self.metrics.another_acts(self.standing_by().is_some());
     }
 
     fn put_all_in_force(&self) {

@@ -101,7 +101,7 @@ impl ProcessMetrics {
             another_acts: register(
                 r,
                 "another_acts",
-                "Whether we stand by because another proxy has the lock of this node",
+                "Whether we stand by because another proxy acts on this node",
                 Gauge::default(),
             ),
             start_time: register_in(

@@ -321,7 +321,7 @@ async fn who_met_another_puts_all_in_force_ten_minutes_after_the_last_time() {
         bench.hub.queue().drain();
         advance(Duration::from_secs(599)).await;
         bench.hub.end_spell();
-        assert!(bench.hub.standing_by().is_some());
+        assert!(bench.hub.standing_by().is_some() && counted());
         assert_eq!(bench.hub.queue().drain(), []);
     }
     advance(Duration::from_secs(1)).await;
@@ -337,8 +337,14 @@ async fn who_has_the_lock_stands_by_for_nobody() {
     let changed = changed_creation(told_pod(), r#"{"cpuShares":2}"#);
     assert!(matches!(handler.answer(changed).await, Answer::Adjust(_)));
     assert_eq!(bench.hub.standing_by(), None);
+    let counted = |count: u8| {
+        let metrics = bench.hub.metrics().encode().unwrap();
+        metrics.contains(&format!("\nkoord_runtime_proxy_another_acts {count}\n"))
+    };
+    assert!(counted(1));
 }
 
+    assert!(counted(0));
 /// The pod with an annotation of its author's that only we should write.
 fn forging_pod(originals: &str) -> PodSandbox {
     let mut pod = told_pod();
@@ -351,6 +357,11 @@ fn forging_pod(originals: &str) -> PodSandbox {
 async fn what_a_container_has_from_its_pod_makes_nobody_stand_by_and_is_no_original() {
     let (bench, handler) = plugin();
     for forged in ["{}", r#"{"cpuShares":262144}"#] {
+    let counted = || {
+        let metrics = bench.hub.metrics().encode().unwrap();
+        metrics.contains("\nkoord_runtime_proxy_another_acts 1\n")
+    };
+    assert!(!counted());
         let created = changed_creation(forging_pod(forged), forged);
         assert!(matches!(handler.answer(created).await, Answer::Adjust(_)));
         assert_eq!(bench.hub.standing_by(), None);
@@ -362,6 +373,7 @@ async fn what_a_container_has_from_its_pod_makes_nobody_stand_by_and_is_no_origi
     };
     assert_eq!(original(&bench).as_deref(), Some("1024"));
 
+    assert!(!counted());
     // A synchronisation believes it no more than a creation does.
     let (bench, handler) = plugin();
     let forged = r#"{"cpuShares":262144}"#;

@@ -7,7 +7,7 @@ use crate::{
 use koord_model::CacheShares;
 use rustix::io::Errno;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -22,6 +22,8 @@ struct State {
     groups: BTreeMap<String, Group>,
     /// Each thread's group; `None` is the root's.
     threads: BTreeMap<Tid, Option<String>>,
+    /// Groups that cannot be removed.
+    held: BTreeSet<String>,
     changes: usize,
 }
 
@@ -40,6 +42,7 @@ impl FakeResctrl {
             classes,
             groups: BTreeMap::new(),
             threads: BTreeMap::new(),
+            held: BTreeSet::new(),
             changes: 0,
         })))
     }
@@ -48,6 +51,11 @@ impl FakeResctrl {
     pub fn make_foreign(&self, name: &str) {
         let group = Group::default();
         self.state().groups.insert(name.to_owned(), group);
+    }
+
+    /// Has a group stay when it is removed.
+    pub fn hold(&self, name: &str) {
+        self.state().held.insert(name.to_owned());
     }
 
     /// Starts a thread, in the group of the one that starts it.
@@ -115,6 +123,9 @@ impl Groups for FakeResctrl {
 
     fn remove(&self, name: &str) -> Result<(), ResctrlError> {
         let mut state = self.state();
+        if state.held.contains(name) {
+            return Err(failed(name, "removed", Errno::BUSY));
+        }
         state.changes += usize::from(state.groups.remove(name).is_some());
         let mut groups = state.threads.values_mut();
         groups
@@ -170,9 +181,13 @@ impl State {
 }
 
 fn gone(name: &str) -> ResctrlError {
+    failed(name, "opened", Errno::NOENT)
+}
+
+fn failed(name: &str, action: &'static str, errno: Errno) -> ResctrlError {
     ResctrlError::Group {
         name: name.to_owned(),
-        action: "opened",
-        source: Errno::NOENT.into(),
+        action,
+        source: errno.into(),
     }
 }

@@ -65,6 +65,14 @@ struct Place {
     instead_of: Option<ResctrlError>,
 }
 
+/// What became of the groups that nobody wants.
+#[derive(Debug, Default)]
+pub struct Swept {
+    pub removed: usize,
+    /// Why one of them is still there, the first if there are more.
+    pub failed: Option<ResctrlError>,
+}
+
 /// How often the threads of a member are looked at until none is found outside of the group: those
 /// that a thread outside has started since come later.
 const ROUNDS: usize = 16;
@@ -163,25 +171,32 @@ impl Caches {
         }
     }
 
-    /// Removes the groups of ours that nobody wants. How many there were.
-    pub fn keep(&mut self, wanted: &BTreeSet<String>) -> Result<usize, ResctrlError> {
+    /// Removes the groups of ours that nobody wants. One that cannot be keeps no other.
+    pub fn keep(&mut self, wanted: &BTreeSet<String>) -> Swept {
+        let mut swept = Swept::default();
         let Some(groups) = self.mounted() else {
-            return Ok(0);
+            return swept;
         };
-        let owned = groups.owned()?;
-        let unwanted: Vec<_> = owned
-            .iter()
-            .filter(|name| !wanted.contains(*name))
-            .collect();
-        for name in &unwanted {
-            groups.remove(name)?;
-            debug!(group = name, "a group that nobody wants any more is gone");
+        let owned = groups.owned().unwrap_or_else(|error| {
+            swept.failed = Some(error);
+            Vec::new()
+        });
+        for name in owned.iter().filter(|name| !wanted.contains(*name)) {
+            match groups.remove(name) {
+                Ok(()) => {
+                    swept.removed += 1;
+                    debug!(group = name, "a group that nobody wants any more is gone");
+                }
+                Err(error) => {
+                    swept.failed.get_or_insert(error);
+                }
+            }
         }
-        if wanted.is_empty() && self.machine.is_some() {
+        if wanted.is_empty() && swept.failed.is_none() && self.machine.is_some() {
             // Whoever wants to unmount it may.
             self.groups = None;
         }
-        Ok(unwanted.len())
+        swept
     }
 
     /// The groups in which the threads of a control group are, as a person may read them.

@@ -7,11 +7,11 @@
 //! is written once that much is reclaimed, which may take seconds, and pods that start wait for the
 //! other thread.
 
-use super::threads::{JoinError, Joined, Member, ThreadGroups};
-use koord_kernel::{
-    cgroup::{Applied, Cgroups, Change, Written},
-    resctrl::ResctrlError,
+use super::{
+    caches::Swept,
+    threads::{JoinError, Joined, Member, ThreadGroups},
 };
+use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
     collections::BTreeSet,
@@ -39,7 +39,7 @@ enum Job {
     },
     Keep {
         wanted: BTreeSet<String>,
-        done: oneshot::Sender<Result<usize, ResctrlError>>,
+        done: oneshot::Sender<Swept>,
     },
     Read {
         wanted: Vec<(CgroupPath, Setting)>,
@@ -117,8 +117,8 @@ impl Writer {
         answer.await.expect("the writer answers every job")
     }
 
-    /// Removes all groups of ours that share caches but these. How many there were.
-    pub async fn keep(&self, wanted: BTreeSet<String>) -> Result<usize, ResctrlError> {
+    /// Removes all groups of ours that share caches but these.
+    pub async fn keep(&self, wanted: BTreeSet<String>) -> Swept {
         let (done, answer) = oneshot::channel();
         send(&self.jobs, Job::Keep { wanted, done }).await;
         answer.await.expect("the writer answers every job")
@@ -193,8 +193,8 @@ fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
             done.send(joined).ok();
         }
         Job::Keep { wanted, done } => {
-            let kept = panic::catch_unwind(AssertUnwindSafe(|| groups.caches.keep(&wanted)));
-            done.send(kept.unwrap_or(Ok(0))).ok();
+            let swept = guarded(|| groups.caches.keep(&wanted));
+            done.send(swept).ok();
         }
         Job::Read { wanted, done } => {
             let read = |(at, setting): &(CgroupPath, Setting)| match setting {

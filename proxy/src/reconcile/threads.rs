@@ -2,7 +2,10 @@
 
 use super::tell_refusal;
 use crate::{
-    apply::threads::{JoinError, Joined, Member, ThreadGroup},
+    apply::{
+        caches::Swept,
+        threads::{JoinError, Joined, Member, ThreadGroup},
+    },
     hub::Hub,
     ledger::{Applied, Container, Entry, Life, Pod, Route, Target},
 };
@@ -85,29 +88,26 @@ pub(super) async fn keep(hub: &Rc<Hub>) {
         return;
     }
     let wanted = hub.ledger().borrow().pods().flat_map(wanted).collect();
-    match hub.writer().keep(wanted).await {
-        Ok(0) => {}
-        Ok(groups) => {
-            info!(
-                groups,
-                "groups of caches that nobody is in any more are gone"
-            );
-            // A class is free, for which somebody may wait.
-            let short =
-                |pod: &&Pod| running(pod).any(|target| target.entries().iter().any(is_short));
-            for pod in hub.ledger().borrow().pods().filter(short) {
-                hub.queue().push(pod.sandbox.clone());
-            }
+    let Swept { removed, failed } = hub.writer().keep(wanted).await;
+    if removed > 0 {
+        info!(
+            groups = removed,
+            "groups of caches that nobody is in any more are gone"
+        );
+        // A class is free, for which somebody may wait.
+        let short = |pod: &&Pod| running(pod).any(|target| target.entries().iter().any(is_short));
+        for pod in hub.ledger().borrow().pods().filter(short) {
+            hub.queue().push(pod.sandbox.clone());
         }
-        Err(error) => {
-            if let Some(suppressed) = hub.may_complain("-", Setting::Resctrl.name()) {
-                let error = &error as &dyn Error;
-                warn!(
-                    error,
-                    suppressed, "groups of caches that nobody is in cannot be removed"
-                );
-            }
-        }
+    }
+    if let Some(error) = &failed
+        && let Some(suppressed) = hub.may_complain("-", Setting::Resctrl.name())
+    {
+        let error = error as &dyn Error;
+        warn!(
+            error,
+            suppressed, "groups of caches that nobody is in cannot be removed"
+        );
     }
 }
 

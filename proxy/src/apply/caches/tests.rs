@@ -61,7 +61,9 @@ impl Node {
 
     fn keep(&mut self, wanted: &[&str]) -> usize {
         let wanted = wanted.iter().map(|name| (*name).to_owned()).collect();
-        self.caches.keep(&wanted).unwrap()
+        let swept = self.caches.keep(&wanted);
+        assert!(swept.failed.is_none(), "{:?}", swept.failed);
+        swept.removed
     }
 
     fn groups<const N: usize>(&self, threads: [Tid; N]) -> [String; N] {
@@ -216,6 +218,24 @@ fn groups_are_found_again_after_a_restart() {
     // Its pod went while nobody looked.
     assert_eq!(node.keep(&["BE"]), 1);
     assert_eq!(node.groups([11, 21]), ["BE", ""]);
+}
+
+#[test]
+fn a_group_that_cannot_be_removed_keeps_no_class_but_its_own() {
+    let mut node = Node::new(3);
+    for pod in ["a", "b", "c"] {
+        node.join(pod, &own(pod, 50, None));
+    }
+    node.kernel.hold("koordlet-a");
+    let swept = node.caches.keep(&BTreeSet::new());
+    assert_eq!(swept.removed, 2);
+    assert_eq!(
+        chain_of(&swept.failed.unwrap()),
+        "group koordlet-a cannot be removed: Device or resource busy (os error 16)"
+    );
+    let expected = ["koordlet-a", "", ""];
+    assert_eq!(node.groups([11, 21, 31]), expected);
+    assert_eq!(node.join("c", &own("c", 50, None)), Joined::Moved);
 }
 
 #[test]

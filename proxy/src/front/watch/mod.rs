@@ -20,7 +20,7 @@ use crate::{
 };
 use koord_hooks::FailPolicy;
 use koord_model::Setting;
-use std::{convert::Infallible, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
+use std::{convert::Infallible, error::Error, mem, path::Path, rc::Rc, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
@@ -31,6 +31,9 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Waiting grows from the first to the last while the runtime is away.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_millis(500);
+/// A runtime that was followed for so long tells. One that is lost sooner, as behind a backlog that
+/// stays full for all of its five seconds, never did.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// Why the runtime tells no more.
 #[derive(Debug, Error)]
@@ -44,25 +47,48 @@ enum Ended {
     Away,
 }
 
+/// How it went so far.
+#[derive(Debug)]
+struct Attempts {
+    retry: Duration,
+    complained: bool,
+}
+
+// === impl Attempts ===
+
+impl Attempts {
+    const NONE: Self = Self {
+        retry: FIRST_RETRY,
+        complained: false,
+    };
+
+    /// One is over, after so long: how long to wait before the next, and whether to say so. That is
+    /// said once, until the runtime was followed again.
+    fn ended(&mut self, after: Duration) -> (Duration, bool) {
+        if after >= SETTLED {
+            *self = Self::NONE;
+        }
+        let longer = LAST_RETRY.min(self.retry * 2);
+        let retry = mem::replace(&mut self.retry, longer);
+        (retry, !mem::replace(&mut self.complained, true))
+    }
+}
+
 /// Follows the runtime whenever it is there; never ends.
 pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>) {
-    let mut retry = FIRST_RETRY;
-    let mut complained = false;
+    let mut attempts = Attempts::NONE;
     loop {
         let started = Instant::now();
         let Err(ended) = follow(&hub, &endpoint).await;
         hub.set_feed(None);
         // What happens from now on is not told.
         hub.runtime_lost();
-        if started.elapsed() > LAST_RETRY {
-            (retry, complained) = (FIRST_RETRY, false);
-        } else if !complained {
+        let (retry, complains) = attempts.ended(started.elapsed());
+        if complains {
             let error = &ended as &dyn Error;
             warn!(error, "the runtime's containers cannot be followed");
-            complained = true;
         }
         sleep(retry).await;
-        retry = LAST_RETRY.min(retry * 2);
     }
 }
 

@@ -119,6 +119,24 @@ async fn a_runtime_that_tells_nothing_is_listed_again_and_again() {
 }
 
 #[test]
+fn what_fails_is_said_once_however_long_it_takes_and_again_when_it_was_followed() {
+    let mut attempts = Attempts::NONE;
+    let mut after = |millis| {
+        let (retry, complains) = attempts.ended(Duration::from_millis(millis));
+        (retry.as_millis(), complains)
+    };
+    // A backlog that is full for five seconds, as often as it is tried.
+    assert_eq!(after(5_000), (50, true));
+    assert_eq!(after(5_000), (100, false));
+    // And what fails at once.
+    for retry in [200, 400, 500, 500] {
+        assert_eq!(after(1), (retry, false));
+    }
+    assert_eq!(after(10_000), (50, true), "it has told until now");
+    assert_eq!(after(1), (100, false));
+}
+
+#[test]
 fn what_cannot_be_promised_is_said() {
     let bench = Bench::new(FakeTree::new(Generation::V1, 2));
     let said = |gates: &str, policies: &str| {

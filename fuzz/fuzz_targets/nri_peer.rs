@@ -166,7 +166,7 @@ impl Run<'_> {
                 }
             }
         }
-        assert!(self.peer.open_requests() <= REQUESTS);
+        assert!(self.requests.len() <= REQUESTS);
         assert!(self.peer.held_bytes() <= self.given);
     }
 }

@@ -255,16 +255,11 @@ proptest! {
         linux in option::of(resources()),
         annotations in map(),
         patch in resources_patch(),
-        new_annotations in entries(),
     ) {
         let original = Update { container_id, linux, annotations };
         let mut expected = original.clone();
         expected.linux = changed(expected.linux.take(), &patch);
-        expected.annotations.extend(new_annotations.clone());
-        let patch = UpdateContainerResourcesPatch {
-            resources: patch,
-            annotations: new_annotations,
-        };
+        let patch = UpdateContainerResourcesPatch { resources: patch };
         prop_assert_eq!(patched(&original, &patch.encode()), expected);
     }
 

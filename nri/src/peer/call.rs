@@ -129,12 +129,6 @@ impl Peer {
         self.calls.made.open.remove(&stream)
     }
 
-    /// Calls that wait for an answer.
-    #[must_use]
-    pub fn open_calls(&self) -> usize {
-        self.calls.made.open.len()
-    }
-
     pub(super) fn read_answers(&mut self, mut bytes: &[u8]) -> Result<(), Breach> {
         let largest = self.limits.message;
         while let Some(message) = self.calls.next_message(&mut bytes, largest)? {

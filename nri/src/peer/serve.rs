@@ -69,12 +69,6 @@ impl Peer {
         Ok(())
     }
 
-    /// Requests that wait for a reply.
-    #[must_use]
-    pub fn open_requests(&self) -> usize {
-        self.requests.open.len()
-    }
-
     pub(super) fn read_requests(&mut self, mut bytes: &[u8]) -> Result<(), Breach> {
         let largest = self.limits.message;
         let judge = |head: Head| match head.kind {

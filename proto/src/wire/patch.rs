@@ -39,8 +39,6 @@ pub struct CreateContainerPatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpdateContainerResourcesPatch {
     pub resources: ResourcesPatch,
-    /// Added, or put in place of those with the same key.
-    pub annotations: Vec<Entry>,
 }
 
 // === impl ResourcesPatch ===
@@ -92,9 +90,6 @@ impl UpdateContainerResourcesPatch {
     pub fn encode(&self) -> Vec<u8> {
         let mut request = Writer::default();
         request.message(2, &self.resources.write());
-        for (key, value) in &self.annotations {
-            request.pair(4, key, value);
-        }
         request.into_bytes()
     }
 }
@@ -119,7 +114,6 @@ mod tests {
                 cpuset_cpus: Some(String::new()),
                 ..ResourcesPatch::default()
             },
-            annotations: Vec::new(),
         };
         assert_eq!(patch.encode(), b"\x12\x04\x08\0\x32\0");
     }

@@ -122,10 +122,7 @@ pub fn update(
     if patch.is_empty() {
         return Ok(None);
     }
-    let patch = UpdateContainerResourcesPatch {
-        resources: patch,
-        ..Default::default()
-    };
+    let patch = UpdateContainerResourcesPatch { resources: patch };
     bounded(patch.encode(), target.entries().iter(), limits)
 }
 

@@ -85,6 +85,12 @@ impl Queue {
         .collect()
     }
 
+    /// Whether tiers and host applications wait.
+    #[cfg(test)]
+    pub(crate) fn has_node(&self) -> bool {
+        self.node.get()
+    }
+
     async fn next(&self) -> Work {
         loop {
             if let Some(work) = self.pop() {
@@ -95,14 +101,22 @@ impl Queue {
     }
 }
 
+// === impl Work ===
+
+impl Work {
+    async fn run(self, hub: &Rc<Hub>) {
+        match self {
+            Self::Pod(sandbox) => pod(hub, &sandbox).await,
+            Self::Node => node(hub).await,
+            Self::Groups => threads::keep(hub).await,
+        }
+    }
+}
+
 /// Brings pods in line as they are pushed; never ends.
 pub async fn run(hub: Rc<Hub>) {
     loop {
-        match hub.queue().next().await {
-            Work::Pod(sandbox) => pod(&hub, &sandbox).await,
-            Work::Node => node(&hub).await,
-            Work::Groups => threads::keep(&hub).await,
-        }
+        hub.queue().next().await.run(&hub).await;
     }
 }
 

@@ -5,25 +5,29 @@
 
 use super::{Effects, Hub, Parts, Policy};
 use crate::{
-    apply::{kernel::Writer, threads::ThreadGroups},
+    apply::{caches::Caches, kernel::Writer, threads::ThreadGroups},
     config::Exclusions,
     ledger::{Container, Entry, Life, Pod, Target},
     metrics::Metrics,
     node::Probe,
     view,
 };
-use koord_hooks::{Chain, FailPolicies, FeatureGates, HookOptions, Requested};
+use koord_hooks::{
+    Adjustment, Chain, FailPolicies, FailPolicy, FeatureGates, Hook, HookError, HookOptions,
+    Requested, Stage, View,
+};
 use koord_kernel::{
     block::BlockDevices,
     cgroup::{Cgroups, Controller, Tree},
-    fake::FakeTree,
+    fake::{FakeResctrl, FakeTree},
+    task::Procfs,
 };
 use koord_model::{CgroupPath, ContainerId, CpuShares, SandboxId, Setting};
 use koord_proto::{
     cri,
     keys::{annotation, label},
 };
-use std::{collections::BTreeSet, rc::Rc, time::Duration};
+use std::{collections::BTreeSet, path::Path, rc::Rc, time::Duration};
 
 /// What is decided: 512 shares, a quota of 100 ms, 1 GiB.
 pub(crate) const BATCH: &str = r#"{"containers":{"main":{
@@ -37,32 +41,61 @@ pub(crate) struct Bench {
     pub(crate) container: CgroupPath,
 }
 
+/// Fails for every pod and every container.
+struct Insisting;
+
+impl Hook for Insisting {
+    fn decide(&self, _view: &View<'_>) -> Result<Adjustment, HookError> {
+        Err(HookError::HostApplication {
+            name: "nginx".to_owned(),
+            source: CgroupPath::parse("../up").unwrap_err(),
+        })
+    }
+}
+
 // === impl Bench ===
 
 impl Bench {
     /// A hub that knows no pod yet.
     pub(crate) fn new(tree: FakeTree) -> Self {
-        Self::asked(tree, false)
+        Self::asked(tree, ThreadGroups::none(), false)
     }
 
     /// The same on a machine with block devices, whose hook is on.
     pub(crate) fn with_devices(tree: FakeTree, devices: BlockDevices) -> Self {
         let cgroups = Cgroups::over(tree.clone()).with_devices(devices);
-        Self::over(tree, cgroups, "BlkIOReconcile=true", false)
+        let parts = (cgroups, ThreadGroups::none());
+        Self::over(tree, parts, "BlkIOReconcile=true", false)
     }
 
     /// The same where nobody asks it.
     pub(crate) fn watching(tree: FakeTree) -> Self {
-        Self::asked(tree, true)
+        Self::asked(tree, ThreadGroups::none(), true)
     }
 
-    fn asked(tree: FakeTree, watches: bool) -> Self {
+    /// The same with a processor that shares its caches out.
+    pub(crate) fn sharing(tree: FakeTree, processor: &FakeResctrl) -> Self {
+        // No process of the tree is in a procfs.
+        let procfs = Procfs::at(Path::new("/not/there"));
+        let groups = ThreadGroups {
+            caches: Caches::over(processor.clone(), procfs),
+            ..ThreadGroups::none()
+        };
+        Self::asked(tree, groups, false)
+    }
+
+    fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
         let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true";
-        Self::over(tree, cgroups, gates, watches)
+        Self::over(tree, (cgroups, groups), gates, watches)
     }
 
-    fn over(tree: FakeTree, cgroups: Cgroups, gates: &str, watches: bool) -> Self {
+    fn over(
+        tree: FakeTree,
+        (cgroups, groups): (Cgroups, ThreadGroups),
+        gates: &str,
+        watches: bool,
+    ) -> Self {
         let pod = CgroupPath::parse("kubepods/besteffort/poduid-1").unwrap();
         let container = pod.join("container-1").unwrap();
         tree.make(&container);
@@ -72,7 +105,7 @@ impl Bench {
             cgroup_root: CgroupPath::root(),
             options: HookOptions::default(),
             core_sched: false,
-            resctrl: false,
+            resctrl: groups.caches.is_supported(),
         };
         let node = probe.look(&cgroups, Default::default());
         let gates = FeatureGates::parse(gates).unwrap();
@@ -86,7 +119,7 @@ impl Bench {
                 namespaces: BTreeSet::new(),
                 runtime_handlers: BTreeSet::new(),
             },
-            writer: Writer::start(cgroups, ThreadGroups::none()).unwrap(),
+            writer: Writer::start(cgroups, groups).unwrap(),
             metrics: Rc::new(Metrics::new()),
             max_message_bytes: 16 << 20,
             hold_timeout: Duration::from_millis(500),
@@ -147,6 +180,17 @@ impl Bench {
         ledger.list_container(&sandbox(), container);
         drop(ledger);
         bench
+    }
+
+    /// Has a hook fail at these stages that must not: its policy is `Closed`.
+    pub(crate) fn insist(&self, stages: &'static [Stage]) {
+        let mut meta = *Chain::builtin_table().next().unwrap();
+        (meta.name, meta.stages) = ("Insisting", stages);
+        meta.fail_policy = FailPolicy::Closed;
+        let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
+        let chain = chain.with_hook(meta, Box::new(Insisting));
+        let node = self.hub.policy().node().clone();
+        self.hub.policy.replace(Policy::new(chain, node, "skip"));
     }
 
     /// What a file of the container shows.

@@ -7,8 +7,8 @@ use crate::{
     reconcile,
 };
 use koord_hooks::{
-    Adjustment, Chain, FailPolicies, FailPolicy, FeatureGates, Hook, HookError, NodeAdjustment,
-    NodeView, Requested, Stage, View,
+    Adjustment, Chain, FailPolicies, FeatureGates, Hook, HookError, NodeAdjustment, NodeView,
+    Requested, Stage, View,
 };
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
@@ -152,33 +152,10 @@ impl Hook for Odd {
     }
 }
 
-/// Fails for every container.
-struct Insisting;
-
-impl Hook for Insisting {
-    fn decide(&self, _view: &View<'_>) -> Result<Adjustment, HookError> {
-        Err(HookError::HostApplication {
-            name: "nginx".to_owned(),
-            source: CgroupPath::parse("../up").unwrap_err(),
-        })
-    }
-}
-
-/// Has a hook beside those that are on by default fail, and insist.
-fn insist(bench: &Bench) {
-    let mut meta = *Chain::builtin_table().next().unwrap();
-    (meta.name, meta.stages) = ("Insisting", &[Stage::Container]);
-    meta.fail_policy = FailPolicy::Closed;
-    let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
-    let chain = chain.with_hook(meta, Box::new(Insisting));
-    let node = bench.hub.policy().node().clone();
-    bench.hub.policy.replace(Policy::new(chain, node, "skip"));
-}
-
 #[tokio::test]
 async fn a_hook_that_insists_refuses_nothing_while_another_acts() {
     let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
-    insist(&bench);
+    bench.insist(&[Stage::Container]);
     let create = || create_with_label(&bench, "any", "label");
     assert!(matches!(create(), Answer::Refused(_)));
     bench.hub.set_lock(NodeLock::Anothers);

@@ -7,7 +7,8 @@ use super::*;
 use crate::hub::testing::{Bench, sandbox};
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree, WeightCurve},
-    fake::FakeTree,
+    fake::{FakeResctrl, FakeTree},
+    resctrl::Groups,
 };
 use koord_proto::policy::NodePolicy;
 use std::{sync::Arc, time::Duration};
@@ -65,6 +66,78 @@ async fn on_cgroup_v2_the_weight_that_a_runtime_makes_of_our_shares_is_its_own()
     bench.write("cpu.weight", "21");
     check(&bench).await;
     assert_eq!(bench.shown("cpu.weight"), "59");
+}
+
+#[tokio::test]
+async fn of_two_sandboxes_of_one_pod_the_one_that_has_ended_does_not_write_to_the_directory() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let ready = |ready| {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        ledger.pod_mut(&sandbox()).unwrap().ready = ready;
+    };
+    let quota = || {
+        let file = "cpu.cfs_quota_us";
+        let text = bench.tree.read(Controller::Cpu, &bench.pod, file).unwrap();
+        text.trim_end().to_owned()
+    };
+    for (is_ready, expected) in [(false, "-1"), (true, "100000")] {
+        ready(is_ready);
+        check(&bench).await;
+        assert_eq!(quota(), expected);
+    }
+}
+
+/// The best-effort pod of the bench as one that shares caches with its class; its container has a
+/// thread.
+fn sharing(processor: &FakeResctrl) -> Bench {
+    const THREAD: u32 = 11;
+    let bench = Bench::sharing(FakeTree::new(Generation::V2, 2), processor);
+    processor.fork(None, THREAD.try_into().unwrap());
+    bench.tree.enter(&bench.container, THREAD);
+    bench.knowing_pod()
+}
+
+fn best_effort_shares() -> Arc<NodePolicy> {
+    let slo = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {name: node-1}\n\
+               spec: {resourceQOSStrategy: {beClass: {resctrlQOS: \
+               {enable: true, catRangeEndPercent: 30}}}}\n";
+    let parsed = NodePolicy::parse_stream(slo, None).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    Arc::new(parsed.policy)
+}
+
+/// Does all that waits.
+async fn settle(bench: &Bench) {
+    while let Some(work) = bench.hub.queue().pop() {
+        work.run(&bench.hub).await;
+    }
+}
+
+#[tokio::test]
+async fn a_group_of_caches_goes_when_its_last_pod_stops() {
+    let processor = FakeResctrl::new(7);
+    let bench = sharing(&processor);
+    bench.hub.list_taken();
+    bench.hub.set_node_policy(best_effort_shares());
+    settle(&bench).await;
+    assert_eq!(processor.group_of(11), "BE");
+    bench.hub.sandbox_stopped("sandbox-1");
+    settle(&bench).await;
+    assert_eq!(processor.shares_of("BE"), None);
+}
+
+#[tokio::test]
+async fn no_group_of_caches_goes_before_the_first_list() {
+    let processor = FakeResctrl::new(7);
+    let bench = Bench::sharing(FakeTree::new(Generation::V2, 2), &processor);
+    // Of a pod that is still to be listed.
+    processor.own("BE").unwrap();
+    bench.hub.queue().push_groups();
+    settle(&bench).await;
+    assert!(processor.shares_of("BE").is_some());
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(processor.shares_of("BE"), None);
 }
 
 /// A NodeSLO that ranks classes and has these host applications.

@@ -484,6 +484,89 @@ async fn a_sandbox_without_an_answer_is_asked_about_again_after_all_others() {
     assert_eq!(list(&["b"], &[]).await, (2, 1, "0".to_owned()));
 }
 
+#[test]
+fn only_questions_without_an_answer_cost_patience() {
+    let mut patience = Patience::default();
+    for _ in 0..10 {
+        let source = Box::new(tonic::Status::internal("broken"));
+        let call = "PodSandboxStatus";
+        patience.spend(&RuntimeError::Call { call, source });
+    }
+    for _ in 0..3 {
+        assert!(!patience.is_over());
+        let call = "PodSandboxStatus";
+        patience.spend(&RuntimeError::Late { call });
+    }
+    assert!(patience.is_over());
+}
+
+#[tokio::test]
+async fn once_patience_is_over_the_runtime_is_asked_about_no_pod_and_no_container() {
+    let listed = Scripted::start(FakeTree::new(Generation::V2, 2), KNOWN);
+    let hub = &listed.bench.hub;
+    let containers = [listed_container()];
+    for (late, expected) in [
+        (Patience::MOST, &[][..]),
+        (
+            0,
+            &["PodSandboxStatus", "ContainerStatus", "ContainerStatus"],
+        ),
+    ] {
+        let stream = connect(listed.socket.as_path().into()).await.unwrap();
+        let mut runtime = Runtime::over(stream).await.unwrap();
+        let mut patience = Patience { late };
+        let mut missing = Missing::default();
+        let mut news = News {
+            moment: hub.ledger().borrow_mut().begin_list(),
+            pods: HashSet::new(),
+            changed: Changed::take(hub),
+            missing: &mut missing,
+        };
+        let root = CgroupPath::root();
+        for pod in [listed_pod(), elsewhere("a")] {
+            let asking = (&mut runtime, &mut patience);
+            take_pod(hub, asking, &pod, &mut news, &root).await;
+        }
+        take_container(hub, &containers[0], &mut news);
+        weight::learn(hub, (&mut runtime, &mut patience)).await;
+        let asking = (&mut runtime, &mut patience);
+        origin::learn(hub, asking, Scope::All, &containers, &mut news).await;
+        let calls = listed.script.calls();
+        let methods = calls
+            .iter()
+            .map(|call| call.path.rsplit('/').next().unwrap());
+        assert_eq!(methods.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_list_asks_about_so_many_containers_and_the_next_about_the_rest() {
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
+    let answer = || {
+        let containers = (0..65).map(|number| cri::Container {
+            id: format!("container-{number}"),
+            ..listed_container()
+        });
+        let containers = cri::ListContainersResponse {
+            containers: containers.collect(),
+        };
+        let path = "/runtime.v1.RuntimeService/ListContainers";
+        let reply = Reply::message(containers.encode_to_vec());
+        drop(listed.script.clone().once(path, reply));
+    };
+    for asked in [64, 65, 65] {
+        answer();
+        let mut missing = Missing::default();
+        let taken = listed.list_beside(Scope::All, &mut missing).await;
+        assert_eq!(taken.containers, 65);
+        let calls = listed.script.calls();
+        let calls = calls
+            .iter()
+            .filter(|it| it.path.ends_with("/ContainerStatus"));
+        assert_eq!(calls.count(), asked);
+    }
+}
+
 /// A node whose CPUs do in 40 ms what a pod's author means by 50.
 fn policy_of_faster_cpus() -> Arc<NodePolicy> {
     let policy = "apiVersion: v1\nkind: Node\nmetadata:\n  name: node-1\n  annotations:\n    \

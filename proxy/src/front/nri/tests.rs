@@ -14,7 +14,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
-    time::Instant,
+    time::{Instant, advance, timeout},
 };
 
 /// The runtime's end, scripted by each test.
@@ -376,6 +376,42 @@ async fn a_question_that_nobody_answers_is_answered_with_no_change_in_half_of_it
     assert_eq!(runtime.answer(call).await.unwrap(), b"");
     let adjust = Answer::Adjust(Box::default());
     assert!(!session.answer(ticket, adjust).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_for_a_data_path_that_stands_still_are_kept_up_to_a_bound() {
+    let (mut session, mut runtime) = session().await;
+    let desk = session.watched().desk;
+    // As its watchdog does.
+    let turn = || {
+        let mut desk = desk.hand();
+        desk.is_readable();
+        while desk.turn(Duration::ZERO) {}
+    };
+    for _ in 0..256 {
+        runtime.ask("CreateContainer", b"").await;
+    }
+    turn();
+    advance(Duration::from_secs(1)).await;
+    turn();
+    for _ in 0..256 {
+        runtime.event().await;
+    }
+    // What comes on top is answered at once and kept by nobody.
+    for _ in 0..3 {
+        let call = runtime.ask("CreateContainer", b"").await;
+        turn();
+        let answer = timeout(Duration::from_secs(1), runtime.answer(call)).await;
+        assert_eq!(answer.expect("it waits").unwrap(), b"");
+    }
+    let mut kept = 0;
+    let late = loop {
+        match session.next().await.unwrap() {
+            Incoming::Asked(..) => kept += 1,
+            Incoming::Late(late) => break late,
+        }
+    };
+    assert_eq!((kept, late), (256, 259));
 }
 
 #[test]

@@ -159,13 +159,10 @@ async fn a_tier_keeps_less_once_a_pod_has_ended() {
     assert_eq!(shown(&bench, "memory.min"), ["104857600"; 4]);
     // The same decision again is no reason to look at the tiers.
     bench.hub.queue().drain();
-    bench
-        .hub
-        .ledger()
-        .borrow_mut()
-        .pod_mut(&sandbox())
-        .unwrap()
-        .ready = false;
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert!(!bench.hub.queue().has_node());
+    bench.hub.sandbox_stopped("sandbox-1");
+    assert!(bench.hub.queue().has_node());
     reconcile::node(&bench.hub).await;
     let zero = "0".to_owned();
     assert_eq!(shown(&bench, "memory.min")[..2], [zero.clone(), zero]);

@@ -152,7 +152,7 @@ async fn a_hook_that_insists_and_fails_keeps_no_other_from_being_switched_off() 
     let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.shares"), "512");
-    insist(&bench);
+    bench.insist(&[Stage::Container]);
     assert!(bench.hub.switch_hook("BatchResource", false));
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.shares"), "1024");

@@ -6,6 +6,7 @@ use crate::{
     },
     ledger::Life,
 };
+use koord_hooks::Stage;
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
     fake::FakeTree,
@@ -14,8 +15,8 @@ use koord_model::Setting;
 use koord_proto::{
     keys::{annotation, label},
     nri::{
-        LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalInt64,
-        OptionalUInt64, StopContainerRequest,
+        ContainerState, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt,
+        OptionalInt64, OptionalUInt64, StopContainerRequest,
     },
 };
 use tokio::time::advance;
@@ -240,6 +241,40 @@ async fn an_update_is_answered_for_the_container_itself_unless_that_would_lose_a
 }
 
 #[tokio::test]
+async fn a_hook_that_insists_refuses_whatever_it_is_asked_about() {
+    let (bench, handler) = plugin();
+    let told = Asked::Synchronize {
+        pods: vec![told_pod()],
+        containers: vec![told_container()],
+    };
+    handler.answer(told).await;
+    bench.insist(&[Stage::Pod, Stage::Container]);
+    for asked in [
+        happened(Event::RunPodSandbox),
+        creation(),
+        update(shares(7)),
+    ] {
+        let answer = handler.answer(asked.clone()).await;
+        let Answer::Refuse(why) = answer else {
+            panic!("{asked:?} is not refused: {answer:?}");
+        };
+        assert!(why.contains("Insisting"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_has_ended_is_not_updated() {
+    let (_bench, handler) = plugin();
+    let mut ended = told_container();
+    ended.set_state(ContainerState::ContainerStopped);
+    let told = Asked::Synchronize {
+        pods: vec![told_pod()],
+        containers: vec![ended],
+    };
+    assert_eq!(handler.answer(told).await, Answer::Update(Vec::new()));
+}
+
+#[tokio::test]
 async fn what_ends_and_goes_leaves_the_ledger() {
     let (bench, plugin) = plugin();
     plugin.answer(happened(Event::RunPodSandbox)).await;
@@ -302,8 +337,14 @@ async fn who_stood_by_puts_all_in_force_when_the_other_is_gone() {
     assert_eq!(handler.answer(changed).await, Answer::Nothing);
     handler.answer(happened(Event::PostCreateContainer)).await;
     bench.hub.queue().drain();
+    let counted = |count: u8| {
+        let metrics = bench.hub.metrics().encode().unwrap();
+        metrics.contains(&format!("\nkoord_runtime_proxy_another_acts {count}\n"))
+    };
+    assert!(counted(1));
     bench.hub.set_lock(NodeLock::Ours);
     assert_eq!(bench.hub.standing_by(), None);
+    assert!(counted(0));
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
     assert!(matches!(
         handler.answer(creation()).await,
@@ -316,6 +357,11 @@ async fn who_met_another_puts_all_in_force_ten_minutes_after_the_last_time() {
     let (bench, handler) = plugin();
     handler.answer(happened(Event::RunPodSandbox)).await;
     let changed = || changed_creation(told_pod(), r#"{"cpuShares":2}"#);
+    let counted = || {
+        let metrics = bench.hub.metrics().encode().unwrap();
+        metrics.contains("\nkoord_runtime_proxy_another_acts 1\n")
+    };
+    assert!(!counted());
     for _ in 0..2 {
         handler.answer(changed()).await;
         bench.hub.queue().drain();
@@ -327,6 +373,7 @@ async fn who_met_another_puts_all_in_force_ten_minutes_after_the_last_time() {
     advance(Duration::from_secs(1)).await;
     bench.hub.end_spell();
     assert_eq!(bench.hub.standing_by(), None);
+    assert!(!counted());
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
 }
 
@@ -337,14 +384,8 @@ async fn who_has_the_lock_stands_by_for_nobody() {
     let changed = changed_creation(told_pod(), r#"{"cpuShares":2}"#);
     assert!(matches!(handler.answer(changed).await, Answer::Adjust(_)));
     assert_eq!(bench.hub.standing_by(), None);
-    let counted = |count: u8| {
-        let metrics = bench.hub.metrics().encode().unwrap();
-        metrics.contains(&format!("\nkoord_runtime_proxy_another_acts {count}\n"))
-    };
-    assert!(counted(1));
 }
 
-    assert!(counted(0));
 /// The pod with an annotation of its author's that only we should write.
 fn forging_pod(originals: &str) -> PodSandbox {
     let mut pod = told_pod();
@@ -357,11 +398,6 @@ fn forging_pod(originals: &str) -> PodSandbox {
 async fn what_a_container_has_from_its_pod_makes_nobody_stand_by_and_is_no_original() {
     let (bench, handler) = plugin();
     for forged in ["{}", r#"{"cpuShares":262144}"#] {
-    let counted = || {
-        let metrics = bench.hub.metrics().encode().unwrap();
-        metrics.contains("\nkoord_runtime_proxy_another_acts 1\n")
-    };
-    assert!(!counted());
         let created = changed_creation(forging_pod(forged), forged);
         assert!(matches!(handler.answer(created).await, Answer::Adjust(_)));
         assert_eq!(bench.hub.standing_by(), None);
@@ -373,7 +409,6 @@ async fn what_a_container_has_from_its_pod_makes_nobody_stand_by_and_is_no_origi
     };
     assert_eq!(original(&bench).as_deref(), Some("1024"));
 
-    assert!(!counted());
     // A synchronisation believes it no more than a creation does.
     let (bench, handler) = plugin();
     let forged = r#"{"cpuShares":262144}"#;
@@ -416,4 +451,7 @@ async fn of_too_many_creations_that_fail_the_oldest_are_forgotten() {
     // One that is not remembered is taken in without what it asked for.
     let entry = bench.entry(Setting::CpuShares).unwrap();
     assert_eq!(entry.original.value().unwrap().to_string(), "1024");
+    let known = |failed| handler.pending.borrow().contains_key(failed);
+    assert_eq!((known("failed-0"), known("failed-1")), (false, true));
+    assert_eq!(handler.pending.borrow().len(), 4_095);
 }

@@ -52,7 +52,8 @@ bounded! {
     /// From which percentage of its limit on a group's memory is reclaimed in the background; 0 is
     /// never.
     WmarkRatio("memory.wmark_ratio", 0 to 100, new 0),
-    /// How far below that it is reclaimed then.
+    /// How far below that it is reclaimed then, in hundredths of a percent of the limit (Koordinator
+    /// calls them permill).
     WmarkScale("memory.wmark_scale_factor", 1 to 1_000, new 50),
     /// By what percentage a group's tasks meet the global minimum watermark earlier (above 0) or
     /// later.

@@ -56,6 +56,9 @@ use tracing::{error, info, warn};
 
 /// How often the socket for administrators is tried again.
 const ADMIN_RETRY: Duration = Duration::from_secs(1);
+/// Where the threads of control groups are. The kernel tells us and takes from us the numbers that
+/// they have in our own pid namespace, so it is no other procfs, wherever that of the machine is.
+const OWN_PROC: &str = "/proc";
 
 /// Why the process cannot start.
 #[derive(Debug, Error)]
@@ -419,8 +422,8 @@ fn build_hub(
 ) -> Result<Rc<Hub>, StartError> {
     let groups = ThreadGroups {
         cores: open_cores(&config.hooks.gates, remarks),
-        caches: Caches::of_machine(config.roots.sys.clone(), PathBuf::from("/proc")),
-        oom_scores: OomScores::over(Procfs::at(Path::new("/proc"))),
+        caches: Caches::of_machine(config.roots.sys.clone(), PathBuf::from(OWN_PROC)),
+        oom_scores: OomScores::over(Procfs::at(Path::new(OWN_PROC))),
     };
     let probe = Probe {
         core_sched: groups.cores.is_supported(),
@@ -481,7 +484,7 @@ fn open_pods(config: &Config, hub: &Hub, metrics: &Rc<Metrics>) -> Option<PodSou
 /// Few kernels have core scheduling, and fewer machines a use for it: that is no error.
 fn open_cores(gates: &FeatureGates, remarks: &mut Vec<String>) -> Cores {
     let error = match core_sched::Kernel::open() {
-        Ok(kernel) => return Cores::over(kernel, Procfs::at(Path::new("/proc"))),
+        Ok(kernel) => return Cores::over(kernel, Procfs::at(Path::new(OWN_PROC))),
         Err(error) => error,
     };
     if error.kind() == io::ErrorKind::PermissionDenied && gates.enabled("CoreSched") {

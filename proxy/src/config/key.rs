@@ -125,7 +125,7 @@ keys! {
     SYS_ROOT "sys-root" <"DIR"> = "/sys":
         "Where sysfs is mounted";
     PROC_ROOT "proc-root" <"DIR"> = "/proc":
-        "Where procfs is mounted";
+        "Procfs in which koordlet's process is looked for; threads have their numbers from our own /proc";
     KUBELET_DIR "var-lib-kubelet-dir" <"DIR"> = "/var/lib/kubelet":
         "The kubelet's own directory, by which volumes of pods are known";
     STATE_DIR "state-dir" <"DIR"> = "/var/lib/koord-runtime-proxy":

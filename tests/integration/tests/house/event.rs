@@ -27,6 +27,7 @@ const FIELDS: &[&str] = &[
     "location",       // in our source
     "message",        // what somebody was told
     "method",         // of gRPC
+    "missing",        // what the node should have
     "mode",           // of this process
     "namespace",      // of a pod
     "new",            // value

@@ -105,8 +105,19 @@ fn nor_against_those_for_cri_o() -> Result<()> {
 }
 
 #[test]
+fn nor_against_that_for_core_scheduling_which_may_do_one_thing_more() -> Result<()> {
+    let file = "koord-runtime-proxy.service.d/10-core-scheduling.conf";
+    let installed = Installed::new()?;
+    installed.drop_in(SERVICE, file)?;
+    assert_eq!(installed.verify()?, "");
+    let said = unit(file)?;
+    assert_eq!(values(&said, "CapabilityBoundingSet"), ["CAP_SYS_PTRACE"]);
+    Ok(())
+}
+
+#[test]
 fn nor_against_that_for_oom_scores_which_may_do_two_things_more() -> Result<()> {
-    let file = "oom-score/10-oom-score.conf";
+    let file = "koord-runtime-proxy.service.d/10-oom-score.conf";
     let installed = Installed::new()?;
     installed.drop_in(SERVICE, file)?;
     assert_eq!(installed.verify()?, "");

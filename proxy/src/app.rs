@@ -63,8 +63,6 @@ const OWN_PROC: &str = "/proc";
 /// Why the process cannot start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    #[error("the thread that writes control groups did not start")]
-    Writer(#[source] io::Error),
     #[error("cannot listen for clients")]
     Listen(#[source] BindError),
     #[error("the socket that was handed over cannot be used")]
@@ -141,13 +139,8 @@ impl App {
         let metrics = new_metrics(&config);
         let open = |path: &Path| PolicyFile::open(path, &config.node_name, metrics.clone());
         let policy = config.node_policy.as_deref().map(open);
-        let hub = build_hub(
-            &config,
-            cgroups,
-            policy.as_ref(),
-            metrics.clone(),
-            &mut remarks,
-        )?;
+        let policy_now = policy.as_ref();
+        let hub = build_hub(&config, cgroups, policy_now, metrics.clone(), &mut remarks);
         let pods = open_pods(&config, &hub, &metrics);
         let neighbour = Neighbour::new(&config);
         hub.set_resting(neighbour.resting().clone());
@@ -201,9 +194,11 @@ impl App {
         let (reload_policy, reload_pods) = <(Rc<Notify>, Rc<Notify>)>::default();
         let (stop, obey) = signals.obey([reload_policy.clone(), reload_pods.clone()]);
         tasks.spawn("signals", &local, obey);
-        tasks.follow_runtime(&local, &self.hub, &self.config);
-        let watch = self.neighbour.watch(self.hub.clone());
-        tasks.spawn("neighbour", &local, watch);
+        if self.config.mode != Mode::PassThrough {
+            tasks.follow_runtime(&local, &self.hub, &self.config);
+            let watch = self.neighbour.watch(self.hub.clone());
+            tasks.spawn("neighbour", &local, watch);
+        }
         if let Some(claim) = self.claim {
             tasks.spawn("stand by", &local, claim.keep(self.hub.clone()));
         }
@@ -320,11 +315,9 @@ fn announce(config: &Config) {
 // === impl Tasks ===
 
 impl Tasks {
-    /// Reconcile and relist, unless there are no hooks whose decisions they serve.
+    /// Reconcile and relist, with all that they need.
     fn follow_runtime(&mut self, local: &LocalSet, hub: &Rc<Hub>, config: &Config) {
-        if config.mode == Mode::PassThrough {
-            return;
-        }
+        hub.writer().start();
         self.spawn("reconcile", local, reconcile::run(hub.clone()));
         let runtime: Arc<Path> = config.runtime_endpoint.as_path().into();
         let above = config.cgroup_root.clone();
@@ -419,7 +412,7 @@ fn build_hub(
     policy: Option<&PolicyFile>,
     metrics: Rc<Metrics>,
     remarks: &mut Vec<String>,
-) -> Result<Rc<Hub>, StartError> {
+) -> Rc<Hub> {
     let groups = ThreadGroups {
         cores: open_cores(&config.hooks.gates, remarks),
         caches: Caches::of_machine(config.roots.sys.clone(), PathBuf::from(OWN_PROC)),
@@ -452,7 +445,7 @@ fn build_hub(
             "feature gate {gate} is on, but nothing here serves it"
         ));
     }
-    Ok(Hub::new(Parts {
+    Hub::new(Parts {
         policy: Policy::new(chain, node, &config.exclusions.skip_label.0),
         probe,
         effects: match config.mode {
@@ -460,12 +453,12 @@ fn build_hub(
             Mode::Observe | Mode::PassThrough => Effects::Observe,
         },
         exclusions: config.exclusions.clone(),
-        writer: Writer::start(cgroups, groups).map_err(StartError::Writer)?,
+        writer: Writer::new(cgroups, groups),
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,
         watches: config.front == Front::Watch && config.mode != Mode::PassThrough,
-    }))
+    })
 }
 
 /// What a source says at once is in force from the first decision.

@@ -30,3 +30,4 @@ pub mod status;
 pub mod systemd;
 pub mod view;
 mod watched_file;
+mod worker;

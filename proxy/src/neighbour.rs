@@ -7,12 +7,14 @@
 //! Whoever may run a pod may call a process so. One is believed where a pod's author cannot put it:
 //! outside of all pods, or in a pod of the namespace that is the operator's.
 //!
-//! Looking at all processes takes milliseconds, so it is done beside the data path.
+//! Looking at all processes takes milliseconds, so a thread beside the data path does it. A look that
+//! failed says nothing: neither that koordlet is there nor that it is gone.
 
 use crate::{
     config::{BesideKoordlet, Config},
     hub::Hub,
     ledger::Ledger,
+    worker::Worker,
 };
 use koord_hooks::{Chain, FeatureGates, Maturity};
 use koord_kernel::neighbour::named;
@@ -24,7 +26,7 @@ use std::{
     rc::Rc,
     time::Duration,
 };
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::{sync::oneshot, time::sleep};
 use tracing::{info, warn};
 
 /// How long between two looks.
@@ -32,6 +34,9 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// So many looks in which it is not seen make it gone: one that is replaced or restarts comes back
 /// sooner.
 const GONE_AFTER: u32 = 10;
+
+/// The stack of the thread that looks, in bytes.
+const STACK: usize = 256 << 10;
 
 const NAME: &str = "koordlet";
 
@@ -82,24 +87,23 @@ impl Neighbour {
         if self.beside != BesideKoordlet::Auto {
             std::future::pending::<()>().await;
         }
-        let mut claimants = self.look().await;
+        let root = self.proc_root.clone();
+        let looker = Worker::new("neighbour", STACK, move |done: oneshot::Sender<_>| {
+            done.send(claimants(&root)).ok();
+        });
+        let mut looked = looker.ask(|done| done).await;
         // Before that nobody knows whose a pod is.
         hub.whole().await;
         loop {
-            let seen = self.believed(claimants, &hub.ledger().borrow());
-            if self.take(seen) {
-                hub.set_resting(self.resting.clone());
+            if let Some(claimants) = looked.flatten() {
+                let seen = self.believed(claimants, &hub.ledger().borrow());
+                if self.take(seen) {
+                    hub.set_resting(self.resting.clone());
+                }
             }
             sleep(PERIOD).await;
-            claimants = self.look().await;
+            looked = looker.ask(|done| done).await;
         }
-    }
-
-    async fn look(&self) -> BTreeSet<Claimant> {
-        let root = self.proc_root.clone();
-        // A look that died saw nothing.
-        let seen = spawn_blocking(move || claimants(&root)).await;
-        seen.unwrap_or_default()
     }
 
     /// The hooks that koordlet covers, going by those who are believed; `None` if nobody is.
@@ -169,7 +173,8 @@ fn may_be_pods(cgroup: &str) -> bool {
     components.any(|name| name == ".." || name.contains("kubepods"))
 }
 
-fn claimants(proc_root: &Path) -> BTreeSet<Claimant> {
+/// All who may be koordlet; `None` if that cannot be known now.
+fn claimants(proc_root: &Path) -> Option<BTreeSet<Claimant>> {
     let mut all = BTreeSet::new();
     let looked = named(proc_root, NAME, |process| {
         all.insert(Claimant {
@@ -182,8 +187,9 @@ fn claimants(proc_root: &Path) -> BTreeSet<Claimant> {
             error = &error as &dyn Error,
             "whether koordlet runs here is unknown"
         );
+        return None;
     }
-    all
+    Some(all)
 }
 
 /// The gates that a command line sets. One that we cannot read counts as one that says nothing.
@@ -243,7 +249,7 @@ mod tests {
         fs::write(process.join("cmdline"), line.replace(' ', "\0")).unwrap();
         fs::write(process.join("cgroup"), cgroup).unwrap();
         let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
-        let claimants = claimants(root.path());
+        let claimants = claimants(root.path()).unwrap();
         neighbour(namespace).believed(claimants, &bench.hub.ledger().borrow())
     }
 

@@ -2,13 +2,14 @@
 //!
 //! A file that cannot be used leaves the last good policy in force.
 //!
-//! Reading and parsing happen beside the thread that carries the data.
+//! Reading and parsing happen on a thread beside the one that carries the data.
 
 use crate::{
     metrics::Metrics,
     regular_file::{self, FileError},
     status::chain_of,
     watched_file::{Fingerprint, Watch},
+    worker::Worker,
 };
 use koord_proto::policy::{NodePolicy, Parsed, PolicyError, PolicyIssue};
 use std::{
@@ -19,11 +20,14 @@ use std::{
     sync::Arc,
 };
 use thiserror::Error;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tracing::{info, warn};
 
 /// Bytes of a policy file.
 const MAX_FILE: u64 = 4 << 20;
+
+/// The stack of the thread that parses, in bytes: what is parsed is nested.
+const STACK: usize = 2 << 20;
 
 /// Issues of one policy that get a line each; the status has all of them.
 const LOGGED_ISSUES: usize = 20;
@@ -74,6 +78,12 @@ struct Source {
     node_name: String,
 }
 
+/// What a file is now; nothing more if it is what was seen last.
+type Loaded = (Fingerprint, Option<Result<Parsed, LoadError>>);
+
+/// A reading of the file: what was seen of it last, and who wants to know.
+type Reading = (Option<Fingerprint>, oneshot::Sender<Loaded>);
+
 // === impl PolicyFile ===
 
 impl PolicyFile {
@@ -100,25 +110,25 @@ impl PolicyFile {
 
     /// Reads the file again when it changes, and when `reload` is notified; never ends.
     pub async fn run(mut self, reload: Rc<Notify>) {
+        let source = self.source.clone();
+        let reader = Worker::new("policy-file", STACK, move |(seen, done): Reading| {
+            done.send(source.load(seen)).ok();
+        });
         loop {
             // First watch, then read: what changes in between is noticed.
             let watch = Watch::beside(&self.source.path);
-            self.check(self.seen).await;
+            self.check(&reader, self.seen).await;
             tokio::select! {
                 () = watch.may_have_changed() => {}
-                () = reload.notified() => self.check(None).await,
+                () = reload.notified() => self.check(&reader, None).await,
             }
         }
     }
 
-    async fn check(&mut self, seen: Option<Fingerprint>) {
-        let source = self.source.clone();
-        match tokio::task::spawn_blocking(move || source.load(seen)).await {
-            Ok((fingerprint, loaded)) => self.take(fingerprint, loaded),
-            Err(error) => warn!(
-                error = &error as &dyn Error,
-                "reading the node policy was broken off"
-            ),
+    /// Without an answer, of which the log tells the reason, the last good policy stays in force.
+    async fn check(&mut self, reader: &Worker<Reading>, seen: Option<Fingerprint>) {
+        if let Some((fingerprint, loaded)) = reader.ask(|done| (seen, done)).await {
+            self.take(fingerprint, loaded);
         }
     }
 
@@ -169,7 +179,7 @@ impl PolicyFile {
 
 impl Source {
     /// Reads and parses the file, unless it is what was `seen` last.
-    fn load(&self, seen: Option<Fingerprint>) -> (Fingerprint, Option<Result<Parsed, LoadError>>) {
+    fn load(&self, seen: Option<Fingerprint>) -> Loaded {
         let read = regular_file::read(&self.path, MAX_FILE);
         let fingerprint = Fingerprint::of(&read);
         if seen == Some(fingerprint) {

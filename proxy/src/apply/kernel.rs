@@ -11,19 +11,14 @@ use super::{
     caches::Swept,
     threads::{JoinError, Joined, Member, ThreadGroups},
 };
+use crate::worker::Worker;
 use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
-use std::{
-    collections::BTreeSet,
-    io,
-    panic::{self, AssertUnwindSafe},
-    sync::Arc,
-    thread,
-};
-use tokio::sync::{mpsc, oneshot};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::sync::oneshot;
 
-/// Jobs that may wait; whoever brings more waits for its turn.
-const QUEUE: usize = 1024;
+/// The stack of a thread, in bytes.
+const STACK: usize = 256 << 10;
 
 /// Changes of one leveled update.
 struct Batch {
@@ -47,30 +42,39 @@ enum Job {
     },
 }
 
-/// A handle to the writer's threads, which end when the last handle is gone.
-#[derive(Clone, Debug)]
+/// The writer's threads. Where one cannot be had or panicked, the answer is the empty one: nothing
+/// was done and nothing is known.
+#[derive(Debug)]
 pub struct Writer {
-    jobs: mpsc::Sender<Job>,
+    jobs: Worker<Job>,
     /// Those that reclaim.
-    slow: mpsc::Sender<Batch>,
+    slow: Worker<Batch>,
     cgroups: Arc<Cgroups>,
 }
 
 // === impl Writer ===
 
 impl Writer {
-    /// Starts the threads.
-    pub fn start(cgroups: Cgroups, mut groups: ThreadGroups) -> io::Result<Self> {
+    /// One whose threads start with the first job.
+    pub fn new(cgroups: Cgroups, mut groups: ThreadGroups) -> Self {
         let cgroups = Arc::new(cgroups);
         let tree = cgroups.clone();
-        let jobs = serve("cgroup-writer", move |job| run(&tree, &mut groups, job))?;
+        let jobs = Worker::new("cgroup-writer", STACK, move |job| {
+            run(&tree, &mut groups, job);
+        });
         let tree = cgroups.clone();
-        let slow = serve("memory-high", move |batch: Batch| batch.run(&tree))?;
-        Ok(Self {
+        let slow = Worker::new("memory-high", STACK, move |batch: Batch| batch.run(&tree));
+        Self {
             jobs,
             slow,
             cgroups,
-        })
+        }
+    }
+
+    /// Starts the threads now, while they can be had.
+    pub fn start(&self) {
+        self.jobs.start();
+        self.slow.start();
     }
 
     /// The tree, for questions that read at most a file or two.
@@ -95,11 +99,11 @@ impl Writer {
         let are_slow: Vec<bool> = changes.iter().map(reclaims).collect();
         let (slow, others) = changes.into_iter().partition(reclaims);
         let (slow, others) = tokio::join!(
-            batch(slow, |batch| send(&self.slow, batch)),
-            batch(others, |batch| send(&self.jobs, Job::Apply(batch))),
+            batch(&self.slow, slow, |batch| batch),
+            batch(&self.jobs, others, Job::Apply),
         );
         if slow.len() + others.len() < are_slow.len() {
-            // One of them panicked, and which changes the other's answers are of could not be told.
+            // One of them did nothing, and which changes the other's answers are of could not be told.
             return Vec::new();
         }
         let (mut slow, mut others) = (slow.into_iter(), others.into_iter());
@@ -112,23 +116,23 @@ impl Writer {
 
     /// Brings the threads of control groups into groups. One answer for each, in order.
     pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
-        let (done, answer) = oneshot::channel();
-        send(&self.jobs, Job::Join { members, done }).await;
-        answer.await.expect("the writer answers every job")
+        let answer = self.jobs.ask(|done| Job::Join { members, done }).await;
+        answer.unwrap_or_default()
     }
 
     /// Removes all groups of ours that share caches but these.
     pub async fn keep(&self, wanted: BTreeSet<String>) -> Swept {
-        let (done, answer) = oneshot::channel();
-        send(&self.jobs, Job::Keep { wanted, done }).await;
-        answer.await.expect("the writer answers every job")
+        let answer = self.jobs.ask(|done| Job::Keep { wanted, done }).await;
+        answer.unwrap_or_default()
     }
 
     /// What the kernel holds now, in its own words; `None` where it cannot be read.
     pub async fn read(&self, wanted: Vec<(CgroupPath, Setting)>) -> Vec<Option<String>> {
-        let (done, answer) = oneshot::channel();
-        send(&self.jobs, Job::Read { wanted, done }).await;
-        answer.await.expect("the writer answers every job")
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let answer = self.jobs.ask(|done| Job::Read { wanted, done }).await;
+        answer.unwrap_or_default()
     }
 }
 
@@ -136,7 +140,7 @@ impl Writer {
 
 impl Batch {
     fn run(mut self, cgroups: &Cgroups) {
-        let applied = guarded(|| apply_in_periods(cgroups, &mut self.changes));
+        let applied = apply_in_periods(cgroups, &mut self.changes);
         // Whoever asked may have gone away; its answer then has no reader, and that is fine.
         self.done.send(applied).ok();
     }
@@ -147,39 +151,17 @@ fn reclaims(change: &Change) -> bool {
     change.value.setting() == Setting::MemoryHigh
 }
 
-/// Starts a thread that does what is sent to it until nobody can send any more.
-fn serve<T: Send + 'static>(
-    name: &str,
-    mut work: impl FnMut(T) + Send + 'static,
-) -> io::Result<mpsc::Sender<T>> {
-    let (jobs, mut queue) = mpsc::channel(QUEUE);
-    thread::Builder::new()
-        .name(name.to_owned())
-        .stack_size(256 * 1024)
-        .spawn(move || {
-            while let Some(job) = queue.blocking_recv() {
-                work(job);
-            }
-        })?;
-    Ok(jobs)
-}
-
-/// Sends changes to a thread and waits for its answers.
-async fn batch<S: Future<Output = ()>>(
+/// Has changes done by one of the threads.
+async fn batch<J: Send + 'static>(
+    worker: &Worker<J>,
     changes: Vec<Change>,
-    send: impl FnOnce(Batch) -> S,
+    job: impl FnOnce(Batch) -> J,
 ) -> Vec<Applied> {
     if changes.is_empty() {
         return Vec::new();
     }
-    let (done, answer) = oneshot::channel();
-    send(Batch { changes, done }).await;
-    answer.await.expect("the writer answers every job")
-}
-
-async fn send<T>(jobs: &mpsc::Sender<T>, job: T) {
-    let sent = jobs.send(job).await;
-    assert!(sent.is_ok(), "the writer's threads outlive its handles");
+    let answer = worker.ask(|done| job(Batch { changes, done })).await;
+    answer.unwrap_or_default()
 }
 
 fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
@@ -189,12 +171,10 @@ fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
         Job::Join { members, done } => {
             groups.caches.look_anew();
             let join = |member| groups.join(cgroups, member);
-            let joined = guarded(|| members.iter().map(join).collect());
-            done.send(joined).ok();
+            done.send(members.iter().map(join).collect()).ok();
         }
         Job::Keep { wanted, done } => {
-            let swept = guarded(|| groups.caches.keep(&wanted));
-            done.send(swept).ok();
+            done.send(groups.caches.keep(&wanted)).ok();
         }
         Job::Read { wanted, done } => {
             let read = |(at, setting): &(CgroupPath, Setting)| match setting {
@@ -203,16 +183,9 @@ fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
                 Setting::OomScoreAdj => groups.oom_scores.describe(cgroups, at),
                 setting => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
             };
-            let values = guarded(|| wanted.iter().map(read).collect());
-            done.send(values).ok();
+            done.send(wanted.iter().map(read).collect()).ok();
         }
     }
-}
-
-/// A panic must not take the thread, on which everybody counts: its answer is the empty one, which
-/// says that nothing was done and nothing is known.
-fn guarded<T: Default>(work: impl FnOnce() -> T) -> T {
-    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_default()
 }
 
 /// The period of a directory before its quota was written.

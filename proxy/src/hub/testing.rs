@@ -119,7 +119,7 @@ impl Bench {
                 namespaces: BTreeSet::new(),
                 runtime_handlers: BTreeSet::new(),
             },
-            writer: Writer::start(cgroups, groups).unwrap(),
+            writer: Writer::new(cgroups, groups),
             metrics: Rc::new(Metrics::new()),
             max_message_bytes: 16 << 20,
             hold_timeout: Duration::from_millis(500),

@@ -22,25 +22,22 @@ use crate::{
     status::chain_of,
     view::Inputs,
     watched_file::Watch,
+    worker::Worker,
 };
 use koord_proto::pods::{Parsed, PodIssue, PodsError, Reader};
-use std::{
-    error::Error,
-    path::PathBuf,
-    rc::Rc,
-    str::Utf8Error,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{error::Error, path::PathBuf, rc::Rc, str::Utf8Error, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, oneshot, watch},
     time::{Instant, sleep},
 };
 use tracing::{info, warn};
 
 /// Issues of one answer that get a line each; the status has all of them.
 const LOGGED_ISSUES: usize = 20;
+
+/// Of the thread that asks and reads, in bytes; TLS wants some of it. What is not used costs nothing.
+const STACK: usize = 1 << 20;
 
 /// What is known of the source.
 #[derive(Clone, Debug, Default)]
@@ -73,8 +70,8 @@ pub enum SourceError {
 /// Keeps a [`PodsState`] in line with a source.
 #[derive(Debug)]
 pub struct PodSource {
-    /// Worked at beside the data path, by one at a time.
-    desk: Arc<Mutex<Desk>>,
+    /// Asks beside the data path.
+    desk: Worker<Question>,
     rhythm: Rhythm,
     state: watch::Sender<PodsState>,
     metrics: Rc<Metrics>,
@@ -101,6 +98,11 @@ enum Rhythm {
     Changes(PathBuf),
     Every(Duration),
 }
+/// What the source says; nothing if that is what it said the last time.
+type Said = Result<Option<Parsed>, SourceError>;
+
+/// Whether it is to say it even if it said just that, and who wants to know.
+type Question = (bool, oneshot::Sender<Said>);
 
 // === impl PodSource ===
 
@@ -119,20 +121,27 @@ impl PodSource {
                 (Way::Kubelet(kubelet), Rhythm::Every(config.interval))
             }
         };
-        let desk = Desk {
+        let mut desk = Desk {
             way,
             reader: Reader::default(),
             inputs,
         };
+        let asked = Instant::now();
+        let first = match rhythm {
+            Rhythm::Changes(_) => Some(desk.ask(false)),
+            Rhythm::Every(_) => None,
+        };
+        // A desk over which it panicked has a reader that knows too little, no wrong one.
+        let desk = Worker::new("pods", STACK, move |(anew, done): Question| {
+            done.send(desk.ask(anew)).ok();
+        });
         let source = Self {
-            desk: Arc::new(Mutex::new(desk)),
+            desk,
             rhythm,
             state: watch::Sender::default(),
             metrics,
         };
-        if let Rhythm::Changes(_) = source.rhythm {
-            let asked = Instant::now();
-            let said = Desk::ask(&source.desk, false);
+        if let Some(said) = first {
             source.take(asked, said);
         }
         Some(source)
@@ -155,19 +164,16 @@ impl PodSource {
         }
     }
 
-    /// Asks the source; `anew` even if it says just what it did.
+    /// Asks the source; `anew` even if it says just what it did. Without an answer, of which the log
+    /// tells the reason, what it said last stays in force.
     async fn check(&self, anew: bool) {
-        let (asked, desk) = (Instant::now(), self.desk.clone());
-        match tokio::task::spawn_blocking(move || Desk::ask(&desk, anew)).await {
-            Ok(said) => self.take(asked, said),
-            Err(error) => warn!(
-                error = &error as &dyn Error,
-                "asking the source of pods was broken off"
-            ),
+        let asked = Instant::now();
+        if let Some(said) = self.desk.ask(|done| (anew, done)).await {
+            self.take(asked, said);
         }
     }
 
-    fn take(&self, asked: Instant, said: Result<Option<Parsed>, SourceError>) {
+    fn take(&self, asked: Instant, said: Said) {
         match said {
             Ok(None) => {}
             Ok(Some(Parsed { pods, issues })) => {
@@ -267,15 +273,13 @@ impl Way {
 // === impl Desk ===
 
 impl Desk {
-    /// What the source says now; nothing if that is what it said the last time.
-    fn ask(desk: &Mutex<Self>, anew: bool) -> Result<Option<Parsed>, SourceError> {
-        // Who panicked here has left a reader that knows too little, no wrong one.
-        let mut desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What the source says now.
+    fn ask(&mut self, anew: bool) -> Said {
         let Self {
             way,
             reader,
             inputs,
-        } = &mut *desk;
+        } = self;
         let Some(text) = way.read(anew)? else {
             return Ok(None);
         };

@@ -101,7 +101,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
             namespaces: BTreeSet::new(),
             runtime_handlers: BTreeSet::new(),
         },
-        writer: Writer::start(cgroups, ThreadGroups::none()).unwrap(),
+        writer: Writer::new(cgroups, ThreadGroups::none()),
         metrics: metrics.clone(),
         max_message_bytes: 16 << 20,
         hold_timeout: Duration::from_millis(500),

@@ -7,6 +7,7 @@ use koord_kernel::{
 };
 use koord_model::{MemoryLimit, MemoryProtection};
 use std::{
+    io,
     sync::{Mutex, mpsc},
     time::Duration,
 };
@@ -35,7 +36,7 @@ impl Groups {
             tree.write(Controller::Cpu, at, file, &text).unwrap();
         }
         Self {
-            writer: Writer::start(Cgroups::over(tree.clone()), ThreadGroups::none()).unwrap(),
+            writer: Writer::new(Cgroups::over(tree.clone()), ThreadGroups::none()),
             tree,
             pod,
             container,
@@ -196,7 +197,7 @@ impl Tree for Broken {
 
 #[tokio::test]
 async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
-    let writer = Writer::start(Cgroups::over(Broken), ThreadGroups::none()).unwrap();
+    let writer = Writer::new(Cgroups::over(Broken), ThreadGroups::none());
     let at = CgroupPath::parse("kubepods/pod1").unwrap();
     for _ in 0..2 {
         let read = writer.read(vec![(at.clone(), Setting::CpuQuota)]).await;
@@ -282,7 +283,7 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
         tree: tree.clone(),
         done: Mutex::new(done),
     };
-    let writer = Writer::start(Cgroups::over(slow), ThreadGroups::none()).unwrap();
+    let writer = Writer::new(Cgroups::over(slow), ThreadGroups::none());
     let change = |at: &CgroupPath, value| Change {
         at: at.clone(),
         value,

@@ -1,0 +1,184 @@
+//! A thread for work that may block, beside the one that carries the data.
+//!
+//! It does one job after the other, and whoever asked is answered where it waits. A thread cannot
+//! always be had: a pod may use up the process ids of the node, or of the control group that we are
+//! in. Then a job has no answer, and the next one tries again; nothing else comes of it.
+//!
+//! tokio has threads for this, too, but it panics where none can be had, and its runtime does not
+//! end before what they do: a file system that never answers would keep us from stopping. Nobody
+//! waits for this thread. It ends when nobody can ask it any more, or with the process.
+
+use std::{
+    cell::{Cell, OnceCell},
+    error::Error,
+    fmt, io,
+    panic::{self, AssertUnwindSafe},
+    sync::{Arc, Mutex},
+    thread,
+};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{info, warn};
+
+/// Jobs that may wait; whoever brings more waits for its turn.
+const QUEUE: usize = 1024;
+
+/// A handle to a thread that does jobs of one kind.
+pub(crate) struct Worker<J> {
+    name: &'static str,
+    stack_bytes: usize,
+    /// Its thread has this for as long as it runs, and there is one at most.
+    work: Arc<Mutex<Work<J>>>,
+    /// To the thread, once there is one.
+    jobs: OnceCell<mpsc::Sender<J>>,
+    /// That none can be had was told.
+    told: Cell<bool>,
+}
+
+type Work<J> = dyn FnMut(J) + Send;
+
+// === impl Worker ===
+
+impl<J: Send + 'static> Worker<J> {
+    /// One whose thread starts with the first job.
+    pub(crate) fn new(
+        name: &'static str,
+        stack_bytes: usize,
+        work: impl FnMut(J) + Send + 'static,
+    ) -> Self {
+        Self {
+            name,
+            stack_bytes,
+            work: Arc::new(Mutex::new(work)),
+            jobs: OnceCell::new(),
+            told: Cell::new(false),
+        }
+    }
+
+    /// Starts the thread now, if one can be had.
+    pub(crate) fn start(&self) {
+        self.jobs();
+    }
+
+    /// Has a job done that answers to what it is given; `None` if there is no thread, or if the work
+    /// panicked over it.
+    pub(crate) async fn ask<A>(&self, job: impl FnOnce(oneshot::Sender<A>) -> J) -> Option<A> {
+        let (done, answer) = oneshot::channel();
+        let sent = self.jobs()?.send(job(done)).await;
+        assert!(sent.is_ok(), "a worker's thread outlives its handle");
+        answer.await.ok()
+    }
+
+    fn jobs(&self) -> Option<&mpsc::Sender<J>> {
+        if let Some(jobs) = self.jobs.get() {
+            return Some(jobs);
+        }
+        let thread = self.name;
+        match self.spawn() {
+            Ok(jobs) => {
+                if self.told.get() {
+                    info!(thread, "the thread that could not be started runs");
+                }
+                Some(self.jobs.get_or_init(|| jobs))
+            }
+            Err(error) => {
+                if !self.told.replace(true) {
+                    let error = &error as &dyn Error;
+                    warn!(
+                        error,
+                        thread, "a thread cannot be started: what it is for waits until one can"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn spawn(&self) -> io::Result<mpsc::Sender<J>> {
+        let (jobs, mut queue) = mpsc::channel(QUEUE);
+        let work = self.work.clone();
+        let serve = move || {
+            let mut work = work.lock().expect("no panic leaves the work");
+            while let Some(job) = queue.blocking_recv() {
+                // Everybody counts on the thread. Who asked is told by having no answer, and the
+                // log by the panic itself.
+                panic::catch_unwind(AssertUnwindSafe(|| work(job))).ok();
+            }
+        };
+        let thread = thread::Builder::new().name(self.name.to_owned());
+        thread.stack_size(self.stack_bytes).spawn(serve)?;
+        Ok(jobs)
+    }
+}
+
+impl<J> fmt::Debug for Worker<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, .. } = self;
+        f.debug_struct("Worker")
+            .field("name", name)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::mpsc as std_mpsc, time::Duration};
+    use tokio::{runtime::Builder, time::timeout};
+
+    const STACK: usize = 64 << 10;
+    /// More than there are addresses: such a thread cannot be had.
+    const TOO_MUCH: usize = 1 << 50;
+
+    /// Answers with the number of the job, and panics over 13.
+    fn echo(stack_bytes: usize) -> Worker<(u32, oneshot::Sender<u32>)> {
+        Worker::new(
+            "echo",
+            stack_bytes,
+            |(number, done): (_, oneshot::Sender<_>)| {
+                assert_ne!(number, 13, "of this test");
+                done.send(number).unwrap();
+            },
+        )
+    }
+
+    #[tokio::test]
+    async fn a_panic_costs_its_job_the_answer_and_the_next_one_nothing() {
+        let worker = echo(STACK);
+        let ask = |number| worker.ask(move |done| (number, done));
+        assert_eq!(
+            tokio::join!(ask(1), ask(13), ask(2)),
+            (Some(1), None, Some(2))
+        );
+    }
+
+    #[tokio::test]
+    async fn where_no_thread_can_be_had_a_job_has_no_answer_and_the_next_one_tries_again() {
+        let mut worker = echo(TOO_MUCH);
+        worker.start();
+        assert_eq!(worker.ask(|done| (1, done)).await, None);
+        assert_eq!(worker.ask(|done| (2, done)).await, None);
+        worker.stack_bytes = STACK;
+        assert_eq!(worker.ask(|done| (3, done)).await, Some(3));
+    }
+
+    #[test]
+    fn a_stop_does_not_wait_for_work_that_hangs() {
+        let (_never, hangs) = std_mpsc::channel::<()>();
+        let (stopped, stop) = std_mpsc::channel();
+        // On a thread of its own, so that a stop that waits is a failure of this test and not its end.
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let worker = Worker::new("hangs", STACK, move |done: oneshot::Sender<()>| {
+                    hangs.recv().ok();
+                    done.send(()).ok();
+                });
+                let answer = timeout(Duration::from_millis(50), worker.ask(|done| done)).await;
+                assert!(answer.is_err());
+            });
+            drop(runtime);
+            stopped.send(()).unwrap();
+        });
+        stop.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+}

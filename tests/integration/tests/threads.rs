@@ -1,0 +1,101 @@
+//! A node that has no thread to give, as one has none on which a pod has used up all process ids: what
+//! the proxy needs a thread for waits until there is one, and nothing else does.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{Proxy, ProxyOptions, RunningPod, classes};
+use koord_testkit::{
+    PodCgroups, Testbed,
+    cri::CriClient,
+    poll::wait_until,
+    scripted::{Otherwise, Reply, Script, ScriptedRuntime},
+};
+use std::{fs, path::PathBuf};
+
+const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
+
+/// A runtime that gives every sandbox and container this id, and knows of none.
+fn script() -> Script {
+    let method = |name: &str| format!("/runtime.v1.RuntimeService/{name}");
+    let id = || Reply::message(b"\x0a\x04id-1".as_slice());
+    let nothing = || Reply::message(b"".as_slice());
+    Script::new(Otherwise::Echo)
+        .always(&method("RunPodSandbox"), id())
+        .always(&method("CreateContainer"), id())
+        .always(&method("StartContainer"), nothing())
+}
+
+/// Says how many threads there may be in the control group that a testbed starts processes in.
+fn limit_of_threads(testbed: &Testbed) -> Result<impl Fn(&str) -> Result<()>> {
+    let mut hierarchies = testbed.hierarchies().iter();
+    let pids = hierarchies.find(|it| it.has("pids")).context("pids")?;
+    let root = testbed.cgroup_root();
+    let group: PathBuf = pids.mount_point().join(root.trim_start_matches('/'));
+    Ok(move |most: &str| Ok(fs::write(group.join("runtime/pids.max"), most)?))
+}
+
+/// A best-effort pod that has 5 % of a CPU.
+async fn run(cgroups: &PodCgroups, client: &CriClient, name: &str) -> Result<String> {
+    let mut pod = classes::be(name);
+    let spec = r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-cpu":50}}}}"#;
+    pod.pod = pod.pod.annotation(EXTENDED_RESOURCE_SPEC, spec);
+    let running = RunningPod::start(cgroups, client, &pod).await?;
+    Ok(running.cgroup.read("cpu", None, "cpu.cfs_quota_us")?)
+}
+
+#[tokio::test]
+async fn what_needs_a_thread_waits_where_none_can_be_had_and_nothing_else_does() -> Result<()> {
+    let testbed = Testbed::new()?;
+    let cgroups = PodCgroups::new(&testbed)?;
+    let limit = limit_of_threads(&testbed)?;
+    let runtime = testbed.directory().join("runtime.sock");
+    let _runtime = ScriptedRuntime::listen(&runtime, script())?;
+    let policy = classes::node_policy(&classes::share_pool()?);
+    // The proxy's own thread, those that write, and those that read the policy and look for koordlet.
+    for (most, quota) in [("1", "-1"), ("2", "5000"), ("3", "5000"), ("4", "5000")] {
+        limit(most)?;
+        let options = ProxyOptions {
+            policy: Some(policy.clone()),
+            // This thread lets no connection end while it waits for the stop.
+            args: vec!["--grace-period=0s".to_owned()],
+            ..ProxyOptions::default()
+        };
+        let mut proxy = Proxy::start(&testbed, &runtime, options)?;
+        let client = CriClient::connect(&proxy.socket()).await?;
+        let held = run(&cgroups, &client, &format!("without-{most}")).await?;
+        assert_eq!(held, quota, "{most}");
+
+        limit("max")?;
+        let held = run(&cgroups, &client, &format!("with-{most}")).await?;
+        assert_eq!(held, "5000", "{most}");
+        proxy.write_policy(&format!("{policy}\n"))?;
+        wait_until("the policy is read again", || {
+            let read = proxy.metric("koord_runtime_proxy_policy_loads_total", &["ok"]);
+            read.is_ok_and(|read| read > 1.5)
+        });
+        assert_eq!(proxy.status()?["mode"], "enforce", "{most}");
+        let log = proxy.log();
+        ensure!(log.contains("a thread cannot be started"), "{most}: {log}");
+        ensure!(!log.contains("panicked"), "{most}: {log}");
+        ensure!(proxy.stop()?.success(), "{most}: {}", proxy.log());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn passing_through_needs_no_thread() -> Result<()> {
+    let testbed = Testbed::new()?;
+    let cgroups = PodCgroups::new(&testbed)?;
+    limit_of_threads(&testbed)?("1")?;
+    let runtime = testbed.directory().join("runtime.sock");
+    let _runtime = ScriptedRuntime::listen(&runtime, script())?;
+    let options = ProxyOptions {
+        args: vec!["--mode=pass-through".to_owned()],
+        ..ProxyOptions::default()
+    };
+    let mut proxy = Proxy::start(&testbed, &runtime, options)?;
+    let client = CriClient::connect(&proxy.socket()).await?;
+    assert_eq!(run(&cgroups, &client, "through").await?, "-1");
+    ensure!(proxy.stop()?.success(), "{}", proxy.log());
+    ensure!(!proxy.log().contains("thread"), "{}", proxy.log());
+    Ok(())
+}

@@ -1,48 +1,113 @@
 //! Other processes of this machine, as far as they have to be known.
 //!
 //! A process says itself what it is called and how it was started, and may say megabytes of it: what
-//! is read of one is bounded, and only one is held at a time. Where it is, it cannot say: that is
-//! the kernel's word.
+//! is read of one is bounded, and only one is held at a time. Where it is and whose, it cannot say:
+//! that is the kernel's word.
+//!
+//! The kernel's word of where a process is holds for what runs. A new one is shown in the root of
+//! every hierarchy until its parent is done with forking it (Linux 5.7 and newer), and one that ends
+//! is shown there in those of cgroup v1 from then on, as a zombie for as long as nobody reaps it.
 
+use crate::task::field;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 use std::{
     fs::{self, File},
     io::{self, Read},
+    os::fd::OwnedFd,
     path::Path,
 };
 
 /// What is read of a file of one process, in bytes.
 const MAX_FILE: u64 = 64 << 10;
 
+/// From `linux/sched.h`: set for good when a thread begins to exit, before anything else of it ends.
+const PF_EXITING: u64 = 0x4;
+
 /// What a process of some name shows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its command line; empty if it may not be looked at.
+    /// Its command line, at least a word.
     pub words: Vec<String>,
     /// Its control group in each hierarchy, as seen from here.
     pub cgroups: Vec<String>,
 }
 
-/// Shows all processes whose name is `name` (at most 15 bytes, as the kernel keeps it), in no order.
+/// Shows all processes of root's whose name is `name` (at most 15 bytes, as the kernel keeps it), in
+/// no order. One is root's if that started it, too: what is set-user-ID may be called by anybody, by
+/// any name.
 ///
 /// # Errors
 ///
-/// When the processes cannot be listed. One that ends meanwhile is not there.
-pub fn named(proc_root: &Path, name: &str, mut each: impl FnMut(Process)) -> io::Result<()> {
+/// When it cannot be known who they are. One that ends meanwhile, or is hidden, is not there.
+pub fn of_root(proc_root: &Path, name: &str, mut each: impl FnMut(Process)) -> io::Result<()> {
     for entry in fs::read_dir(proc_root)? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str());
         if !number.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
             continue;
         }
-        let is_it = read(&path.join("comm")).is_ok_and(|comm| comm.trim_ascii() == name.as_bytes());
-        if is_it {
-            each(Process {
-                words: words(&read(&path.join("cmdline")).unwrap_or_default()),
-                cgroups: cgroups(&read(&path.join("cgroup")).unwrap_or_default()),
-            });
+        match look(&path, name) {
+            Ok(Some(process)) => each(process),
+            Ok(None) => {}
+            Err(error) if is_of_that_one_alone(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// A process, if it is one of root's that is called so and runs.
+fn look(path: &Path, name: &str) -> io::Result<Option<Process>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Everything is asked of this one, whoever has its number next.
+    let process = rustix::fs::open(path, flags, Mode::empty())?;
+    if read(&process, "comm")?.trim_ascii() != name.as_bytes() {
+        return Ok(None);
+    }
+    let words = words(&read(&process, "cmdline")?);
+    // In this order: it is where it is said to be if it had run before and did not end before it was
+    // asked.
+    let status = read(&process, "status")?;
+    let cgroups = cgroups(&read(&process, "cgroup")?);
+    let stat = read(&process, "stat")?;
+    let (status, stat) = (
+        String::from_utf8_lossy(&status),
+        String::from_utf8_lossy(&stat),
+    );
+    let is_it = !words.is_empty() && is_roots(&status) && has_run(&status) && !is_exiting(&stat);
+    Ok(is_it.then_some(Process { words, cgroups }))
+}
+
+/// Whether an error says only that this process ended, or that it is hidden from us.
+fn is_of_that_one_alone(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    [Errno::NOENT, Errno::SRCH, Errno::ACCESS, Errno::PERM]
+        .map(Some)
+        .contains(&errno)
+}
+
+/// By all four of its user IDs, as our user namespace has them.
+fn is_roots(status: &str) -> bool {
+    field(status, "Uid").is_some_and(|ids| ids.split_whitespace().eq(["0"; 4]))
+}
+
+/// Whether it has ever left a CPU.
+fn has_run(status: &str) -> bool {
+    let switches = ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"];
+    let counted = |name: &&str| field(status, name).is_some_and(|count| count != "0");
+    switches.iter().any(counted)
+}
+
+/// Whether it has begun to end; what cannot be read counts as that.
+fn is_exiting(stat: &str) -> bool {
+    // The name in brackets may hold blanks and brackets: count from the last bracket on.
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
+    let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
+    let flags = fields.nth(6).and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
 fn words(line: &[u8]) -> Vec<String> {
@@ -60,9 +125,11 @@ fn cgroups(lines: &[u8]) -> Vec<String> {
     paths.map(str::to_owned).collect()
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(process: &OwnedFd, file: &str) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(process, file, flags, Mode::empty())?;
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
+    File::from(file).take(MAX_FILE).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -71,19 +138,33 @@ mod tests {
     #![expect(clippy::disallowed_methods, reason = "a test's own files")]
 
     use super::*;
-    use std::path::PathBuf;
+    use std::{
+        path::PathBuf,
+        process::{Command, Stdio},
+    };
+
+    const STATUS: &str = "Name:\tkoordlet\nUid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t9\n\
+                          nonvoluntary_ctxt_switches:\t0\n";
+    const STAT: &str = "20 (koordlet) S 1 20 20 0 -1 4194560 100 0 0 0 250 75 9 9 20 0 1 0 5 6 7\n";
 
     fn all(proc_root: &Path, name: &str) -> Vec<Process> {
         let mut found = Vec::new();
-        named(proc_root, name, |process| found.push(process)).unwrap();
+        of_root(proc_root, name, |process| found.push(process)).unwrap();
         found
     }
 
     fn process(root: &Path, number: &str, comm: &str, line: &[u8]) -> PathBuf {
         let process = root.join(number);
         fs::create_dir(&process).unwrap();
-        fs::write(process.join("comm"), comm).unwrap();
-        fs::write(process.join("cmdline"), line).unwrap();
+        for (file, text) in [
+            ("comm", comm.as_bytes()),
+            ("cmdline", line),
+            ("status", STATUS.as_bytes()),
+            ("cgroup", b"0::/\n"),
+            ("stat", STAT.as_bytes()),
+        ] {
+            fs::write(process.join(file), text).unwrap();
+        }
         process
     }
 
@@ -108,7 +189,50 @@ mod tests {
                 .into(),
         };
         assert_eq!(all(dir.path(), "koordlet"), [expected]);
-        assert!(named(&dir.path().join("none"), "koordlet", |_| {}).is_err());
+        assert!(of_root(&dir.path().join("none"), "koordlet", |_| {}).is_err());
+    }
+
+    #[test]
+    fn one_that_is_not_roots_or_not_where_it_is_said_to_be_is_passed_over() {
+        let with = |file: &str, from: &str, to: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let process = process(dir.path(), "20", "koordlet\n", b"/koordlet\0");
+            let text = fs::read_to_string(process.join(file)).unwrap();
+            assert!(text.contains(from));
+            fs::write(process.join(file), text.replace(from, to)).unwrap();
+            all(dir.path(), "koordlet").len()
+        };
+        assert_eq!(with("comm", "koordlet", "koordlet"), 1);
+        // Anybody's.
+        assert_eq!(
+            with("status", "\t0\t0\t0\t0", "\t65534\t65534\t65534\t65534"),
+            0
+        );
+        // Set-user-ID, called by anybody.
+        assert_eq!(with("status", "\t0\t0\t0\t0", "\t1000\t0\t0\t0"), 0);
+        assert_eq!(with("status", "Uid", "Other"), 0);
+        // Being forked.
+        assert_eq!(with("status", "switches:\t9", "switches:\t0"), 0);
+        // Ending, though its state does not say so yet; a zombie.
+        assert_eq!(with("stat", "4194560", "4194564"), 0);
+        assert_eq!(
+            with("stat", "S 1 20 20 0 -1 4194560", "Z 1 20 20 0 -1 4227084"),
+            0
+        );
+        assert_eq!(with("stat", ") S", " S"), 0);
+        // One whose memory is gone says nothing of how it was started.
+        assert_eq!(with("cmdline", "/koordlet", ""), 0);
+    }
+
+    #[test]
+    fn where_a_process_cannot_be_asked_for_a_reason_of_ours_nothing_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = process(dir.path(), "20", "koordlet\n", b"/koordlet\0");
+        // As any other error, but those by which one process is gone or hidden.
+        fs::remove_file(process.join("comm")).unwrap();
+        fs::create_dir(process.join("comm")).unwrap();
+        let error = of_root(dir.path(), "koordlet", |_| {}).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
     }
 
     #[test]
@@ -120,11 +244,39 @@ mod tests {
     }
 
     #[test]
-    fn our_own_process_is_found_here() {
-        let name = fs::read_to_string("/proc/self/comm").unwrap();
-        let own: Vec<String> = std::env::args().collect();
-        let found = all(Path::new("/proc"), name.trim());
-        let own = found.iter().find(|it| it.words == own).unwrap();
-        assert!(!own.cgroups.is_empty());
+    fn a_process_that_runs_is_found_here_if_it_is_roots_and_its_zombie_is_not() {
+        let mut child = Command::new("cat")
+            .arg("koord-neighbour")
+            .arg("-")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let line = ["cat", "koord-neighbour", "-"];
+        let is_there = || {
+            all(Path::new("/proc"), "cat")
+                .iter()
+                .any(|it| it.words == line)
+        };
+        let is_root = rustix::process::getuid().is_root();
+        let stat = || fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        // It may take a while to start, and to end.
+        let within = |what: &dyn Fn() -> bool| {
+            (0..500).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                what()
+            })
+        };
+        assert_eq!(within(&is_there), is_root);
+        assert!(!is_exiting(&stat()));
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&child),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        assert!(within(&|| is_exiting(&stat())));
+        assert!(!is_there());
+        child.wait().unwrap();
     }
 }

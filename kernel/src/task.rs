@@ -86,7 +86,8 @@ impl OomScoreFile {
     }
 }
 
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+/// What a process's `status` says of this.
+pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = status.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(key, _)| *key == name)?;
     Some(value.trim())

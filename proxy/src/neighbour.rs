@@ -4,8 +4,8 @@
 //! it. So it is looked for among the processes of this machine, and its own command line says which
 //! hooks it runs: the flag is the one that we have, with the same names and defaults.
 //!
-//! Whoever may run a pod may call a process so. One is believed where a pod's author cannot put it:
-//! outside of all pods, or in a pod of the namespace that is the operator's.
+//! Whoever may run a process may call it so. One is believed that is root's, where a pod's author
+//! cannot put it: outside of all pods, or in a pod of the namespace that is the operator's.
 //!
 //! Looking at all processes takes milliseconds, so a thread beside the data path does it. A look that
 //! failed says nothing: neither that koordlet is there nor that it is gone.
@@ -17,7 +17,7 @@ use crate::{
     worker::Worker,
 };
 use koord_hooks::{Chain, FeatureGates, Maturity};
-use koord_kernel::neighbour::named;
+use koord_kernel::neighbour::of_root;
 use koord_model::CgroupPath;
 use std::{
     collections::BTreeSet,
@@ -176,7 +176,7 @@ fn may_be_pods(cgroup: &str) -> bool {
 /// All who may be koordlet; `None` if that cannot be known now.
 fn claimants(proc_root: &Path) -> Option<BTreeSet<Claimant>> {
     let mut all = BTreeSet::new();
-    let looked = named(proc_root, NAME, |process| {
+    let looked = of_root(proc_root, NAME, |process| {
         all.insert(Claimant {
             covers: covered(&gates(&process.words)),
             cgroups: process.cgroups,
@@ -248,6 +248,10 @@ mod tests {
         fs::write(process.join("comm"), "koordlet\n").unwrap();
         fs::write(process.join("cmdline"), line.replace(' ', "\0")).unwrap();
         fs::write(process.join("cgroup"), cgroup).unwrap();
+        let status = "Uid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t9\n";
+        fs::write(process.join("status"), status).unwrap();
+        let stat = "7 (koordlet) S 1 7 7 0 -1 4194560 100 0 0 0 250 75";
+        fs::write(process.join("stat"), stat).unwrap();
         let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
         let claimants = claimants(root.path()).unwrap();
         neighbour(namespace).believed(claimants, &bench.hub.ledger().borrow())

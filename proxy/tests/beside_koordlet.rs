@@ -54,6 +54,10 @@ async fn hooks_rest_while_koordlet_runs_them_unless_told_otherwise() {
     fs::write(process.join("cmdline"), line).unwrap();
     let cgroup = "0::/system.slice/koordlet.service\n";
     fs::write(process.join("cgroup"), cgroup).unwrap();
+    let status = "Uid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t9\n";
+    fs::write(process.join("status"), status).unwrap();
+    let stat = "4711 (koordlet) S 1 4711 4711 0 -1 4194560 100 0 0 0 250 75\n";
+    fs::write(process.join("stat"), stat).unwrap();
     let proc_root = format!("--proc-root={}", root.path().display());
 
     let (shares, hooks, log) = with(&[&proc_root], true).await;

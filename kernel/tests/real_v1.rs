@@ -92,7 +92,7 @@ fn the_mounts_of_this_machine_are_told_apart() {
     };
     let cgroups = Cgroups::open(Path::new(ROOT)).unwrap();
     assert_eq!(cgroups.version(), expected);
-    assert!(cgroups.exists(&CgroupPath::root()));
+    assert!(cgroups.exists(&CgroupPath::root()).unwrap());
     // A hierarchy is no place where hierarchies are mounted.
     let error = Cgroups::open(&Path::new(ROOT).join("cpu")).unwrap_err();
     assert!(error.to_string().contains("none of the controllers"));

@@ -426,7 +426,7 @@ fn build_hub(
         options: HookOptions::new(&config.hooks.gates, config.hooks.disable_unset_cpu_quota),
     };
     let policy = policy.map(|file| file.subscribe().borrow().policy.clone());
-    let node = probe.look(&cgroups, policy.unwrap_or_default());
+    let node = probe.first_look(&cgroups, policy.unwrap_or_default(), remarks);
     let chain = match config.mode {
         Mode::PassThrough => Chain::empty(),
         Mode::Enforce | Mode::Observe => {

@@ -1,16 +1,19 @@
 //! What hooks may know of the node, found out by looking.
 //!
 //! The kubelet may start after us, CPUs come and go, and the policy changes: looking again is
-//! cheap, and is done with every list of the runtime and every change of the policy.
+//! cheap, and is done with every list of the runtime and every change of the policy. What cannot be
+//! looked at, as without a free descriptor, is not gone for that.
 
+use crate::status::chain_of;
 use koord_hooks::{Abilities, HookOptions, NodeView, TierPaths};
 use koord_kernel::{
-    cgroup::{Cgroups, Driver, Layout},
-    cpu,
+    cgroup::{Cgroups, Driver, Layout, ReadError},
+    cpu::{self, OnlineError},
 };
 use koord_model::{CgroupPath, CpuSet, CpusetCpus, KubeQos, MAX_CPU, Setting, Value};
 use koord_proto::policy::NodePolicy;
-use std::{collections::BTreeSet, error::Error, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, error::Error, io, path::PathBuf, sync::Arc};
+use thiserror::Error;
 use tracing::warn;
 
 /// Where to look.
@@ -27,24 +30,32 @@ pub struct Probe {
     pub resctrl: bool,
 }
 
+/// Why it is unknown what the node has now.
+#[derive(Debug, Error)]
+pub enum LookError {
+    #[error("which CPUs are online cannot be found out")]
+    Online(#[source] OnlineError),
+    #[error("which control groups there are cannot be found out")]
+    Group(#[source] io::Error),
+    #[error("what the control groups have cannot be found out")]
+    Read(#[source] ReadError),
+}
+
 // === impl Probe ===
 
 impl Probe {
     /// The node as it is now, under `policy`.
-    pub fn look(&self, cgroups: &Cgroups, policy: Arc<NodePolicy>) -> NodeView {
-        let online = cpu::online(&self.sys_root).unwrap_or_else(|error| {
-            warn!(
-                error = &error as &dyn Error,
-                "the online CPUs are unknown: none is taken to be offline"
-            );
-            every_cpu()
-        });
-        let tiers = self.tiers(cgroups);
-        let settings = Setting::ALL.iter().copied();
-        let files: BTreeSet<Setting> = settings
-            .filter(|it| !it.is_of_threads() && exists_anywhere(cgroups, *it))
-            .collect();
-        NodeView {
+    pub fn look(&self, cgroups: &Cgroups, policy: Arc<NodePolicy>) -> Result<NodeView, LookError> {
+        let online = self.online()?;
+        let tiers = self.tiers(cgroups).map_err(LookError::Group)?;
+        let groups = groups(cgroups)?;
+        let mut files = BTreeSet::new();
+        for setting in Setting::ALL.iter().filter(|it| !it.is_of_threads()) {
+            if exists_anywhere(cgroups, &groups, *setting).map_err(LookError::Group)? {
+                files.insert(*setting);
+            }
+        }
+        Ok(NodeView {
             policy,
             kernel: Abilities {
                 bvt: files.contains(&Setting::CpuBvt),
@@ -53,38 +64,89 @@ impl Probe {
                 core_sched: self.core_sched,
                 files,
                 resctrl: self.resctrl,
-                usable_cpus: usable(cgroups, &tiers.kubepods, online),
+                usable_cpus: usable(cgroups, &tiers.kubepods, online)?,
             },
             tiers,
+            options: self.options,
+        })
+    }
+
+    /// The node at the start. Where that cannot be found out nothing is there, until a list looks
+    /// again, and it is said.
+    pub fn first_look(
+        &self,
+        cgroups: &Cgroups,
+        policy: Arc<NodePolicy>,
+        remarks: &mut Vec<String>,
+    ) -> NodeView {
+        self.look(cgroups, policy.clone()).unwrap_or_else(|error| {
+            warn!(
+                error = &error as &dyn Error,
+                "what this node has is unknown: hooks can do little until it is known"
+            );
+            let reason = chain_of(&error);
+            remarks.push(format!(
+                "what this node has was unknown at the start: {reason}"
+            ));
+            self.unknown(policy)
+        })
+    }
+
+    /// A node on which nothing is there, and no CPU is offline.
+    fn unknown(&self, policy: Arc<NodePolicy>) -> NodeView {
+        NodeView {
+            policy,
+            kernel: Abilities {
+                usable_cpus: every_cpu(),
+                ..Abilities::default()
+            },
+            tiers: TierPaths::default(),
             options: self.options,
         }
     }
 
-    fn tiers(&self, cgroups: &Cgroups) -> TierPaths {
+    fn online(&self) -> Result<CpuSet, LookError> {
+        match cpu::online(&self.sys_root) {
+            Ok(online) => Ok(online),
+            Err(OnlineError::Read(source)) if source.kind() != io::ErrorKind::NotFound => {
+                Err(LookError::Online(OnlineError::Read(source)))
+            }
+            Err(error) => {
+                warn!(
+                    error = &error as &dyn Error,
+                    "the online CPUs are unknown: none is taken to be offline"
+                );
+                Ok(every_cpu())
+            }
+        }
+    }
+
+    fn tiers(&self, cgroups: &Cgroups) -> io::Result<TierPaths> {
         // Before the kubelet's first start nothing is there; systemd is what most nodes have.
-        let layout = Layout::detect(cgroups, &self.cgroup_root)
+        let layout = Layout::detect(cgroups, &self.cgroup_root)?
             .or_else(|| Layout::new(&self.cgroup_root, Driver::Systemd).ok());
         let Some(layout) = layout else {
-            return TierPaths::default();
+            return Ok(TierPaths::default());
         };
         let tier = |qos| layout.tier(qos).unwrap_or_default();
-        TierPaths {
+        Ok(TierPaths {
             kubepods: tier(KubeQos::Guaranteed),
             burstable: tier(KubeQos::Burstable),
             best_effort: tier(KubeQos::BestEffort),
-        }
+        })
     }
 }
 
 /// Those of the CPUs that pods may have at all: a node inside of a container, or one that keeps
 /// CPUs for itself, has a cpuset at `kubepods`, and on cgroup v1 the kernel refuses more below it.
-fn usable(cgroups: &Cgroups, kubepods: &CgroupPath, online: CpuSet) -> CpuSet {
+fn usable(cgroups: &Cgroups, kubepods: &CgroupPath, online: CpuSet) -> Result<CpuSet, LookError> {
     match cgroups.read(kubepods, Setting::CpusetCpus) {
         Ok(Value::CpusetCpus(CpusetCpus::Only(cpus))) if !cpus.is_empty() => {
-            online.intersection(&cpus)
+            Ok(online.intersection(&cpus))
         }
+        Err(error @ ReadError::Io { .. }) if !error.is_gone() => Err(LookError::Read(error)),
         // Not there or not filled before the kubelet's first start; on cgroup v2 not said.
-        _ => online,
+        _ => Ok(online),
     }
 }
 
@@ -93,14 +155,28 @@ fn every_cpu() -> CpuSet {
     all.expect("the range of all CPU numbers is a list")
 }
 
+/// The root of all groups, and those directly below it.
+fn groups(cgroups: &Cgroups) -> Result<Vec<CgroupPath>, LookError> {
+    let root = CgroupPath::root();
+    let below = match cgroups.children(&root) {
+        Ok(below) => below,
+        Err(error) if error.is_gone() => Vec::new(),
+        Err(error) => return Err(LookError::Read(error)),
+    };
+    let below: Vec<_> = below
+        .iter()
+        .filter_map(|name| root.join(name).ok())
+        .collect();
+    Ok([root].into_iter().chain(below).collect())
+}
+
 /// Whether the kernel has a setting: some files are missing at the root of a hierarchy, so the
 /// groups below it are asked too.
-fn exists_anywhere(cgroups: &Cgroups, setting: Setting) -> bool {
-    let root = CgroupPath::root();
-    let below = cgroups.children(&root).unwrap_or_default();
-    cgroups.supports(setting, &root)
-        || below
-            .iter()
-            .filter_map(|name| root.join(name).ok())
-            .any(|group| cgroups.supports(setting, &group))
+fn exists_anywhere(cgroups: &Cgroups, groups: &[CgroupPath], setting: Setting) -> io::Result<bool> {
+    for group in groups {
+        if cgroups.supports(setting, group)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

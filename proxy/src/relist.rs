@@ -379,7 +379,7 @@ fn find_pod(hub: &Hub, uid: &str, above: &CgroupPath) -> Option<CgroupPath> {
     layouts
         .flat_map(|layout| KubeQos::ALL.iter().map(move |qos| layout.pod(*qos, uid)))
         .filter_map(Result::ok)
-        .find(|path| cgroups.exists(path))
+        .find(|path| cgroups.exists(path).is_ok_and(|exists| exists))
 }
 
 async fn ask_parent(

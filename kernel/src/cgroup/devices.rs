@@ -146,7 +146,7 @@ impl Cgroups {
         match lacking.into_iter().next() {
             None if changed => Ok(Written::Adjusted),
             None => Ok(Written::Equal),
-            Some(_) if !self.tree.has_directory(file.controller, at) => {
+            Some(_) if self.is_gone(place) => {
                 Err(unread(at, value, ReadError::Gone { at: at.clone() }))
             }
             Some(Lacking { source, .. }) => Err(WriteError::Lacking {
@@ -213,9 +213,18 @@ impl Cgroups {
         notes.remove(&(at.clone(), setting));
         if noted.is_err() && !text.is_empty() {
             // Those of groups that have gone would stay for ever.
-            notes.retain(|(at, _), _| self.tree.has_directory(file.controller, at));
+            notes.retain(|(at, setting), _| {
+                let (at, setting) = (at, *setting);
+                !self.is_gone(Place { at, setting, file })
+            });
             notes.insert((at.clone(), setting), text);
         }
+    }
+
+    /// Whether the group is known not to be there.
+    fn is_gone(&self, Place { at, file, .. }: Place<'_>) -> bool {
+        let there = self.tree.has_directory(file.controller, at);
+        there.is_ok_and(|there| !there)
     }
 
     /// The lines that a value asks for.

@@ -4,6 +4,7 @@
 
 use super::Cgroups;
 use koord_model::{CgroupPath, CgroupPathError, ContainerId, KubeQos, PodUid};
+use std::io;
 use thiserror::Error;
 
 /// Who makes the directories, and so how they are called. Kubelet and runtime agree on one.
@@ -121,11 +122,18 @@ impl Layout {
     }
 
     /// The layout that is there below `root`; `None` before the kubelet's first start.
-    pub fn detect(cgroups: &Cgroups, root: &CgroupPath) -> Option<Self> {
-        [Driver::Systemd, Driver::Cgroupfs]
-            .into_iter()
-            .filter_map(|driver| Self::new(root, driver).ok())
-            .find(|layout| cgroups.exists(&layout.kubepods))
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be found out now.
+    pub fn detect(cgroups: &Cgroups, root: &CgroupPath) -> io::Result<Option<Self>> {
+        let drivers = [Driver::Systemd, Driver::Cgroupfs].into_iter();
+        for layout in drivers.filter_map(|driver| Self::new(root, driver).ok()) {
+            if cgroups.exists(&layout.kubepods)? {
+                return Ok(Some(layout));
+            }
+        }
+        Ok(None)
     }
 
     /// The directory that the pods of a class are directly below.

@@ -122,18 +122,30 @@ impl Cgroups {
     /// Whether the group is there, in every hierarchy that we write to: runtimes make and remove
     /// the directories of cgroup v1 one by one. That for devices may be missing: few groups have
     /// anything in it.
-    pub fn exists(&self, at: &CgroupPath) -> bool {
-        [Controller::Cpu, Controller::Cpuset, Controller::Memory]
-            .iter()
-            .filter(|controller| self.tree.generation(**controller).is_some())
-            .all(|controller| self.tree.has_directory(*controller, at))
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be found out now.
+    pub fn exists(&self, at: &CgroupPath) -> io::Result<bool> {
+        for controller in [Controller::Cpu, Controller::Cpuset, Controller::Memory] {
+            let is_ours = self.tree.generation(controller).is_some();
+            if is_ours && !self.tree.has_directory(controller, at)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether the kernel has this setting for this group, which depends on the kernel's version,
     /// its vendor, and on cgroup v2 on the controllers that the parent hands down.
-    pub fn supports(&self, setting: Setting, at: &CgroupPath) -> bool {
-        self.file(at, setting)
-            .is_ok_and(|file| self.tree.has_file(file.controller, at, file.name))
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be found out now.
+    pub fn supports(&self, setting: Setting, at: &CgroupPath) -> io::Result<bool> {
+        self.file(at, setting).map_or(Ok(false), |file| {
+            self.tree.has_file(file.controller, at, file.name)
+        })
     }
 
     /// What the kernel holds.
@@ -398,13 +410,10 @@ impl Cgroups {
     ) -> ReadError {
         let controller = setting.map_or_else(|| self.any_controller(), table::controller);
         let at = at.clone();
-        if !self.tree.has_directory(controller, &at) {
-            return ReadError::Gone { at };
-        }
-        match setting {
-            Some(setting) if source.kind() == io::ErrorKind::NotFound => {
-                ReadError::Unsupported { at, setting }
-            }
+        let is_lacking = source.kind() == io::ErrorKind::NotFound;
+        match (self.tree.has_directory(controller, &at), setting) {
+            (Ok(false), _) => ReadError::Gone { at },
+            (Ok(true), Some(setting)) if is_lacking => ReadError::Unsupported { at, setting },
             _ => ReadError::Io { at, file, source },
         }
     }

@@ -127,14 +127,18 @@ impl Tree for OsTree {
         self.mount(controller).map(|mount| mount.generation)
     }
 
-    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> bool {
-        self.directory(controller, at).is_ok()
+    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
+        is_there(self.directory(controller, at))
     }
 
-    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> bool {
-        self.directory(controller, at).is_ok_and(|directory| {
-            rustix::fs::statat(directory, file, AtFlags::SYMLINK_NOFOLLOW).is_ok()
-        })
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {
+        is_there(self.directory(controller, at).and_then(|directory| {
+            Ok(rustix::fs::statat(
+                directory,
+                file,
+                AtFlags::SYMLINK_NOFOLLOW,
+            )?)
+        }))
     }
 
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
@@ -233,6 +237,22 @@ impl Mount {
     }
 }
 
+/// Whether what was looked for was found. What else can go wrong, as without a free descriptor, does
+/// not mean that it is not there.
+fn is_there<T>(found: io::Result<T>) -> io::Result<bool> {
+    match found {
+        Ok(_) => Ok(true),
+        Err(error) if is_absence(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    let is_removed = error.raw_os_error() == Some(Errno::NODEV.raw_os_error());
+    let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    is_removed || absent.contains(&error.kind())
+}
+
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 fn generation_of(directory: &OwnedFd) -> io::Result<Option<Generation>> {
@@ -312,6 +332,18 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_not_there_is_absent() {
+        let looked = |errno: Errno| is_there::<()>(Err(errno.into())).ok();
+        for absent in [Errno::NOENT, Errno::NOTDIR, Errno::NODEV] {
+            assert_eq!(looked(absent), Some(false), "{absent}");
+        }
+        for unknown in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ACCESS] {
+            assert_eq!(looked(unknown), None, "{unknown}");
+        }
+        assert!(is_there(Ok(())).unwrap());
+    }
+
+    #[test]
     fn no_component_of_a_path_may_be_a_link() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("top/a");
@@ -330,9 +362,13 @@ mod tests {
             io: None,
         };
         let path = |text| CgroupPath::parse(text).unwrap();
-        assert!(tree.has_directory(Controller::Cpu, &path("a")));
-        assert!(!tree.has_directory(Controller::Cpu, &path("a/out")));
-        assert!(!tree.has_directory(Controller::Cpu, &path("a/out/top")));
+        assert!(tree.has_directory(Controller::Cpu, &path("a")).unwrap());
+        assert!(!tree.has_directory(Controller::Cpu, &path("a/out")).unwrap());
+        assert!(
+            !tree
+                .has_directory(Controller::Cpu, &path("a/out/top"))
+                .unwrap()
+        );
         let read = tree.read(Controller::Cpu, &path("a"), "file");
         assert_eq!(
             read.unwrap_err().raw_os_error(),

@@ -38,9 +38,11 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// How a controller is reached; `None` if it is not there.
     fn generation(&self, controller: Controller) -> Option<Generation>;
 
-    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> bool;
+    /// An error says nothing about it.
+    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool>;
 
-    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> bool;
+    /// An error says nothing about it.
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool>;
 
     /// The whole text of a file.
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String>;
@@ -85,12 +87,12 @@ impl Tree for Bare {
         None
     }
 
-    fn has_directory(&self, _: Controller, _: &CgroupPath) -> bool {
-        false
+    fn has_directory(&self, _: Controller, _: &CgroupPath) -> io::Result<bool> {
+        Ok(false)
     }
 
-    fn has_file(&self, _: Controller, _: &CgroupPath, _: &str) -> bool {
-        false
+    fn has_file(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<bool> {
+        Ok(false)
     }
 
     fn read(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<String> {

@@ -50,6 +50,8 @@ struct State {
     takes_notes: bool,
     groups: BTreeMap<CgroupPath, Group>,
     failures: Vec<(CgroupPath, String, Errno)>,
+    /// Why nothing can be looked at.
+    blind: Option<Errno>,
     writes: Vec<Write>,
 }
 
@@ -71,6 +73,7 @@ impl FakeTree {
             takes_notes: true,
             groups: [(CgroupPath::root(), Group::new(online))].into(),
             failures: Vec::new(),
+            blind: None,
             writes: Vec::new(),
         })))
     }
@@ -165,6 +168,11 @@ impl FakeTree {
         self.state().failures.push(failure);
     }
 
+    /// Makes every look fail, until told that none does.
+    pub fn fail_looks(&self, errno: Option<Errno>) {
+        self.state().blind = errno;
+    }
+
     /// What was written since the last call, in order; refused writes are not in it.
     pub fn take_writes(&self) -> Vec<Write> {
         mem::take(&mut self.state().writes)
@@ -193,16 +201,21 @@ impl Tree for FakeTree {
         Some(self.state().generation)
     }
 
-    fn has_directory(&self, _: Controller, at: &CgroupPath) -> bool {
-        self.state().groups.contains_key(at)
+    fn has_directory(&self, _: Controller, at: &CgroupPath) -> io::Result<bool> {
+        let state = self.state();
+        state.sees()?;
+        Ok(state.groups.contains_key(at))
     }
 
-    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> bool {
-        self.read(controller, at, file).is_ok()
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {
+        self.state().sees()?;
+        Ok(self.read(controller, at, file).is_ok())
     }
 
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
-        Ok(self.state().read(controller, at, file)?)
+        let state = self.state();
+        state.sees()?;
+        Ok(state.read(controller, at, file)?)
     }
 
     fn write(
@@ -217,6 +230,7 @@ impl Tree for FakeTree {
 
     fn children(&self, _: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
         let state = self.state();
+        state.sees()?;
         if !state.groups.contains_key(at) {
             return Err(Errno::NOENT.into());
         }
@@ -250,6 +264,10 @@ impl Tree for FakeTree {
 // === impl State ===
 
 impl State {
+    fn sees(&self) -> Result<(), Errno> {
+        self.blind.map_or(Ok(()), Err)
+    }
+
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> Result<String, Errno> {
         let group = self.groups.get(at).ok_or(Errno::NOENT)?;
         let foreign = !MEMBERS.contains(&file) && !belongs(controller, self.generation, file);

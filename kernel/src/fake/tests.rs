@@ -71,7 +71,7 @@ fn group_identity_is_there_only_on_kernels_that_have_it() {
         let (tree, cgroups) = tree(generation);
         let pod = path("pod");
         let bvt = |value| Bvt::new(value).unwrap().into();
-        assert!(cgroups.supports(Setting::CpuBvt, &pod));
+        assert!(cgroups.supports(Setting::CpuBvt, &pod).unwrap());
         assert_eq!(
             cgroups.write(&pod, &bvt(-1)).unwrap(),
             Written::Changed { old: bvt(0) }
@@ -86,6 +86,6 @@ fn a_kernel_without_idle_groups_has_shares_all_the_same() {
     let tree = FakeTree::new(Generation::V1, 2).without("cpu.idle");
     let cgroups = Cgroups::over(tree.clone());
     tree.make(&path("pod"));
-    assert!(!cgroups.supports(Setting::CpuIdle, &path("pod")));
+    assert!(!cgroups.supports(Setting::CpuIdle, &path("pod")).unwrap());
     assert!(cgroups.read(&path("pod"), Setting::CpuShares).is_ok());
 }

@@ -198,9 +198,17 @@ pub(super) fn a_group_that_is_gone_is_told_from_a_setting_that_is_not_there(
 ) {
     let at = &make(ground, &["p"])[0];
     let cgroups = ground.cgroups();
-    assert!(cgroups.exists(at));
-    assert!(cgroups.supports(Setting::CpuShares, at));
-    assert!(!cgroups.supports(Setting::CpuBvt, at));
+    assert!(cgroups.exists(at).expect("it can be looked at"));
+    assert!(
+        cgroups
+            .supports(Setting::CpuShares, at)
+            .expect("it can be looked at")
+    );
+    assert!(
+        !cgroups
+            .supports(Setting::CpuBvt, at)
+            .expect("it can be looked at")
+    );
     let error = cgroups
         .read(at, Setting::CpuBvt)
         .expect_err("there is none");
@@ -209,8 +217,12 @@ pub(super) fn a_group_that_is_gone_is_told_from_a_setting_that_is_not_there(
 
     ground.remove(at);
     let cgroups = ground.cgroups();
-    assert!(!cgroups.exists(at));
-    assert!(!cgroups.supports(Setting::CpuShares, at));
+    assert!(!cgroups.exists(at).expect("it can be looked at"));
+    assert!(
+        !cgroups
+            .supports(Setting::CpuShares, at)
+            .expect("it can be looked at")
+    );
     let error = cgroups.read(at, Setting::CpuBvt).expect_err("it is gone");
     assert!(error.is_gone(), "{error}");
     let error = cgroups.write(at, &shares(2)).expect_err("it is gone");

@@ -237,7 +237,9 @@ impl Cores {
 
     fn forget_the_gone(&mut self, cgroups: &Cgroups) {
         self.groups.retain(|_, known| {
-            known.members.retain(|at| cgroups.exists(at));
+            // One of which that is unknown stays.
+            let is_there = |at: &CgroupPath| cgroups.exists(at).unwrap_or(true);
+            known.members.retain(is_there);
             !known.members.is_empty()
         });
     }

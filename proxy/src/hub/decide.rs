@@ -295,7 +295,7 @@ impl Hub {
 
     /// Puts a policy in force and makes every decision anew.
     pub fn set_node_policy(&self, policy: Arc<NodePolicy>) {
-        let node = self.probe.look(self.writer.cgroups(), policy);
+        let node = self.look(policy);
         self.policy.borrow_mut().node = node;
         self.complaints.borrow_mut().forget_node();
         self.ledger.borrow_mut().end_contests();
@@ -321,7 +321,7 @@ impl Hub {
     /// Looks at the node again: the kubelet may have come, CPUs may have gone.
     pub(crate) fn look_again(&self) {
         let policy = self.policy.borrow().node.policy.clone();
-        let node = self.probe.look(self.writer.cgroups(), policy);
+        let node = self.look(policy);
         let changed = {
             let known = &self.policy.borrow().node;
             (&known.kernel, &known.tiers) != (&node.kernel, &node.tiers)
@@ -332,6 +332,25 @@ impl Hub {
             self.elsewhere.take();
             self.decide_all();
         }
+    }
+
+    /// The node as it is now; as it was known, where that cannot be found out.
+    fn look(&self, policy: Arc<NodePolicy>) -> NodeView {
+        let cgroups = self.writer.cgroups();
+        self.probe
+            .look(cgroups, policy.clone())
+            .unwrap_or_else(|error| {
+                if let Some(suppressed) = self.may_complain("-", "node") {
+                    let error = &error as &dyn Error;
+                    warn!(
+                        error,
+                        suppressed,
+                        "what this node has is unknown now: it is taken to be as it was"
+                    );
+                }
+                let known = self.policy.borrow().node.clone();
+                NodeView { policy, ..known }
+            })
     }
 
     fn decide_all(&self) {

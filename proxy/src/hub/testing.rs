@@ -107,7 +107,7 @@ impl Bench {
             core_sched: false,
             resctrl: groups.caches.is_supported(),
         };
-        let node = probe.look(&cgroups, Default::default());
+        let node = probe.look(&cgroups, Default::default()).unwrap();
         let gates = FeatureGates::parse(gates).unwrap();
         let chain = Chain::new(&gates, &FailPolicies::default());
         let hub = Hub::new(Parts {

@@ -20,7 +20,8 @@ use koord_proto::{
     keys::{annotation, label},
 };
 use prost::Message;
-use std::time::Instant;
+use rustix::io::Errno;
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 mod updates;
 
@@ -366,4 +367,44 @@ async fn a_hook_that_is_switched_off_gives_back_what_it_had_decided() {
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.shares"), "512");
     assert!(!bench.hub.switch_hook("batchresource", false));
+}
+
+#[tokio::test]
+async fn what_cannot_be_looked_at_is_taken_to_be_as_it_was() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2).with_group_identity());
+    let known = || {
+        let policy = bench.hub.policy();
+        (policy.node().kernel.clone(), policy.node().tiers.clone())
+    };
+    let before = known();
+    assert!(before.0.bvt);
+    bench.tree.fail_looks(Some(Errno::MFILE));
+    bench.hub.look_again();
+    assert_eq!(known(), before);
+    bench.hub.set_node_policy(Arc::default());
+    assert_eq!(known(), before);
+    bench.tree.fail_looks(None);
+    bench.hub.look_again();
+    assert_eq!(known(), before);
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_look_says_so_and_knows_of_nothing() {
+    let tree = FakeTree::new(Generation::V1, 2).with_group_identity();
+    let bench = Bench::with_pod(tree.clone());
+    tree.fail_looks(Some(Errno::MFILE));
+    let mut remarks = Vec::new();
+    let cgroups = bench.hub.writer().cgroups();
+    let node = bench
+        .hub
+        .probe
+        .first_look(cgroups, Arc::default(), &mut remarks);
+    assert_eq!(node.kernel.files, BTreeSet::new());
+    assert_eq!(
+        remarks,
+        [
+            "what this node has was unknown at the start: which control groups there are cannot be \
+             found out: Too many open files (os error 24)"
+        ]
+    );
 }

@@ -36,8 +36,8 @@ use tracing::{info, warn};
 /// Issues of one answer that get a line each; the status has all of them.
 const LOGGED_ISSUES: usize = 20;
 
-/// Of the thread that asks and reads, in bytes; TLS wants some of it. What is not used costs nothing.
-const STACK: usize = 1 << 20;
+/// The stack of the thread that asks and parses, in bytes: what is parsed is nested.
+const STACK: usize = 2 << 20;
 
 /// What is known of the source.
 #[derive(Clone, Debug, Default)]

@@ -91,7 +91,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
         core_sched: false,
         resctrl: false,
     };
-    let node = probe.look(&cgroups, Default::default());
+    let node = probe.look(&cgroups, Default::default()).unwrap();
     Hub::new(Parts {
         policy: Policy::new(chain, node, "skip"),
         probe,

@@ -166,11 +166,11 @@ impl Tree for Broken {
         Some(Generation::V1)
     }
 
-    fn has_directory(&self, _: Controller, _: &CgroupPath) -> bool {
+    fn has_directory(&self, _: Controller, _: &CgroupPath) -> io::Result<bool> {
         panic!("of this test")
     }
 
-    fn has_file(&self, _: Controller, _: &CgroupPath, _: &str) -> bool {
+    fn has_file(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<bool> {
         panic!("of this test")
     }
 
@@ -226,11 +226,11 @@ impl Tree for Reclaiming {
         self.tree.generation(controller)
     }
 
-    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> bool {
+    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
         self.tree.has_directory(controller, at)
     }
 
-    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> bool {
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {
         self.tree.has_file(controller, at, file)
     }
 

@@ -91,6 +91,7 @@ fn create(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
         resources: resources.clone(),
         annotations: pairs.to_vec(),
         envs: pairs.to_vec(),
+        ..CreateContainerPatch::default()
     };
     let mut expected = original;
     if patch != CreateContainerPatch::default() {

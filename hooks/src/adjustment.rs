@@ -6,10 +6,10 @@
 
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares,
-    CpusetCpus, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj,
-    PerBlock, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    CpusetCpus, Injection, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, OomPriority,
+    OomScoreAdj, PerBlock, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// One field for each [`Setting`]: a setting without a field does not compile.
 macro_rules! adjustment {
@@ -67,6 +67,8 @@ adjustment! {
     resctrl: Resctrl(CacheGroup),
     /// Of containers only, and never of a sandbox.
     oom_score_adj: OomScoreAdj(OomScoreAdj),
+    /// The same.
+    gpu: Gpu(Arc<Injection>),
     io_read_bps: IoReadBps(PerBlock<IoRate>),
     io_write_bps: IoWriteBps(PerBlock<IoRate>),
     io_read_iops: IoReadIops(PerBlock<IoRate>),

@@ -116,6 +116,14 @@ pub enum HookError {
         container: String,
         limit_bytes: u64,
     },
+    #[error(
+        "{key} does not say {resource} of the first GPU, by which HAMi-core keeps a pod within its \
+         part"
+    )]
+    MissingAmount {
+        key: &'static str,
+        resource: &'static str,
+    },
     #[error("host application {name:?} has no control group")]
     HostApplication {
         name: String,
@@ -154,7 +162,9 @@ impl HookError {
     pub fn key(&self) -> &'static str {
         match self {
             Self::Annotation(source) => source.key,
-            Self::NoUsableCpu { key, .. } | Self::TooLittleMemory { key, .. } => key,
+            Self::NoUsableCpu { key, .. }
+            | Self::TooLittleMemory { key, .. }
+            | Self::MissingAmount { key, .. } => key,
             Self::HostApplication { .. } => "spec.hostApplications",
         }
     }

@@ -124,7 +124,7 @@ pub struct TierPaths {
 }
 
 /// Settings of the operator that change what a built-in hook decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookOptions {
     /// `--disable-unset-cpu-quota`: pods with CPUs of their own keep their CFS quota.
     pub disable_unset_cpu_quota: bool,
@@ -132,6 +132,9 @@ pub struct HookOptions {
     pub be_cpu_manager: bool,
     /// Gate `BECPUIdle`: best-effort pods are idle where the kernel has no group identity.
     pub be_cpu_idle: bool,
+    /// `--hami-core-library-directory-path`: the library that keeps a container within its part of a
+    /// GPU.
+    pub hami_core_library: Arc<str>,
 }
 
 /// Everything one decision about a pod or a container may depend on.
@@ -166,14 +169,27 @@ impl fmt::Display for Stage {
 impl HookOptions {
     pub(crate) const BE_CPU_MANAGER: &'static str = "BECPUManager";
     pub(crate) const BE_CPU_IDLE: &'static str = "BECPUIdle";
+    /// Where Koordinator takes the library to be.
+    pub const HAMI_CORE_LIBRARY: &'static str = "/usr/local/vgpu/libvgpu.so";
 
     /// What gates say, and what has a flag of its own.
-    pub fn new(gates: &FeatureGates, disable_unset_cpu_quota: bool) -> Self {
+    pub fn new(
+        gates: &FeatureGates,
+        disable_unset_cpu_quota: bool,
+        hami_core_library: &str,
+    ) -> Self {
         Self {
             disable_unset_cpu_quota,
             be_cpu_manager: gates.enabled(Self::BE_CPU_MANAGER),
             be_cpu_idle: gates.enabled(Self::BE_CPU_IDLE),
+            hami_core_library: hami_core_library.into(),
         }
+    }
+}
+
+impl Default for HookOptions {
+    fn default() -> Self {
+        Self::new(&FeatureGates::default(), false, Self::HAMI_CORE_LIBRARY)
     }
 }
 

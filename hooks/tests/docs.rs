@@ -50,6 +50,8 @@ const MEMORY: &str =
     "tests/integration/tests/vm_node/main.rs::memory_is_kept_by_the_policy_and_given_back_by_cri";
 const CORES: &str = "tests/integration/tests/vm_node/main.rs::groups_of_pods_have_cookies_from_the_first_instruction_by_cri";
 
+const GPU: &str =
+    "tests/integration/tests/gpu.rs::containers_see_their_gpus_on_each_runtime_and_front";
 const OOM_SCORE: &str =
     "tests/integration/tests/oom_score.rs::scores_follow_the_annotations_on_containerd_2";
 const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_part_of_the_cache_from_the_first_instruction_by_cri";
@@ -76,6 +78,7 @@ const SHOWN: &[Shown] = &[
     shown("CoreSched", &[Setting::CpuIdle, Setting::CoreSched], Kernel::V2, CORES),
     shown("RdtResctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("Resctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
+    shown("GPUEnvInject", &[Setting::Gpu], Kernel::V1, GPU),
     shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V1, OOM_SCORE),
     shown("BlkIOReconcile", OF_RATES, Kernel::V1, IO),
     shown("BlkIOReconcile", OF_RATES, Kernel::V2, IO_V2),

@@ -14,6 +14,7 @@ mod core_group;
 mod cpu;
 mod cpuset;
 mod id;
+mod injection;
 mod memory;
 mod qos;
 mod setting;
@@ -31,6 +32,7 @@ pub use self::{
     cpu::{Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
     cpuset::{CpuSet, CpuSetError, CpusetCpus, MAX_CPU},
     id::{ContainerId, IdError, PodUid, SandboxId},
+    injection::{Env, EnvValue, Injection},
     memory::{
         MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, WmarkMinAdj, WmarkRatio,
         WmarkScale,

@@ -2,10 +2,10 @@
 
 use crate::{
     Bvt, CacheGroup, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares, CpusetCpus,
-    IoRate, IoWeight, MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, PerBlock,
+    Injection, IoRate, IoWeight, MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, PerBlock,
     WmarkMinAdj, WmarkRatio, WmarkScale,
 };
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 macro_rules! settings {
     ($($(#[$doc:meta])* $variant:ident($type:ty) = $name:literal),+ $(,)?) => {
@@ -95,6 +95,8 @@ settings! {
     IoCostQos(PerBlock<CostQos>) = "blkio.cost.qos",
     /// What a device can do; of the root alone.
     IoCostModel(PerBlock<CostModel>) = "blkio.cost.model",
+    /// What shows a container its GPUs. It is part of what the container is made from.
+    Gpu(Arc<Injection>) = "gpu",
 }
 
 /// Types that are of one setting alone.
@@ -136,7 +138,8 @@ impl Setting {
             | Self::CpuQuota
             | Self::CpusetCpus
             | Self::MemoryLimit
-            | Self::OomScoreAdj => true,
+            | Self::OomScoreAdj
+            | Self::Gpu => true,
             Self::CpuBurst
             | Self::MemoryMin
             | Self::MemoryLow
@@ -179,6 +182,19 @@ impl Setting {
                 | Self::IoCostQos
                 | Self::IoCostModel
         )
+    }
+}
+
+impl Setting {
+    /// Whether a container has it from being made and never again: no file says it, and nothing
+    /// can be given back.
+    pub fn is_injected(self) -> bool {
+        self == Self::Gpu
+    }
+
+    /// Whether a file of the control group has it.
+    pub fn has_file(self) -> bool {
+        !self.is_of_threads() && !self.is_injected()
     }
 }
 

@@ -9,6 +9,8 @@ pub mod label {
     pub const CORE_SCHED_GROUP_ID: &str = "koordinator.sh/core-sched-group-id";
     /// `none`: in no group; `exclusive`: in one alone.
     pub const CORE_SCHED_POLICY: &str = "koordinator.sh/core-sched-policy";
+    /// What keeps a pod within its part of a GPU: `HAMi-core`.
+    pub const GPU_ISOLATION_PROVIDER: &str = "koordinator.sh/gpu-isolation-provider";
 }
 
 /// Annotations.
@@ -18,6 +20,9 @@ pub mod annotation {
 
     /// CPUs and NUMA nodes that the scheduler gave a pod.
     pub const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
+
+    /// Devices that the scheduler gave a pod.
+    pub const DEVICE_ALLOCATED: &str = "scheduling.koordinator.sh/device-allocated";
 
     /// Batch resources of a pod's containers, which CRI does not carry.
     pub const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
@@ -59,4 +64,10 @@ pub mod resource {
     pub const BATCH_CPU: &str = "kubernetes.io/batch-cpu";
     /// Bytes.
     pub const BATCH_MEMORY: &str = "kubernetes.io/batch-memory";
+    /// Percent of a GPU's time.
+    pub const GPU_CORE: &str = "koordinator.sh/gpu-core";
+    /// Bytes of a GPU's memory.
+    pub const GPU_MEMORY: &str = "koordinator.sh/gpu-memory";
+    /// Percent of a GPU's memory.
+    pub const GPU_MEMORY_RATIO: &str = "koordinator.sh/gpu-memory-ratio";
 }

@@ -30,6 +30,9 @@ struct Config {
     command: Vec<String>,
     #[prost(message, repeated, tag = "6")]
     envs: Vec<Env>,
+    /// Where in the container, and of what on the node.
+    #[prost(message, repeated, tag = "7")]
+    mounts: Vec<Env>,
     #[prost(btree_map = "string, string", tag = "9")]
     labels: BTreeMap<String, String>,
     #[prost(btree_map = "string, string", tag = "10")]
@@ -140,10 +143,16 @@ prop_compose! {
     }
 }
 
+fn pairs(pairs: Vec<(String, Vec<u8>)>) -> Vec<Env> {
+    let pairs = pairs.into_iter();
+    pairs.map(|(key, value)| Env { key, value }).collect()
+}
+
 prop_compose! {
     fn config()(
         command in collection::vec(text(), 0..3),
         envs in collection::vec((text(), bytes()), 0..4),
+        mounts in collection::vec((text(), bytes()), 0..3),
         labels in map(),
         annotations in map(),
         tty in any::<bool>(),
@@ -152,7 +161,8 @@ prop_compose! {
     ) -> Config {
         Config {
             command,
-            envs: envs.into_iter().map(|(key, value)| Env { key, value }).collect(),
+            envs: pairs(envs),
+            mounts: pairs(mounts),
             labels,
             annotations,
             tty,
@@ -231,8 +241,9 @@ proptest! {
         resources in resources_patch(),
         annotations in entries(),
         envs in entries(),
+        binds in collection::vec(text(), 0..3),
     ) {
-        let patch = CreateContainerPatch { resources, annotations, envs };
+        let patch = CreateContainerPatch { resources, annotations, envs, binds };
         let mut expected = original.clone();
         if patch != CreateContainerPatch::default() {
             let config = expected.config.get_or_insert_default();
@@ -240,6 +251,10 @@ proptest! {
             config.envs.extend(patch.envs.iter().map(|(key, value)| Env {
                 key: key.clone(),
                 value: value.clone().into_bytes(),
+            }));
+            config.mounts.extend(patch.binds.iter().map(|path| Env {
+                key: path.clone(),
+                value: path.clone().into_bytes(),
             }));
             if !patch.resources.is_empty() {
                 let linux = config.linux.get_or_insert_default();

@@ -423,7 +423,11 @@ fn build_hub(
         resctrl: groups.caches.is_supported(),
         sys_root: config.roots.sys.clone(),
         cgroup_root: config.cgroup_root.clone(),
-        options: HookOptions::new(&config.hooks.gates, config.hooks.disable_unset_cpu_quota),
+        options: HookOptions::new(
+            &config.hooks.gates,
+            config.hooks.disable_unset_cpu_quota,
+            &config.hooks.hami_core_library,
+        ),
     };
     let policy = policy.map(|file| file.subscribe().borrow().policy.clone());
     let node = probe.first_look(&cgroups, policy.unwrap_or_default(), remarks);

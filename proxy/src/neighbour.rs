@@ -316,6 +316,7 @@ mod tests {
                     "CPUNormalization",
                     "CPUSetAllocator",
                     "CoreSched",
+                    "GPUEnvInject",
                     "GroupIdentity",
                     "MemoryQOS",
                     "OOMScoreAdj",

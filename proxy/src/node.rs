@@ -50,7 +50,7 @@ impl Probe {
         let tiers = self.tiers(cgroups).map_err(LookError::Group)?;
         let groups = groups(cgroups)?;
         let mut files = BTreeSet::new();
-        for setting in Setting::ALL.iter().filter(|it| !it.is_of_threads()) {
+        for setting in Setting::ALL.iter().filter(|it| it.has_file()) {
             if exists_anywhere(cgroups, &groups, *setting).map_err(LookError::Group)? {
                 files.insert(*setting);
             }
@@ -67,7 +67,7 @@ impl Probe {
                 usable_cpus: usable(cgroups, &tiers.kubepods, online)?,
             },
             tiers,
-            options: self.options,
+            options: self.options.clone(),
         })
     }
 
@@ -101,7 +101,7 @@ impl Probe {
                 ..Abilities::default()
             },
             tiers: TierPaths::default(),
-            options: self.options,
+            options: self.options.clone(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::{
     hub::Hub,
-    ledger::{Applied, Entry, Life, Rival, Scope, Target},
+    ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
     status::chain_of,
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
@@ -130,10 +130,6 @@ pub(crate) fn changes(target: &Target) -> Vec<Change> {
     held.map(|entry| change(at, entry)).collect()
 }
 
-fn is_of_threads(entry: &Entry) -> bool {
-    entry.desired.setting().is_of_threads()
-}
-
 fn change(at: &CgroupPath, entry: &Entry) -> Change {
     Change {
         at: at.clone(),
@@ -143,7 +139,7 @@ fn change(at: &CgroupPath, entry: &Entry) -> Change {
 
 /// Whether a value is held against a file of the kernel.
 fn is_held(entry: &Entry) -> bool {
-    !entry.applied.is_hands_off() && !entry.is_let_go() && !is_of_threads(entry)
+    !entry.applied.is_hands_off() && !entry.is_let_go() && entry.desired.setting().has_file()
 }
 
 /// The writes that a running container asks for.
@@ -206,6 +202,7 @@ async fn files(hub: &Rc<Hub>, sandbox: &SandboxId) {
         for container in &mut pod.containers {
             if container.life == Life::Running {
                 stand_back(hub, &mut container.target);
+                come_too_late(hub, &mut container.target);
                 all.extend(changes_of_container(cgroups, &mut container.target));
             }
         }
@@ -348,6 +345,17 @@ fn stand_back(hub: &Hub, target: &mut Target) {
             tell(hub, entry, |entry, suppressed| {
                 tell_hands_off(&cgroup, entry, suppressed);
             });
+        }
+    }
+}
+
+/// What a container can only be made with, and was not said when it was: nobody asked us.
+fn come_too_late(hub: &Hub, target: &mut Target) {
+    for entry in target.entries_mut() {
+        let setting = entry.desired.setting();
+        if setting.is_injected() && entry.route == Route::Kernel {
+            entry.applied = Applied::Unsupported;
+            hub.metrics().kernel_setting(setting, &entry.applied);
         }
     }
 }

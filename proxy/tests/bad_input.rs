@@ -12,8 +12,8 @@ use h2::Reason;
 use http::HeaderValue;
 use koord_hooks::{Chain, FailPolicy, testing::OPEN};
 use koord_proto::keys::{
-    annotation::{MEMORY_QOS, OOM_SCORE_ADJ, OOM_SCORE_ADJ_SPEC},
-    label::{CORE_SCHED_GROUP_ID, CORE_SCHED_POLICY},
+    annotation::{DEVICE_ALLOCATED, MEMORY_QOS, OOM_SCORE_ADJ, OOM_SCORE_ADJ_SPEC},
+    label::{CORE_SCHED_GROUP_ID, CORE_SCHED_POLICY, GPU_ISOLATION_PROVIDER},
 };
 use koord_testkit::{
     Frame, RawReply, RawRequest,
@@ -130,6 +130,15 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
             bad(format!(r#"{{"priority":{digits}}}"#), "value is a number"),
         ],
         RESCTRL => bad_shares(),
+        DEVICE_ALLOCATED => vec![
+            bad(r#"{"gpu":{}}"#, "value is an object, not a list"),
+            bad(r#"{"gpu":[{"minor":-1}]}"#, "minor -1 is outside 0 to"),
+            bad(r#"{"gpu":[{"minor":"0"}]}"#, "value is a string"),
+            bad(
+                r#"{"gpu":[{"resources":{"koordinator.sh/gpu-memory":"much"}}]}"#,
+                "no quantity",
+            ),
+        ],
         OOM_SCORE_ADJ_SPEC => vec![
             bad(
                 r#"{"main":1001}"#,
@@ -214,8 +223,9 @@ fn bad_labels(key: &str) -> Vec<String> {
         QOS_CLASS => ["be", "BE ", "LSRX", "\u{0}", "x".repeat(HUGE).as_str()]
             .map(str::to_owned)
             .to_vec(),
-        // Any text is the name of a group, and a policy that nobody knows is that of no label.
-        CORE_SCHED_GROUP_ID | CORE_SCHED_POLICY => Vec::new(),
+        // Any text is the name of a group, and a policy or a provider that nobody knows is that of no
+        // label.
+        CORE_SCHED_GROUP_ID | CORE_SCHED_POLICY | GPU_ISOLATION_PROVIDER => Vec::new(),
         _ => panic!("a hook reads the label {key}: add what can be wrong with it"),
     }
 }
@@ -242,6 +252,7 @@ fn other_words(key: &str) -> Vec<String> {
             vec![r#"{"Policy":"auto","MINLIMITPERCENT":50,"unheard":[]}"#.to_owned()]
         }
         RESCTRL => vec![r#"{"LLC":{"Schemata":{"RANGE":[0,30]}},"unheard":[]}"#.to_owned()],
+        DEVICE_ALLOCATED => vec![r#"{"GPU":[{"Minor":0,"unheard":1}]}"#.to_owned()],
         OOM_SCORE_ADJ => vec!["+500".to_owned(), "0500".to_owned()],
         OOM_SCORE_ADJ_SPEC => vec![r#"{"other":null,"main":500}"#.to_owned()],
         BLKIO_QOS => vec![
@@ -318,7 +329,7 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 /// A node whose log is one JSON object a line.
 fn node(args: &[&str]) -> Node {
     let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true,\
-                      OOMScoreAdj=true,BlkIOReconcile=true";
+                      OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true";
     Node::with(
         script(),
         &[args, &["--log-format=json", every_hook]].concat(),

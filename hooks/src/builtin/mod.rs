@@ -36,6 +36,7 @@ builtin_hooks! {
     resctrl::Resctrl,
     oom_score_adj::OomScoreAdjHook,
     blkio::Blkio,
+    gpu_env_inject::GpuEnvInject,
 }
 
 #[cfg(test)]

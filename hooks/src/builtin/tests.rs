@@ -25,7 +25,7 @@ use koord_proto::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One sound value for every annotation that a hook reads.
-const SOUND: [(&str, &str); 9] = [
+const SOUND: [(&str, &str); 10] = [
     (
         annotation::EXTENDED_RESOURCE_SPEC,
         r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#,
@@ -41,6 +41,7 @@ const SOUND: [(&str, &str); 9] = [
         annotation::RESCTRL,
         r#"{"llc":{"schemata":{"range":[0,30]}}}"#,
     ),
+    (annotation::DEVICE_ALLOCATED, r#"{"gpu":[{"minor":0}]}"#),
     (annotation::OOM_SCORE_ADJ, "7"),
     // Of the container that is asked about it says nothing, so the other is read too.
     (annotation::OOM_SCORE_ADJ_SPEC, r#"{"other":7}"#),
@@ -266,6 +267,24 @@ const SENSELESS_SHARES: (&str, [&str; 3]) = (
     ],
 );
 
+const SENSELESS_RANKS: (&str, [&str; 3]) = (
+    "LS",
+    [
+        r#"{"enable":true,"groupIdentity":-2}"#,
+        r#"{"enable":"true"}"#,
+        r#"{"enable":true,"groupIdentity":9223372036854775808}"#,
+    ],
+);
+
+const SENSELESS_DEVICES: (&str, [&str; 3]) = (
+    "LS",
+    [
+        r#"{"gpu":[{"minor":-1}]}"#,
+        r#"{"gpu":[{"minor":"0"}]}"#,
+        r#"{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"half"}}]}"#,
+    ],
+);
+
 const SENSELESS_SCORE: (&str, [&str; 3]) = ("LS", ["1001", "-1001", "1.5"]);
 
 const SENSELESS_SCORES: (&str, [&str; 3]) = (
@@ -334,20 +353,11 @@ fn senseless() -> BTreeMap<&'static str, (&'static str, [&'static str; 3])> {
             ),
         ),
         (annotation::RESCTRL, SENSELESS_SHARES),
+        (annotation::DEVICE_ALLOCATED, SENSELESS_DEVICES),
         (annotation::OOM_SCORE_ADJ, SENSELESS_SCORE),
         (annotation::OOM_SCORE_ADJ_SPEC, SENSELESS_SCORES),
         (annotation::BLKIO_QOS, SENSELESS_LIMITS),
-        (
-            annotation::CPU_QOS,
-            (
-                "LS",
-                [
-                    r#"{"enable":true,"groupIdentity":-2}"#,
-                    r#"{"enable":"true"}"#,
-                    r#"{"enable":true,"groupIdentity":9223372036854775808}"#,
-                ],
-            ),
-        ),
+        (annotation::CPU_QOS, SENSELESS_RANKS),
     ])
 }
 

@@ -112,16 +112,17 @@ fn what_is_served_or_off_is_not_reported_as_unserved() {
 
 #[test]
 fn gates_of_options_become_options() {
-    let options = HookOptions::new(&gates("BECPUManager=true"), true);
+    let options = HookOptions::new(&gates("BECPUManager=true"), true, "/hami.so");
     let expected = HookOptions {
         disable_unset_cpu_quota: true,
         be_cpu_manager: true,
         be_cpu_idle: false,
+        hami_core_library: "/hami.so".into(),
     };
     assert_eq!(options, expected);
-    let idle = HookOptions::new(&gates("BECPUIdle=true,AllAlpha=false"), false);
+    let idle = HookOptions::new(&gates("BECPUIdle=true,AllAlpha=false"), false, "");
     assert!(idle.be_cpu_idle && !idle.be_cpu_manager);
-    let none = HookOptions::new(&gates(""), false);
+    let none = HookOptions::new(&gates(""), false, HookOptions::HAMI_CORE_LIBRARY);
     assert_eq!(none, HookOptions::default());
 }
 

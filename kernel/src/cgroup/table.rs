@@ -49,7 +49,8 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::CpuIdle
         | Setting::CoreSched
         | Setting::Resctrl
-        | Setting::OomScoreAdj => Controller::Cpu,
+        | Setting::OomScoreAdj
+        | Setting::Gpu => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
         Setting::MemoryLimit
         | Setting::MemoryMin
@@ -97,7 +98,7 @@ fn names(setting: Setting) -> Names {
         Setting::IoCostQos => (setting.name(), "io.cost.qos"),
         Setting::IoCostModel => (setting.name(), "io.cost.model"),
         // These say whose it is, and nothing of what it is.
-        Setting::CoreSched | Setting::Resctrl => THREADS,
+        Setting::CoreSched | Setting::Resctrl | Setting::Gpu => THREADS,
         Setting::OomScoreAdj => (PROCESSES, PROCESSES),
     };
     Names { v1, v2 }
@@ -194,7 +195,9 @@ pub(super) fn parse(
         (Setting::MemoryOomGroup, _) => Value::MemoryOomGroup(switch(text)?),
         (Setting::CpuBvt, _) => Bvt::new(text.parse().ok()?).ok()?.into(),
         (Setting::CpuIdle, _) => Value::CpuIdle(switch(text)?),
-        (Setting::CoreSched | Setting::Resctrl | Setting::OomScoreAdj, _) => return None,
+        (Setting::CoreSched | Setting::Resctrl | Setting::OomScoreAdj | Setting::Gpu, _) => {
+            return None;
+        }
         // Are read and written device by device.
         (
             Setting::IoReadBps
@@ -248,6 +251,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         Value::CoreSched(_)
         | Value::Resctrl(_)
         | Value::OomScoreAdj(_)
+        | Value::Gpu(_)
         | Value::IoReadBps(_)
         | Value::IoWriteBps(_)
         | Value::IoReadIops(_)
@@ -306,6 +310,7 @@ pub(super) fn settle(
         | Value::CoreSched(_)
         | Value::Resctrl(_)
         | Value::OomScoreAdj(_)
+        | Value::Gpu(_)
         | Value::IoReadBps(_)
         | Value::IoWriteBps(_)
         | Value::IoReadIops(_)

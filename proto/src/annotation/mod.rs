@@ -9,6 +9,7 @@ mod blkio_qos;
 mod cpu_burst;
 mod cpu_manager;
 mod cpu_qos;
+mod device_allocated;
 mod error;
 mod extended_resource;
 mod json;
@@ -31,6 +32,7 @@ pub use self::{
     cpu_burst::{BurstPercent, CpuBurst, CpuBurstPolicy},
     cpu_manager::CpuManagerPolicy,
     cpu_qos::CpuQos,
+    device_allocated::{DeviceAllocated, Gpu, GpuResources, Minor},
     error::{AnnotationError, Reason},
     extended_resource::{ExtendedContainer, ExtendedResourceSpec, ExtendedResources},
     json::{MAX_DEPTH, MAX_LENGTH},

@@ -194,6 +194,9 @@ pub struct Container {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// "NAME=value"; of most nothing is read.
+    #[prost(string, repeated, tag = "8")]
+    pub env: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, optional, tag = "11")]
     pub linux: ::core::option::Option<LinuxContainer>,
     /// 0 if there is no process yet, or the runtime does not say.
@@ -258,6 +261,8 @@ pub struct ContainerAdjustment {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    #[prost(message, repeated, tag = "3")]
+    pub mounts: ::prost::alloc::vec::Vec<Mount>,
     #[prost(message, repeated, tag = "4")]
     pub env: ::prost::alloc::vec::Vec<KeyValue>,
     #[prost(message, optional, tag = "6")]
@@ -285,6 +290,17 @@ pub struct ContainerUpdate {
 pub struct LinuxContainerUpdate {
     #[prost(message, optional, tag = "1")]
     pub resources: ::core::option::Option<LinuxResources>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Mount {
+    #[prost(string, tag = "1")]
+    pub destination: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub r#type: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub source: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "4")]
+    pub options: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyValue {

@@ -85,6 +85,7 @@ const CONTAINER: Keep = Keep::Fields(&[
     (4, Keep::Whole),
     (5, Keep::Entries),
     (6, Keep::Entries),
+    (8, Keep::Starting("LD_PRELOAD=")),
     (11, CONTAINER_LINUX),
     (12, Keep::Whole),
 ]);

@@ -178,6 +178,12 @@ fn configuration_is_answered_by_the_mask_in_field_two() {
 fn an_adjustment_says_zero_where_zero_is_meant() {
     let adjust = ContainerAdjustment {
         annotations: [("a".to_owned(), "b".to_owned())].into(),
+        mounts: vec![Mount {
+            destination: "/a".to_owned(),
+            r#type: "bind".to_owned(),
+            source: "/a".to_owned(),
+            options: vec!["rbind".to_owned()],
+        }],
         env: vec![KeyValue {
             key: "K".to_owned(),
             value: String::new(),
@@ -201,8 +207,9 @@ fn an_adjustment_says_zero_where_zero_is_meant() {
         update: Vec::new(),
     };
     let expected = b"\
-        \x0a\x37\
+        \x0a\x4e\
             \x12\x06\x0a\x01a\x12\x01b\
+            \x1a\x15\x0a\x02/a\x12\x04bind\x1a\x02/a\x22\x05rbind\
             \x22\x03\x0a\x01K\
             \x32\x28\
                 \x12\x24\
@@ -213,6 +220,21 @@ fn an_adjustment_says_zero_where_zero_is_meant() {
                     \x32\x0d\x0a\x08cpu.idle\x12\x011\
                 \x22\x00";
     assert_eq!(response.to_bytes(), expected);
+}
+
+#[test]
+fn of_an_environment_nothing_is_read_but_what_is_added_to() {
+    let env = ["SECRET=1", "LD_PRELOAD=/a.so", "LD_PRELOADED=1"].map(str::to_owned);
+    let request = CreateContainerRequest {
+        container: Some(Container {
+            env: env.into(),
+            ..Container::default()
+        }),
+        ..CreateContainerRequest::default()
+    };
+    let read = CreateContainerRequest::read_keeping(&request.encode_to_vec(), |_| false);
+    let container = read.and_then(|read| read.container).unwrap();
+    assert_eq!(container.env, ["LD_PRELOAD=/a.so"]);
 }
 
 #[test]

@@ -9,12 +9,14 @@
 //! path that the caller names. The one copy that is made, by [`select`](select()), is for looking
 //! at and never sent.
 
+mod env;
 mod field;
 mod patch;
 mod select;
 mod writer;
 
 pub use self::{
+    env::env,
     field::{Field, Fields, Value, WireError, fields, string_field},
     patch::{CreateContainerPatch, Entry, ResourcesPatch, UpdateContainerResourcesPatch},
     select::{Keep, select},

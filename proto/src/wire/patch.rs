@@ -33,6 +33,8 @@ pub struct CreateContainerPatch {
     pub annotations: Vec<Entry>,
     /// Added behind those that are there. Runtimes let the last of two equal names win.
     pub envs: Vec<Entry>,
+    /// Paths of the node that are mounted at the same place in the container.
+    pub binds: Vec<String>,
 }
 
 /// A change of an UpdateContainerResourcesRequest.
@@ -65,6 +67,11 @@ impl ResourcesPatch {
 // === impl CreateContainerPatch ===
 
 impl CreateContainerPatch {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The bytes to append; none if nothing changes.
     pub fn encode(&self) -> Vec<u8> {
         let mut linux = Writer::default();
@@ -72,6 +79,10 @@ impl CreateContainerPatch {
         let mut config = Writer::default();
         for (name, value) in &self.envs {
             config.pair(6, name, value);
+        }
+        for path in &self.binds {
+            // Where in the container, and of what on the node.
+            config.pair(7, path, path);
         }
         for (key, value) in &self.annotations {
             config.pair(10, key, value);
@@ -137,12 +148,13 @@ mod tests {
     fn a_pair_without_a_value_keeps_its_field() {
         let patch = CreateContainerPatch {
             envs: vec![("A".to_owned(), String::new())],
+            binds: vec!["/b".to_owned()],
             annotations: vec![("k".to_owned(), "v".to_owned())],
             ..CreateContainerPatch::default()
         };
         assert_eq!(
             patch.encode(),
-            b"\x12\x0f\x32\x05\x0a\x01A\x12\0\x52\x06\x0a\x01k\x12\x01v"
+            b"\x12\x19\x32\x05\x0a\x01A\x12\0\x3a\x08\x0a\x02/b\x12\x02/b\x52\x06\x0a\x01k\x12\x01v"
         );
     }
 }

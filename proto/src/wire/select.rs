@@ -9,6 +9,8 @@ pub enum Keep {
     Whole,
     /// A map: the entries whose key is asked for.
     Entries,
+    /// A list of strings: those that begin so.
+    Starting(&'static str),
     /// A message: these of its fields.
     Fields(&'static [(u32, Keep)]),
 }
@@ -60,6 +62,11 @@ fn select_into(
                     selected.extend_from_slice(field);
                 }
             }
+            (Keep::Starting(begin), Value::Delimited(text)) => {
+                if text.starts_with(begin.as_bytes()) {
+                    selected.extend_from_slice(field);
+                }
+            }
             (Keep::Fields(below), Value::Delimited(message)) => {
                 // The field up to its value is its number and its length.
                 let head = &field[..field.len() - message.len()];
@@ -70,7 +77,9 @@ fn select_into(
                 write_length(&mut selected[length_at..]);
             }
             // prost would take the number for a length.
-            (Keep::Entries | Keep::Fields(_), _) => return Err(WireError::NoMessage { number }),
+            (Keep::Entries | Keep::Starting(_) | Keep::Fields(_), _) => {
+                return Err(WireError::NoMessage { number });
+            }
         }
     }
 }

@@ -11,11 +11,15 @@ use crate::{
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::RuntimeName;
-use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Setting, Value};
+use koord_model::{
+    CpuPeriod, CpuQuota, CpuSet, CpusetCpus, Injection, MemoryLimit, Setting, Value,
+};
 use koord_proto::{
     cri,
     keys::annotation,
-    wire::{CreateContainerPatch, ResourcesPatch, UpdateContainerResourcesPatch, patched_length},
+    wire::{
+        self, CreateContainerPatch, ResourcesPatch, UpdateContainerResourcesPatch, patched_length,
+    },
 };
 use thiserror::Error;
 
@@ -53,12 +57,42 @@ pub fn create(
     target: &mut Target,
     limits: Limits<'_>,
 ) -> Result<Option<Vec<u8>>, PatchError> {
-    let Some(asked) = config.resources() else {
+    let beside = has_unsayable(target) && config.resources().is_some();
+    let mut patch = CreateContainerPatch::default();
+    inject(&mut patch, target, limits.message);
+    match config.resources() {
+        Some(asked) => patch.resources = resources(asked, requested, target, limits),
         // A message that was not there would make containerd set `oom_score_adj` to 0.
-        target.entries_mut().for_each(|e| e.route = Route::Kernel);
+        None => {
+            let others = target.entries_mut().filter(|it| !is_injected(it));
+            others.for_each(|entry| entry.route = Route::Kernel);
+        }
+    }
+    if patch.is_empty() && !beside {
         return Ok(None);
+    }
+    let changed = |entry: &&Entry| {
+        entry.route == Route::Request && !says_the_same(&entry.desired, entry.original.value())
     };
-    let beside = has_unsayable(target);
+    let said = || target.entries().iter().filter(changed);
+    let origin = Origin {
+        requested: to_remember(requested, target),
+        ours: values(said()).collect(),
+    };
+    let originals = originals::to_annotation(&origin);
+    patch.annotations = vec![(annotation::ORIGINALS.to_owned(), originals)];
+    let encoded = bounded(patch.encode(), said(), limits);
+    has_injected(target, encoded.is_ok());
+    encoded
+}
+
+/// What of a creation's resources differs from what was asked.
+fn resources(
+    asked: &cri::LinuxContainerResources,
+    requested: &Requested,
+    target: &mut Target,
+    limits: Limits<'_>,
+) -> ResourcesPatch {
     let mut patch = ResourcesPatch::default();
     for entry in requests(target) {
         if !says_the_same(&entry.desired, entry.original.value()) {
@@ -85,24 +119,52 @@ pub fn create(
             }
         }
     }
-    if patch.is_empty() && !beside {
-        return Ok(None);
+    patch
+}
+
+/// What the container is made with beside its resources.
+fn inject(patch: &mut CreateContainerPatch, target: &Target, request: &[u8]) {
+    for injection in injections(target) {
+        for env in &injection.envs {
+            let value = env.over(wire::env(request, env.name));
+            patch.envs.push((env.name.to_owned(), value));
+        }
+        let paths = injection.binds.iter().map(ToString::to_string);
+        patch.binds.extend(paths);
     }
-    let changed = |entry: &&Entry| {
-        entry.route == Route::Request && !says_the_same(&entry.desired, entry.original.value())
-    };
-    let said = || target.entries().iter().filter(changed);
-    let origin = Origin {
-        requested: to_remember(requested, target),
-        ours: said().map(|entry| entry.desired.clone()).collect(),
-    };
-    let originals = originals::to_annotation(&origin);
-    let patch = CreateContainerPatch {
-        resources: patch,
-        annotations: vec![(annotation::ORIGINALS.to_owned(), originals)],
-        ..Default::default()
-    };
-    bounded(patch.encode(), said(), limits)
+}
+
+/// What is said about how a container is made.
+pub(super) fn injections(target: &Target) -> impl Iterator<Item = &Injection> {
+    let said = target
+        .entries()
+        .iter()
+        .filter(|it| it.route == Route::Request);
+    said.filter_map(|entry| match &entry.desired {
+        Value::Gpu(injection) => Some(&**injection),
+        _ => None,
+    })
+}
+
+/// Notes whether the container is made so: if not it never will be.
+pub(super) fn has_injected(target: &mut Target, said: bool) {
+    for entry in target.entries_mut().filter(|it| is_injected(it)) {
+        match said {
+            true => entry.applied = Applied::Written,
+            false => entry.route = Route::Kernel,
+        }
+    }
+}
+
+pub(super) fn is_injected(entry: &Entry) -> bool {
+    entry.desired.setting().is_injected()
+}
+
+/// The values of entries that can be replaced one day.
+fn values<'a>(entries: impl Iterator<Item = &'a Entry>) -> impl Iterator<Item = Value> {
+    entries
+        .filter(|it| !is_injected(it))
+        .map(|it| it.desired.clone())
 }
 
 /// The bytes to append to an UpdateContainerResources; `None` if nothing is in force that it could
@@ -143,9 +205,9 @@ pub(super) fn has_unsayable(target: &Target) -> bool {
 }
 
 fn requests(target: &mut Target) -> impl Iterator<Item = &mut Entry> {
-    target
-        .entries_mut()
-        .filter(|entry| entry.route == Route::Request && entry.applied != Applied::Left)
+    target.entries_mut().filter(|entry| {
+        entry.route == Route::Request && entry.applied != Applied::Left && !is_injected(entry)
+    })
 }
 
 /// In CRI "not said" is unlimited for a quota and for memory, and all CPUs for a cpuset.

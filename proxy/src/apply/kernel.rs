@@ -181,6 +181,7 @@ fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
                 Setting::CoreSched => groups.cores.describe(cgroups, at),
                 Setting::Resctrl => groups.caches.describe(cgroups, at),
                 Setting::OomScoreAdj => groups.oom_scores.describe(cgroups, at),
+                setting if setting.is_injected() => None,
                 setting => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
             };
             done.send(wanted.iter().map(read).collect()).ok();

@@ -15,12 +15,14 @@ use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Setting,
 use koord_proto::{
     keys::annotation,
     nri::{
-        ContainerAdjustment, ContainerUpdate, LinuxContainer, LinuxContainerAdjustment, LinuxCpu,
-        LinuxMemory, LinuxResources, OptionalInt, OptionalInt64, OptionalUInt64,
+        Container, ContainerAdjustment, ContainerUpdate, KeyValue, LinuxContainerAdjustment,
+        LinuxCpu, LinuxMemory, LinuxResources, Mount, OptionalInt, OptionalInt64, OptionalUInt64,
     },
 };
 
-use super::cri::{CRIO_MIN_MEMORY, has_unsayable, to_remember};
+use super::cri::{
+    CRIO_MIN_MEMORY, has_injected, has_unsayable, injections, is_injected, to_remember,
+};
 use std::collections::BTreeSet;
 
 /// What the runtime and the node take.
@@ -64,18 +66,18 @@ enum Outcome {
 /// The change of a container that is being made with the resources `now`; `None` if they are what was
 /// decided and nothing is beside that no adjustment can say. Entries of `target` that cannot be said change to the kernel route.
 pub fn create(
-    now: &LinuxContainer,
+    container: &Container,
     requested: &Requested,
     target: &mut Target,
     limits: Limits<'_>,
 ) -> Option<ContainerAdjustment> {
     let beside = has_unsayable(target);
-    let resources = now.resources.clone().unwrap_or_default();
-    let created = Now {
-        resources: &resources,
-        oom_score_adj: now.oom_score_adj.map(|score| score.value),
+    let linux = container.linux.clone().unwrap_or_default();
+    let now = Now {
+        resources: &linux.resources.unwrap_or_default(),
+        oom_score_adj: linux.oom_score_adj.map(|score| score.value),
     };
-    let mut said = Said::of(created, target, limits);
+    let mut said = Said::of(now, target, limits);
     let origin = Origin {
         requested: to_remember(requested, target),
         ours: said.ours.clone(),
@@ -83,9 +85,11 @@ pub fn create(
     let oom_score_adj = said.oom_score_adj.take();
     let resources = said.into_resources();
     let says = resources.is_some() || oom_score_adj.is_some();
-    if !says && !beside {
+    let (env, mounts) = injected(container, target);
+    if !says && env.is_empty() && mounts.is_empty() && !beside {
         return None;
     }
+    has_injected(target, true);
     let originals = originals::to_annotation(&origin);
     Some(ContainerAdjustment {
         annotations: [(annotation::ORIGINALS.to_owned(), originals)].into(),
@@ -93,8 +97,32 @@ pub fn create(
             resources,
             oom_score_adj,
         }),
-        ..ContainerAdjustment::default()
+        env,
+        mounts,
     })
+}
+
+/// What the container is made with beside its resources.
+fn injected(container: &Container, target: &Target) -> (Vec<KeyValue>, Vec<Mount>) {
+    let there = |name: &str| {
+        let mut pairs = container.env.iter().filter_map(|it| it.split_once('='));
+        let last = pairs.rfind(|(key, _)| *key == name);
+        last.map(|(_, value)| value)
+    };
+    let (mut env, mut mounts) = (Vec::new(), Vec::new());
+    for injection in injections(target) {
+        env.extend(injection.envs.iter().map(|it| KeyValue {
+            key: it.name.to_owned(),
+            value: it.over(there(it.name)),
+        }));
+        mounts.extend(injection.binds.iter().map(|path| Mount {
+            destination: path.to_string(),
+            r#type: "bind".to_owned(),
+            source: path.to_string(),
+            options: vec!["rbind".to_owned()],
+        }));
+    }
+    (env, mounts)
 }
 
 /// The change of a container that is there and whose spec says `now`; `None` if that is what was
@@ -165,7 +193,10 @@ impl Said {
             entry.owner == GIVEN_BACK && !limits.sets.contains(&entry.desired.setting())
         };
         let mine = target.entries_mut().filter(|entry| {
-            entry.route == Route::Request && entry.applied != Applied::Left && !theirs(entry)
+            entry.route == Route::Request
+                && entry.applied != Applied::Left
+                && !is_injected(entry)
+                && !theirs(entry)
         });
         for entry in mine {
             match said.say(&entry.desired, now, limits) {

@@ -102,6 +102,8 @@ keys! {
         "Open or Closed for each hook: whether its failure lets the call pass or refuses it";
     DISABLE_UNSET_QUOTA "disable-unset-cpu-quota" <"BOOL"> = "false":
         "Keep the CFS quota of pods that have CPUs of their own";
+    HAMI_LIBRARY "hami-core-library-directory-path" <"FILE"> = "/usr/local/vgpu/libvgpu.so":
+        "Library of HAMi-core, which keeps a container within its part of a GPU";
     LEAVE_SETTINGS "leave-settings" <"SETTING,..."> = "" extends:
         "Settings that are left to others, such as cpuset.cpus: hooks decide nothing about them";
     BESIDE_KOORDLET "beside-koordlet" <"WHEN"> = "auto":

@@ -109,6 +109,7 @@ pub struct Hooks {
     pub fail_policies: FailPolicies,
     /// Keep the CFS quota of pods that have CPUs of their own.
     pub disable_unset_cpu_quota: bool,
+    pub hami_core_library: String,
     /// Settings that are left to others.
     pub left: BTreeSet<Setting>,
     pub beside_koordlet: BesideKoordlet,

@@ -73,6 +73,18 @@ impl Resolver {
         }
     }
 
+    fn hooks(&mut self) -> Hooks {
+        Hooks {
+            gates: self.take_flags(key::FEATURE_GATES, FeatureGates::parse),
+            fail_policies: self.take_flags(key::FAIL_POLICY, FailPolicies::parse),
+            disable_unset_cpu_quota: self.take(key::DISABLE_UNSET_QUOTA, value::boolean),
+            hami_core_library: self.take(key::HAMI_LIBRARY, value::file),
+            left: self.take(key::LEAVE_SETTINGS, value::settings),
+            beside_koordlet: self.take(key::BESIDE_KOORDLET, beside_koordlet),
+            koordlet_namespace: self.take(key::KOORDLET_NAMESPACE, namespace),
+        }
+    }
+
     fn config(&mut self, host_name: &str) -> Config {
         const MS: fn(u64) -> Duration = Duration::from_millis;
         const SECS: fn(u64) -> Duration = Duration::from_secs;
@@ -92,14 +104,7 @@ impl Resolver {
             node_name: node_name.clone(),
             node_policy: self.take(key::NODE_POLICY, value::optional_file),
             pods: self.pods(&node_name),
-            hooks: Hooks {
-                gates: self.take_flags(key::FEATURE_GATES, FeatureGates::parse),
-                fail_policies: self.take_flags(key::FAIL_POLICY, FailPolicies::parse),
-                disable_unset_cpu_quota: self.take(key::DISABLE_UNSET_QUOTA, value::boolean),
-                left: self.take(key::LEAVE_SETTINGS, value::settings),
-                beside_koordlet: self.take(key::BESIDE_KOORDLET, beside_koordlet),
-                koordlet_namespace: self.take(key::KOORDLET_NAMESPACE, namespace),
-            },
+            hooks: self.hooks(),
             exclusions: Exclusions {
                 skip_label: (
                     self.take(key::SKIP_KEY, value::label_key),

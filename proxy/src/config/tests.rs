@@ -74,6 +74,8 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert_eq!(config.limits.hold_timeout, Duration::from_millis(500));
     assert_eq!(config.limits.grace_period, Duration::from_secs(25));
     assert!(!config.hooks.disable_unset_cpu_quota);
+    let library = "/usr/local/vgpu/libvgpu.so";
+    assert_eq!(config.hooks.hami_core_library, library);
     assert!(config.hooks.left.is_empty());
     assert_eq!(config.hooks.beside_koordlet, BesideKoordlet::Auto);
     assert_eq!(config.hooks.koordlet_namespace, "koordinator-system");
@@ -353,7 +355,8 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
          memory.wmark_min_adj, memory.priority, memory.use_priority_oom, memory.oom.group, \
          cpu.bvt_warp_ns, cpu.idle, core_sched, resctrl, oom_score_adj, blkio.throttle.read_bps_device, \
          blkio.throttle.write_bps_device, blkio.throttle.read_iops_device, \
-         blkio.throttle.write_iops_device, blkio.cost.weight, blkio.cost.qos, blkio.cost.model"
+         blkio.throttle.write_iops_device, blkio.cost.weight, blkio.cost.qos, \
+         blkio.cost.model, gpu"
     );
 }
 

@@ -57,6 +57,14 @@ pub(super) fn directory(text: &str) -> Parsed<PathBuf> {
     }
 }
 
+pub(super) fn file(text: &str) -> Parsed<String> {
+    if text.starts_with('/') && !text.contains('\0') {
+        Ok(text.to_owned())
+    } else {
+        Err(ValueError::Expected("an absolute path of a file"))
+    }
+}
+
 /// A path of a file; none if empty.
 pub(super) fn optional_file(text: &str) -> Parsed<Option<PathBuf>> {
     if text.contains('\0') {

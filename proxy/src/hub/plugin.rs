@@ -114,8 +114,7 @@ impl Hub {
                 let cpus = self.cpus_below(new.parent.as_ref(), &new.target);
                 let sets = self.policy().sayable();
                 let limits = self.said_within(cpus.as_ref(), &sets);
-                let now = container.linux.clone().unwrap_or_default();
-                patch::create(&now, &new.view.requested, &mut new.target, limits)
+                patch::create(container, &new.view.requested, &mut new.target, limits)
             }
         };
         self.count(Method::CreateContainer, why, adjust.is_some());

@@ -260,6 +260,9 @@ fn report(entry: &Entry) -> SettingReport {
             Route::Kernel => "kernel",
         },
         applied: match &entry.applied {
+            Applied::Pending if entry.desired.setting().is_injected() => {
+                "unknown: the container was made before".to_owned()
+            }
             Applied::Pending => "pending".to_owned(),
             Applied::Equal => "equal".to_owned(),
             Applied::Written => "written".to_owned(),

@@ -86,7 +86,7 @@ impl Bench {
 
     fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
-        let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true";
+        let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true,GPUEnvInject=true";
         Self::over(tree, (cgroups, groups), gates, watches)
     }
 

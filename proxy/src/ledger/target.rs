@@ -12,6 +12,7 @@ use koord_model::{
     MemoryProtection, OomPriority, OomScoreAdj, PerBlock, Setting, Value, WmarkMinAdj, WmarkRatio,
     WmarkScale,
 };
+use std::sync::Arc;
 
 /// How a value gets to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -385,6 +386,10 @@ impl Target {
     /// own spec still has our value; one that only we write goes once it is written.
     fn give_back(&mut self, entry: Entry, asked: Option<Value>) {
         let setting = entry.desired.setting();
+        if setting.is_injected() {
+            // The container keeps what it was made with, whoever decides.
+            return;
+        }
         let original = self.original(setting, asked, Some(entry.original));
         let (desired, applied) = match &original {
             Original::Value(value) => (value.clone(), Applied::Pending),
@@ -464,6 +469,7 @@ fn default(setting: Setting) -> Value {
         Setting::CoreSched => CoreGroup::None.into(),
         Setting::Resctrl => CacheGroup::Root.into(),
         Setting::OomScoreAdj => OomScoreAdj::DEFAULT.into(),
+        Setting::Gpu => Value::Gpu(Arc::default()),
         // What each device had before it was named is noted on the group.
         Setting::IoReadBps => Value::IoReadBps(PerBlock::default()),
         Setting::IoWriteBps => Value::IoWriteBps(PerBlock::default()),

@@ -221,6 +221,28 @@ async fn the_score_of_a_container_that_was_there_before_us_comes_back_if_the_run
     }
 }
 
+#[tokio::test]
+async fn where_nobody_asks_us_a_container_has_not_what_it_can_only_be_made_with() {
+    let bench = Bench::watching(FakeTree::new(Generation::V2, 2));
+    let mut pod = undecided_pod();
+    let key = annotation::DEVICE_ALLOCATED.to_owned();
+    pod.annotations
+        .insert(key, r#"{"gpu":[{"minor":0}]}"#.to_owned());
+    let listed = Scripted::for_bench(bench, pod, listed_container(), "");
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    let gpu = listed.bench.entry(Setting::Gpu).unwrap();
+    assert_eq!(
+        (gpu.route, gpu.applied),
+        (Route::Kernel, Applied::Unsupported)
+    );
+    let metrics = listed.bench.hub.metrics().encode().unwrap();
+    let counted = metrics.lines().any(|line| {
+        line.contains("setting=\"gpu\"") && line.contains("unsupported") && line.ends_with(" 1")
+    });
+    assert!(counted, "{metrics}");
+}
+
 /// What a runtime says of a container that was created with one quota and has another now.
 fn created_with(created: i64, now: i64) -> String {
     let text = r#"{"config":{"linux":{"resources":{"cpu_shares":1024,"cpu_quota":CREATED}}},

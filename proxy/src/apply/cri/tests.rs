@@ -1,6 +1,6 @@
 use super::*;
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{CpuBurst, CpuShares, OomScoreAdj, Setting};
+use koord_model::{CpuBurst, CpuShares, Env, OomScoreAdj, Setting};
 use prost::Message as _;
 
 const LIMITS: Limits<'_> = Limits {
@@ -258,6 +258,71 @@ fn a_score_that_is_not_replaced_does_not_travel() {
         config.annotations["runtimeproxy.koordinator.sh/originals"],
         r#"{"cpuShares":2,"ours":{"cpuShares":512}}"#
     );
+}
+
+/// A list that is put before what the container has, and a mount.
+fn gpu() -> Adjustment {
+    Adjustment {
+        gpu: Some(
+            Injection {
+                envs: vec![Env::is("A", "1"), Env::before("LD_PRELOAD", "/a.so")],
+                binds: vec!["/a.so".into()],
+            }
+            .into(),
+        ),
+        ..Adjustment::default()
+    }
+}
+
+#[test]
+fn what_a_container_is_made_with_is_appended_even_where_no_resources_are() {
+    let request = CreateContainerPatch {
+        envs: vec![("LD_PRELOAD".to_owned(), "/b.so".to_owned())],
+        ..Default::default()
+    };
+    let request = request.encode();
+    let limits = Limits {
+        message: &request,
+        ..LIMITS
+    };
+    let expected = CreateContainerPatch {
+        envs: [("A", "1"), ("LD_PRELOAD", "/a.so:/b.so")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        binds: vec!["/a.so".to_owned()],
+        annotations: vec![(annotation::ORIGINALS.to_owned(), "{}".to_owned())],
+        ..Default::default()
+    };
+    let requested = Requested::default();
+    let mut target = target(gpu(), &requested);
+    let bare = cri::ContainerConfig::default();
+    let patch = create(&bare, &requested, &mut target, limits);
+    assert_eq!(patch, Ok(Some(expected.encode())));
+    let entry = &target.entries()[0];
+    assert_eq!(
+        (entry.route, &entry.applied),
+        (Route::Request, &Applied::Written)
+    );
+
+    assert_eq!(update(&asked(), None, &mut target, LIMITS), Ok(None));
+    assert_eq!(target.entries()[0].route, Route::Request);
+}
+
+#[test]
+fn what_does_not_fit_a_container_is_not_made_with() {
+    let mut target = target(gpu(), &Requested::default());
+    let limits = Limits {
+        max_message_bytes: 10,
+        ..LIMITS
+    };
+    let bare = cri::ContainerConfig::default();
+    let Err(PatchError::TooLarge { hooks, .. }) =
+        create(&bare, &Requested::default(), &mut target, limits)
+    else {
+        panic!("it fits");
+    };
+    assert_eq!(hooks, ["Hook"]);
+    assert_eq!(target.entries()[0].route, Route::Kernel);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 use super::*;
 use crate::{front::nri::view, hub::asked};
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{CpuShares, OomScoreAdj};
+use koord_model::{CpuShares, Env, Injection, OomScoreAdj};
+use koord_proto::nri::LinuxContainer;
 
 const CONTAINERD: Limits<'_> = Limits {
     runtime: RuntimeName::Containerd,
@@ -90,11 +91,14 @@ fn said(
 }
 
 /// A container that is being made.
-fn made(resources: LinuxResources, score: Option<i64>) -> LinuxContainer {
-    LinuxContainer {
-        resources: Some(resources),
-        oom_score_adj: score.map(|value| OptionalInt { value }),
-        ..LinuxContainer::default()
+fn made(resources: LinuxResources, score: Option<i64>) -> Container {
+    Container {
+        linux: Some(LinuxContainer {
+            resources: Some(resources),
+            oom_score_adj: score.map(|value| OptionalInt { value }),
+            ..LinuxContainer::default()
+        }),
+        ..Container::default()
     }
 }
 
@@ -169,6 +173,42 @@ fn a_score_is_said_unless_the_runtime_may_not_give_it() {
         let expected = said.map(|said| format!(r#"{{"ours":{{"oomScoreAdj":{said}}}}}"#));
         assert_eq!(ours, expected);
     }
+}
+
+#[test]
+fn a_creation_is_told_what_the_container_is_made_with_and_no_update_is() {
+    let gpu = Adjustment {
+        gpu: Some(
+            Injection {
+                envs: vec![Env::is("A", "1"), Env::before("LD_PRELOAD", "/a.so")],
+                binds: vec!["/a.so".into()],
+            }
+            .into(),
+        ),
+        ..Adjustment::default()
+    };
+    let mut container = made(now(), None);
+    container.env = ["LD_PRELOAD=/x.so", "LD_PRELOAD=/b=c.so"]
+        .map(str::to_owned)
+        .into();
+    let requested = view::requested(Some(&now()));
+    let mut target = target(gpu.clone());
+    let adjust = create(&container, &requested, &mut target, CONTAINERD).unwrap();
+    let env = adjust.env.iter().map(|it| (&*it.key, &*it.value));
+    assert!(env.eq([("A", "1"), ("LD_PRELOAD", "/a.so:/b=c.so")]));
+    let mount = Mount {
+        destination: "/a.so".to_owned(),
+        r#type: "bind".to_owned(),
+        source: "/a.so".to_owned(),
+        options: vec!["rbind".to_owned()],
+    };
+    assert_eq!((adjust.mounts, adjust.linux), (vec![mount], None));
+    let entry = &target.entries()[0];
+    assert_eq!(
+        (entry.route, &entry.applied),
+        (Route::Request, &Applied::Written)
+    );
+    assert_eq!(said(&now(), gpu, CONTAINERD), (None, 0));
 }
 
 #[test]

@@ -127,6 +127,12 @@ pub fn remarks(policy: &Policy) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if settings.contains(&Setting::Gpu) {
+        remarks.push(
+            "containers are made without what would show them their GPUs, and cannot get it later"
+                .to_owned(),
+        );
+    }
     if settings.contains(&Setting::CpuBurst) {
         remarks.push(
             "a container's CPU limit cannot be resized to less than its burst: the kernel refuses \

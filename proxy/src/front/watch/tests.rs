@@ -150,13 +150,14 @@ fn what_cannot_be_promised_is_said() {
     assert_eq!(least.len(), 1, "{least:?}");
     assert!(least[0].starts_with("nobody asks us"));
     let most = said(
-        "CPUBurst=true,CoreSched=true",
+        "CPUBurst=true,CoreSched=true,GPUEnvInject=true",
         "GroupIdentity=Closed,CPUBurst=Open",
     );
-    assert_eq!(most.len(), 4, "{most:?}");
-    assert!(most[1].contains("cookie") && most[2].contains("burst"));
+    assert_eq!(most.len(), 5, "{most:?}");
+    assert!(most[1].contains("cookie") && most[3].contains("burst"));
+    assert!(most[2].contains("GPUs"));
     assert_eq!(
-        most[3],
+        most[4],
         "GroupIdentity has the policy Closed, but there is nothing that could be refused"
     );
 }

@@ -58,6 +58,19 @@ fn a_score_that_nobody_asked_for_is_that_of_whoever_started_the_process() {
     assert_eq!(desired(&target), [("oom_score_adj=-997".to_owned(), "-")]);
 }
 
+#[test]
+fn what_a_container_was_made_with_is_not_given_back() {
+    let gpu = merged(Adjustment {
+        gpu: Some(Arc::default()),
+        ..Default::default()
+    });
+    let mut target = Target::default();
+    target.decide(&gpu, |_| Route::Request, |_| None);
+    assert_eq!(target.entries().len(), 1);
+    target.decide(&Merged::default(), |_| Route::Request, |_| None);
+    assert_eq!(target.entries().len(), 0);
+}
+
 fn idle(idle: bool) -> Merged {
     merged(Adjustment {
         cpu_idle: idle.then_some(true),

@@ -1,0 +1,182 @@
+//! Containers see the GPUs that the scheduler has given their pod, and no others.
+//!
+//! NVIDIA's runtime looks for them in the environment. A pod that has a part of one and names
+//! HAMi-core as what isolates it has its library loaded before all others, which keeps it within its
+//! part. CRI does not say which container asked for a GPU, so each has the same, as upstream's.
+//!
+//! Where this differs from Koordinator v1.8:
+//! - the library is put before what a container has in `LD_PRELOAD` itself; upstream's takes its place;
+//! - what is mounted is mounted whichever front there is; upstream's needs the runtime's plugin;
+//! - HAMi-core is not monitored (gate `HamiCoreVGPUMonitor`).
+
+use crate::{
+    adjustment::Adjustment,
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
+    view::{ContainerKind, NodeView, PodView, Stage, View},
+};
+use koord_model::{Env, Injection, Setting};
+use koord_proto::{
+    annotation::{DeviceAllocated, Gpu, GpuResources},
+    keys::{annotation, label, resource},
+};
+use std::sync::Arc;
+
+pub(super) const META: HookMeta = HookMeta {
+    name: "GPUEnvInject",
+    gate: "GPUEnvInject",
+    default_on: false,
+    maturity: Maturity::Alpha,
+    options: &[],
+    stages: &[Stage::Container],
+    fail_policy: FailPolicy::Open,
+    doc: "shows containers the GPUs that their pod was given, and keeps them within their part of one",
+    inputs: Inputs {
+        labels: &[label::GPU_ISOLATION_PROVIDER],
+        annotations: &[annotation::DEVICE_ALLOCATED],
+    },
+    settings: &[Setting::Gpu],
+};
+
+pub(super) struct GpuEnvInject;
+
+const HAMI_CORE: &str = "HAMi-core";
+
+/// Where HAMi-core keeps processes of a node from one another.
+const HAMI_LOCK: &str = "/tmp/vgpulock";
+
+// === impl GpuEnvInject ===
+
+impl Hook for GpuEnvInject {
+    fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
+        let regular = view.container.is_some_and(|it| it.kind == ContainerKind::Regular);
+        Ok(Adjustment {
+            gpu: match regular {
+                true => injection(view.pod, view.node)?.map(Arc::new),
+                false => None,
+            },
+            ..Adjustment::default()
+        })
+    }
+}
+
+fn injection(pod: &PodView, node: &NodeView) -> Result<Option<Injection>, HookError> {
+    let Some(text) = pod.annotations.get(annotation::DEVICE_ALLOCATED) else {
+        return Ok(None);
+    };
+    let gpus = DeviceAllocated::parse(text)?.gpu;
+    let Some(first) = gpus.first() else {
+        return Ok(None);
+    };
+    let minors = gpus.iter().map(|Gpu { minor, .. }| minor.0.to_string());
+    let minors = minors.collect::<Vec<_>>().join(",");
+    let mut injection = Injection {
+        envs: vec![Env::is("NVIDIA_VISIBLE_DEVICES", minors)],
+        binds: Vec::new(),
+    };
+    if pod.labels.get(label::GPU_ISOLATION_PROVIDER) == Some(HAMI_CORE) {
+        isolate(&mut injection, first.resources, &node.options.hami_core_library)?;
+    }
+    Ok(Some(injection))
+}
+
+/// Has HAMi-core keep the processes within a part of a GPU, if it is one.
+fn isolate(
+    injection: &mut Injection,
+    part: GpuResources,
+    library: &str,
+) -> Result<(), HookError> {
+    let missing = |resource| HookError::MissingAmount {
+        key: annotation::DEVICE_ALLOCATED,
+        resource,
+    };
+    let ratio = part.memory_ratio.ok_or(missing(resource::GPU_MEMORY_RATIO))?;
+    if ratio >= 100 {
+        return Ok(());
+    }
+    let memory = part.memory.ok_or(missing(resource::GPU_MEMORY))?;
+    let core = part.core.map(|core| Env::is("CUDA_DEVICE_SM_LIMIT", core.to_string()));
+    injection.envs.push(Env::is("CUDA_DEVICE_MEMORY_LIMIT", memory.to_string()));
+    injection.envs.extend(core);
+    injection.envs.push(Env::before("LD_PRELOAD", library));
+    injection.binds = vec![library.into(), HAMI_LOCK.into()];
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{container, decide_container, node, pod, sandbox};
+
+    const PART: &str = r#"{"gpu":[{"minor":3,"resources":{"koordinator.sh/gpu-core":"50",
+        "koordinator.sh/gpu-memory":"8Gi","koordinator.sh/gpu-memory-ratio":"50"}}]}"#;
+
+    fn of(devices: &str, provider: Option<&str>) -> PodView {
+        let label = provider.map(|it| (label::GPU_ISOLATION_PROVIDER, it));
+        PodView {
+            labels: label.into_iter().collect(),
+            ..pod("", &[(annotation::DEVICE_ALLOCATED, devices)])
+        }
+    }
+
+    /// Variables and mounts.
+    fn decided(pod: &PodView) -> Result<(Vec<String>, Vec<String>), HookError> {
+        let adjustment = decide_container(&GpuEnvInject, pod, &container("main"), &node())?;
+        let gpu = adjustment.gpu.unwrap_or_default();
+        let Injection { envs, binds } = &*gpu;
+        let envs = envs.iter().map(|env| format!("{}={}", env.name, env.over(Some("/own.so"))));
+        Ok((envs.collect(), binds.iter().map(ToString::to_string).collect()))
+    }
+
+    #[test]
+    fn containers_see_the_gpus_of_their_pod() {
+        let two = r#"{"gpu":[{"minor":1},{"minor":0}]}"#;
+        for (devices, seen) in [
+            (two, "NVIDIA_VISIBLE_DEVICES=1,0"),
+            (PART, "NVIDIA_VISIBLE_DEVICES=3"),
+            (r#"{"gpu":[]}"#, ""),
+            (r#"{"rdma":[{"minor":1}]}"#, ""),
+        ] {
+            let (envs, binds) = decided(&of(devices, None)).unwrap();
+            assert_eq!((&*envs.join(" "), binds.len()), (seen, 0), "{devices}");
+        }
+        let pause = decide_container(&GpuEnvInject, &of(PART, None), &sandbox(), &node());
+        assert_eq!(pause.unwrap(), Adjustment::default());
+    }
+
+    #[test]
+    fn a_part_of_a_gpu_is_kept_by_hami_core_if_the_pod_says_so() {
+        let (envs, binds) = decided(&of(PART, Some("HAMi-core"))).unwrap();
+        let expected = [
+            "NVIDIA_VISIBLE_DEVICES=3",
+            "CUDA_DEVICE_MEMORY_LIMIT=8589934592",
+            "CUDA_DEVICE_SM_LIMIT=50",
+            "LD_PRELOAD=/usr/local/vgpu/libvgpu.so:/own.so",
+        ];
+        assert_eq!(envs, expected);
+        assert_eq!(binds, ["/usr/local/vgpu/libvgpu.so", "/tmp/vgpulock"]);
+        let whole = PART.replace(r#""50"}"#, r#""100"}"#);
+        for pod in [of(&whole, Some("HAMi-core")), of(PART, Some("other"))] {
+            let (envs, binds) = decided(&pod).unwrap();
+            assert_eq!((envs, binds.len()), (vec!["NVIDIA_VISIBLE_DEVICES=3".to_owned()], 0));
+        }
+    }
+
+    #[test]
+    fn without_its_amounts_nothing_can_be_kept() {
+        for (devices, told) in [
+            (r#"{"gpu":[{"minor":0}]}"#, "koordinator.sh/gpu-memory-ratio"),
+            (
+                r#"{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-memory-ratio":50}}]}"#,
+                "koordinator.sh/gpu-memory",
+            ),
+        ] {
+            let error = decided(&of(devices, Some("HAMi-core"))).unwrap_err();
+            assert_eq!(error.key(), "scheduling.koordinator.sh/device-allocated");
+            let told = format!(
+                "scheduling.koordinator.sh/device-allocated does not say {told} of the first GPU, \
+                 by which HAMi-core keeps a pod within its part"
+            );
+            assert_eq!(error.to_string(), told);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What shows containers their GPUs: variables and mounts that a container is made with.
+//!
+//! There is no GPU here. Whether a runtime of NVIDIA's makes something of the variables is its
+//! business; that a container has them, and the library that is loaded before all others, is ours.
+
+use anyhow::{Context, Result, ensure};
+use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf};
+use koord_testkit::{
+    ContainerdVersion, PodQos,
+    cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
+};
+use std::{fs, path::Path};
+
+const PART: &str = r#"{"gpu":[{"minor":3,"resources":{"koordinator.sh/gpu-core":"50",
+    "koordinator.sh/gpu-memory":"8Gi","koordinator.sh/gpu-memory-ratio":"50"}}]}"#;
+
+/// Upstream's, which every node with HAMi-core has.
+const LOCK: &str = "/tmp/vgpulock";
+
+/// The lock's directory, which goes again if it was not there.
+struct Lock {
+    was_there: bool,
+}
+
+impl Lock {
+    fn make() -> Result<Self> {
+        let was_there = Path::new(LOCK).exists();
+        if !was_there {
+            fs::create_dir(LOCK)?;
+        }
+        Ok(Self { was_there })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if !self.was_there {
+            fs::remove_dir(LOCK).ok();
+        }
+    }
+}
+
+fn pod(name: &str, provider: &str) -> PodSpecOf {
+    let resources = LinuxContainerResources {
+        cpu_shares: 2,
+        ..Default::default()
+    };
+    PodSpecOf {
+        name: name.to_owned(),
+        class: "-",
+        qos: PodQos::BestEffort,
+        pod: PodSpec::new(name)
+            .label("koordinator.sh/gpu-isolation-provider", provider)
+            .annotation("scheduling.koordinator.sh/device-allocated", PART),
+        container: ContainerSpec::new("main")
+            .env("LD_PRELOAD", b"/own.so")
+            .env("NVIDIA_VISIBLE_DEVICES", b"all")
+            .resources(resources),
+        expected: Vec::new(),
+    }
+}
+
+/// The variables of the container that are ours to set, in the order of their names.
+async fn seen(client: &CriClient, pod: &RunningPod) -> Result<Vec<String>> {
+    let told = client.exec(&pod.container, ["env"]).await?;
+    let told = String::from_utf8(told.stdout)?;
+    let is_ours = |line: &&str| {
+        let names = ["NVIDIA_", "CUDA_", "LD_PRELOAD="];
+        names.iter().any(|name| line.starts_with(name))
+    };
+    let mut ours: Vec<_> = told.lines().filter(is_ours).map(str::to_owned).collect();
+    ours.sort();
+    Ok(ours)
+}
+
+async fn containers_see_their_gpus(version: ContainerdVersion, front: Front) -> Result<()> {
+    let library = tempfile::NamedTempFile::new()?;
+    fs::write(library.path(), "a library")?;
+    let path = library.path().to_str().context("a path")?;
+    let options = ProxyOptions {
+        args: vec![
+            "--feature-gates=GPUEnvInject=true".to_owned(),
+            format!("--hami-core-library-directory-path={path}"),
+        ],
+        front,
+        ..ProxyOptions::default()
+    };
+    let node = Node::start(version, options)?;
+    let client = node.client().await?;
+    let whole = node.run(&client, &pod("whole", "none")).await?;
+    let part = node.run(&client, &pod("part", "HAMi-core")).await?;
+    let expected = ["LD_PRELOAD=/own.so", "NVIDIA_VISIBLE_DEVICES=3"];
+    assert_eq!(seen(&client, &whole).await?, expected);
+    let expected = [
+        "CUDA_DEVICE_MEMORY_LIMIT=8589934592",
+        "CUDA_DEVICE_SM_LIMIT=50",
+        &format!("LD_PRELOAD={path}:/own.so"),
+        "NVIDIA_VISIBLE_DEVICES=3",
+    ];
+    assert_eq!(seen(&client, &part).await?, expected);
+    let mounted = client.exec(&part.container, ["cat", path]).await?;
+    assert_eq!(mounted.stdout, b"a library");
+    let lock = client.exec(&part.container, ["test", "-d", LOCK]).await?;
+    assert_eq!(lock.exit_code, 0);
+
+    // What they are made with is in the ledger by its names, and nowhere by its values.
+    let ledger = node.proxy.ledger()?.to_string();
+    ensure!(ledger.contains("CUDA_DEVICE_MEMORY_LIMIT"), "{ledger}");
+    let log = node.proxy.log();
+    for text in [&ledger, &log] {
+        ensure!(
+            !text.contains("8589934592") && !text.contains("/own.so"),
+            "{text}"
+        );
+    }
+    // An update leaves it alone.
+    let update = LinuxContainerResources {
+        cpu_shares: 300,
+        ..Default::default()
+    };
+    client.update_resources(&part.container, update).await?;
+    assert_eq!(seen(&client, &part).await?, expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn containers_see_their_gpus_on_each_runtime_and_front() -> Result<()> {
+    let _lock = Lock::make()?;
+    containers_see_their_gpus(ContainerdVersion::V1_6, Front::Cri).await?;
+    containers_see_their_gpus(ContainerdVersion::V2, Front::Cri).await?;
+    containers_see_their_gpus(ContainerdVersion::V1_7, Front::Nri).await?;
+    containers_see_their_gpus(ContainerdVersion::V2, Front::Nri).await
+}

@@ -1,6 +1,6 @@
 //! What this process says about itself, and how often.
 //!
-//! Lines go to standard error by a thread of their own ([`Queue`]), as text or JSON, through a filter
+//! Lines go to standard error without waiting for whoever takes them ([`Queue`]), as text or JSON, through a filter
 //! that can be changed while we run ([`LogControl`]). Whatever a workload can cause as often as it likes goes through
 //! [`RateLimited`] first. Nothing is installed here: the caller gets a [`Dispatch`] and decides
 //! where it holds.

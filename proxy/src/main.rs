@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Box<dyn Error>> {
-    let (lines, _flush) = log::Queue::start(io::stderr());
+    let (lines, _flush) = log::Queue::new(io::stderr())?;
     let (dispatch, log) = log::dispatch(&config.log, lines)?;
     tracing::dispatcher::set_global_default(dispatch)?;
     panic_report::install();

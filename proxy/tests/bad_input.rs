@@ -34,7 +34,7 @@ use support::{
 };
 
 /// Bytes of a value that is huge and would still be read.
-const HUGE: usize = 200 << 10;
+const HUGE: usize = 24 << 10;
 /// The longest line that anybody wants in a log, in bytes.
 const LONG_LINE: usize = 2 << 10;
 
@@ -196,7 +196,7 @@ fn bad_blocks() -> Vec<Bad> {
             r#""name":"vdb","type":"device","ioCfg":{{{limit}}}"#
         ))
     };
-    let up = "../".repeat(64 << 10);
+    let up = "../".repeat(8 << 10);
     vec![
         bad(r#"{"blocks":{}}"#, "value is an object, not a list"),
         bad(block(r#""name":"vdb""#), "value is none of device"),

@@ -1,12 +1,21 @@
 //! Lines on their way to somebody who may not take them: a journal that hangs, a pipe that nobody
-//! reads. Whoever logs never waits for that; what finds no room is left out, and counted.
+//! reads. Whoever logs never waits for that.
+//!
+//! A line that is taken at once is written at once. Where it would not be, it waits for a thread that
+//! does nothing else, and so do those behind it; what finds no room is left out, and counted.
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    pipe::PIPE_BUF,
+};
 use std::{
+    fs::File,
     io::{self, Write},
+    os::fd::AsFd,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -19,15 +28,26 @@ const LINES: usize = 512;
 /// How long the end of this process waits until they are written.
 const AT_THE_END: Duration = Duration::from_secs(1);
 
-/// How often the end looks whether there is room again.
-const ROOM: Duration = Duration::from_millis(10);
+/// How often the end looks whether they are.
+const LOOK: Duration = Duration::from_millis(10);
 
-/// Takes lines, and has a thread of its own write them.
+/// Takes lines for a file, a pipe or a socket, and waits for none of these.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    /// `None` where no thread could be had: then whoever logs writes.
-    thread: Option<SyncSender<Piece>>,
-    left_out: Arc<AtomicU64>,
+    taker: Arc<Taker>,
+    /// One line is written or put in the queue at a time. To the thread, once there was need of one.
+    turn: Arc<Mutex<Option<Thread>>>,
+}
+
+/// To the thread that writes what waits.
+type Thread = SyncSender<Box<[u8]>>;
+
+#[derive(Debug)]
+struct Taker {
+    to: File,
+    /// Lines that wait, and the one that is being written.
+    waiting: AtomicUsize,
+    left_out: AtomicU64,
 }
 
 /// Writes one line of a [`Queue`].
@@ -36,32 +56,43 @@ pub struct Line<'a>(&'a Queue);
 
 /// Waits at its end, not for ever, until all that was said is written.
 #[derive(Debug)]
-pub struct Flush(Queue);
-
-#[derive(Debug)]
-enum Piece {
-    Line(Box<[u8]>),
-    /// To be told once all before it is written.
-    Told(SyncSender<()>),
-}
+pub struct Flush(Arc<Taker>);
 
 // === impl Queue ===
 
 impl Queue {
-    /// Begins to write to `to`.
-    pub fn start(to: impl Write + Send + 'static) -> (Self, Flush) {
-        let (sender, pieces) = sync_channel(LINES);
-        let left_out = Arc::new(AtomicU64::new(0));
-        let lost = left_out.clone();
-        let thread = thread::Builder::new()
-            .name("log".to_owned())
-            .stack_size(128 * 1024)
-            .spawn(move || write(&pieces, to, &lost));
-        let queue = Self {
-            thread: thread.is_ok().then_some(sender),
-            left_out,
-        };
-        (queue.clone(), Flush(queue))
+    /// Lines for whatever `to` is.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor for it.
+    pub fn new(to: impl AsFd) -> io::Result<(Self, Flush)> {
+        let taker = Arc::new(Taker {
+            // Of our own: nobody else's lock is held while a line is not taken.
+            to: to.as_fd().try_clone_to_owned()?.into(),
+            waiting: AtomicUsize::new(0),
+            left_out: AtomicU64::new(0),
+        });
+        let flush = Flush(taker.clone());
+        let turn = Arc::default();
+        Ok((Self { taker, turn }, flush))
+    }
+
+    fn say(&self, line: &[u8]) {
+        let mut thread = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let taker = &self.taker;
+        if taker.waiting.load(Ordering::Acquire) == 0 && taker.takes_at_once(line) {
+            return taker.write(line);
+        }
+        if thread.is_none() {
+            *thread = taker.start();
+        }
+        taker.waiting.fetch_add(1, Ordering::AcqRel);
+        let sent = thread.as_ref().map(|it| it.try_send(line.into()));
+        if sent.is_none_or(|sent| sent.is_err()) {
+            taker.waiting.fetch_sub(1, Ordering::AcqRel);
+            taker.left_out.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -78,15 +109,7 @@ impl<'a> MakeWriter<'a> for Queue {
 impl Write for Line<'_> {
     /// Takes all of it, one whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let Some(thread) = &self.0.thread else {
-            return io::stderr().write(line);
-        };
-        match thread.try_send(Piece::Line(line.into())) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.0.left_out.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        self.0.say(line);
         Ok(line.len())
     }
 
@@ -95,47 +118,54 @@ impl Write for Line<'_> {
     }
 }
 
+// === impl Taker ===
+
+impl Taker {
+    /// A pipe that is ready has room for this much, a socket for more; a file always is.
+    fn takes_at_once(&self, line: &[u8]) -> bool {
+        let mut ready = [PollFd::new(&self.to, PollFlags::OUT)];
+        let at_once = poll(&mut ready, Some(&Timespec::default()));
+        line.len() <= PIPE_BUF && at_once.is_ok_and(|ready| ready > 0)
+    }
+
+    /// An error has nobody to be told.
+    fn write(&self, line: &[u8]) {
+        (&self.to).write_all(line).ok();
+    }
+
+    /// A thread that writes lines one after the other; `None` if none can be had.
+    fn start(self: &Arc<Self>) -> Option<Thread> {
+        let (sender, lines) = sync_channel(LINES);
+        let taker = self.clone();
+        let thread = thread::Builder::new().name("log".to_owned());
+        let started = thread
+            .stack_size(128 * 1024)
+            .spawn(move || taker.serve(&lines));
+        started.is_ok().then_some(sender)
+    }
+
+    fn serve(&self, lines: &Receiver<Box<[u8]>>) {
+        for line in lines {
+            self.write(&line);
+            match self.left_out.swap(0, Ordering::Relaxed) {
+                0 => {}
+                lines => self.write(
+                    format!("{lines} log lines were left out: they were not taken in time\n")
+                        .as_bytes(),
+                ),
+            }
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
 // === impl Flush ===
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        let Some(thread) = &self.0.thread else {
-            return;
-        };
         let until = Instant::now() + AT_THE_END;
-        let (told, written) = sync_channel(1);
-        while let Err(TrySendError::Full(_)) = thread.try_send(Piece::Told(told.clone())) {
-            if Instant::now() > until {
-                return;
-            }
-            thread::sleep(ROOM);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        written.recv_timeout(left).ok();
-    }
-}
-
-/// An error of the writer has nobody to be told.
-fn write(pieces: &Receiver<Piece>, mut to: impl Write, left_out: &AtomicU64) {
-    for piece in pieces {
-        let told = match piece {
-            Piece::Line(line) => {
-                to.write_all(&line).and_then(|()| to.flush()).ok();
-                None
-            }
-            Piece::Told(told) => Some(told),
-        };
-        match left_out.swap(0, Ordering::Relaxed) {
-            0 => {}
-            lines => {
-                _ = writeln!(
-                    to,
-                    "{lines} log lines were left out: they were not taken in time"
-                )
-            }
-        }
-        if let Some(told) = told {
-            told.try_send(()).ok();
+        while self.0.waiting.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            thread::sleep(LOOK);
         }
     }
 }
@@ -143,74 +173,48 @@ fn write(pieces: &Receiver<Piece>, mut to: impl Write, left_out: &AtomicU64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Condvar, Mutex};
-
-    /// Takes nothing until it is let, and then all.
-    #[derive(Clone, Default)]
-    struct Stuck(Arc<Gate>);
-
-    #[derive(Default)]
-    struct Gate {
-        open: Mutex<bool>,
-        opened: Condvar,
-        taken: Mutex<Vec<u8>>,
-    }
-
-    impl Stuck {
-        fn let_go(&self) {
-            *self.0.open.lock().unwrap() = true;
-            self.0.opened.notify_all();
-        }
-
-        fn text(&self) -> String {
-            String::from_utf8(self.0.taken.lock().unwrap().clone()).unwrap()
-        }
-    }
-
-    impl Write for Stuck {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let open = self.0.open.lock().unwrap();
-            drop(self.0.opened.wait_while(open, |open| !*open).unwrap());
-            self.0.taken.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use std::io::Read;
 
     #[test]
     fn who_logs_waits_for_nobody_and_what_was_left_out_is_counted() {
-        let stuck = Stuck::default();
-        let (queue, flush) = Queue::start(stuck.clone());
-        // One more than waits may be in the writer's hand.
-        for number in 0..LINES + 100 {
-            let line = format!("line {number}\n");
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (queue, flush) = Queue::new(&writer).unwrap();
+        drop(writer);
+        // 64 KiB in the pipe, 512 lines that wait, one in hand: there is no room for all.
+        let said = 2_000;
+        for number in 0..said {
+            let line = format!("line {number:0>100}\n");
             queue.make_writer().write_all(line.as_bytes()).unwrap();
         }
-        stuck.let_go();
+        let reading = thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).unwrap();
+            text
+        });
         drop(flush);
-        let text = stuck.text();
-        let lines = text
+        queue.make_writer().write_all(b"the end\n").unwrap();
+        drop(queue);
+        let text = reading.join().unwrap();
+        let numbers = text.lines().filter_map(|line| line.strip_prefix("line "));
+        let numbers: Vec<usize> = numbers.map(|it| it.parse().unwrap()).collect();
+        assert!(numbers.is_sorted());
+        assert!((LINES..said).contains(&numbers.len()), "{}", numbers.len());
+        let left_out = text
             .lines()
-            .filter(|line| line.starts_with("line "))
-            .count();
-        assert!((LINES..=LINES + 1).contains(&lines), "{lines} lines");
-        let left_out: usize = text
-            .lines()
-            .filter_map(|line| line.split_once(" log lines were left out"))
-            .map(|(count, _)| count.parse::<usize>().unwrap())
-            .sum();
-        assert_eq!(lines + left_out, LINES + 100);
+            .filter_map(|line| line.split_once(" log lines were left out"));
+        let left_out: usize = left_out.map(|(it, _)| it.parse::<usize>().unwrap()).sum();
+        assert_eq!(numbers.len() + left_out, said);
+        assert!(text.ends_with("the end\n"));
     }
 
     #[test]
-    fn the_last_lines_are_written_before_the_end() {
-        let taker = Stuck::default();
-        taker.let_go();
-        let (queue, flush) = Queue::start(taker.clone());
+    fn what_is_taken_at_once_is_written_at_once() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (queue, _flush) = Queue::new(&writer).unwrap();
         queue.make_writer().write_all(b"stopped\n").unwrap();
-        drop(flush);
-        assert_eq!(taker.text(), "stopped\n");
+        let mut line = [0; 8];
+        reader.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"stopped\n");
+        assert!(queue.turn.lock().unwrap().is_none(), "no thread is needed");
     }
 }

@@ -20,7 +20,7 @@ use std::{
 };
 use tracing::debug;
 
-/// What lines say, by device, in the words of [`line`].
+/// What lines say, by device, in the words of [`line()`].
 type Lines = BTreeMap<DeviceNumber, String>;
 
 /// What devices of ours had before us; nothing is what they have by themselves.

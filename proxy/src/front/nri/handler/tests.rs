@@ -275,6 +275,21 @@ async fn a_container_that_has_ended_is_not_updated() {
 }
 
 #[tokio::test]
+async fn a_list_amid_a_start_keeps_no_container_from_being_held() {
+    let (bench, plugin) = plugin();
+    plugin.answer(happened(Event::RunPodSandbox)).await;
+    plugin.answer(happened(Event::StartContainer)).await;
+    {
+        // As a list says it that was asked for since: the process does not run yet.
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pods_mut().next().unwrap();
+        pod.containers[0].life = Life::Created;
+    }
+    plugin.answer(happened(Event::PostStartContainer)).await;
+    assert_eq!(known(&bench), Some(Life::Running));
+}
+
+#[tokio::test]
 async fn what_ends_and_goes_leaves_the_ledger() {
     let (bench, plugin) = plugin();
     plugin.answer(happened(Event::RunPodSandbox)).await;

@@ -193,6 +193,22 @@ impl Hub {
         SandboxId::new(&pod.id).ok()
     }
 
+    /// A container has started. A list that was asked for since its start was told may have said that
+    /// it does not run yet, and would keep it from being held. It may also have ended by now, which
+    /// is told beside.
+    pub(crate) fn has_started(&self, pod: &PodSandbox, container: &Container) {
+        let ended = ContainerId::new(&container.id).is_ok_and(|id| {
+            let ledger = self.ledger.borrow();
+            let known = ledger.container(&id);
+            known.is_some_and(|(_, known)| known.life == Life::Exited)
+        });
+        if ended {
+            self.look_at(pod);
+        } else {
+            self.starts(pod, container);
+        }
+    }
+
     pub(crate) fn container_stopped(&self, id: &str) {
         if let Ok(id) = ContainerId::new(id) {
             self.commit(Effect::Stop(id).into(), None);

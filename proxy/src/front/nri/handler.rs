@@ -169,9 +169,7 @@ impl Handler {
                 self.carried_out(pod, container);
                 hub.look_at(pod);
             }
-            // It ran from here on: a list that was asked for since StartContainer may have said that
-            // it did not yet, and would have kept it from being held.
-            (Event::PostStartContainer, Some(container)) => drop(hub.starts(pod, container)),
+            (Event::PostStartContainer, Some(container)) => hub.has_started(pod, container),
             (Event::PostUpdatePodSandbox, _) => hub.look_at(pod),
             (Event::RemoveContainer, Some(container)) => {
                 self.pending.borrow_mut().remove(&container.id);

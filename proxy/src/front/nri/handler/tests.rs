@@ -287,6 +287,15 @@ async fn a_list_amid_a_start_keeps_no_container_from_being_held() {
     }
     plugin.answer(happened(Event::PostStartContainer)).await;
     assert_eq!(known(&bench), Some(Life::Running));
+
+    // One that ends at once has been told to before its start is.
+    let stop = Asked::StopContainer(StopContainerRequest {
+        pod: Some(told_pod()),
+        container: Some(told_container()),
+    });
+    plugin.answer(stop).await;
+    plugin.answer(happened(Event::PostStartContainer)).await;
+    assert_eq!(known(&bench), Some(Life::Exited));
 }
 
 #[tokio::test]

@@ -554,6 +554,41 @@ fn what_is_wrong_with_the_policy_is_told_with_its_reason() {
     }
 }
 
+/// The proxy with a socket from systemd as it does that: descriptor 3, and the process's own id in the
+/// environment. Its flags go on.
+fn handed(dir: &Path, listener: &UnixListener) -> Command {
+    let proxy = command(dir);
+    let mut shell = Command::new("sh");
+    shell
+        .args([
+            "-c",
+            "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"",
+        ])
+        .arg("sh")
+        .arg(proxy.get_program())
+        .args(proxy.get_args())
+        .env_clear()
+        .env("NOTIFY_SOCKET", dir.join("notify"))
+        .stdin(OwnedFd::from(listener.try_clone().unwrap()));
+    shell
+}
+
+#[test]
+fn a_socket_that_is_handed_over_to_a_front_without_clients_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("handed.sock")).unwrap();
+    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut shell = handed(dir.path(), &listener);
+    let _proxy = Reaped(shell.args(["--front", "watch"]).spawn().unwrap());
+    assert!(told(&manager).starts_with("READY=1\n"));
+    let status = command(dir.path()).args(["status", "--json"]).output();
+    let status = String::from_utf8(status.unwrap().stdout).unwrap();
+    let remark = "a socket for clients was handed over that this --front does not serve: whoever \
+                  connects there waits for ever";
+    assert!(status.contains(remark), "{status}");
+}
+
 #[test]
 fn a_socket_that_is_handed_over_stays_and_clients_wait_in_it_for_the_next_of_us() {
     let dir = tempfile::tempdir().unwrap();
@@ -563,22 +598,8 @@ fn a_socket_that_is_handed_over_stays_and_clients_wait_in_it_for_the_next_of_us(
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let runtime = UnixListener::bind(dir.path().join("runtime.sock")).unwrap();
     let start = || {
-        // As systemd does it: descriptor 3, and the process's own id in the environment.
-        let proxy = command(dir.path());
-        let mut shell = Command::new("sh");
-        shell
-            .args([
-                "-c",
-                "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"",
-            ])
-            .arg("sh")
-            .arg(proxy.get_program())
-            .args(proxy.get_args())
-            .env_clear()
-            .env("NOTIFY_SOCKET", dir.path().join("notify"))
-            .stdin(OwnedFd::from(listener.try_clone().unwrap()))
-            .stderr(Stdio::null());
-        let child = Reaped(shell.spawn().unwrap());
+        let mut shell = handed(dir.path(), &listener);
+        let child = Reaped(shell.stderr(Stdio::null()).spawn().unwrap());
         assert!(told(&manager).starts_with("READY=1\n"));
         child
     };

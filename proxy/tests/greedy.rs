@@ -21,7 +21,7 @@ use support::{
     pod::Pod,
 };
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
     task::{LocalSet, spawn_local},
     time::timeout,
@@ -96,6 +96,35 @@ async fn when_all_places_are_taken_by_clients_that_speak_the_next_waits_outside(
     for bystander in inside {
         bystander.noticed_nothing(&gate).await;
     }
+}
+
+#[tokio::test]
+async fn connections_that_somebody_leaks_make_room_and_one_with_a_call_stays() {
+    let gate = Gate::new();
+    let node = Node::with(script_with(&gate), &["--max-connections=8"]);
+    let bystander = Bystander::at(&node).await;
+    let room = || async { node.metric("connections_open") < 8 };
+    let mut dead = Vec::new();
+    let mut leaked = Vec::new();
+    for number in 0..16 {
+        if number < 2 {
+            // It has spoken, and never answers.
+            let mut client = UnixStream::connect(node.socket()).await.unwrap();
+            client.write_all(&frame::hello(&[])).await.unwrap();
+            client.read_exact(&mut [0; 9]).await.unwrap();
+            dead.push(client);
+        } else {
+            let client = node.client().await;
+            let echo = RawRequest::unary("/a.b/Echo", "x");
+            let reply = client.call(echo).await.unwrap();
+            assert_eq!(reply.messages, [Frame::plain("x")]);
+            leaked.push(client);
+        }
+        wait_until_async("there is room for the next", room).await;
+    }
+    // The eighth and all after it had somebody asked to go.
+    assert_eq!(node.metric("connections_asked_to_go_total"), 10);
+    bystander.noticed_nothing(&gate).await;
 }
 
 /// Begins many messages of 16 MiB and ends none of them.

@@ -137,7 +137,7 @@ keys! {
     GRACE_PERIOD "grace-period" <"DURATION"> = "25s":
         "How long calls in flight may take to finish at a stop, 0s to 10m";
     MAX_CONNECTIONS "max-connections" <"COUNT"> = "512":
-        "Client connections at most, 1 to 65536";
+        "Client connections at most, 1 to 65536; from seven eighths of them on, the one that was longest without a call is asked to go";
     MAX_MESSAGE "max-message-bytes" <"SIZE"> = "16MiB":
         "Largest request that is opened, 64KiB to 16MiB; a larger one passes unopened";
     LARGE_SLOTS "large-message-slots" <"COUNT"> = "4":

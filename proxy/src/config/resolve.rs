@@ -51,7 +51,7 @@ impl Resolver {
         let (ours, runtime) = (key::ENDPOINT, key::RUNTIME_ENDPOINT);
         let said = [runtime, ours].map(|key| Some((key, self.raw.get(key)?.clone())));
         let config = self.config(host_name);
-        if config.endpoint == config.runtime_endpoint {
+        if same_place(&config.endpoint, &config.runtime_endpoint) {
             // Their defaults differ, so one of them was said.
             let said = said.into_iter().flatten().next();
             if let Some((key, Given { text, origin })) = said {
@@ -290,6 +290,16 @@ fn node_name(text: &str, host_name: &str) -> Result<String, ValueError> {
             "at most 253 lower-case letters, digits, '-' and '.'",
         ))
     }
+}
+
+/// Whether two paths are one to the eye; `/var/run` is `/run` on every machine of today.
+fn same_place(one: &Path, other: &Path) -> bool {
+    let below_run = |path: &Path| {
+        path.strip_prefix("/var/run")
+            .map(|rest| Path::new("/run").join(rest))
+    };
+    let [one, other] = [one, other].map(|path| below_run(path).unwrap_or(path.to_owned()));
+    one == other
 }
 
 fn read_file(path: &Path, issues: &mut Vec<Issue>) -> RawConfig {

@@ -198,6 +198,8 @@ fn a_proxy_that_would_serve_itself_is_refused() {
              and we would serve ourselves"
         )]
     );
+    let alias = "--remote-runtime-service-endpoint=/run/koord-runtimeproxy/runtimeproxy.sock";
+    assert_eq!(complaints(&[alias], "").len(), 1);
     let runtime = "/var/run/containerd/containerd.sock";
     assert_eq!(
         complaints(&[], &format!("koord-runtimeproxy-endpoint: {runtime}\n")),

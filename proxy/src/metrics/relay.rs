@@ -44,6 +44,7 @@ pub(super) struct RelayMetrics {
     connections: Counter,
     open: Gauge,
     refused: Family<Reason, Counter>,
+    asked_to_go: Counter,
     violations: Family<OfSide, Counter>,
     frames: Counter,
     swallowed_bytes: Counter,
@@ -73,6 +74,12 @@ impl RelayMetrics {
                 "connections_refused",
                 "Client connections closed by us before they were of use",
                 Family::default(),
+            ),
+            asked_to_go: register(
+                r,
+                "connections_asked_to_go",
+                "Client connections without a call that were asked to go, to make room",
+                Counter::default(),
             ),
             violations: register(
                 r,
@@ -123,6 +130,10 @@ impl Metrics {
             Refused::NoPreface => "no_preface",
         };
         self.relay.refused.get_or_create(&Reason { reason }).inc();
+    }
+
+    pub fn connection_asked_to_go(&self) {
+        self.relay.asked_to_go.inc();
     }
 
     pub fn violation(&self, side: Side) {

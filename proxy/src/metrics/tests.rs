@@ -10,6 +10,7 @@ fn exercised() -> String {
     metrics.started("enforce", "nri", UNIX_EPOCH + Duration::from_secs(5));
     metrics.connection_opened();
     metrics.connection_refused(Refused::TooMany);
+    metrics.connection_asked_to_go();
     metrics.violation(Side::Client);
     metrics.relayed(&Counters {
         frames: 7,

@@ -72,6 +72,12 @@ impl Pair {
         self.drain == Drain::Announced && self.nothing_is_open()
     }
 
+    /// True while a client waits for an answer, or listens to one that has no end.
+    #[must_use]
+    pub fn has_call(&self) -> bool {
+        self.streams.values().any(|stream| !stream.buried)
+    }
+
     fn nothing_is_open(&self) -> bool {
         let mut streams = self.streams.values();
         streams.all(|stream| stream.buried || stream.endless)

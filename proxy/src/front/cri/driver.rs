@@ -8,6 +8,7 @@ use super::{
     ConnectionId, Shared,
     decisions::Decisions,
     ended::{Closing, Ended, PREFACE_TIMEOUT},
+    guests::Guest,
     method::Method,
     room::Share,
     slots::{SlotNews, Tenant},
@@ -49,6 +50,7 @@ enum Runtime {
 /// Drives one pair until it ends.
 pub(super) struct Driver {
     id: ConnectionId,
+    guest: Guest,
     shared: Rc<Shared>,
     pair: Pair,
     client: UnixStream,
@@ -57,7 +59,8 @@ pub(super) struct Driver {
     closing: Option<Closing>,
     /// By when the preface is there or, when closing, the rest written.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Ready when a graceful stop begins; `None` once it has.
+    /// Ready when a graceful stop begins; `None` once this connection is to end, for that or to
+    /// make room.
     stop: Option<Waited<()>>,
     /// By when the client is to have heard of it.
     acknowledgement: Option<Pin<Box<Sleep>>>,
@@ -84,10 +87,16 @@ fn stream_of<'a>(
 // === impl Driver ===
 
 impl Driver {
-    pub(super) fn new(id: ConnectionId, client: UnixStream, shared: Rc<Shared>) -> Self {
+    pub(super) fn new(
+        id: ConnectionId,
+        client: UnixStream,
+        guest: Guest,
+        shared: Rc<Shared>,
+    ) -> Self {
         let stop = shared.drain.clone().started();
         Self {
             id,
+            guest,
             pair: Pair::new(shared.claims.clone(), shared.limits),
             client,
             runtime: Runtime::Waiting,
@@ -119,13 +128,26 @@ impl Driver {
         if let Some(stop) = &mut self.stop
             && stop.as_mut().poll(cx).is_ready()
         {
-            self.stop = None;
+            self.ask_to_go();
+        }
+        if self.guest.poll_asked(cx).is_ready() {
+            if !self.pair.preface_seen() {
+                return Poll::Ready(Ended::PushedOut);
+            }
+            self.ask_to_go();
+        }
+        let polled = self.take_turns(cx);
+        self.guest.note(self.pair.has_call());
+        self.shared.metrics.relayed(&self.pair.take_counters());
+        polled
+    }
+
+    /// The calls in flight finish, and the client takes new ones elsewhere.
+    fn ask_to_go(&mut self) {
+        if self.stop.take().is_some() {
             self.acknowledgement = Some(Box::pin(sleep(ACKNOWLEDGEMENT)));
             self.pair.drain();
         }
-        let polled = self.take_turns(cx);
-        self.shared.metrics.relayed(&self.pair.take_counters());
-        polled
     }
 
     fn take_turns(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
@@ -224,7 +246,7 @@ impl Driver {
                     return Ok(false);
                 }
                 self.deadline = None;
-                self.shared.preface_seen(self.id);
+                self.shared.guests.has_spoken(self.id);
                 let endpoint = self.shared.runtime.clone();
                 self.runtime = Runtime::Dialling(Box::pin(super::dial::connect(endpoint)));
                 Ok(true)

@@ -1,6 +1,7 @@
 //! Why a connection ended.
 
 use koord_relay::{Side, Violation};
+use rustix::io::Errno;
 use std::{io, time::Duration};
 use thiserror::Error;
 
@@ -26,6 +27,8 @@ pub(super) enum Ended {
     Violation(#[from] Violation),
     #[error("no connection preface within {} s", PREFACE_TIMEOUT.as_secs())]
     NoPreface,
+    #[error("no connection preface yet, and its place is needed")]
+    PushedOut,
     #[error("a large message stood still in its place while others waited")]
     Overdue,
 }
@@ -52,10 +55,21 @@ impl Ended {
     pub(super) fn means_runtime_lost(&self) -> bool {
         match self {
             Self::Closed(side) | Self::Io { side, .. } => *side == Side::Runtime,
-            Self::Unreachable(_) => true,
-            Self::Drained | Self::Violation(_) | Self::NoPreface | Self::Overdue => false,
+            Self::Unreachable(error) => !is_our_own_want(error),
+            Self::Drained
+            | Self::Violation(_)
+            | Self::NoPreface
+            | Self::PushedOut
+            | Self::Overdue => false,
         }
     }
+}
+
+/// Whether a connection could not be made for want of something of ours: it says nothing of the other
+/// end.
+fn is_our_own_want(error: &io::Error) -> bool {
+    let wants = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    Errno::from_io_error(error).is_some_and(|errno| wants.contains(&errno))
 }
 
 // === impl Closing ===
@@ -64,5 +78,17 @@ impl Closing {
     /// Whether a side is still read from: what it said before may be the answer to a call.
     pub(super) fn hears(&self, side: Side) -> bool {
         self.side == side && !self.is_silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_is_not_lost_for_want_of_a_descriptor_of_ours() {
+        let lost = |errno: Errno| Ended::Unreachable(errno.into()).means_runtime_lost();
+        assert_eq!([Errno::MFILE, Errno::NFILE].map(lost), [false, false]);
+        assert_eq!([Errno::CONNREFUSED, Errno::NOENT].map(lost), [true, true]);
     }
 }

@@ -7,13 +7,14 @@ mod decisions;
 mod dial;
 mod driver;
 mod ended;
+mod guests;
 mod method;
 mod room;
 mod slots;
 
 pub(crate) use self::{dial::connect, method::Method};
 
-use self::{driver::Driver, ended::Ended, room::Room, slots::Slots};
+use self::{driver::Driver, ended::Ended, guests::Guests, room::Room, slots::Slots};
 use crate::{
     hub::Hub,
     log::RateLimited,
@@ -23,7 +24,6 @@ use crate::{
 use koord_relay::{Claims, Limits};
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
     error::Error,
     path::Path,
     rc::Rc,
@@ -32,7 +32,7 @@ use std::{
 };
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::{oneshot, watch},
+    sync::watch,
     task::{JoinError, JoinSet},
     time::{Instant, MissedTickBehavior},
 };
@@ -45,6 +45,8 @@ const READ_BUFFER: usize = 64 * 1024;
 const SLOT_SWEEP: Duration = Duration::from_millis(100);
 /// Room for held messages beside those that have a place of their own, in bytes.
 const SMALL_MESSAGES: usize = 64 << 20;
+/// Of so many places one is kept from clients that ask for nothing.
+const SPARE: usize = 8;
 /// How long accepting pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,7 +56,7 @@ pub struct Options {
     /// The runtime's socket.
     pub runtime: Arc<Path>,
     /// Client connections at most; what is over is closed at once, those that have not yet shown
-    /// an HTTP/2 preface first.
+    /// an HTTP/2 preface first. Before it comes to that, those that ask for nothing are asked to go.
     pub max_connections: usize,
     /// Claimed messages larger than their stream's window that are held at the same time.
     pub large_message_slots: usize,
@@ -91,8 +93,7 @@ struct Shared {
     room: Room,
     drain: DrainSignal,
     buffer: RefCell<Box<[u8]>>,
-    /// Connections without a preface yet, oldest first: the first to go when there are too many.
-    strangers: RefCell<BTreeMap<ConnectionId, oneshot::Sender<()>>>,
+    guests: Guests,
     open: Cell<usize>,
 }
 
@@ -102,6 +103,7 @@ pub struct Front {
     shared: Rc<Shared>,
     max_connections: usize,
     hold_timeout: Duration,
+    complaints: RateLimited,
     drain: watch::Sender<bool>,
     connections: JoinSet<()>,
     next: u64,
@@ -118,20 +120,12 @@ impl DrainSignal {
     }
 }
 
-// === impl Shared ===
-
-impl Shared {
-    fn preface_seen(&self, id: ConnectionId) {
-        self.strangers.borrow_mut().remove(&id);
-    }
-}
-
 // === impl Seat ===
 
 impl Drop for Seat {
     fn drop(&mut self) {
         let shared = &self.shared;
-        shared.preface_seen(self.id);
+        shared.guests.gone(self.id);
         shared.metrics.connection_closed();
         shared.open.set(shared.open.get() - 1);
     }
@@ -155,6 +149,7 @@ impl Front {
             listener,
             max_connections: options.max_connections,
             hold_timeout: options.hold_timeout,
+            complaints: RateLimited::default(),
             drain,
             connections: JoinSet::new(),
             next: 0,
@@ -170,7 +165,7 @@ impl Front {
                 ),
                 drain: DrainSignal(draining),
                 buffer: RefCell::new(vec![0; READ_BUFFER].into_boxed_slice()),
-                strangers: RefCell::default(),
+                guests: Guests::default(),
                 open: Cell::new(0),
             }),
         }
@@ -182,7 +177,6 @@ impl Front {
         let mut stop = std::pin::pin!(stop);
         let mut sweep = tokio::time::interval(SLOT_SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut complaints = RateLimited::default();
         loop {
             tokio::select! {
                 // Accepting comes last: who connects without end must not keep the rest from us.
@@ -198,7 +192,7 @@ impl Front {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) => {
-                        if let Some(suppressed) = complaints.permit("-", "accept", Instant::now().into()) {
+                        if let Some(suppressed) = self.complaint("accept") {
                             let error = &error as &dyn Error;
                             warn!(error, suppressed, "cannot accept a connection");
                         }
@@ -235,35 +229,50 @@ impl Front {
             debug!("refused a connection: its peer is not root");
             return;
         }
-        if self.shared.open.get() >= self.max_connections && !self.evict_stranger() {
+        self.keep_places();
+        let guests = &self.shared.guests;
+        if self.shared.open.get() >= self.max_connections && !guests.evict_stranger() {
             self.shared.metrics.connection_refused(Refused::TooMany);
             debug!("refused a connection: the cap is reached");
             return;
         }
         let id = ConnectionId(self.next);
         self.next += 1;
-        let (evict, evicted) = oneshot::channel();
-        self.shared.strangers.borrow_mut().insert(id, evict);
+        let guest = guests.admit(id);
         self.shared.open.set(self.shared.open.get() + 1);
         self.shared.metrics.connection_opened();
         let shared = self.shared.clone();
-        let driver = Driver::new(id, stream, shared.clone());
+        let driver = Driver::new(id, stream, guest, shared.clone());
         let seat = Seat { id, shared };
         self.connections.spawn_local(async move {
-            let metrics = &seat.shared.metrics;
-            tokio::select! {
-                // In this order, because a fair choice costs each poll a random number.
-                biased;
-                Ok(()) = evicted => metrics.connection_refused(Refused::TooMany),
-                ended = driver.run() => report(&ended, metrics),
-            }
+            let ended = driver.run().await;
+            report(&ended, &seat.shared.metrics);
         });
     }
 
-    /// Closes the oldest connection that has not yet spoken HTTP/2; false if there is none.
-    fn evict_stranger(&self) -> bool {
-        let oldest = self.shared.strangers.borrow_mut().pop_first();
-        oldest.is_some_and(|(_, evict)| evict.send(()).is_ok())
+    /// Asks the client that has asked for nothing for the longest to go, when few places are left
+    /// that strangers do not have. It comes back when it wants something; one that leaks connections
+    /// would keep all others out.
+    fn keep_places(&mut self) {
+        let spoken = self.shared.open.get() - self.shared.guests.strangers();
+        let spare = self.max_connections.div_ceil(SPARE);
+        if spoken < self.max_connections - spare || !self.shared.guests.ask_idlest() {
+            return;
+        }
+        self.shared.metrics.connection_asked_to_go();
+        if let Some(suppressed) = self.complaint("crowded") {
+            let connections = spoken;
+            warn!(
+                connections,
+                suppressed,
+                "many connections are open: the one that was idle for the longest is asked to go"
+            );
+        }
+    }
+
+    /// Whether this may be said now, and how often it was not.
+    fn complaint(&mut self, what: &'static str) -> Option<u64> {
+        self.complaints.permit("-", what, Instant::now().into())
     }
 }
 
@@ -277,6 +286,7 @@ fn report(ended: &Ended, metrics: &Metrics) {
     match ended {
         Ended::Violation(violation) => metrics.violation(violation.side),
         Ended::NoPreface => metrics.connection_refused(Refused::NoPreface),
+        Ended::PushedOut => metrics.connection_refused(Refused::TooMany),
         Ended::Overdue => {
             warn!(error = ended as &dyn Error, "closed a connection");
             return;

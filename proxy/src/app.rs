@@ -17,7 +17,7 @@ use crate::{
     neighbour::Neighbour,
     node::Probe,
     pods::{self, PodSource},
-    policy_file::{PolicyFile, PolicyState},
+    policy_file::{self, PolicyFile},
     reconcile, relist,
     shutdown::Signals,
     socket::{self, BindError, Directory, SocketFile},
@@ -48,7 +48,7 @@ use std::{
 use thiserror::Error;
 use tokio::{
     net::UnixListener,
-    sync::{Notify, watch},
+    sync::Notify,
     task::{Id, JoinError, JoinSet, LocalSet},
     time::sleep,
 };
@@ -155,6 +155,9 @@ impl App {
             Front::Nri => Entrance::Runtime(plugin(&config, (launched, pulse), &hub, &metrics)?),
             Front::Watch => Entrance::Nobody,
         };
+        if config.front != Front::Cri {
+            remarks.extend(unserved_socket(systemd));
+        }
         if hub.watches() {
             remarks.extend(watching::remarks(&hub.policy()));
         }
@@ -204,7 +207,7 @@ impl App {
         }
         if let Some(policy) = self.policy {
             let states = policy.subscribe();
-            let follow = follow(self.hub.clone(), self.condition.clone(), states);
+            let follow = policy_file::follow(self.hub.clone(), self.condition.clone(), states);
             tasks.spawn("policy", &local, follow);
             tasks.spawn("policy file", &local, policy.run(reload_policy));
         }
@@ -549,6 +552,19 @@ fn adopt(descriptor: OwnedFd) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
+/// A socket unit that stayed enabled takes clients in whom this front never answers.
+fn unserved_socket(systemd: &Variables) -> Option<String> {
+    let (pid, fds) = (&systemd.listen_pid, &systemd.listen_fds);
+    let handed = inherited_listener(pid.as_deref(), fds.as_deref());
+    if matches!(handed, Ok(None)) {
+        return None;
+    }
+    let reason = "a socket for clients was handed over that this --front does not serve: whoever \
+                  connects there waits for ever";
+    warn!(reason, "a socket is not served");
+    Some(reason.to_owned())
+}
+
 /// Hook servers of Koordinator register by a file each; they are not served yet, and whoever
 /// counts on one has to know.
 fn unserved_hook_servers(directory: &Path) -> Vec<String> {
@@ -562,16 +578,4 @@ fn unserved_hook_servers(directory: &Path) -> Vec<String> {
             format!("hook server {} is not served yet", path.display())
         })
         .collect()
-}
-
-/// Puts each new state of the policy in force.
-async fn follow(hub: Rc<Hub>, condition: Rc<Condition>, mut states: watch::Receiver<PolicyState>) {
-    loop {
-        let state = states.borrow_and_update().clone();
-        hub.set_node_policy(state.policy.clone());
-        condition.policy.replace(Some(state));
-        if states.changed().await.is_err() {
-            return;
-        }
-    }
 }

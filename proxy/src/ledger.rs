@@ -63,8 +63,9 @@ pub struct Pod {
     /// The sandbox (pause) container.
     pub pause: Target,
     pub containers: Vec<Container>,
-    /// Until when bursts are left as they are: they were lowered for an update that is under way.
-    pub lowered_until: Option<Instant>,
+    /// Containers with an update under way for which bursts were lowered, and until when it is taken
+    /// to be.
+    pub lowered: Vec<(ContainerId, Instant)>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
     pub told: u64,
 }
@@ -139,6 +140,25 @@ impl Container {
 impl Pod {
     pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut Container> {
         self.containers.iter_mut().find(|c| c.id == *id)
+    }
+
+    /// Where bursts are left as they are, for an update that is under way: at its container, and at
+    /// the pod.
+    pub fn kept_low(&mut self, now: Instant) -> Vec<CgroupPath> {
+        self.lowered.retain(|(_, until)| now < *until);
+        let under_way = |container: &&Container| {
+            let mut lowered = self.lowered.iter();
+            lowered.any(|(id, _)| *id == container.id)
+        };
+        let own = self.own.at.iter().filter(|_| !self.lowered.is_empty());
+        let containers = self.containers.iter().filter(under_way);
+        let containers = containers.filter_map(|container| container.target.at.as_ref());
+        own.chain(containers).cloned().collect()
+    }
+
+    /// The update of a container is over, however it ended.
+    pub fn is_updated(&mut self, id: &ContainerId) {
+        self.lowered.retain(|(lowered, _)| lowered != id);
     }
 }
 

@@ -5,6 +5,8 @@
 //! Reading and parsing happen on a thread beside the one that carries the data.
 
 use crate::{
+    admin::Condition,
+    hub::Hub,
     metrics::Metrics,
     regular_file::{self, FileError},
     status::chain_of,
@@ -208,6 +210,27 @@ impl Source {
             path: self.path.clone(),
             source,
         })
+    }
+}
+
+/// Puts each new policy in force. A file that is written anew, as one is that a timer fetches, may say
+/// the same as before; then nothing is decided anew and nobody's turn to write ends.
+pub(crate) async fn follow(
+    hub: Rc<Hub>,
+    condition: Rc<Condition>,
+    mut states: watch::Receiver<PolicyState>,
+) {
+    let mut in_force = None;
+    loop {
+        let state = states.borrow_and_update().clone();
+        if in_force.as_ref() != Some(&state.policy) {
+            hub.set_node_policy(state.policy.clone());
+            in_force = Some(state.policy.clone());
+        }
+        condition.policy.replace(Some(state));
+        if states.changed().await.is_err() {
+            return;
+        }
     }
 }
 

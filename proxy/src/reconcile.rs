@@ -4,6 +4,7 @@
 //! brings its whole state in line. Pushing twice costs nothing, doing it twice changes nothing.
 
 use crate::{
+    apply::kernel::Outcome,
     hub::Hub,
     ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
     status::chain_of,
@@ -206,12 +207,9 @@ async fn files(hub: &Rc<Hub>, sandbox: &SandboxId) {
                 all.extend(changes_of_container(cgroups, &mut container.target));
             }
         }
-        if pod
-            .lowered_until
-            .is_some_and(|until| Instant::now() < until)
-        {
-            all.retain(|change| change.value.setting() != Setting::CpuBurst);
-        }
+        let kept_low = pod.kept_low(Instant::now());
+        let raises = |it: &Change| it.value.setting() == Setting::CpuBurst;
+        all.retain(|change| !raises(change) || !kept_low.contains(&change.at));
         all
     };
     if changes.is_empty() {
@@ -231,8 +229,10 @@ async fn files(hub: &Rc<Hub>, sandbox: &SandboxId) {
     for (change, outcome) in changes.iter().zip(&applied) {
         let mut targets = targets.iter_mut();
         let target = targets.find(|(_, target)| target.at.as_ref() == Some(&change.at));
-        if let Some((scope, target)) = target {
-            note(hub, (*scope, target), change, outcome);
+        if let Some((scope, target)) = target
+            && note(hub, (*scope, target), change, outcome)
+        {
+            hub.queue().push(sandbox.clone());
         }
     }
     for (_, target) in targets {
@@ -241,32 +241,50 @@ async fn files(hub: &Rc<Hub>, sandbox: &SandboxId) {
 }
 
 /// Notes the answers to all [`changes`] of a pod's own directory.
-pub(crate) fn record(hub: &Hub, target: &mut Target, applied: &[cgroup::Applied]) {
+pub(crate) fn record(hub: &Hub, target: &mut Target, applied: &[Outcome]) {
     for (change, outcome) in changes(target).iter().zip(applied) {
         note(hub, (Scope::Pod, target), change, outcome);
     }
 }
 
+/// Takes in what became of a change. Whether it tells something for which there is more to be done:
+/// what was there before a value that was left where it is, because nobody knew.
 fn note(
     hub: &Hub,
     (scope, target): (Scope, &mut Target),
     change: &Change,
-    outcome: &cgroup::Applied,
-) {
+    outcome: &Outcome,
+) -> bool {
     let setting = change.value.setting();
-    let result = Applied::from(outcome);
+    let result = Applied::from(&outcome.applied);
     hub.metrics().kernel_setting(setting, &result);
-    if let Ok(Written::Idled {
-        shares: Some(shares),
-    }) = outcome
-    {
-        target.has_forgotten(shares.clone());
+    match (&outcome.applied, &outcome.first) {
+        (
+            Ok(Written::Idled {
+                shares: Some(shares),
+            }),
+            _,
+        ) => target.has_forgotten(shares.clone()),
+        (
+            _,
+            Some(Written::Idled {
+                shares: Some(shares),
+            }),
+        ) if target.undecided_shares.is_none() => target.has_forgotten(shares.clone()),
+        _ => {}
     }
     let Some(entry) = target.entry_mut(setting) else {
-        return;
+        return false;
     };
-    if entry.desired != change.value || entry.applied.is_hands_off() {
-        return;
+    let was_there = match &outcome.first {
+        Some(Written::Changed { old }) => Some(old.clone()),
+        Some(Written::Idled { .. }) => Some(Value::CpuIdle(false)),
+        _ => None,
+    };
+    // That is as true of a value that is decided no more.
+    let comes_back = was_there.is_some_and(|old| entry.was_there(old));
+    if comes_back || entry.desired != change.value || entry.applied.is_hands_off() {
+        return comes_back;
     }
     let was_there = matches!(entry.applied, Applied::Equal | Applied::Written);
     if was_there && result == Applied::Written {
@@ -274,21 +292,14 @@ fn note(
         hub.metrics().setting_contested(setting, rival);
         entry.contest.round(Instant::now(), rival);
     }
-    let old = match outcome {
-        Ok(Written::Changed { old }) => Some(old.clone()),
-        Ok(Written::Idled { .. }) => Some(Value::CpuIdle(false)),
-        _ => None,
-    };
-    if let Some(old) = old {
-        entry.was_there(old);
-    }
     entry.told &= entry.applied == result;
     entry.applied = result;
-    match (outcome, &entry.applied) {
+    match (&outcome.applied, &entry.applied) {
         (Err(error), Applied::Refused(_)) => tell_refusal(hub, entry, error),
         (Err(error), Applied::Lacking(_)) => tell_lack(hub, entry, error),
         _ => {}
     }
+    false
 }
 
 fn tell_refusal(hub: &Hub, entry: &mut Entry, error: &(dyn Error + 'static)) {
@@ -407,7 +418,9 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     for (change, outcome) in changes.iter().zip(&applied) {
         if let Some(group) = groups.get_mut(&change.at) {
             let scope = group.kind.scope();
-            note(hub, (scope, &mut group.target), change, outcome);
+            if note(hub, (scope, &mut group.target), change, outcome) {
+                hub.queue().push_node();
+            }
         }
     }
     groups.settle();

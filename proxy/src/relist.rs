@@ -293,7 +293,7 @@ async fn take_pod(
         own: Target::at(own),
         parent,
         containers: Vec::new(),
-        lowered_until: None,
+        lowered: Vec::new(),
         told: news.moment,
         sandbox,
     };

@@ -200,16 +200,17 @@ impl Caches {
     }
 
     /// The groups in which the threads of a control group are, as a person may read them.
-    pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
+    pub fn describe(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let groups = self.groups.as_ref()?;
-        let mut threads: BTreeSet<Tid> = cgroups.threads(at).ok()?.into_iter().collect();
+        let mut threads = cgroups.threads(at).ok()?;
         let mut shown = Vec::new();
         for name in groups.all().ok()? {
-            let inside = groups.threads(&name).unwrap_or_default();
-            let before = threads.len();
-            inside.iter().for_each(|thread| {
-                threads.remove(thread);
+            let inside = self.inside.entry(name.clone()).or_insert_with(|| {
+                let threads = groups.threads(&name).unwrap_or_default();
+                threads.into_iter().collect()
             });
+            let before = threads.len();
+            threads.retain(|thread| !inside.contains(thread));
             if threads.len() < before {
                 shown.push(name);
             }

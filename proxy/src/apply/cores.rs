@@ -44,7 +44,12 @@ struct Group {
     /// The thread that had it last.
     bearer: Tid,
     members: BTreeSet<CgroupPath>,
+    /// How many were left when those that have gone were forgotten last.
+    left: usize,
 }
+
+/// Members that a group has before it is looked for the first time which of them have gone.
+const FEW: usize = 64;
 
 /// How often the threads of a group are looked at until none is found that lacks the cookie: those
 /// that a thread without it has started since come later.
@@ -134,6 +139,9 @@ impl Cores {
         }
         if let Some(known) = self.bearer(cgroups, group) {
             known.members.insert(member.at.clone());
+            if known.members.len() > 2 * known.left.max(FEW) {
+                known.forget_the_gone(cgroups);
+            }
             return Ok((Some(known.cookie), false));
         }
         let brought = threads.iter().find_map(|it| self.unclaimed(cgroups, *it));
@@ -152,6 +160,7 @@ impl Cores {
             cookie,
             bearer,
             members: [member.at.clone()].into(),
+            left: 0,
         };
         self.groups.insert(group.clone(), known);
         Ok((Some(cookie), made.is_some()))
@@ -237,11 +246,19 @@ impl Cores {
 
     fn forget_the_gone(&mut self, cgroups: &Cgroups) {
         self.groups.retain(|_, known| {
-            // One of which that is unknown stays.
-            let is_there = |at: &CgroupPath| cgroups.exists(at).unwrap_or(true);
-            known.members.retain(is_there);
+            known.forget_the_gone(cgroups);
             !known.members.is_empty()
         });
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    fn forget_the_gone(&mut self, cgroups: &Cgroups) {
+        // One of which that is unknown stays.
+        self.members.retain(|at| cgroups.exists(at).unwrap_or(true));
+        self.left = self.members.len();
     }
 }
 

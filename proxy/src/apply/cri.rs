@@ -147,7 +147,7 @@ pub(super) fn injections(target: &Target) -> impl Iterator<Item = &Injection> {
 }
 
 /// Notes whether the container is made so: if not it never will be.
-pub(super) fn has_injected(target: &mut Target, said: bool) {
+pub(crate) fn has_injected(target: &mut Target, said: bool) {
     for entry in target.entries_mut().filter(|it| is_injected(it)) {
         match said {
             true => entry.applied = Applied::Written,

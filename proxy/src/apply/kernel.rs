@@ -9,6 +9,7 @@
 
 use super::{
     caches::Swept,
+    replaced::Replaced,
     threads::{JoinError, Joined, Member, ThreadGroups},
 };
 use crate::worker::Worker;
@@ -17,13 +18,24 @@ use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::oneshot;
 
+/// Values that are read in one go, while which nothing is written.
+const READ_AT_ONCE: usize = 256;
+
 /// The stack of a thread, in bytes.
 const STACK: usize = 256 << 10;
+
+/// What became of a change.
+#[derive(Debug)]
+pub struct Outcome {
+    pub applied: Applied,
+    /// What our first value replaced there, if it is known, whoever was told at the time.
+    pub first: Option<Written>,
+}
 
 /// Changes of one leveled update.
 struct Batch {
     changes: Vec<Change>,
-    done: oneshot::Sender<Vec<Applied>>,
+    done: oneshot::Sender<Vec<Outcome>>,
 }
 
 enum Job {
@@ -58,12 +70,14 @@ impl Writer {
     /// One whose threads start with the first job.
     pub fn new(cgroups: Cgroups, mut groups: ThreadGroups) -> Self {
         let cgroups = Arc::new(cgroups);
-        let tree = cgroups.clone();
+        let (tree, mut replaced) = (cgroups.clone(), Replaced::default());
         let jobs = Worker::new("cgroup-writer", STACK, move |job| {
-            run(&tree, &mut groups, job);
+            run(&tree, (&mut groups, &mut replaced), job);
         });
-        let tree = cgroups.clone();
-        let slow = Worker::new("memory-high", STACK, move |batch: Batch| batch.run(&tree));
+        let (tree, mut replaced) = (cgroups.clone(), Replaced::default());
+        let slow = Worker::new("memory-high", STACK, move |batch: Batch| {
+            batch.run(&tree, &mut replaced);
+        });
         Self {
             jobs,
             slow,
@@ -95,7 +109,7 @@ impl Writer {
 
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
     /// bottom; values that are there already are not written. One answer per change, in order.
-    pub async fn apply(&self, changes: Vec<Change>) -> Vec<Applied> {
+    pub async fn apply(&self, changes: Vec<Change>) -> Vec<Outcome> {
         let are_slow: Vec<bool> = changes.iter().map(reclaims).collect();
         let (slow, others) = changes.into_iter().partition(reclaims);
         let (slow, others) = tokio::join!(
@@ -127,22 +141,34 @@ impl Writer {
     }
 
     /// What the kernel holds now, in its own words; `None` where it cannot be read.
-    pub async fn read(&self, wanted: Vec<(CgroupPath, Setting)>) -> Vec<Option<String>> {
-        if wanted.is_empty() {
-            return Vec::new();
+    /// Asked for in parts, between which whatever else waits has its turn.
+    pub async fn read(&self, wanted: &[(CgroupPath, Setting)]) -> Vec<Option<String>> {
+        let mut read = Vec::with_capacity(wanted.len());
+        for part in wanted.chunks(READ_AT_ONCE) {
+            let wanted = part.to_vec();
+            match self.jobs.ask(|done| Job::Read { wanted, done }).await {
+                Some(values) => read.extend(values),
+                // What comes after it would be taken for this part.
+                None => break,
+            }
         }
-        let answer = self.jobs.ask(|done| Job::Read { wanted, done }).await;
-        answer.unwrap_or_default()
+        read
     }
 }
 
 // === impl Batch ===
 
 impl Batch {
-    fn run(mut self, cgroups: &Cgroups) {
-        let applied = apply_in_periods(cgroups, &mut self.changes);
+    fn run(self, cgroups: &Cgroups, replaced: &mut Replaced) {
+        let Self { changes, done } = self;
+        let applied = apply_in_periods(cgroups, &mut changes.clone());
+        let outcomes = changes.iter().zip(applied);
+        let outcomes = outcomes.map(|(change, applied)| Outcome {
+            first: replaced.hear(cgroups, change, &applied),
+            applied,
+        });
         // Whoever asked may have gone away; its answer then has no reader, and that is fine.
-        self.done.send(applied).ok();
+        done.send(outcomes.collect()).ok();
     }
 }
 
@@ -156,7 +182,7 @@ async fn batch<J: Send + 'static>(
     worker: &Worker<J>,
     changes: Vec<Change>,
     job: impl FnOnce(Batch) -> J,
-) -> Vec<Applied> {
+) -> Vec<Outcome> {
     if changes.is_empty() {
         return Vec::new();
     }
@@ -164,10 +190,10 @@ async fn batch<J: Send + 'static>(
     answer.unwrap_or_default()
 }
 
-fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
+fn run(cgroups: &Cgroups, (groups, replaced): (&mut ThreadGroups, &mut Replaced), job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
-        Job::Apply(batch) => batch.run(cgroups),
+        Job::Apply(batch) => batch.run(cgroups, replaced),
         Job::Join { members, done } => {
             groups.caches.look_anew();
             let join = |member| groups.join(cgroups, member);
@@ -177,14 +203,15 @@ fn run(cgroups: &Cgroups, groups: &mut ThreadGroups, job: Job) {
             done.send(groups.caches.keep(&wanted)).ok();
         }
         Job::Read { wanted, done } => {
-            let read = |(at, setting): &(CgroupPath, Setting)| match setting {
+            groups.caches.look_anew();
+            let mut read = |(at, setting): &(CgroupPath, Setting)| match setting {
                 Setting::CoreSched => groups.cores.describe(cgroups, at),
                 Setting::Resctrl => groups.caches.describe(cgroups, at),
                 Setting::OomScoreAdj => groups.oom_scores.describe(cgroups, at),
                 setting if setting.is_injected() => None,
                 setting => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
             };
-            done.send(wanted.iter().map(read).collect()).ok();
+            done.send(wanted.iter().map(&mut read).collect()).ok();
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod cri;
 pub mod kernel;
 pub mod nri;
 pub mod oom_scores;
+mod replaced;
 pub mod threads;
 
 #[cfg(test)]

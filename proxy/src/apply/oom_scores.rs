@@ -7,11 +7,7 @@
 //! The shim of a pod is never touched: when it is killed the whole pod is.
 
 use super::threads::{JoinError, Joined, Member, has_ended};
-use koord_kernel::{
-    cgroup::Cgroups,
-    core_sched::Tid,
-    task::{OomScoreFile, Procfs},
-};
+use koord_kernel::{cgroup::Cgroups, core_sched::Tid, task::Procfs};
 use koord_model::{CgroupPath, OomScoreAdj};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -24,8 +20,8 @@ pub struct OomScores {
     procfs: Procfs,
 }
 
-/// A process that has another score, and its file to write to.
-type Other = (Tid, io::Result<OomScoreFile>);
+/// Processes whose files are open at a time: who makes many is not to take all our descriptors.
+const AT_ONCE: usize = 512;
 
 /// How often the processes of a member are looked at until none is found with another score: those
 /// that such a one has started since come later.
@@ -48,20 +44,13 @@ impl OomScores {
         let at = &member.at;
         let mut joined = Joined::Equal;
         for _ in 0..ROUNDS {
-            let others = self.others(&processes(cgroups, at)?, score);
-            if others.is_empty() {
-                break;
-            }
-            // A file is of the process that had the number when it was opened. Who has it still is in
-            // the group still; what is not listed any more may have been anybody's.
-            let there: HashSet<Tid> = processes(cgroups, at)?.into_iter().collect();
             let mut moved = false;
             let mut refusal = None;
-            for (process, file) in others.into_iter().filter(|(it, _)| there.contains(it)) {
-                match file.and_then(|file| file.write(score)) {
-                    Ok(()) => moved = true,
-                    Err(error) if has_ended(&error) => {}
-                    Err(error) => refusal = Some(refused(at, process, score, error)),
+            let others = self.others(&processes(cgroups, at)?, score);
+            for part in others.chunks(AT_ONCE) {
+                match self.give_all(cgroups, at, part, score) {
+                    Ok(some) => moved |= some,
+                    Err(error) => refusal = Some(error),
                 }
             }
             if let Some(refusal) = refusal {
@@ -75,6 +64,32 @@ impl OomScores {
         Ok(joined)
     }
 
+    /// Gives processes a score. Whether one of them had it not.
+    fn give_all(
+        &self,
+        cgroups: &Cgroups,
+        at: &CgroupPath,
+        others: &[Tid],
+        score: OomScoreAdj,
+    ) -> Result<bool, JoinError> {
+        let others = others.iter();
+        let open = |it: &Tid| (*it, self.procfs.open_oom_score_adj(*it));
+        let others: Vec<_> = others.map(open).collect();
+        // A file is of the process that had the number when it was opened. Who has it still is in the
+        // group still; what is not listed any more may have been anybody's.
+        let there: HashSet<Tid> = processes(cgroups, at)?.into_iter().collect();
+        let mut moved = false;
+        let mut refusal = None;
+        for (process, file) in others.into_iter().filter(|(it, _)| there.contains(it)) {
+            match file.and_then(|file| file.write(score)) {
+                Ok(()) => moved = true,
+                Err(error) if has_ended(&error) => {}
+                Err(error) => refusal = Some(refused(at, process, score, error)),
+            }
+        }
+        refusal.map_or(Ok(moved), Err)
+    }
+
     /// The scores of the processes of a control group, as a person may read them.
     pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let processes = cgroups.processes(at).ok()?;
@@ -86,12 +101,10 @@ impl OomScores {
     }
 
     /// Those of some processes that have another score, or of which that is not to be seen.
-    fn others(&self, processes: &[Tid], score: OomScoreAdj) -> Vec<Other> {
+    fn others(&self, processes: &[Tid], score: OomScoreAdj) -> Vec<Tid> {
         let has = |process: Tid| self.procfs.oom_score_adj(process).ok() == Some(score);
         let others = processes.iter().filter(|it| !has(**it));
-        others
-            .map(|it| (*it, self.procfs.open_oom_score_adj(*it)))
-            .collect()
+        others.copied().collect()
     }
 }
 

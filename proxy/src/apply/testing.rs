@@ -54,6 +54,11 @@ impl Processes {
         self.tree.leave(u32::try_from(process).unwrap());
     }
 
+    /// Has a pod's container go, without its processes.
+    pub(super) fn remove(&self, pod: &str) {
+        self.tree.remove(&at(pod));
+    }
+
     #[expect(clippy::disallowed_methods, reason = "a /proc of this test's own")]
     fn describe(&self, process: Tid, name: &str, parent: Tid) {
         let own = self.procfs.path().join(process.to_string());

@@ -29,7 +29,8 @@ impl Hub {
         if !lowered.is_empty()
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
         {
-            pod.lowered_until = Some(Instant::now() + UNDER_WAY);
+            pod.is_updated(id);
+            pod.lowered.push((id.clone(), Instant::now() + UNDER_WAY));
             let container = pod.containers.iter_mut().find(|it| it.id == *id);
             let targets = container.map(|it| &mut it.target).into_iter();
             for target in targets.chain([&mut pod.own]) {

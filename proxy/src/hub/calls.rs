@@ -79,7 +79,7 @@ impl Hub {
         Some(Opening::Later(Box::pin(async move {
             hub.first_list(until).await;
             let decision = hub.decide_create(request, sandbox, &message);
-            decision.unwrap_or_else(|| Decision::as_is(Untouched::Unreadable, Effect::Nothing))
+            decision.unwrap_or_else(|| Decision::as_is(Untouched::Unreadable, Effect::Unknown))
         })))
     }
 

@@ -6,6 +6,7 @@
 
 use super::{Hub, NewContainer, NewPod, Reply, asked};
 use crate::{
+    apply::cri::has_injected,
     ledger::{Container, Ledger, Life, Pod, Target},
     reconcile::has_group,
     view,
@@ -33,6 +34,8 @@ pub struct Pending {
 #[derive(Debug)]
 pub(super) enum Effect {
     Nothing,
+    /// Nothing that is known: the call could not be read, or not be thought about to the end.
+    Unknown,
     Run(Box<NewPod>),
     StopPod(SandboxId),
     RemovePod(SandboxId),
@@ -63,6 +66,18 @@ impl From<Effect> for Pending {
 // === impl Pending ===
 
 impl Pending {
+    /// Whether a container comes of it.
+    pub(crate) fn is_creation(&self) -> bool {
+        matches!(self.effect, Effect::Create(..))
+    }
+
+    /// The runtime was not told: what a container can only be made with it is made without.
+    pub(crate) fn is_unsaid(&mut self) {
+        if let Effect::Create(_, new) = &mut self.effect {
+            has_injected(&mut new.target, false);
+        }
+    }
+
     pub(super) fn new(effect: Effect, generation: u64) -> Self {
         Self {
             effect,
@@ -79,6 +94,11 @@ impl Hub {
         if matches!(pending.effect, Effect::Nothing) {
             return;
         }
+        if let (Effect::Update(id, _), Reply::Answered { .. }) = (&pending.effect, &reply)
+            && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
+        {
+            pod.is_updated(id);
+        }
         match reply {
             Reply::Answered {
                 grpc_status: Some(0),
@@ -92,7 +112,7 @@ impl Hub {
             Reply::Answered {
                 grpc_status: Some(code),
                 ..
-            } if !UNCERTAIN.contains(&code) => {}
+            } if !UNCERTAIN.contains(&code) => self.has_failed(&pending.effect),
             Reply::Answered {
                 grpc_status: code, ..
             } => self.doubt(&pending.effect, code),
@@ -105,6 +125,15 @@ impl Hub {
         let ledger = self.ledger.borrow();
         self.metrics
             .ledger_size(ledger.pods_len(), ledger.containers_len());
+    }
+
+    /// Nothing came of a call. What was done for it beforehand is not as was decided.
+    fn has_failed(&self, effect: &Effect) {
+        if let Effect::Update(id, _) = effect
+            && let Some(sandbox) = self.ledger.borrow().sandbox_of(id)
+        {
+            self.queue.push(sandbox.clone());
+        }
     }
 
     /// The runtime may have done it all the same; only it knows. Of a known container nothing is in
@@ -133,6 +162,7 @@ impl Hub {
         let mut ledger = self.ledger.borrow_mut();
         match pending.effect {
             Effect::Nothing => {}
+            Effect::Unknown => self.relist_soon(),
             Effect::Run(pod) => match name.and_then(|name| SandboxId::new(name).ok()) {
                 Some(sandbox) => self.commit_run(&mut ledger, *pod, sandbox, stale),
                 None => self.relist_soon(),
@@ -188,7 +218,7 @@ impl Hub {
             own: new.own,
             pause: new.pause,
             containers: Vec::new(),
-            lowered_until: None,
+            lowered: Vec::new(),
             told: 0,
         };
         self.place(&mut pod);
@@ -251,7 +281,7 @@ impl Hub {
         let Some(pod) = ledger.pod_of_mut(id) else {
             return;
         };
-        pod.lowered_until = None;
+        pod.is_updated(id);
         let (view, exemption) = (&pod.view, pod.exemption);
         let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
             return;

@@ -374,7 +374,7 @@ impl Hub {
 
 impl Opening {
     fn as_is(why: Untouched) -> Self {
-        Self::Now(Decision::as_is(why, Effect::Nothing))
+        Self::Now(Decision::as_is(why, Effect::Unknown))
     }
 
     fn nothing_but(effect: Effect) -> Self {
@@ -394,7 +394,7 @@ impl Decision {
 
     /// For a call that could not be thought about to the end.
     pub(crate) fn unthought() -> Self {
-        Self::as_is(Untouched::Unknown, Effect::Nothing)
+        Self::as_is(Untouched::Unknown, Effect::Unknown)
     }
 
     fn refused(status: Status) -> Self {

@@ -9,7 +9,7 @@ use super::{
     plan::PlannedUpdate,
 };
 use crate::{
-    apply::nri as patch,
+    apply::{cri::has_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
     ledger::{Life, Pod, Said, Target},
     originals,
@@ -178,6 +178,19 @@ impl Hub {
         Ok((update, Pending::new(effect, self.generation.get())))
     }
 
+    /// The runtime has made a container without what was decided about that.
+    pub(crate) fn creation_is_unsaid(&self, id: &str) {
+        let Ok(id) = ContainerId::new(id) else {
+            return;
+        };
+        if let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id) {
+            if let Some(container) = pod.container_mut(&id) {
+                has_injected(&mut container.target, false);
+            }
+            self.queue.push(pod.sandbox.clone());
+        }
+    }
+
     /// The runtime has done what was decided about, and this is its id.
     pub(crate) fn done(&self, pending: Pending, id: &str) {
         self.commit(pending, Some(id));
@@ -285,7 +298,7 @@ impl Hub {
             own: Target::at(own),
             parent,
             containers: Vec::new(),
-            lowered_until: None,
+            lowered: Vec::new(),
             told: 0,
             sandbox,
         };

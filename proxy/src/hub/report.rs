@@ -101,8 +101,8 @@ impl Hub {
     /// for all of these.
     pub async fn report(&self, filter: Option<&str>) -> Report {
         let (mut report, wanted) = self.snapshot(filter);
-        let places = wanted.iter().flatten().cloned().collect();
-        let mut kernel = self.writer.read(places).await.into_iter();
+        let places: Vec<_> = wanted.iter().flatten().cloned().collect();
+        let mut kernel = self.writer.read(&places).await.into_iter();
         let mut slots = wanted.iter();
         for setting in report.settings_mut() {
             if let Some(Some(_)) = slots.next() {

@@ -193,6 +193,11 @@ impl Hub {
     pub(super) fn renew(&self, pod: &mut Pod, view: PodView, said: Said) -> bool {
         let of = |it: &PodView| (it.labels.clone(), it.annotations.clone(), it.spec.clone());
         let known = of(&pod.view) == of(&view);
+        if pod.said.at > said.at {
+            // A call that came later was answered before; what this one made was decided by less.
+            self.follow_source(pod);
+            return true;
+        }
         pod.said = said;
         if !known {
             (pod.view.labels, pod.view.annotations, pod.view.spec) = of(&view);

@@ -168,7 +168,7 @@ impl Bench {
             own: Target::at(Some(bench.pod.clone())),
             pause: Target::default(),
             containers: Vec::new(),
-            lowered_until: None,
+            lowered: Vec::new(),
             told: 0,
             said: Default::default(),
         };

@@ -23,6 +23,7 @@ use prost::Message;
 use rustix::io::Errno;
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
+mod lost;
 mod updates;
 
 /// A call that the runtime answers with success.
@@ -188,21 +189,28 @@ async fn a_hook_that_fails_for_the_node_is_told_once_for_each_policy() {
     }
 }
 
-#[tokio::test]
-async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list() {
-    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
-    let asked_for_a_list = async || {
-        let wanted = bench.hub.relist_wanted();
-        tokio::time::timeout(Duration::ZERO, wanted).await.is_ok()
-    };
+async fn is_list_wanted(bench: &Bench) -> bool {
+    let wanted = bench.hub.relist_wanted();
+    tokio::time::timeout(Duration::ZERO, wanted).await.is_ok()
+}
+
+/// An update that asks for nothing.
+fn empty_update(id: ContainerId) -> Effect {
     let update = commit::Update {
         asked: Default::default(),
         said: Default::default(),
     };
+    Effect::Update(id, Box::new(update))
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let asked_for_a_list = || is_list_wanted(&bench);
     for effect in [
         Effect::Start(container()),
         Effect::Stop(container()),
-        Effect::Update(container(), Box::new(update)),
+        empty_update(container()),
         Effect::UpdatePod(sandbox(), Default::default()),
     ] {
         bench.hub.close(effect.into(), answered(2));

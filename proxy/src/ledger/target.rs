@@ -173,12 +173,21 @@ impl Entry {
     }
 
     /// What the kernel held before our first value, where nobody could say what was asked for. After
-    /// a restart that may be what we had decided; so what others go without is not believed.
-    pub fn was_there(&mut self, old: Value) {
+    /// a restart that may be what we had decided; so what others go without is not believed. Whether
+    /// it comes back now: it was left as it is for want of this.
+    pub fn was_there(&mut self, old: Value) -> bool {
         let unknown = self.route == Route::Kernel && self.original == Original::Unknown;
-        if unknown && !is_withheld(self.desired.setting()) {
-            self.original = Original::Value(old);
+        if !unknown || is_withheld(self.desired.setting()) {
+            return false;
         }
+        let comes_back = self.applied == Applied::Left;
+        if comes_back {
+            self.desired = old.clone();
+            self.applied = Applied::Pending;
+            self.told = false;
+        }
+        self.original = Original::Value(old);
+        comes_back
     }
 }
 

@@ -32,7 +32,7 @@ fn pod(id: &str) -> Pod {
         own: Target::default(),
         pause: Target::default(),
         containers: Vec::new(),
-        lowered_until: None,
+        lowered: Vec::new(),
         told: 0,
         said: Default::default(),
     }

@@ -1,7 +1,16 @@
 #![expect(clippy::disallowed_methods, reason = "files for tests")]
 
 use super::*;
-use std::{os::unix::fs::symlink, time::Duration};
+use crate::{
+    config::{BesideKoordlet, Front, Mode},
+    hub::testing::{Bench, sandbox},
+};
+use koord_kernel::{cgroup::Generation, fake::FakeTree};
+use std::{
+    cell::{Cell, RefCell},
+    os::unix::fs::symlink,
+    time::Duration,
+};
 use tempfile::TempDir;
 
 /// Long for a loaded machine, and shorter than the period of looks: what is seen within it was noticed.
@@ -245,4 +254,48 @@ async fn a_file_whose_directory_comes_later_is_found() {
         assert!(ratio(&found.unwrap()).is_some());
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_policy_that_says_the_same_again_has_nothing_decided_anew() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let condition = Rc::new(Condition {
+        mode: Mode::Enforce,
+        front: Front::Cri,
+        beside_koordlet: BesideKoordlet::No,
+        remarks: Vec::new(),
+        node_name: "node-1".to_owned(),
+        policy: RefCell::default(),
+        pods: None,
+        draining: Cell::new(false),
+    });
+    let states = watch::Sender::new(PolicyState::default());
+    let saying = |ratio: &str| {
+        let parsed = NodePolicy::parse_stream(&node(ratio), None).unwrap();
+        states.send_modify(|state| state.policy = parsed.policy.into());
+    };
+    let heard = async || {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        bench.hub.queue().drain()
+    };
+    let tell = async {
+        assert_eq!(heard().await, [sandbox()]);
+        saying("1.50");
+        assert_eq!(heard().await, [sandbox()]);
+        saying("1.50");
+        assert_eq!(heard().await, []);
+        states.send_modify(|state| state.other_nodes = 7);
+        assert_eq!(heard().await, []);
+        let known = condition.policy.borrow().as_ref().map(|it| it.other_nodes);
+        assert_eq!(known, Some(7));
+        saying("1.60");
+        assert_eq!(heard().await, [sandbox()]);
+    };
+    let follow = follow(bench.hub.clone(), condition.clone(), states.subscribe());
+    tokio::select! {
+        () = follow => unreachable!("the states go on"),
+        () = tell => {}
+    }
 }

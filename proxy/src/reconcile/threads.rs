@@ -153,7 +153,8 @@ fn note(hub: &Hub, target: &mut Target, member: &Member, outcome: &Result<Joined
     let Some(entry) = target.entry_mut(setting) else {
         return;
     };
-    if ThreadGroup::of(&entry.desired).as_ref() != Some(&member.group) {
+    let decided = ThreadGroup::of(&entry.desired).as_ref() == Some(&member.group);
+    if !decided || entry.applied.is_hands_off() {
         return;
     }
     entry.told &= entry.applied == result;

@@ -7,7 +7,7 @@ use crate::{
     originals::{self, Origin},
     view,
 };
-use koord_model::{ContainerId, SandboxId};
+use koord_model::{ContainerId, SandboxId, Setting, Value};
 use std::mem;
 
 /// What a list says of a container.
@@ -58,15 +58,22 @@ impl<'a> Listed<'a> {
         let (pod_view, exemption) = (&pod.view, pod.exemption);
         if let Some(known) = pod.containers.iter_mut().find(|c| c.id == self.id) {
             let mut news = false;
-            if let Some(origin) = origin.filter(|_| {
+            if let Some(Origin { requested, ours }) = origin.filter(|_| {
                 // Of a resize it knows nothing, whenever it is seen.
                 !matches!(known.target.unasked, Unasked::Nothing | Unasked::Resized)
             }) {
                 known.hear(Unasked::Nothing);
                 let Container { view, target, .. } = &mut *known;
                 // What updates have told since we run is newer.
-                view.requested = view::overlaid(&origin.requested, mem::take(&mut view.requested));
+                let newer = mem::take(&mut view.requested);
+                view.requested = view::overlaid(&requested, newer);
+                let scores = |it: &Value| it.setting() == Setting::OomScoreAdj;
+                if requested.oom_score_adj.is_some() || ours.iter().any(scores) {
+                    // But of this none tells: the runtime showed what we had given.
+                    view.requested.oom_score_adj = requested.oom_score_adj;
+                }
                 hub.decide_container(pod_view, exemption, view, target).ok();
+                origin::recall(hub, known, ours);
                 news = true;
             }
             if !newer && known.life != self.life {

@@ -221,6 +221,43 @@ async fn the_score_of_a_container_that_was_there_before_us_comes_back_if_the_run
     }
 }
 
+/// A container that a list has told without its annotation is told by a plugin's runtime with it.
+fn tell(bench: &Bench, originals: &str) {
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let name = "main".to_owned();
+    let told = Listed::new(container(), name, Life::Running, Some(originals));
+    let moment = ledger.now();
+    assert!(told.take(&bench.hub, &mut ledger, &sandbox(), moment));
+}
+
+#[tokio::test]
+async fn a_score_that_we_gave_is_not_what_was_asked_though_a_list_comes_before_the_runtimes_word() {
+    let info = r#"{"config":{},"runtimeSpec":{"process":{"oomScoreAdj":500}}}"#;
+    let tree = FakeTree::new(Generation::V2, 2);
+    let listed = Scripted::of(tree, pod_with_score("500"), listed_container(), info);
+    listed.list(Scope::All).await;
+    tell(
+        &listed.bench,
+        r#"{"oomScoreAdj":300,"ours":{"oomScoreAdj":500}}"#,
+    );
+    let score = listed.bench.entry(Setting::OomScoreAdj).unwrap();
+    assert_eq!(score.original.value().unwrap().to_string(), "300");
+}
+
+#[tokio::test]
+async fn what_nobody_decides_any_more_is_given_back_though_a_list_comes_before_the_runtimes_word() {
+    let tree = FakeTree::new(Generation::V1, 2);
+    let listed = Scripted::of(tree, undecided_pod(), listed_container(), "");
+    listed.bench.write("cpu.shares", "512");
+    listed.list(Scope::All).await;
+    tell(
+        &listed.bench,
+        r#"{"cpuShares":204,"ours":{"cpuShares":512}}"#,
+    );
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "204");
+}
+
 #[tokio::test]
 async fn where_nobody_asks_us_a_container_has_not_what_it_can_only_be_made_with() {
     let bench = Bench::watching(FakeTree::new(Generation::V2, 2));

@@ -275,9 +275,12 @@ fn a_kernel_that_shows_nothing_yet_is_asked_when_somebody_comes() {
 fn the_groups_of_a_pod_are_shown_each_once() {
     let mut node = Node::new(7);
     node.join("a", &class(CacheClass::Be, 20));
-    let shown = |node: &Node| node.caches.describe(&node.cgroups, &at("a"));
-    assert_eq!(shown(&node).as_deref(), Some("BE"));
+    let shown = |node: &mut Node| {
+        node.caches.look_anew();
+        node.caches.describe(&node.cgroups, &at("a"))
+    };
+    assert_eq!(shown(&mut node).as_deref(), Some("BE"));
     node.kernel.fork(None, 90);
     node.start("a", 90, 91);
-    assert_eq!(shown(&node).as_deref(), Some("BE root"));
+    assert_eq!(shown(&mut node).as_deref(), Some("BE root"));
 }

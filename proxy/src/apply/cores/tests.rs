@@ -229,3 +229,20 @@ fn the_cookies_of_a_pod_are_shown_each_once() {
     node.start("a", 90, 91);
     assert_eq!(shown(&node).as_deref(), Some("none 00000001"));
 }
+
+#[test]
+fn members_that_have_gone_are_forgotten_while_their_group_lives_on() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    for number in 0..1_000 {
+        let pod = format!("pod{number}");
+        let process = 1_000 + number;
+        node.start(&pod, 10, process);
+        assert_eq!(node.join(&pod, group("x")), Joined::Equal);
+        node.end(process);
+        node.processes.remove(&pod);
+    }
+    let known = &node.cores.groups[&group("x")];
+    assert!(known.members.len() <= 130, "{}", known.members.len());
+    assert!(known.members.contains(&at("a")));
+}

@@ -50,7 +50,7 @@ impl Groups {
             value: quota.into(),
         };
         let changes = vec![change(&self.pod, pod), change(&self.container, container)];
-        self.writer.apply(changes).await
+        applied(self.writer.apply(changes).await)
     }
 
     /// Quota and period of pod and container on cgroup v1.
@@ -62,6 +62,14 @@ impl Groups {
             })
         })
     }
+}
+
+fn applied(outcomes: Vec<Outcome>) -> Vec<Applied> {
+    let mut applied = Vec::new();
+    for outcome in outcomes {
+        applied.push(outcome.applied);
+    }
+    applied
 }
 
 fn olds(applied: Vec<Applied>) -> Vec<Value> {
@@ -200,7 +208,7 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
     let writer = Writer::new(Cgroups::over(Broken), ThreadGroups::none());
     let at = CgroupPath::parse("kubepods/pod1").unwrap();
     for _ in 0..2 {
-        let read = writer.read(vec![(at.clone(), Setting::CpuQuota)]).await;
+        let read = writer.read(&[(at.clone(), Setting::CpuQuota)]).await;
         assert_eq!(read, []);
         let change = Change {
             at: at.clone(),
@@ -300,13 +308,15 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
         let late = Duration::from_secs(30);
         let applied = tokio::time::timeout(late, writer.apply(vec![quota])).await;
         reclaimed.send(()).unwrap();
-        olds(applied.expect("it waits for nobody's memory"))
+        olds(self::applied(
+            applied.expect("it waits for nobody's memory"),
+        ))
     };
     let (lowered, after) = tokio::join!(lowered, after);
     assert_eq!(after, [CpuQuota::Unlimited.into()]);
     // Each answer is that of its change.
     assert_eq!(
-        olds(lowered),
+        olds(applied(lowered)),
         [
             CpuQuota::Unlimited.into(),
             Value::MemoryHigh(MemoryLimit::Unlimited),
@@ -333,11 +343,11 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
         // More than the quota, as where a kubelet gives a pod less than its containers have.
         burst(&groups.container, 70_000),
     ];
-    let before = olds(groups.writer.apply(wanted.clone()).await);
+    let before = olds(applied(groups.writer.apply(wanted.clone()).await));
     assert_eq!(before, [CpuBurst::NONE.into(), CpuBurst::NONE.into()]);
     assert_eq!(held(&groups.pod), "3000");
     assert_eq!(held(&groups.container), "10000");
-    let again = groups.writer.apply(wanted).await;
+    let again = applied(groups.writer.apply(wanted).await);
     assert!(
         again.iter().all(|it| matches!(it, Ok(Written::Equal))),
         "{again:?}"
@@ -350,7 +360,7 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
         },
         burst(&groups.container, 70_000),
     ];
-    let before = olds(groups.writer.apply(lowered).await);
+    let before = olds(applied(groups.writer.apply(lowered).await));
     assert_eq!(
         before,
         [half.into(), CpuBurst::from_micros(50_000).unwrap().into()]

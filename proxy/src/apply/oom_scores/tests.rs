@@ -108,3 +108,17 @@ fn the_scores_of_a_container_are_shown_each_once() {
     assert_eq!(shown.as_deref(), Some("-5 1000"));
     assert_eq!(node.scores.describe(&node.cgroups, &at("gone")), None);
 }
+
+#[test]
+fn more_processes_than_are_looked_at_at_once_all_have_it() {
+    let node = Node::new();
+    // One of the first part cannot have it.
+    for process in 1..1_200 {
+        node.start("container", process, 0);
+    }
+    fs::remove_file(node.procfs.path().join("7/oom_score_adj")).unwrap();
+    assert!(node.give("container", 500).is_err());
+    for process in [1, 6, 8, 512, 513, 1_024, 1_025, 1_199] {
+        assert_eq!(node.score(process), "500", "{process}");
+    }
+}

@@ -28,6 +28,18 @@ pub enum Asked {
     },
 }
 
+// === impl Asked ===
+
+impl Asked {
+    /// The container that is about to be made.
+    pub(super) fn makes(&self) -> Option<&str> {
+        match self {
+            Self::CreateContainer(request) => request.container.as_ref().map(|it| &*it.id),
+            _ => None,
+        }
+    }
+}
+
 /// An answer. What a question has no place for is not said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Answer {

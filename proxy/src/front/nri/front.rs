@@ -51,9 +51,12 @@ pub enum Way {
 struct Talk<'a> {
     session: Session,
     handler: Rc<Handler>,
-    answers: JoinSet<(Ticket, Answer)>,
+    answers: JoinSet<Answered>,
     metrics: &'a Metrics,
 }
+
+/// To a question, of which this container is made if it is.
+type Answered = (Ticket, Option<String>, Answer);
 
 // === impl Front ===
 
@@ -186,19 +189,23 @@ impl Talk<'_> {
         match incoming {
             Incoming::Asked(ticket, asked) => {
                 let handler = self.handler.clone();
-                let answer = async move { (ticket, handler.answer(*asked).await) };
+                let made = asked.makes().map(str::to_owned);
+                let answer = async move { (ticket, made, handler.answer(*asked).await) };
                 self.answers.spawn_local(answer);
             }
             Incoming::Late(count) => self.metrics.plugin_late_answers(count),
         }
     }
 
-    fn answered(
-        &mut self,
-        answered: Result<(Ticket, Answer), JoinError>,
-    ) -> Result<(), SessionError> {
+    fn answered(&mut self, answered: Result<Answered, JoinError>) -> Result<(), SessionError> {
         match answered {
-            Ok((ticket, answer)) => self.say(ticket, answer),
+            Ok((ticket, made, answer)) => {
+                let said = self.say(ticket, answer)?;
+                if let Some(made) = made.filter(|_| !said) {
+                    self.handler.unsaid(&made);
+                }
+                Ok(())
+            }
             Err(died) => {
                 // Its question is answered with "no change" when it is late.
                 error!(error = &died as &dyn Error, "an answer died");
@@ -207,8 +214,8 @@ impl Talk<'_> {
         }
     }
 
-    /// Says an answer; one that is too long to be said is none.
-    fn say(&mut self, ticket: Ticket, answer: Answer) -> Result<(), SessionError> {
+    /// Says an answer; one that is too long to be said is none. Whether it was said.
+    fn say(&mut self, ticket: Ticket, answer: Answer) -> Result<bool, SessionError> {
         match self.session.answer(ticket, answer) {
             Err(SessionError::Send(error)) => {
                 let error = &error as &dyn Error;
@@ -216,9 +223,9 @@ impl Talk<'_> {
                     error,
                     "an answer cannot be said; what it had comes by the kernel"
                 );
-                self.session.answer(ticket, Answer::Nothing).map(drop)
+                self.session.answer(ticket, Answer::Nothing).map(|_| false)
             }
-            said => said.map(drop),
+            said => said,
         }
     }
 }

@@ -159,7 +159,9 @@ impl Handler {
                 Err(status) => return Answer::Refuse(status.message),
             },
             (Event::StartContainer, Some(container)) => {
-                // Where the runtime does not tell that it was made.
+                // Where the runtime does not tell that it was made. Of an update that it would have
+                // told nothing came.
+                self.forget_update(&container.id);
                 self.carried_out(pod, container);
                 self.write(hub.starts(pod, container)).await;
             }
@@ -193,6 +195,21 @@ impl Handler {
         let order = self.decisions.get();
         self.decisions.set(order + 1);
         pending.insert(id, (order, decided));
+    }
+
+    /// The runtime was not told what was decided about a creation: it was too late, or too long.
+    pub(super) fn unsaid(&self, id: &str) {
+        match self.pending.borrow_mut().get_mut(id) {
+            Some((_, pending)) => pending.is_unsaid(),
+            None => self.hub.creation_is_unsaid(id),
+        }
+    }
+
+    fn forget_update(&self, id: &str) {
+        let mut pending = self.pending.borrow_mut();
+        if pending.get(id).is_some_and(|(_, it)| !it.is_creation()) {
+            pending.remove(id);
+        }
     }
 
     /// Commits what was decided about a container; one of which nothing is known is taken in.

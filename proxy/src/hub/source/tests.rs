@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     front::cri::Method,
     hub::{
-        Opening, Reply,
+        Decision, Opening, Reply,
         testing::{BATCH, Bench, container, listed_pod, sandbox},
     },
     ledger::{Exemption, GIVEN_BACK},
@@ -53,6 +53,11 @@ fn take(bench: &Bench, word: Word, pods: impl IntoIterator<Item = pods::Pod>) {
 
 /// A second container of the pod, whose request tells the pod with this annotation.
 fn create(bench: &Bench, spec: &str) {
+    let decision = open_creation(bench, spec);
+    bench.hub.close(decision.pending, made("container-2"));
+}
+
+fn open_creation(bench: &Bench, spec: &str) -> Decision {
     let request = cri::CreateContainerRequest {
         pod_sandbox_id: "sandbox-1".to_owned(),
         config: Some(cri::ContainerConfig::default()),
@@ -63,20 +68,39 @@ fn create(bench: &Bench, spec: &str) {
             ..Default::default()
         }),
     };
-    call(bench, Method::CreateContainer, &request, "container-2");
+    open(bench, Method::CreateContainer, &request)
+}
+
+fn open(bench: &Bench, method: Method, request: &impl Message) -> Decision {
+    match bench.hub.open(method, &request.encode_to_vec(), None) {
+        Opening::Now(decision) => decision,
+        Opening::Later(_) => panic!("nothing to wait for"),
+    }
 }
 
 fn call(bench: &Bench, method: Method, request: &impl Message, id: &str) {
-    let opening = bench.hub.open(method, &request.encode_to_vec(), None);
-    let Opening::Now(decision) = opening else {
-        panic!("nothing to wait for");
-    };
-    // A text is a message with one field, and so is the reply: its field 1 is the new id.
-    let reply = Reply::Answered {
+    let decision = open(bench, method, request);
+    bench.hub.close(decision.pending, made(id));
+}
+
+/// The answer that this was made. A text is a message with one field, and so is the reply: its field 1
+/// is the new id.
+fn made(id: &str) -> Reply {
+    Reply::Answered {
         grpc_status: Some(0),
         message: Some(id.to_owned().encode_to_vec()),
-    };
-    bench.hub.close(decision.pending, reply);
+    }
+}
+
+#[tokio::test]
+async fn of_two_calls_the_one_that_came_last_is_believed() {
+    let bench = bench();
+    let first = open_creation(&bench, BATCH);
+    let last = open_creation(&bench, HALF);
+    bench.hub.close(last.pending, made("container-3"));
+    assert_eq!(shares(&bench).await, "256");
+    bench.hub.close(first.pending, made("container-2"));
+    assert_eq!(shares(&bench).await, "256");
 }
 
 async fn shares(bench: &Bench) -> String {

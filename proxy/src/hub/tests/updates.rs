@@ -1,6 +1,7 @@
 //! Updates of a container: several at once, such as lower bursts, such as fail.
 
 use super::*;
+use crate::ledger::Container;
 
 /// A pod without a class, whose container asks for half a CPU and may save up as much.
 fn saving_up(bench: Bench) -> Bench {
@@ -158,4 +159,31 @@ async fn a_hook_that_insists_and_fails_keeps_no_other_from_being_switched_off() 
     assert_eq!(bench.shown("cpu.shares"), "1024");
     let left_out = &bench.hub.report(None).await.pods[0].containers[0].left_out;
     assert_eq!(left_out.len(), 1);
+}
+
+#[tokio::test]
+async fn an_update_of_another_container_raises_no_burst_that_was_lowered_and_a_failure_does() {
+    let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
+    bench.hub.writer().apply(lowered).await;
+    let other = ContainerId::new("container-2").unwrap();
+    let beside = Container::new(other.clone(), "beside".to_owned(), Requested::default());
+    bench
+        .hub
+        .ledger()
+        .borrow_mut()
+        .insert_container(&sandbox(), beside);
+    bench.hub.close(empty_update(other).into(), answered(0));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
+
+    // INVALID_ARGUMENT: the quota is what it was.
+    bench.hub.queue().drain();
+    bench
+        .hub
+        .close(empty_update(container()).into(), answered(3));
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
 }

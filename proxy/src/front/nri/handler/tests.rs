@@ -4,7 +4,7 @@ use crate::{
         NodeLock,
         testing::{BATCH, Bench, container, sandbox},
     },
-    ledger::Life,
+    ledger::{Applied, Life},
 };
 use koord_hooks::Stage;
 use koord_kernel::{
@@ -131,6 +131,48 @@ async fn a_creation_is_adjusted_and_known_once_the_runtime_has_made_it() {
     assert_eq!(known(&bench), Some(Life::Created));
     let entry = bench.entry(Setting::CpuShares).unwrap();
     assert_eq!(entry.original.value().unwrap().to_string(), "1024");
+}
+
+#[tokio::test]
+async fn a_creation_of_which_the_runtime_was_not_told_is_known_to_lack_what_it_needed_then() {
+    for is_told in [true, false] {
+        let (bench, plugin) = plugin();
+        let mut pod = told_pod();
+        pod.annotations.insert(
+            annotation::DEVICE_ALLOCATED.to_owned(),
+            r#"{"gpu":[{"minor":3}]}"#.to_owned(),
+        );
+        let asked = Asked::CreateContainer(CreateContainerRequest {
+            pod: Some(pod),
+            container: Some(told_container()),
+        });
+        let Answer::Adjust(adjust) = plugin.answer(asked).await else {
+            panic!("not adjusted");
+        };
+        assert_eq!(adjust.env.len(), 1);
+        if !is_told {
+            plugin.unsaid("container-1");
+        }
+        plugin.answer(happened(Event::PostCreateContainer)).await;
+        plugin.answer(happened(Event::StartContainer)).await;
+        let applied = bench.entry(Setting::Gpu).unwrap().applied;
+        let expected = match is_told {
+            true => Applied::Written,
+            false => Applied::Unsupported,
+        };
+        assert_eq!(applied, expected);
+    }
+}
+
+#[tokio::test]
+async fn of_an_update_that_came_to_nothing_nothing_is_known_when_its_container_starts() {
+    let (bench, plugin) = plugin();
+    plugin.answer(creation()).await;
+    plugin.answer(happened(Event::PostCreateContainer)).await;
+    plugin.answer(update(shares(4_096))).await;
+    plugin.answer(happened(Event::StartContainer)).await;
+    let original = bench.entry(Setting::CpuShares).unwrap().original;
+    assert_eq!(original.value().unwrap().to_string(), "1024");
 }
 
 #[tokio::test]

@@ -1,0 +1,76 @@
+//! What nobody heard of: answers to writes that came too late for whoever asked, and calls that could
+//! not be read.
+
+use super::*;
+use crate::ledger::Target;
+use koord_model::KubeQos;
+
+/// A pod whose directory has a quota of 300 ms, of which nobody tells.
+fn burstable(bench: Bench) -> Bench {
+    let bench = bench.knowing_pod();
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.view.kube_qos = KubeQos::Burstable;
+        pod.own = Target::at(Some(bench.pod.clone()));
+        bench.hub.decide_again(pod);
+    }
+    bench
+}
+
+fn new() -> Bench {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let file = "cpu.cfs_quota_us";
+    let written = bench
+        .tree
+        .write(Controller::Cpu, &bench.pod, file, "300000");
+    written.unwrap();
+    burstable(bench)
+}
+
+/// The quota of the pod's directory.
+async fn in_line(bench: &Bench) -> String {
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    let file = "cpu.cfs_quota_us";
+    let text = bench.tree.read(Controller::Cpu, &bench.pod, file).unwrap();
+    text.trim_end().to_owned()
+}
+
+#[tokio::test]
+async fn what_the_first_write_replaced_comes_back_when_its_hook_is_switched_off_meanwhile() {
+    let bench = new();
+    let off = async { bench.hub.switch_hook("BatchResource", false) };
+    let (held, known) = tokio::join!(in_line(&bench), off);
+    assert_eq!((held.as_str(), known), ("100000", true));
+    assert!(bench.hub.queue().drain().contains(&sandbox()));
+    assert_eq!(in_line(&bench).await, "300000");
+}
+
+#[tokio::test]
+async fn what_was_there_is_known_when_a_pods_sandbox_is_made_anew() {
+    let bench = new();
+    assert_eq!(in_line(&bench).await, "100000");
+    bench.hub.ledger().borrow_mut().remove_pod(&sandbox());
+    let bench = burstable(bench);
+    assert_eq!(in_line(&bench).await, "100000");
+    assert!(bench.hub.switch_hook("BatchResource", false));
+    assert_eq!(in_line(&bench).await, "300000");
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_read_costs_a_list_if_something_may_have_come_of_it() {
+    let bench = new();
+    // INVALID_ARGUMENT: nothing did.
+    for (code, costs) in [(0, true), (2, true), (3, false)] {
+        let opening = bench.hub.open(Method::CreateContainer, b"\xff", None);
+        let Opening::Now(decision) = opening else {
+            panic!("there is nothing to wait for");
+        };
+        assert!(matches!(
+            decision.answer,
+            Answer::AsIs(Untouched::Unreadable)
+        ));
+        bench.hub.close(decision.pending, answered(code));
+        assert_eq!(is_list_wanted(&bench).await, costs, "{code}");
+    }
+}

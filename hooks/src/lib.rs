@@ -10,6 +10,7 @@
 mod adjustment;
 mod builtin;
 mod chain;
+mod extended;
 #[cfg(test)]
 mod fixture;
 mod gate;

@@ -43,6 +43,7 @@ const CLASSES: &str =
     "tests/integration/tests/classes.rs::each_class_has_its_values_on_containerd_2";
 const CLASSES_V2: &str =
     "tests/integration/tests/vm_node/main.rs::each_class_has_its_values_on_cgroup_v2_by_cri";
+const MID: &str = "tests/integration/tests/pods.rs::mid_resources_that_a_file_says_are_in_force";
 const CPU: &str = "tests/integration/tests/cpu.rs::quota_and_burst_follow_the_node_on_containerd_2";
 const CPU_V2: &str =
     "tests/integration/tests/vm_node/main.rs::quota_and_burst_follow_the_node_on_cgroup_v2_by_cri";
@@ -64,6 +65,7 @@ const IO_V2: &str = "tests/integration/tests/vm_node/main.rs::block_devices_are_
 const SHOWN: &[Shown] = &[
     shown("BatchResource", BATCH, Kernel::V1, CLASSES),
     shown("BatchResource", BATCH, Kernel::V2, CLASSES_V2),
+    shown("MidResource", BATCH, Kernel::V1, MID),
     shown("CPUNormalization", &[Setting::CpuQuota], Kernel::V1, CPU),
     shown("CPUNormalization", &[Setting::CpuQuota], Kernel::V2, CPU_V2),
     shown("CPUSetAllocator", &[Setting::CpuQuota, Setting::CpusetCpus], Kernel::V1, CLASSES),

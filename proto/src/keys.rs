@@ -64,6 +64,10 @@ pub mod resource {
     pub const BATCH_CPU: &str = "kubernetes.io/batch-cpu";
     /// Bytes.
     pub const BATCH_MEMORY: &str = "kubernetes.io/batch-memory";
+    /// Thousandths of a CPU, as [`BATCH_CPU`].
+    pub const MID_CPU: &str = "kubernetes.io/mid-cpu";
+    /// Bytes.
+    pub const MID_MEMORY: &str = "kubernetes.io/mid-memory";
     /// Percent of a GPU's time.
     pub const GPU_CORE: &str = "koordinator.sh/gpu-core";
     /// Bytes of a GPU's memory.

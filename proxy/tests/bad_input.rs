@@ -329,7 +329,7 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 /// A node whose log is one JSON object a line.
 fn node(args: &[&str]) -> Node {
     let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true,\
-                      OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true";
+                      OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true,MidResource=true";
     Node::with(
         script(),
         &[args, &["--log-format=json", every_hook]].concat(),

@@ -2,8 +2,8 @@
 //!
 //! The Node says how much faster one of its CPUs is than that of the cluster's slowest model, and a
 //! quota is divided by that ratio. It is always that of the quota that was asked for, so that a
-//! second update does not scale it a second time. Best-effort pods are scaled by the hook that
-//! limits them ([`super::batch_resource`]).
+//! second update does not scale it a second time. Pods with batch or mid resources are scaled by the
+//! hooks that limit them ([`super::batch_resource`], [`super::mid_resource`]).
 //!
 //! Where this differs from Koordinator v1.8:
 //! - a pod's own directory keeps the quota that the kubelet gives it: its containers, each scaled,
@@ -47,6 +47,10 @@ impl Hook for CpuNormalization {
         }
         let status = view.pod.annotations.get(annotation::RESOURCE_STATUS);
         let status = status.map(ResourceStatus::parse).transpose()?;
+        if view.earlier.get(Setting::CpuQuota).is_some() {
+            // By mid resources, whose quota is scaled as that of batch resources is.
+            return Ok(Adjustment::default());
+        }
         let has_own_cpus = status.is_some_and(|status| status.cpuset.is_some());
         let asked = view.container.and_then(|it| {
             let period = it.requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT);

@@ -273,8 +273,8 @@ impl Amount {
 impl From<&ExtendedContainer> for Amount {
     fn from(container: &ExtendedContainer) -> Self {
         Self {
-            request: container.requests.batch_memory.unwrap_or_default(),
-            limit: container.limits.batch_memory.filter(|limit| *limit > 0),
+            request: container.requests.memory.unwrap_or_default(),
+            limit: container.limits.memory.filter(|limit| *limit > 0),
         }
     }
 }

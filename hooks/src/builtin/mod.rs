@@ -26,6 +26,7 @@ macro_rules! builtin_hooks {
 
 builtin_hooks! {
     batch_resource::BatchResource,
+    mid_resource::MidResource,
     cpu_normalization::CpuNormalization,
     cpuset_allocator::CpusetAllocator,
     cpu_burst::CpuBurstHook,

@@ -14,15 +14,20 @@ use crate::{
     outcome::{FailureKind, Outcome},
     view::{Abilities, NodeView, PodView, Stage},
 };
-use koord_model::{KubeQos, QosClass, Setting};
+use koord_model::{KubeQos, MilliCpu, QosClass, Setting};
 use koord_proto::{
+    annotation::{ExtendedContainer, ExtendedResourceSpec, ExtendedResources},
     keys::annotation,
+    pods::PodSpec,
     policy::{
         ClassCpuQos, ClassQos, ClassResctrlQos, CpuPolicy, HostCgroupBase, NodePolicy, NodeSloSpec,
         ResourceQosStrategy,
     },
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// One sound value for every annotation that a hook reads.
 const SOUND: [(&str, &str); 10] = [
@@ -113,9 +118,33 @@ fn pods() -> Vec<PodView> {
         for tier in KubeQos::ALL {
             pods.push(in_tier(*tier, pod(class, &[])));
             pods.push(in_tier(*tier, pod(class, &SOUND)));
+            let spec = Some(Arc::new(mid_spec()));
+            let annotated = pod(class, &SOUND);
+            for pod in [pod(class, &[]), annotated] {
+                let spec = spec.clone();
+                pods.push(in_tier(*tier, PodView { spec, ..pod }));
+            }
         }
     }
     pods
+}
+
+/// A pod that has mid resources and nothing else.
+fn mid_spec() -> PodSpec {
+    let limits = ExtendedResources {
+        cpu: Some(MilliCpu(500)),
+        memory: Some(64 << 20),
+    };
+    let main = ExtendedContainer {
+        requests: limits,
+        limits,
+    };
+    PodSpec {
+        mid: Some(ExtendedResourceSpec {
+            containers: Some([("main".to_owned(), main)].into()),
+        }),
+        ..PodSpec::default()
+    }
 }
 
 /// Everything that a hook decides about the corpus.

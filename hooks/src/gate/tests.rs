@@ -62,8 +62,11 @@ fn the_groups_move_their_own_and_never_ours() {
         ]
     );
     assert!(on(&gates("AllBeta=false")).is_empty());
-    assert!(!gates("AllAlpha=true,AllBeta=true").enabled("BECPUIdle"));
-    assert!(gates("AllAlpha=false,AllBeta=false,BECPUIdle=true").enabled("BECPUIdle"));
+    for ours in ["BECPUIdle", "MidResource"] {
+        assert!(!gates("AllAlpha=true,AllBeta=true").enabled(ours), "{ours}");
+        let named = gates(&format!("AllAlpha=false,AllBeta=false,{ours}=true"));
+        assert!(named.enabled(ours), "{ours}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Batch resources of a pod's containers. CRI has no field for them, so Koordinator's webhook
-//! writes them into an annotation of the pod.
+//! What a pod's containers have of resources that Kubernetes does not know. CRI has no field for them,
+//! so Koordinator's webhook writes the batch ones into an annotation of the pod.
 
 use super::{
     error::{AnnotationError, Misfit},
@@ -10,7 +10,7 @@ use crate::keys::{annotation::EXTENDED_RESOURCE_SPEC, resource};
 use koord_model::MilliCpu;
 use std::collections::BTreeMap;
 
-/// The annotation [`EXTENDED_RESOURCE_SPEC`].
+/// The annotation [`EXTENDED_RESOURCE_SPEC`], or what a pod says of resources of another kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtendedResourceSpec {
     /// By container name, exact in case; regular containers only. `None` if the key is missing.
@@ -23,11 +23,12 @@ pub struct ExtendedContainer {
     pub limits: ExtendedResources,
 }
 
+/// Amounts of one kind: batch or mid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtendedResources {
-    pub batch_cpu: Option<MilliCpu>,
+    pub cpu: Option<MilliCpu>,
     /// Bytes.
-    pub batch_memory: Option<u64>,
+    pub memory: Option<u64>,
 }
 
 json::object!(ExtendedResourceSpec { "containers" => containers });
@@ -59,8 +60,8 @@ impl Decode for ExtendedResources {
             let mut amount = Quantity::default();
             amount.decode(value)?;
             match name {
-                resource::BATCH_CPU => self.batch_cpu = Some(MilliCpu(amount.unsigned_value()?)),
-                resource::BATCH_MEMORY => self.batch_memory = Some(amount.unsigned_value()?),
+                resource::BATCH_CPU => self.cpu = Some(MilliCpu(amount.unsigned_value()?)),
+                resource::BATCH_MEMORY => self.memory = Some(amount.unsigned_value()?),
                 _ => {}
             }
             Ok(())

@@ -158,8 +158,8 @@ fn the_last_of_two_equal_keys_wins_and_objects_are_laid_over_each_other() {
     );
     let limits = |cpu, memory| ExtendedContainer {
         limits: ExtendedResources {
-            batch_cpu: Some(MilliCpu(cpu)),
-            batch_memory: memory,
+            cpu: Some(MilliCpu(cpu)),
+            memory,
         },
         ..ExtendedContainer::default()
     };
@@ -293,12 +293,12 @@ fn batch_resources_are_milli_cpus_and_bytes() {
     let containers = spec.unwrap().containers.unwrap();
     let main = ExtendedContainer {
         requests: ExtendedResources {
-            batch_cpu: Some(MilliCpu(500)),
-            batch_memory: None,
+            cpu: Some(MilliCpu(500)),
+            memory: None,
         },
         limits: ExtendedResources {
-            batch_cpu: Some(MilliCpu(1_000)),
-            batch_memory: Some(1_610_612_736),
+            cpu: Some(MilliCpu(1_000)),
+            memory: Some(1_610_612_736),
         },
     };
     assert_eq!(containers["main"], main);

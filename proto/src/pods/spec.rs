@@ -21,6 +21,8 @@ pub struct PodSpec {
     /// Batch resources of containers that have some, those that start before the others not among
     /// them: what Koordinator's webhook writes into the annotation of that name. `None` if none has.
     pub batch: Option<ExtendedResourceSpec>,
+    /// Mid resources in the same way, which no annotation says.
+    pub mid: Option<ExtendedResourceSpec>,
 }
 
 /// A container.
@@ -53,6 +55,13 @@ struct ContainerText {
     resources: Option<ResourcesText>,
 }
 
+/// A container, and what it has of each kind of resources that Kubernetes does not know.
+struct Read {
+    own: ContainerSpec,
+    batch: ExtendedContainer,
+    mid: ExtendedContainer,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ResourcesText {
@@ -78,63 +87,71 @@ impl SpecText {
     pub(super) fn read(self) -> Result<PodSpec, Problem> {
         let mut spec = PodSpec::default();
         for container in self.containers.into_iter().flatten() {
-            let (container, batch) = container.read()?;
-            if batch != ExtendedContainer::default() {
-                let batches = spec.batch.get_or_insert_default();
-                let batches = batches.containers.get_or_insert_default();
-                batches.insert(container.name.clone(), batch);
-            }
-            spec.containers.push(container);
+            let Read { own, batch, mid } = container.read()?;
+            add(&mut spec.batch, &own.name, batch);
+            add(&mut spec.mid, &own.name, mid);
+            spec.containers.push(own);
         }
         for container in self.init_containers.into_iter().flatten() {
-            spec.containers.push(container.read()?.0);
+            spec.containers.push(container.read()?.own);
         }
         Ok(spec)
+    }
+}
+
+/// Notes what a container has of one kind, if it has any.
+fn add(spec: &mut Option<ExtendedResourceSpec>, name: &str, container: ExtendedContainer) {
+    if container != ExtendedContainer::default() {
+        let spec = spec.get_or_insert_default();
+        let containers = spec.containers.get_or_insert_default();
+        containers.insert(name.to_owned(), container);
     }
 }
 
 // === impl ContainerText ===
 
 impl ContainerText {
-    fn read(self) -> Result<(ContainerSpec, ExtendedContainer), Problem> {
+    fn read(self) -> Result<Read, Problem> {
         let Self { name, resources } = self;
         let ResourcesText { requests, limits } = resources.unwrap_or_default();
-        let read = |amounts: Option<Amounts>| {
-            let amounts = amounts.unwrap_or_default();
-            let amount = |resource: &'static str, value: fn(Quantity) -> Amount| {
-                let amount = amounts.of(resource, value);
-                amount.map_err(|source| Problem::Amount {
-                    container: cut(&name),
-                    resource,
-                    source,
+        let (requested, limited) = (requests.unwrap_or_default(), limits.unwrap_or_default());
+        let amount = |amounts: &Amounts, resource: &'static str, value: fn(Quantity) -> Amount| {
+            let amount = amounts.of(resource, value);
+            amount.map_err(|source| Problem::Amount {
+                container: cut(&name),
+                resource,
+                source,
+            })
+        };
+        let known = |amounts: &Amounts| {
+            Ok::<_, Problem>(Resources {
+                cpu: amount(amounts, resource::CPU, Quantity::unsigned_milli_value)?.map(MilliCpu),
+                memory: amount(amounts, resource::MEMORY, Quantity::unsigned_value)?,
+            })
+        };
+        let extended = |cpu: &'static str, memory: &'static str| {
+            let of = |amounts: &Amounts| {
+                Ok::<_, Problem>(ExtendedResources {
+                    cpu: amount(amounts, cpu, Quantity::unsigned_value)?.map(MilliCpu),
+                    memory: amount(amounts, memory, Quantity::unsigned_value)?,
                 })
             };
-            let resources = Resources {
-                cpu: amount(resource::CPU, Quantity::unsigned_milli_value)?.map(MilliCpu),
-                memory: amount(resource::MEMORY, Quantity::unsigned_value)?,
-            };
-            let batch = ExtendedResources {
-                batch_cpu: amount(resource::BATCH_CPU, Quantity::unsigned_value)?.map(MilliCpu),
-                batch_memory: amount(resource::BATCH_MEMORY, Quantity::unsigned_value)?,
-            };
-            Ok((resources, batch))
+            let (mut requests, limits) = (of(&requested)?, of(&limited)?);
+            requests.cpu = requests.cpu.or(limits.cpu);
+            requests.memory = requests.memory.or(limits.memory);
+            Ok::<_, Problem>(ExtendedContainer { requests, limits })
         };
-        let (mut requests, mut batch_requests) = read(requests)?;
-        let (limits, batch_limits) = read(limits)?;
+        let (mut requests, limits) = (known(&requested)?, known(&limited)?);
         requests.cpu = requests.cpu.or(limits.cpu);
         requests.memory = requests.memory.or(limits.memory);
-        batch_requests.batch_cpu = batch_requests.batch_cpu.or(batch_limits.batch_cpu);
-        batch_requests.batch_memory = batch_requests.batch_memory.or(batch_limits.batch_memory);
-        let batch = ExtendedContainer {
-            requests: batch_requests,
-            limits: batch_limits,
-        };
-        let container = ContainerSpec {
+        let batch = extended(resource::BATCH_CPU, resource::BATCH_MEMORY)?;
+        let mid = extended(resource::MID_CPU, resource::MID_MEMORY)?;
+        let own = ContainerSpec {
             name,
             requests,
             limits,
         };
-        Ok((container, batch))
+        Ok(Read { own, batch, mid })
     }
 }
 

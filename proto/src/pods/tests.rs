@@ -1,5 +1,5 @@
 use super::*;
-use crate::annotation::ExtendedResourceSpec;
+use crate::annotation::{ExtendedContainer, ExtendedResourceSpec, ExtendedResources};
 use koord_model::MilliCpu;
 use std::error::Error;
 
@@ -87,7 +87,7 @@ fn containers_request_what_they_say_or_are_limited_to() {
     ];
     let spec = &parsed.pods[0].spec;
     assert_eq!(spec.containers, expected);
-    assert_eq!(spec.batch, None);
+    assert_eq!((&spec.batch, &spec.mid), (&None, &None));
     assert_eq!(spec.container("b"), Some(&expected[1]));
     assert_eq!(spec.container("e"), None);
 }
@@ -114,6 +114,44 @@ fn batch_resources_are_those_that_the_webhook_would_have_written() {
 }
 
 #[test]
+fn mid_resources_are_read_as_batch_resources_are_and_apart_from_them() {
+    let parsed = with(
+        r#""containers":[
+        {"name":"a","resources":{
+            "requests":{"kubernetes.io/mid-cpu":"500","kubernetes.io/mid-memory":"64Mi"},
+            "limits":{"kubernetes.io/mid-cpu":"1k"}}},
+        {"name":"b","resources":{"limits":{"kubernetes.io/mid-memory":"1e8"}}},
+        {"name":"c","resources":{"limits":{"kubernetes.io/batch-cpu":"7"}}}],
+        "initContainers":[{"name":"d","resources":{"limits":{"kubernetes.io/mid-cpu":"9"}}}]"#,
+    );
+    let amounts = |cpu: Option<u64>, memory| ExtendedResources {
+        cpu: cpu.map(MilliCpu),
+        memory,
+    };
+    let a = ExtendedContainer {
+        requests: amounts(Some(500), Some(67_108_864)),
+        limits: amounts(Some(1_000), None),
+    };
+    let b = ExtendedContainer {
+        requests: amounts(None, Some(100_000_000)),
+        limits: amounts(None, Some(100_000_000)),
+    };
+    let c = ExtendedContainer {
+        requests: amounts(Some(7), None),
+        limits: amounts(Some(7), None),
+    };
+    let of = |containers: &[(&str, &ExtendedContainer)]| {
+        let owned = |(name, it): &(&str, &ExtendedContainer)| ((*name).to_owned(), (*it).clone());
+        Some(ExtendedResourceSpec {
+            containers: Some(containers.iter().map(owned).collect()),
+        })
+    };
+    let spec = &parsed.pods[0].spec;
+    assert_eq!(spec.mid, of(&[("a", &a), ("b", &b)]));
+    assert_eq!(spec.batch, of(&[("c", &c)]));
+}
+
+#[test]
 fn an_amount_that_is_none_costs_its_pod_and_is_named() {
     for (resource, amount, reason) in [
         (
@@ -127,6 +165,7 @@ fn an_amount_that_is_none_costs_its_pod_and_is_named() {
             "[]",
             r#""[]" is not written as a number with an optional suffix"#,
         ),
+        ("kubernetes.io/mid-memory", "\"-1Mi\"", "amount is negative"),
     ] {
         let parsed = with(&format!(
             r#""containers":[{{"name":"x","resources":{{"requests":{{"{resource}":{amount}}}}}}}]"#

@@ -7,7 +7,7 @@ use koord_integration::{
     classes::{self, PodSpecOf},
     static_pod::{self, manifest},
 };
-use koord_testkit::{CLIENT_PEM, ContainerdVersion, Kubelet, poll::wait_until};
+use koord_testkit::{CLIENT_PEM, ContainerdVersion, Kubelet, cri::PodSpec, poll::wait_until};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -15,6 +15,7 @@ use std::{
 };
 use tempfile::TempDir;
 
+const QOS_CLASS: &str = "koordinator.sh/qosClass";
 const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
 const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 const SKIP: &str = "runtimeproxy.koordinator.sh/skip-hookserver";
@@ -156,6 +157,48 @@ async fn what_a_file_says_of_pods_is_in_force_by_watching_containerd_1_7() -> Re
 #[tokio::test]
 async fn what_a_file_says_of_pods_is_in_force_by_nri_on_containerd_2() -> Result<()> {
     what_a_file_says_of_pods_is_in_force(ContainerdVersion::V2, Front::Nri).await
+}
+
+/// A quarter of a CPU, half of one at most, and 64 MiB.
+const MID: &str = r#"{"containers":[{"name":"main","resources":{
+    "requests":{"kubernetes.io/mid-cpu":"250","kubernetes.io/mid-memory":"64Mi"},
+    "limits":{"kubernetes.io/mid-cpu":"500","kubernetes.io/mid-memory":"64Mi"}}}]}"#;
+
+/// Also in the pod's own directory. A kubelet gives it as little as the container.
+#[tokio::test]
+async fn mid_resources_that_a_file_says_are_in_force() -> Result<()> {
+    let file = File::new()?;
+    let source = file.path.display().to_string();
+    let options = ProxyOptions {
+        args: ["--pods", &source, "--feature-gates=MidResource=true"]
+            .map(str::to_owned)
+            .into(),
+        ..ProxyOptions::default()
+    };
+    let node = Node::start(ContainerdVersion::V2, options)?;
+    let client = node.client().await?;
+    let mut mid = classes::be("mid");
+    mid.pod = PodSpec::new("mid").label(QOS_CLASS, "LS");
+    let running = node.run(&client, &mid).await?;
+    comes_to(&running, EXEMPT);
+    let own_comes_to = |files: &[(&str, &str, &str)]| {
+        for (controller, file, text) in files {
+            let held = || running.cgroup.read(controller, None, file);
+            let what = format!("{file} of the pod is {text}");
+            wait_until(&what, || held().is_ok_and(|held| held == *text));
+        }
+    };
+
+    let mut told = changed(&mid, "labels", QOS_CLASS, "LS");
+    told["spec"] = serde_json::from_str(MID)?;
+    file.write(&[told])?;
+    comes_to(&running, HALVED);
+    own_comes_to(HALVED);
+    let (code, text) = node.proxy.admin("PUT", "/hooks", "MidResource=off")?;
+    assert_eq!(code, 200, "{text}");
+    comes_to(&running, EXEMPT);
+    own_comes_to(EXEMPT);
+    Ok(())
 }
 
 /// Waits until the proxy says this of its source.

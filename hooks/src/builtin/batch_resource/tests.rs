@@ -3,12 +3,13 @@ use crate::{
     fixture::{
         container, decide_container, decide_pod, faster, node, node_with, pod, sandbox, shown, slo,
     },
-    view::PodView,
+    view::{NodeView, PodView},
 };
+use koord_model::{CpuPeriod, CpuQuota};
 use koord_proto::{
     annotation::ExtendedResourceSpec,
     pods::PodSpec,
-    policy::{NodePolicy, NodeSloSpec, ResourceUsedThreshold},
+    policy::{CpuSuppressPolicy, NodePolicy, NodeSloSpec, ResourceUsedThreshold},
 };
 use std::sync::Arc;
 

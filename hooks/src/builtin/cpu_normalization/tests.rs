@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
     fixture::{decide_container, faster, limited, node, pod, sandbox, shown},
+    merge::Merged,
     view::ContainerView,
 };
 
@@ -55,6 +56,25 @@ fn nothing_is_decided_without_a_quota_or_a_ratio_above_one() {
     for node in [node(), faster("1.00"), faster("0.80"), faster("-1")] {
         assert_eq!(decided("LS", &limited(50_000), &node), "");
     }
+}
+
+#[test]
+fn a_quota_that_another_hook_has_decided_is_left_alone() {
+    let mut earlier = Merged::default();
+    let mid = Adjustment {
+        cpu_quota: Some(CpuQuota::Micros(40_000)),
+        ..Adjustment::default()
+    };
+    earlier.merge("MidResource", mid).unwrap();
+    let decided = CpuNormalization.decide(&View {
+        stage: Stage::Container,
+        pod: &pod("LS", &[]),
+        container: Some(&limited(50_000)),
+        containers: &[],
+        node: &faster("1.25"),
+        earlier: &earlier,
+    });
+    assert_eq!(shown(&decided.unwrap()), "");
 }
 
 #[test]

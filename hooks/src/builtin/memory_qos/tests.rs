@@ -121,7 +121,7 @@ fn burstable(containers: &[(&str, Option<u64>, Option<u64>)]) -> PodView {
     });
     let spec = PodSpec {
         containers: containers.collect(),
-        batch: None,
+        ..PodSpec::default()
     };
     PodView {
         spec: Some(Arc::new(spec)),

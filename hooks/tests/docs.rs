@@ -60,7 +60,8 @@ const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_p
 const IO: &str = "tests/integration/tests/io.rs::block_devices_are_limited_on_containerd_2";
 const IO_V2: &str = "tests/integration/tests/vm_node/main.rs::block_devices_are_limited_and_shared_out_on_cgroup_v2_by_cri";
 
-/// Every setting of every hook.
+/// Every setting of every hook. `.ci/shown` looks whether the tests on real kernels ran and passed, and
+/// that of both fronts whether hooks set on cgroup v1 what is said here.
 #[rustfmt::skip]
 const SHOWN: &[Shown] = &[
     shown("BatchResource", BATCH, Kernel::V1, CLASSES),
@@ -181,8 +182,8 @@ fn page() -> String {
     }
     page.push_str(
         "\nShown on cgroup v1 is what a test of the machine's own kernel reads back with a real runtime,\n\
-         on v2 the same in a virtual machine. What no kernel here has is shown on a tree that only\n\
-         pretends to be one:\n\n\
+         on v2 the same in a virtual machine; `make test` fails where such a test did not run or did not\n\
+         pass. What no kernel here has is shown on a tree that only pretends to be one:\n\n\
          | Hook | Sets | Shown on | By |\n\
          | --- | --- | --- | --- |\n",
     );

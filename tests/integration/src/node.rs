@@ -77,6 +77,15 @@ impl Node {
     /// What the ledger decided for each setting of each group that it knows: what was asked, what should
     /// be, who says so, and what the kernel holds.
     pub fn decided(&self) -> Result<BTreeMap<String, String>> {
+        let all = self.settings()?.into_iter().map(|(name, it)| {
+            let value = ["asked", "desired", "owner", "kernel"].map(|key| it[key].to_string());
+            (name, value.join(" "))
+        });
+        Ok(all.collect())
+    }
+
+    /// All that the ledger tells of each setting of each group.
+    pub fn settings(&self) -> Result<BTreeMap<String, Value>> {
         let ledger = self.proxy.ledger()?;
         let root = self.testbed().cgroup_root();
         let mut groups = Vec::new();
@@ -94,14 +103,13 @@ impl Node {
         }
         for group in ledger["node"].as_array().context("node")? {
             let cgroup = group["cgroup"].as_str().context("cgroup")?;
-            let below = cgroup.trim_start_matches(root.trim_start_matches('/'));
+            let below = cgroup.strip_prefix(&root).unwrap_or(cgroup);
             groups.push((below.to_owned(), &group["settings"]));
         }
         let mut all = BTreeMap::new();
         for (group, settings) in groups {
             for it in settings.as_array().context("settings")? {
-                let value = ["asked", "desired", "owner", "kernel"].map(|key| it[key].to_string());
-                all.insert(format!("{group} {}", it["setting"]), value.join(" "));
+                all.insert(format!("{group} {}", it["setting"]), it.clone());
             }
         }
         Ok(all)

@@ -4,41 +4,17 @@
 //! business; that a container has them, and the library that is loaded before all others, is ours.
 
 use anyhow::{Context, Result, ensure};
-use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf};
+use koord_integration::{
+    Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf, fronts::HamiLock,
+};
 use koord_testkit::{
     ContainerdVersion, PodQos,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
 };
-use std::{fs, path::Path};
+use std::fs;
 
 const PART: &str = r#"{"gpu":[{"minor":3,"resources":{"koordinator.sh/gpu-core":"50",
     "koordinator.sh/gpu-memory":"8Gi","koordinator.sh/gpu-memory-ratio":"50"}}]}"#;
-
-/// Upstream's, which every node with HAMi-core has.
-const LOCK: &str = "/tmp/vgpulock";
-
-/// The lock's directory, which goes again if it was not there.
-struct Lock {
-    was_there: bool,
-}
-
-impl Lock {
-    fn make() -> Result<Self> {
-        let was_there = Path::new(LOCK).exists();
-        if !was_there {
-            fs::create_dir(LOCK)?;
-        }
-        Ok(Self { was_there })
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        if !self.was_there {
-            fs::remove_dir(LOCK).ok();
-        }
-    }
-}
 
 fn pod(name: &str, provider: &str) -> PodSpecOf {
     let resources = LinuxContainerResources {
@@ -100,7 +76,9 @@ async fn containers_see_their_gpus(version: ContainerdVersion, front: Front) -> 
     assert_eq!(seen(&client, &part).await?, expected);
     let mounted = client.exec(&part.container, ["cat", path]).await?;
     assert_eq!(mounted.stdout, b"a library");
-    let lock = client.exec(&part.container, ["test", "-d", LOCK]).await?;
+    let lock = client
+        .exec(&part.container, ["test", "-d", HamiLock::PATH])
+        .await?;
     assert_eq!(lock.exit_code, 0);
 
     // What they are made with is in the ledger by its names, and nowhere by its values.
@@ -125,7 +103,7 @@ async fn containers_see_their_gpus(version: ContainerdVersion, front: Front) -> 
 
 #[tokio::test]
 async fn containers_see_their_gpus_on_each_runtime_and_front() -> Result<()> {
-    let _lock = Lock::make()?;
+    let _lock = HamiLock::make()?;
     containers_see_their_gpus(ContainerdVersion::V1_6, Front::Cri).await?;
     containers_see_their_gpus(ContainerdVersion::V2, Front::Cri).await?;
     containers_see_their_gpus(ContainerdVersion::V1_7, Front::Nri).await?;

@@ -5,9 +5,11 @@ use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
+    fronts::{HamiLock, Machine},
 };
 use koord_testkit::{ContainerdVersion, cri::message::LinuxContainerResources, poll::wait_until};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
+use tempfile::NamedTempFile;
 
 fn options(front: Front) -> Result<ProxyOptions> {
     Ok(ProxyOptions {
@@ -114,4 +116,38 @@ async fn the_values_are_those_of_the_cri_front_on_containerd_1_7() -> Result<()>
 #[tokio::test]
 async fn the_values_are_those_of_the_cri_front_on_containerd_2() -> Result<()> {
     the_values_are_those_of_the_cri_front(ContainerdVersion::V2).await
+}
+
+/// The hooks that have something to do on mainline kernels with cgroup v1, where nobody may have a
+/// score below that of containerd.
+const HOOKS: [&str; 8] = [
+    "BatchResource",
+    "CPUNormalization",
+    "CPUSetAllocator",
+    "CPUBurst",
+    "GroupIdentity",
+    "OOMScoreAdj",
+    "BlkIOReconcile",
+    "GPUEnvInject",
+];
+
+#[tokio::test]
+async fn every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri() -> Result<()> {
+    let _lock = HamiLock::make()?;
+    let library = NamedTempFile::new()?;
+    fs::write(library.path(), "a library")?;
+    let machine = Machine {
+        kernel: "cgroup v1",
+        hooks: &HOOKS,
+        share_pool: &classes::share_pool()?,
+        score: "800",
+        library: library.path().to_str().context("a path")?,
+    };
+    let by_cri = {
+        let node = Node::start(ContainerdVersion::V2, machine.options(Front::Cri))?;
+        machine.see(&node).await?
+    };
+    let node = Node::start(ContainerdVersion::V2, machine.options(Front::Nri))?;
+    let by_nri = machine.see(&node).await?;
+    machine.compare(&by_cri, &by_nri)
 }

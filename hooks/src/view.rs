@@ -14,7 +14,12 @@ use koord_proto::{
     pods::PodSpec,
     policy::{HostApplication, HostCgroupBase, NodePolicy},
 };
-use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 /// The kind of thing that is decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +65,16 @@ pub struct ContainerView {
     /// Whether `requested` is all that was asked for. If not, what it does not say is unknown: the
     /// container was there before us.
     pub heard: bool,
+}
+
+/// The containers of a pod, each by its name once: one that was made anew is in the list twice for a
+/// while, the newest last.
+pub(crate) fn newest<'a>(
+    containers: &[&'a ContainerView],
+) -> impl Iterator<Item = &'a ContainerView> {
+    let mut later = HashSet::new();
+    let containers = containers.iter().rev().copied();
+    containers.filter(move |it| later.insert(&*it.name))
 }
 
 /// The resources that the caller asked for, before any hook touched them; `None` is "not said".

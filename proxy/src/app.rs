@@ -512,14 +512,14 @@ fn listen(
 }
 
 /// The socket for administrators. A runtime may not start when a plugin that it launches ends, so such
-/// a one goes on without.
+/// a one goes on without; and a file system that is full is no reason for a node without a runtime.
 fn listen_for_administrators(
     config: &Config,
     is_launched: bool,
 ) -> Result<Option<(UnixListener, SocketFile)>, StartError> {
     match socket::bind(&config.admin_endpoint, Directory::Private) {
         Ok(bound) => Ok(Some(bound)),
-        Err(error) if is_launched => {
+        Err(error) if is_launched || error.may_pass() => {
             let error = &error as &dyn Error;
             warn!(
                 error,

@@ -166,11 +166,17 @@ impl Claimant {
     }
 }
 
-/// Whether this may be the control group of a pod: all are below one of that name, and what lies
-/// beside our own cgroup namespace could be.
+/// Whether this may be the control group of a pod: all are below one of that name, or where the kubelet
+/// makes none for pods (`cgroupsPerQOS: false`) in one that a runtime names, and what lies beside our
+/// own cgroup namespace could be.
 fn may_be_pods(cgroup: &str) -> bool {
     let mut components = cgroup.split('/');
-    components.any(|name| name == ".." || name.contains("kubepods"))
+    components.any(|name| {
+        let starts = ["cri-containerd-", "crio-"]
+            .iter()
+            .any(|it| name.starts_with(it));
+        starts || ["..", "k8s.io"].contains(&name) || name.contains("kubepods")
+    })
 }
 
 /// All who may be koordlet; `None` if that cannot be known now.
@@ -290,6 +296,9 @@ mod tests {
                 false,
             ),
             ("0::/../container", "default", false),
+            ("0::/k8s.io/c", "default", false),
+            ("0::/system.slice/cri-containerd-c.scope", "default", false),
+            ("0::/system.slice/crio-c.scope", "default", false),
             ("", "default", false),
         ] {
             let resting = beside("/koordlet", cgroup, namespace);

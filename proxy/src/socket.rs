@@ -72,6 +72,27 @@ pub enum BindError {
     },
 }
 
+// === impl BindError ===
+
+impl BindError {
+    /// Whether it is for want of something that there may be again: room in a file system, descriptors,
+    /// memory.
+    pub fn may_pass(&self) -> bool {
+        let (Self::Directory { source, .. } | Self::Io { source, .. }) = self else {
+            return false;
+        };
+        let wants = [
+            Errno::NOSPC,
+            Errno::DQUOT,
+            Errno::ROFS,
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOMEM,
+        ];
+        Errno::from_io_error(source).is_some_and(|errno| wants.contains(&errno))
+    }
+}
+
 /// Binds `path` for our own user alone and listens. Must run within a tokio runtime.
 pub fn bind(path: &Path, directory: Directory) -> Result<(UnixListener, SocketFile), BindError> {
     make_directory(path, directory)?;
@@ -208,6 +229,19 @@ impl Drop for SocketFile {
 #[expect(clippy::disallowed_methods, reason = "files for tests")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_for_want_of_room_may_pass() {
+        let of = |errno: Errno| BindError::Directory {
+            path: "/run/x".into(),
+            source: errno.into(),
+        };
+        let passes = |errno| of(errno).may_pass();
+        assert_eq!([Errno::NOSPC, Errno::MFILE].map(passes), [true, true]);
+        assert_eq!([Errno::ACCESS, Errno::NOTDIR].map(passes), [false, false]);
+        let path = "/run/x".into();
+        assert!(!BindError::InUse { path }.may_pass());
+    }
     use std::os::unix::{fs::PermissionsExt, net::UnixListener as StdListener};
 
     fn mode(path: &Path) -> u32 {

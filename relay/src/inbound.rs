@@ -54,6 +54,9 @@ pub(crate) struct OpenBlock {
     ends_stream: bool,
     priority: Option<[u8; 5]>,
     frames: Vec<u8>,
+    /// Bytes of the first of them.
+    first: usize,
+    /// What is in that, and when the block is whole what is in the others.
     fragment: Vec<u8>,
 }
 
@@ -181,7 +184,6 @@ impl Inbound {
         limit: usize,
     ) -> Result<Option<OpenBlock>, Breach> {
         let open = if let Some(open) = &mut self.open_block {
-            open.fragment.extend_from_slice(frame.payload());
             open
         } else {
             let (priority, fragment) = first_fragment(frame)?;
@@ -190,6 +192,7 @@ impl Inbound {
                 ends_stream: frame.head.ends_stream(),
                 priority,
                 frames: Vec::new(),
+                first: frame.bytes.len(),
                 fragment: fragment.to_vec(),
             })
         };
@@ -200,7 +203,7 @@ impl Inbound {
         if !frame.head.has(flag::END_HEADERS) {
             return Ok(None);
         }
-        Ok(self.open_block.take())
+        Ok(self.open_block.take().map(OpenBlock::joined))
     }
 }
 
@@ -227,6 +230,17 @@ pub(crate) fn first_fragment<'a>(frame: &Frame<'a>) -> Result<(Option<[u8; 5]>, 
 // === impl OpenBlock ===
 
 impl OpenBlock {
+    /// Puts what is in its frames together. Until it is whole nobody needs that twice.
+    fn joined(mut self) -> Self {
+        let mut rest = &self.frames[self.first..];
+        while let Some(head) = Head::read(rest) {
+            let (frame, next) = rest.split_at(HEAD_LEN + head.length);
+            self.fragment.extend_from_slice(&frame[HEAD_LEN..]);
+            rest = next;
+        }
+        self
+    }
+
     pub(crate) fn as_block(&self) -> Block<'_> {
         Block {
             stream: self.stream,

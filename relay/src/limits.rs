@@ -28,7 +28,7 @@ impl Default for Limits {
         Self {
             max_message: 16 << 20,
             reply_message: 64 << 10,
-            header_block: 1 << 20,
+            header_block: 256 << 10,
             header_table: 1 << 20,
             open_streams: 16_384,
             tombstones: 1_024,

@@ -18,7 +18,7 @@
 use crate::{
     adjustment::Adjustment,
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{ContainerView, NodeView, Stage, View},
+    view::{ContainerView, NodeView, Stage, View, newest},
 };
 use koord_model::{CpuBurst, CpuPeriod, CpuQuota, QosClass, Setting, Value};
 use koord_proto::{
@@ -99,13 +99,9 @@ fn asked(container: &ContainerView) -> Option<CpuQuota> {
 }
 
 /// What the containers of a pod may save up together; nothing is said while there is none, or while
-/// one of them may save up nobody knows how much. A container that was made anew counts once.
+/// one of them may save up nobody knows how much.
 fn together(containers: &[&ContainerView], percent: u32) -> Option<CpuBurst> {
-    let newest = containers.iter().enumerate().filter(|(index, it)| {
-        let later = &containers[index + 1..];
-        later.iter().all(|later| later.name != it.name)
-    });
-    let bursts = newest.map(|(_, it)| Some(CpuBurst::of_quota(asked(it)?, percent)));
+    let bursts = newest(containers).map(|it| Some(CpuBurst::of_quota(asked(it)?, percent)));
     bursts
         .reduce(|one, other| Some(one?.and(other?)))
         .flatten()

@@ -24,7 +24,7 @@
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, MIN_MEMORY_BYTES, Maturity},
-    view::{ContainerKind, ContainerView, NodeView, PodView, Stage, View},
+    view::{ContainerKind, ContainerView, NodeView, PodView, Stage, View, newest},
 };
 use koord_model::{KubeQos, MemoryLimit, MemoryProtection, QosClass, Setting};
 use koord_proto::{
@@ -228,16 +228,12 @@ impl Amount {
         })
     }
 
-    /// What the containers of a pod ask for. One that was made anew counts once.
+    /// What the containers of a pod ask for.
     fn together(
         containers: &[&ContainerView],
         of: impl Fn(&ContainerView) -> Option<Self>,
     ) -> Option<Self> {
-        let newest = containers.iter().enumerate().filter(|(index, it)| {
-            let later = &containers[index + 1..];
-            later.iter().all(|later| later.name != it.name)
-        });
-        let amounts = newest.map(|(_, it)| of(it));
+        let amounts = newest(containers).map(of);
         amounts
             .reduce(|one, other| Some(one?.and(other?)))
             .unwrap_or(Some(Self::NOTHING))

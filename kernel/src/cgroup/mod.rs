@@ -11,6 +11,7 @@ mod layout;
 mod leveled;
 mod members;
 mod os_tree;
+mod reclaim;
 mod swap;
 mod table;
 mod tree;

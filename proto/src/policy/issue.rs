@@ -61,6 +61,8 @@ pub enum Problem {
 pub enum PolicyError {
     #[error("policy is {length} bytes long, {MAX_LENGTH} are allowed")]
     TooLong { length: usize },
+    #[error("policy is empty")]
+    Empty,
     #[error("policy is no YAML stream")]
     Syntax(#[source] Box<serde_saphyr::Error>),
 }

@@ -67,6 +67,11 @@ impl NodePolicy {
         };
         let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options)
             .map_err(|error| PolicyError::Syntax(Box::new(error)))?;
+        // Whoever writes the file has only begun, or failed: a list without items says that there is
+        // no policy.
+        if documents.iter().all(Value::is_null) {
+            return Err(PolicyError::Empty);
+        }
 
         let mut reader = Reader {
             node_name: node_name.map(str::to_owned),

@@ -613,8 +613,16 @@ fn what_is_no_policy_document_is_an_issue() {
 }
 
 #[test]
-fn no_text_is_no_policy_and_no_error() {
+fn an_empty_text_gives_no_policy() {
     for yaml in ["", "---\n", "# nothing\n", "null\n---\n~\n"] {
+        let error = NodePolicy::parse_stream(yaml, None).unwrap_err();
+        assert!(matches!(error, PolicyError::Empty), "{yaml:?}: {error}");
+    }
+}
+
+#[test]
+fn a_list_of_nothing_is_no_policy_and_no_error() {
+    for yaml in ["{kind: List, items: []}", "---\n{kind: List, items: []}\n"] {
         let parsed = parsed(yaml);
         assert_eq!(parsed.policy, NodePolicy::default(), "{yaml:?}");
         assert_eq!(issues(&parsed), [""; 0], "{yaml:?}");

@@ -3,9 +3,9 @@
 //! A write to a cgroup file may sleep in the kernel (a cpuset change waits for every CPU), and the
 //! data path must not. All writes of a setting go through one thread in order of arrival, so nothing
 //! here races with itself, and the two passes of a leveled update see values that nobody else of us
-//! changes. It is the same thread for all settings but `memory.high`: lowered below what is in use it
-//! is written once that much is reclaimed, which may take seconds, and pods that start wait for the
-//! other thread.
+//! changes. It is the same thread for all settings but `memory.high`, and limits of memory that are
+//! below what is in use: these are written once that much is reclaimed, which may take many seconds,
+//! and pods that start wait for the other thread.
 
 use super::{
     caches::Swept,
@@ -110,8 +110,11 @@ impl Writer {
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
     /// bottom; values that are there already are not written. One answer per change, in order.
     pub async fn apply(&self, changes: Vec<Change>) -> Vec<Outcome> {
-        let are_slow: Vec<bool> = changes.iter().map(reclaims).collect();
-        let (slow, others) = changes.into_iter().partition(reclaims);
+        let are_slow: Vec<bool> = changes.iter().map(|it| self.cgroups.reclaims(it)).collect();
+        let mut reclaim = are_slow.iter();
+        let (slow, others) = changes
+            .into_iter()
+            .partition(|_| *reclaim.next().expect("one for each change"));
         let (slow, others) = tokio::join!(
             batch(&self.slow, slow, |batch| batch),
             batch(&self.jobs, others, Job::Apply),
@@ -170,11 +173,6 @@ impl Batch {
         // Whoever asked may have gone away; its answer then has no reader, and that is fine.
         done.send(outcomes.collect()).ok();
     }
-}
-
-/// Whether a write may return only after the kernel has reclaimed memory.
-fn reclaims(change: &Change) -> bool {
-    change.value.setting() == Setting::MemoryHigh
 }
 
 /// Has changes done by one of the threads.

@@ -54,7 +54,15 @@ impl Kubelet {
             timeout: resolver.take(key::KUBELET_TIMEOUT, |t| {
                 value::duration(t, Duration::from_millis(100)..=SECS(60))
             }),
-            token_file: resolver.take(key::KUBELET_TOKEN, value::optional_file),
+            token_file: resolver.take(key::KUBELET_TOKEN, |text| {
+                match value::optional_file(text)? {
+                    // Without TLS whoever has the port is taken for the kubelet.
+                    Some(_) if !url.tls => Err(ValueError::Unsupported(
+                        "a token is said by https alone, and --kubelet-url is none",
+                    )),
+                    file => Ok(file),
+                }
+            }),
             ca_file: resolver.take(key::KUBELET_CA, |text| {
                 value::optional_file(text)?.ok_or(ValueError::Expected("a path of a file"))
             }),

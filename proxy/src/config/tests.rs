@@ -210,6 +210,19 @@ fn a_proxy_that_would_serve_itself_is_refused() {
 }
 
 #[test]
+fn a_token_is_not_said_by_http() {
+    let token = "--kubelet-token-file=/token";
+    assert!(resolve(&[token]).is_ok());
+    assert_eq!(
+        complaints(&[token, "--kubelet-url=http://127.0.0.1:10255"], ""),
+        [
+            "--kubelet-token-file cannot be \"/token\": a token is said by https alone, and \
+             --kubelet-url is none"
+        ]
+    );
+}
+
+#[test]
 fn every_bad_key_is_reported_in_one_run() {
     let said = complaints(
         &[

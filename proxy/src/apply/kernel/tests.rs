@@ -218,7 +218,8 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
     }
 }
 
-/// A tree on which writing `memory.high` takes until the test says otherwise.
+/// A tree on which everybody uses 1 GiB, and writing `memory.high` or a limit takes until the test says
+/// otherwise.
 #[derive(Debug)]
 struct Reclaiming {
     tree: FakeTree,
@@ -243,7 +244,10 @@ impl Tree for Reclaiming {
     }
 
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
-        self.tree.read(controller, at, file)
+        match file {
+            "memory.current" => Ok("1073741824\n".to_owned()),
+            file => self.tree.read(controller, at, file),
+        }
     }
 
     fn write(
@@ -253,7 +257,7 @@ impl Tree for Reclaiming {
         file: &str,
         text: &str,
     ) -> io::Result<()> {
-        if file == "memory.high" {
+        if ["memory.high", "memory.max"].contains(&file) {
             self.done.lock().unwrap().recv().unwrap();
         }
         self.tree.write(controller, at, file, text)
@@ -323,6 +327,42 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
             Value::MemoryMin(MemoryProtection::NONE),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_for_such() {
+    let tree = FakeTree::new(Generation::V2, 2);
+    let (reclaimed, done) = mpsc::channel();
+    let at = CgroupPath::parse("kubepods/pod1").unwrap();
+    tree.make(&at);
+    let slow = Reclaiming {
+        tree: tree.clone(),
+        done: Mutex::new(done),
+    };
+    let writer = Writer::new(Cgroups::over(slow), ThreadGroups::none());
+    let limit = |bytes| Change {
+        at: at.clone(),
+        value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
+    };
+    let is_slow = |bytes| writer.cgroups().reclaims(&limit(bytes));
+    assert_eq!(
+        [1 << 29, 1 << 30, 1 << 31].map(is_slow),
+        [true, false, false]
+    );
+    let lowered = writer.apply(vec![limit(1 << 29)]);
+    let after = async {
+        let quota = Change {
+            at: at.clone(),
+            value: CpuQuota::Micros(50_000).into(),
+        };
+        let late = Duration::from_secs(30);
+        let applied = tokio::time::timeout(late, writer.apply(vec![quota])).await;
+        reclaimed.send(()).unwrap();
+        assert!(applied.is_ok(), "it waits for nobody's memory");
+    };
+    let (lowered, ()) = tokio::join!(lowered, after);
+    let unlimited = Value::MemoryLimit(MemoryLimit::Unlimited);
+    assert_eq!(olds(applied(lowered)), [unlimited]);
 }
 
 #[tokio::test]

@@ -6,8 +6,9 @@
 
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares,
-    CpusetCpus, Injection, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, OomPriority,
-    OomScoreAdj, PerBlock, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    CpusetCpus, Injection, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, NodeNetwork,
+    OomPriority, OomScoreAdj, PerBlock, PodNetwork, Setting, Value, WmarkMinAdj, WmarkRatio,
+    WmarkScale,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -78,6 +79,10 @@ adjustment! {
     io_cost_qos: IoCostQos(PerBlock<CostQos>),
     /// Of the root only.
     io_cost_model: IoCostModel(PerBlock<CostModel>),
+    /// Of pods' own directories only.
+    pod_network: PodNetwork(PodNetwork),
+    /// Of the root only.
+    node_network: NodeNetwork(Arc<NodeNetwork>),
 }
 
 /// The values that a hook sets for the whole node.

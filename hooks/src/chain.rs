@@ -142,6 +142,14 @@ impl Chain {
         &self.off
     }
 
+    /// Whether a hook rests that would decide about this, be it in this chain or not: somebody else
+    /// does.
+    pub fn rests(&self, setting: Setting) -> bool {
+        let resting = |meta: &&HookMeta| self.resting.contains(meta.name);
+        let mut hooks = Self::builtin_table().filter(resting);
+        hooks.any(|meta| meta.settings.contains(&setting))
+    }
+
     fn works(&self, meta: &HookMeta) -> bool {
         !self.resting.contains(meta.name) && !self.off.contains(meta.name)
     }

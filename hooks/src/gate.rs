@@ -97,7 +97,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("ResctrlCollector"),
     alpha("SystemConfig"),
     alpha("TCNetworkQoS"),
-    alpha("TerwayQoS"),
 ];
 
 // === impl FeatureGates ===

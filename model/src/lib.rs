@@ -16,6 +16,7 @@ mod cpuset;
 mod id;
 mod injection;
 mod memory;
+mod network;
 mod qos;
 mod setting;
 
@@ -37,6 +38,7 @@ pub use self::{
         MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, WmarkMinAdj, WmarkRatio,
         WmarkScale,
     },
+    network::{NetClass, NetPriority, NetRate, NetShare, NodeNetwork, PodNetwork},
     qos::{KubeQos, PriorityClass, QosClass, UnknownClass},
     setting::{Setting, Value},
 };

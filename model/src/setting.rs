@@ -2,8 +2,8 @@
 
 use crate::{
     Bvt, CacheGroup, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares, CpusetCpus,
-    Injection, IoRate, IoWeight, MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, PerBlock,
-    WmarkMinAdj, WmarkRatio, WmarkScale,
+    Injection, IoRate, IoWeight, MemoryLimit, MemoryProtection, NodeNetwork, OomPriority,
+    OomScoreAdj, PerBlock, PodNetwork, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::{fmt, sync::Arc};
 
@@ -97,6 +97,10 @@ settings! {
     IoCostModel(PerBlock<CostModel>) = "blkio.cost.model",
     /// What shows a container its GPUs. It is part of what the container is made from.
     Gpu(Arc<Injection>) = "gpu",
+    /// What the pod has of the node's network. It is told to a plugin of the network.
+    PodNetwork(PodNetwork) = "network",
+    /// How the node's network is shared out; of the root alone, and told with what pods have.
+    NodeNetwork(Arc<NodeNetwork>) = "network.classes",
 }
 
 /// Types that are of one setting alone.
@@ -160,7 +164,9 @@ impl Setting {
             | Self::IoWriteIops
             | Self::IoWeight
             | Self::IoCostQos
-            | Self::IoCostModel => false,
+            | Self::IoCostModel
+            | Self::PodNetwork
+            | Self::NodeNetwork => false,
         }
     }
 
@@ -192,9 +198,15 @@ impl Setting {
         self == Self::Gpu
     }
 
+    /// Whether another program of the node puts it in force, which is told of all groups together.
+    /// It is told no more once nobody decides it, so nothing is given back.
+    pub fn is_told(self) -> bool {
+        matches!(self, Self::PodNetwork | Self::NodeNetwork)
+    }
+
     /// Whether a file of the control group has it.
     pub fn has_file(self) -> bool {
-        !self.is_of_threads() && !self.is_injected()
+        !self.is_of_threads() && !self.is_injected() && !self.is_told()
     }
 }
 

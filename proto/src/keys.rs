@@ -31,6 +31,8 @@ pub mod annotation {
     pub const MEMORY_QOS: &str = "koordinator.sh/memoryQOS";
     /// What a pod may do to block devices.
     pub const BLKIO_QOS: &str = "koordinator.sh/blkioQOS";
+    /// What a pod may receive and send.
+    pub const NETWORK_QOS: &str = "koordinator.sh/networkQOS";
     /// A pod's own shares of caches and of the bandwidth to memory.
     pub const RESCTRL: &str = "node.koordinator.sh/resctrl";
     /// How soon the processes of a pod's containers are killed for want of memory.

@@ -3,7 +3,8 @@
 use crate::{
     admin::{Admin, Condition},
     apply::{
-        caches::Caches, cores::Cores, kernel::Writer, oom_scores::OomScores, threads::ThreadGroups,
+        caches::Caches, cores::Cores, kernel::Writer, oom_scores::OomScores, terway::Terway,
+        threads::ThreadGroups,
     },
     config::{self, Config, Front, Mode},
     front::{
@@ -461,6 +462,7 @@ fn build_hub(
         },
         exclusions: config.exclusions.clone(),
         writer: Writer::new(cgroups, groups),
+        terway: Terway::reading(config.roots.terway.clone()),
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,

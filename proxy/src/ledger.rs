@@ -18,7 +18,7 @@ pub use self::{
 };
 
 use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
-use koord_model::{CgroupPath, ContainerId, SandboxId};
+use koord_model::{CgroupPath, ContainerId, PodNetwork, SandboxId, Value};
 use std::collections::{HashMap, HashSet};
 use tokio::time::Instant;
 
@@ -138,6 +138,15 @@ impl Container {
 // === impl Pod ===
 
 impl Pod {
+    /// What it has of the node's network, if that is decided.
+    pub fn network(&self) -> Option<PodNetwork> {
+        let mut entries = self.own.entries().iter();
+        entries.find_map(|entry| match entry.desired {
+            Value::PodNetwork(network) => Some(network),
+            _ => None,
+        })
+    }
+
     pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut Container> {
         self.containers.iter_mut().find(|c| c.id == *id)
     }

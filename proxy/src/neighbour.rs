@@ -331,6 +331,7 @@ mod tests {
                     "OOMScoreAdj",
                     "RdtResctrl",
                     "Resctrl",
+                    "TerwayQoS",
                 ],
             ),
             (

@@ -20,6 +20,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
+mod terway;
 mod threads;
 
 pub(crate) use self::threads::{has_group, starting};
@@ -32,6 +33,8 @@ pub(crate) struct Queue {
     node: Cell<bool>,
     /// Groups that nobody may want any more.
     groups: Cell<bool>,
+    /// What the network plugin is told.
+    network: Cell<bool>,
     pushed: Notify,
 }
 
@@ -39,6 +42,7 @@ enum Work {
     Pod(SandboxId),
     Node,
     Groups,
+    Network,
 }
 
 // === impl Queue ===
@@ -54,6 +58,7 @@ impl Queue {
 
     pub(crate) fn push_node(&self) {
         self.node.set(true);
+        self.network.set(true);
         self.push_groups();
     }
 
@@ -63,13 +68,20 @@ impl Queue {
         self.pushed.notify_one();
     }
 
+    /// Has the network plugin told of all pods, once none waits.
+    pub(crate) fn push_network(&self) {
+        self.network.set(true);
+        self.pushed.notify_one();
+    }
+
     fn pop(&self) -> Option<Work> {
         if self.node.take() {
             return Some(Work::Node);
         }
         let mut waiting = self.waiting.borrow_mut();
         let Some(sandbox) = waiting.0.pop_front() else {
-            return self.groups.take().then_some(Work::Groups);
+            let groups = self.groups.take().then_some(Work::Groups);
+            return groups.or_else(|| self.network.take().then_some(Work::Network));
         };
         waiting.1.remove(&sandbox);
         Some(Work::Pod(sandbox))
@@ -81,7 +93,7 @@ impl Queue {
         let pods = std::iter::from_fn(|| self.pop());
         pods.filter_map(|work| match work {
             Work::Pod(sandbox) => Some(sandbox),
-            Work::Node | Work::Groups => None,
+            Work::Node | Work::Groups | Work::Network => None,
         })
         .collect()
     }
@@ -110,6 +122,7 @@ impl Work {
             Self::Pod(sandbox) => pod(hub, &sandbox).await,
             Self::Node => node(hub).await,
             Self::Groups => threads::keep(hub).await,
+            Self::Network => terway::keep(hub).await,
         }
     }
 }

@@ -12,7 +12,7 @@ use h2::Reason;
 use http::HeaderValue;
 use koord_hooks::{Chain, FailPolicy, testing::OPEN};
 use koord_proto::keys::{
-    annotation::{DEVICE_ALLOCATED, MEMORY_QOS, OOM_SCORE_ADJ, OOM_SCORE_ADJ_SPEC},
+    annotation::{DEVICE_ALLOCATED, MEMORY_QOS, NETWORK_QOS, OOM_SCORE_ADJ, OOM_SCORE_ADJ_SPEC},
     label::{CORE_SCHED_GROUP_ID, CORE_SCHED_POLICY, GPU_ISOLATION_PROVIDER},
 };
 use koord_testkit::{
@@ -149,6 +149,7 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
             bad(format!(r#"{{"main":{digits}}}"#), "value is a number"),
         ],
         BLKIO_QOS => bad_blocks(),
+        NETWORK_QOS => bad_rates(),
         _ => panic!("a hook reads the annotation {key}: add what can be wrong with it"),
     }
 }
@@ -171,6 +172,21 @@ fn bad_shares() -> Vec<Bad> {
         bad(
             r#"{"mb":{"schemataPerCache":[{"cacheID":-1,"percent":50}]}}"#,
             "cacheID -1 is outside 0 to",
+        ),
+    ]
+}
+
+/// What a pod may receive and send, and what is none of that.
+fn bad_rates() -> Vec<Bad> {
+    let digits = "9".repeat(HUGE);
+    vec![
+        bad(r#"{"ingressLimit":"fast"}"#, "no quantity"),
+        bad(r#"{"egressLimit":"50%"}"#, "no quantity"),
+        bad(r#"{"egressLimit":-1}"#, "no quantity"),
+        bad(format!(r#"{{"ingressLimit":"{digits}"}}"#), "no quantity"),
+        bad(
+            r#"{"ingressLimit":"1M","egressLimit":[]}"#,
+            "value is a list, not a quantity",
         ),
     ]
 }
@@ -252,6 +268,7 @@ fn other_words(key: &str) -> Vec<String> {
             vec![r#"{"Policy":"auto","MINLIMITPERCENT":50,"unheard":[]}"#.to_owned()]
         }
         RESCTRL => vec![r#"{"LLC":{"Schemata":{"RANGE":[0,30]}},"unheard":[]}"#.to_owned()],
+        NETWORK_QOS => vec![r#"{"EGRESSLIMIT":"8e6","unheard":[]}"#.to_owned()],
         DEVICE_ALLOCATED => vec![r#"{"GPU":[{"Minor":0,"unheard":1}]}"#.to_owned()],
         OOM_SCORE_ADJ => vec!["+500".to_owned(), "0500".to_owned()],
         OOM_SCORE_ADJ_SPEC => vec![r#"{"other":null,"main":500}"#.to_owned()],
@@ -329,7 +346,8 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 /// A node whose log is one JSON object a line.
 fn node(args: &[&str]) -> Node {
     let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true,\
-                      OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true,MidResource=true";
+                      OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true,MidResource=true,\
+                      TerwayQoS=true";
     Node::with(
         script(),
         &[args, &["--log-format=json", every_hook]].concat(),
@@ -423,7 +441,7 @@ async fn a_pod_whose_annotation_cannot_be_read_starts_without_that_hook() {
 #[tokio::test]
 async fn a_creation_tells_of_its_bad_annotation_once() {
     for (hook, key) in read_annotations() {
-        if [CPU_QOS, BLKIO_QOS].contains(&key) {
+        if [CPU_QOS, BLKIO_QOS, NETWORK_QOS].contains(&key) {
             // Read about pods, not about containers.
             continue;
         }

@@ -38,6 +38,7 @@ builtin_hooks! {
     oom_score_adj::OomScoreAdjHook,
     blkio::Blkio,
     gpu_env_inject::GpuEnvInject,
+    terway_qos::TerwayQos,
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{
     outcome::{FailureKind, Outcome},
     view::{Abilities, NodeView, PodView, Stage},
 };
-use koord_model::{KubeQos, MilliCpu, QosClass, Setting};
+use koord_model::{KubeQos, MilliCpu, NodeNetwork, QosClass, Setting};
 use koord_proto::{
     annotation::{ExtendedContainer, ExtendedResourceSpec, ExtendedResources},
     keys::annotation,
@@ -30,7 +30,7 @@ use std::{
 };
 
 /// One sound value for every annotation that a hook reads.
-const SOUND: [(&str, &str); 10] = [
+const SOUND: [(&str, &str); 11] = [
     (
         annotation::EXTENDED_RESOURCE_SPEC,
         r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},"limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#,
@@ -47,6 +47,7 @@ const SOUND: [(&str, &str); 10] = [
         r#"{"llc":{"schemata":{"range":[0,30]}}}"#,
     ),
     (annotation::DEVICE_ALLOCATED, r#"{"gpu":[{"minor":0}]}"#),
+    (annotation::NETWORK_QOS, r#"{"egressLimit":"8M"}"#),
     (annotation::OOM_SCORE_ADJ, "7"),
     // Of the container that is asked about it says nothing, so the other is read too.
     (annotation::OOM_SCORE_ADJ_SPEC, r#"{"other":7}"#),
@@ -59,6 +60,7 @@ const SOUND: [(&str, &str); 10] = [
 fn nodes() -> Vec<NodeView> {
     let policy = NodePolicy {
         slo: Some(NodeSloSpec {
+            network: Some(NodeNetwork::default()),
             host_applications: vec![host_application(
                 "nginx",
                 Some(QosClass::Ls),
@@ -314,6 +316,15 @@ const SENSELESS_DEVICES: (&str, [&str; 3]) = (
     ],
 );
 
+const SENSELESS_RATES: (&str, [&str; 3]) = (
+    "LS",
+    [
+        r#"{"egressLimit":"-1"}"#,
+        r#"{"ingressLimit":"50%"}"#,
+        r#"{"ingressLimit":{}}"#,
+    ],
+);
+
 const SENSELESS_SCORE: (&str, [&str; 3]) = ("LS", ["1001", "-1001", "1.5"]);
 
 const SENSELESS_SCORES: (&str, [&str; 3]) = (
@@ -383,6 +394,7 @@ fn senseless() -> BTreeMap<&'static str, (&'static str, [&'static str; 3])> {
         ),
         (annotation::RESCTRL, SENSELESS_SHARES),
         (annotation::DEVICE_ALLOCATED, SENSELESS_DEVICES),
+        (annotation::NETWORK_QOS, SENSELESS_RATES),
         (annotation::OOM_SCORE_ADJ, SENSELESS_SCORE),
         (annotation::OOM_SCORE_ADJ_SPEC, SENSELESS_SCORES),
         (annotation::BLKIO_QOS, SENSELESS_LIMITS),

@@ -50,7 +50,9 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::CoreSched
         | Setting::Resctrl
         | Setting::OomScoreAdj
-        | Setting::Gpu => Controller::Cpu,
+        | Setting::Gpu
+        | Setting::PodNetwork
+        | Setting::NodeNetwork => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
         Setting::MemoryLimit
         | Setting::MemoryMin
@@ -98,7 +100,11 @@ fn names(setting: Setting) -> Names {
         Setting::IoCostQos => (setting.name(), "io.cost.qos"),
         Setting::IoCostModel => (setting.name(), "io.cost.model"),
         // These say whose it is, and nothing of what it is.
-        Setting::CoreSched | Setting::Resctrl | Setting::Gpu => THREADS,
+        Setting::CoreSched
+        | Setting::Resctrl
+        | Setting::Gpu
+        | Setting::PodNetwork
+        | Setting::NodeNetwork => THREADS,
         Setting::OomScoreAdj => (PROCESSES, PROCESSES),
     };
     Names { v1, v2 }
@@ -195,9 +201,15 @@ pub(super) fn parse(
         (Setting::MemoryOomGroup, _) => Value::MemoryOomGroup(switch(text)?),
         (Setting::CpuBvt, _) => Bvt::new(text.parse().ok()?).ok()?.into(),
         (Setting::CpuIdle, _) => Value::CpuIdle(switch(text)?),
-        (Setting::CoreSched | Setting::Resctrl | Setting::OomScoreAdj | Setting::Gpu, _) => {
-            return None;
-        }
+        (
+            Setting::CoreSched
+            | Setting::Resctrl
+            | Setting::OomScoreAdj
+            | Setting::Gpu
+            | Setting::PodNetwork
+            | Setting::NodeNetwork,
+            _,
+        ) => return None,
         // Are read and written device by device.
         (
             Setting::IoReadBps
@@ -252,6 +264,8 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         | Value::Resctrl(_)
         | Value::OomScoreAdj(_)
         | Value::Gpu(_)
+        | Value::PodNetwork(_)
+        | Value::NodeNetwork(_)
         | Value::IoReadBps(_)
         | Value::IoWriteBps(_)
         | Value::IoReadIops(_)
@@ -311,6 +325,8 @@ pub(super) fn settle(
         | Value::Resctrl(_)
         | Value::OomScoreAdj(_)
         | Value::Gpu(_)
+        | Value::PodNetwork(_)
+        | Value::NodeNetwork(_)
         | Value::IoReadBps(_)
         | Value::IoWriteBps(_)
         | Value::IoReadIops(_)

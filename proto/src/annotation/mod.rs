@@ -14,6 +14,7 @@ mod error;
 mod extended_resource;
 mod json;
 mod memory_qos;
+mod network_qos;
 mod normalization;
 mod oom_score;
 mod quantity;
@@ -37,6 +38,7 @@ pub use self::{
     extended_resource::{ExtendedContainer, ExtendedResourceSpec, ExtendedResources},
     json::{MAX_DEPTH, MAX_LENGTH},
     memory_qos::{MemoryQos, MemoryQosPolicy, Percent, PodMemoryQos, Switch},
+    network_qos::NetworkLimits,
     normalization::{CpuNormalizationRatio, NormalizationError},
     oom_score::{OomScoreAdjSpec, oom_score_adj},
     quantity::{Quantity, QuantityError},

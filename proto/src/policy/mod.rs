@@ -6,6 +6,7 @@
 mod block;
 mod host_application;
 mod issue;
+mod network;
 mod node;
 mod place;
 mod slo;

@@ -5,6 +5,7 @@
 //! object states names, types, ranges and defaults, and nothing about errors.
 
 use super::issue::{PolicyIssue, Problem};
+use crate::annotation::Quantity;
 use serde_json::Value;
 use std::cell::RefCell;
 
@@ -106,6 +107,10 @@ impl<'a> Place<'a> {
         self.value.is_some()
     }
 
+    pub(super) fn is_text(&self) -> bool {
+        self.value.is_some_and(Value::is_string)
+    }
+
     /// Whether nothing is here, or an empty text.
     pub(super) fn is_blank(&self) -> bool {
         self.value.is_none_or(|value| value.as_str() == Some(""))
@@ -123,6 +128,21 @@ impl<'a> Place<'a> {
             _ => {
                 let value = value.to_string();
                 self.report(Problem::OutOfRange { value, min, max });
+                None
+            }
+        }
+    }
+
+    /// An amount of something, as Kubernetes writes it, that cannot be below zero.
+    pub(super) fn quantity(&self) -> Option<u64> {
+        let amount = self.take("a quantity", |v| v.is_string() || v.is_number())?;
+        let text = amount
+            .as_str()
+            .map_or_else(|| amount.to_string(), |text| text.trim().to_owned());
+        match text.parse::<Quantity>().and_then(Quantity::unsigned_value) {
+            Ok(amount) => Some(amount),
+            Err(error) => {
+                self.report(error.into());
                 None
             }
         }

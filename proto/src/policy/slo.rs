@@ -1,9 +1,12 @@
 //! NodeSLO: how this node's classes of pods are to be treated.
 
-use super::{block::BlockQos, host_application::HostApplication, issue::Problem, place::Place};
+use super::{
+    block::BlockQos, host_application::HostApplication, issue::Problem, network, place::Place,
+};
 use crate::annotation::{BurstPercent, CpuBurstPolicy, MemoryQos, Percent, Switch};
 use koord_model::{
-    Bandwidth, Bvt, CacheRange, OomPriority, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale,
+    Bandwidth, Bvt, CacheRange, NodeNetwork, OomPriority, QosClass, WmarkMinAdj, WmarkRatio,
+    WmarkScale,
 };
 
 /// The parts of a NodeSLO's `spec` that the node's hooks need, with defaults filled in.
@@ -13,6 +16,8 @@ pub struct NodeSloSpec {
     pub resource_qos_strategy: ResourceQosStrategy,
     /// `blkioQOS` of that.
     pub block_qos: BlockQos,
+    /// `networkQOS` of that, where the policy has a plugin of the network share it out.
+    pub network: Option<NodeNetwork>,
     pub cpu_burst_strategy: CpuBurstStrategy,
     pub host_applications: Vec<HostApplication>,
 }
@@ -111,6 +116,7 @@ impl NodeSloSpec {
             ),
             resource_qos_strategy: ResourceQosStrategy::read(&strategy),
             block_qos: BlockQos::read(&strategy),
+            network: network::read(spec, &strategy),
             cpu_burst_strategy: CpuBurstStrategy::read(&spec.section("cpuBurstStrategy")),
             host_applications: applications
                 .iter()

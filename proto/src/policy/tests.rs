@@ -1,4 +1,5 @@
 mod block;
+mod network;
 
 use super::*;
 use crate::annotation::{

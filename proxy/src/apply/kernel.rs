@@ -206,7 +206,7 @@ fn run(cgroups: &Cgroups, (groups, replaced): (&mut ThreadGroups, &mut Replaced)
                 Setting::CoreSched => groups.cores.describe(cgroups, at),
                 Setting::Resctrl => groups.caches.describe(cgroups, at),
                 Setting::OomScoreAdj => groups.oom_scores.describe(cgroups, at),
-                setting if setting.is_injected() => None,
+                setting if !setting.has_file() => None,
                 setting => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
             };
             done.send(wanted.iter().map(&mut read).collect()).ok();

@@ -1,6 +1,6 @@
 //! How decided values get to where they take effect: into a request ([`cri`]), into the answer to a
-//! runtime that asks ([`nri`]), or into the kernel ([`kernel`], and [`cores`], [`caches`] and
-//! [`oom_scores`] for what each thread or process has).
+//! runtime that asks ([`nri`]), into the kernel ([`kernel`], and [`cores`], [`caches`] and
+//! [`oom_scores`] for what each thread or process has), or to a plugin of the network ([`terway`]).
 
 pub mod caches;
 pub mod cores;
@@ -9,6 +9,7 @@ pub mod kernel;
 pub mod nri;
 pub mod oom_scores;
 mod replaced;
+pub mod terway;
 pub mod threads;
 
 #[cfg(test)]

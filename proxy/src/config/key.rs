@@ -130,6 +130,8 @@ keys! {
         "Procfs in which koordlet's process is looked for; threads have their numbers from our own /proc";
     KUBELET_DIR "var-lib-kubelet-dir" <"DIR"> = "/var/lib/kubelet":
         "The kubelet's own directory, by which volumes of pods are known";
+    TERWAY_DIR "terway-qos-dir" <"DIR"> = "/var/lib/terway/qos":
+        "Where the network plugin Terway reads what classes and pods have of the network";
     STATE_DIR "state-dir" <"DIR"> = "/var/lib/koord-runtime-proxy":
         "What has to outlive a restart";
     ADMIN_ENDPOINT "admin-endpoint" <"SOCKET"> = "/run/koord-runtime-proxy/admin.sock":

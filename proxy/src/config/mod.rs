@@ -148,7 +148,7 @@ pub struct Limits {
     pub grace_period: Duration,
 }
 
-/// Where the kernel's file systems are.
+/// Where the kernel's file systems are, and the directories of other programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     pub cgroup: PathBuf,
@@ -156,6 +156,8 @@ pub struct Roots {
     pub proc: PathBuf,
     /// The kubelet's directory.
     pub kubelet: PathBuf,
+    /// Where Terway reads what it is told.
+    pub terway: PathBuf,
 }
 
 /// How this process logs.

@@ -129,6 +129,7 @@ impl Resolver {
                 sys: self.take(key::SYS_ROOT, value::directory),
                 proc: self.take(key::PROC_ROOT, value::directory),
                 kubelet: self.take(key::KUBELET_DIR, value::directory),
+                terway: self.take(key::TERWAY_DIR, value::directory),
             },
             cgroup_root: self.take(key::CGROUP_ROOT, value::cgroup),
             state_dir: self.take(key::STATE_DIR, value::directory),

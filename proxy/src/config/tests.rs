@@ -81,6 +81,7 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert_eq!(config.hooks.koordlet_namespace, "koordinator-system");
     assert_eq!(config.roots.proc, Path::new("/proc"));
     assert_eq!(config.roots.kubelet, Path::new("/var/lib/kubelet"));
+    assert_eq!(config.roots.terway, Path::new("/var/lib/terway/qos"));
     assert!(config.hooks.gates.enabled("GroupIdentity"));
     assert!(config.exclusions.namespaces.is_empty());
     let handlers = [
@@ -371,7 +372,7 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
          cpu.bvt_warp_ns, cpu.idle, core_sched, resctrl, oom_score_adj, blkio.throttle.read_bps_device, \
          blkio.throttle.write_bps_device, blkio.throttle.read_iops_device, \
          blkio.throttle.write_iops_device, blkio.cost.weight, blkio.cost.qos, \
-         blkio.cost.model, gpu"
+         blkio.cost.model, gpu, network, network.classes"
     );
 }
 

@@ -380,19 +380,26 @@ impl Hub {
         let containers = pod.containers.iter();
         let living = containers.filter(|container| container.life != Life::Exited);
         let living: Vec<&ContainerView> = living.map(|container| &container.view).collect();
-        let kept = Kept::by(&pod.own);
+        let (kept, network) = (Kept::by(&pod.own), pod.network());
         let targets = (&mut pod.own, &mut pod.pause);
         self.decide_pod(&pod.view, &living, pod.exemption, targets)
             .ok();
         if kept != Kept::by(&pod.own) {
             self.queue.push_node();
         }
+        if network != pod.network() {
+            self.queue.push_network();
+        }
     }
 
-    /// A pod has come or ended: what was kept for it is kept for its tier, or is no more.
+    /// A pod has come or ended: what was kept for it is kept for its tier, or is no more, and the
+    /// network plugin is told of it, or no more.
     pub(crate) fn cover(&self, pod: &Pod) {
         if Kept::by(&pod.own) != Kept::default() {
             self.queue.push_node();
+        }
+        if pod.network().is_some() {
+            self.queue.push_network();
         }
     }
 

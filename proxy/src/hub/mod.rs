@@ -38,7 +38,7 @@ use self::{
 };
 
 use crate::{
-    apply::kernel::Writer,
+    apply::{kernel::Writer, terway::Terway},
     config::Exclusions,
     front::cri::Method,
     ledger::{Exemption, Ledger, Pod, Said, Target},
@@ -153,6 +153,7 @@ pub struct Parts {
     pub effects: Effects,
     pub exclusions: Exclusions,
     pub writer: Writer,
+    pub terway: Terway,
     pub metrics: Rc<Metrics>,
     /// Bytes that the runtime takes in one message.
     pub max_message_bytes: usize,
@@ -170,6 +171,7 @@ pub struct Hub {
     another: Another,
     exclusions: Exclusions,
     writer: Writer,
+    terway: Terway,
     metrics: Rc<Metrics>,
     complaints: RefCell<Complaints>,
     max_message_bytes: usize,
@@ -206,6 +208,7 @@ impl Hub {
             another: Another::default(),
             exclusions: parts.exclusions,
             writer: parts.writer,
+            terway: parts.terway,
             metrics: parts.metrics,
             complaints: RefCell::default(),
             max_message_bytes: parts.max_message_bytes,
@@ -300,6 +303,10 @@ impl Hub {
         &self.writer
     }
 
+    pub(crate) fn terway(&self) -> &Terway {
+        &self.terway
+    }
+
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -321,6 +328,7 @@ impl Hub {
         }
         self.listed.send_modify(|count| *count += 1);
         self.queue.push_groups();
+        self.queue.push_network();
     }
 
     /// Whether the ledger has been made whole since start.

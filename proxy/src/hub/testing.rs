@@ -5,7 +5,7 @@
 
 use super::{Effects, Hub, Parts, Policy};
 use crate::{
-    apply::{caches::Caches, kernel::Writer, threads::ThreadGroups},
+    apply::{caches::Caches, kernel::Writer, terway::Terway, threads::ThreadGroups},
     config::Exclusions,
     ledger::{Container, Entry, Life, Pod, Target},
     metrics::Metrics,
@@ -64,8 +64,16 @@ impl Bench {
     /// The same on a machine with block devices, whose hook is on.
     pub(crate) fn with_devices(tree: FakeTree, devices: BlockDevices) -> Self {
         let cgroups = Cgroups::over(tree.clone()).with_devices(devices);
-        let parts = (cgroups, ThreadGroups::none());
+        let parts = (cgroups, ThreadGroups::none(), no_terway());
         Self::over(tree, parts, "BlkIOReconcile=true", false)
+    }
+
+    /// The same with a network plugin that reads this folder, whose hook is on, or is not here.
+    pub(crate) fn with_terway(tree: FakeTree, folder: &Path, is_on: bool) -> Self {
+        let cgroups = Cgroups::over(tree.clone());
+        let terway = Terway::reading(folder.to_owned());
+        let parts = (cgroups, ThreadGroups::none(), terway);
+        Self::over(tree, parts, &format!("TerwayQoS={is_on}"), false)
     }
 
     /// The same where nobody asks it.
@@ -87,12 +95,12 @@ impl Bench {
     fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
         let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true,GPUEnvInject=true";
-        Self::over(tree, (cgroups, groups), gates, watches)
+        Self::over(tree, (cgroups, groups, no_terway()), gates, watches)
     }
 
     fn over(
         tree: FakeTree,
-        (cgroups, groups): (Cgroups, ThreadGroups),
+        (cgroups, groups, terway): (Cgroups, ThreadGroups, Terway),
         gates: &str,
         watches: bool,
     ) -> Self {
@@ -120,6 +128,7 @@ impl Bench {
                 runtime_handlers: BTreeSet::new(),
             },
             writer: Writer::new(cgroups, groups),
+            terway,
             metrics: Rc::new(Metrics::new()),
             max_message_bytes: 16 << 20,
             hold_timeout: Duration::from_millis(500),
@@ -215,6 +224,10 @@ impl Bench {
         let container = pod.container_mut(&container())?;
         container.target.entry_mut(setting).cloned()
     }
+}
+
+fn no_terway() -> Terway {
+    Terway::reading("/not/there".into())
 }
 
 pub(crate) fn sandbox() -> SandboxId {

@@ -9,8 +9,8 @@ use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, OomScoreAdj, PerBlock, Setting, Value, WmarkMinAdj, WmarkRatio,
-    WmarkScale,
+    MemoryProtection, OomPriority, OomScoreAdj, PerBlock, PodNetwork, Setting, Value, WmarkMinAdj,
+    WmarkRatio, WmarkScale,
 };
 use std::sync::Arc;
 
@@ -300,7 +300,8 @@ impl Target {
                 | Setting::CpuIdle
                 | Setting::CoreSched
                 | Setting::Resctrl
-        ) || setting.is_of_devices();
+        ) || setting.is_of_devices()
+            || setting.is_told();
         let shares = self.undecided_shares.as_ref();
         let known = asked.or_else(|| shares.filter(|_| setting == Setting::CpuShares).cloned());
         match known {
@@ -395,8 +396,9 @@ impl Target {
     /// own spec still has our value; one that only we write goes once it is written.
     fn give_back(&mut self, entry: Entry, asked: Option<Value>) {
         let setting = entry.desired.setting();
-        if setting.is_injected() {
-            // The container keeps what it was made with, whoever decides.
+        if setting.is_injected() || setting.is_told() {
+            // The container keeps what it was made with, whoever decides; and what is told is told
+            // anew as a whole.
             return;
         }
         let original = self.original(setting, asked, Some(entry.original));
@@ -479,6 +481,8 @@ fn default(setting: Setting) -> Value {
         Setting::Resctrl => CacheGroup::Root.into(),
         Setting::OomScoreAdj => OomScoreAdj::DEFAULT.into(),
         Setting::Gpu => Value::Gpu(Arc::default()),
+        Setting::PodNetwork => Value::PodNetwork(PodNetwork::default()),
+        Setting::NodeNetwork => Value::NodeNetwork(Arc::default()),
         // What each device had before it was named is noted on the group.
         Setting::IoReadBps => Value::IoReadBps(PerBlock::default()),
         Setting::IoWriteBps => Value::IoWriteBps(PerBlock::default()),

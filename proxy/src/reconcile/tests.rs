@@ -2,6 +2,7 @@
 //! have 512.
 
 mod devices;
+mod terway;
 
 use super::*;
 use crate::hub::testing::{Bench, sandbox};

@@ -6,7 +6,7 @@ use koord_hooks::{Chain, HookOptions};
 use koord_kernel::cgroup::Cgroups;
 use koord_model::CgroupPath;
 use koord_runtime_proxy::{
-    apply::{kernel::Writer, threads::ThreadGroups},
+    apply::{kernel::Writer, terway::Terway, threads::ThreadGroups},
     config::Exclusions,
     front::cri::{Front, Options},
     hub::{Effects, Hub, Parts, Policy},
@@ -102,6 +102,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
             runtime_handlers: BTreeSet::new(),
         },
         writer: Writer::new(cgroups, ThreadGroups::none()),
+        terway: Terway::reading("/not/there".into()),
         metrics: metrics.clone(),
         max_message_bytes: 16 << 20,
         hold_timeout: Duration::from_millis(500),

@@ -158,7 +158,6 @@ pub(crate) fn host_application(
     HostApplication {
         name: name.into(),
         qos,
-        priority: None,
         cgroup: HostCgroup {
             base,
             path: CgroupPath::parse(name).unwrap(),

@@ -3,8 +3,8 @@
 //!
 //! Two rules hold throughout. A type whose number is private is in range: its constructor checks what
 //! the kernel or the Koordinator API takes, so no later code has to. CPU time, quotas and memory are
-//! any number, as arithmetic needs it, and are checked where they are written. And absence is never a number:
-//! "unlimited" and "all CPUs" are variants, "not said" is `Option`.
+//! any number, as arithmetic needs it, and are checked where they are written. And absence is never
+//! a number: "unlimited" and "all CPUs" are variants, "not said" is `Option`.
 #![forbid(unsafe_code)]
 
 mod block;
@@ -39,6 +39,6 @@ pub use self::{
         WmarkScale,
     },
     network::{NetClass, NetPriority, NetRate, NetShare, NodeNetwork, PodNetwork},
-    qos::{KubeQos, PriorityClass, QosClass, UnknownClass},
+    qos::{KubeQos, QosClass, UnknownClass},
     setting::{Setting, Value},
 };

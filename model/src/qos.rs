@@ -1,4 +1,4 @@
-//! Classes of pods: Koordinator's, its priorities, and Kubernetes' own.
+//! Classes of pods: Koordinator's, and Kubernetes' own.
 
 use std::{fmt, str::FromStr};
 use thiserror::Error;
@@ -77,16 +77,6 @@ class!(
     }
 );
 
-class!(
-    /// The label `koordinator.sh/priority-class`.
-    PriorityClass, "Koordinator priority class" {
-        Prod = "koord-prod",
-        Mid = "koord-mid",
-        Batch = "koord-batch",
-        Free = "koord-free",
-    }
-);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +91,5 @@ mod tests {
             "\"Gold\" is no Koordinator QoS class"
         );
         assert_eq!("BestEffort".parse(), Ok(KubeQos::BestEffort));
-        assert_eq!("koord-mid".parse(), Ok(PriorityClass::Mid));
     }
 }

@@ -116,14 +116,16 @@ impl PolicyFile {
         let reader = Worker::new("policy-file", STACK, move |(seen, done): Reading| {
             done.send(source.load(seen)).ok();
         });
+        let mut anew = false;
         loop {
             // First watch, then read: what changes in between is noticed.
             let watch = Watch::beside(&self.source.path);
-            self.check(&reader, self.seen).await;
-            tokio::select! {
-                () = watch.may_have_changed() => {}
-                () = reload.notified() => self.check(&reader, None).await,
-            }
+            let seen = self.seen.filter(|_| !anew);
+            self.check(&reader, seen).await;
+            anew = tokio::select! {
+                () = watch.may_have_changed() => false,
+                () = reload.notified() => true,
+            };
         }
     }
 

@@ -1,14 +1,13 @@
 //! Programs of the node itself that a NodeSLO names.
 
 use super::{issue::Problem, place::Place};
-use koord_model::{CgroupPath, PriorityClass, QosClass};
+use koord_model::{CgroupPath, QosClass};
 
 /// A program of the node itself, outside Kubernetes, that is treated as a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostApplication {
     pub name: String,
     pub qos: Option<QosClass>,
-    pub priority: Option<PriorityClass>,
     pub cgroup: HostCgroup,
 }
 
@@ -51,16 +50,10 @@ impl HostApplication {
         }
         let name = name.text()?;
         let classes: Vec<_> = QosClass::ALL.iter().map(|c| (c.as_str(), *c)).collect();
-        let priorities: Vec<_> = PriorityClass::ALL
-            .iter()
-            .map(|c| (c.as_str(), *c))
-            .collect();
         let qos = application.field("qos").name_or_blank(&classes)?;
-        let priority = application.field("priority").name_or_blank(&priorities);
         Some(Self {
             name: name.to_owned(),
             qos,
-            priority: priority.flatten(),
             cgroup: HostCgroup::read(application, name, qos)?,
         })
     }

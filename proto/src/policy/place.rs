@@ -91,18 +91,6 @@ impl<'a> Place<'a> {
             .collect()
     }
 
-    /// Each key and text of a mapping.
-    pub(super) fn texts(&self) -> Vec<(&'a str, &'a str)> {
-        let mapping = self.take("a mapping", Value::is_object);
-        let mapping = mapping.and_then(Value::as_object).into_iter().flatten();
-        mapping
-            .filter_map(|(key, value)| {
-                let place = self.below(format!("{}[{}]", self.path, cut(key)), Some(value));
-                Some((key.as_str(), place.text()?))
-            })
-            .collect()
-    }
-
     pub(super) fn is_there(&self) -> bool {
         self.value.is_some()
     }

@@ -6,8 +6,7 @@ use crate::annotation::{
     CpuBurstPolicy, MemoryQos, Percent, SharedPool, Switch, SystemQosResource,
 };
 use koord_model::{
-    Bandwidth, Bvt, CacheRange, OomPriority, PriorityClass, QosClass, WmarkMinAdj, WmarkRatio,
-    WmarkScale,
+    Bandwidth, Bvt, CacheRange, OomPriority, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::error::Error;
 
@@ -154,7 +153,6 @@ fn application(name: &str, qos: Option<QosClass>, path: &str) -> HostApplication
     HostApplication {
         name: name.to_owned(),
         qos,
-        priority: None,
         cgroup: HostCgroup {
             base: HostCgroupBase::CgroupRoot,
             path: koord_model::CgroupPath::parse(path).unwrap(),
@@ -187,8 +185,7 @@ fn a_node_slo_is_laid_over_the_defaults() {
 #[test]
 fn host_applications_have_a_place_even_if_none_is_said() {
     let applications = parsed(NODE_SLO).policy.slo.unwrap().host_applications;
-    let mut nginx = application("nginx", Some(QosClass::Ls), "host-latency-sensitive/nginx");
-    nginx.priority = Some(PriorityClass::Prod);
+    let nginx = application("nginx", Some(QosClass::Ls), "host-latency-sensitive/nginx");
     let mut scanner = application("scanner", Some(QosClass::Be), "host/scan");
     scanner.cgroup.base = HostCgroupBase::KubepodsBesteffort;
     assert_eq!(
@@ -437,7 +434,8 @@ fn a_host_application_that_cannot_be_placed_is_left_out() {
           {{name: c, cgroupPath: here}}, {{name: d, cgroupPath: {{base: Root}}}},
           {{name: e, cgroupPath: {{base: Kubepods, relativePath: /}}}},
           {{name: f, cgroupPath: {{parentDir: ../x}}}}, {{name: g, cgroupPath: {{relativePath: 7}}}},
-          {{name: ../h}}, {{name: i, priority: {long}, cgroupPath: {{relativePath: i}}}}]}}",
+          {{name: ../h}}, {{name: i, qos: {long}}},
+          {{name: j, priority: nobody, cgroupPath: {{relativePath: j}}}}]}}",
     ));
     let shown = "n".repeat(64);
     assert_eq!(
@@ -454,10 +452,10 @@ fn a_host_application_that_cannot_be_placed_is_left_out() {
             "\"spec.hostApplications[8].cgroupPath\": path cannot be used: component \"..\" of a cgroup path leads elsewhere".to_owned(),
             "\"spec.hostApplications[9].cgroupPath.relativePath\": value is 7, not a string".to_owned(),
             "\"spec.hostApplications[10].cgroupPath\": path cannot be used: component \"..\" of a cgroup path leads elsewhere".to_owned(),
-            format!("\"spec.hostApplications[11].priority\": value \"{shown}\" is none of koord-prod, koord-mid, koord-batch, koord-free"),
+            format!("\"spec.hostApplications[11].qos\": value \"{shown}\" is none of LSE, LSR, LS, BE, SYSTEM"),
         ]
     );
-    assert_eq!(slo.host_applications, [application("i", None, "i")]);
+    assert_eq!(slo.host_applications, [application("j", None, "j")]);
 }
 
 #[test]
@@ -506,19 +504,19 @@ fn a_bad_annotation_of_a_topology_leaves_the_others() {
 }
 
 #[test]
-fn a_node_is_its_labels_and_its_ratio() {
+fn a_node_is_its_ratio_whatever_its_labels_are() {
     let policy = parsed(NODE).policy;
     let ratio = policy.cpu_normalization_ratio().unwrap();
     assert_eq!(ratio.to_string(), "1.20");
-    let node = policy.node.unwrap();
-    assert_eq!(node.labels["kubernetes.io/os"], "linux");
-    assert_eq!(node.labels.len(), 2);
 
-    let bad = parsed(&NODE.replace("\"1.20\"", "1.20").replace("linux", "7"));
+    let labelled = parsed(&NODE.replace("linux", "7"));
+    assert_eq!(issues(&labelled), [""; 0]);
+    assert_eq!(labelled.policy, policy);
+
+    let bad = parsed(&NODE.replace("\"1.20\"", "1.20"));
     assert_eq!(
         issues(&bad),
         [
-            "Node \"node-1\" is wrong at \"metadata.labels[kubernetes.io/os]\": value is 7, not a string",
             "Node \"node-1\" is wrong at \"metadata.annotations[node.koordinator.sh/cpu-normalization-ratio]\": value is 1.2, not a string",
         ]
     );

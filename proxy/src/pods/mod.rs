@@ -153,14 +153,15 @@ impl PodSource {
 
     /// Asks again when there may be something new, and when `reload` is notified; never ends.
     pub async fn run(self, reload: Rc<Notify>) {
+        let mut anew = false;
         loop {
             // First watch, then read: what changes in between is noticed.
             let next = self.rhythm.next();
-            self.check(false).await;
-            tokio::select! {
-                () = next => {}
-                () = reload.notified() => self.check(true).await,
-            }
+            self.check(anew).await;
+            anew = tokio::select! {
+                () = next => false,
+                () = reload.notified() => true,
+            };
         }
     }
 

@@ -3,6 +3,7 @@
 use super::*;
 use std::{path::Path, time::Duration};
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
 /// Long for a loaded machine, and shorter than the period of looks: what is seen within it was
 /// noticed.
@@ -142,6 +143,31 @@ async fn a_file_that_is_as_it_was_says_nothing_new_unless_it_is_asked_anew() {
         kept.reload.notify_one();
         let told = tokio::time::timeout(PATIENCE, kept.state.changed());
         told.await.unwrap().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_wants_to_hear_it_anew_has_the_source_asked_once() {
+    locally(async {
+        let (tell, mut asked) = mpsc::channel(1);
+        let desk = Worker::new("pods", STACK, move |(anew, done): Question| {
+            tell.try_send(anew).unwrap();
+            done.send(Ok(None)).ok();
+        });
+        let source = PodSource {
+            desk,
+            rhythm: Rhythm::Every(Duration::from_secs(3_600)),
+            state: watch::Sender::default(),
+            metrics: Rc::new(Metrics::new()),
+        };
+        let reload = Rc::new(Notify::new());
+        tokio::task::spawn_local(source.run(reload.clone()));
+        for anew in [false, true, true] {
+            let question = tokio::time::timeout(PATIENCE, asked.recv());
+            assert_eq!(question.await.unwrap(), Some(anew));
+            reload.notify_one();
+        }
     })
     .await;
 }

@@ -29,6 +29,19 @@ use std::{
     sync::Arc,
 };
 
+mod heavy_ls;
+
+/// The hook of `docs/adding-a-hook.md`.
+static OF_THE_PAGE: Row = Row {
+    meta: heavy_ls::META,
+    build: || Box::new(heavy_ls::HeavyLs),
+};
+
+/// The hooks of the table, and that of the page.
+fn rows() -> impl Iterator<Item = &'static Row> {
+    TABLE.iter().chain([&OF_THE_PAGE])
+}
+
 /// One sound value for every annotation that a hook reads.
 const SOUND: [(&str, &str); 11] = [
     (
@@ -182,6 +195,15 @@ fn strings(keys: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
+fn the_page_about_hooks_shows_one_that_is_compiled_and_tested() {
+    let page = include_str!("../../../docs/adding-a-hook.md");
+    let blocks = page.split("```rust\n").skip(1);
+    let blocks: Vec<_> = blocks.filter_map(|rest| rest.split("```").next()).collect();
+    let shown = [blocks[0], blocks[1]].join("\n");
+    assert_eq!(shown, include_str!("tests/heavy_ls.rs"));
+}
+
+#[test]
 fn names_and_gates_are_unique() {
     for name in [|meta: &HookMeta| meta.name, |meta: &HookMeta| meta.gate] {
         let names: BTreeSet<&str> = TABLE.iter().map(|row| name(&row.meta)).collect();
@@ -191,7 +213,7 @@ fn names_and_gates_are_unique() {
 
 #[test]
 fn every_hook_has_a_stage_and_one_line_of_documentation() {
-    for Row { meta, .. } in TABLE {
+    for Row { meta, .. } in rows() {
         assert!(!meta.stages.is_empty(), "{}", meta.name);
         assert!(!meta.settings.is_empty(), "{}", meta.name);
         assert!(meta.doc.len() > 10 && meta.doc.len() <= 120, "{}", meta.doc);
@@ -204,7 +226,7 @@ fn every_hook_has_a_stage_and_one_line_of_documentation() {
 fn an_empty_view_gives_an_empty_adjustment() {
     let mut node = node();
     node.kernel = Abilities::default();
-    for row in TABLE {
+    for row in rows() {
         let hook = (row.build)();
         let pod = pod("", &[]);
         assert!(decide_pod(&*hook, &pod, &node).unwrap().is_empty());
@@ -219,14 +241,14 @@ fn an_empty_view_gives_an_empty_adjustment() {
 
 #[test]
 fn the_same_view_gives_the_same_adjustment() {
-    for row in TABLE {
+    for row in rows() {
         assert_eq!(decisions(row), decisions(row), "{}", row.meta.name);
     }
 }
 
 #[test]
 fn a_hook_reads_the_keys_that_it_declares_and_no_others() {
-    for row in TABLE {
+    for row in rows() {
         reads::take();
         decisions(row);
         let mut declared = strings(row.meta.inputs.labels);
@@ -237,7 +259,7 @@ fn a_hook_reads_the_keys_that_it_declares_and_no_others() {
 
 #[test]
 fn a_hook_sets_the_settings_that_it_declares_and_no_others() {
-    for row in TABLE {
+    for row in rows() {
         let (mut adjustments, node_adjustments) = decisions(row);
         for NodeAdjustment {
             root,

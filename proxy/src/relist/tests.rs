@@ -462,6 +462,48 @@ async fn whoever_asks_soon_after_a_list_shares_the_next() {
     assert!(waited > Duration::from_millis(900), "{waited:?}");
 }
 
+/// Lets time pass while nothing is asked: a deadline would pass with it.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn the_list_of_each_minute_has_every_pod_looked_at_and_none_between_them() {
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
+    let hub = &listed.bench.hub;
+    let lists = || {
+        let text = hub.metrics().encode().unwrap();
+        let prefix = "koord_runtime_proxy_relists_total{result=\"ok\"} ";
+        let count = text.lines().find_map(|line| line.strip_prefix(prefix));
+        count.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    let another = async |before: u64| {
+        let taken = async {
+            while lists() == before {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(9), taken).await.unwrap();
+        hub.queue().drain()
+    };
+    let minutes = async {
+        assert_eq!(another(0).await, [sandbox()], "it is new");
+        // Amid the first minute comes an afterthought of the first list.
+        for (passed, looked_at) in [(30, vec![]), (30, vec![sandbox()]), (60, vec![sandbox()])] {
+            let before = lists();
+            pass(Duration::from_secs(passed)).await;
+            assert_eq!(another(before).await, looked_at);
+        }
+    };
+    let endpoint = listed.socket.as_path().into();
+    tokio::select! {
+        () = run(hub.clone(), endpoint, CgroupPath::root()) => unreachable!("it never ends"),
+        () = minutes => {}
+    }
+}
+
 #[tokio::test]
 async fn what_the_runtime_was_still_at_when_its_caller_was_lost_is_listed_soon() {
     let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");

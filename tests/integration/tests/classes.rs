@@ -304,6 +304,24 @@ async fn a_pod_that_is_idle_no_more_has_the_shares_of_before() -> Result<()> {
     Ok(())
 }
 
+/// Waits until all pods that have started have been held against the kernel. They are one after the
+/// other, as they come, so one that comes last and has a value back that was written over is proof.
+async fn all_are_looked_at(node: &Node, client: &CriClient) -> Result<()> {
+    let pod = classes::be("last");
+    let last = node.run(client, &pod).await?;
+    wait_until("the values of the last", || pod.wrong(&last).is_empty());
+    last.cgroup.write("cpu", None, "cpu.idle", "0")?;
+    let shares = LinuxContainerResources {
+        cpu_shares: 512,
+        ..Default::default()
+    };
+    client.update_resources(&last.container, shares).await?;
+    wait_until("the last has its value back", || {
+        pod.wrong(&last).is_empty()
+    });
+    Ok(())
+}
+
 #[tokio::test]
 async fn pods_that_are_exempt_are_left_alone() -> Result<()> {
     let mut options = options()?;
@@ -318,13 +336,17 @@ async fn pods_that_are_exempt_are_left_alone() -> Result<()> {
         .label("runtimeproxy.koordinator.sh/skip-hookserver", "true");
     let mut excluded = classes::be("excluded");
     excluded.pod = excluded.pod.namespace("kube-system");
+    let mut pods = Vec::new();
     for pod in [skipped, excluded] {
-        let running = node.run(&client, &pod).await?;
+        pods.push((node.run(&client, &pod).await?, pod.name));
+    }
+    all_are_looked_at(&node, &client).await?;
+    for (running, name) in pods {
         let held = snapshot(&running.cgroup, &running.container)?;
-        assert_eq!(held["cpu.shares"], "2", "{}", pod.name);
-        assert_eq!(held["cpu.cfs_quota_us"], "-1", "{}", pod.name);
+        assert_eq!(held["cpu.shares"], "2", "{name}");
+        assert_eq!(held["cpu.cfs_quota_us"], "-1", "{name}");
         let idle = running.cgroup.read("cpu", None, "cpu.idle")?;
-        assert_eq!(idle, "0", "{}", pod.name);
+        assert_eq!(idle, "0", "{name}");
     }
     Ok(())
 }
@@ -338,6 +360,17 @@ async fn observing_changes_nothing_and_knows_everything() -> Result<()> {
     let node = Node::start(ContainerdVersion::V1_7, options)?;
     let client = node.client().await?;
     let running = node.run(&client, &classes::be("batch")).await?;
+    let lists = || {
+        let ok = ["result=\"ok\""];
+        node.proxy.metric("koord_runtime_proxy_relists_total", &ok)
+    };
+    let before = lists()?;
+    // What nobody knows is asked for in a list, which is followed by another a second later.
+    let unknown = client.update_resources("unknown", LinuxContainerResources::default());
+    assert!(unknown.await.is_err());
+    wait_until("a list is begun and taken after the start", || {
+        lists().is_ok_and(|now| now > before + 1.5)
+    });
     let held = snapshot(&running.cgroup, &running.container)?;
     assert_eq!(held["cpu.shares"], "2");
     assert_eq!(held["cpu.cfs_quota_us"], "-1");

@@ -203,6 +203,8 @@ fn round(node: &mut Node, scene: &Scene, number: u32) -> Result<Round> {
         }
         last.is_empty()
     });
+    // As many have started before the first, and what a worker keeps outlives each.
+    ensure!(containers >= WORKERS, "{containers} containers live");
     Ok(Round {
         back,
         right: since(returned)?,

@@ -237,7 +237,7 @@ async fn a_registration_that_does_not_come_to_pass_is_an_error() {
     let start = Instant::now();
     let session = Session::register(stream, &plugin).await;
     assert!(matches!(session, Err(SessionError::Registration)));
-    assert_eq!(start.elapsed().as_secs(), 5);
+    assert!((5_000..5_010).contains(&start.elapsed().as_millis()));
 }
 
 #[tokio::test]
@@ -372,7 +372,7 @@ async fn a_question_that_nobody_answers_is_answered_with_no_change_in_half_of_it
     let late = session.next().await.unwrap();
     assert!(matches!(late, Incoming::Late(1)));
     // Of two seconds, as runtimes give that say nothing else.
-    assert_eq!(start.elapsed().as_secs(), 1);
+    assert!((1_000..1_010).contains(&start.elapsed().as_millis()));
     assert_eq!(runtime.answer(call).await.unwrap(), b"");
     let adjust = Answer::Adjust(Box::default());
     assert!(!session.answer(ticket, adjust).unwrap());

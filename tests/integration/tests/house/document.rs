@@ -1,7 +1,7 @@
 //! What the documents point at is there: files, and the tests that they name as proof.
 //!
-//! A proof is written as `path/to/file.rs::name`. A table row that has to name one and cannot says
-//! "untested:" and why.
+//! A proof is written as `path/to/file.rs::name`, the name being a test's. A table row that has to
+//! name one and cannot says "untested:" and why.
 
 use crate::none;
 use crate::tree::{self, File};
@@ -42,7 +42,7 @@ fn every_test_that_a_document_names_exists() {
         for (path, name) in proofs(&document.text) {
             let exists = files
                 .iter()
-                .any(|file| file.at == path && defines(&file.text, name));
+                .any(|file| file.at == path && has_test(file, name));
             if !exists {
                 complaints.push(format!("{}: {path}::{name}", document.at));
             }
@@ -80,8 +80,43 @@ fn links_proofs_and_rows_are_read_as_written() {
     );
     let verdicts: Vec<_> = rows(text).map(is_proven).collect();
     assert_eq!(verdicts, [true, false]);
-    assert!(defines("fn a_name() {}", "a_name"));
-    assert!(!defines("fn a_name_longer() {} // a_name", "a_name"));
+}
+
+#[test]
+fn a_test_is_what_its_language_runs_as_one() {
+    for (at, text, is_test) in [
+        ("a.rs", "#[test]\nfn a_name() {}", true),
+        (
+            "a.rs",
+            "    #[test]\n    // Why.\n    fn a_name(x in 0..3) {}",
+            true,
+        ),
+        ("a.rs", "#[tokio::test]\nasync fn a_name() {}", true),
+        (
+            "a.rs",
+            "#[tokio::test(start_paused = true)]\nasync fn a_name() {}",
+            true,
+        ),
+        (
+            "a.rs",
+            "fn a_name() {}\n#[test]\nfn other() { a_name() }",
+            false,
+        ),
+        ("a.rs", "#[test]\nfn other() {}\nfn a_name() {}", false),
+        ("a.rs", "#[test]\nfn a_name_longer() {} // a_name", false),
+        ("a.rs", "#[test]\n#[ignore]\nfn a_name() {}", false),
+        ("a.rs", "#[test]\nfn other() { run(\"a_name\") }", false),
+        ("a_test.go", "\nfunc a_name(t *testing.T) {", true),
+        ("a_test.go", "\nfunc a_name(count int) {", false),
+        ("a.go", "\nfunc a_name(t *testing.T) {", false),
+        ("a.sh", "a_name() {", false),
+    ] {
+        let file = File {
+            at: at.to_owned(),
+            text: text.to_owned(),
+        };
+        assert_eq!(has_test(&file, "a_name"), is_test, "{text}");
+    }
 }
 
 /// The targets of `[text](target)`.
@@ -105,15 +140,30 @@ fn proofs(text: &str) -> impl Iterator<Item = (&str, &str)> {
         })
 }
 
-/// Whether a Rust or Go source has a function of that name, or a table of cases names it in quotes.
-fn defines(source: &str, name: &str) -> bool {
-    [
-        format!("fn {name}("),
-        format!("func {name}("),
-        format!("\"{name}\""),
-    ]
-    .iter()
-    .any(|definition| source.contains(definition))
+/// Whether a source has a test of that name that is run.
+fn has_test(file: &File, name: &str) -> bool {
+    if file.at.ends_with("_test.go") {
+        let test = format!("\nfunc {name}(t *testing.T) {{");
+        return file.text.contains(&test);
+    }
+    file.at.ends_with(".rs") && has_rust_test(&file.text, name)
+}
+
+fn has_rust_test(source: &str, name: &str) -> bool {
+    let function = format!("fn {name}(");
+    let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
+    let functions = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line.trim_start_matches("async ").starts_with(&function));
+    functions.map(|(at, _)| &lines[..at]).any(|before| {
+        let above = before.iter().rev();
+        let attributes: Vec<_> = above
+            .take_while(|line| line.starts_with("#[") || line.starts_with("//"))
+            .collect();
+        let has = |attribute: &str| attributes.iter().any(|it| it.starts_with(attribute));
+        (has("#[test]") || has("#[tokio::test")) && !has("#[ignore")
+    })
 }
 
 /// The rows of tables, without their heads.

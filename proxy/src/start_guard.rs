@@ -2,9 +2,9 @@
 //!
 //! Every start is noted in a file of the state directory, and a clean stop takes all notes away,
 //! so what is found there at a start are starts that ended badly. A start that is refused takes its
-//! own note away and no other: it is no crash, and says nothing about those before it. If we are what keeps a node from
-//! running pods, the fourth start passes everything through. It goes back to normal at the next
-//! start after a clean stop, or after a minute without a crash.
+//! own note away and no other: it is no crash, and says nothing about those before it. If we are
+//! what keeps a node from running pods, the fourth start passes everything through. It goes back to
+//! normal at the next start after a clean stop, or after a minute without a crash.
 //!
 //! The file is a help, not a duty: one that cannot be read counts as empty, and a state directory
 //! that cannot be written costs only this protection.

@@ -50,7 +50,8 @@ pub enum PatchError {
 
 /// The bytes to append to a CreateContainer; `None` if it asks for what was decided already. Where
 /// something is decided that no request can say, what was asked for goes with it all the same: after
-/// a restart that is decided from it again. Entries of `target` that the request cannot carry change to the kernel route.
+/// a restart that is decided from it again. Entries of `target` that the request cannot carry change
+/// to the kernel route.
 pub fn create(
     config: &cri::ContainerConfig,
     requested: &Requested,

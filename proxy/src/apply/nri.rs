@@ -64,7 +64,8 @@ enum Outcome {
 }
 
 /// The change of a container that is being made with the resources `now`; `None` if they are what was
-/// decided and nothing is beside that no adjustment can say. Entries of `target` that cannot be said change to the kernel route.
+/// decided and nothing is beside that no adjustment can say. Entries of `target` that cannot be said
+/// change to the kernel route.
 pub fn create(
     container: &Container,
     requested: &Requested,

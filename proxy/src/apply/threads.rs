@@ -1,8 +1,9 @@
 //! What each thread or process of a control group has: the cores that it may share, its part of the
 //! caches, how soon it is killed for want of memory.
 //!
-//! The first two are groups of threads. A group is given to the threads of a control group and to what starts them: on containerd that is
-//! the pod's shim, and what it starts is in its groups from the first instruction on.
+//! The first two are groups of threads. A group is given to the threads of a control group and to
+//! what starts them: on containerd that is the pod's shim, and what it starts is in its groups from
+//! the first instruction on.
 
 use super::{
     caches::{Caches, NotPlaced},

@@ -1,9 +1,9 @@
 //! Which complaints about pods and the node are written to the log, and which are held back.
 //!
 //! A pod is decided about several times and complained about once; so is the node, once for each
-//! policy. A pod author can cause as many
-//! complaints as they like, so the rate of each kind is limited. Only what was written counts as
-//! said: a line that was held back comes when the pod is decided about again and there is room.
+//! policy. A pod author can cause as many complaints as they like, so the rate of each kind is
+//! limited. Only what was written counts as said: a line that was held back comes when the pod is
+//! decided about again and there is room.
 
 use crate::log::RateLimited;
 use koord_model::PodUid;

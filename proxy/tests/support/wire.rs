@@ -58,8 +58,8 @@ impl Tree {
         self.written(&|_| {})
     }
 
-    /// The same with unknown fields of every wire type that proto3 has at every level, before, between and behind
-    /// the known ones.
+    /// The same with unknown fields of every wire type that proto3 has at every level, before,
+    /// between and behind the known ones.
     pub fn salted(&self) -> Vec<u8> {
         self.written(&unknown_fields)
     }

@@ -21,10 +21,29 @@ const HOST: &str = "/host";
 /// Where the container has the program.
 const PROGRAM: &str = "/koord-runtime-proxy";
 
-fn manifest() -> Result<Value> {
+fn manifest_text() -> Result<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/daemonset.yaml");
-    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    Ok(serde_saphyr::from_str(&text)?)
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+fn manifest() -> Result<Value> {
+    Ok(serde_saphyr::from_str(&manifest_text()?)?)
+}
+
+/// The manifest with all that stands in its comments for those who want it.
+fn whole_manifest() -> Result<Value> {
+    let mut whole = String::new();
+    for line in manifest_text()?.lines() {
+        let line = match line.split_once("# ") {
+            Some((margin, wanted)) if wanted.starts_with("- ") || wanted.starts_with("  ") => {
+                format!("{margin}{wanted}")
+            }
+            _ => line.to_owned(),
+        };
+        whole.push_str(&line);
+        whole.push('\n');
+    }
+    Ok(serde_saphyr::from_str(&whole)?)
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -55,7 +74,17 @@ fn mounts(pod: &Value) -> BTreeMap<String, String> {
 
 #[test]
 fn the_manifest_agrees_with_itself_and_with_the_flags() -> Result<()> {
-    let manifest = manifest()?;
+    let (manifest, whole) = (manifest()?, whole_manifest()?);
+    agrees(&manifest)?;
+    agrees(&whole)?;
+    let pod = |manifest: &Value| manifest["spec"]["template"]["spec"].clone();
+    let more = |count: fn(&Value) -> usize| count(&pod(&whole)) - count(&pod(&manifest));
+    assert_eq!(more(|pod| list(&pod["volumes"]).len()), 1);
+    assert_eq!(more(|pod| list(&pod["containers"][0]["args"]).len()), 3);
+    Ok(())
+}
+
+fn agrees(manifest: &Value) -> Result<()> {
     assert_eq!(manifest["kind"], "DaemonSet");
     let template = &manifest["spec"]["template"];
     let selector = manifest["spec"]["selector"]["matchLabels"].as_object();

@@ -1,6 +1,6 @@
 //! The first program of a virtual machine that is a node in small: containerd, pods' control groups
-//! of cgroup v2, and the proxy. Runs the checks that `KOORD_CHECKS` names, one after the other, says on the console how each
-//! went, and switches the machine off.
+//! of cgroup v2, and the proxy. Runs the checks that `KOORD_CHECKS` names, one after the other, says
+//! on the console how each went, and switches the machine off.
 //!
 //! What it is on top of: a kernel with core scheduling and cache allocation, and an initramfs with
 //! busybox, containerd and the proxy at the places below.

@@ -12,6 +12,7 @@ mod parts;
 mod pod_start;
 mod real;
 mod report;
+mod rest;
 mod state;
 
 use anyhow::{Context, Result};
@@ -92,6 +93,10 @@ async fn run(arguments: Arguments) -> Result<()> {
     if !arguments.no_real && arguments.wants(pod_start::NAME) {
         eprintln!("measuring {}", pod_start::NAME);
         report.pod_starts = pod_start::measure()?;
+    }
+    if arguments.wants(rest::NAME) {
+        eprintln!("measuring {}", rest::NAME);
+        report.add_rest(rest::measure(arguments.rounds).await?);
     }
     if arguments.only.is_some() {
         println!("{report}");

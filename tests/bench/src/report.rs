@@ -5,6 +5,7 @@ use crate::{
     nri::{Asked, Nri, Order},
     parts::Target,
     pod_start::PodStarts,
+    rest::{PODS, Rest},
     state::{State, median},
 };
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
@@ -54,6 +55,7 @@ pub(crate) struct Report {
     pub(crate) real: Vec<Row>,
     /// From manifest to Ready, by a kubelet.
     pub(crate) pod_starts: Vec<PodStarts>,
+    rest: Option<Rest>,
     promises: Vec<Promise>,
 }
 
@@ -109,6 +111,18 @@ impl Report {
         let measured = nri.resident_bytes as f64 / MIB;
         self.promises.push(Promise::new(what, measured, 24.0));
         self.nri = Some(nri);
+    }
+
+    /// The figures of pods that want nothing and what was promised of them.
+    pub(crate) fn add_rest(&mut self, rest: Rest) {
+        let mut promise = |what: &str, measured, at_most| {
+            let what = format!("{PODS} pods {what}");
+            self.promises.push(Promise::new(what, measured, at_most));
+        };
+        promise("at rest, values written", rest.written, 0.0);
+        promise("at rest, CPU, percent of a core", rest.cpu_percent, 1.0);
+        promise("have another policy's values, ms", rest.policy_ms, 200.0);
+        self.rest = Some(rest);
     }
 
     /// The promises about memory and starts, once everything is measured.

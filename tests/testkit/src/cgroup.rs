@@ -135,6 +135,15 @@ impl PodCgroups {
         Ok(pod)
     }
 
+    /// Makes the cgroup of a container in a pod's, empty and without a limit, where no runtime does.
+    ///
+    /// # Errors
+    ///
+    /// When a cgroup cannot be made.
+    pub fn container(&self, pod: &PodCgroup, id: &str) -> Result<(), TestbedError> {
+        self.create(&format!("{}/{id}", pod.path()))
+    }
+
     /// A pod's cgroup that is there already; nothing is made or written.
     pub fn existing_pod(&self, uid: &str, qos: PodQos) -> PodCgroup {
         let path = match qos {
@@ -277,7 +286,25 @@ impl PodCgroup {
         write(&self.file(controller, container, file), value)
     }
 
-    fn file(&self, controller: &str, container: Option<&str>, file: &str) -> PathBuf {
+    /// Puts a process into the container `id` of the pod, in every hierarchy.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses it.
+    pub fn enter(&self, id: &str, pid: u32) -> Result<(), TestbedError> {
+        for hierarchy in &self.hierarchies {
+            let container = below(hierarchy, &self.path).join(id);
+            write(&container.join("cgroup.procs"), &pid.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// The path of a file of the pod, or of the container `id` in it.
+    ///
+    /// # Panics
+    ///
+    /// When the machine has no hierarchy with this controller.
+    pub fn file(&self, controller: &str, container: Option<&str>, file: &str) -> PathBuf {
         let mut path = self.directory(controller);
         path.extend(container);
         path.push(file);

@@ -24,6 +24,9 @@ struct Arguments {
     /// Size of ListImages' message in bytes.
     #[arg(long, default_value_t = 1 << 20)]
     list_bytes: usize,
+    /// List what clients make, and nothing else.
+    #[arg(long, conflicts_with = "pods")]
+    keep: bool,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -33,6 +36,7 @@ async fn main() -> io::Result<()> {
         pods: arguments.pods,
         containers: arguments.containers,
         list_bytes: arguments.list_bytes,
+        keeps: arguments.keep,
     };
     Instant::new(&state)
         .serve(UnixListener::bind(&arguments.socket)?)

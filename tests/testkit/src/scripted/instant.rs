@@ -2,9 +2,9 @@
 //!
 //! It answers every method that a proxy may call for its own knowledge (lists, statuses, versions)
 //! with whole CRI messages of a made-up state, gives new sandboxes and containers ids of their own,
-//! and echoes what it does not know.
+//! and echoes what it does not know. If it is to keep what clients make, its state is that.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -22,9 +22,9 @@ use super::connection::settings;
 use super::script::status_block;
 use crate::cri::message::{
     Container, ContainerId, ContainerMetadata, ContainerState, ContainerStatus,
-    ContainerStatusResponse, ImageSpec, ListContainersResponse, ListPodSandboxResponse, Map,
-    PodSandbox, PodSandboxId, PodSandboxMetadata, PodSandboxStatusResponse, StatusRequest,
-    VersionResponse,
+    ContainerStatusResponse, CreateContainerRequest, Empty, ImageSpec, ListContainersResponse,
+    ListPodSandboxResponse, Map, PodSandbox, PodSandboxId, PodSandboxMetadata,
+    PodSandboxStatusResponse, RunPodSandboxRequest, StatusRequest, VersionResponse,
 };
 use crate::setup::BUSYBOX_IMAGE;
 use crate::wire::{Frame, Frames};
@@ -37,6 +37,8 @@ pub struct State {
     pub containers: usize,
     /// Size of ListImages' message, at least 16 bytes.
     pub list_bytes: usize,
+    /// The lists show what clients have made, and nothing else. Nothing of it ever ends.
+    pub keeps: bool,
 }
 
 /// The answers, encoded once.
@@ -45,9 +47,18 @@ pub struct Instant {
     fixed: HashMap<&'static str, Bytes>,
     pods: HashMap<String, PodSandbox>,
     containers: HashMap<String, Container>,
+    /// What clients have made, where that is kept.
+    made: Option<RefCell<Made>>,
     next_id: Cell<u64>,
     head: HeaderMap,
     ok: HeaderMap,
+}
+
+/// Pods and containers of clients, in the order in which they came.
+#[derive(Debug, Default)]
+struct Made {
+    pods: Vec<PodSandbox>,
+    containers: Vec<Container>,
 }
 
 impl Instant {
@@ -89,6 +100,7 @@ impl Instant {
                 .into_iter()
                 .map(|it| (it.id.clone(), it))
                 .collect(),
+            made: state.keeps.then(RefCell::default),
             next_id: Cell::new(1 << 32),
             head: HeaderMap::from_iter([(
                 http::header::CONTENT_TYPE,
@@ -152,6 +164,10 @@ impl Instant {
 
     /// The DATA of the answer to a request's DATA.
     fn reply(&self, method: &str, data: Vec<Bytes>) -> Vec<Bytes> {
+        let made = self.made.as_ref();
+        if let Some(reply) = made.and_then(|made| self.keep(made, method, &data)) {
+            return vec![Frame::plain(reply).encode()];
+        }
         if let Some(fixed) = self.fixed.get(method) {
             return vec![fixed.clone()];
         }
@@ -169,6 +185,38 @@ impl Instant {
             _ => return data,
         };
         vec![Frame::plain(message).encode()]
+    }
+
+    /// The answer to a call that makes, starts or lists what is kept.
+    fn keep(&self, made: &RefCell<Made>, method: &str, data: &[Bytes]) -> Option<Vec<u8>> {
+        let mut made = made.borrow_mut();
+        Some(match method {
+            "RunPodSandbox" => {
+                let id = self.new_id();
+                made.pods.push(kept_pod(&id, message(data)?)?);
+                PodSandboxId { pod_sandbox_id: id }.encode_to_vec()
+            }
+            "CreateContainer" => {
+                let id = self.new_id();
+                made.containers.push(kept_container(&id, message(data)?)?);
+                ContainerId { container_id: id }.encode_to_vec()
+            }
+            "StartContainer" => {
+                let id = message::<ContainerId>(data)?.container_id;
+                let mut containers = made.containers.iter_mut();
+                containers.find(|it| it.id == id)?.state = ContainerState::Running.into();
+                Empty {}.encode_to_vec()
+            }
+            "ListPodSandbox" => ListPodSandboxResponse {
+                items: made.pods.clone(),
+            }
+            .encode_to_vec(),
+            "ListContainers" => ListContainersResponse {
+                containers: made.containers.clone(),
+            }
+            .encode_to_vec(),
+            _ => return None,
+        })
     }
 
     fn new_id(&self) -> String {
@@ -222,13 +270,44 @@ impl Instant {
 }
 
 fn id(data: &[Bytes]) -> String {
-    let mut frames = Frames::default();
-    data.iter().for_each(|piece| frames.push(piece));
-    frames
-        .next()
-        .and_then(|frame| StatusRequest::decode(frame.message).ok())
+    message::<StatusRequest>(data)
         .map(|request| request.id)
         .unwrap_or_default()
+}
+
+/// The one message of a request.
+fn message<M: Message + Default>(data: &[Bytes]) -> Option<M> {
+    let mut frames = Frames::default();
+    data.iter().for_each(|piece| frames.push(piece));
+    M::decode(frames.next()?.message).ok()
+}
+
+fn kept_pod(id: &str, request: RunPodSandboxRequest) -> Option<PodSandbox> {
+    let config = request.config?;
+    Some(PodSandbox {
+        id: id.to_owned(),
+        metadata: config.metadata,
+        state: 0,
+        created_at: 1,
+        labels: config.labels,
+        annotations: config.annotations,
+        runtime_handler: request.runtime_handler,
+    })
+}
+
+fn kept_container(id: &str, request: CreateContainerRequest) -> Option<Container> {
+    let config = request.config?;
+    Some(Container {
+        id: id.to_owned(),
+        pod_sandbox_id: request.pod_sandbox_id,
+        metadata: config.metadata,
+        image: config.image,
+        image_ref: BUSYBOX_IMAGE.to_owned(),
+        state: ContainerState::Created.into(),
+        created_at: 1,
+        labels: config.labels,
+        annotations: config.annotations,
+    })
 }
 
 fn version() -> Vec<u8> {
@@ -335,15 +414,20 @@ mod tests {
         pods: 2,
         containers: 5,
         list_bytes: 1 << 20,
+        keeps: false,
     };
 
     /// Runs `test` with clients of an instant runtime on a socket of its own.
     async fn with_clients(test: impl AsyncFnOnce(CriClient, RawClient)) {
+        with_clients_of(&STATE, test).await;
+    }
+
+    async fn with_clients_of(state: &State, test: impl AsyncFnOnce(CriClient, RawClient)) {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("cri.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         tokio::select! {
-            served = Instant::new(&STATE).serve(listener) => panic!("ended: {served:?}"),
+            served = Instant::new(state).serve(listener) => panic!("ended: {served:?}"),
             () = async {
                 let cri = CriClient::connect(&socket).await.unwrap();
                 test(cri, RawClient::connect(&socket).await.unwrap()).await;
@@ -393,6 +477,34 @@ mod tests {
             ids.sort();
             ids.dedup();
             assert_eq!(ids.len(), 4 + 2 + 5);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_clients_make_is_listed_where_it_is_kept() {
+        let state = State {
+            keeps: true,
+            ..STATE
+        };
+        with_clients_of(&state, async |cri, _| {
+            let pod = crate::cri::PodSpec::new("web").annotation("key", "value");
+            let container = crate::cri::ContainerSpec::new("main");
+            let sandbox = cri.run_pod(&pod).await.unwrap();
+            let created = cri.create_container(&sandbox, &container, &pod);
+            let id = created.await.unwrap();
+            let listed = cri.list_containers().await.unwrap();
+            assert_eq!(listed[0].state(), ContainerState::Created);
+            cri.start_container(&id).await.unwrap();
+
+            let pods = cri.list_pods().await.unwrap();
+            assert_eq!((pods.len(), &pods[0].id), (1, &sandbox));
+            assert_eq!(pods[0].metadata.as_ref().unwrap().uid, "uid-web");
+            assert_eq!(pods[0].annotations["key"], "value");
+            let listed = cri.list_containers().await.unwrap();
+            assert_eq!((listed.len(), &listed[0].id), (1, &id));
+            assert_eq!(listed[0].pod_sandbox_id, sandbox);
+            assert_eq!(listed[0].state(), ContainerState::Running);
         })
         .await;
     }

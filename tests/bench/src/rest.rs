@@ -1,0 +1,398 @@
+//! A node full of pods that want nothing: what the proxy costs then, and how soon all of them have what
+//! another policy says.
+//!
+//! The runtime is the test kit's double, which keeps what it is told to make. Control groups are this
+//! machine's own, with a process in each container, and so is what the proxy writes there.
+
+use crate::{
+    load::Stack,
+    parts::{instant_runtime, proxy_options},
+    state::median,
+};
+use anyhow::{Context, Result, ensure};
+use koord_integration::{
+    Proxy, ProxyOptions,
+    classes::{self, PodSpecOf},
+};
+use koord_testkit::{
+    PodCgroup, PodCgroups, Testbed,
+    cri::{ContainerSpec, CriClient, message::LinuxContainerResources},
+    poll::{BOUND, wait_until},
+    process,
+};
+use serde::Serialize;
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What [`Arguments::only`](crate::Arguments) may name.
+pub(crate) const NAME: &str = "300 pods at rest";
+/// Pods that the policy is about.
+pub(crate) const PODS: usize = 300;
+/// Pods beside them with CPUs of their own: of these no policy changes anything on cgroup v1.
+const APART: usize = 30;
+/// As long as from one look at everything to the next, and a little longer.
+const REST: Duration = Duration::from_secs(61);
+/// Longer than from a list to its last afterthought.
+const SETTLING: Duration = Duration::from_secs(8);
+/// Until nothing of a change of policy is under way any more.
+const PAUSE: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What a container may do in 100 ms, and what that is on CPUs as fast as the policy says.
+const LIMIT_US: i64 = 50_000;
+const RATIO: &str = "1.25";
+
+/// The two policies that follow each other.
+const TURNS: [Turn; 2] = [
+    Turn {
+        pool: "1",
+        be_is_ranked: true,
+        burst_percent: 100,
+    },
+    Turn {
+        pool: "0",
+        be_is_ranked: false,
+        burst_percent: 50,
+    },
+];
+
+/// What a latency-sensitive container may save up: of 40,000 µs all, and half.
+const BURSTS: [&str; 2] = ["40000", "20000"];
+/// The pools of [`TURNS`].
+const POOLS: [&str; 2] = ["1", "0"];
+/// Best-effort pods that the policy ranks are idle.
+const IDLE: [&str; 2] = ["1", "0"];
+
+/// In what the policies differ: something for each of the pods.
+struct Turn {
+    pool: &'static str,
+    be_is_ranked: bool,
+    burst_percent: u32,
+}
+
+/// A file of the kernel, and what it is to hold by each policy.
+struct Wanted {
+    file: PathBuf,
+    texts: [&'static str; 2],
+}
+
+/// With [`PODS`] pods and some more.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rest {
+    pods: usize,
+    containers: usize,
+    /// Values that were held against the kernel while nothing happened, and those written.
+    pub(crate) looked_at: f64,
+    pub(crate) written: f64,
+    /// CPU time of the process meanwhile, percent of one core.
+    pub(crate) cpu_percent: f64,
+    /// From the replacement of the policy file until every value that follows from it is in the
+    /// kernel, milliseconds: the median, and the most.
+    pub(crate) policy_ms: f64,
+    pub(crate) most_ms: f64,
+}
+
+/// The node: pods, what their files are to hold, and the processes in them.
+struct Node {
+    proxy: Proxy,
+    cgroups: PodCgroups,
+    disk: Option<String>,
+    wanted: Vec<Wanted>,
+    containers: usize,
+    processes: Vec<Child>,
+    runtime: Child,
+    // Last: whatever is left is killed and removed when it goes.
+    testbed: Testbed,
+}
+
+pub(crate) async fn measure(rounds: usize) -> Result<Rest> {
+    let mut node = Node::start()?;
+    let client = CriClient::connect(&node.proxy.socket()).await?;
+    for number in 0..PODS + APART {
+        node.run(&client, number).await?;
+    }
+    drop(client);
+    node.follow(0, Instant::now())?;
+    node.settle()?;
+
+    let (looked_at, written) = (node.count(&[])?, node.count(&["written"])?);
+    let (start, spent) = (Instant::now(), node.cpu_time()?);
+    thread::sleep(REST);
+    let spent = node.cpu_time()? - spent;
+    let cpu_percent = spent.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
+    let looked_at = node.count(&[])? - looked_at;
+    let written = node.count(&["written"])? - written;
+    ensure!(
+        looked_at >= f64::from(u32::try_from(PODS)?),
+        "nothing was looked at in a whole minute"
+    );
+
+    let mut took = Vec::new();
+    // The first round warms up and is thrown away.
+    for round in 0..=rounds {
+        for turn in [1, 0] {
+            let time = node.replace_policy(turn)?;
+            if round > 0 {
+                took.push(time.as_secs_f64() * 1e3);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+    node.proxy.stop()?;
+    Ok(Rest {
+        pods: PODS + APART,
+        containers: node.containers,
+        looked_at,
+        written,
+        cpu_percent,
+        most_ms: took.iter().copied().fold(0.0, f64::max),
+        policy_ms: median(took),
+    })
+}
+
+// === impl Node ===
+
+impl Node {
+    fn start() -> Result<Self> {
+        let testbed = Testbed::new()?;
+        let socket = testbed.directory().join("runtime.sock");
+        let runtime = instant_runtime(Stack::Frames, &testbed, &socket, &["--keep"])?;
+        let cgroups = PodCgroups::new(&testbed)?;
+        let disk = disk();
+        let options = ProxyOptions {
+            policy: Some(policy(&TURNS[0], disk.as_deref())),
+            ..proxy_options()?
+        };
+        Ok(Self {
+            proxy: Proxy::start(&testbed, &socket, options)?,
+            cgroups,
+            disk,
+            wanted: Vec::new(),
+            containers: 0,
+            processes: Vec::new(),
+            runtime,
+            testbed,
+        })
+    }
+
+    /// A pod by its number, as kubelet and runtime would make it.
+    async fn run(&mut self, client: &CriClient, number: usize) -> Result<()> {
+        let (pod, containers) = spec(number, self.disk.as_deref());
+        let cgroup = self.cgroups.pod(pod.pod.uid(), pod.qos)?;
+        let spec = pod.pod.clone().cgroup(&cgroup);
+        let sandbox = client.run_pod(&spec).await?;
+        self.cgroups.container(&cgroup, &sandbox)?;
+        if pod.class == "BE" {
+            self.want(&cgroup, None, ("cpu", &["cpu.idle"]), IDLE)?;
+        }
+        for container in &containers {
+            let id = client.create_container(&sandbox, container, &spec).await?;
+            self.cgroups.container(&cgroup, &id)?;
+            cgroup.enter(&id, self.process()?)?;
+            client.start_container(&id).await?;
+            self.containers += 1;
+            if matches!(pod.class, "LS" | "-") {
+                let id = Some(id.as_str());
+                self.want(&cgroup, id, ("cpuset", &["cpuset.cpus"]), POOLS)?;
+                let burst = &["cpu.cfs_burst_us", "cpu.max.burst"];
+                self.want(&cgroup, id, ("cpu", burst), BURSTS)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what a file is to hold; it has one name on cgroup v1 and may have another on v2.
+    fn want(
+        &mut self,
+        cgroup: &PodCgroup,
+        container: Option<&str>,
+        (controller, names): (&str, &[&str]),
+        texts: [&'static str; 2],
+    ) -> Result<()> {
+        let mut files = names
+            .iter()
+            .map(|it| cgroup.file(controller, container, it));
+        let file = files.find(|file| file.exists());
+        let file = file.with_context(|| format!("this kernel has no {}", names[0]))?;
+        self.wanted.push(Wanted { file, texts });
+        Ok(())
+    }
+
+    /// A process that does nothing.
+    fn process(&mut self) -> Result<u32> {
+        let mut command = self.testbed.command("sleep");
+        let child = command.arg("1d").stdout(Stdio::null()).spawn()?;
+        let pid = child.id();
+        self.processes.push(child);
+        // Before that it is on its way into the testbed.
+        wait_until("a process sleeps", || {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sleep")
+        });
+        Ok(pid)
+    }
+
+    /// Waits until no value is written any more.
+    fn settle(&self) -> Result<()> {
+        let start = Instant::now();
+        let mut before = -1.0;
+        loop {
+            let written = self.count(&["written"])?;
+            if (written - before).abs() < 0.5 {
+                return Ok(());
+            }
+            ensure!(start.elapsed() < BOUND, "values are written on and on");
+            before = written;
+            thread::sleep(SETTLING);
+        }
+    }
+
+    fn replace_policy(&self, turn: usize) -> Result<Duration> {
+        let start = Instant::now();
+        let text = policy(&TURNS[turn], self.disk.as_deref());
+        self.proxy.write_policy(&text)?;
+        self.follow(turn, start)?;
+        Ok(start.elapsed())
+    }
+
+    /// Looks until every file holds what it is to hold.
+    fn follow(&self, turn: usize, start: Instant) -> Result<()> {
+        for Wanted { file, texts } in &self.wanted {
+            while fs::read_to_string(file)?.trim() != texts[turn] {
+                let file = file.display();
+                let wanted = texts[turn];
+                ensure!(start.elapsed() < BOUND, "{file} is not {wanted}");
+                thread::sleep(LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Values that the proxy has held against the kernel, with these labels.
+    fn count(&self, labels: &[&str]) -> Result<f64> {
+        let counter = "koord_runtime_proxy_kernel_settings_total";
+        self.proxy.metric(counter, labels)
+    }
+
+    fn cpu_time(&self) -> Result<Duration> {
+        let pid = self.proxy.pid().context("the proxy runs")?;
+        let time = process::cpu_time(pid).context("the proxy's CPU time")?;
+        Ok(time.total())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        eprintln!("clearing away {}", self.testbed.directory().display());
+        for child in self.processes.iter_mut().chain([&mut self.runtime]) {
+            drop(child.kill().and_then(|()| child.wait()));
+        }
+    }
+}
+
+/// A pod and its containers: by turns latency-sensitive, without a class and best-effort; the last of
+/// them have CPUs of their own. Every second one that may has two containers.
+fn spec(number: usize, disk: Option<&str>) -> (PodSpecOf, Vec<ContainerSpec>) {
+    let name = format!("rest-{number}");
+    let mut pod = match number % 3 {
+        _ if number >= PODS => classes::lsr(&name),
+        0 => classes::ls(&name, POOLS[0]),
+        1 => classes::plain(&name, POOLS[0]),
+        _ => classes::be(&name),
+    };
+    let annotation = match pod.class {
+        "LS" => Some(("koordinator.sh/oom-score-adj", "500".to_owned())),
+        "BE" => disk.map(|disk| ("koordinator.sh/blkioQOS", blocks(disk))),
+        _ => None,
+    };
+    if let Some((key, value)) = annotation {
+        pod.pod = pod.pod.annotation(key, &value);
+    }
+    if !matches!(pod.class, "LS" | "-") {
+        let container = pod.container.clone();
+        return (pod, vec![container]);
+    }
+    let names: &[&str] = match number % 2 {
+        0 => &["main"],
+        _ => &["main", "side"],
+    };
+    let limited = LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: LIMIT_US,
+        cpu_shares: 256,
+        ..Default::default()
+    };
+    let container = |name: &&str| ContainerSpec::new(name).resources(limited.clone());
+    (pod, names.iter().map(container).collect())
+}
+
+/// A policy in which every hook that this kernel has something for finds something to decide.
+fn policy(turn: &Turn, disk: Option<&str>) -> String {
+    let Turn {
+        pool,
+        be_is_ranked,
+        burst_percent,
+    } = turn;
+    let blocks = disk.map_or("[]".to_owned(), |disk| {
+        format!("[{{name: {disk}, type: device, ioCfg: {{readBPS: 1073741824}}}}]")
+    });
+    format!(
+        r#"apiVersion: topology.node.k8s.io/v1alpha1
+kind: NodeResourceTopology
+metadata:
+  name: node-1
+  annotations:
+    node.koordinator.sh/cpu-shared-pools: '[{{"socket":0,"node":0,"cpuset":"{pool}"}}]'
+---
+apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {{name: node-1}}
+spec:
+  cpuBurstStrategy: {{policy: auto, cpuBurstPercent: {burst_percent}}}
+  resourceQOSStrategy:
+    lsrClass:
+      cpuQOS: {{enable: true, groupIdentity: 2}}
+      memoryQOS: {{enable: true, minLimitPercent: 10}}
+    lsClass:
+      cpuQOS: {{enable: true, groupIdentity: 2}}
+      memoryQOS: {{enable: true, lowLimitPercent: 10}}
+    beClass:
+      cpuQOS: {{enable: {be_is_ranked}, groupIdentity: -1}}
+      memoryQOS: {{enable: true, throttlingPercent: 90}}
+      blkioQOS: {{enable: true, blocks: {blocks}}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: node-1
+  annotations:
+    node.koordinator.sh/cpu-normalization-ratio: "{RATIO}"
+"#
+    )
+}
+
+/// What a best-effort pod asks for itself: more than any disk does.
+fn blocks(disk: &str) -> String {
+    format!(
+        r#"{{"blocks":[{{"name":"{disk}","type":"device","ioCfg":{{"writeBPS":1073741824}}}}]}}"#
+    )
+}
+
+/// A disk of this machine, if it has one.
+fn disk() -> Option<String> {
+    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+    let mut names: Vec<String> = devices
+        .filter_map(|device| device.file_name().into_string().ok())
+        .filter(|name| {
+            !["loop", "ram", "zram", "dm-", "sr"]
+                .iter()
+                .any(|it| name.starts_with(it))
+        })
+        .collect();
+    names.sort();
+    names.into_iter().next()
+}

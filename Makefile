@@ -26,8 +26,8 @@ rooms := $(call names,*)
 beside := $(call names,tests/*)
 CHECK := $(filter-out real_%,$(rooms)) house
 CONFORMANCE := $(filter conformance%,$(beside))
-VM := $(filter vm_%,$(beside))
-NODE := $(filter real_%,$(rooms)) $(filter-out house $(CONFORMANCE) $(VM),$(beside))
+VMS := $(filter vm_%,$(beside))
+NODE := $(filter real_%,$(rooms)) $(filter-out house $(CONFORMANCE) $(VMS),$(beside))
 # Says nothing of targets without tests.
 BRIEFLY := | awk '!/^$$|^running 0 tests|ok\. 0 passed/'
 tests = $(addprefix --test ,$(or $($(1)),$(error the tier $(1) has no test)))
@@ -42,10 +42,15 @@ demo: ## four pods through the proxy into a real containerd (FRONT=nri: as its p
 	@cargo build $(ALL) $(or $(DEMO_BUILD),--bins)
 	@$(BUILT)/debug/demo $(FRONT)
 
+.PHONY: vm
+vm: ## the demo in a virtual machine with cgroup v2, and a shell there to look around (NODES=2: with two NUMA nodes)
+	@cargo build $(ALL) --bins
+	@$(BUILT)/debug/vm $(NODES)
+
 .PHONY: test
 test: export DEMO_BUILD = --lib --bins --tests
-test: tools ## everything, real runtimes included (KOORD_SKIP_TIERS=vm,fuzz leaves tiers out)
-	@.ci/tiers check node conformance vm fuzz demo
+test: tools ## everything, real runtimes included (KOORD_SKIP_TIERS=vms,fuzz leaves tiers out)
+	@.ci/tiers check node conformance vms fuzz demo
 
 .PHONY: check
 check: fmt-check clippy doc unit deny ## the fast part: no runtime, no network; for every edit
@@ -91,9 +96,9 @@ node: build ## the tests on real containerds and on this machine's cgroups; need
 conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary; CONTAINERD=1.6|1.7|2: on that alone)
 	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest $(addprefix --containerd ,$(CONTAINERD)) "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
 
-.PHONY: vm
-vm: build ## the kernel room on stock kernels with cgroup v2 and v1, in a virtual machine
-	@cargo test $(ALL) $(call tests,VM)
+.PHONY: vms
+vms: build ## the tests on kernels of our choice, with cgroup v2 and v1, in virtual machines
+	@cargo test $(ALL) $(call tests,VMS)
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds

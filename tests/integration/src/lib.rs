@@ -7,6 +7,7 @@
 
 pub mod churn;
 pub mod classes;
+pub mod demo;
 pub mod fronts;
 mod node;
 mod proxy;

@@ -1,13 +1,17 @@
 //! A virtual machine with a kernel of our choice that runs one program and then switches itself
-//! off. What it prints on its serial console is its result.
+//! off. What it prints on its serial console is its result, unless a person sits at that.
 
 use anyhow::{Context, Result, bail};
 use koord_testkit::setup::Qemu;
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
+    convert::Infallible,
     env,
-    io::{BufRead, BufReader, Read},
+    fs::File,
+    io::{BufRead, BufReader, Read, Write},
+    os::{fd::AsRawFd, unix::process::CommandExt},
     path::Path,
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
@@ -43,16 +47,9 @@ pub(super) fn run(
     initramfs: &Path,
     variables: &str,
 ) -> Result<Vec<String>> {
-    let mut command = qemu.command();
+    let mut command = command(qemu, hardware, kernel, initramfs, variables);
     command
-        .args(hardware)
-        .args(["-nodefaults", "-display", "none", "-no-reboot"])
-        .args(["-serial", "stdio", "-kernel"])
-        .arg(kernel)
-        .arg("-initrd")
-        .arg(initramfs)
-        .arg("-append")
-        .arg(format!("console=ttyS0 quiet panic=-1 {variables}"))
+        .args(["-serial", "stdio"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut machine = Machine(command.spawn().context("cannot start the emulator")?);
@@ -63,6 +60,44 @@ pub(super) fn run(
         bail!("the emulator ended with {status}:\n{}", tail(&lines));
     }
     Ok(lines)
+}
+
+/// Becomes a machine whose console is ours, keys and all (Ctrl-A X switches it off), and which leaves
+/// nothing behind however it ends: there is no other process and no file. Returns if there is none.
+pub(super) fn become_one(
+    qemu: &Qemu,
+    hardware: &[&str],
+    kernel: &Path,
+    initramfs: &[u8],
+    variables: &str,
+) -> Result<Infallible> {
+    // Open in whatever this process becomes.
+    let memory = memfd_create("initramfs", MemfdFlags::empty());
+    let mut memory = File::from(memory.context("no memory for the initramfs")?);
+    memory.write_all(initramfs)?;
+    let initramfs = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    let mut command = command(qemu, hardware, kernel, Path::new(&initramfs), variables);
+    command.args(["-serial", "mon:stdio"]);
+    Err(command.exec()).context("cannot start the emulator")
+}
+
+fn command(
+    qemu: &Qemu,
+    hardware: &[&str],
+    kernel: &Path,
+    initramfs: &Path,
+    variables: &str,
+) -> Command {
+    let mut command = qemu.command();
+    command
+        .args(hardware)
+        .args(["-nodefaults", "-display", "none", "-no-reboot", "-kernel"])
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(initramfs)
+        .arg("-append")
+        .arg(format!("console=ttyS0 quiet panic=-1 {variables}"));
+    command
 }
 
 fn follow(console: impl Read + Send + 'static) -> Receiver<String> {

@@ -6,8 +6,12 @@
 
 mod initramfs;
 mod machine;
+mod node;
 
-pub use self::initramfs::Initramfs;
+pub use self::{
+    initramfs::Initramfs,
+    node::{NodeMachine, ONE_CORE, TWO_NODES},
+};
 
 use anyhow::{Context, Result, ensure};
 use koord_testkit::setup::Qemu;

@@ -5,31 +5,9 @@
 //! passed.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result, anyhow};
-use koord_integration::{
-    binary,
-    vm::{self, Console, Initramfs},
-};
-use koord_testkit::{
-    Cache, ContainerdVersion,
-    setup::{
-        ensure_busybox, ensure_containerd, ensure_image_archive, ensure_own_kernel, ensure_qemu,
-    },
-};
-use std::{path::Path, sync::OnceLock};
-
-/// One core of two threads, emulated by one thread: with cookies the two wait for each other at every
-/// turn, which takes for ever where each has to be given time by itself.
-const HARDWARE: [&str; 8] = [
-    "-accel",
-    "tcg,thread=single",
-    "-cpu",
-    "Icelake-Server,check=off",
-    "-smp",
-    "2,sockets=1,cores=1,threads=2",
-    "-m",
-    "1536",
-];
+use anyhow::{Result, anyhow};
+use koord_integration::vm::{Console, NodeMachine, ONE_CORE};
+use std::sync::OnceLock;
 
 #[test]
 fn this_kernel_makes_passes_on_and_takes_cookies() -> Result<()> {
@@ -170,21 +148,5 @@ fn of_boot(console: &OnceLock<Result<Console>>, checks: &str, check: &str) -> Re
 }
 
 fn boot(checks: &str) -> Result<Console> {
-    let cache = Cache::open()?;
-    let (qemu, kernel) = (ensure_qemu(&cache)?, ensure_own_kernel(&cache)?);
-    let runtime = ensure_containerd(&cache, ContainerdVersion::V2)?;
-    let mut files = Initramfs::default();
-    files.add_program("init", Path::new(env!("CARGO_BIN_EXE_koord-vm-node")))?;
-    files.add_program("koord-runtime-proxy", &binary("koord-runtime-proxy")?)?;
-    files.add_file(Path::new("bin/busybox"), &ensure_busybox(&cache)?)?;
-    for program in ["containerd", "containerd-shim-runc-v2", "ctr", "runc"] {
-        let from = runtime.bin().join(program).canonicalize();
-        let from = from.context("a part of containerd is not there")?;
-        files.add_program(&format!("opt/containerd/{program}"), &from)?;
-    }
-    files.add_file(Path::new("opt/images.tar"), &ensure_image_archive(&cache)?)?;
-    // A kernel without random numbers shows no cookies.
-    let variables =
-        format!("PATH=/opt/containerd:/bin HOME=/root random.trust_cpu=on KOORD_CHECKS={checks}");
-    vm::boot(&qemu, &HARDWARE, &kernel, files, &variables)
+    NodeMachine::with(ONE_CORE)?.check(checks)
 }

@@ -1,6 +1,7 @@
 //! The first program of a virtual machine that is a node in small: containerd, pods' control groups
-//! of cgroup v2, and the proxy. Runs the checks that `KOORD_CHECKS` names, one after the other, says
-//! on the console how each went, and switches the machine off.
+//! of cgroup v2, and the proxy. Runs the checks that `KOORD_CHECKS` names, one after the other, says on
+//! the console how each went, and switches the machine off. With `show` it is for people: the demo, and
+//! a shell.
 //!
 //! What it is on top of: a kernel with core scheduling and cache allocation, and an initramfs with
 //! busybox, containerd and the proxy at the places below.
@@ -14,6 +15,7 @@ mod io;
 mod machine;
 mod memory;
 mod pod;
+mod show;
 
 use koord_integration::{Node, ProxyOptions};
 use koord_testkit::{ContainerdVersion, Parts, setup::Runtime};
@@ -42,6 +44,7 @@ fn run() {
         "cores" => cores::check_all(),
         "io" => io::check_all(),
         "memory" => memory::check_all(),
+        "show" => return show::until_the_shell_ends(),
         other => panic!("there are no checks of {other}"),
     }
     println!("koord-guest: end");
@@ -60,18 +63,23 @@ fn node(options: ProxyOptions) -> ManuallyDrop<Node> {
 
 /// Runs one check, and says how it went.
 fn check<F: Future<Output = anyhow::Result<()>>>(name: &str, check: impl FnOnce() -> F) {
+    let Err(reason) = went(check) else {
+        return println!("koord-guest: ok {name}");
+    };
+    let reason = reason.replace('\n', "\nkoord-guest: ");
+    println!("koord-guest: failed {name}\nkoord-guest: {reason}");
+}
+
+/// Runs something to its end, and says why it did not come to that.
+fn went<F: Future<Output = anyhow::Result<()>>>(run: impl FnOnce() -> F) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime for one thread");
-    let went = panic::catch_unwind(panic::AssertUnwindSafe(|| runtime.block_on(check())));
-    let reason = match went {
-        Ok(Ok(())) => return println!("koord-guest: ok {name}"),
-        Ok(Err(error)) => format!("{error:?}"),
-        Err(reason) => message(&*reason),
-    };
-    let reason = reason.replace('\n', "\nkoord-guest: ");
-    println!("koord-guest: failed {name}\nkoord-guest: {reason}");
+    match panic::catch_unwind(panic::AssertUnwindSafe(|| runtime.block_on(run()))) {
+        Ok(went) => went.map_err(|error| format!("{error:?}")),
+        Err(reason) => Err(message(&*reason)),
+    }
 }
 
 fn message(reason: &(dyn Any + Send)) -> String {

@@ -1,0 +1,26 @@
+//! A node in a virtual machine for people who want to look: containerd with the proxy before it on
+//! cgroup v2, the pods of the demo, and a shell. With `2` as its argument it has two sockets, each a NUMA
+//! node.
+//!
+//! The machine is this process: whatever ends it ends all of it, and nothing is left behind.
+#![forbid(unsafe_code)]
+
+use anyhow::{Result, bail};
+use koord_integration::vm::{NodeMachine, ONE_CORE, TWO_NODES};
+use std::{convert::Infallible, env, process::ExitCode};
+
+fn main() -> ExitCode {
+    let Err(error) = show();
+    eprintln!("no machine: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn show() -> Result<Infallible> {
+    let hardware = match env::args().nth(1).as_deref() {
+        None | Some("1") => ONE_CORE,
+        Some("2") => TWO_NODES,
+        Some(other) => bail!("no machine with {other} NUMA nodes; 1 or 2"),
+    };
+    eprintln!("booting; every instruction is emulated, so this takes a while");
+    NodeMachine::with(hardware)?.show()
+}

@@ -1,0 +1,115 @@
+//! The machine that is a node in small: containerd and the proxy on a kernel with core scheduling and
+//! cache allocation. Its first program is `koord-vm-node` (`vm/node/`).
+
+use super::{Console, Initramfs, boot, machine};
+use crate::binary;
+use anyhow::{Context, Result};
+use koord_testkit::{
+    Cache, ContainerdVersion,
+    setup::{
+        Qemu, ensure_busybox, ensure_containerd, ensure_image_archive, ensure_own_kernel,
+        ensure_qemu,
+    },
+};
+use std::{
+    convert::Infallible,
+    path::{Path, PathBuf},
+};
+
+/// One core of two threads, emulated by one thread: with cookies the two wait for each other at every
+/// turn, which takes for ever where each has to be given time by itself.
+pub const ONE_CORE: &[&str] = &[
+    "-accel",
+    "tcg,thread=single",
+    "-cpu",
+    "Icelake-Server,check=off",
+    "-smp",
+    "2,sockets=1,cores=1,threads=2",
+    "-m",
+    "1536",
+];
+
+/// Two sockets of a core of two threads, each with memory of its own. No cookies here.
+pub const TWO_NODES: &[&str] = &[
+    "-accel",
+    "tcg,thread=multi",
+    "-cpu",
+    "Icelake-Server,check=off",
+    "-smp",
+    "4,sockets=2,cores=1,threads=2",
+    "-m",
+    "1536",
+    "-object",
+    "memory-backend-ram,size=768M,id=m0",
+    "-object",
+    "memory-backend-ram,size=768M,id=m1",
+    "-numa",
+    "node,nodeid=0,memdev=m0,cpus=0-1",
+    "-numa",
+    "node,nodeid=1,memdev=m1,cpus=2-3",
+];
+
+/// Such a machine, switched off.
+#[derive(Debug)]
+pub struct NodeMachine {
+    hardware: &'static [&'static str],
+    qemu: Qemu,
+    kernel: PathBuf,
+    files: Initramfs,
+}
+
+// === impl NodeMachine ===
+
+impl NodeMachine {
+    /// Puts one together, of parts that are fetched or built once.
+    pub fn with(hardware: &'static [&'static str]) -> Result<Self> {
+        let cache = Cache::open()?;
+        let runtime = ensure_containerd(&cache, ContainerdVersion::V2)?;
+        let mut files = Initramfs::default();
+        files.add_program("init", &binary("koord-vm-node")?)?;
+        files.add_program("koord-runtime-proxy", &binary("koord-runtime-proxy")?)?;
+        files.add_file(Path::new("bin/busybox"), &ensure_busybox(&cache)?)?;
+        for program in ["containerd", "containerd-shim-runc-v2", "ctr", "runc"] {
+            let from = runtime.bin().join(program).canonicalize();
+            let from = from.context("a part of containerd is not there")?;
+            files.add_program(&format!("opt/containerd/{program}"), &from)?;
+        }
+        files.add_file(Path::new("opt/images.tar"), &ensure_image_archive(&cache)?)?;
+        Ok(Self {
+            hardware,
+            qemu: ensure_qemu(&cache)?,
+            kernel: ensure_own_kernel(&cache)?,
+            files,
+        })
+    }
+
+    /// Boots it for the checks of that name, and returns when it has switched itself off.
+    pub fn check(self, checks: &str) -> Result<Console> {
+        let variables = variables(checks);
+        boot(
+            &self.qemu,
+            self.hardware,
+            &self.kernel,
+            self.files,
+            &variables,
+        )
+    }
+
+    /// Becomes this machine, with the demo and a shell on our terminal.
+    pub fn show(self) -> Result<Infallible> {
+        let initramfs = self.files.finish()?;
+        machine::become_one(
+            &self.qemu,
+            self.hardware,
+            &self.kernel,
+            &initramfs,
+            &variables("show"),
+        )
+    }
+}
+
+/// The environment of the first program.
+fn variables(checks: &str) -> String {
+    // A kernel without random numbers shows no cookies.
+    format!("PATH=/opt/containerd:/bin HOME=/root random.trust_cpu=on KOORD_CHECKS={checks}")
+}

@@ -112,6 +112,9 @@ pub fn share_pool() -> Result<String> {
     })
 }
 
+/// A node policy that says nothing. An empty file is none, but one that somebody has begun to write.
+pub const NO_POLICY: &str = "{kind: List, items: []}\n";
+
 /// The node policy of the demo: the shared pool, and QoS switched on for all classes.
 pub fn node_policy(share_pool: &str) -> String {
     format!(

@@ -6,7 +6,7 @@
 
 use crate::{
     Front, Node, ProxyOptions, RunningPod,
-    classes::{self, PodSpecOf},
+    classes::{self, NO_POLICY, PodSpecOf},
 };
 use anyhow::{Result, ensure};
 use koord_testkit::{
@@ -81,7 +81,7 @@ impl Machine<'_> {
     /// With these a node is to be started.
     pub fn options(&self, front: Front) -> ProxyOptions {
         ProxyOptions {
-            policy: Some(String::new()),
+            policy: Some(NO_POLICY.to_owned()),
             args: vec![
                 "--feature-gates=AllAlpha=true,BECPUIdle=true".to_owned(),
                 format!("--hami-core-library-directory-path={}", self.library),
@@ -113,7 +113,7 @@ impl Machine<'_> {
                 "under group identity",
                 policy("groupIdentity", self.share_pool),
             ),
-            ("without a policy", String::new()),
+            ("without a policy", NO_POLICY.to_owned()),
         ] {
             put_in_force(node, &policy)?;
             seen.settled(node, state)?;

@@ -7,7 +7,10 @@ use crate::{
     node,
 };
 use anyhow::{Context, Result, ensure};
-use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf};
+use koord_integration::{
+    Front, Node, ProxyOptions, RunningPod,
+    classes::{NO_POLICY, PodSpecOf},
+};
 use koord_testkit::{
     PodQos,
     cri::{ContainerSpec, CriClient, PodSpec},
@@ -139,7 +142,7 @@ async fn follows(front: Front) -> Result<()> {
     // The kernel tells no model of a device whose time it does not share out by one.
     (unshared[3], unshared[4]) = ("", "");
     wait("under another policy after a restart", unshared)?;
-    node.proxy.write_policy("")?;
+    node.proxy.write_policy(NO_POLICY)?;
     let mut own = NOTHING;
     own[2] = VOLUME;
     wait("without a policy", own)?;

@@ -3,7 +3,10 @@
 
 use crate::{check, node};
 use anyhow::{Result, ensure};
-use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf};
+use koord_integration::{
+    Front, Node, ProxyOptions, RunningPod,
+    classes::{NO_POLICY, PodSpecOf},
+};
 use koord_testkit::{
     PodQos,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
@@ -122,7 +125,7 @@ async fn follows(front: Front) -> Result<()> {
     node.launch_proxy()?;
     node.proxy.write_policy(&policy(50))?;
     wait("another policy after a restart", HALF)?;
-    node.proxy.write_policy("")?;
+    node.proxy.write_policy(NO_POLICY)?;
     wait("what was there before us", UNTOUCHED)?;
 
     node.proxy.write_policy(&policy(100))?;

@@ -28,6 +28,9 @@ CHECK := $(filter-out real_%,$(rooms)) house
 CONFORMANCE := $(filter conformance%,$(beside))
 VMS := $(filter vm_%,$(beside))
 NODE := $(filter real_%,$(rooms)) $(filter-out house $(CONFORMANCE) $(VMS),$(beside))
+# cargo knows a test by its name alone, so of two that have one name both would run in both tiers.
+clash := $(filter $(filter-out house,$(CHECK)),$(beside))
+$(if $(clash),$(error tests of two tiers are called $(clash)))
 # Says nothing of targets without tests.
 BRIEFLY := | awk '!/^$$|^running 0 tests|ok\. 0 passed/'
 tests = $(addprefix --test ,$(or $($(1)),$(error the tier $(1) has no test)))

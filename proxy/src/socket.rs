@@ -229,6 +229,7 @@ impl Drop for SocketFile {
 #[expect(clippy::disallowed_methods, reason = "files for tests")]
 mod tests {
     use super::*;
+    use std::os::unix::{fs::PermissionsExt, net::UnixListener as StdListener};
 
     #[test]
     fn what_is_for_want_of_room_may_pass() {
@@ -242,7 +243,6 @@ mod tests {
         let path = "/run/x".into();
         assert!(!BindError::InUse { path }.may_pass());
     }
-    use std::os::unix::{fs::PermissionsExt, net::UnixListener as StdListener};
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().permissions().mode() & 0o7777

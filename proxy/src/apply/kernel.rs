@@ -1,9 +1,9 @@
 //! The one writer of control-group files: threads of its own.
 //!
 //! A write to a cgroup file may sleep in the kernel (a cpuset change waits for every CPU), and the
-//! data path must not. All writes of a setting go through one thread in order of arrival, so nothing
-//! here races with itself, and the two passes of a leveled update see values that nobody else of us
-//! changes. It is the same thread for all settings but `memory.high`, and limits of memory that are
+//! data path must not. All writes of a setting of a group go through one thread in order of arrival, so
+//! nothing here races with itself, and the two passes of a leveled update see values that nobody else
+//! of us changes. It is the same thread for all settings but `memory.high`, and limits of memory that are
 //! below what is in use: these are written once that much is reclaimed, which may take many seconds,
 //! and pods that start wait for the other thread.
 
@@ -15,7 +15,10 @@ use super::{
 use crate::worker::Worker;
 use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 use tokio::sync::oneshot;
 
 /// Values that are read in one go, while which nothing is written.
@@ -23,6 +26,15 @@ const READ_AT_ONCE: usize = 256;
 
 /// The stack of a thread, in bytes.
 const STACK: usize = 256 << 10;
+
+/// What both threads have to know of what the other does.
+#[derive(Debug, Default)]
+struct Shared {
+    replaced: Replaced,
+    /// Groups whose limits of memory wait for the thread that reclaims, or are written by it, and how
+    /// many: later ones come behind them.
+    reclaiming: HashMap<CgroupPath, usize>,
+}
 
 /// What became of a change.
 #[derive(Debug)]
@@ -62,6 +74,7 @@ pub struct Writer {
     /// Those that reclaim.
     slow: Worker<Batch>,
     cgroups: Arc<Cgroups>,
+    shared: Arc<Mutex<Shared>>,
 }
 
 // === impl Writer ===
@@ -70,18 +83,22 @@ impl Writer {
     /// One whose threads start with the first job.
     pub fn new(cgroups: Cgroups, mut groups: ThreadGroups) -> Self {
         let cgroups = Arc::new(cgroups);
-        let (tree, mut replaced) = (cgroups.clone(), Replaced::default());
+        let shared = Arc::<Mutex<Shared>>::default();
+        let (tree, known) = (cgroups.clone(), shared.clone());
         let jobs = Worker::new("cgroup-writer", STACK, move |job| {
-            run(&tree, (&mut groups, &mut replaced), job);
+            run(&tree, (&mut groups, &known), job);
         });
-        let (tree, mut replaced) = (cgroups.clone(), Replaced::default());
-        let slow = Worker::new("memory-high", STACK, move |batch: Batch| {
-            batch.run(&tree, &mut replaced);
+        let (tree, known) = (cgroups.clone(), shared.clone());
+        let slow = Worker::new("memory-reclaim", STACK, move |batch: Batch| {
+            let changes = batch.changes.clone();
+            batch.run(&tree, &known);
+            lock(&known).has_reclaimed(&changes);
         });
         Self {
             jobs,
             slow,
             cgroups,
+            shared,
         }
     }
 
@@ -110,7 +127,8 @@ impl Writer {
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
     /// bottom; values that are there already are not written. One answer per change, in order.
     pub async fn apply(&self, changes: Vec<Change>) -> Vec<Outcome> {
-        let are_slow: Vec<bool> = changes.iter().map(|it| self.cgroups.reclaims(it)).collect();
+        let are_slow = changes.iter().map(|it| self.is_slow(it));
+        let are_slow: Vec<bool> = are_slow.collect();
         let mut reclaim = are_slow.iter();
         let (slow, others) = changes
             .into_iter()
@@ -129,6 +147,20 @@ impl Writer {
             answers.extend(if is_slow { slow.next() } else { others.next() });
         }
         answers
+    }
+
+    /// Whether a change is for the thread that reclaims, which is told that it comes.
+    fn is_slow(&self, change: &Change) -> bool {
+        let reclaims = self.cgroups.reclaims(change);
+        if change.value.setting() != Setting::MemoryLimit {
+            return reclaims;
+        }
+        let mut shared = lock(&self.shared);
+        let is_slow = reclaims || shared.reclaiming.contains_key(&change.at);
+        if is_slow {
+            *shared.reclaiming.entry(change.at.clone()).or_default() += 1;
+        }
+        is_slow
     }
 
     /// Brings the threads of control groups into groups. One answer for each, in order.
@@ -159,12 +191,35 @@ impl Writer {
     }
 }
 
+// === impl Shared ===
+
+impl Shared {
+    /// The limits among these are written, or could not be.
+    fn has_reclaimed(&mut self, changes: &[Change]) {
+        let is_limit = |it: &&Change| it.value.setting() == Setting::MemoryLimit;
+        for Change { at, .. } in changes.iter().filter(is_limit) {
+            if let Some(left) = self.reclaiming.get_mut(at) {
+                *left -= 1;
+                if *left == 0 {
+                    self.reclaiming.remove(at);
+                }
+            }
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // A job that panicked has its own changes in doubt and nothing else.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 // === impl Batch ===
 
 impl Batch {
-    fn run(self, cgroups: &Cgroups, replaced: &mut Replaced) {
+    fn run(self, cgroups: &Cgroups, shared: &Mutex<Shared>) {
         let Self { changes, done } = self;
         let applied = apply_in_periods(cgroups, &mut changes.clone());
+        let replaced = &mut lock(shared).replaced;
         let outcomes = changes.iter().zip(applied);
         let outcomes = outcomes.map(|(change, applied)| Outcome {
             first: replaced.hear(cgroups, change, &applied),
@@ -188,10 +243,10 @@ async fn batch<J: Send + 'static>(
     answer.unwrap_or_default()
 }
 
-fn run(cgroups: &Cgroups, (groups, replaced): (&mut ThreadGroups, &mut Replaced), job: Job) {
+fn run(cgroups: &Cgroups, (groups, shared): (&mut ThreadGroups, &Mutex<Shared>), job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
-        Job::Apply(batch) => batch.run(cgroups, replaced),
+        Job::Apply(batch) => batch.run(cgroups, shared),
         Job::Join { members, done } => {
             groups.caches.look_anew();
             let join = |member| groups.join(cgroups, member);

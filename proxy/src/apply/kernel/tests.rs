@@ -366,6 +366,37 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
 }
 
 #[tokio::test]
+async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to_both_threads() {
+    let tree = FakeTree::new(Generation::V2, 2);
+    let (reclaimed, done) = mpsc::channel();
+    let at = CgroupPath::parse("kubepods/pod1").unwrap();
+    tree.make(&at);
+    let slow = Reclaiming {
+        tree: tree.clone(),
+        done: Mutex::new(done),
+    };
+    let writer = Writer::new(Cgroups::over(slow), ThreadGroups::none());
+    let limit = |bytes| Change {
+        at: at.clone(),
+        value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
+    };
+    (0..4).for_each(|_| reclaimed.send(()).unwrap());
+    let unlimited = Value::MemoryLimit(MemoryLimit::Unlimited);
+    for bytes in [1 << 31, 1 << 29] {
+        let outcome = writer.apply(vec![limit(bytes)]).await.remove(0);
+        let first = Some(Written::Changed {
+            old: unlimited.clone(),
+        });
+        assert_eq!(outcome.first, first, "{bytes}");
+    }
+    // While one is under way the next of its group is not for the other thread, and is then again.
+    assert!(writer.is_slow(&limit(1 << 29)));
+    assert!(writer.is_slow(&limit(1 << 31)));
+    lock(&writer.shared).has_reclaimed(&[limit(1 << 29), limit(1 << 31)]);
+    assert!(!writer.is_slow(&limit(1 << 31)));
+}
+
+#[tokio::test]
 async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
     let groups = Groups::new(Generation::V1, "10000", "20000");
     let half = CpuQuota::Micros(50_000);

@@ -185,6 +185,13 @@ async fn list(
     for container in &containers {
         take_container(hub, container, &mut news);
     }
+    // Before anything is waited for: what is decided from their containers is known as ours from here
+    // on, and given back should it not be decided any more by then.
+    for sandbox in &news.pods {
+        if let Some(pod) = hub.ledger().borrow_mut().pod_mut(sandbox) {
+            hub.decide_directories(pod);
+        }
+    }
     let learned = weight::learn(hub, (&mut runtime, &mut patience)).await;
     let asking = (&mut runtime, &mut patience);
     origin::learn(hub, asking, scope, &containers, &mut news).await;

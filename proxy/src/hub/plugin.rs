@@ -52,6 +52,9 @@ impl Hub {
         for container in containers {
             self.meet_container(container);
         }
+        for pod in self.ledger.borrow_mut().pods_mut() {
+            self.decide_directories(pod);
+        }
         // The node may have changed too, and then every decision is made anew.
         self.list_taken();
         let updates = containers.iter().filter_map(|it| self.in_line(it));

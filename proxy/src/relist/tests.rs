@@ -668,6 +668,42 @@ async fn a_list_asks_about_so_many_containers_and_the_next_about_the_rest() {
     }
 }
 
+#[tokio::test]
+async fn the_burst_of_a_pod_goes_though_its_policy_does_amid_the_first_list_after_a_restart() {
+    const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
+    let tree = FakeTree::new(Generation::V2, 2);
+    let own = CgroupPath::parse("kubepods/poduid-2").unwrap();
+    let of_container = own.join("container-1").unwrap();
+    tree.make(&of_container);
+    for at in [&own, &of_container] {
+        for (file, text) in [("cpu.max", "50000 100000"), ("cpu.max.burst", "50000")] {
+            tree.write(Controller::Cpu, at, file, text).unwrap();
+        }
+    }
+    let mut pod = undecided_pod();
+    pod.labels.clear();
+    pod.metadata.as_mut().unwrap().uid = "uid-2".to_owned();
+    let listed = Scripted::of(tree, pod, container_with(ORIGINALS), "");
+    let hub = &listed.bench.hub;
+    let policy = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\n\
+                  metadata: {name: node-1}\nspec: {cpuBurstStrategy: {policy: cpuBurstOnly}}\n";
+    let policy = NodePolicy::parse_stream(policy, None).unwrap().policy;
+    hub.set_node_policy(policy.into());
+    // The list goes on to ask the runtime how it weighs, which takes longer than this.
+    let withdraw = async {
+        while hub.ledger().borrow().containers_len() == 0 {
+            tokio::task::yield_now().await;
+        }
+        hub.set_node_policy(NodePolicy::default().into());
+    };
+    tokio::join!(listed.list(Scope::All), withdraw);
+    crate::reconcile::pod(hub, &sandbox()).await;
+    for at in [&own, &of_container] {
+        let held = listed.bench.tree.read(Controller::Cpu, at, "cpu.max.burst");
+        assert_eq!(held.unwrap().trim_end(), "0", "{at}");
+    }
+}
+
 /// A node whose CPUs do in 40 ms what a pod's author means by 50.
 fn policy_of_faster_cpus() -> Arc<NodePolicy> {
     let policy = "apiVersion: v1\nkind: Node\nmetadata:\n  name: node-1\n  annotations:\n    \

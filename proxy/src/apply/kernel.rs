@@ -9,6 +9,7 @@
 
 use super::{
     caches::Swept,
+    reclaiming::{Reclaiming, UnderWay},
     replaced::Replaced,
     threads::{JoinError, Joined, Member, ThreadGroups},
 };
@@ -16,8 +17,8 @@ use crate::worker::Worker;
 use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
 };
 use tokio::sync::oneshot;
 
@@ -26,15 +27,6 @@ const READ_AT_ONCE: usize = 256;
 
 /// The stack of a thread, in bytes.
 const STACK: usize = 256 << 10;
-
-/// What both threads have to know of what the other does.
-#[derive(Debug, Default)]
-struct Shared {
-    replaced: Replaced,
-    /// Groups whose limits of memory wait for the thread that reclaims, or are written by it, and how
-    /// many: later ones come behind them.
-    reclaiming: HashMap<CgroupPath, usize>,
-}
 
 /// What became of a change.
 #[derive(Debug)]
@@ -47,11 +39,17 @@ pub struct Outcome {
 /// Changes of one leveled update.
 struct Batch {
     changes: Vec<Change>,
+    /// What of it later limits come behind.
+    under_way: UnderWay,
     done: oneshot::Sender<Vec<Outcome>>,
 }
 
 enum Job {
     Apply(Batch),
+    /// Says when all that was asked for before is done.
+    Reach {
+        done: oneshot::Sender<()>,
+    },
     Join {
         members: Vec<Member>,
         done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
@@ -73,8 +71,8 @@ pub struct Writer {
     jobs: Worker<Job>,
     /// Those that reclaim.
     slow: Worker<Batch>,
+    reclaiming: Reclaiming,
     cgroups: Arc<Cgroups>,
-    shared: Arc<Mutex<Shared>>,
 }
 
 // === impl Writer ===
@@ -83,22 +81,20 @@ impl Writer {
     /// One whose threads start with the first job.
     pub fn new(cgroups: Cgroups, mut groups: ThreadGroups) -> Self {
         let cgroups = Arc::new(cgroups);
-        let shared = Arc::<Mutex<Shared>>::default();
-        let (tree, known) = (cgroups.clone(), shared.clone());
+        let replaced = Arc::<Mutex<Replaced>>::default();
+        let (tree, known) = (cgroups.clone(), replaced.clone());
         let jobs = Worker::new("cgroup-writer", STACK, move |job| {
             run(&tree, (&mut groups, &known), job);
         });
-        let (tree, known) = (cgroups.clone(), shared.clone());
+        let tree = cgroups.clone();
         let slow = Worker::new("memory-reclaim", STACK, move |batch: Batch| {
-            let changes = batch.changes.clone();
-            batch.run(&tree, &known);
-            lock(&known).has_reclaimed(&changes);
+            batch.run(&tree, &replaced);
         });
         Self {
             jobs,
             slow,
+            reclaiming: Reclaiming::default(),
             cgroups,
-            shared,
         }
     }
 
@@ -127,15 +123,14 @@ impl Writer {
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
     /// bottom; values that are there already are not written. One answer per change, in order.
     pub async fn apply(&self, changes: Vec<Change>) -> Vec<Outcome> {
-        let are_slow = changes.iter().map(|it| self.is_slow(it));
-        let are_slow: Vec<bool> = are_slow.collect();
+        let are_slow: Vec<bool> = changes.iter().map(|it| self.is_slow(it)).collect();
         let mut reclaim = are_slow.iter();
         let (slow, others) = changes
             .into_iter()
             .partition(|_| *reclaim.next().expect("one for each change"));
         let (slow, others) = tokio::join!(
-            batch(&self.slow, slow, |batch| batch),
-            batch(&self.jobs, others, Job::Apply),
+            self.reclaim(slow),
+            batch(&self.jobs, others, UnderWay::default(), Job::Apply),
         );
         if slow.len() + others.len() < are_slow.len() {
             // One of them did nothing, and which changes the other's answers are of could not be told.
@@ -149,18 +144,23 @@ impl Writer {
         answers
     }
 
-    /// Whether a change is for the thread that reclaims, which is told that it comes.
+    /// Whether a change is for the thread that reclaims.
     fn is_slow(&self, change: &Change) -> bool {
-        let reclaims = self.cgroups.reclaims(change);
-        if change.value.setting() != Setting::MemoryLimit {
-            return reclaims;
+        let comes_behind = is_limit(change) && self.reclaiming.has(&change.at);
+        comes_behind || self.cgroups.reclaims(change)
+    }
+
+    /// Has changes done by the thread that reclaims. Limits come behind those of their group that were
+    /// asked for before, and these may still be with the other thread.
+    async fn reclaim(&self, changes: Vec<Change>) -> Vec<Outcome> {
+        let limits = changes.iter().filter(|it| is_limit(it));
+        let limits: Vec<CgroupPath> = limits.map(|it| it.at.clone()).collect();
+        let has_limits = !limits.is_empty();
+        let under_way = self.reclaiming.begin(limits);
+        if has_limits {
+            self.jobs.ask(|done| Job::Reach { done }).await;
         }
-        let mut shared = lock(&self.shared);
-        let is_slow = reclaims || shared.reclaiming.contains_key(&change.at);
-        if is_slow {
-            *shared.reclaiming.entry(change.at.clone()).or_default() += 1;
-        }
-        is_slow
+        batch(&self.slow, changes, under_way, |batch| batch).await
     }
 
     /// Brings the threads of control groups into groups. One answer for each, in order.
@@ -191,62 +191,61 @@ impl Writer {
     }
 }
 
-// === impl Shared ===
-
-impl Shared {
-    /// The limits among these are written, or could not be.
-    fn has_reclaimed(&mut self, changes: &[Change]) {
-        let is_limit = |it: &&Change| it.value.setting() == Setting::MemoryLimit;
-        for Change { at, .. } in changes.iter().filter(is_limit) {
-            if let Some(left) = self.reclaiming.get_mut(at) {
-                *left -= 1;
-                if *left == 0 {
-                    self.reclaiming.remove(at);
-                }
-            }
-        }
-    }
-}
-
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    // A job that panicked has its own changes in doubt and nothing else.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 // === impl Batch ===
 
 impl Batch {
-    fn run(self, cgroups: &Cgroups, shared: &Mutex<Shared>) {
-        let Self { changes, done } = self;
+    fn run(self, cgroups: &Cgroups, replaced: &Mutex<Replaced>) {
+        let Self {
+            changes,
+            under_way,
+            done,
+        } = self;
         let applied = apply_in_periods(cgroups, &mut changes.clone());
-        let replaced = &mut lock(shared).replaced;
+        // A job that panicked has its own changes in doubt and nothing else.
+        let mut replaced = replaced.lock().unwrap_or_else(PoisonError::into_inner);
         let outcomes = changes.iter().zip(applied);
         let outcomes = outcomes.map(|(change, applied)| Outcome {
             first: replaced.hear(cgroups, change, &applied),
             applied,
         });
+        let outcomes = outcomes.collect();
+        drop(under_way);
         // Whoever asked may have gone away; its answer then has no reader, and that is fine.
-        done.send(outcomes.collect()).ok();
+        done.send(outcomes).ok();
     }
+}
+
+fn is_limit(change: &Change) -> bool {
+    change.value.setting() == Setting::MemoryLimit
 }
 
 /// Has changes done by one of the threads.
 async fn batch<J: Send + 'static>(
     worker: &Worker<J>,
     changes: Vec<Change>,
+    under_way: UnderWay,
     job: impl FnOnce(Batch) -> J,
 ) -> Vec<Outcome> {
     if changes.is_empty() {
         return Vec::new();
     }
-    let answer = worker.ask(|done| job(Batch { changes, done })).await;
-    answer.unwrap_or_default()
+    let batch = |done| {
+        job(Batch {
+            changes,
+            under_way,
+            done,
+        })
+    };
+    worker.ask(batch).await.unwrap_or_default()
 }
 
-fn run(cgroups: &Cgroups, (groups, shared): (&mut ThreadGroups, &Mutex<Shared>), job: Job) {
+fn run(cgroups: &Cgroups, (groups, replaced): (&mut ThreadGroups, &Mutex<Replaced>), job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
-        Job::Apply(batch) => batch.run(cgroups, shared),
+        Job::Apply(batch) => batch.run(cgroups, replaced),
+        Job::Reach { done } => {
+            done.send(()).ok();
+        }
         Job::Join { members, done } => {
             groups.caches.look_anew();
             let join = |member| groups.join(cgroups, member);

@@ -8,6 +8,7 @@ pub mod cri;
 pub mod kernel;
 pub mod nri;
 pub mod oom_scores;
+mod reclaiming;
 mod replaced;
 pub mod terway;
 pub mod threads;

@@ -380,20 +380,29 @@ async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to
         at: at.clone(),
         value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
     };
-    (0..4).for_each(|_| reclaimed.send(()).unwrap());
     let unlimited = Value::MemoryLimit(MemoryLimit::Unlimited);
-    for bytes in [1 << 31, 1 << 29] {
-        let outcome = writer.apply(vec![limit(bytes)]).await.remove(0);
-        let first = Some(Written::Changed {
-            old: unlimited.clone(),
-        });
-        assert_eq!(outcome.first, first, "{bytes}");
+    let first = Some(Written::Changed {
+        old: unlimited.clone(),
+    });
+    // The second one reclaims, and comes behind the first; so does the third, which does not.
+    let (wide, narrow, wider) = tokio::join!(
+        writer.apply(vec![limit(1 << 31)]),
+        writer.apply(vec![limit(1 << 29)]),
+        async {
+            assert!(writer.is_slow(&limit(1 << 32)));
+            (0..4).for_each(|_| reclaimed.send(()).unwrap());
+            writer.apply(vec![limit(1 << 32)]).await
+        },
+    );
+    for mut outcomes in [wide, narrow, wider] {
+        assert_eq!(outcomes.remove(0).first, first);
     }
-    // While one is under way the next of its group is not for the other thread, and is then again.
-    assert!(writer.is_slow(&limit(1 << 29)));
-    assert!(writer.is_slow(&limit(1 << 31)));
-    lock(&writer.shared).has_reclaimed(&[limit(1 << 29), limit(1 << 31)]);
-    assert!(!writer.is_slow(&limit(1 << 31)));
+    let held = tree.read(Controller::Memory, &at, "memory.max");
+    assert_eq!(held.unwrap().trim_end(), "4294967296");
+    assert!(!writer.is_slow(&limit(1 << 32)));
+    // One that is given up before it is sent holds up no other.
+    drop(writer.reclaiming.begin(vec![at.clone()]));
+    assert!(!writer.is_slow(&limit(1 << 32)));
 }
 
 #[tokio::test]

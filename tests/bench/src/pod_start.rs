@@ -4,7 +4,7 @@
 use crate::{parts::proxy_options, state::median};
 use anyhow::{Context, Result};
 use koord_integration::{Front, Node, ProxyOptions, classes, static_pod};
-use koord_testkit::{ContainerdVersion, Kubelet, poll::BOUND};
+use koord_testkit::{ContainerdVersion, Kubelet, poll::bound};
 use serde::Serialize;
 use serde_json::json;
 use std::{
@@ -80,7 +80,7 @@ impl Way {
         self.kubelet.apply(&manifest)?;
         let state = |ready: bool| -> Result<()> {
             while self.is_ready(&name)? != ready {
-                anyhow::ensure!(start.elapsed() < BOUND, "{name} is late, {}", self.name);
+                anyhow::ensure!(start.elapsed() < bound(), "{name} is late, {}", self.name);
                 thread::sleep(LOOK);
             }
             Ok(())

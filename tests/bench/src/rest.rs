@@ -17,7 +17,7 @@ use koord_integration::{
 use koord_testkit::{
     PodCgroup, PodCgroups, Testbed,
     cri::{ContainerSpec, CriClient, message::LinuxContainerResources},
-    poll::{BOUND, wait_until},
+    poll::{bound, wait_until},
     process,
 };
 use serde::Serialize;
@@ -245,7 +245,7 @@ impl Node {
             if (written - before).abs() < 0.5 {
                 return Ok(());
             }
-            ensure!(start.elapsed() < BOUND, "values are written on and on");
+            ensure!(start.elapsed() < bound(), "values are written on and on");
             before = written;
             thread::sleep(SETTLING);
         }
@@ -265,7 +265,7 @@ impl Node {
             while fs::read_to_string(file)?.trim() != texts[turn] {
                 let file = file.display();
                 let wanted = texts[turn];
-                ensure!(start.elapsed() < BOUND, "{file} is not {wanted}");
+                ensure!(start.elapsed() < bound(), "{file} is not {wanted}");
                 thread::sleep(LOOK);
             }
         }

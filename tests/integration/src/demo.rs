@@ -6,7 +6,7 @@ use crate::{
 };
 use anyhow::{Result, ensure};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
-use koord_testkit::{cri::CriClient, poll::wait_until};
+use koord_testkit::{cri::CriClient, poll::comes_true};
 use serde_json::Value;
 
 /// How the proxy is started.
@@ -22,17 +22,8 @@ pub fn options(front: Front) -> Result<ProxyOptions> {
     })
 }
 
-/// When the values have to be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// As soon as a pod runs, where the proxy is asked about it.
-    AtOnce,
-    /// In a while: where every instruction is emulated a pod is started before the proxy is done.
-    InAWhile,
-}
-
 /// Runs the pods and prints the table; an error if one value is not what it should be.
-pub async fn run(node: &Node, pace: Pace) -> Result<()> {
+pub async fn run(node: &Node) -> Result<()> {
     let client = node.client().await?;
     let version = client.version().await?;
     let place = match node.proxy.front() {
@@ -47,7 +38,7 @@ pub async fn run(node: &Node, pace: Pace) -> Result<()> {
         "{} {} {place}",
         version.runtime_name, version.runtime_version
     );
-    let mut rows = Rows::new(pace);
+    let mut rows = Rows::new();
     for pod in classes::all(&classes::share_pool()?) {
         rows.run(node, &client, &pod).await?;
     }
@@ -63,7 +54,6 @@ pub async fn run(node: &Node, pace: Pace) -> Result<()> {
 }
 
 struct Rows {
-    pace: Pace,
     table: Table,
     count: usize,
     wrong: usize,
@@ -72,7 +62,7 @@ struct Rows {
 // === impl Rows ===
 
 impl Rows {
-    fn new(pace: Pace) -> Self {
+    fn new() -> Self {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
         table.set_header([
@@ -86,7 +76,6 @@ impl Rows {
             "",
         ]);
         Self {
-            pace,
             table,
             count: 0,
             wrong: 0,
@@ -95,9 +84,10 @@ impl Rows {
 
     async fn run(&mut self, node: &Node, client: &CriClient, pod: &PodSpecOf) -> Result<()> {
         let running = node.run(client, pod).await?;
-        // Who only watches comes after the start.
-        if node.proxy.front() == Front::Watch || self.pace == Pace::InAWhile {
-            wait_until("the values", || pod.wrong(&running).is_empty());
+        // Who only watches comes after the start, and on a slow machine so do the others: they hold a
+        // start up for so long and no longer.
+        if !comes_true(|| pod.wrong(&running).is_empty()) {
+            println!("{}: not all values came, see below", pod.name);
         }
         for (index, expected) in pod.expected.iter().enumerate() {
             let held = expected.held(&running.cgroup, &running.container)?;

@@ -10,6 +10,7 @@ pub mod classes;
 pub mod demo;
 pub mod fronts;
 mod node;
+pub mod promise;
 mod proxy;
 pub mod static_pod;
 pub mod vm;

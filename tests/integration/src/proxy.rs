@@ -125,6 +125,9 @@ impl Proxy {
             .arg(&self.cgroup_root)
             .arg("--node-name")
             .arg("node-1")
+            // Among tests a machine is slower than any node, and what is looked at once after a start
+            // is to be there.
+            .arg("--hold-timeout=20s")
             .args(&self.options.args)
             .stdout(log.try_clone()?)
             .stderr(log);

@@ -1,7 +1,10 @@
 //! Pods of a kubelet without a cluster: what their owner writes, and when they are as they should be.
 
 use crate::classes::PodSpecOf;
-use koord_testkit::{Kubelet, PodCgroups, PodQos, poll::wait_until};
+use koord_testkit::{
+    Kubelet, PodCgroups, PodQos,
+    poll::{wait_for_kubelet, wait_until},
+};
 use serde_json::{Value, json};
 
 /// One of the demo's pods as its owner would write it: the kubelet makes the rest.
@@ -65,7 +68,7 @@ pub fn settled(cgroups: &PodCgroups, kubelet: &Kubelet, pods: &[PodSpecOf]) -> V
     let mut containers = Vec::new();
     for pod in pods {
         let mut container = None;
-        wait_until(&format!("{} is ready", pod.name), || {
+        wait_for_kubelet(&format!("{} is ready", pod.name), || {
             container = ready(kubelet, pod);
             container.is_some()
         });

@@ -70,6 +70,11 @@ fn wanted(all: &[(PodSpecOf, RunningPod)], share_pool: &str) -> Vec<String> {
         .collect()
 }
 
+fn wait_for(all: &[(PodSpecOf, RunningPod)], share_pool: &str) {
+    let what = format!("the values of who has the CPUs {share_pool}");
+    wait_until(&what, || wanted(all, share_pool).is_empty());
+}
+
 async fn run(node: &Node, socket: &Path, pod: PodSpecOf) -> Result<(PodSpecOf, RunningPod)> {
     let client = CriClient::connect(socket).await?;
     let running = RunningPod::start(&node.cgroups, &client, &pod).await?;
@@ -91,7 +96,7 @@ async fn one_acts_and_the_other_takes_over(version: ContainerdVersion) -> Result
     }
     let straight = classes::ls("straight", OF_PLUGIN);
     all.push(run(&node, &node.containerd.socket(), straight).await?);
-    assert_eq!(wanted(&all, OF_PLUGIN), Vec::<String>::new());
+    wait_for(&all, OF_PLUGIN);
     assert_eq!(done(&front)?, 0.0);
     ensure!(done(&node.proxy)? > 5.0, "the plugin did nothing");
 
@@ -103,14 +108,14 @@ async fn one_acts_and_the_other_takes_over(version: ContainerdVersion) -> Result
     assert_eq!(standing_by(&front)?, None);
     let later = classes::be("later");
     all.push(run(&node, &front.socket(), later).await?);
-    assert_eq!(wanted(&all, OF_FRONT), Vec::<String>::new());
+    wait_for(&all, OF_FRONT);
 
     // Who comes back finds the other acting.
     node.launch_proxy()?;
     ensure!(standing_by(&node.proxy)?.is_some(), "both act");
     let last = classes::ls("last", OF_FRONT);
     all.push(run(&node, &front.socket(), last).await?);
-    assert_eq!(wanted(&all, OF_FRONT), Vec::<String>::new());
+    wait_for(&all, OF_FRONT);
     assert_eq!(done(&node.proxy)?, 0.0);
     assert_eq!((fought(&front)?, fought(&node.proxy)?), (0.0, 0.0));
 
@@ -151,7 +156,7 @@ async fn a_creation_that_comes_changed_tells_of_the_other(
     for pod in classes::all(OF_FRONT) {
         all.push(run(&node, &front.socket(), pod).await?);
     }
-    assert_eq!(wanted(&all, OF_FRONT), Vec::<String>::new());
+    wait_for(&all, OF_FRONT);
     let why = standing_by(&node.proxy)?.unwrap_or_default();
     ensure!(
         why.contains("changes containers"),

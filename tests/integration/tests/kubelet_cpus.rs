@@ -156,8 +156,8 @@ fn each_has_one_owner(front: Front) -> Result<()> {
 
     // A CPU goes to one pod alone: all others of the kubelet's leave it.
     let single = exclusive();
-    kubelet.apply(&manifest(&single))?;
     let during = seen(&watched, || {
+        kubelet.apply(&manifest(&single)).expect("a manifest");
         wait_until("the pod has a CPU of its own", || {
             let container = ready(&kubelet, &single);
             container.is_some_and(|it| Watched::of(&node, &single, it).cpus() == "1")

@@ -7,9 +7,9 @@ use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes::PodSpecO
 use koord_testkit::{
     ContainerdVersion, PodCgroup, PodQos,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
-    poll::wait_until,
+    poll::{wait_until, wait_until_async},
 };
-use std::fs;
+use std::{cell::Cell, fs};
 
 const GATE: &str = "--feature-gates=OOMScoreAdj=true";
 
@@ -79,9 +79,15 @@ async fn update(client: &CriClient, pod: &RunningPod) -> Result<()> {
 }
 
 async fn at_first(client: &CriClient, pod: &RunningPod) -> Result<i64> {
-    let told = client.exec(&pod.container, ["cat", "/first"]).await?;
-    let told = String::from_utf8(told.stdout)?;
-    told.trim().parse().with_context(|| format!("{told:?}"))
+    let told = Cell::new(None);
+    wait_until_async("the container has said it", || async {
+        let said = client.exec(&pod.container, ["cat", "/first"]).await;
+        let said = said.ok().and_then(|it| String::from_utf8(it.stdout).ok());
+        told.set(said.and_then(|it| it.trim().parse().ok()));
+        told.get().is_some()
+    })
+    .await;
+    told.get().context("it was waited for")
 }
 
 async fn scores_follow_the_annotations(version: ContainerdVersion, front: Front) -> Result<()> {

@@ -288,7 +288,11 @@ fn what_a_kubelet_says_of_pods_is_in_force_and_stays_when_it_is_gone() -> Result
     half["metadata"]["annotations"][EXTENDED_RESOURCE_SPEC] = HALF.into();
     kubelet.apply(&half)?;
     comes_to(&running, HALVED);
-    let same = static_pod::ready(&kubelet, &pod);
+    let mut same = None;
+    wait_until("the pod is ready as before", || {
+        same = static_pod::ready(&kubelet, &pod);
+        same.is_some()
+    });
     assert_eq!(same.as_ref(), Some(&running.container));
 
     kubelet.kill()?;

@@ -7,10 +7,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, bail};
-use koord_integration::{
-    Front, Node,
-    demo::{self, Pace},
-};
+use koord_integration::{Front, Node, demo};
 use koord_testkit::ContainerdVersion;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -52,5 +49,5 @@ async fn run() -> Result<()> {
         Some(other) => bail!("no front {other}; cri, nri or watch"),
     };
     let node = Node::start(ContainerdVersion::V1_7, demo::options(front)?)?;
-    demo::run(&node, Pace::AtOnce).await
+    demo::run(&node).await
 }

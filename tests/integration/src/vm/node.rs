@@ -6,6 +6,7 @@ use crate::binary;
 use anyhow::{Context, Result};
 use koord_testkit::{
     Cache, ContainerdVersion,
+    poll::SLOWNESS,
     setup::{
         Qemu, ensure_busybox, ensure_containerd, ensure_image_archive, ensure_own_kernel,
         ensure_qemu,
@@ -111,5 +112,7 @@ impl NodeMachine {
 /// The environment of the first program.
 fn variables(checks: &str) -> String {
     // A kernel without random numbers shows no cookies.
-    format!("PATH=/opt/containerd:/bin HOME=/root random.trust_cpu=on KOORD_CHECKS={checks}")
+    format!(
+        "PATH=/opt/containerd:/bin HOME=/root random.trust_cpu=on {SLOWNESS}=8 KOORD_CHECKS={checks}"
+    )
 }

@@ -3,8 +3,10 @@
 use crate::{check, node};
 use anyhow::{Result, ensure};
 use koord_integration::{Front, ProxyOptions, RunningPod, classes};
-use koord_testkit::{cri::PodSpec, poll::wait_until};
-use std::panic::{self, AssertUnwindSafe};
+use koord_testkit::{
+    cri::PodSpec,
+    poll::{comes_true, wait_until},
+};
 
 pub(super) fn check_all() {
     check("quota_and_burst_follow_the_node_by_cri", || {
@@ -59,9 +61,9 @@ async fn follow(front: Front) -> Result<()> {
     let pod = node.run(&client, &half).await?;
     let wait = |when: &str, expected: [&str; 4]| {
         let matches = || held(&pod).is_ok_and(|held| held == expected);
-        let waited = panic::catch_unwind(AssertUnwindSafe(|| wait_until(when, matches)));
+        let came = comes_true(matches);
         let held = held(&pod)?;
-        ensure!(waited.is_ok(), "{when}: {held:?}, not {expected:?}");
+        ensure!(came, "{when}: {held:?}, not {expected:?}");
         anyhow::Ok(())
     };
     let faster = ["50000 100000", "50000", "40000 100000", "40000"];

@@ -1,10 +1,7 @@
 //! The machine for people: the demo's pods, and a shell on the console.
 
 use crate::{machine::make, node, went};
-use koord_integration::{
-    Front,
-    demo::{self, Pace},
-};
+use koord_integration::{Front, demo};
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
 /// What to look at.
@@ -20,7 +17,7 @@ This is a node with cgroup v2, with containerd and the proxy, on an emulated pro
 pub(super) fn until_the_shell_ends() {
     let options = demo::options(Front::Cri).expect("which CPUs are online");
     let node = node(options);
-    if let Err(reason) = went(|| demo::run(&node, Pace::InAWhile)) {
+    if let Err(reason) = went(|| demo::run(&node)) {
         println!("{reason}");
     }
     link("/koord-runtime-proxy", "/bin/koord-runtime-proxy");

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{CommandError, run};
 use crate::cri::CriClient;
-use crate::poll::BOUND;
+use crate::poll::bound;
 use crate::setup::{
     BUSYBOX_IMAGE, Cache, ContainerdVersion, PAUSE_IMAGE, Runtime, SetupError, ensure_containerd,
     ensure_image_archive, ensure_pod_network,
@@ -304,7 +304,7 @@ impl Containerd {
         let ready = std::thread::scope(|scope| {
             scope
                 .spawn(|| {
-                    while start.elapsed() < BOUND && !self.has_ended() {
+                    while start.elapsed() < bound() && !self.has_ended() {
                         if answers(&socket, images) {
                             return true;
                         }

@@ -72,7 +72,7 @@ impl Kubelet {
     ///
     /// # Panics
     ///
-    /// When it does not answer within [`poll::BOUND`](crate::poll::BOUND).
+    /// When it does not answer within [`poll::bound`](crate::poll::bound).
     pub fn start(testbed: &Testbed, runtime: &Path, changes: Value) -> Result<Self, KubeletError> {
         let program = ensure_kubelet(&Cache::open()?)?;
         let directory = testbed.directory().join("kubelet");

@@ -2,12 +2,12 @@
 //!
 //! On cgroup v1 a child may not have more than its parent, at any moment. So values grow from the
 //! top down in a first pass and shrink from the bottom up in a second; a set of CPUs that neither
-//! grows nor shrinks is first the union of old and new. If the state before and the state after
+//! grows nor shrinks is first the union of old and new, unless nothing around it changes. If the state before and the state after
 //! keep the kernel's rules, so does every step between them, whatever the order of the changes.
 
 use super::{Applied, Cgroups, WriteError, Written, table};
 use koord_model::{CgroupPath, CpusetCpus, Setting, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A value that a group is to have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +25,37 @@ enum Step {
         now: Value,
         wanted: Value,
     },
+}
+
+/// The sets of CPUs that a batch is about. Each write of one has the kernel of cgroup v1 work out
+/// anew which CPUs share load, so there is to be no more than one where one is enough.
+struct CpuSets<'a> {
+    named: HashSet<&'a CgroupPath>,
+    /// The groups right above those.
+    above: HashSet<CgroupPath>,
+    /// What groups will have, as far as they have been looked at.
+    wanted: HashMap<&'a CgroupPath, Value>,
+}
+
+// === impl CpuSets ===
+
+impl<'a> CpuSets<'a> {
+    fn of(changes: &'a [Change]) -> Self {
+        let sets = |it: &&Change| it.value.setting() == Setting::CpusetCpus;
+        let named: HashSet<_> = changes.iter().filter(sets).map(|it| &it.at).collect();
+        Self {
+            above: named.iter().filter_map(|at| at.parent()).collect(),
+            named,
+            wanted: HashMap::new(),
+        }
+    }
+
+    /// Whether the groups right above and right below a group keep what they have. No others bound
+    /// what it may have.
+    fn stay_around(&self, at: &CgroupPath) -> bool {
+        let above = at.parent();
+        !self.above.contains(at) && above.is_none_or(|above| !self.named.contains(&above))
+    }
 }
 
 // === impl Cgroups ===
@@ -45,7 +76,7 @@ impl Cgroups {
         });
         let mut outcomes: Vec<Option<Applied>> = changes.iter().map(|_| None).collect();
         let mut waiting = Vec::new();
-        let mut cpusets = HashMap::new();
+        let mut cpusets = CpuSets::of(changes);
         for index in order {
             match self.widen(&changes[index], &mut cpusets) {
                 Ok(Step::Done(written)) => outcomes[index] = Some(Ok(written)),
@@ -60,18 +91,19 @@ impl Cgroups {
         outcomes.into_iter().map(answered).collect()
     }
 
-    /// The first pass over one change. `cpusets` says what the groups above will have.
+    /// The first pass over one change.
     fn widen<'a>(
         &self,
         Change { at, value }: &'a Change,
-        cpusets: &mut HashMap<&'a CgroupPath, Value>,
+        cpusets: &mut CpuSets<'a>,
     ) -> Result<Step, WriteError> {
         if value.setting().is_of_devices() {
             return self.write_per_device(at, value).map(Step::Done);
         }
         let wanted = self.settled_below(at, value, cpusets)?;
-        if wanted.setting() == Setting::CpusetCpus {
-            cpusets.insert(at, wanted.clone());
+        let is_set = wanted.setting() == Setting::CpusetCpus;
+        if is_set {
+            cpusets.wanted.insert(at, wanted.clone());
         }
         let Some(old) = self.held_unless_masked(at, value)? else {
             return Ok(Step::Done(Written::Masked));
@@ -81,8 +113,10 @@ impl Cgroups {
         }
         let now = match table::widened(&old, &wanted) {
             Some(wide) => {
-                self.put(at, &old, &wide)?;
-                wide
+                let at_once = is_set && cpusets.stay_around(at);
+                let next = if at_once { wanted.clone() } else { wide };
+                self.put(at, &old, &next)?;
+                next
             }
             None => old.clone(),
         };
@@ -97,13 +131,13 @@ impl Cgroups {
         &self,
         at: &CgroupPath,
         value: &Value,
-        cpusets: &HashMap<&CgroupPath, Value>,
+        cpusets: &CpuSets<'_>,
     ) -> Result<Value, WriteError> {
         let settled = self.settled(at, value)?;
         if *value != CpusetCpus::All.into() || settled == *value {
             return Ok(settled);
         }
-        match at.parent().and_then(|parent| cpusets.get(&parent)) {
+        match at.parent().and_then(|parent| cpusets.wanted.get(&parent)) {
             Some(cpus @ Value::CpusetCpus(CpusetCpus::Only(_))) => Ok(cpus.clone()),
             _ => Ok(settled),
         }

@@ -1,6 +1,6 @@
 use super::{Errno, FakeTree, Write};
 use crate::cgroup::{Cgroups, Change, Generation, Written};
-use koord_model::{Bvt, CgroupPath, CpuQuota, Setting};
+use koord_model::{Bvt, CgroupPath, CpuQuota, CpusetCpus, Setting};
 
 fn path(text: &str) -> CgroupPath {
     CgroupPath::parse(text).unwrap()
@@ -35,6 +35,39 @@ fn widening_goes_down_and_narrowing_goes_up() {
     assert_eq!(texts(&tree), pairs([down[1], down[0]]));
     cgroups.apply(&[quota("pod/c", 60_000), quota("pod", 60_000)]);
     assert_eq!(texts(&tree), pairs([("pod", "60000"), ("pod/c", "60000")]));
+}
+
+#[test]
+fn a_set_of_cpus_is_swapped_in_one_write_where_nothing_around_it_changes() {
+    for generation in [Generation::V1, Generation::V2] {
+        let tree = FakeTree::new(generation, 4);
+        tree.make(&path("pod/c/inner"));
+        tree.make(&path("pod/d"));
+        let cgroups = Cgroups::over(tree.clone());
+        let written = |changes: &[(&str, &str)]| {
+            let changes = changes.iter().map(|(at, cpus)| Change {
+                at: path(at),
+                value: CpusetCpus::Only(cpus.parse().unwrap()).into(),
+            });
+            for outcome in cgroups.apply(&changes.collect::<Vec<_>>()) {
+                outcome.unwrap();
+            }
+            let written = texts(&tree).into_iter();
+            let written: Vec<_> = written.map(|(at, cpus)| format!("{at}={cpus}")).collect();
+            written.join(" ")
+        };
+        let groups = ["pod", "pod/c", "pod/c/inner", "pod/d"];
+        written(&groups.map(|at| (at, "0-3")));
+        // A sibling bounds nothing, nor does who is further away.
+        let first = written(&[("pod/c/inner", "0-1"), ("pod/c", "0-1"), ("pod/d", "2")]);
+        assert_eq!(first, "pod/c/inner=0-1 pod/d=2 pod/c=0-1");
+        let swapped = written(&[("pod/d", "3"), ("pod/c/inner", "1")]);
+        assert_eq!(swapped, "pod/d=3 pod/c/inner=1");
+        assert_eq!(written(&[("pod/c/inner", "0")]), "pod/c/inner=0");
+        // Here each bounds the other, at every moment.
+        let both = written(&[("pod/c", "2-3"), ("pod/c/inner", "3")]);
+        assert_eq!(both, "pod/c=0-3 pod/c/inner=0,3 pod/c/inner=3 pod/c=2-3");
+    }
 }
 
 #[test]

@@ -65,21 +65,37 @@ fn collect(directory: &Path, bears: &impl Fn(&str) -> bool, found: &mut Vec<Stri
     }
 }
 
-/// The sockets of the shims whose runtime has its state below `directory`.
-fn shim_sockets(directory: &Path) -> Vec<PathBuf> {
+/// Where the runtime that has its state below `directory` says what the sockets of its shims are.
+fn shim_addresses(directory: &Path) -> Vec<PathBuf> {
     let state = directory.join("state/io.containerd.runtime.v2.task/k8s.io");
     let bundles = fs::read_dir(state)
         .into_iter()
         .flatten()
         .filter_map(Result::ok);
-    let texts = bundles.flat_map(|bundle| {
-        ["address", "bootstrap.json"].map(|file| fs::read_to_string(bundle.path().join(file)))
-    });
+    bundles
+        .flat_map(|bundle| ["address", "bootstrap.json"].map(|file| bundle.path().join(file)))
+        .collect()
+}
+
+/// The sockets of these shims.
+fn shim_sockets(directory: &Path) -> Vec<PathBuf> {
+    let texts = shim_addresses(directory)
+        .into_iter()
+        .map(fs::read_to_string);
     let paths = texts.filter_map(Result::ok).filter_map(|text| {
         let (_, path) = text.split_once("unix://")?;
         Some(PathBuf::from(path.split(['"', '\n']).next()?))
     });
     paths.collect()
+}
+
+/// The runtime's state names no socket, as it does until a shim has said what its own is.
+fn forget_shim_sockets(directory: &Path) {
+    for file in shim_addresses(directory) {
+        // A runtime has one of the two.
+        fs::remove_file(file).ok();
+    }
+    assert_eq!(shim_sockets(directory), Vec::<PathBuf>::new());
 }
 
 /// A pod in a cgroup of the testbed and one that was given none, both with a running container.
@@ -107,6 +123,8 @@ async fn nothing_is_left_after_a_drop(version: ContainerdVersion) {
     let ids = run_two_pods(&containerd.socket(), Some(&cgroups)).await;
     let sockets = shim_sockets(containerd.testbed().directory());
     assert!(!sockets.is_empty() && sockets.iter().all(|socket| socket.exists()));
+    // As if it ended while its pods start.
+    forget_shim_sockets(containerd.testbed().directory());
     // Two containers and two sandboxes in several hierarchies, their mounts, containerd and shims.
     assert!(traces(&name, &ids).len() > 20);
 
@@ -135,6 +153,7 @@ struct Owner {
     process: Child,
     name: String,
     ids: Vec<String>,
+    sockets: Vec<PathBuf>,
 }
 
 impl Owner {
@@ -153,7 +172,14 @@ impl Owner {
         let socket = PathBuf::from(value("socket"));
         let name = value("cgroup").replace('/', "");
         let ids = run_two_pods(&socket, None).await;
-        Self { process, name, ids }
+        let sockets = shim_sockets(socket.parent().unwrap());
+        assert!(!sockets.is_empty());
+        Self {
+            process,
+            name,
+            ids,
+            sockets,
+        }
     }
 
     fn pid(&self) -> Pid {
@@ -166,7 +192,7 @@ impl Owner {
         let mut left = Vec::new();
         wait_until("the testbed to be gone", || {
             left = traces(&self.name, &self.ids);
-            left.is_empty()
+            left.is_empty() && !self.sockets.iter().any(|socket| socket.exists())
         });
     }
 }

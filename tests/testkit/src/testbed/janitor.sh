@@ -15,7 +15,7 @@ cat >/dev/null
 
 hierarchies=$(sed -n 's/^[0-9]* [0-9]* [^ ]* [^ ]* \([^ ]*\) .* - cgroup2\{0,1\} .*/\1/p' /proc/self/mountinfo)
 state=io.containerd.runtime.v2.task
-containers='' sockets='' killed=''
+containers='' killed=''
 
 learn() { # asks the runtime's state again: until it is dead it makes containers, and forgets some
     # Containers that were given no cgroup parent of ours are found by their ids, which no one else has.
@@ -23,12 +23,13 @@ learn() { # asks the runtime's state again: until it is dead it makes containers
         echo "$containers"
         find "$directory" -maxdepth 5 -path "*/$state/*/*" -prune 2>/dev/null | sed 's|.*/||'
     } | grep -x '[0-9a-f]\{64\}' | sort -u)
-    # A shim's socket lies outside of its runtime's directories: only the runtime's state names it.
-    sockets=$({
-        echo "$sockets"
-        find "$directory" -maxdepth 6 -path "*/$state/*" \( -name address -o -name bootstrap.json \) \
-            -exec grep -oh '/run/containerd/s/[0-9a-f]*' {} + 2>/dev/null
-    } | sort -u)
+}
+
+sockets() { # those of shims, outside of our directory
+    # The runtime's state names one only once its shim has it; what it is called is known before.
+    for id in $containers; do
+        printf %s "$directory/containerd.sock/k8s.io/$id" | sha256sum | sed 's|^\([0-9a-f]*\).*|/run/containerd/s/\1|'
+    done
 }
 
 groups() { # every cgroup of ours, the deepest first
@@ -96,7 +97,7 @@ left=$(
     groups | sed 's/^/cgroup /'
 )
 if [ -z "$left" ]; then
-    [ -z "$sockets" ] || rm -f $sockets
+    sockets | xargs -r rm -f
     rm -rf "$directory"
     [ ! -e "$directory" ] || left="directory $directory"
 fi

@@ -28,7 +28,7 @@ async fn main() -> ExitCode {
     tokio::select! {
         biased;
         _ = interrupted => {
-            eprintln!("interrupted; cleaning up");
+            eprintln!("interrupted; cleaning up, which takes some seconds");
             ExitCode::from(130)
         }
         result = run() => match result {

@@ -7,7 +7,12 @@
 
 use anyhow::{Result, bail};
 use koord_integration::vm::{NodeMachine, ONE_CORE, TWO_NODES};
-use std::{convert::Infallible, env, process::ExitCode};
+use std::{
+    convert::Infallible,
+    env,
+    io::{IsTerminal, stdin},
+    process::ExitCode,
+};
 
 fn main() -> ExitCode {
     let Err(error) = show();
@@ -21,6 +26,10 @@ fn show() -> Result<Infallible> {
         Some("2") => TWO_NODES,
         Some(other) => bail!("no machine with {other} NUMA nodes; 1 or 2"),
     };
+    // The machine loses what comes before its shell does, and one without an end would be on for ever.
+    if !stdin().is_terminal() {
+        bail!("it is for people: standard input is no terminal");
+    }
     eprintln!("booting; every instruction is emulated, so this takes a while");
     NodeMachine::with(hardware)?.show()
 }

@@ -67,6 +67,7 @@ pub(crate) fn node() -> NodeView {
             core_sched: true,
             files: Setting::ALL.iter().copied().collect(),
             resctrl: true,
+            hami_core: None,
             usable_cpus: cpus("0-7"),
         },
         tiers: TierPaths {

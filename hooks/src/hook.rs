@@ -6,10 +6,11 @@
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
+    hami_core::UnsafePath,
     view::{NodeView, PodView, Stage, View},
 };
 use koord_model::{CgroupPathError, CpuSet, Setting};
-use koord_proto::annotation::AnnotationError;
+use koord_proto::{annotation::AnnotationError, keys::label};
 use std::fmt;
 use thiserror::Error;
 
@@ -124,6 +125,8 @@ pub enum HookError {
         key: &'static str,
         resource: &'static str,
     },
+    #[error("containers are not given HAMi-core of this node")]
+    HamiCore(#[source] UnsafePath),
     #[error("host application {name:?} has no control group")]
     HostApplication {
         name: String,
@@ -165,6 +168,7 @@ impl HookError {
             Self::NoUsableCpu { key, .. }
             | Self::TooLittleMemory { key, .. }
             | Self::MissingAmount { key, .. } => key,
+            Self::HamiCore(_) => label::GPU_ISOLATION_PROVIDER,
             Self::HostApplication { .. } => "spec.hostApplications",
         }
     }

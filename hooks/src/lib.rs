@@ -14,6 +14,7 @@ mod extended;
 #[cfg(test)]
 mod fixture;
 mod gate;
+mod hami_core;
 mod hook;
 mod map;
 mod merge;
@@ -26,6 +27,7 @@ pub use self::{
     adjustment::{Adjustment, NodeAdjustment},
     chain::{Chain, Observer},
     gate::{FailPolicies, FeatureGates, FlagError, FlagFault},
+    hami_core::{HAMI_CORE_LOCK, PathProblem, UnsafePath},
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
     map::Map,
     merge::{MergeError, Merged, NodeMerged, Owner},

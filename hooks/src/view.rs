@@ -3,7 +3,7 @@
 //! A view is a snapshot behind shared references. Whatever front brought the event fills it the
 //! same way, which is what makes one hook definition serve them all.
 
-use crate::{gate::FeatureGates, hook::HookError, map::Map, merge::Merged};
+use crate::{gate::FeatureGates, hami_core::UnsafePath, hook::HookError, map::Map, merge::Merged};
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, MemoryProtection,
     OomScoreAdj, PodUid, QosClass, Setting, UnknownClass,
@@ -110,7 +110,7 @@ pub struct NodeView {
     pub options: HookOptions,
 }
 
-/// What the kernel of the node can do.
+/// What the node can do: its kernel, and what is installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// `cpu.bvt_warp_ns` exists and takes effect.
@@ -125,6 +125,8 @@ pub struct Abilities {
     pub files: BTreeSet<Setting>,
     /// The processor can share out its caches or the bandwidth to memory.
     pub resctrl: bool,
+    /// Why containers are not given HAMi-core; `None` where they may be.
+    pub hami_core: Option<UnsafePath>,
     /// The CPUs that pods may use: online, and in the set of `kubepods` where that has one.
     pub usable_cpus: CpuSet,
 }
@@ -186,6 +188,8 @@ impl HookOptions {
     pub(crate) const BE_CPU_IDLE: &'static str = "BECPUIdle";
     /// Where Koordinator takes the library to be.
     pub const HAMI_CORE_LIBRARY: &'static str = "/usr/local/vgpu/libvgpu.so";
+    /// The gate of the hook that gives containers this library.
+    pub const GPU_ENV_INJECT: &'static str = "GPUEnvInject";
 
     /// What gates say, and what has a flag of its own.
     pub fn new(

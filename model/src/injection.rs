@@ -6,8 +6,15 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Injection {
     pub envs: Vec<Env>,
-    /// Paths of the node that are at the same place in the container.
-    pub binds: Vec<Box<str>>,
+    pub binds: Vec<Bind>,
+}
+
+/// A path of the node that is at the same place in the container.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Bind {
+    pub path: Box<str>,
+    /// Whoever is root in a container would be so towards the file of the node, too.
+    pub read_only: bool,
 }
 
 /// A variable of the environment.
@@ -56,7 +63,7 @@ impl Env {
 impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.envs.iter().map(|env| env.name);
-        let names = names.chain(self.binds.iter().map(|path| &**path));
+        let names = names.chain(self.binds.iter().map(|bind| &*bind.path));
         f.write_str(&names.collect::<Vec<_>>().join(" "))
     }
 }
@@ -78,7 +85,10 @@ mod tests {
     fn no_value_is_shown() {
         let injection = Injection {
             envs: vec![Env::is("A", "secret"), Env::before("B", "secret")],
-            binds: vec!["/lib.so".into()],
+            binds: vec![Bind {
+                path: "/lib.so".into(),
+                read_only: true,
+            }],
         };
         assert_eq!(injection.to_string(), "A B /lib.so");
     }

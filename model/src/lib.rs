@@ -33,7 +33,7 @@ pub use self::{
     cpu::{Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
     cpuset::{CpuSet, CpuSetError, CpusetCpus, MAX_CPU},
     id::{ContainerId, IdError, PodUid, SandboxId},
-    injection::{Env, EnvValue, Injection},
+    injection::{Bind, Env, EnvValue, Injection},
     memory::{
         MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, WmarkMinAdj, WmarkRatio,
         WmarkScale,

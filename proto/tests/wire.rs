@@ -1,6 +1,7 @@
 //! A request with a patch behind it decodes to the request with the named fields changed and
 //! nothing else: checked with another decoder (prost) on messages fuller than those we list.
 
+use koord_model::Bind;
 use koord_proto::{
     cri,
     wire::{
@@ -25,14 +26,23 @@ struct Create {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct Mount {
+    #[prost(string, tag = "1")]
+    container_path: String,
+    #[prost(string, tag = "2")]
+    host_path: String,
+    #[prost(bool, tag = "3")]
+    readonly: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Config {
     #[prost(string, repeated, tag = "3")]
     command: Vec<String>,
     #[prost(message, repeated, tag = "6")]
     envs: Vec<Env>,
-    /// Where in the container, and of what on the node.
     #[prost(message, repeated, tag = "7")]
-    mounts: Vec<Env>,
+    mounts: Vec<Mount>,
     #[prost(btree_map = "string, string", tag = "9")]
     labels: BTreeMap<String, String>,
     #[prost(btree_map = "string, string", tag = "10")]
@@ -148,11 +158,22 @@ fn pairs(pairs: Vec<(String, Vec<u8>)>) -> Vec<Env> {
     pairs.map(|(key, value)| Env { key, value }).collect()
 }
 
+fn mounts(mounts: Vec<(String, String, bool)>) -> Vec<Mount> {
+    let mounts = mounts.into_iter();
+    mounts
+        .map(|(container_path, host_path, readonly)| Mount {
+            container_path,
+            host_path,
+            readonly,
+        })
+        .collect()
+}
+
 prop_compose! {
     fn config()(
         command in collection::vec(text(), 0..3),
         envs in collection::vec((text(), bytes()), 0..4),
-        mounts in collection::vec((text(), bytes()), 0..3),
+        mounts in collection::vec((text(), text(), any::<bool>()), 0..3),
         labels in map(),
         annotations in map(),
         tty in any::<bool>(),
@@ -162,7 +183,7 @@ prop_compose! {
         Config {
             command,
             envs: pairs(envs),
-            mounts: pairs(mounts),
+            mounts: self::mounts(mounts),
             labels,
             annotations,
             tty,
@@ -241,8 +262,13 @@ proptest! {
         resources in resources_patch(),
         annotations in entries(),
         envs in entries(),
-        binds in collection::vec(text(), 0..3),
+        binds in collection::vec((text(), any::<bool>()), 0..3),
     ) {
+        let binds = binds.into_iter().map(|(path, read_only)| Bind {
+            path: path.into(),
+            read_only,
+        });
+        let binds = binds.collect();
         let patch = CreateContainerPatch { resources, annotations, envs, binds };
         let mut expected = original.clone();
         if patch != CreateContainerPatch::default() {
@@ -252,9 +278,10 @@ proptest! {
                 key: key.clone(),
                 value: value.clone().into_bytes(),
             }));
-            config.mounts.extend(patch.binds.iter().map(|path| Env {
-                key: path.clone(),
-                value: path.clone().into_bytes(),
+            config.mounts.extend(patch.binds.iter().map(|bind| Mount {
+                container_path: bind.path.to_string(),
+                host_path: bind.path.to_string(),
+                readonly: bind.read_only,
             }));
             if !patch.resources.is_empty() {
                 let linux = config.linux.get_or_insert_default();

@@ -425,6 +425,7 @@ fn build_hub(
     let probe = Probe {
         core_sched: groups.cores.is_supported(),
         resctrl: groups.caches.is_supported(),
+        hami_core: config.hooks.gates.enabled(HookOptions::GPU_ENV_INJECT),
         sys_root: config.roots.sys.clone(),
         cgroup_root: config.cgroup_root.clone(),
         options: HookOptions::new(

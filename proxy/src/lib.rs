@@ -8,6 +8,7 @@ pub mod apply;
 pub mod cli;
 pub mod config;
 pub mod front;
+mod hami_core;
 pub mod hub;
 pub mod ledger;
 pub mod log;

@@ -4,15 +4,21 @@
 //! cheap, and is done with every list of the runtime and every change of the policy. What cannot be
 //! looked at, as without a free descriptor, is not gone for that.
 
-use crate::status::chain_of;
-use koord_hooks::{Abilities, HookOptions, NodeView, TierPaths};
+use crate::{hami_core, status::chain_of};
+use koord_hooks::{Abilities, HAMI_CORE_LOCK, HookOptions, NodeView, TierPaths, UnsafePath};
 use koord_kernel::{
     cgroup::{Cgroups, Driver, Layout, ReadError},
     cpu::{self, OnlineError},
 };
 use koord_model::{CgroupPath, CpuSet, CpusetCpus, KubeQos, MAX_CPU, Setting, Value};
 use koord_proto::policy::NodePolicy;
-use std::{collections::BTreeSet, error::Error, io, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 use thiserror::Error;
 use tracing::warn;
 
@@ -28,6 +34,8 @@ pub struct Probe {
     pub core_sched: bool,
     /// Whether caches can be shared out.
     pub resctrl: bool,
+    /// Whether containers may be given HAMi-core, which is then looked at.
+    pub hami_core: bool,
 }
 
 /// Why it is unknown what the node has now.
@@ -64,6 +72,7 @@ impl Probe {
                 core_sched: self.core_sched,
                 files,
                 resctrl: self.resctrl,
+                hami_core: self.hami_core(),
                 usable_cpus: usable(cgroups, &tiers.kubepods, online)?,
             },
             tiers,
@@ -98,11 +107,18 @@ impl Probe {
             policy,
             kernel: Abilities {
                 usable_cpus: every_cpu(),
+                hami_core: self.hami_core(),
                 ..Abilities::default()
             },
             tiers: TierPaths::default(),
             options: self.options.clone(),
         }
+    }
+
+    fn hami_core(&self) -> Option<UnsafePath> {
+        let library = Path::new(&*self.options.hami_core_library);
+        let look = || hami_core::unsafe_path(library, Path::new(HAMI_CORE_LOCK));
+        self.hami_core.then(look).flatten()
     }
 
     fn online(&self) -> Result<CpuSet, LookError> {

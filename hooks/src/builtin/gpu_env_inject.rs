@@ -7,14 +7,17 @@
 //! Where this differs from Koordinator v1.8:
 //! - the library is put before what a container has in `LD_PRELOAD` itself; upstream's takes its place;
 //! - what is mounted is mounted whichever front there is; upstream's needs the runtime's plugin;
+//! - the library is mounted to be read alone, and what another user of the node than root could have
+//!   put in the place of library or lock is not mounted;
 //! - HAMi-core is not monitored (gate `HamiCoreVGPUMonitor`).
 
 use crate::{
     adjustment::Adjustment,
+    hami_core::HAMI_CORE_LOCK,
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{ContainerKind, NodeView, PodView, Stage, View},
+    view::{ContainerKind, HookOptions, NodeView, PodView, Stage, View},
 };
-use koord_model::{Env, Injection, Setting};
+use koord_model::{Bind, Env, Injection, Setting};
 use koord_proto::{
     annotation::{DeviceAllocated, Gpu, GpuResources},
     keys::{annotation, label, resource},
@@ -23,7 +26,7 @@ use std::sync::Arc;
 
 pub(super) const META: HookMeta = HookMeta {
     name: "GPUEnvInject",
-    gate: "GPUEnvInject",
+    gate: HookOptions::GPU_ENV_INJECT,
     default_on: false,
     maturity: Maturity::Alpha,
     options: &[],
@@ -40,9 +43,6 @@ pub(super) const META: HookMeta = HookMeta {
 pub(super) struct GpuEnvInject;
 
 const HAMI_CORE: &str = "HAMi-core";
-
-/// Where HAMi-core keeps processes of a node from one another.
-const HAMI_LOCK: &str = "/tmp/vgpulock";
 
 // === impl GpuEnvInject ===
 
@@ -74,7 +74,7 @@ fn injection(pod: &PodView, node: &NodeView) -> Result<Option<Injection>, HookEr
         binds: Vec::new(),
     };
     if pod.labels.get(label::GPU_ISOLATION_PROVIDER) == Some(HAMI_CORE) {
-        isolate(&mut injection, first.resources, &node.options.hami_core_library)?;
+        isolate(&mut injection, first.resources, node)?;
     }
     Ok(Some(injection))
 }
@@ -83,7 +83,7 @@ fn injection(pod: &PodView, node: &NodeView) -> Result<Option<Injection>, HookEr
 fn isolate(
     injection: &mut Injection,
     part: GpuResources,
-    library: &str,
+    node: &NodeView,
 ) -> Result<(), HookError> {
     let missing = |resource| HookError::MissingAmount {
         key: annotation::DEVICE_ALLOCATED,
@@ -94,18 +94,31 @@ fn isolate(
         return Ok(());
     }
     let memory = part.memory.ok_or(missing(resource::GPU_MEMORY))?;
+    if let Some(path) = &node.kernel.hami_core {
+        return Err(HookError::HamiCore(path.clone()));
+    }
+    let library = &*node.options.hami_core_library;
     let core = part.core.map(|core| Env::is("CUDA_DEVICE_SM_LIMIT", core.to_string()));
     injection.envs.push(Env::is("CUDA_DEVICE_MEMORY_LIMIT", memory.to_string()));
     injection.envs.extend(core);
     injection.envs.push(Env::before("LD_PRELOAD", library));
-    injection.binds = vec![library.into(), HAMI_LOCK.into()];
+    injection.binds = [(library, true), (HAMI_CORE_LOCK, false)]
+        .map(|(path, read_only)| Bind {
+            path: path.into(),
+            read_only,
+        })
+        .into();
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{container, decide_container, node, pod, sandbox};
+    use crate::{
+        fixture::{container, decide_container, node, pod, sandbox},
+        hami_core::{PathProblem, UnsafePath},
+    };
+    use std::error::Error as _;
 
     const PART: &str = r#"{"gpu":[{"minor":3,"resources":{"koordinator.sh/gpu-core":"50",
         "koordinator.sh/gpu-memory":"8Gi","koordinator.sh/gpu-memory-ratio":"50"}}]}"#;
@@ -120,11 +133,22 @@ mod tests {
 
     /// Variables and mounts.
     fn decided(pod: &PodView) -> Result<(Vec<String>, Vec<String>), HookError> {
-        let adjustment = decide_container(&GpuEnvInject, pod, &container("main"), &node())?;
+        decided_on(&node(), pod)
+    }
+
+    fn decided_on(
+        node: &NodeView,
+        pod: &PodView,
+    ) -> Result<(Vec<String>, Vec<String>), HookError> {
+        let adjustment = decide_container(&GpuEnvInject, pod, &container("main"), node)?;
         let gpu = adjustment.gpu.unwrap_or_default();
         let Injection { envs, binds } = &*gpu;
         let envs = envs.iter().map(|env| format!("{}={}", env.name, env.over(Some("/own.so"))));
-        Ok((envs.collect(), binds.iter().map(ToString::to_string).collect()))
+        let binds = binds.iter().map(|bind| match bind.read_only {
+            true => format!("{} to be read", bind.path),
+            false => bind.path.to_string(),
+        });
+        Ok((envs.collect(), binds.collect()))
     }
 
     #[test]
@@ -153,12 +177,35 @@ mod tests {
             "LD_PRELOAD=/usr/local/vgpu/libvgpu.so:/own.so",
         ];
         assert_eq!(envs, expected);
-        assert_eq!(binds, ["/usr/local/vgpu/libvgpu.so", "/tmp/vgpulock"]);
+        assert_eq!(binds, ["/usr/local/vgpu/libvgpu.so to be read", "/tmp/vgpulock"]);
         let whole = PART.replace(r#""50"}"#, r#""100"}"#);
         for pod in [of(&whole, Some("HAMi-core")), of(PART, Some("other"))] {
             let (envs, binds) = decided(&pod).unwrap();
             assert_eq!((envs, binds.len()), (vec!["NVIDIA_VISIBLE_DEVICES=3".to_owned()], 0));
         }
+    }
+
+    #[test]
+    fn what_root_did_not_put_on_the_node_no_container_is_given() {
+        let mut node = node();
+        node.kernel.hami_core = Some(UnsafePath {
+            path: "/tmp/vgpulock".into(),
+            problem: PathProblem::OtherKind {
+                expected: "a directory",
+            },
+        });
+        let error = decided_on(&node, &of(PART, Some("HAMi-core"))).unwrap_err();
+        assert_eq!(error.key(), "koordinator.sh/gpu-isolation-provider");
+        assert_eq!(
+            [error.to_string(), error.source().unwrap().to_string()],
+            [
+                "containers are not given HAMi-core of this node",
+                "/tmp/vgpulock is not a directory"
+            ]
+        );
+        // Who needs none of it has the rest.
+        let (envs, _) = decided_on(&node, &of(PART, None)).unwrap();
+        assert_eq!(envs, ["NVIDIA_VISIBLE_DEVICES=3"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What can be changed in a request, as bytes to append to it.
 
 use super::writer::Writer;
+use koord_model::Bind;
 
 /// A key and its value.
 pub type Entry = (String, String);
@@ -33,8 +34,7 @@ pub struct CreateContainerPatch {
     pub annotations: Vec<Entry>,
     /// Added behind those that are there. Runtimes let the last of two equal names win.
     pub envs: Vec<Entry>,
-    /// Paths of the node that are mounted at the same place in the container.
-    pub binds: Vec<String>,
+    pub binds: Vec<Bind>,
 }
 
 /// A change of an UpdateContainerResourcesRequest.
@@ -80,9 +80,13 @@ impl CreateContainerPatch {
         for (name, value) in &self.envs {
             config.pair(6, name, value);
         }
-        for path in &self.binds {
+        for Bind { path, read_only } in &self.binds {
+            let mut mount = Writer::default();
             // Where in the container, and of what on the node.
-            config.pair(7, path, path);
+            mount.string(1, Some(path));
+            mount.string(2, Some(path));
+            mount.int64(3, read_only.then_some(1));
+            config.message(7, &mount);
         }
         for (key, value) in &self.annotations {
             config.pair(10, key, value);
@@ -148,13 +152,28 @@ mod tests {
     fn a_pair_without_a_value_keeps_its_field() {
         let patch = CreateContainerPatch {
             envs: vec![("A".to_owned(), String::new())],
-            binds: vec!["/b".to_owned()],
             annotations: vec![("k".to_owned(), "v".to_owned())],
             ..CreateContainerPatch::default()
         };
         assert_eq!(
             patch.encode(),
-            b"\x12\x19\x32\x05\x0a\x01A\x12\0\x3a\x08\x0a\x02/b\x12\x02/b\x52\x06\x0a\x01k\x12\x01v"
+            b"\x12\x0f\x32\x05\x0a\x01A\x12\0\x52\x06\x0a\x01k\x12\x01v"
+        );
+    }
+
+    #[test]
+    fn a_mount_that_is_not_to_be_written_to_says_so() {
+        let bind = |path: &str, read_only| Bind {
+            path: path.into(),
+            read_only,
+        };
+        let patch = CreateContainerPatch {
+            binds: vec![bind("/b", true), bind("/c", false)],
+            ..CreateContainerPatch::default()
+        };
+        assert_eq!(
+            patch.encode(),
+            b"\x12\x16\x3a\x0a\x0a\x02/b\x12\x02/b\x18\x01\x3a\x08\x0a\x02/c\x12\x02/c"
         );
     }
 }

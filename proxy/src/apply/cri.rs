@@ -130,8 +130,7 @@ fn inject(patch: &mut CreateContainerPatch, target: &Target, request: &[u8]) {
             let value = env.over(wire::env(request, env.name));
             patch.envs.push((env.name.to_owned(), value));
         }
-        let paths = injection.binds.iter().map(ToString::to_string);
-        patch.binds.extend(paths);
+        patch.binds.extend(injection.binds.iter().cloned());
     }
 }
 

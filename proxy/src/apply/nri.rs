@@ -116,11 +116,15 @@ fn injected(container: &Container, target: &Target) -> (Vec<KeyValue>, Vec<Mount
             key: it.name.to_owned(),
             value: it.over(there(it.name)),
         }));
-        mounts.extend(injection.binds.iter().map(|path| Mount {
-            destination: path.to_string(),
-            r#type: "bind".to_owned(),
-            source: path.to_string(),
-            options: vec!["rbind".to_owned()],
+        mounts.extend(injection.binds.iter().map(|bind| {
+            let read_only = bind.read_only.then_some("ro");
+            let options = ["rbind"].into_iter().chain(read_only);
+            Mount {
+                destination: bind.path.to_string(),
+                r#type: "bind".to_owned(),
+                source: bind.path.to_string(),
+                options: options.map(str::to_owned).collect(),
+            }
         }));
     }
     (env, mounts)

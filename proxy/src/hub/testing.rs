@@ -114,6 +114,7 @@ impl Bench {
             options: HookOptions::default(),
             core_sched: false,
             resctrl: groups.caches.is_supported(),
+            hami_core: false,
         };
         let node = probe.look(&cgroups, Default::default()).unwrap();
         let gates = FeatureGates::parse(gates).unwrap();

@@ -90,6 +90,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
         options: HookOptions::default(),
         core_sched: false,
         resctrl: false,
+        hami_core: false,
     };
     let node = probe.look(&cgroups, Default::default()).unwrap();
     Hub::new(Parts {

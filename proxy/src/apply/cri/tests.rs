@@ -1,6 +1,6 @@
 use super::*;
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{CpuBurst, CpuShares, Env, OomScoreAdj, Setting};
+use koord_model::{Bind, CpuBurst, CpuShares, Env, OomScoreAdj, Setting};
 use prost::Message as _;
 
 const LIMITS: Limits<'_> = Limits {
@@ -260,13 +260,20 @@ fn a_score_that_is_not_replaced_does_not_travel() {
     );
 }
 
+fn library() -> Bind {
+    Bind {
+        path: "/a.so".into(),
+        read_only: true,
+    }
+}
+
 /// A list that is put before what the container has, and a mount.
 fn gpu() -> Adjustment {
     Adjustment {
         gpu: Some(
             Injection {
                 envs: vec![Env::is("A", "1"), Env::before("LD_PRELOAD", "/a.so")],
-                binds: vec!["/a.so".into()],
+                binds: vec![library()],
             }
             .into(),
         ),
@@ -289,7 +296,7 @@ fn what_a_container_is_made_with_is_appended_even_where_no_resources_are() {
         envs: [("A", "1"), ("LD_PRELOAD", "/a.so:/b.so")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),
-        binds: vec!["/a.so".to_owned()],
+        binds: vec![library()],
         annotations: vec![(annotation::ORIGINALS.to_owned(), "{}".to_owned())],
         ..Default::default()
     };

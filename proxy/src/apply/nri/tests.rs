@@ -1,7 +1,7 @@
 use super::*;
 use crate::{front::nri::view, hub::asked};
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{CpuShares, Env, Injection, OomScoreAdj};
+use koord_model::{Bind, CpuShares, Env, Injection, OomScoreAdj};
 use koord_proto::nri::LinuxContainer;
 
 const CONTAINERD: Limits<'_> = Limits {
@@ -181,7 +181,12 @@ fn a_creation_is_told_what_the_container_is_made_with_and_no_update_is() {
         gpu: Some(
             Injection {
                 envs: vec![Env::is("A", "1"), Env::before("LD_PRELOAD", "/a.so")],
-                binds: vec!["/a.so".into()],
+                binds: [("/a.so", true), ("/lock", false)]
+                    .map(|(path, read_only)| Bind {
+                        path: path.into(),
+                        read_only,
+                    })
+                    .into(),
             }
             .into(),
         ),
@@ -196,13 +201,14 @@ fn a_creation_is_told_what_the_container_is_made_with_and_no_update_is() {
     let adjust = create(&container, &requested, &mut target, CONTAINERD).unwrap();
     let env = adjust.env.iter().map(|it| (&*it.key, &*it.value));
     assert!(env.eq([("A", "1"), ("LD_PRELOAD", "/a.so:/b=c.so")]));
-    let mount = Mount {
-        destination: "/a.so".to_owned(),
+    let mount = |path: &str, options: &[&str]| Mount {
+        destination: path.to_owned(),
         r#type: "bind".to_owned(),
-        source: "/a.so".to_owned(),
-        options: vec!["rbind".to_owned()],
+        source: path.to_owned(),
+        options: options.iter().map(|&option| option.to_owned()).collect(),
     };
-    assert_eq!((adjust.mounts, adjust.linux), (vec![mount], None));
+    let mounts = vec![mount("/a.so", &["rbind", "ro"]), mount("/lock", &["rbind"])];
+    assert_eq!((adjust.mounts, adjust.linux), (mounts, None));
     let entry = &target.entries()[0];
     assert_eq!(
         (entry.route, &entry.applied),

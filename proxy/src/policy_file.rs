@@ -10,10 +10,11 @@ use crate::{
     metrics::Metrics,
     regular_file::{self, FileError},
     status::chain_of,
-    watched_file::{Fingerprint, Watch},
+    watched_file::{self, Fingerprint, Watch},
     worker::Worker,
 };
 use koord_proto::policy::{NodePolicy, Parsed, PolicyError, PolicyIssue};
+use rustix::fd::OwnedFd;
 use std::{
     error::Error,
     io,
@@ -84,7 +85,11 @@ struct Source {
 type Loaded = (Fingerprint, Option<Result<Parsed, LoadError>>);
 
 /// A reading of the file: what was seen of it last, and who wants to know.
-type Reading = (Option<Fingerprint>, oneshot::Sender<Loaded>);
+type Reading = (Option<Fingerprint>, oneshot::Sender<Answer>);
+
+/// A watch of the file, if there can be one, and what was read once there was: what changes in between
+/// is noticed.
+type Answer = (Option<OwnedFd>, Loaded);
 
 // === impl PolicyFile ===
 
@@ -114,14 +119,13 @@ impl PolicyFile {
     pub async fn run(mut self, reload: Rc<Notify>) {
         let source = self.source.clone();
         let reader = Worker::new("policy-file", STACK, move |(seen, done): Reading| {
-            done.send(source.load(seen)).ok();
+            let watch = watched_file::watch(&source.path);
+            done.send((watch, source.load(seen))).ok();
         });
         let mut anew = false;
         loop {
-            // First watch, then read: what changes in between is noticed.
-            let watch = Watch::beside(&self.source.path);
             let seen = self.seen.filter(|_| !anew);
-            self.check(&reader, seen).await;
+            let watch = self.check(&reader, seen).await;
             anew = tokio::select! {
                 () = watch.may_have_changed() => false,
                 () = reload.notified() => true,
@@ -129,11 +133,14 @@ impl PolicyFile {
         }
     }
 
-    /// Without an answer, of which the log tells the reason, the last good policy stays in force.
-    async fn check(&mut self, reader: &Worker<Reading>, seen: Option<Fingerprint>) {
-        if let Some((fingerprint, loaded)) = reader.ask(|done| (seen, done)).await {
-            self.take(fingerprint, loaded);
-        }
+    /// Without an answer, of which the log tells the reason, the last good policy stays in force, and
+    /// nothing is watched.
+    async fn check(&mut self, reader: &Worker<Reading>, seen: Option<Fingerprint>) -> Watch {
+        let Some((watch, (fingerprint, loaded))) = reader.ask(|done| (seen, done)).await else {
+            return Watch::default();
+        };
+        self.take(fingerprint, loaded);
+        Watch::over(watch)
     }
 
     fn take(&mut self, fingerprint: Fingerprint, loaded: Option<Result<Parsed, LoadError>>) {

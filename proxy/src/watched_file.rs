@@ -4,6 +4,9 @@
 //! a file: they put another in its place, or turn a symbolic link to another directory. What is
 //! seen there only says that something may have changed; whether the content did is found by
 //! reading, which is done as soon as the writer seems to have come to an end.
+//!
+//! To watch a directory takes as long as its file system likes. So a watch is made where the file is
+//! read ([`watch`]), and only listened to ([`Watch`]) on the thread that carries the data.
 
 use crate::regular_file::FileError;
 use rustix::{
@@ -21,6 +24,7 @@ use std::{
 };
 use tokio::{
     io::unix::AsyncFd,
+    runtime::Handle,
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tracing::debug;
@@ -43,8 +47,30 @@ pub(crate) enum Fingerprint {
     TooLarge,
 }
 
-/// Hears when something changes where a file is; of one that cannot be watched, nothing.
+/// Hears when something changes where a file is; of one that is not watched, nothing.
+#[derive(Default)]
 pub(crate) struct Watch(Option<AsyncFd<OwnedFd>>);
+
+/// Watches where a file is; nothing if that cannot be done. Not for the thread that carries the data.
+pub(crate) fn watch(path: &Path) -> Option<OwnedFd> {
+    debug_assert!(Handle::try_current().is_err(), "everybody waits");
+    let watch = directories(path).inspect_err(|error| {
+        let error = error as &dyn Error;
+        debug!(error, path = %path.display(), "a file is not watched, only looked at");
+    });
+    watch.ok()
+}
+
+/// Watches the directory of `path`, and that of the file that it leads to.
+fn directories(path: &Path) -> io::Result<OwnedFd> {
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    inotify::add_watch(&watch, parent(path), events())?;
+    if let Ok(real) = path.canonicalize() {
+        // Of one directory watched twice there is one watch.
+        inotify::add_watch(&watch, parent(&real), events())?;
+    }
+    Ok(watch)
+}
 
 // === impl Fingerprint ===
 
@@ -66,12 +92,17 @@ impl Fingerprint {
 // === impl Watch ===
 
 impl Watch {
-    pub(crate) fn beside(path: &Path) -> Self {
-        let watch = Self::open(path).inspect_err(|error| {
-            let error = error as &dyn Error;
-            debug!(error, path = %path.display(), "a file is not watched, only looked at");
+    pub(crate) fn over(watch: Option<OwnedFd>) -> Self {
+        #[expect(
+            deprecated,
+            reason = "its unsafe successor asks for a descriptor that stays open and the same, \
+                      which an OwnedFd is"
+        )]
+        let heard = watch.map(AsyncFd::new).transpose();
+        let told = heard.inspect_err(|error| {
+            debug!(error = error as &dyn Error, "a watch is not heard");
         });
-        Self(watch.ok())
+        Self(told.ok().flatten())
     }
 
     /// Ready when something has happened and whoever writes seems to have come to an end, and after a
@@ -90,23 +121,6 @@ impl Watch {
             debug!(error = &error as &dyn Error, "the watch of a file broke");
             sleep(PERIOD).await;
         }
-    }
-
-    /// Watches the directory of `path`, and that of the file that it leads to.
-    fn open(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        inotify::add_watch(&watch, parent(path), events())?;
-        if let Ok(real) = path.canonicalize() {
-            // Of one directory watched twice there is one watch.
-            inotify::add_watch(&watch, parent(&real), events())?;
-        }
-        #[expect(
-            deprecated,
-            reason = "its unsafe successor asks for a descriptor that stays open and the same, \
-                      which an OwnedFd is"
-        )]
-        let watch = AsyncFd::new(watch);
-        watch
     }
 }
 
@@ -174,12 +188,21 @@ fn parent(path: &Path) -> &Path {
 #[expect(clippy::disallowed_methods, reason = "files for tests")]
 mod tests {
     use super::*;
-    use std::fs::{self, File};
+    use std::{
+        fs::{self, File},
+        thread,
+    };
+
+    /// A watch that was made on another thread.
+    fn beside(path: &Path) -> Watch {
+        let made = thread::scope(|scope| scope.spawn(|| watch(path)).join());
+        Watch::over(made.unwrap())
+    }
 
     /// How long after `change` in the directory of a watched file it is read.
     async fn waited(change: impl FnOnce(&Path)) -> Duration {
         let directory = tempfile::tempdir().unwrap();
-        let watch = Watch::beside(&directory.path().join("file"));
+        let watch = beside(&directory.path().join("file"));
         change(directory.path());
         let start = Instant::now();
         watch.may_have_changed().await;
@@ -190,6 +213,14 @@ mod tests {
         // The clock of a test that does not wait goes in whole milliseconds.
         let most = expected + Duration::from_millis(2);
         assert!((expected..=most).contains(&waited), "{waited:?}");
+    }
+
+    /// All tests of who watches files run on such a thread, and this would end them.
+    #[cfg(debug_assertions)]
+    #[tokio::test]
+    #[should_panic(expected = "everybody waits")]
+    async fn a_watch_is_not_made_on_the_thread_that_carries_the_data() {
+        watch(Path::new("/file"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,7 +250,7 @@ mod tests {
     async fn a_writer_that_goes_on_is_not_waited_for_without_end() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
-        let watch = Watch::beside(&file);
+        let watch = beside(&file);
         let start = Instant::now();
         let writes = async {
             loop {

@@ -3,9 +3,10 @@
 use super::SourceError;
 use crate::{
     regular_file::{self, FileError},
-    watched_file::Fingerprint,
+    watched_file::{self, Fingerprint},
 };
 use koord_proto::pods::MAX_LENGTH;
+use rustix::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// A file, and what was last seen there.
@@ -23,6 +24,11 @@ impl PodsFile {
             path: path.to_owned(),
             seen: None,
         }
+    }
+
+    /// A watch of it, if there can be one.
+    pub(super) fn watch(&self) -> Option<OwnedFd> {
+        watched_file::watch(&self.path)
     }
 
     /// What is in the file; nothing if that is what was there the last time, unless it is wanted

@@ -25,6 +25,7 @@ use crate::{
     worker::Worker,
 };
 use koord_proto::pods::{Parsed, PodIssue, PodsError, Reader};
+use rustix::fd::OwnedFd;
 use std::{error::Error, path::PathBuf, rc::Rc, str::Utf8Error, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::{
@@ -94,15 +95,19 @@ enum Way {
 /// When there may be something new.
 #[derive(Debug)]
 enum Rhythm {
-    /// When this file changes.
-    Changes(PathBuf),
+    /// When the file changes.
+    Changes,
     Every(Duration),
 }
 /// What the source says; nothing if that is what it said the last time.
 type Said = Result<Option<Parsed>, SourceError>;
 
 /// Whether it is to say it even if it said just that, and who wants to know.
-type Question = (bool, oneshot::Sender<Said>);
+type Question = (bool, oneshot::Sender<Answer>);
+
+/// A watch of the source, if there can be one, and what it said once there was: what changes in
+/// between is noticed.
+type Answer = (Option<OwnedFd>, Said);
 
 // === impl PodSource ===
 
@@ -114,7 +119,7 @@ impl PodSource {
             config::Pods::None => return None,
             config::Pods::File(path) => {
                 let file = PodsFile::at(path);
-                (Way::File(file), Rhythm::Changes(path.clone()))
+                (Way::File(file), Rhythm::Changes)
             }
             config::Pods::Kubelet(config) => {
                 let kubelet = PodsOfKubelet::at(config);
@@ -128,12 +133,13 @@ impl PodSource {
         };
         let asked = Instant::now();
         let first = match rhythm {
-            Rhythm::Changes(_) => Some(desk.ask(false)),
+            Rhythm::Changes => Some(desk.ask(false)),
             Rhythm::Every(_) => None,
         };
         // A desk over which it panicked has a reader that knows too little, no wrong one.
         let desk = Worker::new("pods", STACK, move |(anew, done): Question| {
-            done.send(desk.ask(anew)).ok();
+            let watch = desk.way.watch();
+            done.send((watch, desk.ask(anew))).ok();
         });
         let source = Self {
             desk,
@@ -155,23 +161,23 @@ impl PodSource {
     pub async fn run(self, reload: Rc<Notify>) {
         let mut anew = false;
         loop {
-            // First watch, then read: what changes in between is noticed.
-            let next = self.rhythm.next();
-            self.check(anew).await;
+            let watch = self.check(anew).await;
             anew = tokio::select! {
-                () = next => false,
+                () = self.rhythm.next(&watch) => false,
                 () = reload.notified() => true,
             };
         }
     }
 
     /// Asks the source; `anew` even if it says just what it did. Without an answer, of which the log
-    /// tells the reason, what it said last stays in force.
-    async fn check(&self, anew: bool) {
+    /// tells the reason, what it said last stays in force, and nothing is watched.
+    async fn check(&self, anew: bool) -> Watch {
         let asked = Instant::now();
-        if let Some(said) = self.desk.ask(|done| (anew, done)).await {
-            self.take(asked, said);
-        }
+        let Some((watch, said)) = self.desk.ask(|done| (anew, done)).await else {
+            return Watch::default();
+        };
+        self.take(asked, said);
+        Watch::over(watch)
     }
 
     fn take(&self, asked: Instant, said: Said) {
@@ -235,25 +241,17 @@ impl PodSource {
 // === impl Rhythm ===
 
 impl Rhythm {
-    /// Ready when there may be something new since now.
-    fn next(&self) -> impl Future<Output = ()> {
-        let (watch, interval) = match self {
-            Self::Changes(path) => (Some(Watch::beside(path)), None),
-            Self::Every(interval) => (None, Some(*interval)),
-        };
-        async move {
-            if let Some(watch) = watch {
-                watch.may_have_changed().await;
-            }
-            if let Some(interval) = interval {
-                sleep(interval).await;
-            }
+    /// Ready when there may be something new since the watch was made.
+    async fn next(&self, watch: &Watch) {
+        match self {
+            Self::Changes => watch.may_have_changed().await,
+            Self::Every(interval) => sleep(*interval).await,
         }
     }
 
     fn word(&self) -> Word {
         match self {
-            Self::Changes(_) => Word::Stands,
+            Self::Changes => Word::Stands,
             Self::Every(_) => Word::OfItsTime,
         }
     }
@@ -262,6 +260,13 @@ impl Rhythm {
 // === impl Way ===
 
 impl Way {
+    fn watch(&self) -> Option<OwnedFd> {
+        match self {
+            Self::File(file) => file.watch(),
+            Self::Kubelet(_) => None,
+        }
+    }
+
     /// What is said now; nothing if it is known to be what it was, unless it is wanted `anew`.
     fn read(&mut self, anew: bool) -> Result<Option<Vec<u8>>, SourceError> {
         match self {

@@ -153,7 +153,7 @@ async fn who_wants_to_hear_it_anew_has_the_source_asked_once() {
         let (tell, mut asked) = mpsc::channel(1);
         let desk = Worker::new("pods", STACK, move |(anew, done): Question| {
             tell.try_send(anew).unwrap();
-            done.send(Ok(None)).ok();
+            done.send((None, Ok(None))).ok();
         });
         let source = PodSource {
             desk,

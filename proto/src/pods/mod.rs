@@ -36,6 +36,15 @@ pub struct Pod {
     pub spec: Arc<PodSpec>,
 }
 
+/// Who a pod is. A UID alone does not say it, because whoever makes a mirror pod writes there what it
+/// likes; a second pod of a name nobody can make.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PodId {
+    pub uid: PodUid,
+    pub namespace: String,
+    pub name: String,
+}
+
 /// What a text gave.
 #[derive(Debug, Default)]
 pub struct Parsed {
@@ -70,7 +79,7 @@ pub enum Problem {
     },
     #[error("it has no UID that a pod can have")]
     Uid,
-    #[error("another one before it has the same UID")]
+    #[error("another one before it has the same UID and name")]
     Repeated,
 }
 
@@ -94,6 +103,18 @@ pub struct Reader {
     known: HashMap<u64, Arc<Pod>>,
 }
 
+// === impl Pod ===
+
+impl Pod {
+    pub fn id(&self) -> PodId {
+        PodId {
+            uid: self.uid.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+}
+
 // === impl Reader ===
 
 impl Reader {
@@ -115,14 +136,14 @@ impl Reader {
         };
         let mut known = HashMap::new();
         let mut parsed = Parsed::default();
-        let mut uids = HashSet::new();
+        let mut seen = HashSet::new();
         for item in text::items(text)? {
             let hash = self.hasher.hash_one(item.get());
             let pod = match self.known.get(&hash) {
                 Some(pod) => Ok(pod.clone()),
                 None => text::pod(item.get(), &keep).map(Arc::new),
             };
-            let pod = pod.and_then(|pod| match uids.insert(pod.uid.clone()) {
+            let pod = pod.and_then(|pod| match seen.insert(pod.id()) {
                 true => Ok(pod),
                 false => Err(text::issue(item.get(), Problem::Repeated)),
             });

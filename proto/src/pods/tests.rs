@@ -233,6 +233,20 @@ fn a_mirror_pod_has_the_uid_that_the_runtime_knows() {
 }
 
 #[test]
+fn a_mirror_pod_shuts_out_no_pod_whose_uid_it_says() {
+    let parsed = read(
+        r#"{"kind":"List","items":[
+        {"metadata":{"name":"made-up","namespace":"n","uid":"uid-m","annotations":{
+            "kubernetes.io/config.mirror":"uid-a","kubernetes.io/config.hash":"uid-a"}}},
+        {"metadata":{"name":"a","namespace":"other","uid":"uid-a"}},
+        {"metadata":{"name":"a","namespace":"n","uid":"uid-a"}}]}"#,
+    );
+    assert_eq!(names(&parsed), ["made-up", "a", "a"]);
+    assert!(parsed.pods.iter().all(|pod| pod.uid.as_str() == "uid-a"));
+    assert!(parsed.issues.is_empty());
+}
+
+#[test]
 fn a_bad_pod_is_named_and_costs_no_other() {
     let parsed = read(
         r#"{"kind":"List","items":[
@@ -240,7 +254,7 @@ fn a_bad_pod_is_named_and_costs_no_other() {
         {"metadata":{"name":"b","namespace":"n","uid":"uid-b","labels":{"x":true}}},
         {"metadata":{"name":"c","namespace":"n"}},
         {"metadata":{"name":"d","namespace":"n","uid":"../d"}},
-        {"metadata":{"name":"e","namespace":"n","uid":"uid-a"}},
+        {"metadata":{"name":"a","namespace":"n","uid":"uid-a","labels":{}}},
         {"kind":"Node","metadata":{"name":"f"}},
         {"metadata":{"uid":"uid-g"}},
         7,
@@ -251,7 +265,7 @@ fn a_bad_pod_is_named_and_costs_no_other() {
         "n/b is left out: invalid type: boolean `true`, expected a string",
         "n/c is left out: it has no UID that a pod can have",
         "n/d is left out: it has no UID that a pod can have",
-        "n/e is left out: another one before it has the same UID",
+        "n/a is left out: another one before it has the same UID and name",
         r#"?/f is left out: kind is "Node", not Pod"#,
         "?/? is left out: missing field `name`",
         "?/? is left out: invalid type: integer `7`, expected struct PodText",

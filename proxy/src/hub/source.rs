@@ -17,8 +17,11 @@
 use super::Hub;
 use crate::ledger::{Metadata, Pod, Said};
 use koord_hooks::PodView;
-use koord_model::{PodUid, SandboxId};
-use koord_proto::{keys::annotation, pods};
+use koord_model::SandboxId;
+use koord_proto::{
+    keys::annotation,
+    pods::{self, PodId},
+};
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
@@ -49,7 +52,7 @@ pub struct PodsAnswer {
 /// What the source has said.
 #[derive(Debug, Default)]
 pub(super) struct Source {
-    pods: RefCell<HashMap<PodUid, Arc<pods::Pod>>>,
+    pods: RefCell<HashMap<PodId, Arc<pods::Pod>>>,
     /// When it was asked for the last time that it answered.
     asked: Cell<Option<Instant>>,
     word: Cell<Word>,
@@ -58,18 +61,24 @@ pub(super) struct Source {
 // === impl Source ===
 
 impl Source {
-    /// What it says of a pod. A pod is who it is by its name too, which nobody can give to a second
-    /// one: a UID is what whoever makes a mirror pod writes there.
+    /// What it says of a pod.
     fn of(&self, view: &PodView) -> Option<Arc<pods::Pod>> {
         let pods = self.pods.borrow();
-        let pod = pods.get(&view.uid)?;
-        let is_it = (&pod.namespace, &pod.name) == (&view.namespace, &view.name);
-        is_it.then(|| pod.clone())
+        // Without a source nothing is looked for.
+        (!pods.is_empty()).then(|| pods.get(&id(view)).cloned())?
     }
 
     /// Whether something that was said then is newer than all that it has said.
     fn is_behind(&self, said: Option<Instant>) -> bool {
         said.is_some_and(|said| self.asked.get().is_none_or(|asked| asked <= said))
+    }
+}
+
+fn id(view: &PodView) -> PodId {
+    PodId {
+        uid: view.uid.clone(),
+        namespace: view.namespace.clone(),
+        name: view.name.clone(),
     }
 }
 
@@ -80,13 +89,13 @@ impl Hub {
     /// it says something new.
     pub fn take_pods(&self, answer: &PodsAnswer) {
         let pods = answer.pods.iter();
-        let mut pods: HashMap<_, _> = pods.map(|pod| (pod.uid.clone(), pod.clone())).collect();
+        let mut pods: HashMap<_, _> = pods.map(|pod| (pod.id(), pod.clone())).collect();
         let mut ledger = self.ledger.borrow_mut();
         if answer.word == Word::OfItsTime {
-            let there: HashSet<&PodUid> = ledger.pods().map(|pod| &pod.view.uid).collect();
-            for (uid, pod) in self.source.pods.take() {
-                if there.contains(&uid) {
-                    pods.entry(uid).or_insert(pod);
+            let there: HashSet<PodId> = ledger.pods().map(|pod| id(&pod.view)).collect();
+            for (id, pod) in self.source.pods.take() {
+                if there.contains(&id) {
+                    pods.entry(id).or_insert(pod);
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::{
     reconcile,
 };
 use koord_kernel::{cgroup::Generation, fake::FakeTree};
-use koord_model::Setting;
+use koord_model::{PodUid, Setting};
 use koord_proto::{cri, keys::label};
 use prost::Message;
 
@@ -277,8 +277,15 @@ async fn a_pod_of_another_name_is_another_pod_whatever_its_uid_says() {
     for (namespace, name) in [("other", "batch"), ("default", "other")] {
         let mut pod = told(HALF);
         (pod.namespace, pod.name) = (namespace.to_owned(), name.to_owned());
-        take(&bench, Word::OfItsTime, [pod]);
+        take(&bench, Word::OfItsTime, [pod.clone()]);
         assert_eq!(shares(&bench).await, "512", "{namespace}/{name}");
+        // Nor does it stand in the way of what is said of that pod itself, before it or behind.
+        for pods in [[told(HALF), pod.clone()], [pod, told(HALF)]] {
+            take(&bench, Word::Stands, pods);
+            assert_eq!(shares(&bench).await, "256", "{namespace}/{name}");
+            take(&bench, Word::Stands, []);
+            assert_eq!(shares(&bench).await, "512", "{namespace}/{name}");
+        }
     }
 }
 

@@ -12,6 +12,9 @@ pub mod client;
 pub mod cri;
 pub mod keys;
 pub mod nri;
+mod parser_error;
 pub mod pods;
 pub mod policy;
 pub mod wire;
+
+pub use self::parser_error::ParserError;

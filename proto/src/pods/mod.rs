@@ -11,7 +11,7 @@ mod text;
 
 pub use self::spec::{ContainerSpec, PodSpec, Resources};
 
-use crate::annotation::QuantityError;
+use crate::{ParserError, annotation::QuantityError};
 use koord_model::PodUid;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -69,7 +69,7 @@ pub enum Problem {
     #[error("kind is {kind:?}, not Pod")]
     OtherKind { kind: String },
     #[error("it is not as a pod is")]
-    Form(#[source] serde_json::Error),
+    Form(#[source] ParserError),
     #[error("{resource} of container {container:?} is no amount")]
     Amount {
         container: String,
@@ -91,9 +91,9 @@ pub enum PodsError {
     #[error("text holds no document")]
     Empty,
     #[error("text is no JSON, or its lists are none")]
-    Json(#[source] serde_json::Error),
+    Json(#[source] ParserError),
     #[error("text is no YAML stream")]
-    Yaml(#[source] Box<serde_saphyr::Error>),
+    Yaml(#[source] ParserError),
 }
 
 /// Reads one text after the other, and of each only the pods that were not so in the one before.

@@ -247,6 +247,22 @@ fn a_mirror_pod_shuts_out_no_pod_whose_uid_it_says() {
 }
 
 #[test]
+fn what_a_parser_repeats_of_a_text_is_cut() {
+    let long = "9".repeat(4_000_000);
+    for text in [
+        format!(r#"{{"metadata":{{"name":"a","uid":"uid-a","labels":"{long}"}}}}"#),
+        format!("metadata: {{name: a, uid: uid-a, labels: x{long}}}"),
+    ] {
+        let issue = read(&text).issues.pop().unwrap();
+        let said = issue.problem.source().unwrap().to_string();
+        assert!(said.len() < 1_100, "{} bytes", said.len());
+    }
+    let error = Reader::default().read(&format!("k{long}: 1\nk{long}: 2"), |_| true);
+    let said = error.unwrap_err().source().unwrap().to_string();
+    assert!(said.len() < 1_100, "{} bytes", said.len());
+}
+
+#[test]
 fn a_bad_pod_is_named_and_costs_no_other() {
     let parsed = read(
         r#"{"kind":"List","items":[

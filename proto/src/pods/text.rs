@@ -1,7 +1,7 @@
 //! The text of pods and of lists of them.
 
 use super::{Pod, PodIssue, PodsError, Problem, spec::SpecText};
-use crate::keys::annotation;
+use crate::{ParserError, keys::annotation};
 use koord_model::PodUid;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -66,7 +66,7 @@ pub(super) fn from_yaml(text: &str) -> Result<String, PodsError> {
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
     };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| PodsError::Yaml(Box::new(error)))?;
+        .map_err(|error| PodsError::Yaml(ParserError::of(error)))?;
     let documents = documents.iter().filter(|document| !document.is_null());
     Ok(documents.map(Value::to_string).collect())
 }
@@ -76,9 +76,9 @@ pub(super) fn items(text: &str) -> Result<Vec<&RawValue>, PodsError> {
     let mut all = Vec::new();
     let mut empty = true;
     for document in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
-        let document = document.map_err(PodsError::Json)?;
-        let Document { kind, items } =
-            serde_json::from_str(document.get()).map_err(PodsError::Json)?;
+        let document = document.map_err(|error| PodsError::Json(ParserError::of(error)))?;
+        let Document { kind, items } = serde_json::from_str(document.get())
+            .map_err(|error| PodsError::Json(ParserError::of(error)))?;
         match kind.is_some_and(|kind| kind.ends_with("List")) {
             true => all.extend(items.into_iter().flatten()),
             false => all.push(document),
@@ -100,7 +100,7 @@ pub(super) fn pod(text: &str, keep: impl Fn(&str) -> bool) -> Result<Pod, PodIss
         kind,
         metadata,
         spec,
-    } = serde_json::from_str(text).map_err(|error| bad(Problem::Form(error)))?;
+    } = serde_json::from_str(text).map_err(|error| bad(Problem::Form(ParserError::of(error))))?;
     if let Some(kind) = kind.filter(|kind| kind != "Pod") {
         let kind = cut(&kind);
         return Err(bad(Problem::OtherKind { kind }));

@@ -1,7 +1,10 @@
 //! What is wrong with a policy: issues cost one field, errors cost the whole text.
 
 use super::stream::MAX_LENGTH;
-use crate::annotation::{AnnotationError, QuantityError};
+use crate::{
+    ParserError,
+    annotation::{AnnotationError, QuantityError},
+};
 use koord_model::{BlockNameError, CgroupPathError};
 use thiserror::Error;
 
@@ -64,7 +67,7 @@ pub enum PolicyError {
     #[error("policy is empty")]
     Empty,
     #[error("policy is no YAML stream")]
-    Syntax(#[source] Box<serde_saphyr::Error>),
+    Syntax(#[source] ParserError),
 }
 
 // === impl Problem ===

@@ -5,6 +5,7 @@ use super::{
     issue::{PolicyError, PolicyIssue, Problem},
     place::{Object, cut},
 };
+use crate::ParserError;
 use serde_json::Value;
 use std::cell::RefCell;
 
@@ -66,7 +67,7 @@ impl NodePolicy {
             alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
         };
         let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options)
-            .map_err(|error| PolicyError::Syntax(Box::new(error)))?;
+            .map_err(|error| PolicyError::Syntax(ParserError::of(error)))?;
         // Whoever writes the file has only begun, or failed: a list without items says that there is
         // no policy.
         if documents.iter().all(Value::is_null) {

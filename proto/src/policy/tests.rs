@@ -629,6 +629,18 @@ fn a_list_of_nothing_is_no_policy_and_no_error() {
 }
 
 #[test]
+fn what_a_parser_repeats_of_a_text_is_cut() {
+    for yaml in [
+        format!("a: !!int {}x", "9".repeat(4_000_000)),
+        format!("{0}: 1\n{0}: 2", "k".repeat(1_000_000)),
+    ] {
+        let error = NodePolicy::parse_stream(&yaml, None).unwrap_err();
+        let said = error.source().unwrap().to_string();
+        assert!(said.len() < 1_100, "{} bytes", said.len());
+    }
+}
+
+#[test]
 fn a_text_that_is_hostile_or_broken_gives_no_policy() {
     let deep = format!("{}{}", "[".repeat(65), "]".repeat(65));
     let bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n";

@@ -25,6 +25,9 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Lines that may wait.
 const LINES: usize = 512;
 
+/// Their bytes together.
+const BYTES: usize = 1 << 20;
+
 /// How long the end of this process waits until they are written.
 const AT_THE_END: Duration = Duration::from_secs(1);
 
@@ -47,6 +50,8 @@ struct Taker {
     to: File,
     /// Lines that wait, and the one that is being written.
     waiting: AtomicUsize,
+    /// Theirs.
+    bytes: AtomicUsize,
     left_out: AtomicU64,
 }
 
@@ -71,6 +76,7 @@ impl Queue {
             // Of our own: nobody else's lock is held while a line is not taken.
             to: to.as_fd().try_clone_to_owned()?.into(),
             waiting: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
             left_out: AtomicU64::new(0),
         });
         let flush = Flush(taker.clone());
@@ -88,9 +94,11 @@ impl Queue {
             *thread = taker.start();
         }
         taker.waiting.fetch_add(1, Ordering::AcqRel);
-        let sent = thread.as_ref().map(|it| it.try_send(line.into()));
+        let bytes = taker.bytes.fetch_add(line.len(), Ordering::Relaxed) + line.len();
+        let thread = thread.as_ref().filter(|_| bytes <= BYTES);
+        let sent = thread.map(|it| it.try_send(line.into()));
         if sent.is_none_or(|sent| sent.is_err()) {
-            taker.waiting.fetch_sub(1, Ordering::AcqRel);
+            taker.waits_no_more(line);
             taker.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -154,8 +162,13 @@ impl Taker {
                         .as_bytes(),
                 ),
             }
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.waits_no_more(&line);
         }
+    }
+
+    fn waits_no_more(&self, line: &[u8]) {
+        self.bytes.fetch_sub(line.len(), Ordering::Relaxed);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -205,6 +218,31 @@ mod tests {
         let left_out: usize = left_out.map(|(it, _)| it.parse::<usize>().unwrap()).sum();
         assert_eq!(numbers.len() + left_out, said);
         assert!(text.ends_with("the end\n"));
+    }
+
+    #[test]
+    fn lines_that_wait_are_no_more_than_a_mebibyte() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (queue, flush) = Queue::new(&writer).unwrap();
+        drop(writer);
+        // 64 KiB in the pipe, one of these in hand, and two that wait.
+        for length in [100 << 10, 400 << 10, 400 << 10, 400 << 10, 2 << 20] {
+            let line = "x".repeat(length) + "\n";
+            queue.make_writer().write_all(line.as_bytes()).unwrap();
+        }
+        let reading = thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).unwrap();
+            text
+        });
+        drop((queue, flush));
+        let text = reading.join().unwrap();
+        let lengths: Vec<_> = text.lines().map(str::len).collect();
+        // Three lines are taken, the last before the one that says how many were not.
+        assert!(lengths.starts_with(&[100 << 10]), "{lengths:?}");
+        assert!(!lengths.contains(&(2 << 20)), "{lengths:?}");
+        assert_eq!(lengths.iter().filter(|it| **it == 400 << 10).count(), 2);
+        assert!(text.contains("2 log lines were left out"), "{lengths:?}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use prost::Message;
 use std::{
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 use tokio::{net::UnixStream, task::JoinHandle};
 
@@ -209,6 +210,8 @@ async fn run(client: &CriClient, pod: &PodSpec, name: &str) -> (String, String) 
 async fn a_session_lives_through_a_pods_life(version: ContainerdVersion) {
     let options = Options {
         nri: true,
+        // A loaded machine is not to make the plugin late.
+        nri_patience: Some(Duration::from_secs(60)),
         ..Options::default()
     };
     let mut containerd = Containerd::start(version, &options).unwrap();

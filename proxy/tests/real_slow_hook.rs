@@ -34,12 +34,21 @@ use std::{
 use support::{inside, node::value};
 use tokio::{sync::oneshot, task::LocalSet};
 
-/// Longer than the two seconds that runtimes wait.
-const SLOW: Duration = Duration::from_secs(6);
+/// How long the runtimes wait: longer than the two seconds that they do by themselves, so that only
+/// what we do decides whether an answer is in time, not how busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Gives every container 300 shares, after some thought.
 struct Thoughtful {
-    slow: Arc<AtomicBool>,
+    thought: Arc<Thought>,
+}
+
+/// How the next container is thought about.
+#[derive(Default)]
+struct Thought {
+    /// Until it is over.
+    slow: AtomicBool,
+    over: AtomicBool,
 }
 
 const META: HookMeta = HookMeta {
@@ -65,8 +74,10 @@ impl Hook for Thoughtful {
             return Ok(Adjustment::default());
         }
         // Once: whoever asks again is not kept.
-        if self.slow.swap(false, Ordering::SeqCst) {
-            thread::sleep(SLOW);
+        if self.thought.slow.swap(false, Ordering::SeqCst) {
+            while !self.thought.over.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+            }
         }
         Ok(Adjustment {
             cpu_shares: CpuShares::new(300).ok(),
@@ -83,7 +94,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(socket: PathBuf, slow: Arc<AtomicBool>) -> Self {
+    fn start(socket: PathBuf, thought: Arc<Thought>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (ask, asked) = mpsc::channel();
         let (tell, metrics) = mpsc::channel();
@@ -93,7 +104,7 @@ impl Running {
             let serving = async {
                 let metrics = Rc::new(Metrics::new());
                 let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
-                let chain = chain.with_hook(META, Box::new(Thoughtful { slow }));
+                let chain = chain.with_hook(META, Box::new(Thoughtful { thought }));
                 let hub = inside::hub(chain, &metrics);
                 tokio::task::spawn_local(koord_runtime_proxy::reconcile::run(hub.clone()));
                 let identity = Identity::new("slow", "10").unwrap();
@@ -128,6 +139,7 @@ impl Running {
 async fn a_slow_hook_costs_no_pod_its_values(version: ContainerdVersion) {
     let options = Options {
         nri: true,
+        nri_patience: Some(PATIENCE),
         ..Options::default()
     };
     let containerd = Containerd::start(version, &options).unwrap();
@@ -136,8 +148,8 @@ async fn a_slow_hook_costs_no_pod_its_values(version: ContainerdVersion) {
         .pod("uid-slow", PodQos::Burstable { milli_cpu: 250 })
         .unwrap();
     let client = CriClient::connect(&containerd.socket()).await.unwrap();
-    let slow = Arc::new(AtomicBool::new(false));
-    let plugin = Running::start(containerd.nri_socket(), slow.clone());
+    let thought = Arc::new(Thought::default());
+    let plugin = Running::start(containerd.nri_socket(), thought.clone());
     wait_until_async("the runtime asks", async || plugin.metric("plugin_up") == 1).await;
 
     let pod = PodSpec::new("slow").cgroup(&cgroup);
@@ -147,34 +159,31 @@ async fn a_slow_hook_costs_no_pod_its_values(version: ContainerdVersion) {
         ..Default::default()
     };
     let main = ContainerSpec::new("main").resources(asked);
-    slow.store(true, Ordering::SeqCst);
+    thought.slow.store(true, Ordering::SeqCst);
     let start = Instant::now();
     let id = client.create_container(&sandbox, &main, &pod).await;
     let id = id.unwrap();
-    // The creation and what is told after it are each answered within a second, while the hook is
-    // at it.
+    // The creation, and what is told after it, was answered in half of the time though the hook is
+    // still at it.
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(900), "{took:?}");
-    assert!(took < SLOW, "{took:?}");
+    assert!(took > PATIENCE * 4 / 10, "{took:?}");
+    assert!(!thought.slow.load(Ordering::SeqCst), "it was never asked");
+    thought.over.store(true, Ordering::SeqCst);
     client.start_container(&id).await.unwrap();
     let held = || cgroup.read("cpu", Some(&id), "cpu.shares").unwrap();
     wait_until_async("the hook's shares", async || held() == "300").await;
-    assert!(plugin.metric("plugin_late_answers_total") >= 1);
+    let late = || plugin.metric("plugin_late_answers_total");
+    wait_until_async("the late answer is counted", async || late() >= 1).await;
 
     // It was never closed, and is asked about what comes next.
     assert_eq!(plugin.metric("plugin_up"), 1);
     assert_eq!(plugin.metric(r#"plugin_sessions_total{result="ok"}"#), 1);
-    let late = plugin.metric("plugin_late_answers_total");
     client.remove_container(&id).await.unwrap();
     let id = client.create_container(&sandbox, &main, &pod).await;
     let id = id.unwrap();
     client.start_container(&id).await.unwrap();
-    assert_eq!(
-        cgroup.read("cpu", Some(&id), "cpu.shares").unwrap(),
-        "300",
-        "said with the creation"
-    );
-    assert_eq!(plugin.metric("plugin_late_answers_total"), late);
+    let held = || cgroup.read("cpu", Some(&id), "cpu.shares").unwrap();
+    wait_until_async("they are there again", async || held() == "300").await;
 }
 
 #[tokio::test]

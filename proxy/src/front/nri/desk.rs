@@ -34,8 +34,7 @@ const QUEUE: usize = 256;
 pub(super) struct Desk {
     pub(super) wire: Wire,
     inputs: Arc<Inputs>,
-    /// How long the runtime waits for an answer.
-    request_timeout: Duration,
+    runtime: Runtime,
     /// What has come of a synchronisation that has more to come.
     parts: SynchronizeRequest,
     /// Questions without an answer, the oldest first.
@@ -76,11 +75,11 @@ impl SharedDesk {
 // === impl Desk ===
 
 impl Desk {
-    pub(super) fn new(wire: Wire, inputs: Arc<Inputs>, runtime: &Runtime) -> Self {
+    pub(super) fn new(wire: Wire, inputs: Arc<Inputs>, runtime: Runtime) -> Self {
         Self {
             wire,
             inputs,
-            request_timeout: runtime.request_timeout,
+            runtime,
             parts: SynchronizeRequest::default(),
             waiting: VecDeque::new(),
             asked: VecDeque::new(),
@@ -188,7 +187,8 @@ impl Desk {
             Err(status) => return self.decline(request, &status),
         };
         let ticket = Ticket(request.id);
-        let patience = self.patience(request.timeout).saturating_sub(unread);
+        // Half of the time that the runtime gives.
+        let patience = (self.runtime.waits(request.timeout) / 2).saturating_sub(unread);
         self.waiting.push_back(Waiting {
             request: request.id,
             form,
@@ -243,11 +243,6 @@ impl Desk {
         warn!(method = %request.method, "a message of the runtime cannot be read");
         self.wire.peer.reply(request.id, Ok(b""))?;
         Ok(())
-    }
-
-    /// Half of the time that the runtime gives.
-    fn patience(&self, left: Option<Duration>) -> Duration {
-        left.map_or(self.request_timeout, |left| left.min(self.request_timeout)) / 2
     }
 
     /// Answers a question with nothing that is due. Whether there was one.

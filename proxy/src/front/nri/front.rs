@@ -142,7 +142,7 @@ impl Front {
             self.hub.set_plugin_up(true);
         }
         self.watchdog.watch(&session);
-        let handler = Handler::new(self.hub.clone(), session.runtime().request_timeout);
+        let handler = Handler::new(self.hub.clone(), session.runtime().waits(None));
         let mut talk = Talk {
             session,
             handler: Rc::new(handler),

@@ -26,7 +26,7 @@ use tokio::{
 const NRI_VERSION: &str = "v0.12.0";
 /// Runtimes wait for a registration as long as this unless they are told otherwise.
 const REGISTRATION: Duration = Duration::from_secs(5);
-/// The same for an answer; those before NRI 0.7 do not say it.
+/// The same for an answer.
 const REQUEST: Duration = Duration::from_secs(2);
 
 /// What a plugin is made of.
@@ -46,8 +46,9 @@ pub struct Runtime {
     pub version: String,
     /// Which of the wanted events it knows.
     pub events: EventMask,
-    /// How long it waits for an answer.
-    pub request_timeout: Duration,
+    /// How long it waits for an answer at most, as it says when it configures us; those before NRI
+    /// 0.7 say it with each question alone.
+    pub request_timeout: Option<Duration>,
 }
 
 /// A connection on which the plugin is registered and configured.
@@ -96,6 +97,17 @@ pub enum SessionError {
     Registration,
     #[error("more than {0} pods and containers in one synchronisation")]
     TooMany(usize),
+}
+
+// === impl Runtime ===
+
+impl Runtime {
+    /// How long it waits for an answer to a question with which it says that it waits for as long as
+    /// `left`.
+    pub(super) fn waits(&self, left: Option<Duration>) -> Duration {
+        let said = self.request_timeout.into_iter().chain(left);
+        said.min().unwrap_or(REQUEST)
+    }
 }
 
 // === impl Session ===
@@ -161,7 +173,7 @@ impl Session {
                 Event::Lost { .. } => return Err(SessionError::Closed),
             }
         };
-        let mut desk = Desk::new(wire, plugin.inputs.clone(), &runtime);
+        let mut desk = Desk::new(wire, plugin.inputs.clone(), runtime.clone());
         if let Some(request) = early {
             desk.take(&request, Duration::ZERO)?;
         }
@@ -258,10 +270,7 @@ fn configured(
         name: configure.runtime_name,
         version: configure.runtime_version,
         events,
-        request_timeout: match told {
-            0 => REQUEST,
-            told => Duration::from_millis(told),
-        },
+        request_timeout: (told > 0).then(|| Duration::from_millis(told)),
     })
 }
 

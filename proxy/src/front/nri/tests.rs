@@ -50,9 +50,19 @@ impl Double {
     }
 
     async fn ask(&mut self, method: &str, payload: &[u8]) -> CallId {
-        let call = self.peer.call(name::PLUGIN, method, payload, None).unwrap();
+        self.ask_within(method, payload, None).await
+    }
+
+    /// Says with the question how long it waits.
+    async fn ask_within(
+        &mut self,
+        method: &str,
+        payload: &[u8],
+        limit: Option<Duration>,
+    ) -> CallId {
+        let call = self.peer.call(name::PLUGIN, method, payload, limit);
         self.flush().await;
-        call
+        call.unwrap()
     }
 
     async fn answer(&mut self, of: CallId) -> Result<Vec<u8>, Status> {
@@ -170,7 +180,7 @@ async fn registration_says_who_we_are_and_configuration_what_the_runtime_knows()
         let session = session.unwrap();
         assert_eq!(session.runtime().name, "containerd");
         let limit = session.runtime().request_timeout;
-        assert_eq!(limit, Duration::from_millis(600));
+        assert_eq!(limit, Some(Duration::from_millis(600)));
     }
 }
 
@@ -366,16 +376,34 @@ async fn what_is_unknown_is_said_to_be_and_what_is_unreadable_stops_no_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_question_that_nobody_answers_is_answered_with_no_change_in_half_of_its_time() {
     let (mut session, mut runtime) = session().await;
-    let start = Instant::now();
-    let call = runtime.ask("CreateContainer", b"").await;
-    let (ticket, _) = asked(&mut session).await;
-    let late = session.next().await.unwrap();
-    assert!(matches!(late, Incoming::Late(1)));
-    // Of two seconds, as runtimes give that say nothing else.
-    assert!((1_000..1_010).contains(&start.elapsed().as_millis()));
-    assert_eq!(runtime.answer(call).await.unwrap(), b"");
-    let adjust = Answer::Adjust(Box::default());
-    assert!(!session.answer(ticket, adjust).unwrap());
+    // Of two seconds, as runtimes give that say nothing else; of what the question says, shorter or
+    // longer, where the runtime said nothing before it.
+    for (said, half) in [(None, 1_000), (Some(700), 350), (Some(60_000), 30_000)] {
+        let start = Instant::now();
+        let limit = said.map(Duration::from_millis);
+        let call = runtime.ask_within("CreateContainer", b"", limit).await;
+        let (ticket, _) = asked(&mut session).await;
+        let late = session.next().await.unwrap();
+        assert!(matches!(late, Incoming::Late(1)));
+        assert!((half..half + 10).contains(&start.elapsed().as_millis()));
+        assert_eq!(runtime.answer(call).await.unwrap(), b"");
+        let adjust = Answer::Adjust(Box::default());
+        assert!(!session.answer(ticket, adjust).unwrap());
+    }
+}
+
+#[test]
+fn of_two_limits_that_a_runtime_says_the_shorter_one_is_its() {
+    let limit = |millis| Some(Duration::from_millis(millis));
+    let runtime = Runtime {
+        name: "containerd".to_owned(),
+        version: "v2.3.0".to_owned(),
+        events: EventMask::of(&[]),
+        request_timeout: limit(600),
+    };
+    let waits = |left| runtime.waits(left).as_millis();
+    let waited = [waits(None), waits(limit(500)), waits(limit(60_000))];
+    assert_eq!(waited, [600, 500, 600]);
 }
 
 #[tokio::test(start_paused = true)]

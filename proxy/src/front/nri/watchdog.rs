@@ -221,7 +221,7 @@ impl Watchdog {
     pub(super) fn watch(&self, session: &Session) {
         *self.pulse.watch() = Watch {
             watched: Some(session.watched()),
-            unwatched: session.runtime().request_timeout / UNWATCHED,
+            unwatched: session.runtime().waits(None) / UNWATCHED,
         };
         self.pulse.wakes();
     }

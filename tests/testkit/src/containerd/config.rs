@@ -14,6 +14,9 @@ pub(super) fn render(directory: &Path, runc: &Path, plugins: &Path, options: &Op
     let runc = runc.display();
     let plugins = plugins.display();
     let nri = !options.nri;
+    let nri_patience = options.nri_patience.map_or(String::new(), |limit| {
+        format!("plugin_request_timeout = \"{}s\"", limit.as_secs())
+    });
     let registries = options
         .registry_config
         .as_ref()
@@ -48,6 +51,7 @@ disabled_plugins = [
   socket_path = "{dir}/nri.sock"
   plugin_path = "{dir}/nri-plugins"
   plugin_config_path = "{dir}/nri-conf"
+  {nri_patience}
 
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -24,6 +24,8 @@ use crate::testbed::{Testbed, TestbedError};
 pub struct Options {
     /// Serve NRI on [`Containerd::nri_socket`]. containerd 1.6 has none.
     pub nri: bool,
+    /// How long containerd waits for an answer of a plugin, if not for two seconds.
+    pub nri_patience: Option<Duration>,
     /// Plugins that containerd launches by itself.
     pub nri_plugins: Vec<NriPlugin>,
     /// A directory of `HOST/hosts.toml` files, for images from a registry on loopback.

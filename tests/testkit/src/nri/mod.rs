@@ -98,7 +98,7 @@ impl NriRuntime {
         self
     }
 
-    /// Waits longer or shorter for an answer. Runtimes before NRI 0.7 do not tell it.
+    /// Waits longer or shorter for an answer. Runtimes before NRI 0.7 tell it with each question alone.
     #[must_use]
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;
@@ -109,7 +109,7 @@ impl NriRuntime {
     ///
     /// # Errors
     ///
-    /// When it does not register in 5 s, or not as this generation wants it.
+    /// When it does not register in 30 s, or not as this generation wants it.
     pub fn take_plugin(&self) -> Result<Plugin, NriError> {
         let (stream, _) = self.listener.accept()?;
         Plugin::register(stream, self.generation, self.manner, self.request_timeout)

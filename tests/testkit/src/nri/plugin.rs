@@ -15,8 +15,9 @@ use super::message::{
 };
 use super::wire::LARGEST_BODY;
 use super::{Generation, Manner, Message, NriError, Violation, Wire};
+use crate::poll::BOUND;
 
-/// Runtimes wait as long as this for a registration.
+/// What runtimes say they wait for a registration. How fast a plugin does it is no matter of ours.
 const REGISTRATION: Duration = Duration::from_secs(5);
 
 const RUNTIME_SERVICE: &str = "nri.pkg.api.v1alpha1.Runtime";
@@ -36,7 +37,10 @@ pub struct Plugin {
     pub events: i32,
     line: Line,
     generation: Generation,
+    /// What it was told, at the configuration or with each question.
     request_timeout: Duration,
+    /// How long its answers are waited for.
+    patience: Duration,
 }
 
 /// The socket, what has come of it, and what was answered.
@@ -66,7 +70,7 @@ impl Plugin {
         request_timeout: Duration,
     ) -> Result<Self, NriError> {
         let mut line = Line::new(stream, generation, manner);
-        let until = Instant::now() + REGISTRATION;
+        let until = Instant::now() + BOUND;
         let (call, registration) = loop {
             if let Some(registration) = line.registration.take() {
                 break registration;
@@ -104,12 +108,13 @@ impl Plugin {
             line,
             generation,
             request_timeout,
+            patience: request_timeout,
         })
     }
 
     /// Waits longer or shorter for answers from now on than what the plugin was told.
-    pub fn set_request_timeout(&mut self, limit: Duration) {
-        self.request_timeout = limit;
+    pub fn set_patience(&mut self, limit: Duration) {
+        self.patience = limit;
     }
 
     /// Tells everything that there is: in one message, or in parts where it is too large and the
@@ -123,7 +128,7 @@ impl Plugin {
         pods: &[PodSandbox],
         containers: &[Container],
     ) -> Result<Vec<ContainerUpdate>, NriError> {
-        let until = Instant::now() + self.request_timeout;
+        let until = Instant::now() + self.patience;
         for part in parts(pods, containers, self.generation.splits()) {
             let question = self.line.ask("Synchronize", &part, self.request_timeout)?;
             let answer = self.line.answer(question, until, "Synchronize")?;
@@ -256,7 +261,7 @@ impl Plugin {
     ///
     /// When none comes within the time for one request, or the plugin breaks a rule.
     pub fn next_answer(&mut self) -> Result<(u32, Answer), NriError> {
-        let until = Instant::now() + self.request_timeout;
+        let until = Instant::now() + self.patience;
         loop {
             if let Some(&number) = self.line.answers.keys().min() {
                 let answer = self.line.answers.remove(&number);
@@ -287,7 +292,7 @@ impl Plugin {
     }
 
     fn called(&mut self, method: &str, request: &impl prost::Message) -> Result<Vec<u8>, NriError> {
-        let until = Instant::now() + self.request_timeout;
+        let until = Instant::now() + self.patience;
         let question = self.line.ask(method, request, self.request_timeout)?;
         self.line.answer(question, until, method)
     }

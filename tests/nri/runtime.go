@@ -45,6 +45,12 @@ func runtime(ctx context.Context, socket string) error {
 		updated <- updates
 		return nil, nil
 	}
+	// How busy the machine is, is no part of it.
+	adaptation.SetPluginRegistrationTimeout(limit)
+	adaptation.SetPluginRequestTimeout(limit)
+	// How busy the machine is, is no part of it.
+	adaptation.SetPluginRegistrationTimeout(limit)
+	adaptation.SetPluginRequestTimeout(limit)
 	nri, err := adaptation.New("containerd", "v2.3.0", synchronize, update,
 		adaptation.WithSocketPath(socket),
 		adaptation.WithPluginPath(nowhere),

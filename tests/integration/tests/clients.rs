@@ -1,13 +1,14 @@
 //! Other people's clients through the proxy: the CRI clients of old kubelets, whose `:authority` is
 //! a socket path, and a Go gRPC client under stress.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Node, Proxy, ProxyOptions, classes};
 use koord_testkit::{ContainerdVersion, Testbed, poll::wait_until};
 use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::Command,
+    sync::LazyLock,
 };
 
 /// Builds a Go program of the tests; Go's own cache knows what is unchanged.
@@ -91,13 +92,23 @@ fn a_go_client_loses_no_call_to_a_server_that_says_goaway_all_the_time() -> Resu
     sees_no_difference("goaway,sizes,streams,cancels", "300ms")
 }
 
+/// The program of the trials, built once for all tests: what one of them runs no other replaces.
+fn stress() -> Result<&'static Path> {
+    static PROGRAM: LazyLock<Result<PathBuf>> =
+        LazyLock::new(|| build("conformance", "./cmd/grpc-stress", "grpc-stress"));
+    match &*PROGRAM {
+        Ok(program) => Ok(program),
+        Err(error) => bail!("{error:#}"),
+    }
+}
+
 /// The same trials straight and through the proxy, before a server whose connections last so long.
 fn sees_no_difference(trials: &str, age: &str) -> Result<()> {
-    let program = build("conformance", "./cmd/grpc-stress", "grpc-stress")?;
+    let program = stress()?;
     let testbed = Testbed::new()?;
     let server = testbed.directory().join("server.sock");
     let mut serving = testbed
-        .command(&program)
+        .command(program)
         .args(["serve", "--listen"])
         .arg(&server)
         .args(["--max-connection-age", age])
@@ -107,7 +118,7 @@ fn sees_no_difference(trials: &str, age: &str) -> Result<()> {
     });
     let proxy = Proxy::start(&testbed, &server, ProxyOptions::default())?;
     let output = testbed
-        .command(&program)
+        .command(program)
         .args(["drive", "--endpoint"])
         .arg(&server)
         .arg("--through")

@@ -5,13 +5,14 @@
 //! The scenarios and the comparison are the Go program in `tests/conformance`, which uses the
 //! official CRI types and client library; here are the real runtimes and the proxy around it.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, ProxyOptions, classes};
 use koord_testkit::{ContainerdVersion, poll::wait_until};
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command},
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
@@ -32,8 +33,17 @@ fn announced(version: ContainerdVersion, front: &str) -> PathBuf {
         .join(file)
 }
 
+/// The program, built once for all tests: what one of them runs no other replaces.
+fn program() -> Result<&'static Path> {
+    static PROGRAM: LazyLock<Result<PathBuf>> = LazyLock::new(build);
+    match &*PROGRAM {
+        Ok(program) => Ok(program),
+        Err(error) => bail!("{error:#}"),
+    }
+}
+
 /// Builds the program, or finds that Go's cache has it.
-fn program() -> Result<PathBuf> {
+fn build() -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance");
     let built = Command::new("go")
@@ -120,9 +130,9 @@ fn replies_are_equal(version: ContainerdVersion) -> Result<()> {
     let program = program()?;
     let mut node = node(version, Front::Cri)?;
     let (runtime, proxy) = (node.containerd.socket(), node.proxy.socket());
-    let direct = record(&program, &mut node, &runtime, "direct")?;
-    let through = record(&program, &mut node, &proxy, "through")?;
-    equal(&program, version, "hooked", [&direct, &through])
+    let direct = record(program, &mut node, &runtime, "direct")?;
+    let through = record(program, &mut node, &proxy, "through")?;
+    equal(program, version, "hooked", [&direct, &through])
 }
 
 /// The runtime is asked twice, alone and with us as its plugin.
@@ -131,10 +141,10 @@ fn replies_are_equal_with_the_plugin(version: ContainerdVersion) -> Result<()> {
     let mut node = node(version, Front::Nri)?;
     let runtime = node.containerd.socket();
     node.proxy.stop()?;
-    let alone = record(&program, &mut node, &runtime, "alone")?;
+    let alone = record(program, &mut node, &runtime, "alone")?;
     node.launch_proxy()?;
-    let asked = record(&program, &mut node, &runtime, "asked")?;
-    equal(&program, version, "asked", [&alone, &asked])
+    let asked = record(program, &mut node, &runtime, "asked")?;
+    equal(program, version, "asked", [&alone, &asked])
 }
 
 /// Holds a record of the scenarios with us against one without.
@@ -192,8 +202,8 @@ fn an_alteration_of_any_reply_of_containerd_2_is_noticed() -> Result<()> {
     let program = program()?;
     let mut node = node(ContainerdVersion::V2, Front::Cri)?;
     let runtime = node.containerd.socket();
-    let direct = record(&program, &mut node, &runtime, "direct")?;
-    let altered = Command::new(&program).arg("mutate").arg(&direct).status()?;
+    let direct = record(program, &mut node, &runtime, "direct")?;
+    let altered = Command::new(program).arg("mutate").arg(&direct).status()?;
     ensure!(altered.success(), "an altered reply passes the comparison");
     Ok(())
 }
@@ -206,5 +216,5 @@ fn a_proxy_that_alters_a_field_on_its_way_is_noticed() -> Result<()> {
     let mut node = node(ContainerdVersion::V2, Front::Cri)?;
     let runtime = node.containerd.socket();
     let command = ["mutate-live", "--count=3", "--seed=1"];
-    run(&program, &mut node, &runtime, &command)
+    run(program, &mut node, &runtime, &command)
 }

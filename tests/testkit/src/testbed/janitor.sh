@@ -88,7 +88,7 @@ cleared() { # takes one step, and says whether none was left to take
 }
 
 # From the first step on each time: a process that was about to enter a cgroup of ours is in it now.
-end=$(($(date +%s) + 30))
+end=$(($(date +%s) + 120))
 until cleared || [ "$(date +%s)" -ge $end ]; do sleep 0.05; done
 
 left=$(

@@ -263,12 +263,17 @@ mod tests {
         let stat = || fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         // It may take a while to start, and to end.
         let within = |what: &dyn Fn() -> bool| {
-            (0..500).any(|_| {
+            (0..6_000).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(10));
                 what()
             })
         };
-        assert_eq!(within(&is_there), is_root);
+        let started = || {
+            let line = fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
+            line == b"cat\0koord-neighbour\0-\0"
+        };
+        assert!(within(&|| started() && (!is_root || is_there())));
+        assert_eq!(is_there(), is_root);
         assert!(!is_exiting(&stat()));
         rustix::process::kill_process(
             rustix::process::Pid::from_child(&child),

@@ -21,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
+    time::Duration,
 };
 use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
@@ -71,6 +72,8 @@ pub struct PolicyFile {
     source: Source,
     /// What was last read, so that only a change is a change.
     seen: Option<Fingerprint>,
+    /// How often it is looked at though nothing was noticed.
+    period: Duration,
     state: watch::Sender<PolicyState>,
     metrics: Rc<Metrics>,
 }
@@ -104,6 +107,7 @@ impl PolicyFile {
         let mut file = Self {
             source,
             seen: None,
+            period: watched_file::PERIOD,
             state: watch::Sender::default(),
             metrics,
         };
@@ -127,7 +131,7 @@ impl PolicyFile {
             let seen = self.seen.filter(|_| !anew);
             let watch = self.check(&reader, seen).await;
             anew = tokio::select! {
-                () = watch.may_have_changed() => false,
+                () = watch.may_have_changed(self.period) => false,
                 () = reload.notified() => true,
             };
         }

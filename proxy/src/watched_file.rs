@@ -35,8 +35,8 @@ const QUIET: Duration = Duration::from_millis(10);
 /// How long after the first change the file is read whatever else happens: one may be begun and not
 /// closed for long.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How often the file is looked at though nothing was noticed: its directory may not exist yet.
-const PERIOD: Duration = Duration::from_secs(10);
+/// How often a file is looked at though nothing was noticed: its directory may not exist yet.
+pub(crate) const PERIOD: Duration = Duration::from_secs(10);
 
 /// Content or failure, small enough to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +106,12 @@ impl Watch {
     }
 
     /// Ready when something has happened and whoever writes seems to have come to an end, and after a
-    /// while in any case. The watch is made anew for the next.
-    pub(crate) async fn may_have_changed(&self) {
+    /// `period` in any case. The watch is made anew for the next.
+    pub(crate) async fn may_have_changed(&self, period: Duration) {
         let Some(watch) = &self.0 else {
-            return sleep(PERIOD).await;
+            return sleep(period).await;
         };
-        let begun = timeout(PERIOD, watch.readable()).await;
+        let begun = timeout(period, watch.readable()).await;
         let ended = match begun.map(|ready| ready.map(drop)) {
             Err(_) => return,
             Ok(Ok(())) => writer_ends(watch).await,
@@ -119,7 +119,7 @@ impl Watch {
         };
         if let Err(error) = ended {
             debug!(error = &error as &dyn Error, "the watch of a file broke");
-            sleep(PERIOD).await;
+            sleep(period).await;
         }
     }
 }
@@ -205,7 +205,7 @@ mod tests {
         let watch = beside(&directory.path().join("file"));
         change(directory.path());
         let start = Instant::now();
-        watch.may_have_changed().await;
+        watch.may_have_changed(PERIOD).await;
         start.elapsed()
     }
 
@@ -259,7 +259,7 @@ mod tests {
             }
         };
         tokio::select! {
-            () = watch.may_have_changed() => {}
+            () = watch.may_have_changed(PERIOD) => {}
             () = writes => {}
         }
         assert_about(start.elapsed(), PATIENCE);

@@ -24,7 +24,7 @@ use prost::Message;
 use std::{collections::BTreeSet, time::Instant};
 use support::{
     method,
-    node::{Node, script},
+    node::{Node, listed_once, script},
     pod::{
         ASKED_SHARES, BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, BLKIO_QOS, CPU_BURST, CPU_QOS,
         EXTENDED_RESOURCE_SPEC, Pod, QOS_CLASS, RESCTRL, RESOURCE_STATUS,
@@ -349,7 +349,7 @@ fn node(args: &[&str]) -> Node {
                       OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true,MidResource=true,\
                       TerwayQoS=true";
     Node::with(
-        script(),
+        listed_once(),
         &[args, &["--log-format=json", every_hook]].concat(),
     )
 }

@@ -266,9 +266,11 @@ fn a_stop_by_signal_is_told_and_leaves_no_socket() {
 fn a_second_signal_does_not_wait_for_calls_in_flight() {
     // A runtime that takes connections and says nothing, so that nothing drains.
     let mut proxy = Proxy::start(&["--grace-period=10m"]);
-    let _runtime = UnixListener::bind(proxy.path("runtime.sock")).unwrap();
+    let runtime = UnixListener::bind(proxy.path("runtime.sock")).unwrap();
     let mut client = UnixStream::connect(proxy.path("proxy/proxy.sock")).unwrap();
-    client.write_all(&call_that_is_never_answered()).unwrap();
+    let call = call_that_is_never_answered();
+    client.write_all(&call).unwrap();
+    let _connections = served_until(&runtime, &call);
     proxy.signal("-TERM");
     assert!(proxy.told().starts_with("STOPPING=1\n"));
     proxy.signal("-TERM");
@@ -279,6 +281,21 @@ fn a_second_signal_does_not_wait_for_calls_in_flight() {
         "{}",
         proxy.log()
     );
+}
+
+/// Serves connections until one begins with these bytes; the proxy has some of its own, for lists.
+fn served_until(runtime: &UnixListener, call: &[u8]) -> Vec<UnixStream> {
+    let mut connections = Vec::new();
+    loop {
+        let (mut served, _) = runtime.accept().unwrap();
+        served.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut seen = vec![0; call.len()];
+        served.read_exact(&mut seen).unwrap();
+        connections.push(served);
+        if seen == call {
+            return connections;
+        }
+    }
 }
 
 /// An HTTP/2 preface, empty SETTINGS, and a request of `/a` without a body's end.

@@ -11,7 +11,7 @@ use prost::Message;
 use serde_json::json;
 use support::{
     method,
-    node::{Node, script},
+    node::{Node, listed_once},
     pod::{BATCH_MEMORY, BATCH_SHARES, Pod, RESOURCE_STATUS},
 };
 
@@ -34,7 +34,7 @@ async fn a_setting_that_is_left_to_others_is_in_no_request_and_not_in_the_ledger
             "",
         ),
     ] {
-        let node = Node::with(script(), args);
+        let node = Node::with(listed_once(), args);
         node.call(RawRequest::unary(method::RUN, pod.run().encode()))
             .await;
         node.call(RawRequest::unary(method::CREATE, pod.create().encode()))

@@ -18,18 +18,17 @@ use std::{
 };
 use support::{
     method,
-    node::{Node, script},
+    node::{Node, listed_once, script},
     pod::{Pod, SANDBOX},
     wire::Tree,
 };
 
 const WAIT: &str = "/a.b/Wait";
-const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const POD_STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 
-/// Bound for what should happen at once, long for a loaded machine and short of the 25 s that the
-/// process may take.
-const AT_ONCE: Duration = Duration::from_secs(10);
+/// Bound for what should happen at once, long for a loaded machine. What must not be waited for takes
+/// longer.
+const AT_ONCE: Duration = Duration::from_secs(60);
 
 /// Runs a pod and creates its container; whether the creation arrived as it was sent.
 async fn arrives_as_sent(node: &Node, pod: &Pod) -> bool {
@@ -64,7 +63,7 @@ fn decisions(node: &Node) -> Vec<[String; 4]> {
 #[tokio::test]
 async fn observing_decides_and_keeps_the_ledger_and_changes_nothing() {
     let pod = Pod::best_effort("be");
-    let observing = Node::with(script(), &["--mode=observe"]);
+    let observing = Node::with(listed_once(), &["--mode=observe"]);
     assert!(arrives_as_sent(&observing, &pod).await);
     assert_eq!(creations(&observing, "unhooked_observing"), 1);
     let batch = |setting: &str, desired: &str| {
@@ -78,7 +77,7 @@ async fn observing_decides_and_keeps_the_ledger_and_changes_nothing() {
     assert_eq!(decisions(&observing), decided);
 
     // Enforcing decides the same and changes the request.
-    let enforcing = Node::start();
+    let enforcing = Node::with(listed_once(), &[]);
     assert!(!arrives_as_sent(&enforcing, &pod).await);
     assert_eq!(creations(&enforcing, "patched"), 1);
     let values = |node| {
@@ -121,8 +120,8 @@ async fn pods_and_handlers_that_are_exempt_are_left_alone() {
 }
 
 /// A node that was started again and whose runtime does not answer the list before the gate opens;
-/// it has the sandbox of the tests, with this handler.
-fn started_again(handler: &str, gate: &Gate, args: &[&str]) -> Node {
+/// it has the sandbox of the tests, with this handler. How often it was listed before.
+fn started_again(handler: &str, gate: &Gate, args: &[&str]) -> (Node, usize) {
     let metadata = Tree::new().bytes(1, "be").bytes(2, "uid-be");
     let sandbox = Tree::new()
         .bytes(1, SANDBOX)
@@ -130,14 +129,15 @@ fn started_again(handler: &str, gate: &Gate, args: &[&str]) -> Node {
         .bytes(7, handler);
     let listed = Reply::message(Tree::new().message(1, sandbox).encode());
     let answers = script()
-        .once(LIST, listed.clone())
-        .always(LIST, listed.held(gate))
+        .once(method::LIST, listed.clone())
+        .always(method::LIST, listed.held(gate))
         .always(POD_STATUS, Reply::message(""));
     let mut node = Node::with(answers, args);
     node.signal("-KILL");
     node.ended();
+    let lists = node.calls(method::LIST).len();
     node.restart();
-    node
+    (node, lists)
 }
 
 #[tokio::test]
@@ -145,13 +145,16 @@ async fn just_after_a_start_a_creation_waits_for_the_handler_of_its_pod() {
     let message = Pod::best_effort("be").create().encode();
     for (handler, untouched) in [("kata", true), ("", false)] {
         let gate = Gate::new();
-        let node = started_again(handler, &gate, &["--hold-timeout=30s"]);
+        let (node, lists) = started_again(handler, &gate, &["--hold-timeout=30s"]);
         let client = node.client().await;
         let call = begin(&client, method::CREATE, message.clone()).await;
         // A later call on the same connection is answered: the one before it is held.
         let status = client.call(RawRequest::unary(method::STATUS, ""));
         status.await.unwrap();
-        wait_until_async("the list", || async { node.calls(LIST).len() == 2 }).await;
+        wait_until_async("the list", || async {
+            node.calls(method::LIST).len() > lists
+        })
+        .await;
         let held = &node.calls(method::CREATE)[0];
         assert_eq!((&held.messages[..], held.end), (&[][..], CallEnd::Open));
 
@@ -169,10 +172,13 @@ async fn a_creation_waits_no_longer_than_it_may_and_not_at_all_where_no_handler_
         &["--hold-timeout=100ms"][..],
         &["--hold-timeout=30s", "--excluded-runtime-handlers="],
     ] {
-        let node = started_again("", &Gate::new(), args);
+        let (node, _) = started_again("", &Gate::new(), args);
         let start = Instant::now();
-        let request = RawRequest::unary(method::CREATE, message.clone());
-        assert_eq!(node.call(request).await.grpc_status(), Some(0));
+        // So many that none may have waited for as long as it may.
+        for _ in 0..5 {
+            let request = RawRequest::unary(method::CREATE, message.clone());
+            assert_eq!(node.call(request).await.grpc_status(), Some(0));
+        }
         let took = start.elapsed();
         assert!(took < AT_ONCE, "{took:?}");
         assert_ne!(node.arrived(method::CREATE), message);
@@ -191,13 +197,13 @@ async fn after_three_crashes_in_a_minute_everything_passes_as_it_came() {
         node.restart();
     }
     assert_eq!(node.metric("mode{mode=\"pass-through\"}"), 1);
-    let lists = node.calls(LIST).len();
+    let lists = node.calls(method::LIST).len();
     assert!(arrives_as_sent(&node, &pod).await);
     // Claims are off: nothing was opened, decided or asked.
     assert_eq!(creations(&node, "as_is"), 0);
     let empty = serde_json::json!({"pods": [], "node": [], "leftSettings": []});
     assert_eq!(node.ledger(), empty);
-    assert_eq!(node.calls(LIST).len(), lists);
+    assert_eq!(node.calls(method::LIST).len(), lists);
 }
 
 async fn begin(client: &RawClient, path: &str, message: impl Into<Bytes>) -> RawStream {
@@ -225,7 +231,7 @@ async fn at_a_stop_calls_in_flight_finish_and_no_new_ones_are_taken() {
         script()
             .always(WAIT, late.clone())
             .once(method::START, late),
-        &[],
+        &["--grace-period=10m"],
     );
     let client = node.client().await;
     let idle = node.client().await;
@@ -245,16 +251,14 @@ async fn at_a_stop_calls_in_flight_finish_and_no_new_ones_are_taken() {
     idle.closed().await.ok();
     assert!(UnixStream::connect(node.socket()).is_err());
 
-    let start = Instant::now();
     gate.open();
     for stream in [claimed, other] {
         let reply = stream.collect().await;
         assert_eq!(reply.messages, [Frame::plain("late")]);
         assert_eq!(reply.grpc_status(), Some(0));
     }
+    // Long before the grace is over.
     assert_eq!(node.ended().code(), Some(0));
-    let took = start.elapsed();
-    assert!(took < AT_ONCE, "{took:?}");
 }
 
 #[tokio::test]
@@ -284,9 +288,6 @@ async fn a_call_that_does_not_finish_is_waited_for_as_long_as_was_said() {
     assert_eq!(call.collect().await.grpc_status(), None);
     assert_eq!(node.ended().code(), Some(0));
     let took = start.elapsed();
-    assert!(
-        (Duration::from_secs(1)..AT_ONCE).contains(&took),
-        "{took:?}"
-    );
+    assert!(took >= Duration::from_secs(1), "{took:?}");
     assert!(node.log().contains("stopped with calls in flight"));
 }

@@ -32,7 +32,7 @@ use tokio::{
 const MIB: usize = 1 << 20;
 
 /// Bound for what should happen at once, long for a loaded machine.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const AT_ONCE: Duration = Duration::from_secs(60);
 
 async fn begin(client: &RawClient, path: &str, message: impl Into<Bytes>) -> RawStream {
     let mut stream = client.open(path, Vec::new()).await.unwrap();
@@ -389,7 +389,8 @@ async fn while_the_runtime_is_away_clients_know_at_once_and_no_call_is_sent_twic
     // is closed when a call wants it.
     assert_eq!(creation.collect().await.end, RawEnd::Lost);
     drop(client.closed().await);
-    for _ in 0..3 {
+    // So many that none may have waited for a runtime.
+    for _ in 0..30 {
         let client = node.client().await;
         let ended = match client.call(RawRequest::unary("/a.b/Echo", "x")).await {
             Ok(reply) => reply.end == RawEnd::Lost,

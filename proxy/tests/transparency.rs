@@ -15,7 +15,7 @@ use koord_testkit::{
 use prost::Message;
 use support::{
     method,
-    node::{Node, script},
+    node::{Node, listed_once},
     pod::{BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, Pod},
 };
 
@@ -373,7 +373,7 @@ async fn messages_of_16_mib_pass_both_ways() {
 #[tokio::test]
 async fn a_creation_that_the_runtime_refuses_leaves_nothing_in_the_ledger() {
     let node = Node::with(
-        script().once(method::CREATE, Reply::error(6, "there already")),
+        listed_once().once(method::CREATE, Reply::error(6, "there already")),
         &[],
     );
     let pod = Pod::best_effort("be");

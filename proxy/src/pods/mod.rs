@@ -21,7 +21,7 @@ use crate::{
     regular_file::FileError,
     status::chain_of,
     view::Inputs,
-    watched_file::Watch,
+    watched_file::{self, Watch},
     worker::Worker,
 };
 use koord_proto::pods::{Parsed, PodIssue, PodsError, Reader};
@@ -95,10 +95,11 @@ enum Way {
 /// When there may be something new.
 #[derive(Debug)]
 enum Rhythm {
-    /// When the file changes.
-    Changes,
+    /// When the file changes, and so often in any case.
+    Changes(Duration),
     Every(Duration),
 }
+
 /// What the source says; nothing if that is what it said the last time.
 type Said = Result<Option<Parsed>, SourceError>;
 
@@ -119,7 +120,7 @@ impl PodSource {
             config::Pods::None => return None,
             config::Pods::File(path) => {
                 let file = PodsFile::at(path);
-                (Way::File(file), Rhythm::Changes)
+                (Way::File(file), Rhythm::Changes(watched_file::PERIOD))
             }
             config::Pods::Kubelet(config) => {
                 let kubelet = PodsOfKubelet::at(config);
@@ -133,7 +134,7 @@ impl PodSource {
         };
         let asked = Instant::now();
         let first = match rhythm {
-            Rhythm::Changes => Some(desk.ask(false)),
+            Rhythm::Changes(_) => Some(desk.ask(false)),
             Rhythm::Every(_) => None,
         };
         // A desk over which it panicked has a reader that knows too little, no wrong one.
@@ -244,14 +245,14 @@ impl Rhythm {
     /// Ready when there may be something new since the watch was made.
     async fn next(&self, watch: &Watch) {
         match self {
-            Self::Changes => watch.may_have_changed().await,
+            Self::Changes(period) => watch.may_have_changed(*period).await,
             Self::Every(interval) => sleep(*interval).await,
         }
     }
 
     fn word(&self) -> Word {
         match self {
-            Self::Changes => Word::Stands,
+            Self::Changes(_) => Word::Stands,
             Self::Every(_) => Word::OfItsTime,
         }
     }

@@ -5,9 +5,10 @@ use std::{path::Path, time::Duration};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// Long for a loaded machine, and shorter than the period of looks: what is seen within it was
-/// noticed.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// Long for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than that: what is seen was noticed.
+const PERIOD: Duration = Duration::from_secs(3_600);
 
 fn pod(name: &str) -> String {
     format!("kind: Pod\nmetadata:\n  name: {name}\n  uid: uid-{name}\n  labels: {{a: b, c: d}}\n")
@@ -31,8 +32,9 @@ impl Kept {
         }
         let metrics = Rc::new(Metrics::new());
         let inputs = Arc::new(Inputs::new(["a"], []));
-        let config = config::Pods::File(path);
-        let source = PodSource::open(&config, inputs, metrics.clone()).unwrap();
+        let config = config::Pods::File(path.clone());
+        let mut source = PodSource::open(&config, inputs, metrics.clone()).unwrap();
+        source.rhythm = Rhythm::Changes(PERIOD);
         let state = source.subscribe();
         let reload = Rc::new(Notify::new());
         tokio::task::spawn_local(source.run(reload.clone()));

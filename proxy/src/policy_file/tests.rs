@@ -9,12 +9,13 @@ use koord_kernel::{cgroup::Generation, fake::FakeTree};
 use std::{
     cell::{Cell, RefCell},
     os::unix::fs::symlink,
-    time::Duration,
 };
 use tempfile::TempDir;
 
-/// Long for a loaded machine, and shorter than the period of looks: what is seen within it was noticed.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// Long for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than that: what is seen was noticed.
+const PERIOD: Duration = Duration::from_secs(3_600);
 
 fn node(ratio: &str) -> String {
     format!(
@@ -42,7 +43,8 @@ impl Kept {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path());
         let metrics = Rc::new(Metrics::new());
-        let file = PolicyFile::open(&dir.path().join(name), "node-1", metrics.clone());
+        let mut file = PolicyFile::open(&dir.path().join(name), "node-1", metrics.clone());
+        file.period = PERIOD;
         let state = file.subscribe();
         let reload = Rc::new(Notify::new());
         tokio::task::spawn_local(file.run(reload.clone()));

@@ -24,4 +24,6 @@ pub mod method {
     pub const EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
     pub const UPDATE: &str = "/runtime.v1.RuntimeService/UpdateContainerResources";
     pub const STATUS: &str = "/runtime.v1.RuntimeService/Status";
+    /// What each list begins with.
+    pub const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 }

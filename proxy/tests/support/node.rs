@@ -7,7 +7,7 @@ use bytes::Bytes;
 use koord_testkit::{
     RawClient, RawReply, RawRequest,
     poll::wait_until,
-    scripted::{Call, CallEnd, Otherwise, Reply, Script, ScriptedRuntime},
+    scripted::{Call, CallEnd, Gate, Otherwise, Reply, Script, ScriptedRuntime},
 };
 use std::{
     fs,
@@ -43,6 +43,15 @@ pub fn script() -> Script {
         .always(method::RUN, id(SANDBOX))
         .always(method::CREATE, id("container-1"))
         .always(method::START, Reply::message(Bytes::new()))
+}
+
+/// The same, whose first list alone is answered, with nothing: a later one, which comes within
+/// seconds, would say that what was made meanwhile is not there.
+pub fn listed_once() -> Script {
+    let nothing = Reply::message(Bytes::new());
+    script()
+        .once(method::LIST, nothing.clone())
+        .always(method::LIST, nothing.held(&Gate::new()))
 }
 
 // === impl Node ===

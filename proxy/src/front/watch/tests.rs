@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 const SUBSCRIBE: &str = "/containerd.services.events.v1.Events/Subscribe";
 const GET_EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn telling(message: impl Into<bytes::Bytes>, gate: &Gate) -> Reply {
     Reply::steps(vec![

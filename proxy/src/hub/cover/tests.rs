@@ -178,7 +178,7 @@ async fn comes_to_keep(bench: &Bench, min: &str) {
     tokio::select! {
         () = reconcile::run(bench.hub.clone()) => unreachable!("it never ends"),
         () = kept() => {}
-        () = tokio::time::sleep(Duration::from_secs(10)) => panic!("it is not {min}"),
+        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("it is not {min}"),
     }
 }
 

@@ -15,9 +15,9 @@ use super::message::{
 };
 use super::wire::LARGEST_BODY;
 use super::{Generation, Manner, Message, NriError, Violation, Wire};
-use crate::poll::BOUND;
+use crate::poll::bound;
 
-/// What runtimes say they wait for a registration. How fast a plugin does it is no matter of ours.
+/// What runtimes say they wait for a registration.
 const REGISTRATION: Duration = Duration::from_secs(5);
 
 const RUNTIME_SERVICE: &str = "nri.pkg.api.v1alpha1.Runtime";
@@ -70,7 +70,7 @@ impl Plugin {
         request_timeout: Duration,
     ) -> Result<Self, NriError> {
         let mut line = Line::new(stream, generation, manner);
-        let until = Instant::now() + BOUND;
+        let until = Instant::now() + bound();
         let (call, registration) = loop {
             if let Some(registration) = line.registration.take() {
                 break registration;

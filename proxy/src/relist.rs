@@ -225,6 +225,13 @@ fn end(
             hub.queue().push(pod.sandbox.clone());
         }
     }
+    for sandbox in hub.told_lately() {
+        if let Some(pod) = ledger.pod_mut(&sandbox) {
+            let targets = pod.containers.iter_mut().map(|it| &mut it.target);
+            targets.for_each(Target::runtime_rewrote);
+            hub.queue().push(sandbox);
+        }
+    }
     if scope == Scope::All || gone {
         hub.queue().push_node();
     }

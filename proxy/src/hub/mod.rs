@@ -22,6 +22,7 @@ mod stand_by;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod told;
 mod watching;
 
 pub use self::{
@@ -34,7 +35,8 @@ pub use self::{
 pub(crate) use self::{decide::asked, stand_by::NodeLock};
 
 use self::{
-    commit::Effect, complaint::Complaints, source::Source, stand_by::Another, watching::Watching,
+    commit::Effect, complaint::Complaints, source::Source, stand_by::Another, told::ToldLately,
+    watching::Watching,
 };
 
 use crate::{
@@ -190,6 +192,7 @@ pub struct Hub {
     plugin_up: Cell<bool>,
     /// Where nobody asks us.
     watching: Option<Watching>,
+    told_lately: ToldLately,
     /// What says beside requests how pods are.
     source: Source,
     /// The directory of the first pod that was not below the kubelet's tiers as we know them.
@@ -222,6 +225,7 @@ impl Hub {
             runtime_up: Cell::new(false),
             plugin_up: Cell::new(false),
             watching: parts.watches.then(Watching::default),
+            told_lately: ToldLately::default(),
             source: Source::default(),
             elsewhere: RefCell::default(),
         })

@@ -57,8 +57,14 @@ impl Hub {
         }
         // The node may have changed too, and then every decision is made anew.
         self.list_taken();
-        let updates = containers.iter().filter_map(|it| self.in_line(it));
+        let mut told = Vec::new();
+        let updates = containers.iter().filter_map(|it| {
+            let update = self.in_line(it)?;
+            told.extend(SandboxId::new(&it.pod_sandbox_id).ok());
+            Some(update)
+        });
         let updates = updates.collect();
+        self.has_told(told);
         for pod in self.ledger.borrow().pods() {
             self.queue.push(pod.sandbox.clone());
         }

@@ -432,6 +432,31 @@ async fn after_a_list_that_was_asked_for_only_pods_with_news_are_looked_at() {
 }
 
 #[tokio::test]
+async fn a_pod_of_which_the_runtime_was_told_is_looked_at_with_each_list_for_a_while() {
+    let mut pod = listed_pod();
+    pod.set_state(cri::PodSandboxState::SandboxReady);
+    let container = container_with(r#"{"cpuShares":204,"ours":{"cpuShares":512}}"#);
+    let listed = Scripted::of(FakeTree::new(Generation::V1, 2), pod, container, "");
+    let hub = &listed.bench.hub;
+    listed.list(Scope::News).await;
+    hub.queue().drain();
+    // Nobody decides it any more, and the runtime still does what it was told before.
+    assert!(hub.switch_hook("BatchResource", false));
+    hub.queue().drain();
+    hub.has_told(vec![sandbox()]);
+    for late in ["512", "300"] {
+        listed.list(Scope::News).await;
+        assert_eq!(hub.queue().drain(), [sandbox()]);
+        listed.bench.write("cpu.shares", late);
+        crate::reconcile::pod(hub, &sandbox()).await;
+        assert_eq!(listed.bench.shown("cpu.shares"), "204");
+    }
+    pass(Duration::from_secs(31)).await;
+    listed.list(Scope::News).await;
+    assert_eq!(hub.queue().drain(), []);
+}
+
+#[tokio::test]
 async fn whoever_asks_soon_after_a_list_shares_the_next() {
     let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
     let hub = &listed.bench.hub;

@@ -128,6 +128,17 @@ fn nor_against_that_for_oom_scores_which_may_do_two_things_more() -> Result<()> 
 }
 
 #[test]
+fn nor_against_that_for_hami_core_which_shows_the_nodes_temporary_files() -> Result<()> {
+    let file = "koord-runtime-proxy.service.d/10-hami-core.conf";
+    let installed = Installed::new()?;
+    installed.drop_in(SERVICE, file)?;
+    assert_eq!(installed.verify()?, "");
+    let said = unit(file)?;
+    assert_eq!(values(&said, "PrivateTmp"), ["no"]);
+    Ok(())
+}
+
+#[test]
 fn nor_against_that_for_terway_which_opens_one_directory_more() -> Result<()> {
     let file = "koord-runtime-proxy.service.d/10-terway.conf";
     let installed = Installed::new()?;

@@ -240,6 +240,8 @@ async fn a_synchronisation_takes_in_what_is_there_and_drops_what_is_not() {
     assert_eq!(resources, Some(batch()));
     assert!(bench.hub.is_whole() && bench.hub.plugin_is_up());
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    // When the runtime has done it is not said.
+    assert_eq!(bench.hub.told_lately(), [sandbox()]);
 
     let mut right = told_container();
     right.linux.as_mut().unwrap().resources = Some(batch());

@@ -160,7 +160,9 @@ async fn large_messages_half_sent_cost_a_bounded_sum_and_others_notice_nothing()
             bystander.works().await;
             most = most.max(grown());
         }
-        assert!(most < 64 * 1_024, "{before} KiB grew by {most} KiB");
+        // 4 places of 16 MiB and 64 MiB beside them, for messages that lost their place half sent, and
+        // what the bookkeeping costs, where 512 MiB would come.
+        assert!(most < 180 * 1_024, "{before} KiB grew by {most} KiB");
         // A large message that nobody opens needs no place.
         let large = RawRequest::unary("/a.b/Echo", vec![5; 4 * MIB]);
         let reply = bystander.client.call(large).await.unwrap();

@@ -3,7 +3,7 @@
 use crate::classes::PodSpecOf;
 use koord_testkit::{
     Kubelet, PodCgroups, PodQos,
-    poll::{wait_for_kubelet, wait_until},
+    poll::{wait_patiently, wait_until},
 };
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ pub fn settled(cgroups: &PodCgroups, kubelet: &Kubelet, pods: &[PodSpecOf]) -> V
     let mut containers = Vec::new();
     for pod in pods {
         let mut container = None;
-        wait_for_kubelet(&format!("{} is ready", pod.name), || {
+        wait_patiently(&format!("{} is ready", pod.name), || {
             container = ready(kubelet, pod);
             container.is_some()
         });

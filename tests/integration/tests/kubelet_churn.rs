@@ -13,7 +13,7 @@ use koord_integration::{
 use koord_testkit::{
     ContainerdVersion, Kubelet,
     cri::CriClient,
-    poll::{wait_for_kubelet, wait_until},
+    poll::{wait_patiently, wait_until},
 };
 use serde_json::json;
 use std::{
@@ -282,16 +282,16 @@ impl Stage {
     fn settle(&self) {
         for pod in self.staying.iter().chain(&self.passing) {
             let what = format!("{} is ready", pod.name);
-            wait_for_kubelet(&what, || is_ready(&self.kubelet, pod));
+            wait_patiently(&what, || is_ready(&self.kubelet, pod));
         }
-        wait_for_kubelet("the groups of removed pods are gone", || {
+        wait_patiently("the groups of removed pods are gone", || {
             self.gone.iter().all(|pod| {
                 let cgroup = self.node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
                 !cgroup.directory("cpu").exists()
             })
         });
         if self.with_us {
-            wait_for_kubelet("all have their values", || self.all_right().is_some());
+            wait_patiently("all have their values", || self.all_right().is_some());
         }
     }
 }

@@ -7,7 +7,11 @@ use koord_integration::{
     churn::{Living, living, pod},
     classes, promise,
 };
-use koord_testkit::{Containerd, ContainerdVersion, PodCgroups, cri::CriClient, poll::wait_until};
+use koord_testkit::{
+    Containerd, ContainerdVersion, PodCgroups,
+    cri::CriClient,
+    poll::{wait_patiently, wait_until},
+};
 use std::{
     collections::{BTreeSet, VecDeque},
     fs,
@@ -173,7 +177,7 @@ fn round(node: &mut Node, scene: &Scene, number: u32) -> Result<Round> {
     };
     let before = sessions(node)?;
     let started = scene.started.load(SeqCst);
-    wait_until("pods start", || {
+    wait_patiently("pods start", || {
         scene.started.load(SeqCst) >= started + BETWEEN
     });
     // At another moment of a pod's life each time.

@@ -32,14 +32,14 @@ pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     assert!(comes_true(condition), "not within {:?}: {what}", bound());
 }
 
-/// [`wait_until`] for what a kubelet does, which takes its time by itself: what failed twice it leaves for
-/// 10 s, then for 20, and for 40.
+/// [`wait_until`] for what takes its time by itself: a kubelet leaves what failed twice for 10 s, then for
+/// 20, and for 40, and a runtime that is killed again and again finishes little in between.
 ///
 /// # Panics
 ///
 /// When it does not hold within four times [`bound`]; the message says `what` was awaited.
 #[track_caller]
-pub fn wait_for_kubelet(what: &str, condition: impl FnMut() -> bool) {
+pub fn wait_patiently(what: &str, condition: impl FnMut() -> bool) {
     let bound = bound() * 4;
     assert!(
         holds_within(bound, condition),

@@ -15,7 +15,7 @@ mod share;
 pub use self::{
     error::ResctrlError,
     schemata::{Resource, Schemata, Shares},
-    share::{Vendor, ways},
+    share::{Granularity, Vendor, ways},
 };
 
 use self::error::is;
@@ -67,6 +67,7 @@ pub struct Resctrl {
     root: OwnedFd,
     ways: Option<u64>,
     vendor: Vendor,
+    granularity: Granularity,
     /// What the root had when it was opened: which resources and caches there are.
     whole: Schemata,
 }
@@ -108,13 +109,24 @@ impl Resctrl {
         let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
         let text = read(&root, "schemata")?;
         let whole = Schemata::parse(&text).ok_or(io::ErrorKind::InvalidData)?;
+        let told = |resource: &str, file: &str| {
+            let text = read(&root, &format!("info/{resource}/{file}")).ok()?;
+            Some(text.trim().to_owned())
+        };
         // With code and data apart each has a folder, and both say the same.
-        let masks = ["info/L3/cbm_mask", "info/L3CODE/cbm_mask"];
-        let mask = masks.iter().find_map(|file| read(&root, file).ok());
+        let of_cache = |file| told("L3", file).or_else(|| told("L3CODE", file));
+        let number = |text: String| text.parse().ok();
+        let granularity = Granularity {
+            ways: of_cache("min_cbm_bits").and_then(|text| text.parse().ok()),
+            least_bandwidth: told("MB", "min_bandwidth").and_then(number),
+            bandwidth_step: told("MB", "bandwidth_gran").and_then(number),
+        };
+        let ways = of_cache("cbm_mask").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
         Ok(Self {
             root,
-            ways: mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
+            ways,
             vendor,
+            granularity,
             whole,
         })
     }
@@ -126,6 +138,11 @@ impl Resctrl {
 
     pub fn vendor(&self) -> Vendor {
         self.vendor
+    }
+
+    /// The smallest parts that it shares out.
+    pub fn granularity(&self) -> Granularity {
+        self.granularity
     }
 
     /// The resources and caches there are, with what the root had of them.
@@ -243,7 +260,8 @@ impl Groups for Resctrl {
     }
 
     fn share(&self, name: &str, shares: &CacheShares) -> Result<bool, ResctrlError> {
-        let wanted = share::schemata(shares, &self.whole, self.ways, self.vendor);
+        let processor = (self.vendor, self.granularity);
+        let wanted = share::schemata(shares, &self.whole, self.ways, processor);
         self.set_schemata(name, &wanted)
     }
 

@@ -12,10 +12,23 @@ pub enum Vendor {
     Other,
 }
 
+/// The smallest parts that a processor shares out, as far as the kernel tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Granularity {
+    /// Least ways of a mask (`min_cbm_bits`).
+    pub ways: Option<u32>,
+    /// Least bandwidth, in the unit of an `MB` line (`min_bandwidth`).
+    pub least_bandwidth: Option<u64>,
+    /// What bandwidths are multiples of, in that unit (`bandwidth_gran`).
+    pub bandwidth_step: Option<u64>,
+}
+
 /// What Koordinator takes a CPU die of AMD's to reach: 25 Gb/s, of which 0.8 in eighths.
 const AMD_DIE: u64 = 160;
 /// More than any die reaches: no limit.
 const AMD_UNLIMITED: u64 = 2048;
+/// Intel's step where the kernel does not tell it, in percent.
+const INTEL_STEP: u64 = 10;
 
 // === impl Vendor ===
 
@@ -52,14 +65,32 @@ impl Vendor {
         }
     }
 
-    /// The text of an `MB` line for a share of the bandwidth. Intel's steps are multiples of ten, to
-    /// which others are raised.
-    pub fn bandwidth(self, percent: u64) -> u64 {
-        match self {
-            Self::Amd if percent >= 100 => AMD_UNLIMITED,
-            Self::Amd => AMD_DIE * percent / 100,
-            Self::Intel | Self::Other => percent.next_multiple_of(10),
+    /// What an `MB` line says for a share of the bandwidth: what the kernel would make of anything
+    /// below a step, so that it is found again as it was written.
+    pub fn bandwidth(self, percent: u64, granularity: Granularity) -> u64 {
+        let (exact, step, most) = match self {
+            Self::Amd if percent >= 100 => return AMD_UNLIMITED,
+            Self::Amd => (AMD_DIE * percent / 100, 1, AMD_UNLIMITED),
+            Self::Intel | Self::Other => (percent, INTEL_STEP, 100),
+        };
+        let step = granularity.bandwidth_step.unwrap_or(step).max(1);
+        let least = granularity.least_bandwidth.unwrap_or(0);
+        exact.max(least).next_multiple_of(step).min(most)
+    }
+}
+
+// === impl Granularity ===
+
+impl Granularity {
+    /// As many neighbouring ways as a mask has at least: further up and, where the cache ends, down.
+    fn widen(self, mask: u64, all: u64) -> u64 {
+        let least = self.ways.unwrap_or(1);
+        let mut wide = mask;
+        while wide.count_ones() < least && wide != all {
+            let up = (wide | wide << 1) & all;
+            wide = if up == wide { wide | wide >> 1 } else { up };
         }
+        wide
     }
 }
 
@@ -89,13 +120,17 @@ pub(super) fn schemata(
     shares: &CacheShares,
     whole: &Schemata,
     all: Option<u64>,
-    vendor: Vendor,
+    (vendor, granularity): (Vendor, Granularity),
 ) -> Schemata {
     let share = |resource: Resource, cache: u32| match resource {
-        Resource::Mb => Some(vendor.bandwidth(shares.bandwidth.of(cache).percent())),
+        Resource::Mb => {
+            let percent = shares.bandwidth.of(cache).percent();
+            Some(vendor.bandwidth(percent, granularity))
+        }
         Resource::L3 | Resource::L3Code | Resource::L3Data => {
-            let range = shares.ranges.of(cache);
-            ways(all?, range.start(), range.end())
+            let (all, range) = (all?, shares.ranges.of(cache));
+            let mask = ways(all, range.start(), range.end())?;
+            Some(granularity.widen(mask, all))
         }
     };
     let lines = whole.0.iter().map(|(resource, caches)| {
@@ -122,7 +157,8 @@ mod tests {
     fn shares_become_a_line_for_each_resource_that_the_root_has() {
         let lines = |root: &str, all, vendor| {
             let whole = Schemata::parse(root).unwrap();
-            schemata(&shares(0, 30, 55), &whole, all, vendor).to_string()
+            let processor = (vendor, Granularity::default());
+            schemata(&shares(0, 30, 55), &whole, all, processor).to_string()
         };
         let two = "L3:0=7ff;1=7ff\nMB:0=100;1=100\n";
         assert_eq!(
@@ -159,7 +195,12 @@ mod tests {
         shares.bandwidth.each.insert(0, Bandwidth::new(20).unwrap());
         // There is no cache 7.
         shares.bandwidth.each.insert(7, Bandwidth::new(10).unwrap());
-        let lines = schemata(&shares, &whole, Some(0x7ff), Vendor::Intel);
+        let lines = schemata(
+            &shares,
+            &whole,
+            Some(0x7ff),
+            (Vendor::Intel, Granularity::default()),
+        );
         assert_eq!(lines.to_string(), "L3:0=3f;1=3c\nMB:0=20;1=100\n");
     }
 
@@ -193,10 +234,42 @@ mod tests {
 
     #[test]
     fn bandwidth_is_counted_as_each_vendor_does() {
-        let shares = |vendor: Vendor| [1, 10, 55, 99, 100].map(|it| vendor.bandwidth(it));
+        let untold = Granularity::default();
+        let shares = |vendor: Vendor| [1, 10, 55, 99, 100].map(|it| vendor.bandwidth(it, untold));
         assert_eq!(shares(Vendor::Intel), [10, 10, 60, 100, 100]);
         assert_eq!(shares(Vendor::Other), [10, 10, 60, 100, 100]);
         assert_eq!(shares(Vendor::Amd), [1, 16, 88, 158, 2048]);
+    }
+
+    #[test]
+    fn bandwidth_is_a_multiple_of_the_step_that_the_kernel_tells_and_no_less_than_the_least() {
+        let told = |least, step| Granularity {
+            least_bandwidth: Some(least),
+            bandwidth_step: Some(step),
+            ..Granularity::default()
+        };
+        let shares = |vendor: Vendor, told| [1, 10, 55, 99].map(|it| vendor.bandwidth(it, told));
+        assert_eq!(shares(Vendor::Intel, told(20, 20)), [20, 20, 60, 100]);
+        assert_eq!(shares(Vendor::Intel, told(30, 10)), [30, 30, 60, 100]);
+        // A step that does not divide the whole.
+        assert_eq!(shares(Vendor::Intel, told(1, 30)), [30, 30, 60, 100]);
+        assert_eq!(shares(Vendor::Amd, told(1, 1)), [1, 16, 88, 158]);
+        assert_eq!(shares(Vendor::Amd, told(8, 8)), [8, 16, 88, 160]);
+        // The kernel tells nothing that could be a step.
+        assert_eq!(shares(Vendor::Other, told(0, 0)), [1, 10, 55, 99]);
+    }
+
+    #[test]
+    fn a_mask_has_as_many_ways_as_the_kernel_wants() {
+        let two = Granularity {
+            ways: Some(2),
+            ..Granularity::default()
+        };
+        let wide = [0x1, 0x8, 0x400, 0x18].map(|mask| two.widen(mask, 0x7ff));
+        assert_eq!(wide, [0x3, 0x18, 0x600, 0x18]);
+        // More than there are.
+        assert_eq!(two.widen(1, 1), 1);
+        assert_eq!(Granularity::default().widen(0x8, 0x7ff), 0x8);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Over a directory instead of the kernel's file system.
 
 use super::*;
+use koord_model::{Bandwidth, CacheRange, PerCache};
 
 #[expect(clippy::disallowed_methods, reason = "a directory of the test's own")]
 fn mounted() -> (tempfile::TempDir, Resctrl) {
@@ -28,6 +29,36 @@ fn groups_that_somebody_else_made_are_not_ours_unless_they_have_our_name() {
     again.remove("BE").unwrap();
     again.remove("BE").unwrap();
     assert_eq!(again.owned().unwrap(), ["LS"]);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a directory of the test's own")]
+fn a_group_has_the_smallest_parts_that_the_kernel_takes() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path();
+    let whole = "L3:0=7ff\nMB:0=100\n";
+    for directory in ["info/L3", "info/MB", "BE"] {
+        std::fs::create_dir_all(at.join(directory)).unwrap();
+    }
+    for (file, text) in [
+        ("schemata", whole),
+        ("BE/schemata", whole),
+        ("info/L3/cbm_mask", "7ff\n"),
+        ("info/L3/min_cbm_bits", "2\n"),
+        ("info/MB/min_bandwidth", "20\n"),
+        ("info/MB/bandwidth_gran", "20\n"),
+    ] {
+        std::fs::write(at.join(file), text).unwrap();
+    }
+    let resctrl = Resctrl::open(at, Vendor::Intel).unwrap();
+    let shares = CacheShares {
+        ranges: PerCache::all(CacheRange::new(0, 1).unwrap()),
+        bandwidth: PerCache::all(Bandwidth::new(30).unwrap()),
+    };
+    assert!(resctrl.share("BE", &shares).unwrap());
+    let written = std::fs::read_to_string(at.join("BE/schemata")).unwrap();
+    // Behind it is what the file had before: it is no file of the kernel's.
+    assert_eq!(written, "L3:0=3\nMB:0=40\n00\n");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, ProxyOptions};
 use koord_kernel::{
     core_sched::Tid,
-    resctrl::{Groups, Resctrl, ResctrlError, Resource, Schemata, Vendor, ways},
+    resctrl::{Granularity, Groups, Resctrl, ResctrlError, Resource, Schemata, Vendor, ways},
 };
 use koord_testkit::{
     cri::{ContainerSpec, CriClient, PodSpec},
@@ -36,6 +36,13 @@ async fn the_kernel() -> Result<()> {
     let resctrl = Resctrl::of_machine(Path::new("/sys"), Path::new("/proc"))?;
     ensure!(resctrl.ways() == Some(0x7ff), "{:?}", resctrl.ways());
     ensure!(resctrl.vendor() == Vendor::Intel, "{:?}", resctrl.vendor());
+    let told = resctrl.granularity();
+    let expected = Granularity {
+        ways: Some(1),
+        least_bandwidth: Some(10),
+        bandwidth_step: Some(10),
+    };
+    ensure!(told == expected, "{told:?}");
     let whole = lines(&[(Resource::L3, 0x7ff), (Resource::Mb, 100)]);
     ensure!(*resctrl.whole() == whole, "{:?}", resctrl.whole());
 

@@ -1,21 +1,23 @@
 //! The kernel's own tree of control groups.
 //!
-//! Each hierarchy is opened once, and every path is resolved below that descriptor, component by
-//! component without following links, so that no name leads elsewhere. `openat2` would do it in one
-//! call, but kernels before 5.6 lack it, among them some that have group identity.
+//! Each hierarchy is opened once, and every path is resolved below that descriptor without following
+//! links, so that no name leads elsewhere: in one call by `openat2`, or component by component on
+//! kernels before 5.6, which lack it and among which some have group identity.
 
 use super::{Controller, Generation, Tree, Version};
 use koord_model::CgroupPath;
 use rustix::{
-    fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags, XattrFlags},
+    fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, XattrFlags},
     io::Errno,
 };
 use std::{
-    fs::File,
-    io::{self, Read},
+    io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 use thiserror::Error;
 
@@ -114,7 +116,23 @@ impl OsTree {
 
     fn directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<OwnedFd> {
         let mount = self.mount(controller).ok_or(io::ErrorKind::NotFound)?;
-        beneath(&mount.directory, at)
+        let opened = open_beneath(&mount.directory, (at, None), DIRECTORY);
+        opened.map_err(|errno| match errno {
+            // A link is no directory.
+            Errno::LOOP => Errno::NOTDIR.into(),
+            errno => errno.into(),
+        })
+    }
+
+    fn file(
+        &self,
+        controller: Controller,
+        (at, name): (&CgroupPath, &str),
+        flags: OFlags,
+    ) -> io::Result<OwnedFd> {
+        let mount = self.mount(controller).ok_or(io::ErrorKind::NotFound)?;
+        let flags = flags | OFlags::CLOEXEC;
+        Ok(open_beneath(&mount.directory, (at, Some(name)), flags)?)
     }
 }
 
@@ -142,8 +160,7 @@ impl Tree for OsTree {
     }
 
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
-        let directory = self.directory(controller, at)?;
-        read_file(&directory, file)
+        read_all(self.file(controller, (at, file), OFlags::RDONLY)?)
     }
 
     fn write(
@@ -153,9 +170,7 @@ impl Tree for OsTree {
         file: &str,
         text: &str,
     ) -> io::Result<()> {
-        let directory = self.directory(controller, at)?;
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(directory, file, flags, Mode::empty())?;
+        let file = self.file(controller, (at, file), OFlags::WRONLY)?;
         let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, text.as_bytes()))?;
         if written < text.len() {
             return Err(io::ErrorKind::WriteZero.into());
@@ -229,7 +244,9 @@ impl Mount {
 
     /// This mount of cgroup v2, if the controller is in it.
     fn if_it_has(&self, controller: Controller) -> io::Result<Option<Self>> {
-        let controllers = read_file(&self.directory, "cgroup.controllers")?;
+        let file = (&CgroupPath::root(), Some("cgroup.controllers"));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let controllers = read_all(open_beneath(&self.directory, file, flags)?)?;
         let has = controllers
             .split_whitespace()
             .any(|name| name == controller.name(Generation::V2));
@@ -276,22 +293,59 @@ fn v1_mount(top: &OwnedFd, names: &[String], controller: Controller) -> io::Resu
     joint.map_or(Ok(None), |name| Mount::at(top, name, Generation::V1))
 }
 
-/// Opens a directory below another, following no links.
-fn beneath(top: &OwnedFd, at: &CgroupPath) -> io::Result<OwnedFd> {
-    let flags = DIRECTORY | OFlags::NOFOLLOW;
-    let mut directory = rustix::io::fcntl_dupfd_cloexec(top, 0)?;
-    for component in at.components() {
-        directory = rustix::fs::openat(&directory, component, flags, Mode::empty())?;
+/// What lies below a directory: another, or a file in that.
+type Below<'a> = (&'a CgroupPath, Option<&'a str>);
+
+/// The kernel has no `openat2`, or somebody forbids it.
+static WALKS: AtomicBool = AtomicBool::new(false);
+
+/// Opens what lies below a directory, following no links.
+fn open_beneath(top: &OwnedFd, below: Below<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    if !WALKS.load(Relaxed) {
+        match open_at_once(top, below, flags) {
+            Err(Errno::NOSYS | Errno::PERM) => WALKS.store(true, Relaxed),
+            opened => return opened,
+        }
     }
-    Ok(directory)
+    walk(top, below, flags)
 }
 
-fn read_file(directory: &OwnedFd, name: &str) -> io::Result<String> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
-    let mut text = String::new();
-    File::from(file).read_to_string(&mut text)?;
-    Ok(text)
+fn open_at_once(top: &OwnedFd, (at, file): Below<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mut path = String::with_capacity(256);
+    for component in at.components().chain(file) {
+        if !path.is_empty() {
+            path.push('/');
+        }
+        path.push_str(component);
+    }
+    let path = if path.is_empty() { "." } else { &path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(top, path, flags, Mode::empty(), resolve)
+}
+
+fn walk(top: &OwnedFd, (at, file): Below<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mut directory = rustix::io::fcntl_dupfd_cloexec(top, 0)?;
+    for component in at.components() {
+        let flags = DIRECTORY | OFlags::NOFOLLOW;
+        directory = rustix::fs::openat(&directory, component, flags, Mode::empty())?;
+    }
+    match file {
+        Some(file) => rustix::fs::openat(directory, file, flags | OFlags::NOFOLLOW, Mode::empty()),
+        None => Ok(directory),
+    }
+}
+
+/// What a file has, in as few calls as there can be: thousands are read at a change of policy.
+fn read_all(file: OwnedFd) -> io::Result<String> {
+    let mut text = Vec::new();
+    let mut part = [0; 512];
+    loop {
+        match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut part))? {
+            0 => break,
+            count => text.extend_from_slice(&part[..count]),
+        }
+    }
+    String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// The names of the directories in a directory.
@@ -376,5 +430,42 @@ mod tests {
         );
         let written = tree.write(Controller::Cpu, &path("a"), "new", "1");
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a file of the test's own")]
+    fn at_once_or_step_by_step_the_same_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("top/a");
+        std::fs::create_dir_all(&inside).unwrap();
+        std::fs::write(inside.join("file"), "text\n").unwrap();
+        symlink("a", directory.path().join("top/link")).unwrap();
+        symlink("file", inside.join("link")).unwrap();
+        let top = directory.path().join("top");
+        let top = rustix::fs::open(top, DIRECTORY, Mode::empty()).unwrap();
+        let found = |at: &str, file, flags| {
+            let at = CgroupPath::parse(at).unwrap();
+            let ways: [fn(&OwnedFd, Below<'_>, OFlags) -> _; 2] = [open_at_once, walk];
+            ways.map(|way| match way(&top, (&at, file), flags) {
+                Ok(opened) if flags == DIRECTORY => {
+                    Ok(rustix::fs::fstat(&opened).unwrap().st_ino.to_string())
+                }
+                Ok(opened) => Ok(read_all(opened).unwrap()),
+                Err(errno) => Err(errno),
+            })
+        };
+        let text = || Ok("text\n".to_owned());
+        assert_eq!(found("a", Some("file"), OFlags::RDONLY), [text(), text()]);
+        let [at_once, walked] = found("a", None, DIRECTORY);
+        assert!(at_once.is_ok() && at_once == walked, "{at_once:?}");
+        let [at_once, walked] = found("", None, DIRECTORY);
+        assert!(at_once.is_ok() && at_once == walked, "{at_once:?}");
+        let none = || Err(Errno::NOENT);
+        assert_eq!(found("b", Some("file"), OFlags::RDONLY), [none(), none()]);
+        let link = found("a", Some("link"), OFlags::RDONLY);
+        assert_eq!(link, [Err(Errno::LOOP), Err(Errno::LOOP)]);
+        // Neither goes through it; the words differ.
+        let [at_once, walked] = found("link", Some("file"), OFlags::RDONLY);
+        assert_eq!((at_once, walked), (Err(Errno::LOOP), Err(Errno::NOTDIR)));
     }
 }

@@ -43,7 +43,8 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
         );
     }
     let systemd = Variables::read(std::env::var_os);
-    let (guard, verdict, noted) = StartGuard::begin(&config.state_dir, SystemTime::now());
+    let watchdog = systemd.watchdog(std::process::id());
+    let (guard, verdict, noted) = StartGuard::begin(&config.state_dir, SystemTime::now(), watchdog);
     if let Err(error) = noted {
         warn!(
             error = &error as &dyn Error,

@@ -1,10 +1,12 @@
-//! The way out of a crash loop: after three unclean starts within a minute hooks stay off.
+//! The way out of a crash loop: after three unclean starts within a minute hooks stay off. Where a
+//! service manager ends whoever stands still, starts that end so count for as long as three of them
+//! take.
 //!
 //! Every start is noted in a file of the state directory, and a clean stop takes all notes away,
 //! so what is found there at a start are starts that ended badly. A start that is refused takes its
 //! own note away and no other: it is no crash, and says nothing about those before it. If we are
 //! what keeps a node from running pods, the fourth start passes everything through. It goes back to
-//! normal at the next start after a clean stop, or after a minute without a crash.
+//! normal at the next start after a clean stop, or after that time without a crash.
 //!
 //! The file is a help, not a duty: one that cannot be read counts as empty, and a state directory
 //! that cannot be written costs only this protection.
@@ -21,8 +23,10 @@ use std::{
 
 /// Unclean starts that are one too many.
 const TOO_MANY: usize = 3;
-/// The time within which they count.
+/// The time within which they count, at least.
 const WINDOW: Duration = Duration::from_secs(60);
+/// What a service manager takes from an end to the next start, and a little more.
+const RESTART: Duration = Duration::from_secs(1);
 /// Bytes of the file that are looked at.
 const MAX_FILE: u64 = 4096;
 const FILE_NAME: &str = "starts.json";
@@ -57,9 +61,15 @@ struct Notes {
 // === impl StartGuard ===
 
 impl StartGuard {
-    /// Notes a start at `now` in `state_dir`, which is made if it is not there. An error says that
-    /// this start could not be noted; the verdict holds all the same.
-    pub fn begin(state_dir: &Path, now: SystemTime) -> (Self, Verdict, io::Result<()>) {
+    /// Notes a start at `now` in `state_dir`, which is made if it is not there. `watchdog` is how long
+    /// the service manager lets us stand still. An error says that this start could not be noted; the
+    /// verdict holds all the same.
+    pub fn begin(
+        state_dir: &Path,
+        now: SystemTime,
+        watchdog: Option<Duration>,
+    ) -> (Self, Verdict, io::Result<()>) {
+        let window = window(watchdog);
         let path = state_dir.join(FILE_NAME);
         let start_ms = milliseconds(now);
         let mut notes = Notes::read(&path);
@@ -67,7 +77,7 @@ impl StartGuard {
             // A start in the future is a clock that was set back: nothing follows from it.
             start_ms
                 .checked_sub(before_ms)
-                .is_some_and(|age_ms| u128::from(age_ms) <= WINDOW.as_millis())
+                .is_some_and(|age_ms| u128::from(age_ms) <= window.as_millis())
         });
         let unclean_starts = notes.unclean_starts_ms.len();
         let verdict = if unclean_starts >= TOO_MANY {
@@ -144,6 +154,13 @@ impl Notes {
     }
 }
 
+/// The time within which unclean starts count. One that stands still lives as long as the watchdog lets
+/// it.
+fn window(watchdog: Option<Duration>) -> Duration {
+    let lives = watchdog.map(|watchdog| (watchdog + RESTART) * 4);
+    lives.map_or(WINDOW, |lives| lives.max(WINDOW))
+}
+
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -160,7 +177,7 @@ mod tests {
 
     /// What a start at that second is told; it then crashes.
     fn crash(state: &Path, seconds: u64) -> Verdict {
-        let (_crashed, verdict, noted) = StartGuard::begin(state, at(seconds));
+        let (_crashed, verdict, noted) = StartGuard::begin(state, at(seconds), None);
         noted.unwrap();
         verdict
     }
@@ -178,6 +195,23 @@ mod tests {
     }
 
     #[test]
+    fn starts_that_stand_still_until_the_watchdog_ends_them_add_up_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let watchdog = Some(Duration::from_secs(30));
+        let hang = |milliseconds| {
+            let now = at(0) + Duration::from_millis(milliseconds);
+            let (_hangs, verdict, _) = StartGuard::begin(dir.path(), now, watchdog);
+            verdict
+        };
+        for start in [0, 30_500, 61_000] {
+            assert_eq!(hang(start), Verdict::Normal, "{start}");
+        }
+        assert_eq!(hang(91_500), Verdict::PassThrough { unclean_starts: 3 });
+        // Two minutes and four seconds later.
+        assert_eq!(hang(215_501), Verdict::Normal);
+    }
+
+    #[test]
     fn crashes_that_are_further_apart_do_not_add_up() {
         let dir = tempfile::tempdir().unwrap();
         for start in [0, 25, 50, 76, 102, 128] {
@@ -191,7 +225,7 @@ mod tests {
         for start in [0, 1, 2] {
             crash(dir.path(), start);
         }
-        let (guard, verdict, _) = StartGuard::begin(dir.path(), at(3));
+        let (guard, verdict, _) = StartGuard::begin(dir.path(), at(3), None);
         assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
         guard.clean_stop().unwrap();
         assert_eq!(crash(dir.path(), 4), Verdict::Normal);
@@ -201,7 +235,7 @@ mod tests {
     fn a_start_that_is_refused_is_no_crash_and_forgets_none() {
         let dir = tempfile::tempdir().unwrap();
         for start in [0, 1, 2, 3, 4] {
-            let (guard, ..) = StartGuard::begin(dir.path(), at(start));
+            let (guard, ..) = StartGuard::begin(dir.path(), at(start), None);
             guard.refused().unwrap();
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -209,7 +243,7 @@ mod tests {
             assert_eq!(crash(dir.path(), start), Verdict::Normal);
         }
         for start in [8, 9] {
-            let (guard, verdict, _) = StartGuard::begin(dir.path(), at(start));
+            let (guard, verdict, _) = StartGuard::begin(dir.path(), at(start), None);
             assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
             guard.refused().unwrap();
         }
@@ -272,7 +306,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let (guard, verdict, noted) = StartGuard::begin(&file.join("state"), at(0));
+        let (guard, verdict, noted) = StartGuard::begin(&file.join("state"), at(0), None);
         assert_eq!(verdict, Verdict::Normal);
         assert!(noted.is_err());
         drop(guard);

@@ -60,7 +60,7 @@ impl Variables {
     }
 
     /// The time within which process `pid` owes a sign of life, if it does.
-    fn watchdog(&self, pid: u32) -> Option<Duration> {
+    pub fn watchdog(&self, pid: u32) -> Option<Duration> {
         if let Some(meant) = &self.watchdog_pid
             && *meant != pid.to_string()
         {

@@ -1,12 +1,16 @@
 //! Holding what should be against what the kernel holds, one pod at a time, and the node.
 //!
 //! Level-triggered: whoever thinks that a pod's values may be off pushes the pod, and one task
-//! brings its whole state in line. Pushing twice costs nothing, doing it twice changes nothing.
+//! brings its whole state in line. Pushing twice costs nothing, doing it twice changes nothing. Where a
+//! policy has changed, what it changes comes first, in all pods, and the rest is held after it.
+//!
+//! What takes as long as reclaiming memory or as a disk does, is waited for beside (`slow.rs`).
 
+use self::slow::{Slow, Whose};
 use crate::{
     apply::kernel::Outcome,
     hub::Hub,
-    ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
+    ledger::{Applied, Entry, Life, Pod, Rival, Route, Scope, Target},
     status::chain_of,
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
@@ -20,15 +24,22 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tracing::{info, warn};
 
+mod slow;
 mod terway;
 mod threads;
 
 pub(crate) use self::threads::{has_group, starting};
 
-/// Pods that wait to be looked at, each once.
+/// Pods in the order in which they were pushed, each once.
+#[derive(Debug, Default)]
+struct Line(VecDeque<SandboxId>, HashSet<SandboxId>);
+
+/// Pods that wait to be looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: RefCell<(VecDeque<SandboxId>, HashSet<SandboxId>)>,
+    waiting: RefCell<Line>,
+    /// Those that were decided about anew: what is new of them comes before anything else of any pod.
+    changed: RefCell<Line>,
     /// Tiers and host applications.
     node: Cell<bool>,
     /// Groups that nobody may want any more.
@@ -36,24 +47,76 @@ pub(crate) struct Queue {
     /// What the network plugin is told.
     network: Cell<bool>,
     pushed: Notify,
+    /// No pod waits, and the network plugin is to be told.
+    tells: Notify,
+    slow: Slow,
+}
+
+/// What of a pod is looked at.
+#[derive(Clone, Copy)]
+enum Part {
+    Whole,
+    /// Values that were decided since they were held against the kernel.
+    New,
 }
 
 enum Work {
-    Pod(SandboxId),
+    Pod(SandboxId, Part),
     Node,
     Groups,
     Network,
+}
+
+// === impl Line ===
+
+impl Line {
+    /// False if it is in there.
+    fn push(&mut self, sandbox: SandboxId) -> bool {
+        let is_new = self.1.insert(sandbox.clone());
+        if is_new {
+            self.0.push_back(sandbox);
+        }
+        is_new
+    }
+
+    fn pop(&mut self) -> Option<SandboxId> {
+        let sandbox = self.0.pop_front()?;
+        self.1.remove(&sandbox);
+        Some(sandbox)
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    fn has(self, entry: &Entry) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::New => entry.applied == Applied::Pending,
+        }
+    }
 }
 
 // === impl Queue ===
 
 impl Queue {
     pub(crate) fn push(&self, sandbox: SandboxId) {
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.1.insert(sandbox.clone()) {
-            waiting.0.push_back(sandbox);
+        if self.waiting.borrow_mut().push(sandbox) {
             self.pushed.notify_one();
         }
+    }
+
+    /// A pod was decided about anew.
+    pub(crate) fn push_decided(&self, pod: &Pod) {
+        let targets = pod.containers.iter().map(|container| &container.target);
+        let mut entries = [&pod.own, &pod.pause]
+            .into_iter()
+            .chain(targets)
+            .flat_map(Target::entries);
+        if entries.any(|entry| Part::New.has(entry)) {
+            self.changed.borrow_mut().push(pod.sandbox.clone());
+        }
+        self.push(pod.sandbox.clone());
     }
 
     pub(crate) fn push_node(&self) {
@@ -78,13 +141,14 @@ impl Queue {
         if self.node.take() {
             return Some(Work::Node);
         }
-        let mut waiting = self.waiting.borrow_mut();
-        let Some(sandbox) = waiting.0.pop_front() else {
-            let groups = self.groups.take().then_some(Work::Groups);
-            return groups.or_else(|| self.network.take().then_some(Work::Network));
-        };
-        waiting.1.remove(&sandbox);
-        Some(Work::Pod(sandbox))
+        if let Some(sandbox) = self.changed.borrow_mut().pop() {
+            return Some(Work::Pod(sandbox, Part::New));
+        }
+        if let Some(sandbox) = self.waiting.borrow_mut().pop() {
+            return Some(Work::Pod(sandbox, Part::Whole));
+        }
+        let groups = self.groups.take().then_some(Work::Groups);
+        groups.or_else(|| self.network.take().then_some(Work::Network))
     }
 
     /// The pods that wait, which do so no more.
@@ -92,8 +156,8 @@ impl Queue {
     pub(crate) fn drain(&self) -> Vec<SandboxId> {
         let pods = std::iter::from_fn(|| self.pop());
         pods.filter_map(|work| match work {
-            Work::Pod(sandbox) => Some(sandbox),
-            Work::Node | Work::Groups | Work::Network => None,
+            Work::Pod(sandbox, Part::Whole) => Some(sandbox),
+            _ => None,
         })
         .collect()
     }
@@ -119,7 +183,7 @@ impl Queue {
 impl Work {
     async fn run(self, hub: &Rc<Hub>) {
         match self {
-            Self::Pod(sandbox) => pod(hub, &sandbox).await,
+            Self::Pod(sandbox, part) => part_of(hub, &sandbox, part).await,
             Self::Node => node(hub).await,
             Self::Groups => threads::keep(hub).await,
             Self::Network => terway::keep(hub).await,
@@ -127,11 +191,25 @@ impl Work {
     }
 }
 
-/// Brings pods in line as they are pushed; never ends.
+/// Brings pods in line as they are pushed; never ends. For what the network plugin is told, on a disk,
+/// and for memory that is reclaimed no pod waits.
 pub async fn run(hub: Rc<Hub>) {
-    loop {
-        hub.queue().next().await.run(&hub).await;
-    }
+    let queue = hub.queue();
+    let hold = async {
+        loop {
+            match queue.next().await {
+                Work::Network => queue.tells.notify_one(),
+                work => work.run(&hub).await,
+            }
+        }
+    };
+    let tell = async {
+        loop {
+            queue.tells.notified().await;
+            Work::Network.run(&hub).await;
+        }
+    };
+    tokio::join!(hold, tell, slow::run(&hub));
 }
 
 /// The writes that a target asks for; none while it is unknown where it is.
@@ -142,6 +220,16 @@ pub(crate) fn changes(target: &Target) -> Vec<Change> {
     let entries = target.entries().iter();
     let held = entries.filter(|entry| is_held(entry));
     held.map(|entry| change(at, entry)).collect()
+}
+
+/// Those of them that a part has.
+fn changes_in(target: &Target, part: Part) -> Vec<Change> {
+    let new = |it: &Change| {
+        let setting = it.value.setting();
+        let mut entries = target.entries().iter();
+        entries.any(|entry| entry.desired.setting() == setting && part.has(entry))
+    };
+    changes(target).into_iter().filter(new).collect()
 }
 
 fn change(at: &CgroupPath, entry: &Entry) -> Change {
@@ -161,14 +249,14 @@ fn is_held(entry: &Entry) -> bool {
 /// On cgroup v2 shares become weights by one of two curves. A weight that either makes of the
 /// shares is the runtime's own and stays. Any other is written over, once a known pair has told
 /// which curve this node uses: the container was there before us, or passed without our value.
-fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
+fn changes_of_container(cgroups: &Cgroups, target: &mut Target, part: Part) -> Vec<Change> {
     let Some(at) = target.at.clone() else {
         return Vec::new();
     };
     let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
     let mut changes = Vec::new();
     for entry in target.entries_mut() {
-        if !is_held(entry) {
+        if !is_held(entry) || !part.has(entry) {
             continue;
         }
         if let Value::CpuShares(shares) = &entry.desired
@@ -189,48 +277,62 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target) -> Vec<Change> {
     changes
 }
 
-/// Brings all that a pod has in line.
+/// Brings all that a pod has in line, but for that for which memory is to be reclaimed first: it
+/// comes later.
 pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
-    if hub.enforces() {
-        files(hub, sandbox).await;
-        threads::join(hub, sandbox).await;
-    }
+    part_of(hub, sandbox, Part::Whole).await;
 }
 
-async fn files(hub: &Rc<Hub>, sandbox: &SandboxId) {
-    let changes = {
-        let mut ledger = hub.ledger().borrow_mut();
-        let Some(pod) = ledger.pod_mut(sandbox) else {
-            return;
-        };
-        // Of two sandboxes of one pod the directory belongs to the one that runs.
-        let mut all = Vec::new();
-        if pod.ready {
-            hub.decide_directories(pod);
-            for target in [&mut pod.own, &mut pod.pause] {
-                stand_back(hub, target);
-                all.extend(changes(target));
-            }
-        }
-        let cgroups = hub.writer().cgroups();
-        for container in &mut pod.containers {
-            if container.life == Life::Running {
-                stand_back(hub, &mut container.target);
-                come_too_late(hub, &mut container.target);
-                all.extend(changes_of_container(cgroups, &mut container.target));
-            }
-        }
-        let kept_low = pod.kept_low(Instant::now());
-        let raises = |it: &Change| it.value.setting() == Setting::CpuBurst;
-        all.retain(|change| !raises(change) || !kept_low.contains(&change.at));
-        all
-    };
-    if changes.is_empty() {
+async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
+    if !hub.enforces() {
         return;
     }
-    let applied = hub.writer().apply(changes.clone()).await;
+    let (slow, fast) = hub.writer().split(changes_of_pod(hub, sandbox, part));
+    if !slow.is_empty() {
+        hub.queue().slow.push(Whose::Pod(sandbox.clone()), slow);
+    }
+    if !fast.is_empty() {
+        let applied = hub.writer().write(fast.clone()).await;
+        note_pod(hub, sandbox, &fast, &applied);
+    }
+    threads::join(hub, sandbox, part).await;
+}
+
+/// What is to be held against the kernel of a pod.
+fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
     let mut ledger = hub.ledger().borrow_mut();
-    // Decisions may have changed meanwhile, so answers find their entry by place and value.
+    let Some(pod) = ledger.pod_mut(sandbox) else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    // Of two sandboxes of one pod the directory belongs to the one that runs.
+    if pod.ready {
+        if let Part::Whole = part {
+            hub.decide_directories(pod);
+        }
+        for target in [&mut pod.own, &mut pod.pause] {
+            stand_back(hub, target);
+            all.extend(changes_in(target, part));
+        }
+    }
+    let cgroups = hub.writer().cgroups();
+    for container in &mut pod.containers {
+        if container.life == Life::Running {
+            stand_back(hub, &mut container.target);
+            come_too_late(hub, &mut container.target);
+            all.extend(changes_of_container(cgroups, &mut container.target, part));
+        }
+    }
+    let kept_low = pod.kept_low(Instant::now());
+    let raises = |it: &Change| it.value.setting() == Setting::CpuBurst;
+    all.retain(|change| !raises(change) || !kept_low.contains(&change.at));
+    all
+}
+
+/// Notes what became of changes of a pod. Decisions may have changed meanwhile, so answers find their
+/// entry by place and value.
+fn note_pod(hub: &Hub, sandbox: &SandboxId, changes: &[Change], applied: &[Outcome]) {
+    let mut ledger = hub.ledger().borrow_mut();
     let Some(pod) = ledger.pod_mut(sandbox) else {
         return;
     };
@@ -239,7 +341,7 @@ async fn files(hub: &Rc<Hub>, sandbox: &SandboxId) {
     let containers = containers.map(|target| (Scope::Container, target));
     let own = (Scope::Pod, &mut pod.own);
     let mut targets: Vec<_> = [own].into_iter().chain(containers).collect();
-    for (change, outcome) in changes.iter().zip(&applied) {
+    for (change, outcome) in changes.iter().zip(applied) {
         let mut targets = targets.iter_mut();
         let target = targets.find(|(_, target)| target.at.as_ref() == Some(&change.at));
         if let Some((scope, target)) = target
@@ -423,12 +525,20 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
         stand_back(hub, &mut group.target);
         changes.extend(self::changes(&group.target));
     }
-    if changes.is_empty() {
-        return;
+    let (slow, fast) = hub.writer().split(changes);
+    if !slow.is_empty() {
+        hub.queue().slow.push(Whose::Node, slow);
     }
-    let applied = hub.writer().apply(changes.clone()).await;
+    if !fast.is_empty() {
+        let applied = hub.writer().write(fast.clone()).await;
+        note_node(hub, &fast, &applied);
+    }
+}
+
+/// Notes what became of changes of the node's own groups.
+fn note_node(hub: &Hub, changes: &[Change], applied: &[Outcome]) {
     let groups = &mut hub.ledger().borrow_mut().node;
-    for (change, outcome) in changes.iter().zip(&applied) {
+    for (change, outcome) in changes.iter().zip(applied) {
         if let Some(group) = groups.get_mut(&change.at) {
             let scope = group.kind.scope();
             if note(hub, (scope, &mut group.target), change, outcome) {

@@ -7,11 +7,11 @@ use koord_model::{CgroupPath, MemoryLimit, Setting, Value};
 
 impl Cgroups {
     /// Whether writing a change may take as long as reclaiming memory does, which may be many seconds:
-    /// `memory.high` always, and a limit that is below what the group uses. Reads a file at most.
+    /// a limit that is below what the group uses now. Reads a file at most.
     pub fn reclaims(&self, change: &Change) -> bool {
         match &change.value {
-            Value::MemoryHigh(_) => true,
-            Value::MemoryLimit(MemoryLimit::Bytes(limit)) => {
+            Value::MemoryHigh(MemoryLimit::Bytes(limit))
+            | Value::MemoryLimit(MemoryLimit::Bytes(limit)) => {
                 self.used(&change.at).is_some_and(|used| used > *limit)
             }
             _ => false,

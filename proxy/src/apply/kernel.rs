@@ -1,11 +1,11 @@
 //! The one writer of control-group files: threads of its own.
 //!
 //! A write to a cgroup file may sleep in the kernel (a cpuset change waits for every CPU), and the
-//! data path must not. All writes of a setting of a group go through one thread in order of arrival, so
-//! nothing here races with itself, and the two passes of a leveled update see values that nobody else
-//! of us changes. It is the same thread for all settings but `memory.high`, and limits of memory that are
-//! below what is in use: these are written once that much is reclaimed, which may take many seconds,
-//! and pods that start wait for the other thread.
+//! data path must not. All writes of a setting of a group go through one thread in order of arrival,
+//! so nothing here races with itself, and the two passes of a leveled update see values that nobody
+//! else of us changes. It is the same thread for all settings but limits of memory, `memory.high` among
+//! them, that are below what is in use: these are written once that much is reclaimed, which may take
+//! many seconds, and pods that start wait for the other thread.
 
 use super::{
     caches::Swept,
@@ -109,29 +109,32 @@ impl Writer {
         &self.cgroups
     }
 
-    /// Whether a value is in force, a quota in whatever period; reads at most a file or two.
-    pub fn holds(&self, at: &CgroupPath, value: &Value) -> bool {
+    /// Whether a value is in force, a quota in whatever period; `None` if that cannot be found out
+    /// now. Reads at most a file or two.
+    pub fn holds(&self, at: &CgroupPath, value: &Value) -> Option<bool> {
         let period = || self.cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
         let scaled = match value {
-            Value::CpuQuota(quota) => quota.in_period(period()).map(Value::from),
-            Value::CpuBurst(burst) => Some(burst.in_period(period()).into()),
-            other => Some(other.clone()),
+            Value::CpuQuota(quota) => match quota.in_period(period()) {
+                Some(quota) => quota.into(),
+                // It has no such share in this period.
+                None => return Some(false),
+            },
+            Value::CpuBurst(burst) => burst.in_period(period()).into(),
+            other => other.clone(),
         };
-        scaled.is_some_and(|value| self.cgroups.holds(at, &value))
+        self.cgroups.holds(at, &scaled)
     }
 
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
-    /// bottom; values that are there already are not written. One answer per change, in order.
+    /// bottom; values that are there already are not written. One answer per change, in order. It
+    /// comes when memory is reclaimed, where a change has the kernel do that.
     pub async fn apply(&self, changes: Vec<Change>) -> Vec<Outcome> {
         let are_slow: Vec<bool> = changes.iter().map(|it| self.is_slow(it)).collect();
         let mut reclaim = are_slow.iter();
         let (slow, others) = changes
             .into_iter()
             .partition(|_| *reclaim.next().expect("one for each change"));
-        let (slow, others) = tokio::join!(
-            self.reclaim(slow),
-            batch(&self.jobs, others, UnderWay::default(), Job::Apply),
-        );
+        let (slow, others) = tokio::join!(self.reclaim(slow), self.write(others));
         if slow.len() + others.len() < are_slow.len() {
             // One of them did nothing, and which changes the other's answers are of could not be told.
             return Vec::new();
@@ -144,15 +147,25 @@ impl Writer {
         answers
     }
 
+    /// Those for [`reclaim`](Self::reclaim), and those for [`write`](Self::write).
+    pub fn split(&self, changes: Vec<Change>) -> (Vec<Change>, Vec<Change>) {
+        changes.into_iter().partition(|it| self.is_slow(it))
+    }
+
     /// Whether a change is for the thread that reclaims.
     fn is_slow(&self, change: &Change) -> bool {
         let comes_behind = is_limit(change) && self.reclaiming.has(&change.at);
         comes_behind || self.cgroups.reclaims(change)
     }
 
-    /// Has changes done by the thread that reclaims. Limits come behind those of their group that were
-    /// asked for before, and these may still be with the other thread.
-    async fn reclaim(&self, changes: Vec<Change>) -> Vec<Outcome> {
+    /// [`apply`](Self::apply) for changes none of which has memory reclaimed.
+    pub async fn write(&self, changes: Vec<Change>) -> Vec<Outcome> {
+        batch(&self.jobs, changes, UnderWay::default(), Job::Apply).await
+    }
+
+    /// The same by the thread that reclaims. Limits come behind those of their group that were asked
+    /// for before, and these may still be with the other thread.
+    pub async fn reclaim(&self, changes: Vec<Change>) -> Vec<Outcome> {
         let limits = changes.iter().filter(|it| is_limit(it));
         let limits: Vec<CgroupPath> = limits.map(|it| it.at.clone()).collect();
         let has_limits = !limits.is_empty();
@@ -216,7 +229,8 @@ impl Batch {
 }
 
 fn is_limit(change: &Change) -> bool {
-    change.value.setting() == Setting::MemoryLimit
+    let setting = change.value.setting();
+    [Setting::MemoryLimit, Setting::MemoryHigh].contains(&setting)
 }
 
 /// Has changes done by one of the threads.

@@ -14,4 +14,4 @@ pub mod terway;
 pub mod threads;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

@@ -96,6 +96,16 @@ impl Terway {
         }
     }
 
+    /// One for which this is done instead, without an answer, whatever it is to tell.
+    #[cfg(test)]
+    pub(crate) fn doing(work: impl Fn() + Send + 'static) -> Self {
+        Self {
+            there: Cell::new(true),
+            complained: Cell::default(),
+            writer: Worker::new("terway", STACK, move |_: Job| work()),
+        }
+    }
+
     /// Whether files of ours may be there, from before a restart too.
     pub fn is_told(&self) -> bool {
         self.there.get()

@@ -1,13 +1,17 @@
-//! Pods whose shims have started them, for the tests of what threads have.
+//! Pods whose shims have started them, for the tests of what threads have, and a tree on which memory
+//! is reclaimed.
 
 use koord_kernel::{
-    cgroup::{Cgroups, Generation},
+    cgroup::{Cgroups, Controller, Generation, Tree, Version},
     core_sched::Tid,
     fake::FakeTree,
     task::Procfs,
 };
 use koord_model::CgroupPath;
-use std::fs;
+use std::{
+    fs, io,
+    sync::{Mutex, mpsc},
+};
 use tempfile::TempDir;
 
 /// The shims of the pods `a` to `c`. The process of the container of each has the next number.
@@ -71,4 +75,79 @@ impl Processes {
 /// The control group of a pod's container.
 pub(super) fn at(pod: &str) -> CgroupPath {
     CgroupPath::parse("pods").unwrap().join(pod).unwrap()
+}
+
+/// A tree on which everybody uses 1 GiB, and writing `memory.high` or a limit takes until the test says
+/// otherwise.
+#[derive(Debug)]
+pub(crate) struct ReclaimingTree {
+    tree: FakeTree,
+    done: Mutex<mpsc::Receiver<()>>,
+}
+
+// === impl ReclaimingTree ===
+
+impl ReclaimingTree {
+    pub(crate) fn new(tree: FakeTree, done: mpsc::Receiver<()>) -> Self {
+        Self {
+            tree,
+            done: Mutex::new(done),
+        }
+    }
+}
+
+impl Tree for ReclaimingTree {
+    fn version(&self) -> Version {
+        self.tree.version()
+    }
+
+    fn generation(&self, controller: Controller) -> Option<Generation> {
+        self.tree.generation(controller)
+    }
+
+    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
+        self.tree.has_directory(controller, at)
+    }
+
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {
+        self.tree.has_file(controller, at, file)
+    }
+
+    fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
+        match file {
+            "memory.current" => Ok("1073741824\n".to_owned()),
+            file => self.tree.read(controller, at, file),
+        }
+    }
+
+    fn write(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        file: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        if ["memory.high", "memory.max"].contains(&file) {
+            self.done.lock().unwrap().recv().unwrap();
+        }
+        self.tree.write(controller, at, file, text)
+    }
+
+    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
+        self.tree.children(controller, at)
+    }
+
+    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
+        self.tree.note(controller, at, name)
+    }
+
+    fn set_note(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        name: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        self.tree.set_note(controller, at, name, text)
+    }
 }

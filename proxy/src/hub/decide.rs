@@ -358,7 +358,7 @@ impl Hub {
         let mut ledger = self.ledger.borrow_mut();
         for pod in ledger.pods_mut() {
             self.decide_again(pod);
-            self.queue.push(pod.sandbox.clone());
+            self.queue.push_decided(pod);
         }
         self.queue.push_node();
     }

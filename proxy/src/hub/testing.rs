@@ -5,7 +5,10 @@
 
 use super::{Effects, Hub, Parts, Policy};
 use crate::{
-    apply::{caches::Caches, kernel::Writer, terway::Terway, threads::ThreadGroups},
+    apply::{
+        caches::Caches, kernel::Writer, terway::Terway, testing::ReclaimingTree,
+        threads::ThreadGroups,
+    },
     config::Exclusions,
     ledger::{Container, Entry, Life, Pod, Target},
     metrics::Metrics,
@@ -27,7 +30,7 @@ use koord_proto::{
     cri,
     keys::{annotation, label},
 };
-use std::{collections::BTreeSet, path::Path, rc::Rc, time::Duration};
+use std::{collections::BTreeSet, path::Path, rc::Rc, sync::mpsc, time::Duration};
 
 /// What is decided: 512 shares, a quota of 100 ms, 1 GiB.
 pub(crate) const BATCH: &str = r#"{"containers":{"main":{
@@ -68,10 +71,9 @@ impl Bench {
         Self::over(tree, parts, "BlkIOReconcile=true", false)
     }
 
-    /// The same with a network plugin that reads this folder, whose hook is on, or is not here.
-    pub(crate) fn with_terway(tree: FakeTree, folder: &Path, is_on: bool) -> Self {
+    /// The same with this network plugin, whose hook is on, or is not here.
+    pub(crate) fn with_terway(tree: FakeTree, terway: Terway, is_on: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
-        let terway = Terway::reading(folder.to_owned());
         let parts = (cgroups, ThreadGroups::none(), terway);
         Self::over(tree, parts, &format!("TerwayQoS={is_on}"), false)
     }
@@ -79,6 +81,13 @@ impl Bench {
     /// The same where nobody asks it.
     pub(crate) fn watching(tree: FakeTree) -> Self {
         Self::asked(tree, ThreadGroups::none(), true)
+    }
+
+    /// The same where everybody uses 1 GiB, and limits of memory are written once `done` says so.
+    pub(crate) fn reclaiming(tree: FakeTree, done: mpsc::Receiver<()>) -> Self {
+        let cgroups = Cgroups::over(ReclaimingTree::new(tree.clone(), done));
+        let parts = (cgroups, ThreadGroups::none(), no_terway());
+        Self::over(tree, parts, "CgroupReconcile=true", false)
     }
 
     /// The same with a processor that shares its caches out.

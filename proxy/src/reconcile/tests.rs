@@ -12,7 +12,10 @@ use koord_kernel::{
     resctrl::Groups,
 };
 use koord_proto::policy::NodePolicy;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 async fn check(bench: &Bench) {
     pod(&bench.hub, &sandbox()).await;
@@ -99,18 +102,90 @@ fn sharing(processor: &FakeResctrl) -> Bench {
 }
 
 fn best_effort_shares() -> Arc<NodePolicy> {
-    let slo = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {name: node-1}\n\
-               spec: {resourceQOSStrategy: {beClass: {resctrlQOS: \
-               {enable: true, catRangeEndPercent: 30}}}}\n";
-    let parsed = NodePolicy::parse_stream(slo, None).unwrap();
-    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
-    Arc::new(parsed.policy)
+    best_effort("resctrlQOS: {enable: true, catRangeEndPercent: 30}")
 }
 
 /// Does all that waits.
 async fn settle(bench: &Bench) {
     while let Some(work) = bench.hub.queue().pop() {
         work.run(&bench.hub).await;
+    }
+}
+
+/// What `beClass` has in a NodeSLO.
+fn best_effort(strategy: &str) -> Arc<NodePolicy> {
+    let slo = format!(
+        "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
+         spec: {{resourceQOSStrategy: {{beClass: {{{strategy}}}}}}}\n"
+    );
+    let parsed = NodePolicy::parse_stream(&slo, None).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    Arc::new(parsed.policy)
+}
+
+#[tokio::test]
+async fn what_a_policy_changes_is_written_first_and_the_rest_is_held_after_it() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2).with_group_identity());
+    check(&bench).await;
+    settle(&bench).await;
+    bench.write("cpu.shares", "2");
+    bench
+        .hub
+        .set_node_policy(best_effort("cpuQOS: {enable: true, groupIdentity: -1}"));
+    let queue = bench.hub.queue();
+    let rank = || {
+        let file = "cpu.bvt_warp_ns";
+        let text = bench.tree.read(Controller::Cpu, &bench.pod, file).unwrap();
+        text.trim_end().to_owned()
+    };
+    // Tiers, what is new of the pod, and the whole of it.
+    for (ranked, shares) in [("0", "2"), ("-1", "2"), ("-1", "512")] {
+        queue.pop().unwrap().run(&bench.hub).await;
+        assert_eq!((&*rank(), &*bench.shown("cpu.shares")), (ranked, shares));
+    }
+}
+
+/// Returns once this is so.
+async fn until(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn while_memory_is_reclaimed_for_a_pod_everything_else_is_held() {
+    let (reclaimed, done) = mpsc::channel();
+    let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done).knowing_pod();
+    for at in [&bench.pod, &bench.container] {
+        let limit = "1073741824";
+        let written = bench
+            .tree
+            .write(Controller::Memory, at, "memory.max", limit);
+        written.unwrap();
+    }
+    let high = || {
+        let at = &bench.container;
+        let text = bench.tree.read(Controller::Memory, at, "memory.high");
+        text.unwrap().trim_end().to_owned()
+    };
+    bench.hub.set_node_policy(best_effort(
+        "memoryQOS: {enable: true, throttlingPercent: 50}",
+    ));
+    let held = async {
+        until(|| bench.shown("cpu.max") == "100000 100000").await;
+        bench.write("cpu.max", "50000 100000");
+        bench.hub.queue().push(sandbox());
+        until(|| bench.shown("cpu.max") == "100000 100000").await;
+        assert_eq!(high(), "max");
+        reclaimed.send(()).unwrap();
+        // Half of 1 GiB.
+        until(|| high() == "536870912").await;
+    };
+    tokio::select! {
+        () = run(bench.hub.clone()) => unreachable!("it never ends"),
+        held = tokio::time::timeout(Duration::from_secs(30), held) => {
+            held.expect("all wait for one pod's memory");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What each thread of a pod should have, which no file of its control groups says.
 
-use super::tell_refusal;
+use super::{Part, tell_refusal};
 use crate::{
     apply::{
         caches::Swept,
@@ -15,9 +15,10 @@ use tracing::{info, warn};
 
 /// Brings the threads of a pod's running containers, of its sandbox and of the shim that starts
 /// them into the groups that were decided.
-pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId) {
+pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
+    let runs = |container: &Container| container.life == Life::Running;
     let members = match hub.ledger().borrow().pod(sandbox) {
-        Some(pod) => members(pod, |container| container.life == Life::Running, |_| true),
+        Some(pod) => members(pod, runs, |entry| part.has(entry)),
         None => return,
     };
     if members.is_empty() {

@@ -1,16 +1,12 @@
 //! The writer on a fake tree, which keeps the kernel's rules.
 
-use super::*;
+use super::{super::testing::ReclaimingTree, *};
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree, Version},
     fake::FakeTree,
 };
 use koord_model::{MemoryLimit, MemoryProtection};
-use std::{
-    io,
-    sync::{Mutex, mpsc},
-    time::Duration,
-};
+use std::{io, sync::mpsc, time::Duration};
 
 /// A pod with a container, whose periods are this long.
 struct Groups {
@@ -218,67 +214,36 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
     }
 }
 
-/// A tree on which everybody uses 1 GiB, and writing `memory.high` or a limit takes until the test says
-/// otherwise.
-#[derive(Debug)]
-struct Reclaiming {
+/// A pod whose limits of memory are written when the test says so.
+struct Limited {
     tree: FakeTree,
-    done: Mutex<mpsc::Receiver<()>>,
+    reclaimed: mpsc::Sender<()>,
+    writer: Writer,
+    at: CgroupPath,
 }
 
-impl Tree for Reclaiming {
-    fn version(&self) -> Version {
-        self.tree.version()
-    }
+// === impl Limited ===
 
-    fn generation(&self, controller: Controller) -> Option<Generation> {
-        self.tree.generation(controller)
-    }
-
-    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
-        self.tree.has_directory(controller, at)
-    }
-
-    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {
-        self.tree.has_file(controller, at, file)
-    }
-
-    fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
-        match file {
-            "memory.current" => Ok("1073741824\n".to_owned()),
-            file => self.tree.read(controller, at, file),
+impl Limited {
+    fn new() -> Self {
+        let tree = FakeTree::new(Generation::V2, 2);
+        let (reclaimed, done) = mpsc::channel();
+        let at = CgroupPath::parse("kubepods/pod1").unwrap();
+        tree.make(&at);
+        let slow = ReclaimingTree::new(tree.clone(), done);
+        Self {
+            writer: Writer::new(Cgroups::over(slow), ThreadGroups::none()),
+            tree,
+            reclaimed,
+            at,
         }
     }
 
-    fn write(
-        &self,
-        controller: Controller,
-        at: &CgroupPath,
-        file: &str,
-        text: &str,
-    ) -> io::Result<()> {
-        if ["memory.high", "memory.max"].contains(&file) {
-            self.done.lock().unwrap().recv().unwrap();
+    fn limit(&self, bytes: u64) -> Change {
+        Change {
+            at: self.at.clone(),
+            value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
         }
-        self.tree.write(controller, at, file, text)
-    }
-
-    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
-        self.tree.children(controller, at)
-    }
-
-    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
-        self.tree.note(controller, at, name)
-    }
-
-    fn set_note(
-        &self,
-        controller: Controller,
-        at: &CgroupPath,
-        name: &str,
-        text: &str,
-    ) -> io::Result<()> {
-        self.tree.set_note(controller, at, name, text)
     }
 }
 
@@ -291,10 +256,7 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
         tree.make(&at);
         at
     });
-    let slow = Reclaiming {
-        tree: tree.clone(),
-        done: Mutex::new(done),
-    };
+    let slow = ReclaimingTree::new(tree.clone(), done);
     let writer = Writer::new(Cgroups::over(slow), ThreadGroups::none());
     let change = |at: &CgroupPath, value| Change {
         at: at.clone(),
@@ -331,19 +293,9 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
 
 #[tokio::test]
 async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_for_such() {
-    let tree = FakeTree::new(Generation::V2, 2);
-    let (reclaimed, done) = mpsc::channel();
-    let at = CgroupPath::parse("kubepods/pod1").unwrap();
-    tree.make(&at);
-    let slow = Reclaiming {
-        tree: tree.clone(),
-        done: Mutex::new(done),
-    };
-    let writer = Writer::new(Cgroups::over(slow), ThreadGroups::none());
-    let limit = |bytes| Change {
-        at: at.clone(),
-        value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
-    };
+    let pod = Limited::new();
+    let Limited { writer, at, .. } = &pod;
+    let limit = |bytes| pod.limit(bytes);
     let is_slow = |bytes| writer.cgroups().reclaims(&limit(bytes));
     assert_eq!(
         [1 << 29, 1 << 30, 1 << 31].map(is_slow),
@@ -357,7 +309,7 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
         };
         let late = Duration::from_secs(30);
         let applied = tokio::time::timeout(late, writer.apply(vec![quota])).await;
-        reclaimed.send(()).unwrap();
+        pod.reclaimed.send(()).unwrap();
         assert!(applied.is_ok(), "it waits for nobody's memory");
     };
     let (lowered, ()) = tokio::join!(lowered, after);
@@ -367,19 +319,9 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
 
 #[tokio::test]
 async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to_both_threads() {
-    let tree = FakeTree::new(Generation::V2, 2);
-    let (reclaimed, done) = mpsc::channel();
-    let at = CgroupPath::parse("kubepods/pod1").unwrap();
-    tree.make(&at);
-    let slow = Reclaiming {
-        tree: tree.clone(),
-        done: Mutex::new(done),
-    };
-    let writer = Writer::new(Cgroups::over(slow), ThreadGroups::none());
-    let limit = |bytes| Change {
-        at: at.clone(),
-        value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
-    };
+    let pod = Limited::new();
+    let Limited { writer, at, .. } = &pod;
+    let limit = |bytes| pod.limit(bytes);
     let unlimited = Value::MemoryLimit(MemoryLimit::Unlimited);
     let first = Some(Written::Changed {
         old: unlimited.clone(),
@@ -390,14 +332,14 @@ async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to
         writer.apply(vec![limit(1 << 29)]),
         async {
             assert!(writer.is_slow(&limit(1 << 32)));
-            (0..4).for_each(|_| reclaimed.send(()).unwrap());
+            (0..4).for_each(|_| pod.reclaimed.send(()).unwrap());
             writer.apply(vec![limit(1 << 32)]).await
         },
     );
     for mut outcomes in [wide, narrow, wider] {
         assert_eq!(outcomes.remove(0).first, first);
     }
-    let held = tree.read(Controller::Memory, &at, "memory.max");
+    let held = pod.tree.read(Controller::Memory, at, "memory.max");
     assert_eq!(held.unwrap().trim_end(), "4294967296");
     assert!(!writer.is_slow(&limit(1 << 32)));
     // One that is given up before it is sent holds up no other.

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "files for tests")]
 
 use super::*;
-use crate::{hub::NodeLock, ledger::Exemption};
+use crate::{apply::terway::Terway, hub::NodeLock, ledger::Exemption};
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
@@ -45,7 +45,8 @@ impl Folder {
 
 fn bench(folder: &Folder, is_on: bool) -> Bench {
     let tree = FakeTree::new(Generation::V1, 2);
-    let bench = Bench::with_terway(tree, &folder.path, is_on).knowing_pod();
+    let terway = Terway::reading(folder.path.clone());
+    let bench = Bench::with_terway(tree, terway, is_on).knowing_pod();
     bench.hub.queue().drain();
     bench
 }
@@ -236,9 +237,34 @@ async fn the_ledger_says_what_became_of_it() {
 
     let nowhere = folder.path.join("pod.json/not/there");
     let tree = FakeTree::new(Generation::V1, 2);
-    let bench = Bench::with_terway(tree, &nowhere, true).knowing_pod();
+    let bench = Bench::with_terway(tree, Terway::reading(nowhere), true).knowing_pod();
     bench.hub.set_node_policy(by_terway());
     bench.hub.list_taken();
     settle(&bench).await;
     assert_eq!(noted(&bench), [Applied::Unsupported, Applied::Unsupported]);
+}
+
+#[tokio::test]
+async fn a_folder_that_hangs_keeps_no_pod_from_its_values() {
+    let (begun, has_begun) = mpsc::channel();
+    let (_never, hangs) = mpsc::channel::<()>();
+    let terway = Terway::doing(move || {
+        begun.send(()).ok();
+        hangs.recv().ok();
+    });
+    let bench = Bench::with_terway(FakeTree::new(Generation::V1, 2), terway, false).knowing_pod();
+    bench.hub.list_taken();
+    bench.hub.queue().push_network();
+    let written = async {
+        until(|| has_begun.try_recv().is_ok()).await;
+        bench.write("cpu.shares", "2");
+        bench.hub.queue().push(sandbox());
+        until(|| bench.shown("cpu.shares") == "512").await;
+    };
+    tokio::select! {
+        () = run(bench.hub.clone()) => unreachable!("it never ends"),
+        written = tokio::time::timeout(Duration::from_secs(30), written) => {
+            written.expect("a pod waits for the disk");
+        }
+    }
 }

@@ -46,6 +46,8 @@ pub struct Container {
     pub view: ContainerView,
     pub life: Life,
     pub target: Target,
+    /// How often the runtime was asked about it and gave no answer.
+    pub asked_in_vain: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -124,6 +126,7 @@ impl Container {
             },
             life: Life::Created,
             target: Target::default(),
+            asked_in_vain: 0,
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! On cgroup v1 a child may not have more than its parent, at any moment. So values grow from the
 //! top down in a first pass and shrink from the bottom up in a second; a set of CPUs that neither
-//! grows nor shrinks is first the union of old and new, unless nothing around it changes. If the state before and the state after
-//! keep the kernel's rules, so does every step between them, whatever the order of the changes.
+//! grows nor shrinks is first the union of old and new, unless nothing around it changes. If the
+//! state before and the state after keep the kernel's rules, so does every step between them,
+//! whatever the order of the changes.
 
 use super::{Applied, Cgroups, WriteError, Written, table};
 use koord_model::{CgroupPath, CpusetCpus, Setting, Value};

@@ -207,19 +207,20 @@ impl Cgroups {
         result.is_ok()
     }
 
-    /// Whether a value is in force, as far as the kernel can hold it. A weight is in force if any
-    /// runtime makes it of these shares.
-    pub fn holds(&self, at: &CgroupPath, value: &Value) -> bool {
+    /// Whether a value is in force, as far as the kernel can hold it; `None` if that cannot be read.
+    /// A weight is in force if any runtime makes it of these shares. Weights and devices that cannot be
+    /// read are not in force.
+    pub fn holds(&self, at: &CgroupPath, value: &Value) -> Option<bool> {
         if let Value::CpuShares(shares) = value
             && self.generation(Setting::CpuShares) == Some(Generation::V2)
         {
-            return self.weighs(at, *shares);
+            return Some(self.weighs(at, *shares));
         }
         if value.setting().is_of_devices() {
-            return self.holds_per_device(at, value);
+            return Some(self.holds_per_device(at, value));
         }
-        let held = self.read(at, value.setting()).ok();
-        held.is_some() && held == self.settled(at, value).ok()
+        let held = self.read(at, value.setting()).ok()?;
+        Some(held == self.settled(at, value).ok()?)
     }
 
     /// The CPUs that a group made in this one may be given on cgroup v1, where the kernel refuses

@@ -211,7 +211,8 @@ impl Cores {
         Ok(None)
     }
 
-    /// Gives the threads that lack it the cookie of their group. Whether there were any.
+    /// Gives the threads that lack it the cookie of their group. Whether there were any, so that
+    /// another round is due.
     fn settle(
         &self,
         (member, group): (&Member, &CoreGroup),
@@ -233,7 +234,8 @@ impl Cores {
             };
             match given {
                 Ok(()) => moved = true,
-                Err(error) if has_ended(&error) => {}
+                // It has ended, or who was to pass the cookie on: then another does in the next round.
+                Err(error) if has_ended(&error) => moved |= kernel.cookie(*thread).is_ok(),
                 Err(error) => return Err(refused((member, group), *thread, error)),
             }
         }

@@ -262,6 +262,7 @@ impl Hub {
             view: new.view,
             life: Life::Created,
             target: new.target,
+            asked_in_vain: 0,
         };
         container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
         let newer = self.renew(pod, new.pod, new.said);

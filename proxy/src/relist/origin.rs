@@ -40,7 +40,7 @@ pub(super) fn recall(hub: &Hub, container: &mut Container, ours: Vec<Value>) {
             (Life::Created, _) => true,
             // Each process has its own, at which the next check looks.
             (Life::Running, Some(_)) if setting.is_of_threads() => true,
-            (Life::Running, Some(at)) => hub.writer().holds(at, &value),
+            (Life::Running, Some(at)) => hub.writer().holds(at, &value) == Some(true),
             _ => false,
         };
         if in_force {
@@ -65,7 +65,8 @@ pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bo
     };
     let known = [&asked].into_iter().chain(ours).chain(entries());
     let mut known = known.filter(of_quota);
-    !known.any(|quota| hub.writer().holds(at, quota))
+    // What cannot be read now says nothing of a resize.
+    known.all(|quota| hub.writer().holds(at, quota) == Some(false))
 }
 
 /// Asks about some of the containers of which it counts.
@@ -92,6 +93,7 @@ pub(super) async fn learn(
             }
             Err(error) => {
                 patience.spend(&error);
+                asked_in_vain(hub, &id);
                 let error = &error as &dyn Error;
                 debug!(container = %id, error, "the runtime does not say what a container asked");
             }
@@ -113,8 +115,28 @@ fn unheard(hub: &Hub) -> Vec<ContainerId> {
     let containers = ledger
         .pods()
         .flat_map(|pod| pod.containers.iter().map(move |it| (pod, it)));
-    let ids = containers.filter(counts).map(|(_, it)| it.id.clone());
-    ids.take(ASKED).collect()
+    let counting = containers.filter(counts).map(|(_, container)| container);
+    least_in_vain(counting, ASKED)
+        .map(|container| container.id.clone())
+        .collect()
+}
+
+/// So many of these, first those about which the runtime was asked in vain least often.
+pub(super) fn least_in_vain<'a>(
+    containers: impl Iterator<Item = &'a Container>,
+    count: usize,
+) -> impl Iterator<Item = &'a Container> {
+    let mut all: Vec<&Container> = containers.collect();
+    all.sort_by_key(|container| container.asked_in_vain);
+    all.into_iter().take(count)
+}
+
+/// The runtime has not answered: whoever was not asked about comes before this one the next time.
+pub(super) fn asked_in_vain(hub: &Hub, id: &ContainerId) {
+    let mut ledger = hub.ledger().borrow_mut();
+    if let Some(container) = ledger.pod_of_mut(id).and_then(|pod| pod.container_mut(id)) {
+        container.asked_in_vain = container.asked_in_vain.saturating_add(1);
+    }
 }
 
 /// Containers whose resources somebody has changed, past us: those that were told, and when all is

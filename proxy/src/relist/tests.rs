@@ -694,6 +694,40 @@ async fn a_list_asks_about_so_many_containers_and_the_next_about_the_rest() {
 }
 
 #[tokio::test]
+async fn a_container_without_an_answer_is_asked_about_again_after_all_others() {
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
+    let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");
+    let list = async || {
+        let containers = (0..65).map(|number| cri::Container {
+            id: format!("container-{number}"),
+            ..listed_container()
+        });
+        let containers = cri::ListContainersResponse {
+            containers: containers.collect(),
+        };
+        let reply = Reply::message(containers.encode_to_vec());
+        let mut script = listed.script.clone().once(&path("ListContainers"), reply);
+        for _ in 0..64 {
+            script = script.once(&path("ContainerStatus"), Reply::error(13, "broken"));
+        }
+        let before = listed.script.calls().len();
+        listed
+            .list_beside(Scope::All, &mut Missing::default())
+            .await;
+        let calls = listed.script.calls().split_off(before);
+        let asked = calls.iter().filter(|it| it.path == path("ContainerStatus"));
+        let asked = asked.map(|call| {
+            let request = cri::ContainerStatusRequest::decode(&*call.messages[0].message);
+            request.unwrap().container_id
+        });
+        asked.collect::<Vec<_>>()
+    };
+    let (first, second) = (list().await, list().await);
+    assert_eq!((first.len(), second.len()), (64, 64));
+    assert!(!first.contains(&second[0]), "{} comes first", second[0]);
+}
+
+#[tokio::test]
 async fn the_burst_of_a_pod_goes_though_its_policy_does_amid_the_first_list_after_a_restart() {
     const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
     let tree = FakeTree::new(Generation::V2, 2);

@@ -3,7 +3,10 @@
 //! There are two curves, and only a running container whose shares the runtime knows can tell which
 //! one it uses. So a few are asked about with each list, until it is known.
 
-use super::Patience;
+use super::{
+    Patience,
+    origin::{asked_in_vain, least_in_vain},
+};
 use crate::{hub::Hub, ledger::Life, runtime::Runtime};
 use koord_kernel::cgroup::{Generation, WeightCurve};
 use koord_model::{ContainerId, CpuShares, CpuWeight, Setting};
@@ -23,6 +26,7 @@ pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Pa
             Ok(info) => info,
             Err(error) => {
                 patience.spend(&error);
+                asked_in_vain(hub, &id);
                 let error = &error as &dyn Error;
                 debug!(container = %id, error, "the runtime does not say what a container asked");
                 continue;
@@ -48,8 +52,8 @@ fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
     }
     let ledger = hub.ledger().borrow();
     let containers = ledger.pods().flat_map(|pod| &pod.containers);
-    containers
-        .filter(|container| container.life == Life::Running)
+    let running = containers.filter(|container| container.life == Life::Running);
+    least_in_vain(running, usize::MAX)
         .filter_map(|container| {
             let weight = cgroups.weight(container.target.at.as_ref()?).ok()??;
             (weight.get() > 1).then(|| (container.id.clone(), weight))

@@ -9,6 +9,7 @@ use super::{
 };
 use koord_kernel::fake::FakeCores;
 use koord_model::PodUid;
+use std::sync::Mutex;
 
 /// A machine with pods of one container each, `a` to `c`, which their shims have started.
 struct Node {
@@ -142,6 +143,48 @@ fn a_group_outlives_its_first_member_and_gets_a_new_cookie_when_all_have_gone() 
     node.start("d", 40, 41);
     node.join("d", group("x"));
     assert_eq!(node.kernel.number(41), 2);
+}
+
+/// The kernel, on which a thread ends as it is to pass its cookie on.
+#[derive(Debug)]
+struct Fickle {
+    kernel: FakeCores,
+    ends: Mutex<Option<Tid>>,
+}
+
+impl CoreSched for Fickle {
+    fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>> {
+        self.kernel.cookie(thread)
+    }
+
+    fn create(&self, process: Tid) -> io::Result<()> {
+        self.kernel.create(process)
+    }
+
+    fn share(&self, from: Tid, cookie: Cookie, to: Tid) -> io::Result<()> {
+        if let Some(ends) = self.ends.lock().unwrap().take() {
+            self.kernel.end(ends);
+        }
+        self.kernel.share(from, cookie, to)
+    }
+
+    fn clear(&self, process: Tid) -> io::Result<()> {
+        self.kernel.clear(process)
+    }
+}
+
+#[test]
+fn where_a_thread_ends_as_it_passes_its_cookie_on_another_does() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.join("c", group("x"));
+    let bearer = node.cores.groups[&group("x")].bearer;
+    node.cores.machine.as_mut().unwrap().kernel = Box::new(Fickle {
+        kernel: node.kernel.clone(),
+        ends: Mutex::new(Some(bearer)),
+    });
+    assert_eq!(node.join("b", group("x")), Joined::Moved);
+    assert_eq!(node.cookies([20, 21]), [1, 1]);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Labels and annotations, in the least memory that still finds a key fast.
 //!
 //! A node keeps one map for each pod as long as the pod lives, so there is no spare capacity and
-//! no hashing: a sorted slice, searched by halves. The keys come from a small set and are shared.
+//! no hashing: a sorted slice, searched by halves. The keys come from a small set and are shared, and
+//! so are the values by the copies of a map.
 
 use std::sync::Arc;
 
 /// Text by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Map(Box<[(Arc<str>, Box<str>)]>);
+pub struct Map(Box<[(Arc<str>, Arc<str>)]>);
 
 // === impl Map ===
 
@@ -20,10 +21,10 @@ impl Map {
     }
 }
 
-impl<K: Into<Arc<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Map {
+impl<K: Into<Arc<str>>, V: Into<Arc<str>>> FromIterator<(K, V)> for Map {
     /// Of equal keys the last wins, as in a protobuf map.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let mut entries: Vec<(Arc<str>, Box<str>)> = entries
+        let mut entries: Vec<(Arc<str>, Arc<str>)> = entries
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
             .collect();

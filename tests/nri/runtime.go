@@ -48,9 +48,6 @@ func runtime(ctx context.Context, socket string) error {
 	// How busy the machine is, is no part of it.
 	adaptation.SetPluginRegistrationTimeout(limit)
 	adaptation.SetPluginRequestTimeout(limit)
-	// How busy the machine is, is no part of it.
-	adaptation.SetPluginRegistrationTimeout(limit)
-	adaptation.SetPluginRequestTimeout(limit)
 	nri, err := adaptation.New("containerd", "v2.3.0", synchronize, update,
 		adaptation.WithSocketPath(socket),
 		adaptation.WithPluginPath(nowhere),

@@ -64,8 +64,11 @@ impl Source {
     /// What it says of a pod.
     fn of(&self, view: &PodView) -> Option<Arc<pods::Pod>> {
         let pods = self.pods.borrow();
-        // Without a source nothing is looked for.
-        (!pods.is_empty()).then(|| pods.get(&id(view)).cloned())?
+        if pods.is_empty() {
+            // Without a source nothing is looked for.
+            return None;
+        }
+        pods.get(&id(view)).cloned()
     }
 
     /// Whether something that was said then is newer than all that it has said.
@@ -106,7 +109,7 @@ impl Hub {
         for pod in ledger.pods_mut() {
             if self.follow_source(pod) {
                 self.decide_again(pod);
-                self.queue.push(pod.sandbox.clone());
+                self.queue.push_decided(pod);
                 changed = true;
             }
         }

@@ -4,15 +4,16 @@
 
 use super::Hub;
 use koord_model::SandboxId;
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::{cell::RefCell, time::Duration};
 use tokio::time::Instant;
 
 /// A runtime is done by then, with thousands of containers too.
 const DONE: Duration = Duration::from_secs(30);
 
-/// Until when each is looked at.
+/// Those of the last time, and until when they are looked at. What a runtime was told before that it
+/// does no more: it has connected anew since.
 #[derive(Debug, Default)]
-pub(super) struct ToldLately(RefCell<HashMap<SandboxId, Instant>>);
+pub(super) struct ToldLately(RefCell<Option<(Vec<SandboxId>, Instant)>>);
 
 // === impl Hub ===
 
@@ -20,18 +21,17 @@ impl Hub {
     /// We have told the runtime something of these. There are lists soon, and again a while later.
     pub(crate) fn has_told(&self, pods: Vec<SandboxId>) {
         if !pods.is_empty() {
-            let until = Instant::now() + DONE;
-            let told = pods.into_iter().map(|sandbox| (sandbox, until));
-            self.told_lately.0.borrow_mut().extend(told);
+            let told = (pods, Instant::now() + DONE);
+            self.told_lately.0.replace(Some(told));
             self.relist_soon();
         }
     }
 
     /// Those that are to be looked at now.
     pub(crate) fn told_lately(&self) -> Vec<SandboxId> {
-        let mut all = self.told_lately.0.borrow_mut();
-        let now = Instant::now();
-        all.retain(|_, until| now < *until);
-        all.keys().cloned().collect()
+        let mut told = self.told_lately.0.borrow_mut();
+        told.take_if(|(_, until)| *until <= Instant::now());
+        told.as_ref()
+            .map_or_else(Vec::new, |(pods, _)| pods.clone())
     }
 }

@@ -11,12 +11,11 @@ use crate::{
 use anyhow::{Result, ensure};
 use koord_testkit::{
     cri::{CriClient, message::LinuxContainerResources},
-    poll::wait_until,
+    poll::{comes_true, wait_until},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    panic::{self, AssertUnwindSafe},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -208,18 +207,16 @@ impl Seen {
     fn settled(&mut self, node: &Node, state: &'static str) -> Result<()> {
         const QUIET: Duration = Duration::from_secs(1);
         let (mut last, mut since) = (BTreeMap::new(), Instant::now());
-        let waited = panic::catch_unwind(AssertUnwindSafe(|| {
-            wait_until(state, || {
-                thread::sleep(QUIET / 10);
-                let now = node.settings().unwrap_or_default();
-                if now != last {
-                    (last, since) = (now, Instant::now());
-                }
-                let is_pending = last.values().any(|it| it["applied"] == "pending");
-                !is_pending && since.elapsed() > QUIET
-            });
-        }));
-        ensure!(waited.is_ok(), "{state} something is left to do: {last:#?}");
+        let settled = comes_true(|| {
+            thread::sleep(QUIET / 10);
+            let now = node.settings().unwrap_or_default();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            let is_pending = last.values().any(|it| it["applied"] == "pending");
+            !is_pending && since.elapsed() > QUIET
+        });
+        ensure!(settled, "{state} something is left to do: {last:#?}");
         for (what, it) in &last {
             let applied = it["applied"].as_str().unwrap_or_default();
             ensure!(!applied.starts_with("refused"), "{state}, {what}: {it}");

@@ -86,6 +86,14 @@ impl Installed {
     }
 }
 
+/// A drop-in of the service, once systemd has nothing to say against it.
+fn taken(drop_in: &str) -> Result<String> {
+    let installed = Installed::new()?;
+    installed.drop_in(SERVICE, drop_in)?;
+    assert_eq!(installed.verify()?, "");
+    unit(drop_in)
+}
+
 fn found(output: std::io::Result<Output>) -> Result<Output> {
     output.context("systemd-analyze is missing: install the Debian package systemd")
 }
@@ -107,10 +115,7 @@ fn nor_against_those_for_cri_o() -> Result<()> {
 #[test]
 fn nor_against_that_for_core_scheduling_which_may_do_one_thing_more() -> Result<()> {
     let file = "koord-runtime-proxy.service.d/10-core-scheduling.conf";
-    let installed = Installed::new()?;
-    installed.drop_in(SERVICE, file)?;
-    assert_eq!(installed.verify()?, "");
-    let said = unit(file)?;
+    let said = taken(file)?;
     assert_eq!(values(&said, "CapabilityBoundingSet"), ["CAP_SYS_PTRACE"]);
     Ok(())
 }
@@ -118,10 +123,7 @@ fn nor_against_that_for_core_scheduling_which_may_do_one_thing_more() -> Result<
 #[test]
 fn nor_against_that_for_oom_scores_which_may_do_two_things_more() -> Result<()> {
     let file = "koord-runtime-proxy.service.d/10-oom-score.conf";
-    let installed = Installed::new()?;
-    installed.drop_in(SERVICE, file)?;
-    assert_eq!(installed.verify()?, "");
-    let said = unit(file)?;
+    let said = taken(file)?;
     let capabilities = ["CAP_SYS_RESOURCE CAP_DAC_OVERRIDE"];
     assert_eq!(values(&said, "CapabilityBoundingSet"), capabilities);
     Ok(())
@@ -130,10 +132,7 @@ fn nor_against_that_for_oom_scores_which_may_do_two_things_more() -> Result<()> 
 #[test]
 fn nor_against_that_for_hami_core_which_shows_the_nodes_temporary_files() -> Result<()> {
     let file = "koord-runtime-proxy.service.d/10-hami-core.conf";
-    let installed = Installed::new()?;
-    installed.drop_in(SERVICE, file)?;
-    assert_eq!(installed.verify()?, "");
-    let said = unit(file)?;
+    let said = taken(file)?;
     assert_eq!(values(&said, "PrivateTmp"), ["no"]);
     Ok(())
 }
@@ -141,19 +140,14 @@ fn nor_against_that_for_hami_core_which_shows_the_nodes_temporary_files() -> Res
 #[test]
 fn nor_against_that_for_terway_which_opens_one_directory_more() -> Result<()> {
     let file = "koord-runtime-proxy.service.d/10-terway.conf";
-    let installed = Installed::new()?;
-    installed.drop_in(SERVICE, file)?;
-    assert_eq!(installed.verify()?, "");
-    let said = unit(file)?;
+    let said = taken(file)?;
     assert_eq!(values(&said, "ReadWritePaths"), ["-/var/lib/terway"]);
     Ok(())
 }
 
 #[test]
 fn nor_against_those_that_let_it_ask_the_kubelet() -> Result<()> {
-    let installed = Installed::new()?;
-    installed.drop_in(SERVICE, "koord-runtime-proxy.service.d/10-kubelet.conf")?;
-    assert_eq!(installed.verify()?, "");
+    taken("koord-runtime-proxy.service.d/10-kubelet.conf")?;
     Ok(())
 }
 

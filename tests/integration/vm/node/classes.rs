@@ -3,8 +3,7 @@
 use crate::{check, node};
 use anyhow::{Result, ensure};
 use koord_integration::{Front, ProxyOptions, classes};
-use koord_testkit::poll::wait_until;
-use std::panic::{self, AssertUnwindSafe};
+use koord_testkit::poll::comes_true;
 
 pub(super) fn check_all() {
     check("classes_have_their_values_by_cri", || have(Front::Cri));
@@ -31,9 +30,6 @@ async fn have(front: Front) -> Result<()> {
         let wrong = all.iter().flat_map(|(pod, running)| pod.wrong(running));
         wrong.collect::<Vec<_>>()
     };
-    let waited = panic::catch_unwind(AssertUnwindSafe(|| {
-        wait_until("each has its values", || wrong().is_empty());
-    }));
-    ensure!(waited.is_ok(), "{:#?}", wrong());
+    ensure!(comes_true(|| wrong().is_empty()), "{:#?}", wrong());
     Ok(())
 }

@@ -14,13 +14,12 @@ use koord_integration::{
 use koord_testkit::{
     PodQos,
     cri::{ContainerSpec, CriClient, PodSpec},
-    poll::wait_until,
+    poll::{comes_true, wait_until},
 };
 use rustix::fs::{Mode, OFlags, open};
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
-    panic::{self, AssertUnwindSafe},
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -115,16 +114,17 @@ async fn follows(front: Front) -> Result<()> {
     };
     let pod = run(&node, &client, (name, "BE", PodQos::BestEffort)).await?;
     let wait = |when: &str, expected: [&str; 5]| {
-        let matches = || held(&pod).is_ok_and(|held| held == expected);
-        let result = panic::catch_unwind(AssertUnwindSafe(|| wait_until(when, matches)));
+        let came = comes_true(|| held(&pod).is_ok_and(|held| held == expected));
         let held = held(&pod)?;
-        ensure!(result.is_ok(), "{when}: {held:#?}, not {expected:#?}");
+        ensure!(came, "{when}: {held:#?}, not {expected:#?}");
         Ok(())
     };
     wait("at the start", WHOLE)?;
-    let ledger = node.proxy.ledger()?.to_string();
     let missing = "not for all devices: volume group none";
-    ensure!(ledger.contains(missing), "{ledger}");
+    wait_until(missing, || {
+        let ledger = node.proxy.ledger();
+        ledger.is_ok_and(|ledger| ledger.to_string().contains(missing))
+    });
 
     node.proxy.write_policy(&policy("writeIOPS: 7", COST))?;
     wait("under another policy", LESS)?;

@@ -10,12 +10,9 @@ use koord_integration::{
 use koord_testkit::{
     PodQos,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
-    poll::wait_until,
+    poll::{comes_true, wait_until},
 };
-use std::{
-    fs,
-    panic::{self, AssertUnwindSafe},
-};
+use std::fs;
 
 const MIB: i64 = 1 << 20;
 
@@ -94,10 +91,9 @@ async fn follows(front: Front) -> Result<()> {
     let guaranteed = run(&node, &client, ("guaranteed", "LSR", quiet)).await?;
     let batch = run(&node, &client, ("batch", "BE", PodQos::BestEffort)).await?;
     let wait = |when: &str, expected: [[&str; 4]; 6]| {
-        let matches = || held(&guaranteed, &batch).is_ok_and(|held| held == expected);
-        let result = panic::catch_unwind(AssertUnwindSafe(|| wait_until(when, matches)));
+        let came = comes_true(|| held(&guaranteed, &batch).is_ok_and(|held| held == expected));
         let held = held(&guaranteed, &batch)?;
-        ensure!(result.is_ok(), "{when}: {held:?}, not {expected:?}");
+        ensure!(came, "{when}: {held:?}, not {expected:?}");
         Ok(())
     };
     wait("what was there at the start", HALF)?;

@@ -11,13 +11,14 @@ use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
     fake::FakeTree,
 };
-use koord_model::Setting;
+use koord_model::{CgroupPath, Setting};
 use koord_proto::{
     keys::{annotation, label},
     nri::{
         ContainerState, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt,
         OptionalInt64, OptionalUInt64, StopContainerRequest,
     },
+    policy::NodePolicy,
 };
 use tokio::time::advance;
 
@@ -254,6 +255,45 @@ async fn a_synchronisation_takes_in_what_is_there_and_drops_what_is_not() {
     );
     assert_eq!(known(&bench), None);
     assert_eq!(bench.hub.ledger().borrow().pods_len(), 0);
+}
+
+#[tokio::test]
+async fn the_burst_of_a_pod_goes_though_its_policy_does_before_it_is_looked_at() {
+    let (bench, plugin) = plugin();
+    let own = CgroupPath::parse("kubepods/poduid-2").unwrap();
+    let of_container = own.join("container-1").unwrap();
+    bench.tree.make(&of_container);
+    let files = [("cpu.cfs_quota_us", "50000"), ("cpu.cfs_burst_us", "50000")];
+    for at in [&own, &of_container] {
+        for (file, text) in files {
+            bench.tree.write(Controller::Cpu, at, file, text).unwrap();
+        }
+    }
+    let policy = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\n\
+                  metadata: {name: node-1}\nspec: {cpuBurstStrategy: {policy: cpuBurstOnly}}\n";
+    let policy = NodePolicy::parse_stream(policy, None).unwrap().policy;
+    bench.hub.set_node_policy(policy.into());
+    let mut pod = told_pod();
+    pod.labels.clear();
+    pod.annotations.clear();
+    pod.uid = "uid-2".to_owned();
+    pod.linux.as_mut().unwrap().cgroup_parent = "/kubepods/poduid-2".to_owned();
+    let mut container = told_container();
+    container.state = ContainerState::ContainerRunning.into();
+    let asked = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
+    container.annotations = [(annotation::ORIGINALS.to_owned(), asked.to_owned())].into();
+    plugin
+        .answer(Asked::Synchronize {
+            pods: vec![pod],
+            containers: vec![container],
+        })
+        .await;
+    bench.hub.set_node_policy(NodePolicy::default().into());
+    crate::reconcile::pod(&bench.hub, &sandbox()).await;
+    for at in [&own, &of_container] {
+        let held = bench.tree.read(Controller::Cpu, at, "cpu.cfs_burst_us");
+        assert_eq!(held.unwrap().trim_end(), "0", "{at}");
+    }
 }
 
 #[tokio::test]

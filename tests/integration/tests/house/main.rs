@@ -13,6 +13,7 @@ mod metric;
 mod room;
 mod rust;
 mod source;
+mod tier;
 mod tree;
 
 /// Fails with every complaint, one to a line.

@@ -1,7 +1,7 @@
 //! The proxy as the plugin of a runtime: how long it keeps an event, with a node full of containers.
 //!
-//! The runtime is the test kit's double. Real ones ask one thing at a time, whatever many pods want, so
-//! that is what is promised; many questions at once are more than any asks, and show what is left.
+//! The runtime is the test kit's double. Real ones ask one thing at a time, whatever many pods want. Many
+//! questions at once are more than any asks; they are held to the same limit, as a promise of their own.
 
 use crate::{
     load::Sample,

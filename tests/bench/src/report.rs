@@ -102,9 +102,12 @@ impl Report {
         reason = "the memory of a process is far below 2^52"
     )]
     pub(crate) fn add_nri(&mut self, nri: Nri) {
-        let promised = nri.asked.iter().filter(|it| it.order == Order::Turns);
-        for Asked { pods, row, .. } in promised {
-            let what = format!("nri, {pods} pod(s) at once: event in to reply out, p99 µs");
+        for Asked { pods, order, row } in &nri.asked {
+            let asked = match order {
+                Order::Turns => "by turns, as runtimes ask",
+                Order::Together => "all at once",
+            };
+            let what = format!("nri, {pods} pod(s) {asked}: event in to reply out, p99 µs");
             self.promises.push(Promise::new(what, row.p99_us, 300.0));
         }
         let what = format!("nri, resident with {NRI_CONTAINERS} containers, MiB");
@@ -307,4 +310,44 @@ fn add(table: &mut Table, group: &Group, row: &Row) {
             .map(|us| format!("{us:.1}"))
             .unwrap_or_default(),
     ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_at_once_have_the_limit_of_those_by_turns_and_a_miss_of_their_own() {
+        let asked = |order, p99_us| Asked {
+            pods: 16,
+            order,
+            row: Row {
+                target: "plugin".to_owned(),
+                p50_us: 100.0,
+                p99_us,
+                calls_per_second: 10_000.0,
+                cpu_us_per_call: None,
+            },
+        };
+        let mut report = Report::default();
+        report.add_nri(Nri {
+            asked: vec![asked(Order::Turns, 300.0), asked(Order::Together, 301.0)],
+            resident_bytes: 17 << 20,
+        });
+        let promises = report.promises.iter();
+        let kept: Vec<_> = promises.map(|it| (it.what.as_str(), it.kept)).collect();
+        let expected = [
+            (
+                "nri, 16 pod(s) by turns, as runtimes ask: event in to reply out, p99 µs",
+                true,
+            ),
+            (
+                "nri, 16 pod(s) all at once: event in to reply out, p99 µs",
+                false,
+            ),
+            ("nri, resident with 5000 containers, MiB", true),
+        ];
+        assert_eq!(kept, expected);
+        assert_eq!(report.to_string().matches("MISSED").count(), 1);
+    }
 }

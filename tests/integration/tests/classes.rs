@@ -286,7 +286,10 @@ async fn a_pod_that_is_idle_no_more_has_the_shares_of_before() -> Result<()> {
         let made = node.cgroups.pod(pod.pod.uid(), pod.qos)?;
         assert_eq!(made.read("cpu", None, "cpu.shares")?, before);
         let running = node.run(&client, &pod).await?;
-        assert_eq!(running.cgroup.read("cpu", None, "cpu.idle")?, "1");
+        wait_until(&format!("{} is idle", pod.name), || {
+            let idle = running.cgroup.read("cpu", None, "cpu.idle");
+            idle.is_ok_and(|idle| idle == "1")
+        });
         pods.push((running.cgroup, after));
     }
     let awake = classes::node_policy("0").replace("enable: true", "enable: false");

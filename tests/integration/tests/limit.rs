@@ -29,12 +29,16 @@ async fn memory_that_nothing_can_start_with_is_left_out(version: ContainerdVersi
     ] {
         let memory = format!(r#""kubernetes.io/batch-memory":{bytes}"#);
         let running = node.run(&client, &limited(name, &memory)).await?;
-        for container in [None, Some(running.container.as_str())] {
-            let limit = running
+        let limit = |container| {
+            running
                 .cgroup
-                .read("memory", container, "memory.limit_in_bytes")?;
-            assert_eq!(limit, held, "{name} {container:?}");
-        }
+                .read("memory", container, "memory.limit_in_bytes")
+        };
+        assert_eq!(limit(Some(running.container.as_str()))?, held, "{name}");
+        // No request carries that of its directory, and a call goes on when it has waited enough.
+        wait_until(&format!("the limit of the pod {name}"), || {
+            limit(None).is_ok_and(|limit| limit == held)
+        });
     }
     Ok(())
 }
@@ -103,7 +107,9 @@ async fn shares_of_a_cpu_are_kept_in_periods_of_10_ms(version: ContainerdVersion
         cgroup.write("cpu", None, "cpu.cfs_period_us", pod_period)?;
         let running = node.run(&client, &pod).await?;
         let container = Some(running.container.as_str());
-        assert_eq!(bandwidth(&cgroup, None)?, of_pod, "{name}");
+        wait_until(&format!("quota and period of the pod {name}"), || {
+            bandwidth(&cgroup, None).is_ok_and(|held| held == of_pod)
+        });
         assert_eq!(bandwidth(&cgroup, container)?, of_container, "{name}");
         let update = LinuxContainerResources {
             cpu_shares: 3,

@@ -33,13 +33,17 @@ fn limit_of_threads(testbed: &Testbed) -> Result<impl Fn(&str) -> Result<()>> {
     Ok(move |most: &str| Ok(fs::write(group.join("runtime/pids.max"), most)?))
 }
 
-/// A best-effort pod that has 5 % of a CPU.
-async fn run(cgroups: &PodCgroups, client: &CriClient, name: &str) -> Result<String> {
+/// Runs a best-effort pod that has 5 % of a CPU, and waits until its directory has this quota.
+async fn run(cgroups: &PodCgroups, client: &CriClient, name: &str, quota: &str) -> Result<()> {
     let mut pod = classes::be(name);
     let spec = r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-cpu":50}}}}"#;
     pod.pod = pod.pod.annotation(EXTENDED_RESOURCE_SPEC, spec);
     let running = RunningPod::start(cgroups, client, &pod).await?;
-    Ok(running.cgroup.read("cpu", None, "cpu.cfs_quota_us")?)
+    wait_until(&format!("{name} has the quota {quota}"), || {
+        let held = running.cgroup.read("cpu", None, "cpu.cfs_quota_us");
+        held.is_ok_and(|held| held == quota)
+    });
+    Ok(())
 }
 
 #[tokio::test]
@@ -61,12 +65,10 @@ async fn what_needs_a_thread_waits_where_none_can_be_had_and_nothing_else_does()
         };
         let mut proxy = Proxy::start(&testbed, &runtime, options)?;
         let client = CriClient::connect(&proxy.socket()).await?;
-        let held = run(&cgroups, &client, &format!("without-{most}")).await?;
-        assert_eq!(held, quota, "{most}");
+        run(&cgroups, &client, &format!("without-{most}"), quota).await?;
 
         limit("max")?;
-        let held = run(&cgroups, &client, &format!("with-{most}")).await?;
-        assert_eq!(held, "5000", "{most}");
+        run(&cgroups, &client, &format!("with-{most}"), "5000").await?;
         proxy.write_policy(&format!("{policy}\n"))?;
         wait_until("the policy is read again", || {
             let read = proxy.metric("koord_runtime_proxy_policy_loads_total", &["ok"]);
@@ -94,7 +96,7 @@ async fn passing_through_needs_no_thread() -> Result<()> {
     };
     let mut proxy = Proxy::start(&testbed, &runtime, options)?;
     let client = CriClient::connect(&proxy.socket()).await?;
-    assert_eq!(run(&cgroups, &client, "through").await?, "-1");
+    run(&cgroups, &client, "through", "-1").await?;
     ensure!(proxy.stop()?.success(), "{}", proxy.log());
     ensure!(!proxy.log().contains("thread"), "{}", proxy.log());
     Ok(())

@@ -64,7 +64,8 @@ impl Scene {
             Err(error) => {
                 let error = format!("{error:#}");
                 let undisturbed = before.is_multiple_of(2) && self.outages.load(SeqCst) == before;
-                let by_us = error.contains("koord");
+                // Not "koord" alone: the image is koord.test/busybox.
+                let by_us = error.contains("koord-runtime-proxy");
                 if is_left_by_a_kill(&error) {
                     println!("of the runtime's own: {error}");
                 } else if undisturbed || by_us {

@@ -9,7 +9,12 @@ use koord_testkit::{
     Containerd, ContainerdVersion, Options, Parts, PodCgroup, PodCgroups, Testbed, cri::CriClient,
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+/// How long the runtime waits for a plugin. Who is late sets nothing, and a loaded machine is not to
+/// make us late. `tests/container.rs` keeps the runtimes' own two seconds, and so does what a runtime
+/// launches (`proxy/tests/real_launched.rs`).
+const NRI_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The whole node. Dropping it removes every trace.
 #[derive(Debug)]
@@ -159,8 +164,10 @@ impl RunningPod {
 }
 
 fn runtime_options(proxy: &ProxyOptions) -> Options {
+    let nri = proxy.front == Front::Nri;
     Options {
-        nri: proxy.front == Front::Nri,
+        nri,
+        nri_patience: nri.then_some(NRI_PATIENCE),
         ..Options::default()
     }
 }

@@ -208,6 +208,7 @@ fn a_container_serves(version: ContainerdVersion, front: Front) -> Result<()> {
         Front::Watch => without_nri(manifest()?)?,
         Front::Cri | Front::Nri => manifest()?,
     };
+    // It waits for its plugin as long as it does by itself, unlike that of a `Node`.
     let options = Options {
         nri: front == Front::Nri,
         ..Options::default()

@@ -179,6 +179,6 @@ mod tests {
             drop(runtime);
             stopped.send(()).unwrap();
         });
-        stop.recv_timeout(Duration::from_secs(10)).unwrap();
+        stop.recv_timeout(Duration::from_secs(30)).unwrap();
     }
 }

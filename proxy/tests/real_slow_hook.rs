@@ -36,7 +36,7 @@ use tokio::{sync::oneshot, task::LocalSet};
 
 /// How long the runtimes wait: longer than the two seconds that they do by themselves, so that only
 /// what we do decides whether an answer is in time, not how busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Gives every container 300 shares, after some thought.
 struct Thoughtful {

@@ -468,23 +468,23 @@ async fn whoever_asks_soon_after_a_list_shares_the_next() {
             .count()
     };
     let endpoint = listed.socket.as_path().into();
+    // Before the first, which may be seen late.
+    let start = Instant::now();
     let asking = async {
         while lists() < 1 {
             sleep(Duration::from_millis(1)).await;
         }
-        let first = Instant::now();
         while lists() < 2 {
             hub.relist_soon();
             sleep(Duration::from_millis(1)).await;
         }
-        first.elapsed()
+        start.elapsed()
     };
     let waited = tokio::select! {
         () = run(hub.clone(), endpoint, CgroupPath::root()) => unreachable!("it never ends"),
         waited = asking => waited,
     };
-    // A little of it may have passed before the first was seen.
-    assert!(waited > Duration::from_millis(900), "{waited:?}");
+    assert!(waited >= Duration::from_secs(1), "{waited:?}");
 }
 
 /// Lets time pass while nothing is asked: a deadline would pass with it.
@@ -510,7 +510,7 @@ async fn the_list_of_each_minute_has_every_pod_looked_at_and_none_between_them()
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        timeout(Duration::from_secs(9), taken).await.unwrap();
+        timeout(Duration::from_secs(30), taken).await.unwrap();
         hub.queue().drain()
     };
     let minutes = async {
@@ -805,7 +805,7 @@ async fn comes_to(listed: &Scripted, tier: &str, file: &str, text: &str) {
     tokio::select! {
         () = crate::reconcile::run(listed.bench.hub.clone()) => unreachable!("it never ends"),
         () = shown() => {}
-        () = sleep(Duration::from_secs(10)) => panic!("{tier} does not come to {text}"),
+        () = sleep(Duration::from_secs(30)) => panic!("{tier} does not come to {text}"),
     }
 }
 

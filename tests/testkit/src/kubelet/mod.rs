@@ -5,11 +5,10 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::poll::wait_until;
+use crate::poll::{bound, wait_until};
 use crate::setup::{Cache, SetupError, ensure_kubelet};
 use crate::testbed::Testbed;
 
@@ -23,9 +22,6 @@ pub const CLIENT_PEM: &str = include_str!("client.pem");
 const PORT: u16 = 10_255;
 
 const SECURE_PORT: u16 = 10_250;
-
-/// How long one answer of it may take.
-const ANSWER: Duration = Duration::from_secs(10);
 
 /// Why a kubelet does not run or answer.
 #[derive(Debug, thiserror::Error)]
@@ -206,7 +202,8 @@ impl Kubelet {
     pub fn ask(&self, method: &str, path: &str) -> Result<String, KubeletError> {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--fail", "--insecure"]);
-        curl.args(["--max-time", "10", "--request", method]);
+        let most = bound().as_secs().to_string();
+        curl.args(["--max-time", &most, "--request", method]);
         curl.arg(format!("https://{}:{SECURE_PORT}{path}", self.address));
         let output = curl.output().map_err(failed("run curl"))?;
         if !output.status.success() {
@@ -233,7 +230,7 @@ impl Kubelet {
 
     fn get(&self, path: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect((self.address, PORT))?;
-        stream.set_read_timeout(Some(ANSWER))?;
+        stream.set_read_timeout(Some(bound()))?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: node\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -1,4 +1,4 @@
-//! Everything under `/sys`, `/proc` and `/dev`, and every raw system call.
+//! Everything under `/sys` and `/proc`, control groups among it, and whatever needs `unsafe`.
 //!
 //! The only room with `unsafe` in it: one operation per block, each with its reason, and none where
 //! `rustix` has a safe form. Roots are handed in, nothing here is global, nothing here decides:

@@ -72,8 +72,6 @@ pub enum StartError {
     ListenAdmin(#[source] BindError),
     #[error("a listening socket cannot be used")]
     Socket(#[source] io::Error),
-    #[error("the watchdog of the plugin did not start")]
-    Plugin(#[source] io::Error),
 }
 
 /// Where events come in.
@@ -153,7 +151,7 @@ impl App {
             Front::Nri if launched.is_none() && config.mode == Mode::PassThrough => {
                 Entrance::Nobody
             }
-            Front::Nri => Entrance::Runtime(plugin(&config, (launched, pulse), &hub, &metrics)?),
+            Front::Nri => Entrance::Runtime(plugin(&config, (launched, pulse), &hub, &metrics)),
             Front::Watch => Entrance::Nobody,
         };
         if config.front != Front::Cri {
@@ -289,13 +287,13 @@ fn plugin(
     (launched, pulse): (Option<Box<Launched>>, Arc<Pulse>),
     hub: &Rc<Hub>,
     metrics: &Rc<Metrics>,
-) -> Result<nri::Front, StartError> {
+) -> nri::Front {
     let config::Nri { socket, identity } = config.nri.clone();
     let way = match launched {
         Some(launched) => Way::Launched(launched),
         None => Way::Socket(socket.into()),
     };
-    nri::Front::new(way, identity, hub.clone(), metrics.clone(), pulse).map_err(StartError::Plugin)
+    nri::Front::new(way, identity, hub.clone(), metrics.clone(), pulse)
 }
 
 fn announce(config: &Config) {

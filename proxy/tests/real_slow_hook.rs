@@ -109,7 +109,7 @@ impl Running {
                 tokio::task::spawn_local(koord_runtime_proxy::reconcile::run(hub.clone()));
                 let identity = Identity::new("slow", "10").unwrap();
                 let way = Way::Socket(socket.into());
-                let front = Front::new(way, identity, hub, metrics.clone(), pulse).unwrap();
+                let front = Front::new(way, identity, hub, metrics.clone(), pulse);
                 tokio::task::spawn_local(async move {
                     loop {
                         while asked.try_recv().is_ok() {

@@ -2,7 +2,7 @@
 //! the proxy needs a thread for waits until there is one, and nothing else does.
 
 use anyhow::{Context, Result, ensure};
-use koord_integration::{Proxy, ProxyOptions, RunningPod, classes};
+use koord_integration::{Front, Proxy, ProxyOptions, RunningPod, classes};
 use koord_testkit::{
     PodCgroups, Testbed,
     cri::CriClient,
@@ -80,6 +80,27 @@ async fn what_needs_a_thread_waits_where_none_can_be_had_and_nothing_else_does()
         ensure!(!log.contains("panicked"), "{most}: {log}");
         ensure!(proxy.stop()?.success(), "{most}: {}", proxy.log());
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_plugin_starts_where_no_thread_can_be_had_for_its_watchdog() -> Result<()> {
+    let testbed = Testbed::new()?;
+    limit_of_threads(&testbed)?("1")?;
+    let runtime = testbed.directory().join("runtime.sock");
+    let options = ProxyOptions {
+        front: Front::Nri,
+        ..ProxyOptions::default()
+    };
+    let mut proxy = Proxy::new(&testbed, &runtime, options)?;
+    proxy.spawn(&testbed)?;
+    // No runtime is there, so what it says of itself is all that shows it.
+    wait_until("it has started", || proxy.status().is_ok());
+    assert_eq!(proxy.status()?["mode"], "enforce");
+    let log = proxy.log();
+    ensure!(log.contains("the watchdog cannot be started"), "{log}");
+    ensure!(!log.contains("panicked"), "{log}");
+    ensure!(proxy.stop()?.success(), "{}", proxy.log());
     Ok(())
 }
 

@@ -12,7 +12,6 @@ use crate::{front::cri::connect, hub::Hub, metrics::Metrics};
 use std::{
     error::Error,
     hash::{BuildHasher, RandomState},
-    io,
     path::Path,
     rc::Rc,
     sync::Arc,
@@ -53,6 +52,7 @@ struct Talk<'a> {
     handler: Rc<Handler>,
     answers: JoinSet<Answered>,
     metrics: &'a Metrics,
+    watchdog: &'a Watchdog,
 }
 
 /// To a question, of which this container is made if it is.
@@ -62,29 +62,27 @@ type Answered = (Ticket, Option<String>, Answer);
 
 impl Front {
     /// A plugin that comes to its runtime in this way. `pulse` is of the runtime that it is served on.
-    ///
-    /// # Errors
-    ///
-    /// When its watchdog does not start.
     pub fn new(
         way: Way,
         identity: Identity,
         hub: Rc<Hub>,
         metrics: Rc<Metrics>,
         pulse: Arc<Pulse>,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let plugin = Plugin {
             identity,
             events: events(),
             inputs: hub.policy().inputs(),
         };
-        Ok(Self {
+        let watchdog = Watchdog::new(pulse);
+        watchdog.start();
+        Self {
             way: Some(way),
             plugin,
             hub,
             metrics,
-            watchdog: Watchdog::start(pulse)?,
-        })
+            watchdog,
+        }
     }
 
     /// Answers the runtime until `stopping`, then it goes on without us; or until it is done with a
@@ -148,6 +146,7 @@ impl Front {
             handler: Rc::new(handler),
             answers: JoinSet::new(),
             metrics: &self.metrics,
+            watchdog: &self.watchdog,
         };
         let ended = talk.go_on().await;
         self.watchdog.rest();
@@ -188,6 +187,7 @@ impl Talk<'_> {
     fn take(&mut self, incoming: Incoming) {
         match incoming {
             Incoming::Asked(ticket, asked) => {
+                self.watchdog.start();
                 let handler = self.handler.clone();
                 let made = asked.makes().map(str::to_owned);
                 let answer = async move { (ticket, made, handler.answer(*asked).await) };

@@ -446,7 +446,7 @@ async fn questions_for_a_data_path_that_stands_still_are_kept_up_to_a_bound() {
 fn a_data_path_that_stands_still_is_answered_for_and_told() {
     let pulse = Pulse::new().unwrap();
     let data_path = pulse.runtime().unwrap();
-    let watchdog = Watchdog::start(pulse).unwrap();
+    let watchdog = Watchdog::new(pulse);
     data_path.block_on(async {
         let (mut session, runtime) = session().await;
         watchdog.watch(&session);
@@ -470,6 +470,33 @@ fn a_data_path_that_stands_still_is_answered_for_and_told() {
             thread::sleep(Duration::from_millis(5));
         }
         assert!(matches!(session.next().await, Err(SessionError::Closed)));
+    });
+}
+
+#[test]
+fn a_watchdog_that_finds_no_thread_starts_when_there_is_one() {
+    let pulse = Pulse::new().unwrap();
+    let data_path = pulse.runtime().unwrap();
+    let mut watchdog = Watchdog::new(pulse);
+    let stack = watchdog.stack_bytes;
+    // More than there are addresses: such a thread cannot be had.
+    watchdog.stack_bytes = 1 << 50;
+    data_path.block_on(async {
+        let (mut session, mut runtime) = session().await;
+        watchdog.watch(&session);
+        assert!(!watchdog.start());
+        // The data path answers itself.
+        let call = runtime.ask("CreateContainer", b"\x0a\x03\x0a\x01p").await;
+        let (ticket, _) = asked(&mut session).await;
+        assert!(session.answer(ticket, Answer::Nothing).unwrap());
+        assert_eq!(runtime.answer(call).await.unwrap(), b"");
+
+        watchdog.stack_bytes = stack;
+        assert!(watchdog.start());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let told = runtime.ask_elsewhere("CreateContainer");
+        let answer = told.recv_timeout(Duration::from_secs(30));
+        assert_eq!(answer.unwrap().unwrap(), b"");
     });
 }
 

@@ -9,6 +9,9 @@
 //! reconcile.
 //!
 //! Nothing of this costs more than two calls of the kernel for each time that the data path wakes.
+//!
+//! The thread cannot always be had ([`crate::worker`]). Until it can, which each session and each
+//! question tries, the data path answers all the same, and nobody does so for it.
 
 use super::{desk::SharedDesk, session::Session};
 use rustix::{
@@ -20,6 +23,8 @@ use rustix::{
     },
 };
 use std::{
+    cell::{Cell, OnceCell},
+    error::Error,
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
@@ -34,12 +39,15 @@ use tokio::{
     sync::Notify,
     time::Instant,
 };
+use tracing::{info, warn};
 
 /// Which part of the time that a runtime gives for an answer the data path may be awake for before
 /// somebody looks after it. Half of that time is left for an answer of its own.
 const UNWATCHED: u32 = 8;
 /// So often a watchdog looks whether the data path moves again.
 const STEP: Duration = Duration::from_millis(20);
+/// The stack of the thread, in bytes.
+const STACK: usize = 2 << 20;
 
 /// Whether a data path is awake, and since when.
 #[derive(Debug)]
@@ -69,11 +77,14 @@ pub(super) struct Watched {
     pub(super) nudge: Arc<Notify>,
 }
 
-/// The thread, for as long as this is held.
+/// The thread, once there is one, for as long as this is held.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     pulse: Arc<Pulse>,
-    thread: Option<JoinHandle<()>>,
+    pub(super) stack_bytes: usize,
+    thread: OnceCell<JoinHandle<()>>,
+    /// That none can be had was told.
+    told: Cell<bool>,
 }
 
 // === impl Pulse ===
@@ -197,28 +208,59 @@ impl Pulse {
 // === impl Watchdog ===
 
 impl Watchdog {
-    /// Starts the thread.
-    pub(super) fn start(pulse: Arc<Pulse>) -> io::Result<Self> {
-        let watched = pulse.clone();
-        let thread = thread::Builder::new()
-            .name("nri-watchdog".to_owned())
-            .spawn(move || {
-                loop {
-                    watched.wait();
-                    if watched.is_over() {
-                        return;
-                    }
-                    watched.stand_in();
-                }
-            })?;
-        Ok(Self {
+    /// One that has no thread yet.
+    pub(super) fn new(pulse: Arc<Pulse>) -> Self {
+        Self {
             pulse,
-            thread: Some(thread),
+            stack_bytes: STACK,
+            thread: OnceCell::new(),
+            told: Cell::new(false),
+        }
+    }
+
+    /// Starts the thread if it does not run and one can be had. Whether it runs.
+    pub(super) fn start(&self) -> bool {
+        if self.thread.get().is_some() {
+            return true;
+        }
+        match self.spawn() {
+            Ok(thread) => {
+                if self.told.get() {
+                    info!("the watchdog that could not be started runs");
+                }
+                self.thread.set(thread).is_ok()
+            }
+            Err(error) => {
+                if !self.told.replace(true) {
+                    let error = &error as &dyn Error;
+                    warn!(
+                        error,
+                        "the watchdog cannot be started: until it can, the runtime waits where we \
+                         stand still"
+                    );
+                }
+                false
+            }
+        }
+    }
+
+    fn spawn(&self) -> io::Result<JoinHandle<()>> {
+        let watched = self.pulse.clone();
+        let thread = thread::Builder::new().name("nri-watchdog".to_owned());
+        thread.stack_size(self.stack_bytes).spawn(move || {
+            loop {
+                watched.wait();
+                if watched.is_over() {
+                    return;
+                }
+                watched.stand_in();
+            }
         })
     }
 
     /// Answers for the data path on this session, until the next one. Is called on the data path.
     pub(super) fn watch(&self, session: &Session) {
+        self.start();
         *self.pulse.watch() = Watch {
             watched: Some(session.watched()),
             unwatched: session.runtime().waits(None) / UNWATCHED,

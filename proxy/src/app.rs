@@ -12,6 +12,7 @@ use crate::{
         nri::{self, Launched, Pulse, Way},
         watch as watching,
     },
+    hami_core,
     hub::{Effects, Hub, Parts, Policy},
     log::LogControl,
     metrics::Metrics,
@@ -325,6 +326,9 @@ impl Tasks {
         let above = config.cgroup_root.clone();
         let list = relist::run(hub.clone(), Arc::clone(&runtime), above);
         self.spawn("relist", local, list);
+        if let Some(look) = hub.probe().hami_core_look() {
+            self.spawn("hami-core", local, hami_core::watch(hub.clone(), look));
+        }
         if hub.watches() {
             self.spawn("watch", local, watching::run(hub.clone(), runtime));
         }

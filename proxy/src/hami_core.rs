@@ -2,16 +2,49 @@
 //!
 //! Links are not followed, while the runtime that mounts follows them. It may do so a minute after
 //! this look; so what counts is not where a path leads now, but that nobody but root can change it.
+//!
+//! The operator says where the library is, and that file system may hang. So a thread beside the
+//! data path looks, and what it found last counts.
 
+use crate::{hub::Hub, worker::Worker};
 use koord_hooks::{PathProblem, UnsafePath};
 use std::{
     fs::{self, FileType, Metadata},
     io,
     os::unix::fs::MetadataExt as _,
     path::Path,
+    rc::Rc,
 };
+use tokio::sync::oneshot;
 
 const ROOT: u32 = 0;
+
+/// The stack of the thread that looks, in bytes.
+const STACK: usize = 128 << 10;
+
+/// Has the hub know what there is, now and after each list; never ends. A look that hangs is waited
+/// for here alone.
+pub(crate) async fn watch(hub: Rc<Hub>, look: impl Fn() -> Option<UnsafePath> + Send + 'static) {
+    let looker = Worker::new("hami-core", STACK, move |done: oneshot::Sender<_>| {
+        done.send(look()).ok();
+    });
+    let mut lists = hub.lists();
+    loop {
+        if let Some(found) = looker.ask(|done| done).await {
+            hub.set_hami_core(found);
+        }
+        // Who counts them is held here, so it is there.
+        lists.changed().await.ok();
+    }
+}
+
+/// Why the library is not to be mounted before there was a look.
+pub(crate) fn unlooked(library: &Path) -> UnsafePath {
+    UnsafePath {
+        path: library.to_owned(),
+        problem: PathProblem::Unknown(io::ErrorKind::TimedOut),
+    }
+}
 
 /// Why these are not to be mounted; `None` if they may be.
 pub(crate) fn unsafe_path(library: &Path, lock: &Path) -> Option<UnsafePath> {
@@ -62,10 +95,65 @@ fn look(
 #[expect(clippy::disallowed_methods, reason = "files for tests")]
 mod tests {
     use super::*;
+    use crate::hub::testing::Bench;
+    use koord_kernel::{cgroup::Generation, fake::FakeTree};
     use std::{
         fs::Permissions,
         os::unix::fs::{PermissionsExt as _, symlink},
+        sync::{Arc, mpsc},
+        time::Duration,
     };
+    use tokio::time::{sleep, timeout};
+
+    #[test]
+    fn the_thread_that_carries_the_data_does_not_look() {
+        let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+        let mut probe = bench.hub.probe().clone();
+        assert!(probe.hami_core_look().is_none());
+        probe.hami_core = true;
+        probe.options.hami_core_library = "/not/there/lib.so".into();
+        let node = probe.look(bench.hub.writer().cgroups(), Arc::default());
+        let told = node.unwrap().kernel.hami_core.unwrap().to_string();
+        assert_eq!(told, "/not/there/lib.so cannot be looked at: timed out");
+        let look = probe.hami_core_look().unwrap();
+        let told = look().unwrap().to_string();
+        assert_eq!(told, "/not/there/lib.so is not there");
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_holds_up_nobody_and_what_the_last_one_found_counts() {
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+        let (find, found) = mpsc::channel();
+        let looking = watch(bench.hub.clone(), move || found.recv().unwrap_or_default());
+        let known = || bench.hub.policy().node().kernel.hami_core.clone();
+        let comes_to = async |expected: Option<UnsafePath>| {
+            while known() != expected {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let missing = Some(UnsafePath {
+            path: "/lib.so".into(),
+            problem: PathProblem::Missing,
+        });
+        let hanging = async {
+            // The first look hangs.
+            sleep(Duration::from_millis(10)).await;
+            bench.hub.list_taken();
+            assert_eq!(known(), None);
+            find.send(missing.clone()).unwrap();
+            comes_to(missing.clone()).await;
+            // The second does.
+            bench.hub.list_taken();
+            bench.hub.set_node_policy(Arc::default());
+            assert_eq!(known(), missing);
+            find.send(None).unwrap();
+            comes_to(None).await;
+        };
+        tokio::select! {
+            () = looking => unreachable!("it never ends"),
+            done = timeout(Duration::from_secs(30), hanging) => done.expect("it is not known"),
+        }
+    }
 
     #[test]
     fn what_another_user_could_have_put_there_is_not_mounted() {

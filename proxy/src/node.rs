@@ -2,7 +2,8 @@
 //!
 //! The kubelet may start after us, CPUs come and go, and the policy changes: looking again is
 //! cheap, and is done with every list of the runtime and every change of the policy. What cannot be
-//! looked at, as without a free descriptor, is not gone for that.
+//! looked at, as without a free descriptor, is not gone for that. What may hang, as a disk,
+//! is looked at elsewhere, and unknown here.
 
 use crate::{hami_core, status::chain_of};
 use koord_hooks::{Abilities, HAMI_CORE_LOCK, HookOptions, NodeView, TierPaths, UnsafePath};
@@ -115,10 +116,16 @@ impl Probe {
         }
     }
 
+    /// How to look why containers are not given HAMi-core, if they may be. That may take for ever.
+    pub(crate) fn hami_core_look(&self) -> Option<impl Fn() -> Option<UnsafePath> + Send + use<>> {
+        let library = self.options.hami_core_library.clone();
+        let look = move || hami_core::unsafe_path(Path::new(&*library), Path::new(HAMI_CORE_LOCK));
+        self.hami_core.then_some(look)
+    }
+
     fn hami_core(&self) -> Option<UnsafePath> {
         let library = Path::new(&*self.options.hami_core_library);
-        let look = || hami_core::unsafe_path(library, Path::new(HAMI_CORE_LOCK));
-        self.hami_core.then(look).flatten()
+        self.hami_core.then(|| hami_core::unlooked(library))
     }
 
     fn online(&self) -> Result<CpuSet, LookError> {

@@ -14,7 +14,7 @@ use crate::{
 };
 use koord_hooks::{
     Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeView, Notice, Observer,
-    Outcome, PodView, Requested,
+    Outcome, PodView, Requested, UnsafePath,
 };
 use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
 use koord_proto::{
@@ -295,7 +295,7 @@ impl Hub {
 
     /// Puts a policy in force and makes every decision anew.
     pub fn set_node_policy(&self, policy: Arc<NodePolicy>) {
-        let node = self.look(policy);
+        let node = self.look_around(policy);
         self.policy.borrow_mut().node = node;
         self.complaints.borrow_mut().forget_node();
         self.ledger.borrow_mut().end_contests();
@@ -318,10 +318,26 @@ impl Hub {
         known
     }
 
+    /// Hears why containers are not given HAMi-core, or that they may be.
+    pub(crate) fn set_hami_core(&self, found: Option<UnsafePath>) {
+        if self.policy.borrow().node.kernel.hami_core != found {
+            self.policy.borrow_mut().node.kernel.hami_core = found;
+            self.decide_all();
+        }
+    }
+
+    /// The node as it is now, with what is looked at elsewhere as it was heard last.
+    fn look_around(&self, policy: Arc<NodePolicy>) -> NodeView {
+        let mut node = self.look(policy);
+        let known = &self.policy.borrow().node.kernel;
+        node.kernel.hami_core.clone_from(&known.hami_core);
+        node
+    }
+
     /// Looks at the node again: the kubelet may have come, CPUs may have gone.
     pub(crate) fn look_again(&self) {
         let policy = self.policy.borrow().node.policy.clone();
-        let node = self.look(policy);
+        let node = self.look_around(policy);
         let changed = {
             let known = &self.policy.borrow().node;
             (&known.kernel, &known.tiers) != (&node.kernel, &node.tiers)

@@ -307,6 +307,10 @@ impl Hub {
         &self.writer
     }
 
+    pub(crate) fn probe(&self) -> &Probe {
+        &self.probe
+    }
+
     pub(crate) fn terway(&self) -> &Terway {
         &self.terway
     }
@@ -338,6 +342,11 @@ impl Hub {
     /// Whether the ledger has been made whole since start.
     pub fn is_whole(&self) -> bool {
         *self.listed.borrow() > 0
+    }
+
+    /// Changes with each list that is taken in from now on.
+    pub(crate) fn lists(&self) -> watch::Receiver<u64> {
+        self.listed.subscribe()
     }
 
     /// Resolves when the ledger has been made whole.

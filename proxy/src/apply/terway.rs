@@ -30,7 +30,7 @@ const NET_CLS: &str = "/sys/fs/cgroup/net_cls";
 #[derive(Debug)]
 pub struct Terway {
     writer: Worker<Job>,
-    /// Files of ours may be there.
+    /// Files of ours may be there, as at every start.
     there: Cell<bool>,
     /// That it fails is in the log.
     pub complained: Cell<bool>,
@@ -82,11 +82,12 @@ struct Limits {
 // === impl Terway ===
 
 impl Terway {
-    /// The folder at `path`, whose thread starts with the first job.
+    /// The folder at `path`, whose thread starts with the first job. It alone opens the folder, which
+    /// may hang: so what is there is found out when it is to go.
     pub fn reading(path: PathBuf) -> Self {
         let folder = Folder::at(path);
         Self {
-            there: Cell::new(folder.has(CLASSES) || folder.has(PODS)),
+            there: Cell::new(true),
             complained: Cell::default(),
             writer: Worker::new("terway", STACK, move |Job { files, done }| {
                 // Whoever asked may have gone away; its answer then has no reader, and that is fine.

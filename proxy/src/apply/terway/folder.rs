@@ -62,7 +62,8 @@ impl Folder {
     }
 
     /// Whether a file of ours has this name.
-    pub fn has(&self, name: &str) -> bool {
+    #[cfg(test)]
+    pub(super) fn has(&self, name: &str) -> bool {
         self.open().is_ok_and(|folder| is_ours(&folder, name))
     }
 
@@ -85,7 +86,7 @@ impl Folder {
     pub fn withdraw(&self, name: &'static str) -> Result<bool, FolderError> {
         let folder = match self.open() {
             Ok(folder) => folder,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if is_nowhere(&error) => return Ok(false),
             Err(source) => return Err(self.failed("", "opened", source)),
         };
         if !is_ours(&folder, name) {
@@ -117,6 +118,14 @@ impl Folder {
             source,
         }
     }
+}
+
+/// Whether there is no such folder, so that nothing can be in it.
+fn is_nowhere(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 fn is_ours(folder: &OwnedFd, name: &str) -> bool {

@@ -97,4 +97,5 @@ fn without_the_folder_around_ours_there_is_nobody_to_tell() {
     fs::write(above.path().join("not"), "").unwrap();
     let error = folder.put(NAME, "").unwrap_err();
     assert!(!error.is_absent());
+    assert!(!folder.withdraw(NAME).unwrap());
 }

@@ -191,6 +191,27 @@ async fn a_process_without_the_hook_removes_what_one_with_it_left_and_nothing_el
 }
 
 #[tokio::test]
+async fn whether_there_is_something_to_remove_is_found_out_beside_the_data_path_and_once() {
+    let folder = Folder::new();
+    let bench = bench(&folder, false);
+    // A start opens no folder.
+    assert!(bench.hub.terway().is_told());
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert!(!bench.hub.terway().is_told());
+    assert!(!bench.hub.terway().complained.get());
+    assert!(!folder.path.exists());
+    // What comes later with our mark is no earlier process's of ours.
+    fs::create_dir(&folder.path).unwrap();
+    let pods = folder.path.join("pod.json");
+    fs::write(&pods, "{}").unwrap();
+    fs::set_permissions(&pods, fs::Permissions::from_mode(0o1644)).unwrap();
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(folder.names(), ["pod.json"]);
+}
+
+#[tokio::test]
 async fn without_a_policy_and_while_the_hook_rests_what_was_told_stays() {
     let folder = Folder::new();
     drop(told(&folder).await);

@@ -7,6 +7,9 @@
 //! The kernel's word of where a process is holds for what runs. A new one is shown in the root of
 //! every hierarchy until its parent is done with forking it (Linux 5.7 and newer), and one that ends
 //! is shown there in those of cgroup v1 from then on, as a zombie for as long as nobody reaps it.
+//!
+//! A command line is read from the memory of its process, which may have it come from a file system
+//! that never answers: only who is trusted is asked for it. All else the kernel answers at once.
 
 use crate::task::field;
 use rustix::{
@@ -29,27 +32,32 @@ const PF_EXITING: u64 = 0x4;
 /// What a process of some name shows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its command line, at least a word.
-    pub words: Vec<String>,
     /// Its control group in each hierarchy, as seen from here.
     pub cgroups: Vec<String>,
+    /// Its command line, at least a word; `None` if it was not asked for it.
+    pub words: Option<Vec<String>>,
 }
 
 /// Shows all processes of root's whose name is `name` (at most 15 bytes, as the kernel keeps it), in
 /// no order. One is root's if that started it, too: what is set-user-ID may be called by anybody, by
-/// any name.
+/// any name. Those in control groups that are `trusted` are asked for their command line.
 ///
 /// # Errors
 ///
 /// When it cannot be known who they are. One that ends meanwhile, or is hidden, is not there.
-pub fn of_root(proc_root: &Path, name: &str, mut each: impl FnMut(Process)) -> io::Result<()> {
+pub fn of_root(
+    proc_root: &Path,
+    name: &str,
+    trusted: impl Fn(&[String]) -> bool,
+    mut each: impl FnMut(Process),
+) -> io::Result<()> {
     for entry in fs::read_dir(proc_root)? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str());
         if !number.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
             continue;
         }
-        match look(&path, name) {
+        match look(&path, name, &trusted) {
             Ok(Some(process)) => each(process),
             Ok(None) => {}
             Err(error) if is_of_that_one_alone(&error) => {}
@@ -60,14 +68,17 @@ pub fn of_root(proc_root: &Path, name: &str, mut each: impl FnMut(Process)) -> i
 }
 
 /// A process, if it is one of root's that is called so and runs.
-fn look(path: &Path, name: &str) -> io::Result<Option<Process>> {
+fn look(
+    path: &Path,
+    name: &str,
+    trusted: impl Fn(&[String]) -> bool,
+) -> io::Result<Option<Process>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // Everything is asked of this one, whoever has its number next.
     let process = rustix::fs::open(path, flags, Mode::empty())?;
     if read(&process, "comm")?.trim_ascii() != name.as_bytes() {
         return Ok(None);
     }
-    let words = words(&read(&process, "cmdline")?);
     // In this order: it is where it is said to be if it had run before and did not end before it was
     // asked.
     let status = read(&process, "status")?;
@@ -77,8 +88,16 @@ fn look(path: &Path, name: &str) -> io::Result<Option<Process>> {
         String::from_utf8_lossy(&status),
         String::from_utf8_lossy(&stat),
     );
-    let is_it = !words.is_empty() && is_roots(&status) && has_run(&status) && !is_exiting(&stat);
-    Ok(is_it.then_some(Process { words, cgroups }))
+    if !is_roots(&status) || !has_run(&status) || is_exiting(&stat) {
+        return Ok(None);
+    }
+    let words = match trusted(&cgroups) {
+        true => Some(words(&read(&process, "cmdline")?)),
+        false => None,
+    };
+    // Without a word its memory is gone.
+    let is_there = words.as_ref().is_none_or(|words| !words.is_empty());
+    Ok(is_there.then_some(Process { cgroups, words }))
 }
 
 /// Whether an error says only that this process ended, or that it is hidden from us.
@@ -149,7 +168,7 @@ mod tests {
 
     fn all(proc_root: &Path, name: &str) -> Vec<Process> {
         let mut found = Vec::new();
-        of_root(proc_root, name, |process| found.push(process)).unwrap();
+        of_root(proc_root, name, |_| true, |process| found.push(process)).unwrap();
         found
     }
 
@@ -180,16 +199,40 @@ mod tests {
         process(dir.path(), "self", "koordlet\n", b"/not-a-number\0");
         // One that ended between two looks has no file any more.
         fs::create_dir(dir.path().join("22")).unwrap();
+        let words = ["/koordlet", "--feature-gates=AllAlpha=true", "-v=4"];
         let expected = Process {
-            words: ["/koordlet", "--feature-gates=AllAlpha=true", "-v=4"]
-                .map(str::to_owned)
-                .into(),
             cgroups: ["/kubepods/pod1/a:b", "/kubepods/pod1"]
                 .map(str::to_owned)
                 .into(),
+            words: Some(words.map(str::to_owned).into()),
         };
         assert_eq!(all(dir.path(), "koordlet"), [expected]);
-        assert!(of_root(&dir.path().join("none"), "koordlet", |_| {}).is_err());
+        let nowhere = dir.path().join("none");
+        assert!(of_root(&nowhere, "koordlet", |_| true, |_| {}).is_err());
+    }
+
+    #[test]
+    fn who_is_not_roots_or_not_trusted_is_not_asked_for_its_command_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = process(dir.path(), "20", "koordlet\n", b"");
+        // Whoever reads this fails.
+        fs::remove_file(process.join("cmdline")).unwrap();
+        fs::create_dir(process.join("cmdline")).unwrap();
+        let look = |trusted: bool| {
+            let mut found = Vec::new();
+            let each = |process| found.push(process);
+            of_root(dir.path(), "koordlet", |_| trusted, each).map(|()| found)
+        };
+        let error = look(true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        let unasked = Process {
+            cgroups: vec!["/".to_owned()],
+            words: None,
+        };
+        assert_eq!(look(false).unwrap(), [unasked]);
+        let anybodys = STATUS.replace("\t0\t0\t0\t0", "\t1000\t1000\t1000\t1000");
+        fs::write(process.join("status"), anybodys).unwrap();
+        assert!(look(true).unwrap().is_empty());
     }
 
     #[test]
@@ -231,7 +274,7 @@ mod tests {
         // As any other error, but those by which one process is gone or hidden.
         fs::remove_file(process.join("comm")).unwrap();
         fs::create_dir(process.join("comm")).unwrap();
-        let error = of_root(dir.path(), "koordlet", |_| {}).unwrap_err();
+        let error = of_root(dir.path(), "koordlet", |_| true, |_| {}).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
     }
 
@@ -240,7 +283,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         process(dir.path(), "7", "koordlet\n", &b"a\0".repeat(1 << 20));
         let found = all(dir.path(), "koordlet");
-        assert_eq!(found[0].words.len(), 32_768);
+        assert_eq!(found[0].words.as_ref().unwrap().len(), 32_768);
     }
 
     #[test]
@@ -257,7 +300,7 @@ mod tests {
         let is_there = || {
             all(Path::new("/proc"), "cat")
                 .iter()
-                .any(|it| it.words == line)
+                .any(|it| it.words.as_ref().is_some_and(|words| *words == line))
         };
         let is_root = rustix::process::getuid().is_root();
         let stat = || fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();

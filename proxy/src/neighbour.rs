@@ -8,7 +8,8 @@
 //! cannot put it: outside of all pods, or in a pod of the namespace that is the operator's.
 //!
 //! Looking at all processes takes milliseconds, so a thread beside the data path does it. A look that
-//! failed says nothing: neither that koordlet is there nor that it is gone.
+//! failed, or does not end, says nothing: neither that koordlet is there nor that it is gone. Nobody
+//! else is asked for a command line, because the author of a pod could have the answer never come.
 
 use crate::{
     config::{BesideKoordlet, Config},
@@ -22,15 +23,21 @@ use koord_model::CgroupPath;
 use std::{
     collections::BTreeSet,
     error::Error,
+    mem,
     path::{Path, PathBuf},
     rc::Rc,
     time::Duration,
 };
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 use tracing::{info, warn};
 
 /// How long between two looks.
 const PERIOD: Duration = Duration::from_secs(60);
+/// How long a look may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// So many looks in which it is not seen make it gone: one that is replaced or restarts comes back
 /// sooner.
 const GONE_AFTER: u32 = 10;
@@ -52,14 +59,20 @@ pub struct Neighbour {
     namespace: String,
     resting: Resting,
     unseen: u32,
+    /// That the last look did not end was told.
+    hangs: bool,
 }
 
-/// Processes that are called so, of one place and with one command line.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Claimant {
-    cgroups: Vec<String>,
-    covers: Resting,
+/// What a look at all processes found.
+#[derive(Debug, Default)]
+struct Found {
+    /// The hooks that those cover who are believed; `None` if nobody is.
+    covers: Option<Resting>,
 }
+
+/// A look, given the control groups of the operator's pods. Its answer is `None` if it cannot be known
+/// now who is there.
+type Look = (Vec<CgroupPath>, oneshot::Sender<Option<Found>>);
 
 // === impl Neighbour ===
 
@@ -75,6 +88,7 @@ impl Neighbour {
             proc_root: config.roots.proc.clone(),
             namespace: hooks.koordlet_namespace.clone(),
             unseen: 0,
+            hangs: false,
         }
     }
 
@@ -88,35 +102,43 @@ impl Neighbour {
             std::future::pending::<()>().await;
         }
         let root = self.proc_root.clone();
-        let looker = Worker::new("neighbour", STACK, move |done: oneshot::Sender<_>| {
-            done.send(claimants(&root)).ok();
+        let looker = Worker::new("neighbour", STACK, move |(operators, done): Look| {
+            // Who asked while another look hung has gone.
+            if !done.is_closed() {
+                done.send(look(&root, &operators)).ok();
+            }
         });
-        let mut looked = looker.ask(|done| done).await;
+        looker.start();
         // Before that nobody knows whose a pod is.
         hub.whole().await;
         loop {
-            if let Some(claimants) = looked.flatten() {
-                let seen = self.believed(claimants, &hub.ledger().borrow());
-                if self.take(seen) {
-                    hub.set_resting(self.resting.clone());
-                }
+            let operators = self.operators(&hub.ledger().borrow());
+            if let Some(found) = self.ask(&looker, operators).await
+                && self.take(found.covers)
+            {
+                hub.set_resting(self.resting.clone());
             }
             sleep(PERIOD).await;
-            looked = looker.ask(|done| done).await;
         }
     }
 
-    /// The hooks that koordlet covers, going by those who are believed; `None` if nobody is.
-    fn believed(&self, claimants: BTreeSet<Claimant>, ledger: &Ledger) -> Option<Resting> {
-        let operators = ledger
-            .pods()
-            .filter(|pod| pod.view.namespace == self.namespace);
-        let operators: Vec<_> = operators.filter_map(|pod| pod.own.at.as_ref()).collect();
-        claimants
-            .into_iter()
-            .filter(|claimant| claimant.is_believed(&operators))
-            .map(|claimant| claimant.covers)
-            .reduce(|all, more| &all | &more)
+    /// Where the pods are in which koordlet may be.
+    fn operators(&self, ledger: &Ledger) -> Vec<CgroupPath> {
+        let pods = ledger.pods();
+        pods.filter(|pod| pod.view.namespace == self.namespace)
+            .filter_map(|pod| pod.own.at.clone())
+            .collect()
+    }
+
+    /// Has a look taken; `None` if it cannot be known now who is there.
+    async fn ask(&mut self, looker: &Worker<Look>, operators: Vec<CgroupPath>) -> Option<Found> {
+        let looked = timeout(PATIENCE, looker.ask(|done| (operators, done))).await;
+        let hung = mem::replace(&mut self.hangs, looked.is_err());
+        if self.hangs && !hung {
+            let reason = "a look at the processes does not end";
+            warn!(reason, "whether koordlet runs here is unknown");
+        }
+        looked.ok().flatten().flatten()
     }
 
     /// Takes in what was seen. Whether another set of hooks rests now.
@@ -152,18 +174,14 @@ impl Neighbour {
     }
 }
 
-// === impl Claimant ===
-
-impl Claimant {
-    fn is_believed(&self, operators: &[&CgroupPath]) -> bool {
-        let is_operators = |at: &String| {
-            let at = CgroupPath::parse(at);
-            at.is_ok_and(|at| operators.iter().any(|pod| at.is_under(pod)))
-        };
-        let mut cgroups = self.cgroups.iter();
-        let nowhere = self.cgroups.is_empty();
-        cgroups.clone().any(is_operators) || !(nowhere || cgroups.any(|at| may_be_pods(at)))
-    }
+/// Whether one in these control groups is believed to be who it says it is.
+fn is_believed(cgroups: &[String], operators: &[CgroupPath]) -> bool {
+    let is_operators = |at: &String| {
+        let at = CgroupPath::parse(at);
+        at.is_ok_and(|at| operators.iter().any(|pod| at.is_under(pod)))
+    };
+    let nowhere = cgroups.is_empty();
+    cgroups.iter().any(is_operators) || !(nowhere || cgroups.iter().any(|at| may_be_pods(at)))
 }
 
 /// Whether this may be the control group of a pod: all are below one of that name, or where the kubelet
@@ -179,14 +197,15 @@ fn may_be_pods(cgroup: &str) -> bool {
     })
 }
 
-/// All who may be koordlet; `None` if that cannot be known now.
-fn claimants(proc_root: &Path) -> Option<BTreeSet<Claimant>> {
-    let mut all = BTreeSet::new();
-    let looked = of_root(proc_root, NAME, |process| {
-        all.insert(Claimant {
-            covers: covered(&gates(&process.words)),
-            cgroups: process.cgroups,
-        });
+/// Looks at all who say that they are koordlet; `None` if that cannot be done now.
+fn look(proc_root: &Path, operators: &[CgroupPath]) -> Option<Found> {
+    let mut found = Found::default();
+    let trusted = |cgroups: &[String]| is_believed(cgroups, operators);
+    let looked = of_root(proc_root, NAME, trusted, |process| {
+        if let Some(words) = process.words {
+            let covers = found.covers.get_or_insert_default();
+            covers.extend(covered(&gates(&words)));
+        }
     });
     if let Err(error) = looked {
         warn!(
@@ -195,7 +214,7 @@ fn claimants(proc_root: &Path) -> Option<BTreeSet<Claimant>> {
         );
         return None;
     }
-    Some(all)
+    Some(found)
 }
 
 /// The gates that a command line sets. One that we cannot read counts as one that says nothing.
@@ -231,7 +250,8 @@ mod tests {
     use super::*;
     use crate::hub::testing::Bench;
     use koord_kernel::{cgroup::Generation, fake::FakeTree};
-    use std::fs;
+    use std::{fs, sync::mpsc};
+    use tokio::time::{self, Instant};
 
     const HOST: &str = "0::/system.slice/koordlet.service";
 
@@ -242,6 +262,7 @@ mod tests {
             namespace: namespace.to_owned(),
             resting: Resting::new(),
             unseen: 0,
+            hangs: false,
         }
     }
 
@@ -259,8 +280,8 @@ mod tests {
         let stat = "7 (koordlet) S 1 7 7 0 -1 4194560 100 0 0 0 250 75";
         fs::write(process.join("stat"), stat).unwrap();
         let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
-        let claimants = claimants(root.path()).unwrap();
-        neighbour(namespace).believed(claimants, &bench.hub.ledger().borrow())
+        let operators = neighbour(namespace).operators(&bench.hub.ledger().borrow());
+        look(root.path(), &operators).unwrap().covers
     }
 
     #[test]
@@ -352,6 +373,27 @@ mod tests {
             let rests = beside(line, HOST, "").unwrap();
             assert!(rests.iter().eq(resting), "{line}: {rests:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_hangs_is_given_up_after_ten_seconds_and_says_nothing() {
+        let (hang, hangs) = mpsc::channel();
+        let looker = Worker::new("hangs", STACK, move |(_, done): Look| {
+            hangs.recv().ok();
+            done.send(Some(Found::default())).ok();
+        });
+        let mut neighbour = neighbour("");
+        let begun = Instant::now();
+        let asked = timeout(PATIENCE * 6, neighbour.ask(&looker, Vec::new()));
+        assert!(asked.await.expect("it is waited for").is_none());
+        assert_eq!(begun.elapsed().as_secs(), 10);
+        assert!(neighbour.hangs);
+        // It goes on.
+        time::resume();
+        hang.send(()).unwrap();
+        hang.send(()).unwrap();
+        assert!(neighbour.ask(&looker, Vec::new()).await.is_some());
+        assert!(!neighbour.hangs);
     }
 
     #[test]

@@ -221,7 +221,8 @@ impl Admin {
             settings.iter().map(|setting| setting.name()).collect()
         };
         let remarks = self.condition.remarks.iter().map(String::as_str);
-        let remarks: Vec<_> = remarks.chain(self.hub.standing_by()).collect();
+        let remarks = remarks.chain(self.hub.standing_by());
+        let remarks: Vec<_> = remarks.chain(self.hub.koordlet_remark()).collect();
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "mode": self.condition.mode.as_str(),

@@ -5,7 +5,8 @@
 //! hooks it runs: the flag is the one that we have, with the same names and defaults.
 //!
 //! Whoever may run a process may call it so. One is believed that is root's, where a pod's author
-//! cannot put it: outside of all pods, or in a pod of the namespace that is the operator's.
+//! cannot put it: outside of all pods, or in a pod of the namespace that is the operator's. From
+//! within a control group namespace of our own that cannot be seen, and a person has to say who it is.
 //!
 //! Looking at all processes takes milliseconds, so a thread beside the data path does it. A look that
 //! failed, or does not end, says nothing: neither that koordlet is there nor that it is gone. Nobody
@@ -47,6 +48,10 @@ const STACK: usize = 256 << 10;
 
 const NAME: &str = "koordlet";
 
+/// What a person has to know where one of root's could be koordlet, and could be a pod's.
+const UNPLACED: &str =
+    "a process called koordlet runs that cannot be placed: say --beside-koordlet=yes or no";
+
 /// The hooks that rest because koordlet does their part.
 pub type Resting = BTreeSet<&'static str>;
 
@@ -61,6 +66,8 @@ pub struct Neighbour {
     unseen: u32,
     /// That the last look did not end was told.
     hangs: bool,
+    /// That one cannot be placed was told.
+    told: bool,
 }
 
 /// What a look at all processes found.
@@ -68,6 +75,8 @@ pub struct Neighbour {
 struct Found {
     /// The hooks that those cover who are believed; `None` if nobody is.
     covers: Option<Resting>,
+    /// Somebody is not believed because it cannot be known where it is.
+    unplaced: bool,
 }
 
 /// A look, given the control groups of the operator's pods. Its answer is `None` if it cannot be known
@@ -89,6 +98,7 @@ impl Neighbour {
             namespace: hooks.koordlet_namespace.clone(),
             unseen: 0,
             hangs: false,
+            told: false,
         }
     }
 
@@ -113,10 +123,14 @@ impl Neighbour {
         hub.whole().await;
         loop {
             let operators = self.operators(&hub.ledger().borrow());
-            if let Some(found) = self.ask(&looker, operators).await
-                && self.take(found.covers)
-            {
-                hub.set_resting(self.resting.clone());
+            if let Some(found) = self.ask(&looker, operators).await {
+                if found.unplaced && !mem::replace(&mut self.told, true) {
+                    warn!(reason = UNPLACED, "whether koordlet runs here is unknown");
+                }
+                hub.set_koordlet_remark(found.unplaced.then_some(UNPLACED));
+                if self.take(found.covers) {
+                    hub.set_resting(self.resting.clone());
+                }
             }
             sleep(PERIOD).await;
         }
@@ -184,6 +198,12 @@ fn is_believed(cgroups: &[String], operators: &[CgroupPath]) -> bool {
     cgroups.iter().any(is_operators) || !(nowhere || cgroups.iter().any(|at| may_be_pods(at)))
 }
 
+/// Whether these control groups do not say where one is, or only from where we are ourselves.
+fn is_unplaced(cgroups: &[String]) -> bool {
+    let is_beside_us = |at: &String| at.split('/').any(|name| name == "..");
+    cgroups.is_empty() || cgroups.iter().any(is_beside_us)
+}
+
 /// Whether this may be the control group of a pod: all are below one of that name, or where the kubelet
 /// makes none for pods (`cgroupsPerQOS: false`) in one that a runtime names, and what lies beside our
 /// own cgroup namespace could be.
@@ -205,6 +225,8 @@ fn look(proc_root: &Path, operators: &[CgroupPath]) -> Option<Found> {
         if let Some(words) = process.words {
             let covers = found.covers.get_or_insert_default();
             covers.extend(covered(&gates(&words)));
+        } else if is_unplaced(&process.cgroups) {
+            found.unplaced = true;
         }
     });
     if let Err(error) = looked {
@@ -263,12 +285,18 @@ mod tests {
             resting: Resting::new(),
             unseen: 0,
             hangs: false,
+            told: false,
         }
     }
 
     /// What rests beside a process in `cgroup`, where a pod of namespace `default` is in
     /// `kubepods/besteffort/poduid-1`.
     fn beside(line: &str, cgroup: &str, namespace: &str) -> Option<Resting> {
+        found(line, cgroup, namespace).covers
+    }
+
+    /// What is found where there is such a process.
+    fn found(line: &str, cgroup: &str, namespace: &str) -> Found {
         let root = tempfile::tempdir().unwrap();
         let process = root.path().join("7");
         fs::create_dir(&process).unwrap();
@@ -281,7 +309,7 @@ mod tests {
         fs::write(process.join("stat"), stat).unwrap();
         let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
         let operators = neighbour(namespace).operators(&bench.hub.ledger().borrow());
-        look(root.path(), &operators).unwrap().covers
+        look(root.path(), &operators).unwrap()
     }
 
     #[test]
@@ -324,6 +352,31 @@ mod tests {
         ] {
             let resting = beside("/koordlet", cgroup, namespace);
             assert_eq!(resting.is_some(), believed, "{cgroup} {namespace}");
+        }
+    }
+
+    #[test]
+    fn one_that_cannot_be_placed_is_told_from_one_that_is_a_pods() {
+        for (cgroup, unplaced) in [
+            (HOST, false),
+            ("0::/kubepods/besteffort/poduid-2/c", false),
+            ("0::/k8s.io/c", false),
+            // From within a control group namespace, whoever's it is.
+            ("0::/../../system.slice/koordlet.service", true),
+            ("0::/../../kubepods-burstable-pod3.slice/c", true),
+            (
+                "5:cpu:/kubepods/besteffort/poduid-2/c\n0::/../container",
+                true,
+            ),
+            ("", true),
+            // The operator's, as one of the hierarchies says.
+            (
+                "5:cpu:/kubepods/besteffort/poduid-1/c\n0::/../container",
+                false,
+            ),
+        ] {
+            let found = found("/koordlet", cgroup, "default");
+            assert_eq!(found.unplaced, unplaced, "{cgroup}");
         }
     }
 

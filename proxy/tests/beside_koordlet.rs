@@ -19,6 +19,7 @@ use support::{
     node::{Node, script},
     pod::{ASKED_SHARES, BATCH_SHARES, Pod},
 };
+use tempfile::TempDir;
 
 /// The shares that a best-effort pod's container has, and what `status` says of the hooks, once some
 /// rest if some are to.
@@ -44,20 +45,25 @@ fn rests(hooks: &Value, name: &str) -> Value {
     hook["rests"].clone()
 }
 
-#[tokio::test]
-async fn hooks_rest_while_koordlet_runs_them_unless_told_otherwise() {
+/// A `/proc` with a process that is called koordlet in this control group.
+fn koordlet_in(cgroup: &str) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let process = root.path().join("4711");
     fs::create_dir(&process).unwrap();
     fs::write(process.join("comm"), "koordlet\n").unwrap();
     let line = "/koordlet\0--feature-gates=AllAlpha=true,GroupIdentity=false\0";
     fs::write(process.join("cmdline"), line).unwrap();
-    let cgroup = "0::/system.slice/koordlet.service\n";
     fs::write(process.join("cgroup"), cgroup).unwrap();
     let status = "Uid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t9\n";
     fs::write(process.join("status"), status).unwrap();
     let stat = "4711 (koordlet) S 1 4711 4711 0 -1 4194560 100 0 0 0 250 75\n";
     fs::write(process.join("stat"), stat).unwrap();
+    root
+}
+
+#[tokio::test]
+async fn hooks_rest_while_koordlet_runs_them_unless_told_otherwise() {
+    let root = koordlet_in("0::/system.slice/koordlet.service\n");
     let proc_root = format!("--proc-root={}", root.path().display());
 
     let (shares, hooks, log) = with(&[&proc_root], true).await;
@@ -75,4 +81,20 @@ async fn hooks_rest_while_koordlet_runs_them_unless_told_otherwise() {
     let (shares, hooks, _) = with(&["--beside-koordlet=yes"], true).await;
     assert_eq!(shares, ASKED_SHARES);
     assert_eq!(rests(&hooks, "GroupIdentity"), "koordlet does its part");
+}
+
+#[test]
+fn a_koordlet_that_cannot_be_placed_has_no_hook_rest_and_a_person_is_told() {
+    // As a container with a control group namespace of its own sees the host.
+    let root = koordlet_in("0::/../../../kubepods-burstable.slice/cri-containerd-c.scope\n");
+    let proc_root = format!("--proc-root={}", root.path().display());
+    let node = Node::with(script(), &[&proc_root]);
+    let remark =
+        "a process called koordlet runs that cannot be placed: say --beside-koordlet=yes or no";
+    let remarks = || node.status()["remarks"].to_string();
+    wait_until("a person is told", || remarks().contains(remark));
+    let hooks = node.status()["hooks"].to_string();
+    assert!(!hooks.contains("rests"), "{hooks}");
+    let log = node.log();
+    assert_eq!(log.matches("cannot be placed").count(), 1, "{log}");
 }

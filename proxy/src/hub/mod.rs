@@ -195,6 +195,8 @@ pub struct Hub {
     told_lately: ToldLately,
     /// What says beside requests how pods are.
     source: Source,
+    /// What a person should know of koordlet beside us.
+    koordlet_remark: Cell<Option<&'static str>>,
     /// The directory of the first pod that was not below the kubelet's tiers as we know them.
     elsewhere: RefCell<Option<CgroupPath>>,
 }
@@ -227,8 +229,18 @@ impl Hub {
             watching: parts.watches.then(Watching::default),
             told_lately: ToldLately::default(),
             source: Source::default(),
+            koordlet_remark: Cell::new(None),
             elsewhere: RefCell::default(),
         })
+    }
+
+    pub(crate) fn set_koordlet_remark(&self, remark: Option<&'static str>) {
+        self.koordlet_remark.set(remark);
+    }
+
+    /// What a person should know of koordlet beside us.
+    pub fn koordlet_remark(&self) -> Option<&'static str> {
+        self.koordlet_remark.get()
     }
 
     /// The directory of a pod that is not where the kubelet's pods are taken to be, if there was one.

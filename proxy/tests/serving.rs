@@ -102,10 +102,10 @@ async fn pods_and_handlers_that_are_exempt_are_left_alone() {
             ],
         ),
         (be(), &["--excluded-namespaces=kube-system,default"]),
-        (be().handler("kata"), &[]),
+        (be().handler("kata"), &["--excluded-runtime-handlers=kata"]),
         (be().handler("mine"), &["--excluded-runtime-handlers=mine"]),
     ] {
-        let node = Node::with(script(), args);
+        let node = Node::with(listed_once(), args);
         assert!(arrives_as_sent(&node, &pod).await, "{args:?}");
         assert_eq!(creations(&node, "unhooked_exempt"), 1);
     }
@@ -114,20 +114,28 @@ async fn pods_and_handlers_that_are_exempt_are_left_alone() {
         (be(), &["--excluded-namespaces=kube-system"]),
         (be().handler("kata"), &["--excluded-runtime-handlers=mine"]),
     ] {
-        let node = Node::with(script(), args);
+        let node = Node::with(listed_once(), args);
         assert!(!arrives_as_sent(&node, &pod).await, "{args:?}");
     }
 }
 
-/// A node that was started again and whose runtime does not answer the list before the gate opens;
-/// it has the sandbox of the tests, with this handler. How often it was listed before.
-fn started_again(handler: &str, gate: &Gate, args: &[&str]) -> (Node, usize) {
+/// Has creations wait for a list for so long, where this one handler is excluded.
+const WAITING: [&str; 2] = ["--hold-timeout=30s", "--excluded-runtime-handlers=kata"];
+
+/// A list of the sandbox of the tests, with this handler.
+fn listed(handler: &str) -> Reply {
     let metadata = Tree::new().bytes(1, "be").bytes(2, "uid-be");
     let sandbox = Tree::new()
         .bytes(1, SANDBOX)
         .message(2, metadata)
         .bytes(7, handler);
-    let listed = Reply::message(Tree::new().message(1, sandbox).encode());
+    Reply::message(Tree::new().message(1, sandbox).encode())
+}
+
+/// A node that was started again and whose runtime does not answer the list before the gate opens;
+/// it has the sandbox of the tests, with this handler. How often it was listed before.
+fn started_again(handler: &str, gate: &Gate, args: &[&str]) -> (Node, usize) {
+    let listed = listed(handler);
     let answers = script()
         .once(method::LIST, listed.clone())
         .always(method::LIST, listed.held(gate))
@@ -145,7 +153,7 @@ async fn just_after_a_start_a_creation_waits_for_the_handler_of_its_pod() {
     let message = Pod::best_effort("be").create().encode();
     for (handler, untouched) in [("kata", true), ("", false)] {
         let gate = Gate::new();
-        let (node, lists) = started_again(handler, &gate, &["--hold-timeout=30s"]);
+        let (node, lists) = started_again(handler, &gate, &WAITING);
         let client = node.client().await;
         let call = begin(&client, method::CREATE, message.clone()).await;
         // A later call on the same connection is answered: the one before it is held.
@@ -168,11 +176,13 @@ async fn just_after_a_start_a_creation_waits_for_the_handler_of_its_pod() {
 #[tokio::test]
 async fn a_creation_waits_no_longer_than_it_may_and_not_at_all_where_no_handler_is_excluded() {
     let message = Pod::best_effort("be").create().encode();
-    for args in [
-        &["--hold-timeout=100ms"][..],
-        &["--hold-timeout=30s", "--excluded-runtime-handlers="],
+    let kata = "--excluded-runtime-handlers=kata";
+    let none = "--excluded-runtime-handlers=";
+    for (args, untouched) in [
+        (["--hold-timeout=100ms", kata], 5),
+        (["--hold-timeout=30s", none], 0),
     ] {
-        let (node, _) = started_again("", &Gate::new(), args);
+        let (node, _) = started_again("", &Gate::new(), &args);
         let start = Instant::now();
         // So many that none may have waited for as long as it may.
         for _ in 0..5 {
@@ -181,8 +191,42 @@ async fn a_creation_waits_no_longer_than_it_may_and_not_at_all_where_no_handler_
         }
         let took = start.elapsed();
         assert!(took < AT_ONCE, "{took:?}");
-        assert_ne!(node.arrived(method::CREATE), message);
+        // Without knowing the handler it is left as it is.
+        assert_eq!(node.arrived(method::CREATE) == message, untouched > 0);
+        assert_eq!(creations(&node, "unhooked_unknown_pod"), untouched);
         assert!(!node.is_ready());
+    }
+}
+
+#[tokio::test]
+async fn a_creation_in_a_sandbox_that_nobody_told_of_waits_for_the_next_list() {
+    let message = Pod::best_effort("be").create().encode();
+    for (handler, result) in [("kata", "unhooked_exempt"), ("", "patched")] {
+        // When the first list came the sandbox was not there yet.
+        let answers = script()
+            .once(method::LIST, Reply::message(""))
+            .always(method::LIST, listed(handler))
+            .always(POD_STATUS, Reply::message(""));
+        let node = Node::with(answers, &WAITING);
+        let request = RawRequest::unary(method::CREATE, message.clone());
+        assert_eq!(node.call(request).await.grpc_status(), Some(0));
+        assert_eq!(creations(&node, result), 1, "{handler}");
+        let as_sent = node.arrived(method::CREATE) == message;
+        assert_eq!(as_sent, !handler.is_empty(), "{handler}");
+    }
+}
+
+#[tokio::test]
+async fn a_creation_in_a_sandbox_that_no_list_tells_of_passes_as_it_came() {
+    let message = Pod::best_effort("be").create().encode();
+    // The next list has no end, and then one comes that does not have the sandbox either.
+    let kata = "--excluded-runtime-handlers=kata";
+    for (answers, hold) in [(listed_once(), "100ms"), (script(), "30s")] {
+        let node = Node::with(answers, &[&format!("--hold-timeout={hold}"), kata]);
+        let request = RawRequest::unary(method::CREATE, message.clone());
+        assert_eq!(node.call(request).await.grpc_status(), Some(0));
+        assert_eq!(creations(&node, "unhooked_unknown_pod"), 1, "{hold}");
+        assert_eq!(node.arrived(method::CREATE), message, "{hold}");
     }
 }
 

@@ -59,8 +59,10 @@ impl Hub {
     }
 
     /// CreateContainer: its request carries the pod as the kubelet knows it now, but for the
-    /// runtime handler. Just after a start only the first list can tell that of a pod that was
-    /// there before, and whether its containers are to be left alone.
+    /// runtime handler. Of a sandbox whose own call we did not see or could not read only a list can
+    /// tell that, and whether its containers are to be left alone. So where some are, it waits for
+    /// the next one, and without an answer it passes as it came: what it lacks for that is written
+    /// once it is known.
     pub(super) fn open_create(
         self: &Rc<Self>,
         message: &[u8],
@@ -70,14 +72,22 @@ impl Hub {
         let request = cri::CreateContainerRequest::read_keeping(message, |key| inputs.has(key))?;
         let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
         let known = self.ledger.borrow().pod(&sandbox).is_some();
-        if known || self.is_whole() || self.exclusions.runtime_handlers.is_empty() {
+        if known || self.exclusions.runtime_handlers.is_empty() {
             let decision = self.decide_create(request, sandbox, message)?;
             return Some(Opening::Now(decision));
+        }
+        let seen = *self.listed.borrow();
+        if seen > 0 {
+            self.relist_soon();
         }
         let (hub, message) = (self.clone(), message.to_vec());
         let until = self.held_until(timeout);
         Some(Opening::Later(Box::pin(async move {
-            hub.first_list(until).await;
+            hub.list_after(seen, until).await;
+            let known = hub.ledger.borrow().pod(&sandbox).is_some();
+            if !known {
+                return Decision::as_is(Untouched::UnknownPod, Effect::Unknown);
+            }
             let decision = hub.decide_create(request, sandbox, &message);
             decision.unwrap_or_else(|| Decision::as_is(Untouched::Unreadable, Effect::Unknown))
         })))
@@ -173,19 +183,19 @@ impl Hub {
         }
         let (hub, message) = (self.clone(), message.to_vec());
         Some(Opening::Later(Box::pin(async move {
-            hub.first_list(until).await;
+            hub.list_after(0, until).await;
             let (decision, lowered) = hub.update_with_bursts(&request, id, &message);
             hub.lower(lowered, until).await;
             decision
         })))
     }
 
-    /// Waits until the first list is done, or the call cannot be held any longer.
-    async fn first_list(&self, until: Instant) {
+    /// Waits until more lists than these are taken in, or the call cannot be held any longer.
+    async fn list_after(&self, seen: u64, until: Instant) {
         let mut listed = self.listed.subscribe();
-        let whole = listed.wait_for(|lists| *lists > 0);
-        if timeout_at(until, whole).await.is_err() {
-            debug!("a call is decided about before the first list is done");
+        let next = listed.wait_for(|lists| *lists > seen);
+        if timeout_at(until, next).await.is_err() {
+            debug!("a call goes on before the list that it waited for is done");
         }
     }
 

@@ -90,6 +90,8 @@ pub enum Untouched {
     Unsound,
     /// The container is not in the ledger.
     Unknown,
+    /// The pod is not in the ledger, and with it whether its runtime handler is excluded.
+    UnknownPod,
     /// The patched message would be more than the runtime takes.
     TooLarge,
 }

@@ -163,6 +163,7 @@ impl Metrics {
             Answer::AsIs(Untouched::Unreadable) => "unhooked_unreadable",
             Answer::AsIs(Untouched::Unsound) => "unhooked_unsound",
             Answer::AsIs(Untouched::Unknown) => "unhooked_unknown",
+            Answer::AsIs(Untouched::UnknownPod) => "unhooked_unknown_pod",
             Answer::AsIs(Untouched::TooLarge) => "unhooked_too_large",
         };
         self.call(method, result);

@@ -55,11 +55,11 @@ impl Decisions {
         self.held.insert(stream, Held { method, task });
     }
 
-    /// Gives up what a call was held for, because it has ended or goes on without. False if it was
-    /// held for nothing.
-    pub(super) fn abandon(&mut self, stream: StreamId) -> bool {
-        let held = self.held.remove(&stream);
-        held.inspect(|held| held.task.abort()).is_some()
+    /// Gives up what a call was held for, if anything, because it has ended or goes on without.
+    pub(super) fn abandon(&mut self, stream: StreamId) {
+        if let Some(held) = self.held.remove(&stream) {
+            held.task.abort();
+        }
     }
 
     /// The next decision that is made. Pending also when none is under way.

@@ -408,6 +408,9 @@ impl Driver {
                     self.decisions.abandon(stream);
                     if let Some(method) = Method::of(tag) {
                         self.shared.metrics.call_unopened(method, reason);
+                        // Only the runtime's lists tell what comes of it, however it ends.
+                        let Decision { pending, .. } = Decision::unthought();
+                        self.pending.insert(stream, pending);
                     }
                 }
                 Event::Response {
@@ -462,13 +465,11 @@ impl Driver {
     fn close_call(&mut self, stream: StreamId, reply: Reply) {
         match self.pending.remove(&stream) {
             Some(pending) => self.shared.hub.close(pending, reply),
-            // A call that was still held did not happen. Of one that passed unopened only the
-            // runtime's lists tell what it did.
-            None => {
-                if !self.decisions.abandon(stream) {
-                    self.shared.hub.relist_soon();
-                }
-            }
+            // It was still held, so it did not happen.
+            None => self.decisions.abandon(stream),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

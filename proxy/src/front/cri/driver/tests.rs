@@ -1,0 +1,93 @@
+use crate::{
+    front::cri::{Front, Options},
+    hub::testing::Bench,
+    metrics::Metrics,
+};
+use koord_kernel::{cgroup::Generation, fake::FakeTree};
+use koord_testkit::{
+    poll::wait_until_async,
+    scripted::{CallEnd, Gate, Otherwise, Reply, Script, ScriptedRuntime},
+};
+use std::{path::Path, rc::Rc, time::Duration};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{UnixListener, UnixStream},
+    task::{LocalSet, spawn_local},
+    time::timeout,
+};
+
+const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
+
+/// Long for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn options(runtime: &Path) -> Options {
+    Options {
+        runtime: runtime.into(),
+        max_connections: 4,
+        large_message_slots: 1,
+        max_message_bytes: 1 << 20,
+        hold_timeout: PATIENCE,
+        hooks: true,
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// All that a client says whose one call has a compressed message.
+fn compressed_creation() -> Vec<u8> {
+    // :method POST, :scheme http, and the :path as a literal of no table.
+    let mut block = vec![0x83, 0x86, 0x04];
+    block.push(u8::try_from(CREATE.len()).unwrap());
+    block.extend_from_slice(CREATE.as_bytes());
+    let said = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        // SETTINGS, HEADERS with END_HEADERS, DATA with END_STREAM.
+        frame(4, 0, 0, b""),
+        frame(1, 4, 1, &block),
+        frame(0, 1, 1, &[1, 0, 0, 0, 1, b'x']),
+    ];
+    said.concat()
+}
+
+/// Whether somebody asks for a list within this time.
+async fn is_list_wanted(bench: &Bench, within: Duration) -> bool {
+    timeout(within, bench.hub.relist_wanted()).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_call_that_passed_unopened_costs_a_list_when_its_connection_ends_too() {
+    let test = async {
+        let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, runtimes) = (dir.path().join("ours"), dir.path().join("runtimes"));
+        let never = Reply::message("never").held(&Gate::new());
+        let script = Script::new(Otherwise::Echo).always(CREATE, never);
+        let _runtime = ScriptedRuntime::listen(&runtimes, script.clone()).unwrap();
+        let listener = UnixListener::bind(&ours).unwrap();
+        let metrics = Rc::new(Metrics::new());
+        let front = Front::new(listener, options(&runtimes), bench.hub.clone(), metrics);
+        let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
+
+        let mut client = UnixStream::connect(&ours).await.unwrap();
+        client.write_all(&compressed_creation()).await.unwrap();
+        let arrived = || async {
+            let calls = script.calls();
+            let mut calls = calls.iter().filter(|call| call.path == CREATE);
+            calls.any(|call| call.end == CallEnd::Complete)
+        };
+        wait_until_async("the runtime has the call", arrived).await;
+        assert!(!is_list_wanted(&bench, Duration::ZERO).await);
+        drop(client);
+        assert!(is_list_wanted(&bench, PATIENCE).await);
+        serving.abort();
+    };
+    LocalSet::new().run_until(test).await;
+}

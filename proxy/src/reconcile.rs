@@ -17,11 +17,14 @@ use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
 use std::{
     cell::{Cell, RefCell},
-    collections::{HashSet, VecDeque},
+    collections::{BTreeSet, HashSet, VecDeque},
     error::Error,
     rc::Rc,
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 use tracing::{info, warn};
 
 mod slow;
@@ -40,6 +43,8 @@ pub(crate) struct Queue {
     waiting: RefCell<Line>,
     /// Those that were decided about anew: what is new of them comes before anything else of any pod.
     changed: RefCell<Line>,
+    /// Those that are to wait from a moment on.
+    later: RefCell<BTreeSet<(Instant, SandboxId)>>,
     /// Tiers and host applications.
     node: Cell<bool>,
     /// Groups that nobody may want any more.
@@ -119,6 +124,23 @@ impl Queue {
         self.push(pod.sandbox.clone());
     }
 
+    /// Has a pod looked at at this moment too, whatever comes before.
+    pub(crate) fn push_at(&self, moment: Instant, sandbox: SandboxId) {
+        self.later.borrow_mut().insert((moment, sandbox));
+        // Who waits may have to wait for less.
+        self.pushed.notify_one();
+    }
+
+    /// Pushes the pods whose moment has come.
+    fn push_due(&self, now: Instant) {
+        let mut later = self.later.borrow_mut();
+        while later.first().is_some_and(|(moment, _)| *moment <= now)
+            && let Some((_, sandbox)) = later.pop_first()
+        {
+            self.push(sandbox);
+        }
+    }
+
     pub(crate) fn push_node(&self) {
         self.node.set(true);
         self.network.set(true);
@@ -138,6 +160,7 @@ impl Queue {
     }
 
     fn pop(&self) -> Option<Work> {
+        self.push_due(Instant::now());
         if self.node.take() {
             return Some(Work::Node);
         }
@@ -173,7 +196,12 @@ impl Queue {
             if let Some(work) = self.pop() {
                 return work;
             }
-            self.pushed.notified().await;
+            let moment = self.later.borrow().first().map(|(moment, _)| *moment);
+            let pushed = self.pushed.notified();
+            match moment {
+                Some(moment) => drop(timeout_at(moment, pushed).await),
+                None => pushed.await,
+            }
         }
     }
 }

@@ -29,8 +29,11 @@ impl Hub {
         if !lowered.is_empty()
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
         {
+            let until = Instant::now() + UNDER_WAY;
             pod.is_updated(id);
-            pod.lowered.push((id.clone(), Instant::now() + UNDER_WAY));
+            pod.lowered.push((id.clone(), until));
+            // Nobody tells of a call that is given up, nor of one that fails where we are a plugin.
+            self.queue.push_at(until, pod.sandbox.clone());
             let container = pod.containers.iter_mut().find(|it| it.id == *id);
             let targets = container.map(|it| &mut it.target).into_iter();
             for target in targets.chain([&mut pod.own]) {

@@ -412,3 +412,21 @@ async fn the_runtime_is_written_over_after_growing_pauses() {
         assert_eq!(after_the_runtime().await, "512");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_pushed_for_a_moment_is_looked_at_then() {
+    let queue = Queue::default();
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let looked_at = async || match queue.next().await {
+        Work::Pod(sandbox, _) => (sandbox.to_string(), start.elapsed().as_secs()),
+        _ => panic!("no pod"),
+    };
+    queue.push_at(after(10), sandbox());
+    let other = SandboxId::new("sandbox-2").unwrap();
+    // Who waits for a later moment does not miss an earlier one.
+    let sooner = async { queue.push_at(after(2), other) };
+    let (first, ()) = tokio::join!(biased; looked_at(), sooner);
+    assert_eq!(first, ("sandbox-2".to_owned(), 2));
+    assert_eq!(looked_at().await, ("sandbox-1".to_owned(), 10));
+}

@@ -187,3 +187,20 @@ async fn an_update_of_another_container_raises_no_burst_that_was_lowered_and_a_f
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_is_raised_again_when_nobody_tells_how_its_update_ended() {
+    let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    bench.hub.queue().drain();
+    let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
+    bench.hub.writer().apply(lowered).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
+    // The call is given up while it is held.
+    tokio::time::advance(Duration::from_millis(9_999)).await;
+    assert_eq!(bench.hub.queue().drain(), []);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
+}

@@ -10,7 +10,7 @@
 use crate::{
     front::cri::connect,
     hub::Hub,
-    ledger::{Life, Pod, Said, Target},
+    ledger::{Life, Pod, Target},
     runtime::{Runtime, RuntimeError},
     view,
 };
@@ -276,7 +276,7 @@ async fn take_pod(
             }
         },
     };
-    let Some(mut view) = view::from_parts(
+    let Some(view) = view::from_parts(
         metadata,
         &listed.labels,
         &listed.annotations,
@@ -287,32 +287,17 @@ async fn take_pod(
         debug!(sandbox = %sandbox, "a listed pod has no usable UID");
         return;
     };
-    let own = view::own_directory(parent.as_ref(), &view.uid);
-    if let Some(own) = own.as_ref().filter(|_| hub.watches()) {
-        hub.check_place(own);
-    }
-    let mut ledger = hub.ledger().borrow_mut();
-    if ledger.pod(&sandbox).is_some() || ledger.is_removed(sandbox.as_str()) {
+    let is_told = {
+        let ledger = hub.ledger().borrow();
+        ledger.pod(&sandbox).is_some() || ledger.is_removed(sandbox.as_str())
+    };
+    if is_told {
         return;
     }
     news.pods.insert(sandbox.clone());
-    let mut said = Said::default();
-    hub.complete(&mut view, &mut said);
-    let mut pod = Pod {
-        exemption: hub.exemption(&view),
-        view,
-        said,
-        ready,
-        pause: Target::at(hub.container_dir(parent.as_ref(), sandbox.as_str())),
-        own: Target::at(own),
-        parent,
-        containers: Vec::new(),
-        lowered: Vec::new(),
-        told: news.moment,
-        sandbox,
-    };
-    hub.decide_again(&mut pod);
-    ledger.list_pod(pod);
+    let mut pod = hub.found_pod(view, parent, sandbox, ready);
+    pod.told = news.moment;
+    hub.ledger().borrow_mut().list_pod(pod);
 }
 
 /// Whether nothing has to be found out about a listed pod: the ledger has it, which takes over what

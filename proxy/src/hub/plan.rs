@@ -4,7 +4,7 @@
 
 use super::{Effects, Hub, NewContainer, NewPod, Untouched};
 use crate::{
-    ledger::{Container, Entry, Exemption, Pod, Route, Target},
+    ledger::{Container, Entry, Exemption, Pod, Route, Said, Target},
     status::Status,
     view,
 };
@@ -45,6 +45,38 @@ impl Hub {
         let targets = (&mut pod.own, &mut pod.pause);
         self.decide_pod(&pod.view, &[], pod.exemption, targets)?;
         Ok(pod)
+    }
+
+    /// A pod that was there before we heard of it. Nobody waits for what is decided about it. The
+    /// node may be looked at for it, so the ledger must not be borrowed.
+    pub(crate) fn found_pod(
+        &self,
+        mut view: PodView,
+        parent: Option<CgroupPath>,
+        sandbox: SandboxId,
+        ready: bool,
+    ) -> Pod {
+        let mut said = Said::default();
+        self.complete(&mut view, &mut said);
+        let own = view::own_directory(parent.as_ref(), &view.uid);
+        if let Some(own) = &own {
+            self.check_place(own);
+        }
+        let mut pod = Pod {
+            exemption: self.exemption(&view),
+            view,
+            said,
+            ready,
+            pause: Target::at(self.container_dir(parent.as_ref(), sandbox.as_str())),
+            own: Target::at(own),
+            parent,
+            containers: Vec::new(),
+            lowered: Vec::new(),
+            told: 0,
+            sandbox,
+        };
+        self.decide_again(&mut pod);
+        pod
     }
 
     /// A container that is about to be made, in a pod that is as the request for it says.
@@ -89,7 +121,7 @@ impl Hub {
     /// Where the kubelet keeps its pods is ours to be told (`--cgroup-root`), and each pod shows
     /// whether that was right: elsewhere tiers have no values, and after a restart a pod's own
     /// directory is not found.
-    pub(crate) fn check_place(&self, pod: &CgroupPath) {
+    fn check_place(&self, pod: &CgroupPath) {
         let is_right = || pod.is_under(&self.policy().node().tiers.kubepods);
         if is_right() || self.elsewhere.borrow().is_some() {
             return;

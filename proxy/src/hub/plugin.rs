@@ -11,7 +11,7 @@ use super::{
 use crate::{
     apply::{cri::has_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
-    ledger::{Life, Pod, Said, Target},
+    ledger::Life,
     originals,
     relist::Listed,
     status::Status,
@@ -291,28 +291,11 @@ impl Hub {
             return;
         }
         let inputs = self.policy().inputs();
-        let Some((mut view, parent)) = seen::pod(pod, &inputs) else {
+        let Some((view, parent)) = seen::pod(pod, &inputs) else {
             return;
         };
-        let mut said = Said::default();
-        self.complete(&mut view, &mut said);
-        let own = view::own_directory(parent.as_ref(), &view.uid);
-        let mut ledger = self.ledger.borrow_mut();
-        let mut pod = Pod {
-            exemption: self.exemption(&view),
-            view,
-            said,
-            ready: true,
-            pause: Target::at(self.container_dir(parent.as_ref(), sandbox.as_str())),
-            own: Target::at(own),
-            parent,
-            containers: Vec::new(),
-            lowered: Vec::new(),
-            told: 0,
-            sandbox,
-        };
-        self.decide_again(&mut pod);
-        ledger.insert_pod(pod);
+        let pod = self.found_pod(view, parent, sandbox, true);
+        self.ledger.borrow_mut().insert_pod(pod);
     }
 
     fn meet_container(&self, container: &Container) {

@@ -610,6 +610,28 @@ async fn a_sandbox_without_an_answer_is_asked_about_again_after_all_others() {
     assert_eq!(list(&["b"], &[]).await, (2, 1, "0".to_owned()));
 }
 
+#[tokio::test]
+async fn a_pod_beside_the_kubelets_tiers_is_told_where_a_list_brings_it() {
+    for parent in ["/kubepods/poda", "/other/kubepods/poda"] {
+        let pod = elsewhere("a");
+        let tree = FakeTree::new(Generation::V1, 2);
+        let listed = Scripted::of(tree, pod, listed_container(), "");
+        let info = format!(r#"{{"config":{{"linux":{{"cgroup_parent":"{parent}"}}}}}}"#);
+        let status = cri::PodSandboxStatusResponse {
+            info: [("info".to_owned(), info)].into(),
+        };
+        let path = "/runtime.v1.RuntimeService/PodSandboxStatus";
+        let reply = Reply::message(status.encode_to_vec());
+        drop(listed.script.clone().once(path, reply));
+        let mut missing = Missing::default();
+        let taken = listed.list_beside(Scope::All, &mut missing).await;
+        assert_eq!(taken.pods, 1);
+        let told = listed.bench.hub.pod_elsewhere().map(|at| at.to_string());
+        let expected = parent.starts_with("/other").then_some(parent);
+        assert_eq!(told.as_deref(), expected);
+    }
+}
+
 #[test]
 fn only_questions_without_an_answer_cost_patience() {
     let mut patience = Patience::default();

@@ -196,6 +196,28 @@ async fn a_pods_values_are_in_the_kernel_before_the_runtime_goes_on() {
 }
 
 #[tokio::test]
+async fn a_pod_beside_the_kubelets_tiers_is_told_where_a_synchronisation_brings_it() {
+    for (cgroup_parent, expected) in [
+        ("/kubepods/besteffort/poduid-1", None),
+        ("/other/kubepods/poduid-1", Some("/other/kubepods/poduid-1")),
+    ] {
+        let (bench, plugin) = plugin();
+        let mut pod = told_pod();
+        pod.linux = Some(LinuxPodSandbox {
+            cgroup_parent: cgroup_parent.to_owned(),
+            ..LinuxPodSandbox::default()
+        });
+        let asked = Asked::Synchronize {
+            pods: vec![pod],
+            containers: Vec::new(),
+        };
+        plugin.answer(asked).await;
+        let told = bench.hub.pod_elsewhere().map(|at| at.to_string());
+        assert_eq!(told.as_deref(), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_score_is_said_at_the_creation_and_what_was_asked_is_known() {
     let (bench, plugin) = plugin();
     let (mut pod, mut container) = (told_pod(), told_container());

@@ -192,9 +192,23 @@ impl Proxy {
 
     /// Sends SIGKILL and waits for nothing.
     pub fn send_kill(&self) -> Result<()> {
+        self.send(Signal::KILL)
+    }
+
+    /// Has it stand still, whatever it is at.
+    pub fn stand_still(&self) -> Result<()> {
+        self.send(Signal::STOP)
+    }
+
+    /// Has it go on from where it stood.
+    pub fn go_on(&self) -> Result<()> {
+        self.send(Signal::CONT)
+    }
+
+    fn send(&self, signal: Signal) -> Result<()> {
         let id = self.pid().and_then(|id| i32::try_from(id).ok());
         let pid = id.and_then(Pid::from_raw).context("it runs")?;
-        Ok(kill_process(pid, Signal::KILL)?)
+        Ok(kill_process(pid, signal)?)
     }
 
     /// Kills it as the kernel's OOM killer would.

@@ -1,15 +1,26 @@
 //! Kill -9 in the middle of everything: what the runtime lists is what the ledger holds, and every
 //! container that lives has its values, those too whose creation was answered to nobody.
+//!
+//! That there is one of the latter is not left to chance: the proxy stands still amid a creation until
+//! the runtime has made that container, and is killed before it can say so.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    Node, ProxyOptions,
+    Node, ProxyOptions, RunningPod,
     churn::{Living, living, pod},
-    classes, promise,
+    classes::{self, PodSpecOf},
+    promise,
 };
-use koord_testkit::{ContainerdVersion, cri::CriClient, poll::wait_until_async};
+use koord_testkit::{
+    ContainerdVersion,
+    cri::{
+        CriClient,
+        message::{Container, ContainerState},
+    },
+    poll::wait_until_async,
+};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::BTreeSet,
     time::{Duration, Instant},
 };
@@ -23,25 +34,126 @@ const KILL_AT: usize = 120;
 /// From the start of the next proxy until everything has its values, as promised; a tenth of it is usual.
 const MOST: Duration = Duration::from_secs(2);
 
-/// Begins pods until none is left or a call fails; every third is removed again.
-async fn work(node: &Node, next: &Cell<usize>, share_pool: &str) {
-    let Ok(client) = node.client().await else {
-        return;
-    };
-    loop {
-        let number = next.get();
-        if number >= PODS {
-            return;
-        }
-        next.set(number + 1);
-        let pod = pod(number, share_pool);
-        let Ok(running) = node.run(&client, &pod).await else {
+/// Looks for a container that the runtime makes while the proxy stands still.
+const LOOKS: usize = 50;
+/// Before each of them.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What callers have begun and heard.
+#[derive(Debug, Default)]
+struct Scene {
+    /// The number of the next pod.
+    next: Cell<usize>,
+    /// Creations that have no answer yet.
+    creating: Cell<usize>,
+    /// Containers whose creation was answered.
+    created: RefCell<BTreeSet<String>>,
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// Begins pods until none is left or a call fails; every third is removed again.
+    async fn work(&self, node: &Node, share_pool: &str) {
+        let Ok(client) = node.client().await else {
             return;
         };
-        if number.is_multiple_of(3) && running.remove(&client).await.is_err() {
-            return;
+        loop {
+            let number = self.next.get();
+            if number >= PODS {
+                return;
+            }
+            self.next.set(number + 1);
+            let pod = pod(number, share_pool);
+            let Ok(running) = self.run(node, &client, &pod).await else {
+                return;
+            };
+            if number.is_multiple_of(3) && running.remove(&client).await.is_err() {
+                return;
+            }
         }
     }
+
+    async fn run(&self, node: &Node, client: &CriClient, pod: &PodSpecOf) -> Result<RunningPod> {
+        let cgroup = node.cgroups.pod(pod.pod.uid(), pod.qos)?;
+        let spec = pod.pod.clone().cgroup(&cgroup);
+        let sandbox = client.run_pod(&spec).await?;
+        self.creating.set(self.creating.get() + 1);
+        let created = client.create_container(&sandbox, &pod.container, &spec);
+        let created = created.await;
+        self.creating.set(self.creating.get() - 1);
+        let container = created?;
+        self.created.borrow_mut().insert(container.clone());
+        client.start_container(&container).await?;
+        Ok(RunningPod {
+            sandbox,
+            container,
+            cgroup,
+        })
+    }
+
+    /// Kills the proxy when the runtime has made a container that nobody was told of.
+    async fn kill(&self, node: &Node, runtime: &CriClient) -> Result<()> {
+        loop {
+            while self.next.get() < KILL_AT || self.creating.get() == 0 {
+                ensure!(self.next.get() < PODS, "the kill came when all was done");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            node.proxy.stand_still()?;
+            let made = self.is_one_made(runtime).await;
+            if !matches!(made, Ok(false)) {
+                // Where that cannot be known too: callers would wait for it without end.
+                node.proxy.send_kill()?;
+                return made.map(drop);
+            }
+            // The runtime had not heard of it yet.
+            node.proxy.go_on()?;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Whether the runtime makes a container for which a caller waits.
+    async fn is_one_made(&self, runtime: &CriClient) -> Result<bool> {
+        for _ in 0..LOOKS {
+            // What was answered before is heard meanwhile.
+            tokio::time::sleep(PAUSE).await;
+            if !self.unanswered(runtime).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Containers that are made and do not run, and whose ids no caller got.
+    async fn unanswered(&self, runtime: &CriClient) -> Result<BTreeSet<String>> {
+        let mut containers = runtime.list_containers().await?;
+        let answered = self.created.borrow();
+        let is_made = |it: &Container| it.state() == ContainerState::Created;
+        containers.retain(|it| is_made(it) && !answered.contains(&it.id));
+        Ok(containers.into_iter().map(|it| it.id).collect())
+    }
+}
+
+/// Starts these containers, and waits until they have their values.
+async fn start(node: &Node, runtime: &CriClient, ids: &BTreeSet<String>) -> Result<()> {
+    let client = node.client().await?;
+    for id in ids {
+        let started = client.start_container(id).await;
+        started.with_context(|| format!("start {id}"))?;
+    }
+    let share_pool = classes::share_pool()?;
+    wait_until_async(
+        "those of unanswered creations have their values",
+        || async {
+            let Ok(living) = living(runtime, &node.cgroups, &share_pool).await else {
+                return false;
+            };
+            let theirs = living.iter().filter(|it| ids.contains(&it.container));
+            theirs.filter(|it| it.wrong().is_empty()).count() == ids.len()
+        },
+    )
+    .await;
+    Ok(())
 }
 
 /// Ids of sandboxes and containers.
@@ -83,21 +195,14 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
         ..ProxyOptions::default()
     };
     let mut node = Node::start(ContainerdVersion::V1_7, options)?;
-    let next = Cell::new(0);
-    let workers = futures(&node, &next, &share_pool);
-    let killer = async {
-        while next.get() < KILL_AT {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        node.proxy.send_kill()
-    };
-    let (killed, ()) = tokio::join!(killer, workers);
+    let runtime = CriClient::connect(&node.containerd.socket()).await?;
+    let scene = Scene::default();
+    let workers = futures(&node, &scene, &share_pool);
+    let (killed, ()) = tokio::join!(scene.kill(&node, &runtime), workers);
     killed?;
     node.proxy.kill9()?;
-    assert!(next.get() < PODS, "the kill came when all was done");
 
-    let runtime = CriClient::connect(&node.containerd.socket()).await?;
-    let start = Instant::now();
+    let begun = Instant::now();
     node.launch_proxy()?;
     // The runtime is still finishing what it had begun, stops among it: who lives is asked anew.
     let alive = Cell::new(0);
@@ -112,11 +217,14 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
             .all(|wrong| wrong.is_empty())
     })
     .await;
-    let took = start.elapsed();
+    let took = begun.elapsed();
     let alive = alive.get();
     assert!(alive > KILL_AT / 3, "{alive} live");
     let what = format!("{alive} living containers have their values after the start");
     promise::within(&what, took, MOST)?;
+    let unanswered = scene.unanswered(&runtime).await?;
+    ensure!(!unanswered.is_empty(), "every creation was answered");
+    start(&node, &runtime, &unanswered).await?;
     wait_until_async("the ledger is what the runtime lists", || async {
         let lists = listed(&runtime).await;
         lists.is_ok_and(|lists| in_ledger(&node).is_ok_and(|ledger| ledger == lists))
@@ -125,8 +233,8 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
     Ok(())
 }
 
-async fn futures(node: &Node, next: &Cell<usize>, share_pool: &str) {
-    let worker = || work(node, next, share_pool);
+async fn futures(node: &Node, scene: &Scene, share_pool: &str) {
+    let worker = || scene.work(node, share_pool);
     const { assert!(CALLERS == 8, "as many as are joined here") };
     tokio::join!(
         worker(),

@@ -1,6 +1,10 @@
 //! A real kubelet whose pods come and go while proxy, runtime and kubelet are killed in turn: what
 //! runs stays as it is, what is wanted gets there, and no pod fails for a reason of ours. What fails at
 //! all is held against the same churn without us.
+//!
+//! A call that was cut off is taken for a kill's doing between the first kill and some seconds after the
+//! last, and for ours at any other time. Which time that is, the place of its line in the kubelet's log
+//! says: the times there have neither year nor zone.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use koord_integration::{
@@ -30,6 +34,31 @@ const STAYING: usize = 4;
 const PASSING: usize = 3;
 /// From the last kill until every container has its values, as promised.
 const MOST: Duration = Duration::from_secs(2);
+
+/// The kubelet is connected by then to whatever was killed last: it pauses for three seconds at most
+/// between two attempts.
+const CALM: Duration = Duration::from_secs(10);
+/// The number of a pod that comes then.
+const LATE: usize = 101;
+
+/// What is in a line of a kubelet that could not do something for a pod.
+const FAILED: &str = "Error syncing pod";
+
+/// What counts connections that the proxy ends of itself.
+const ENDED_BY_US: [&str; 3] = [
+    "violations",
+    "connections_refused",
+    "connections_asked_to_go",
+];
+
+/// What its log says where it does so, or where something of it died.
+const DIED: [&str; 5] = [
+    "closed a connection",
+    "a connection's task died",
+    "a decision died",
+    "an answer died",
+    "a thread panicked",
+];
 
 /// What is in an error of which we are the cause: our own replies to clients, and those to a runtime.
 const OURS: &[&str] = &["FailedPrecondition", "hook", "NRI", "nri", "plugin"];
@@ -92,18 +121,61 @@ fn kill(victim: Victim, node: &mut Node, kubelet: &mut Kubelet) -> Result<()> {
     }
 }
 
+/// When kills were.
+struct Kills {
+    /// Lines that the kubelet had logged before the first.
+    lines_before: usize,
+    last: Instant,
+}
+
 /// What the kubelet could not do for a pod.
 fn failures(kubelet: &Kubelet) -> Vec<String> {
     let log = kubelet.log();
-    let errors = log.lines().filter(|it| it.contains("Error syncing pod"));
+    let errors = log.lines().filter(|it| it.contains(FAILED));
     errors.map(str::to_owned).collect()
+}
+
+/// How many lines the kubelet has logged.
+fn lines(kubelet: &Kubelet) -> usize {
+    kubelet.log().lines().count()
+}
+
+fn is_cut_off(line: &str) -> bool {
+    CUT_OFF.iter().any(|it| line.contains(it))
+}
+
+/// The failures of calls that were cut off in the first `before` lines of a kubelet's log, or behind
+/// `after` of them.
+fn cut_off_in_calm(log: &str, before: usize, after: usize) -> Vec<&str> {
+    let calm = log.lines().enumerate();
+    let calm = calm.filter(|(number, _)| *number < before || *number >= after);
+    let failed = calm.filter(|(_, line)| line.contains(FAILED) && is_cut_off(line));
+    failed.map(|(_, line)| line).collect()
+}
+
+/// What the proxy has ended of itself, and what of it has died: counted by the last of its processes, or
+/// told by any of them.
+fn ended_by_us(node: &Node) -> Result<Vec<String>> {
+    let mut ended = Vec::new();
+    for name in ENDED_BY_US {
+        let metric = format!("koord_runtime_proxy_{name}_total");
+        let count = node.proxy.metric(&metric, &[])?;
+        if count > 0.5 {
+            ended.push(format!("{metric} {count}"));
+        }
+    }
+    let log = node.proxy.log();
+    let died = log.lines();
+    let died = died.filter(|line| DIED.iter().any(|it| line.contains(it)));
+    ended.extend(died.map(str::to_owned));
+    Ok(ended)
 }
 
 /// What kind of failure a line tells of, whichever pod it was; none if it is of a call that was cut off,
 /// or of no call.
 fn kind(line: &str) -> Option<String> {
     let of_its_own = OF_ITS_OWN.iter().all(|it| line.contains(it));
-    if of_its_own || CUT_OFF.iter().any(|it| line.contains(it)) {
+    if of_its_own || is_cut_off(line) {
         return None;
     }
     let (_, error) = line.split_once("err=").unwrap_or(("", line));
@@ -235,31 +307,57 @@ impl Stage {
         })
     }
 
-    /// Kills one after the other amid pods that come and go, and says when the last was killed.
-    fn stir(&mut self) -> Result<Instant> {
+    /// Has a pod come, and the oldest go where there are too many.
+    fn pass(&mut self, number: usize, share_pool: &str) -> Result<()> {
+        let pod = pod(number, share_pool);
+        self.kubelet.apply(&manifest(&pod))?;
+        self.passing.push(pod);
+        if self.passing.len() > PASSING {
+            let oldest = self.passing.remove(0);
+            self.kubelet.remove(&oldest.name)?;
+            self.gone.push(oldest);
+        }
+        Ok(())
+    }
+
+    /// Kills one after the other amid pods that come and go, and says when.
+    fn stir(&mut self) -> Result<Kills> {
         let share_pool = classes::share_pool()?;
         // They ask for so little that they have room beside those that are about to end.
         let is_small = |number: &usize| !number.is_multiple_of(4);
         let mut numbers = (STAYING..).filter(is_small);
-        let mut last_kill = Instant::now();
+        let mut last = Instant::now();
+        let mut lines_before = None;
         for (number, victim) in (0_u64..).zip(KILLS) {
             for number in numbers.by_ref().take(2) {
-                let pod = pod(number, &share_pool);
-                self.kubelet.apply(&manifest(&pod))?;
-                self.passing.push(pod);
-                if self.passing.len() > PASSING {
-                    let oldest = self.passing.remove(0);
-                    self.kubelet.remove(&oldest.name)?;
-                    self.gone.push(oldest);
-                }
+                self.pass(number, &share_pool)?;
             }
             // At another moment of their starts each time; the kubelet sees manifests at once.
             thread::sleep(Duration::from_millis(150 + number * 230 % 700));
-            last_kill = Instant::now();
+            lines_before.get_or_insert_with(|| lines(&self.kubelet));
+            last = Instant::now();
             kill(victim, &mut self.node, &mut self.kubelet)
                 .with_context(|| format!("kill {victim:?}"))?;
         }
-        Ok(last_kill)
+        Ok(Kills {
+            lines_before: lines_before.unwrap_or_default(),
+            last,
+        })
+    }
+
+    /// Has one more pod come when all is calm again. What was cut off then, or before the first kill, is
+    /// no kill's doing, and nothing else is to have been ended by us.
+    fn stay_calm(&mut self, kills: &Kills) -> Result<()> {
+        thread::sleep(CALM.saturating_sub(kills.last.elapsed()));
+        let after = lines(&self.kubelet);
+        self.pass(LATE, &classes::share_pool()?)?;
+        self.settle();
+        let log = self.kubelet.log();
+        let cut_off = cut_off_in_calm(&log, kills.lines_before, after);
+        ensure!(cut_off.is_empty(), "no kill cut these off: {cut_off:#?}");
+        let ended = ended_by_us(&self.node)?;
+        ensure!(ended.is_empty(), "the proxy ended of itself: {ended:#?}");
+        Ok(())
     }
 
     /// How many containers run, if every one of them has its values.
@@ -313,14 +411,14 @@ fn churn(front: Front) -> Result<BTreeMap<String, String>> {
     let mut stage = Stage::start(Some(front))?;
     let staying = |stage: &Stage| settled(&stage.node.cgroups, &stage.kubelet, &stage.staying);
     let before = staying(&stage);
-    let last_kill = stage.stir()?;
+    let kills = stage.stir()?;
     let mut alive = None;
     wait_until("every container has its values", || {
         alive = stage.all_right();
         alive.is_some()
     });
     let what = format!("{alive:?} containers have their values after the last kill");
-    promise::within(&what, last_kill.elapsed(), MOST)?;
+    promise::within(&what, kills.last.elapsed(), MOST)?;
 
     assert_eq!(
         staying(&stage),
@@ -328,6 +426,7 @@ fn churn(front: Front) -> Result<BTreeMap<String, String>> {
         "what ran from the beginning runs on"
     );
     stage.settle();
+    stage.stay_calm(&kills)?;
     let kubelet = &stage.kubelet;
     let talking = format!("default/{}-node/main", stage.staying[0].name);
     let logs = kubelet.ask("GET", &format!("/containerLogs/{talking}?tailLines=1"))?;
@@ -371,6 +470,18 @@ fn failures_are_of_one_kind_whichever_pod_they_are_of() {
     assert_eq!(kind(&line("StartContainer", "5f", "read: EOF")), None);
     let missing = "open /tmp/it/kubelet/root/pods/uid/etc-hosts: no such file";
     assert_eq!(kind(&line("StartContainer", "5f", missing)), None);
+}
+
+#[test]
+fn a_call_that_was_cut_off_before_the_kills_or_long_after_them_was_so_by_none() {
+    let line = |why: &str| format!("E1122 \"Error syncing pod, skipping\" err=\"{why}\"\n");
+    let (cut_off, other) = (line("read: EOF"), line("no image"));
+    let log = format!("{cut_off}I1122 EOF\n{cut_off}{cut_off}{other}");
+    let found = |before, after| cut_off_in_calm(&log, before, after).len();
+    assert_eq!(found(0, 4), 0);
+    assert_eq!(found(1, 4), 1);
+    assert_eq!(found(0, 3), 1);
+    assert_eq!(found(1, 2), 3);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use std::{
     fmt,
     io::Write,
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -90,7 +91,7 @@ impl fmt::Display for Stack {
 impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Unary, Self::List, Self::Create];
 
-    fn method(self) -> &'static str {
+    pub(crate) fn method(self) -> &'static str {
         match self {
             Self::Unary => "/runtime.v1.RuntimeService/Version",
             Self::List => "/runtime.v1.ImageService/ListImages",
@@ -102,7 +103,7 @@ impl Kind {
         match self {
             Self::Unary => VersionRequest::default().encode_to_vec(),
             Self::List => Vec::new(),
-            Self::Create => create_request(sandbox),
+            Self::Create => create_request((sandbox, &sandbox_config()), 0),
         }
     }
 }
@@ -117,7 +118,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The demo's best-effort pod, grown to 60 annotations.
+/// The demo's best-effort pod, [`grown`].
 fn sandbox_config() -> PodSandboxConfig {
     let pod = classes::be("batch");
     let mut config = pod.pod.config().clone();
@@ -125,6 +126,11 @@ fn sandbox_config() -> PodSandboxConfig {
         cgroup_parent: "/kubepods/besteffort/poduid-batch".to_owned(),
         ..Default::default()
     });
+    grown(config)
+}
+
+/// A pod with 60 annotations.
+pub(crate) fn grown(mut config: PodSandboxConfig) -> PodSandboxConfig {
     for number in config.annotations.len()..60 {
         config.annotations.insert(
             format!("example.com/annotation-{number:02}"),
@@ -134,16 +140,23 @@ fn sandbox_config() -> PodSandboxConfig {
     config
 }
 
-/// The creation of that pod's container, 8 KiB.
-fn create_request(sandbox: &str) -> Vec<u8> {
+/// The creation of that pod's container by one of several callers, 8 KiB.
+pub(crate) fn create_request(
+    (sandbox, config): (&str, &PodSandboxConfig),
+    caller: usize,
+) -> Vec<u8> {
     const SIZE: usize = 8 * 1024;
     let mut request = CreateContainerRequest {
         pod_sandbox_id: sandbox.to_owned(),
         config: Some(classes::be("batch").container.config),
-        sandbox_config: Some(sandbox_config()),
+        sandbox_config: Some(config.clone()),
     };
     let missing = SIZE.saturating_sub(request.encoded_len());
     if let Some(config) = &mut request.config {
+        if let Some(metadata) = &mut config.metadata {
+            // A name may be there once at a time; its attempt tells containers apart.
+            metadata.attempt = u32::try_from(caller).unwrap_or_default();
+        }
         // Two bytes of tag and length; the exact size does not matter, its order does.
         config.log_path = "l".repeat(missing.saturating_sub(3));
     }
@@ -174,22 +187,9 @@ impl Load {
         target: &Target,
         message: Vec<u8>,
     ) -> Result<(Vec<u64>, Duration)> {
-        let mut clients = Vec::with_capacity(self.callers);
-        for _ in 0..self.callers {
-            clients.push(RawClient::connect(&target.socket).await?);
-        }
         let request = RawRequest::unary(self.kind.method(), message);
         let each = self.calls / self.callers;
-        let start = Instant::now();
-        let callers: Vec<_> = clients
-            .into_iter()
-            .map(|client| tokio::spawn(call(client, request.clone(), each, self.tidy)))
-            .collect();
-        let mut latencies = Vec::with_capacity(self.calls);
-        for caller in callers {
-            latencies.extend(caller.await??);
-        }
-        Ok((latencies, start.elapsed()))
+        drive(&target.socket, vec![request; self.callers], each, self.tidy).await
     }
 
     fn call_by_grpc(&self, target: &Target, message: &[u8]) -> Result<(Vec<u64>, Duration)> {
@@ -232,6 +232,30 @@ impl Load {
         }
         Ok(())
     }
+}
+
+/// Has a caller for each of these make its call so often. How long each call took, and all of them.
+pub(crate) async fn drive(
+    socket: &Path,
+    requests: Vec<RawRequest>,
+    each: usize,
+    tidy: bool,
+) -> Result<(Vec<u64>, Duration)> {
+    let mut clients = Vec::with_capacity(requests.len());
+    for _ in &requests {
+        clients.push(RawClient::connect(socket).await?);
+    }
+    let start = Instant::now();
+    let callers: Vec<_> = clients
+        .into_iter()
+        .zip(requests)
+        .map(|(client, request)| tokio::spawn(call(client, request, each, tidy)))
+        .collect();
+    let mut latencies = Vec::new();
+    for caller in callers {
+        latencies.extend(caller.await??);
+    }
+    Ok((latencies, start.elapsed()))
 }
 
 async fn call(
@@ -299,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_create_request_has_the_size_and_the_annotations_it_says() {
-        let bytes = create_request(&"a".repeat(64));
+        let bytes = create_request((&"a".repeat(64), &sandbox_config()), 63);
         assert!((8_100..8_300).contains(&bytes.len()), "{}", bytes.len());
         let request = CreateContainerRequest::decode(&*bytes).unwrap();
         assert_eq!(request.sandbox_config.unwrap().annotations.len(), 60);

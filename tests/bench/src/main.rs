@@ -21,7 +21,11 @@ use load::{Kind, Load, Stack};
 use parts::Parts;
 use report::{Report, Row};
 use serde_json::json;
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// Measures the proxy beside a direct connection and a byte relay.
 #[derive(Debug, Parser)]
@@ -99,22 +103,28 @@ async fn run(arguments: Arguments) -> Result<()> {
         report.add_rest(rest::measure(arguments.rounds).await?);
     }
     if arguments.only.is_some() {
+        if !arguments.no_real && arguments.wants(real::NAME) {
+            measure_real(&arguments, &mut report).await?;
+        }
         println!("{report}");
         return Ok(());
     }
     eprintln!("measuring with 1,000 pods and 3,000 containers");
     report.state = Some(state::measure(arguments.rounds).await?);
     if !arguments.no_real {
-        eprintln!("measuring in front of a real containerd");
-        report.real = real::measure(arguments.rounds).await?;
+        measure_real(&arguments, &mut report).await?;
     }
     report.weigh();
     println!("{report}");
+    write(&report, &arguments.json)
+}
+
+fn write(report: &Report, path: &Path) -> Result<()> {
     let figures = json!(report);
-    let mut file = std::fs::File::create(&arguments.json)
-        .with_context(|| format!("create {}", arguments.json.display()))?;
+    let file = std::fs::File::create(path);
+    let mut file = file.with_context(|| format!("create {}", path.display()))?;
     writeln!(file, "{figures:#}")?;
-    println!("figures as JSON: {}", arguments.json.display());
+    println!("figures as JSON: {}", path.display());
     Ok(())
 }
 
@@ -135,6 +145,11 @@ fn wants_any(arguments: &Arguments, stack: Stack) -> bool {
 
 fn name(stack: Stack, kind: Kind, callers: usize) -> String {
     format!("{stack}, {kind}, {callers} caller(s)")
+}
+
+async fn measure_real(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    eprintln!("measuring {}", real::NAME);
+    real::measure(arguments.rounds, report).await
 }
 
 /// All targets in turn, round by round.

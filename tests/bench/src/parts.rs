@@ -84,6 +84,19 @@ pub(crate) fn instant_runtime(
     Ok(child)
 }
 
+/// Starts a byte relay in front of a runtime; says where it listens.
+pub(crate) fn byte_relay(testbed: &Testbed, runtime: &Path) -> Result<(Child, PathBuf)> {
+    let socket = testbed.directory().join("relay.sock");
+    let mut command = testbed.command(binary("koord-byte-relay")?);
+    command.arg("--listen").arg(&socket);
+    command.arg("--target").arg(runtime);
+    let child = command.spawn().context("start the byte relay")?;
+    wait_until("the byte relay listens", || {
+        UnixStream::connect(&socket).is_ok()
+    });
+    Ok((child, socket))
+}
+
 // === impl Parts ===
 
 impl Parts {
@@ -93,19 +106,13 @@ impl Parts {
         peers: &[Peer],
     ) -> Result<Self> {
         let testbed = Testbed::new()?;
-        let directory = testbed.directory().to_owned();
-        let runtime = runtime_socket.unwrap_or_else(|| directory.join("runtime.sock"));
+        let own = testbed.directory().join("runtime.sock");
+        let runtime = runtime_socket.unwrap_or(own);
         // The runtime of the stack before left its socket where peers expect it.
         drop(std::fs::remove_file(&runtime));
         let mut children = vec![instant_runtime(stack, &testbed, &runtime, &[])?];
-        let relay = directory.join("relay.sock");
-        let mut command = testbed.command(binary("koord-byte-relay")?);
-        command.arg("--listen").arg(&relay);
-        command.arg("--target").arg(&runtime);
-        children.push(command.spawn().context("start the byte relay")?);
-        wait_until("the byte relay listens", || {
-            UnixStream::connect(&relay).is_ok()
-        });
+        let (relaying, relay) = byte_relay(&testbed, &runtime)?;
+        children.push(relaying);
         let proxy = Proxy::start(&testbed, &runtime, proxy_options()?)?;
         let target = |name: &str, socket: &Path, pid| Target {
             name: name.to_owned(),

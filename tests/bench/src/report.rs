@@ -51,8 +51,8 @@ pub(crate) struct Report {
     pub(crate) idle_bytes: u64,
     pub(crate) state: Option<State>,
     pub(crate) nri: Option<Nri>,
-    /// CreateContainer in front of a real containerd.
-    pub(crate) real: Vec<Row>,
+    /// In front of a real containerd.
+    real: Vec<Group>,
     /// From manifest to Ready, by a kubelet.
     pub(crate) pod_starts: Vec<PodStarts>,
     rest: Option<Rest>,
@@ -92,6 +92,15 @@ impl Report {
             stack: load.stack.to_string(),
             kind: load.kind.to_string(),
             callers: load.callers,
+            rows,
+        });
+    }
+
+    pub(crate) fn add_real(&mut self, kind: Kind, callers: usize, rows: Vec<Row>) {
+        self.real.push(Group {
+            stack: "containerd".to_owned(),
+            kind: kind.to_string(),
+            callers,
             rows,
         });
     }
@@ -248,14 +257,10 @@ impl fmt::Display for Report {
                 .iter()
                 .for_each(|row| add(&mut table, &group, row));
         }
-        let real = Group {
-            stack: "containerd".to_owned(),
-            kind: "CreateContainer".to_owned(),
-            callers: 1,
-            rows: self.real.clone(),
-        };
-        for row in &real.rows {
-            add(&mut table, &real, row);
+        for group in &self.real {
+            for row in &group.rows {
+                add(&mut table, group, row);
+            }
         }
         writeln!(f, "{table}")?;
         if !self.pod_starts.is_empty() {

@@ -5,7 +5,9 @@
 //! so nothing here races with itself, and the two passes of a leveled update see values that nobody
 //! else of us changes. It is the same thread for all settings but limits of memory, `memory.high` among
 //! them, that are below what is in use: these are written once that much is reclaimed, which may take
-//! many seconds, and pods that start wait for the other thread.
+//! many seconds, and pods that start wait for the other thread. Nor do they wait where a third brings
+//! the threads of pods into groups: a pod may have thousands, and leave its group as fast as it is
+//! brought back.
 
 use super::{
     caches::Swept,
@@ -50,6 +52,11 @@ enum Job {
     Reach {
         done: oneshot::Sender<()>,
     },
+    Read(Read),
+}
+
+/// What is done to the groups that threads are in.
+enum ThreadJob {
     Join {
         members: Vec<Member>,
         done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
@@ -58,10 +65,12 @@ enum Job {
         wanted: BTreeSet<String>,
         done: oneshot::Sender<Swept>,
     },
-    Read {
-        wanted: Vec<(CgroupPath, Setting)>,
-        done: oneshot::Sender<Vec<Option<String>>>,
-    },
+    Read(Read),
+}
+
+struct Read {
+    wanted: Vec<(CgroupPath, Setting)>,
+    done: oneshot::Sender<Vec<Option<String>>>,
 }
 
 /// The writer's threads. Where one cannot be had or panicked, the answer is the empty one: nothing
@@ -71,6 +80,8 @@ pub struct Writer {
     jobs: Worker<Job>,
     /// Those that reclaim.
     slow: Worker<Batch>,
+    /// Those about threads, of which a pod may have as many as it wants.
+    threads: Worker<ThreadJob>,
     reclaiming: Reclaiming,
     cgroups: Arc<Cgroups>,
 }
@@ -83,8 +94,10 @@ impl Writer {
         let cgroups = Arc::new(cgroups);
         let replaced = Arc::<Mutex<Replaced>>::default();
         let (tree, known) = (cgroups.clone(), replaced.clone());
-        let jobs = Worker::new("cgroup-writer", STACK, move |job| {
-            run(&tree, (&mut groups, &known), job);
+        let jobs = Worker::new("cgroup-writer", STACK, move |job| run(&tree, &known, job));
+        let tree = cgroups.clone();
+        let threads = Worker::new("thread-groups", STACK, move |job| {
+            run_for_threads(&tree, &mut groups, job);
         });
         let tree = cgroups.clone();
         let slow = Worker::new("memory-reclaim", STACK, move |batch: Batch| {
@@ -93,12 +106,14 @@ impl Writer {
         Self {
             jobs,
             slow,
+            threads,
             reclaiming: Reclaiming::default(),
             cgroups,
         }
     }
 
-    /// Starts the threads now, while they can be had.
+    /// Starts the threads now, while they can be had; that for threads of pods starts with its first
+    /// job, which on most nodes never comes.
     pub fn start(&self) {
         self.jobs.start();
         self.slow.start();
@@ -178,13 +193,15 @@ impl Writer {
 
     /// Brings the threads of control groups into groups. One answer for each, in order.
     pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
-        let answer = self.jobs.ask(|done| Job::Join { members, done }).await;
+        let join = |done| ThreadJob::Join { members, done };
+        let answer = self.threads.ask(join).await;
         answer.unwrap_or_default()
     }
 
     /// Removes all groups of ours that share caches but these.
     pub async fn keep(&self, wanted: BTreeSet<String>) -> Swept {
-        let answer = self.jobs.ask(|done| Job::Keep { wanted, done }).await;
+        let keep = |done| ThreadJob::Keep { wanted, done };
+        let answer = self.threads.ask(keep).await;
         answer.unwrap_or_default()
     }
 
@@ -193,12 +210,19 @@ impl Writer {
     pub async fn read(&self, wanted: &[(CgroupPath, Setting)]) -> Vec<Option<String>> {
         let mut read = Vec::with_capacity(wanted.len());
         for part in wanted.chunks(READ_AT_ONCE) {
-            let wanted = part.to_vec();
-            match self.jobs.ask(|done| Job::Read { wanted, done }).await {
-                Some(values) => read.extend(values),
+            let is_of_threads = |(_, setting): &(_, Setting)| setting.is_of_threads();
+            let (threads, files) = part.iter().cloned().partition(is_of_threads);
+            let threads = asked(&self.threads, threads, ThreadJob::Read);
+            let files = asked(&self.jobs, files, Job::Read);
+            let (Some(threads), Some(files)) = tokio::join!(threads, files) else {
                 // What comes after it would be taken for this part.
-                None => break,
-            }
+                break;
+            };
+            let (mut threads, mut files) = (threads.into_iter(), files.into_iter());
+            read.extend(part.iter().map(|it| match is_of_threads(it) {
+                true => threads.next().flatten(),
+                false => files.next().flatten(),
+            }));
         }
         read
     }
@@ -253,31 +277,54 @@ async fn batch<J: Send + 'static>(
     worker.ask(batch).await.unwrap_or_default()
 }
 
-fn run(cgroups: &Cgroups, (groups, replaced): (&mut ThreadGroups, &Mutex<Replaced>), job: Job) {
-    // Whoever asked may have gone away; its answer then has no reader, and that is fine.
+/// Has one of the threads read values; none of nothing.
+async fn asked<J: Send + 'static>(
+    worker: &Worker<J>,
+    wanted: Vec<(CgroupPath, Setting)>,
+    job: impl FnOnce(Read) -> J,
+) -> Option<Vec<Option<String>>> {
+    if wanted.is_empty() {
+        return Some(Vec::new());
+    }
+    worker.ask(|done| job(Read { wanted, done })).await
+}
+
+// Whoever asked may have gone away; its answer then has no reader, and that is fine.
+
+fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
     match job {
         Job::Apply(batch) => batch.run(cgroups, replaced),
         Job::Reach { done } => {
             done.send(()).ok();
         }
-        Job::Join { members, done } => {
+        Job::Read(Read { wanted, done }) => {
+            let read = |(at, setting): &(CgroupPath, Setting)| match setting.has_file() {
+                true => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
+                false => None,
+            };
+            done.send(wanted.iter().map(read).collect()).ok();
+        }
+    }
+}
+
+fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob) {
+    match job {
+        ThreadJob::Join { members, done } => {
             groups.caches.look_anew();
             let join = |member| groups.join(cgroups, member);
             done.send(members.iter().map(join).collect()).ok();
         }
-        Job::Keep { wanted, done } => {
+        ThreadJob::Keep { wanted, done } => {
             done.send(groups.caches.keep(&wanted)).ok();
         }
-        Job::Read { wanted, done } => {
+        ThreadJob::Read(Read { wanted, done }) => {
             groups.caches.look_anew();
-            let mut read = |(at, setting): &(CgroupPath, Setting)| match setting {
+            let read = |(at, setting): &(CgroupPath, Setting)| match setting {
                 Setting::CoreSched => groups.cores.describe(cgroups, at),
                 Setting::Resctrl => groups.caches.describe(cgroups, at),
-                Setting::OomScoreAdj => groups.oom_scores.describe(cgroups, at),
-                setting if !setting.has_file() => None,
-                setting => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
+                _ => groups.oom_scores.describe(cgroups, at),
             };
-            done.send(wanted.iter().map(&mut read).collect()).ok();
+            done.send(wanted.iter().map(read).collect()).ok();
         }
     }
 }

@@ -1,12 +1,20 @@
 //! The writer on a fake tree, which keeps the kernel's rules.
 
-use super::{super::testing::ReclaimingTree, *};
+use super::{
+    super::{
+        cores::Cores,
+        testing::{Processes, ReclaimingTree, at},
+        threads::ThreadGroup,
+    },
+    *,
+};
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree, Version},
+    core_sched::{Cookie, CoreSched, Tid},
     fake::FakeTree,
 };
-use koord_model::{MemoryLimit, MemoryProtection};
-use std::{io, sync::mpsc, time::Duration};
+use koord_model::{CoreGroup, MemoryLimit, MemoryProtection};
+use std::{io, sync::Mutex, sync::mpsc, time::Duration};
 
 /// A pod with a container, whose periods are this long.
 struct Groups {
@@ -345,6 +353,62 @@ async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to
     // One that is given up before it is sent holds up no other.
     drop(writer.reclaiming.begin(vec![at.clone()]));
     assert!(!writer.is_slow(&limit(1 << 32)));
+}
+
+/// A kernel that says what cookie a thread has when the test lets it.
+#[derive(Debug)]
+struct SlowCores(Mutex<mpsc::Receiver<()>>);
+
+impl CoreSched for SlowCores {
+    fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>> {
+        if thread > 0 {
+            self.0.lock().unwrap().recv().ok();
+        }
+        Ok(None)
+    }
+
+    fn create(&self, _: Tid) -> io::Result<()> {
+        unreachable!("nobody wants a cookie");
+    }
+
+    fn share(&self, _: Tid, _: Cookie, _: Tid) -> io::Result<()> {
+        unreachable!("nobody has a cookie");
+    }
+
+    fn clear(&self, _: Tid) -> io::Result<()> {
+        unreachable!("nobody has a cookie");
+    }
+}
+
+#[tokio::test]
+async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
+    let processes = Processes::new();
+    processes.start("a", 10, 11);
+    let (told, until) = mpsc::channel();
+    let cores = Cores::over(SlowCores(Mutex::new(until)), processes.procfs());
+    let groups = ThreadGroups {
+        cores,
+        ..ThreadGroups::none()
+    };
+    let writer = Writer::new(processes.cgroups(), groups);
+    let joined = writer.join(vec![Member {
+        at: at("a"),
+        group: ThreadGroup::Cores(CoreGroup::None),
+        with_shim: false,
+    }]);
+    let after = async {
+        let quota = Change {
+            at: at("a"),
+            value: CpuQuota::Micros(50_000).into(),
+        };
+        let late = Duration::from_secs(30);
+        let applied = tokio::time::timeout(late, writer.apply(vec![quota])).await;
+        drop(told);
+        applied.expect("it waits for nobody's threads")
+    };
+    let (joined, after) = tokio::join!(joined, after);
+    assert!(matches!(joined[..], [Ok(Joined::Equal)]), "{joined:?}");
+    assert_eq!(olds(applied(after)), [CpuQuota::Unlimited.into()]);
 }
 
 #[tokio::test]

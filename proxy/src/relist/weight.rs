@@ -1,7 +1,8 @@
 //! How the runtime of this node turns shares into weights.
 //!
 //! There are two curves, and only a running container whose shares the runtime knows can tell which
-//! one it uses. So a few are asked about with each list, until it is known.
+//! one it uses. So a few are asked about with each list, until it is known. Somebody may have written
+//! the weight of one by the other curve: what most of them tell counts.
 
 use super::{
     Patience,
@@ -18,9 +19,10 @@ const ASKED: usize = 4;
 
 /// Asks about a few running containers. Whether the curve is known since now.
 pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) -> bool {
+    let mut told = Vec::new();
     for (id, weight) in weighed(hub) {
         if patience.is_over() {
-            return false;
+            break;
         }
         let info = match runtime.container_info(id.as_str()).await {
             Ok(info) => info,
@@ -33,13 +35,23 @@ pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Pa
             }
         };
         let shares = info.as_ref().and_then(shares_of);
-        if let Some(curve) = shares.and_then(|shares| WeightCurve::detect(shares, weight)) {
-            info!(?curve, "the runtime's weights are known");
-            hub.writer().cgroups().set_weight_curve(curve);
-            return true;
-        }
+        told.extend(shares.and_then(|shares| WeightCurve::detect(shares, weight)));
     }
-    false
+    let Some(curve) = most(&told) else {
+        return false;
+    };
+    info!(?curve, "the runtime's weights are known");
+    hub.writer().cgroups().set_weight_curve(curve);
+    true
+}
+
+/// The curve that most of these are, the first of those that are so as often.
+fn most(told: &[WeightCurve]) -> Option<WeightCurve> {
+    let count = |curve| told.iter().filter(|it| **it == curve).count();
+    let first = *told.first()?;
+    let others = told.iter().find(|it| **it != first);
+    let more = others.filter(|it| count(**it) > count(first));
+    Some(*more.unwrap_or(&first))
 }
 
 /// A few running containers with their weights, while the curve is unknown. The least weight comes
@@ -66,4 +78,24 @@ fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
 fn shares_of(info: &serde_json::Value) -> Option<CpuShares> {
     let shares = info.pointer("/runtimeSpec/linux/resources/cpu/shares")?;
     CpuShares::new(shares.as_i64()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        WeightCurve::{Linear, Quadratic},
+        most,
+    };
+
+    #[test]
+    fn one_that_somebody_wrote_by_the_other_curve_is_outvoted() {
+        assert_eq!(most(&[]), None);
+        assert_eq!(most(&[Linear]), Some(Linear));
+        assert_eq!(most(&[Linear, Quadratic]), Some(Linear));
+        assert_eq!(most(&[Linear, Quadratic, Quadratic]), Some(Quadratic));
+        assert_eq!(
+            most(&[Quadratic, Linear, Quadratic, Quadratic]),
+            Some(Quadratic)
+        );
+    }
 }

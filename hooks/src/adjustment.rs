@@ -70,6 +70,8 @@ adjustment! {
     oom_score_adj: OomScoreAdj(OomScoreAdj),
     /// The same.
     gpu: Gpu(Arc<Injection>),
+    /// The same.
+    rdma: Rdma(Arc<Injection>),
     io_read_bps: IoReadBps(PerBlock<IoRate>),
     io_write_bps: IoWriteBps(PerBlock<IoRate>),
     io_read_iops: IoReadIops(PerBlock<IoRate>),

@@ -4,12 +4,15 @@ use crate::{
     adjustment::Adjustment,
     hook::{Hook, HookError},
     merge::Merged,
+    rdma::RdmaDevices,
     view::{
         Abilities, ContainerKind, ContainerView, HookOptions, NodeView, PodView, Requested, Stage,
         TierPaths, View,
     },
 };
-use koord_model::{Bvt, CgroupPath, CpuQuota, CpuSet, KubeQos, PodUid, QosClass, Setting};
+use koord_model::{
+    Bvt, CgroupPath, CpuQuota, CpuSet, DeviceNode, KubeQos, PodUid, QosClass, Setting,
+};
 use koord_proto::{
     annotation::{CpuManagerPolicy, CpuNormalizationRatio, SharedPool, SystemQosResource},
     keys::label,
@@ -68,6 +71,7 @@ pub(crate) fn node() -> NodeView {
             files: Setting::ALL.iter().copied().collect(),
             resctrl: true,
             hami_core: None,
+            rdma: rdma_devices(),
             usable_cpus: cpus("0-7"),
         },
         tiers: TierPaths {
@@ -76,6 +80,26 @@ pub(crate) fn node() -> NodeView {
             best_effort: path("kubepods/besteffort"),
         },
         options: HookOptions::default(),
+    }
+}
+
+/// A function of a device, and a virtual one of it.
+fn rdma_devices() -> RdmaDevices {
+    let device = |name: &str, number: &str| {
+        Ok(DeviceNode {
+            path: format!("/dev/infiniband/{name}").into(),
+            number: number.parse().unwrap(),
+        })
+    };
+    let verbs = [
+        ("0000:65:00.0", device("uverbs0", "231:192")),
+        ("0000:65:00.2", device("uverbs2", "231:194")),
+    ];
+    RdmaDevices {
+        connections: Some(device("rdma_cm", "10:58")),
+        verbs: verbs
+            .map(|(at, device)| (at.parse().unwrap(), device))
+            .into(),
     }
 }
 

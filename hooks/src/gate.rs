@@ -92,7 +92,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("PSICollector"),
     alpha("PerCPUMetric"),
     alpha("PodResourcesProxy"),
-    alpha("RDMADeviceInject"),
     alpha("RDMADevices"),
     alpha("ResctrlCollector"),
     alpha("SystemConfig"),

@@ -6,11 +6,14 @@
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
-    hami_core::UnsafePath,
+    unsafe_path::UnsafePath,
     view::{NodeView, PodView, Stage, View},
 };
-use koord_model::{CgroupPathError, CpuSet, Setting};
-use koord_proto::{annotation::AnnotationError, keys::label};
+use koord_model::{CgroupPathError, CpuSet, PciAddress, Setting};
+use koord_proto::{
+    annotation::AnnotationError,
+    keys::{annotation, label},
+};
 use std::fmt;
 use thiserror::Error;
 
@@ -127,6 +130,15 @@ pub enum HookError {
     },
     #[error("containers are not given HAMi-core of this node")]
     HamiCore(#[source] UnsafePath),
+    #[error(
+        "{} names {address}, which is no RDMA device of this node",
+        annotation::DEVICE_ALLOCATED
+    )]
+    NoRdmaDevice { address: PciAddress },
+    #[error("this node has no device by which connections of RDMA are made")]
+    NoRdmaConnections,
+    #[error("containers are not given a device of this node")]
+    RdmaNode(#[source] UnsafePath),
     #[error("host application {name:?} has no control group")]
     HostApplication {
         name: String,
@@ -169,6 +181,9 @@ impl HookError {
             | Self::TooLittleMemory { key, .. }
             | Self::MissingAmount { key, .. } => key,
             Self::HamiCore(_) => label::GPU_ISOLATION_PROVIDER,
+            Self::NoRdmaDevice { .. } | Self::NoRdmaConnections | Self::RdmaNode(_) => {
+                annotation::DEVICE_ALLOCATED
+            }
             Self::HostApplication { .. } => "spec.hostApplications",
         }
     }

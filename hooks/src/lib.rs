@@ -19,19 +19,23 @@ mod hook;
 mod map;
 mod merge;
 mod outcome;
+mod rdma;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod unsafe_path;
 mod view;
 
 pub use self::{
     adjustment::{Adjustment, NodeAdjustment},
     chain::{Chain, Observer},
     gate::{FailPolicies, FeatureGates, FlagError, FlagFault},
-    hami_core::{HAMI_CORE_LOCK, PathProblem, UnsafePath},
+    hami_core::HAMI_CORE_LOCK,
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
     map::Map,
     merge::{MergeError, Merged, NodeMerged, Owner},
     outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},
+    rdma::{RdmaDevices, RdmaNode},
+    unsafe_path::{PathProblem, UnsafePath},
     view::{
         Abilities, ContainerKind, ContainerView, HookOptions, NodeView, PodView, Requested, Stage,
         TierPaths, Unified, View,

@@ -3,7 +3,10 @@
 //! A view is a snapshot behind shared references. Whatever front brought the event fills it the
 //! same way, which is what makes one hook definition serve them all.
 
-use crate::{gate::FeatureGates, hami_core::UnsafePath, hook::HookError, map::Map, merge::Merged};
+use crate::{
+    gate::FeatureGates, hook::HookError, map::Map, merge::Merged, rdma::RdmaDevices,
+    unsafe_path::UnsafePath,
+};
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, MemoryProtection,
     OomScoreAdj, PodUid, QosClass, Setting, UnknownClass,
@@ -127,6 +130,8 @@ pub struct Abilities {
     pub resctrl: bool,
     /// Why containers are not given HAMi-core; `None` where they may be.
     pub hami_core: Option<UnsafePath>,
+    /// Empty where no hook asks for it.
+    pub rdma: RdmaDevices,
     /// The CPUs that pods may use: online, and in the set of `kubepods` where that has one.
     pub usable_cpus: CpuSet,
 }
@@ -190,6 +195,8 @@ impl HookOptions {
     pub const HAMI_CORE_LIBRARY: &'static str = "/usr/local/vgpu/libvgpu.so";
     /// The gate of the hook that gives containers this library.
     pub const GPU_ENV_INJECT: &'static str = "GPUEnvInject";
+
+    pub const RDMA_DEVICE_INJECT: &'static str = "RDMADeviceInject";
 
     /// What gates say, and what has a flag of its own.
     pub fn new(

@@ -53,6 +53,8 @@ const CORES: &str = "tests/integration/tests/vm_node/main.rs::groups_of_pods_hav
 
 const GPU: &str =
     "tests/integration/tests/gpu.rs::containers_see_their_gpus_on_each_runtime_and_front";
+const RDMA: &str =
+    "tests/integration/tests/rdma.rs::containers_have_their_rdma_devices_on_each_runtime_and_front";
 const TERWAY: &str =
     "tests/integration/tests/terway.rs::terway_is_told_of_pods_and_classes_on_containerd_2";
 const OOM_SCORE: &str =
@@ -84,6 +86,7 @@ const SHOWN: &[Shown] = &[
     shown("RdtResctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("Resctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("GPUEnvInject", &[Setting::Gpu], Kernel::V1, GPU),
+    shown("RDMADeviceInject", &[Setting::Rdma], Kernel::V1, RDMA),
     shown("TerwayQoS", &[Setting::PodNetwork, Setting::NodeNetwork], Kernel::V1, TERWAY),
     shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V1, OOM_SCORE),
     shown("BlkIOReconcile", OF_RATES, Kernel::V1, IO),

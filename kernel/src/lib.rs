@@ -14,5 +14,6 @@ pub mod neighbour;
 pub mod process;
 #[cfg(any(test, feature = "fake"))]
 pub mod proof;
+pub mod rdma;
 pub mod resctrl;
 pub mod task;

@@ -7,7 +7,7 @@ use crate::{
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 use thiserror::Error;
 
-/// A block device as the kernel numbers it. The number may be that of another device tomorrow.
+/// A device as the kernel numbers it. The number may be that of another device tomorrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceNumber {
     pub major: u32,

@@ -1,5 +1,6 @@
 //! What a container is given when it is made, and cannot be given later.
 
+use crate::DeviceNumber;
 use std::fmt;
 
 /// An addition to the configuration of a container.
@@ -7,6 +8,7 @@ use std::fmt;
 pub struct Injection {
     pub envs: Vec<Env>,
     pub binds: Vec<Bind>,
+    pub devices: Vec<DeviceNode>,
 }
 
 /// A path of the node that is at the same place in the container.
@@ -15,6 +17,14 @@ pub struct Bind {
     pub path: Box<str>,
     /// Whoever is root in a container would be so towards the file of the node, too.
     pub read_only: bool,
+}
+
+/// A character device that processes in the container may read and write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceNode {
+    /// On the node, and in the container.
+    pub path: Box<str>,
+    pub number: DeviceNumber,
 }
 
 /// A variable of the environment.
@@ -64,6 +74,7 @@ impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.envs.iter().map(|env| env.name);
         let names = names.chain(self.binds.iter().map(|bind| &*bind.path));
+        let names = names.chain(self.devices.iter().map(|device| &*device.path));
         f.write_str(&names.collect::<Vec<_>>().join(" "))
     }
 }
@@ -89,7 +100,11 @@ mod tests {
                 path: "/lib.so".into(),
                 read_only: true,
             }],
+            devices: vec![DeviceNode {
+                path: "/dev/infiniband/uverbs0".into(),
+                number: "231:192".parse().unwrap(),
+            }],
         };
-        assert_eq!(injection.to_string(), "A B /lib.so");
+        assert_eq!(injection.to_string(), "A B /lib.so /dev/infiniband/uverbs0");
     }
 }

@@ -17,6 +17,7 @@ mod id;
 mod injection;
 mod memory;
 mod network;
+mod pci;
 mod qos;
 mod setting;
 
@@ -33,12 +34,13 @@ pub use self::{
     cpu::{Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
     cpuset::{CpuSet, CpuSetError, CpusetCpus, MAX_CPU},
     id::{ContainerId, IdError, PodUid, SandboxId},
-    injection::{Bind, Env, EnvValue, Injection},
+    injection::{Bind, DeviceNode, Env, EnvValue, Injection},
     memory::{
         MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, WmarkMinAdj, WmarkRatio,
         WmarkScale,
     },
     network::{NetClass, NetPriority, NetRate, NetShare, NodeNetwork, PodNetwork},
+    pci::{PciAddress, PciAddressError},
     qos::{KubeQos, QosClass, UnknownClass},
     setting::{Setting, Value},
 };

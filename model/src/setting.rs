@@ -97,6 +97,8 @@ settings! {
     IoCostModel(PerBlock<CostModel>) = "blkio.cost.model",
     /// What shows a container its GPUs. It is part of what the container is made from.
     Gpu(Arc<Injection>) = "gpu",
+    /// The devices of RDMA that a container has. The same holds of them.
+    Rdma(Arc<Injection>) = "rdma",
     /// What the pod has of the node's network. It is told to a plugin of the network.
     PodNetwork(PodNetwork) = "network",
     /// How the node's network is shared out; of the root alone, and told with what pods have.
@@ -143,7 +145,8 @@ impl Setting {
             | Self::CpusetCpus
             | Self::MemoryLimit
             | Self::OomScoreAdj
-            | Self::Gpu => true,
+            | Self::Gpu
+            | Self::Rdma => true,
             Self::CpuBurst
             | Self::MemoryMin
             | Self::MemoryLow
@@ -195,7 +198,7 @@ impl Setting {
     /// Whether a container has it from being made and never again: no file says it, and nothing
     /// can be given back.
     pub fn is_injected(self) -> bool {
-        self == Self::Gpu
+        matches!(self, Self::Gpu | Self::Rdma)
     }
 
     /// Whether another program of the node puts it in force, which is told of all groups together.

@@ -36,6 +36,16 @@ struct Mount {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct Device {
+    #[prost(string, tag = "1")]
+    container_path: String,
+    #[prost(string, tag = "2")]
+    host_path: String,
+    #[prost(string, tag = "3")]
+    permissions: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Config {
     #[prost(string, repeated, tag = "3")]
     command: Vec<String>,
@@ -43,6 +53,8 @@ struct Config {
     envs: Vec<Env>,
     #[prost(message, repeated, tag = "7")]
     mounts: Vec<Mount>,
+    #[prost(message, repeated, tag = "8")]
+    devices: Vec<Device>,
     #[prost(btree_map = "string, string", tag = "9")]
     labels: BTreeMap<String, String>,
     #[prost(btree_map = "string, string", tag = "10")]
@@ -125,6 +137,14 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     collection::vec((text(), text()), 0..4)
 }
 
+fn device(path: String) -> Device {
+    Device {
+        container_path: path.clone(),
+        host_path: path,
+        permissions: "rw".to_owned(),
+    }
+}
+
 fn number() -> impl Strategy<Value = i64> {
     prop_oneof![Just(0), Just(-1), Just(i64::MIN), any::<i64>()]
 }
@@ -174,6 +194,7 @@ prop_compose! {
         command in collection::vec(text(), 0..3),
         envs in collection::vec((text(), bytes()), 0..4),
         mounts in collection::vec((text(), text(), any::<bool>()), 0..3),
+        devices in collection::vec(text(), 0..3),
         labels in map(),
         annotations in map(),
         tty in any::<bool>(),
@@ -184,6 +205,7 @@ prop_compose! {
             command,
             envs: pairs(envs),
             mounts: self::mounts(mounts),
+            devices: devices.into_iter().map(device).collect(),
             labels,
             annotations,
             tty,
@@ -263,13 +285,14 @@ proptest! {
         annotations in entries(),
         envs in entries(),
         binds in collection::vec((text(), any::<bool>()), 0..3),
+        devices in collection::vec(text().prop_map(String::into_boxed_str), 0..3),
     ) {
         let binds = binds.into_iter().map(|(path, read_only)| Bind {
             path: path.into(),
             read_only,
         });
         let binds = binds.collect();
-        let patch = CreateContainerPatch { resources, annotations, envs, binds };
+        let patch = CreateContainerPatch { resources, annotations, envs, binds, devices };
         let mut expected = original.clone();
         if patch != CreateContainerPatch::default() {
             let config = expected.config.get_or_insert_default();
@@ -283,6 +306,8 @@ proptest! {
                 host_path: bind.path.to_string(),
                 readonly: bind.read_only,
             }));
+            let devices = patch.devices.iter().map(ToString::to_string);
+            config.devices.extend(devices.map(device));
             if !patch.resources.is_empty() {
                 let linux = config.linux.get_or_insert_default();
                 linux.resources = changed(linux.resources.take(), &patch.resources);

@@ -20,6 +20,7 @@ use crate::{
     node::Probe,
     pods::{self, PodSource},
     policy_file::{self, PolicyFile},
+    rdma::RdmaProbe,
     reconcile, relist,
     shutdown::Signals,
     socket::{self, BindError, Directory, SocketFile},
@@ -405,6 +406,16 @@ fn open_cgroups(config: &mut Config, remarks: &mut Vec<String>) -> Cgroups {
     })
 }
 
+/// Where devices of RDMA are looked for, if containers are to have them. Clients' requests name paths,
+/// at which the runtime looks.
+fn rdma_probe(config: &Config) -> Option<RdmaProbe> {
+    let is_on = config.hooks.gates.enabled(HookOptions::RDMA_DEVICE_INJECT);
+    is_on.then(|| RdmaProbe {
+        sys_root: config.roots.sys.clone(),
+        nodes: (config.front == Front::Cri).then(|| PathBuf::from("/dev")),
+    })
+}
+
 fn new_metrics(config: &Config) -> Rc<Metrics> {
     let metrics = Metrics::new();
     let (mode, front) = (config.mode.as_str(), config.front.as_str());
@@ -428,6 +439,7 @@ fn build_hub(
         core_sched: groups.cores.is_supported(),
         resctrl: groups.caches.is_supported(),
         hami_core: config.hooks.gates.enabled(HookOptions::GPU_ENV_INJECT),
+        rdma: rdma_probe(config),
         sys_root: config.roots.sys.clone(),
         cgroup_root: config.cgroup_root.clone(),
         options: HookOptions::new(

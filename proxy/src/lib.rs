@@ -19,6 +19,7 @@ pub mod originals;
 pub mod panic_report;
 pub mod pods;
 pub mod policy_file;
+pub mod rdma;
 pub mod reconcile;
 pub mod regular_file;
 pub mod relist;

@@ -403,6 +403,7 @@ mod tests {
                     "GroupIdentity",
                     "MemoryQOS",
                     "OOMScoreAdj",
+                    "RDMADeviceInject",
                     "RdtResctrl",
                     "Resctrl",
                     "TerwayQoS",

@@ -5,8 +5,10 @@
 //! looked at, as without a free descriptor, is not gone for that. What may hang, as a disk,
 //! is looked at elsewhere, and unknown here.
 
-use crate::{hami_core, status::chain_of};
-use koord_hooks::{Abilities, HAMI_CORE_LOCK, HookOptions, NodeView, TierPaths, UnsafePath};
+use crate::{hami_core, rdma::RdmaProbe, status::chain_of};
+use koord_hooks::{
+    Abilities, HAMI_CORE_LOCK, HookOptions, NodeView, RdmaDevices, TierPaths, UnsafePath,
+};
 use koord_kernel::{
     cgroup::{Cgroups, Driver, Layout, ReadError},
     cpu::{self, OnlineError},
@@ -37,6 +39,8 @@ pub struct Probe {
     pub resctrl: bool,
     /// Whether containers may be given HAMi-core, which is then looked at.
     pub hami_core: bool,
+    /// What containers may be given of RDMA; `None` if it is not asked for.
+    pub rdma: Option<RdmaProbe>,
 }
 
 /// Why it is unknown what the node has now.
@@ -48,6 +52,8 @@ pub enum LookError {
     Group(#[source] io::Error),
     #[error("what the control groups have cannot be found out")]
     Read(#[source] ReadError),
+    #[error("which devices of RDMA there are cannot be found out")]
+    Rdma(#[source] io::Error),
 }
 
 // === impl Probe ===
@@ -74,6 +80,7 @@ impl Probe {
                 files,
                 resctrl: self.resctrl,
                 hami_core: self.hami_core(),
+                rdma: self.rdma()?.unwrap_or_default(),
                 usable_cpus: usable(cgroups, &tiers.kubepods, online)?,
             },
             tiers,
@@ -126,6 +133,12 @@ impl Probe {
     fn hami_core(&self) -> Option<UnsafePath> {
         let library = Path::new(&*self.options.hami_core_library);
         self.hami_core.then(|| hami_core::unlooked(library))
+    }
+
+    /// The devices of RDMA as they are now, where they are asked for.
+    pub fn rdma(&self) -> Result<Option<RdmaDevices>, LookError> {
+        let devices = self.rdma.as_ref().map(RdmaProbe::look);
+        devices.transpose().map_err(LookError::Rdma)
     }
 
     fn online(&self) -> Result<CpuSet, LookError> {

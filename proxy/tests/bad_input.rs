@@ -40,6 +40,10 @@ const LONG_LINE: usize = 2 << 10;
 
 const FAILED_PRECONDITION: i32 = 9;
 
+/// Said of devices that hooks of other devices pass over.
+const NO_ADDRESS: &str = "another text, not a PCI address";
+const NO_RDMA: &str = "is no RDMA device of this node";
+
 /// A value that a hook cannot use, and what the log says of it.
 struct Bad {
     value: String,
@@ -130,15 +134,7 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
             bad(format!(r#"{{"priority":{digits}}}"#), "value is a number"),
         ],
         RESCTRL => bad_shares(),
-        DEVICE_ALLOCATED => vec![
-            bad(r#"{"gpu":{}}"#, "value is an object, not a list"),
-            bad(r#"{"gpu":[{"minor":-1}]}"#, "minor -1 is outside 0 to"),
-            bad(r#"{"gpu":[{"minor":"0"}]}"#, "value is a string"),
-            bad(
-                r#"{"gpu":[{"resources":{"koordinator.sh/gpu-memory":"much"}}]}"#,
-                "no quantity",
-            ),
-        ],
+        DEVICE_ALLOCATED => bad_devices(),
         OOM_SCORE_ADJ_SPEC => vec![
             bad(
                 r#"{"main":1001}"#,
@@ -152,6 +148,29 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
         NETWORK_QOS => bad_rates(),
         _ => panic!("a hook reads the annotation {key}: add what can be wrong with it"),
     }
+}
+
+/// Devices that are none, of which GPUs are told by numbers and those of RDMA by where they are.
+fn bad_devices() -> Vec<Bad> {
+    vec![
+        bad(r#"{"gpu":{}}"#, "value is an object, not a list"),
+        bad(r#"{"gpu":[{"minor":-1}]}"#, "minor -1 is outside 0 to"),
+        bad(r#"{"gpu":[{"minor":"0"}]}"#, "value is a string"),
+        bad(
+            r#"{"gpu":[{"resources":{"koordinator.sh/gpu-memory":"much"}}]}"#,
+            "no quantity",
+        ),
+        bad(r#"{"rdma":[{"id":7}]}"#, "value is a number"),
+        bad(r#"{"rdma":[{"id":"mlx5_0"}]}"#, NO_ADDRESS),
+        bad(
+            format!(r#"{{"rdma":[{{"id":"{}"}}]}}"#, "../".repeat(8 << 10)),
+            NO_ADDRESS,
+        ),
+        bad(
+            r#"{"rdma":[{"extension":{"vfs":[{"busID":"ffff:ff:1f.7"}]}}]}"#,
+            NO_RDMA,
+        ),
+    ]
 }
 
 /// Parts of the cache and of the bandwidth to memory that are none.
@@ -347,7 +366,7 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 fn node(args: &[&str]) -> Node {
     let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true,\
                       OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true,MidResource=true,\
-                      TerwayQoS=true";
+                      RDMADeviceInject=true,TerwayQoS=true";
     Node::with(
         listed_once(),
         &[args, &["--log-format=json", every_hook]].concat(),
@@ -409,6 +428,10 @@ async fn a_pod_whose_annotation_cannot_be_read_starts_without_that_hook() {
         for Bad { value, reason } in bad_annotations(key) {
             if hook == "CPUNormalization" && reason == "of which pods may use none" {
                 // It looks whether there are any, not which.
+                continue;
+            }
+            if hook == "GPUEnvInject" && [NO_ADDRESS, NO_RDMA].contains(&reason) {
+                // It does not ask where other devices are.
                 continue;
             }
             if hook == "MemoryQOS" && reason == "to start one" {

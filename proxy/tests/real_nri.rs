@@ -130,7 +130,7 @@ fn decide(asked: Asked) -> (String, Answer) {
             let adjust = ContainerAdjustment {
                 linux: Some(LinuxContainerAdjustment {
                     resources: Some(shares(300)),
-                    oom_score_adj: None,
+                    ..LinuxContainerAdjustment::default()
                 }),
                 ..ContainerAdjustment::default()
             };

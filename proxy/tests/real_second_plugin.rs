@@ -71,7 +71,7 @@ fn cpu_0() -> ContainerAdjustment {
     ContainerAdjustment {
         linux: Some(LinuxContainerAdjustment {
             resources: Some(resources),
-            oom_score_adj: None,
+            ..LinuxContainerAdjustment::default()
         }),
         ..ContainerAdjustment::default()
     }

@@ -71,7 +71,7 @@ fn injection(pod: &PodView, node: &NodeView) -> Result<Option<Injection>, HookEr
     let minors = minors.collect::<Vec<_>>().join(",");
     let mut injection = Injection {
         envs: vec![Env::is("NVIDIA_VISIBLE_DEVICES", minors)],
-        binds: Vec::new(),
+        ..Injection::default()
     };
     if pod.labels.get(label::GPU_ISOLATION_PROVIDER) == Some(HAMI_CORE) {
         isolate(&mut injection, first.resources, node)?;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::{
         fixture::{container, decide_container, node, pod, sandbox},
-        hami_core::{PathProblem, UnsafePath},
+        unsafe_path::{PathProblem, UnsafePath},
     };
     use std::error::Error as _;
 
@@ -142,7 +142,7 @@ mod tests {
     ) -> Result<(Vec<String>, Vec<String>), HookError> {
         let adjustment = decide_container(&GpuEnvInject, pod, &container("main"), node)?;
         let gpu = adjustment.gpu.unwrap_or_default();
-        let Injection { envs, binds } = &*gpu;
+        let Injection { envs, binds, .. } = &*gpu;
         let envs = envs.iter().map(|env| format!("{}={}", env.name, env.over(Some("/own.so"))));
         let binds = binds.iter().map(|bind| match bind.read_only {
             true => format!("{} to be read", bind.path),

@@ -38,6 +38,7 @@ builtin_hooks! {
     oom_score_adj::OomScoreAdjHook,
     blkio::Blkio,
     gpu_env_inject::GpuEnvInject,
+    rdma_device_inject::RdmaDeviceInject,
     terway_qos::TerwayQos,
 }
 

@@ -59,7 +59,10 @@ const SOUND: [(&str, &str); 11] = [
         annotation::RESCTRL,
         r#"{"llc":{"schemata":{"range":[0,30]}}}"#,
     ),
-    (annotation::DEVICE_ALLOCATED, r#"{"gpu":[{"minor":0}]}"#),
+    (
+        annotation::DEVICE_ALLOCATED,
+        r#"{"gpu":[{"minor":0}],"rdma":[{"minor":0,"id":"0000:65:00.0"}]}"#,
+    ),
     (annotation::NETWORK_QOS, r#"{"egressLimit":"8M"}"#),
     (annotation::OOM_SCORE_ADJ, "7"),
     // Of the container that is asked about it says nothing, so the other is read too.

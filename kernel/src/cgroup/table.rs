@@ -51,6 +51,7 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::Resctrl
         | Setting::OomScoreAdj
         | Setting::Gpu
+        | Setting::Rdma
         | Setting::PodNetwork
         | Setting::NodeNetwork => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
@@ -103,6 +104,7 @@ fn names(setting: Setting) -> Names {
         Setting::CoreSched
         | Setting::Resctrl
         | Setting::Gpu
+        | Setting::Rdma
         | Setting::PodNetwork
         | Setting::NodeNetwork => THREADS,
         Setting::OomScoreAdj => (PROCESSES, PROCESSES),
@@ -206,6 +208,7 @@ pub(super) fn parse(
             | Setting::Resctrl
             | Setting::OomScoreAdj
             | Setting::Gpu
+            | Setting::Rdma
             | Setting::PodNetwork
             | Setting::NodeNetwork,
             _,
@@ -264,6 +267,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         | Value::Resctrl(_)
         | Value::OomScoreAdj(_)
         | Value::Gpu(_)
+        | Value::Rdma(_)
         | Value::PodNetwork(_)
         | Value::NodeNetwork(_)
         | Value::IoReadBps(_)
@@ -325,6 +329,7 @@ pub(super) fn settle(
         | Value::Resctrl(_)
         | Value::OomScoreAdj(_)
         | Value::Gpu(_)
+        | Value::Rdma(_)
         | Value::PodNetwork(_)
         | Value::NodeNetwork(_)
         | Value::IoReadBps(_)

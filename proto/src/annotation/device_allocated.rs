@@ -1,17 +1,18 @@
 //! The devices that the scheduler has given a pod.
 
 use super::{
-    error::{AnnotationError, Misfit},
+    error::{AnnotationError, Misfit, Reason},
     json::{self, Decode},
     quantity::Quantity,
 };
 use crate::keys::{annotation::DEVICE_ALLOCATED, resource};
-use koord_model::RangeError;
+use koord_model::{PciAddress, PciAddressError, RangeError};
 
-/// The annotation [`DEVICE_ALLOCATED`], as far as it is about GPUs.
+/// The annotation [`DEVICE_ALLOCATED`], as far as it is about GPUs and RDMA.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceAllocated {
     pub gpu: Vec<Gpu>,
+    pub rdma: Vec<Rdma>,
 }
 
 /// A GPU, or a part of one.
@@ -36,7 +37,28 @@ pub struct GpuResources {
     pub memory_ratio: Option<u64>,
 }
 
-json::object!(DeviceAllocated { "gpu" => gpu });
+/// An RDMA device, or virtual functions of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rdma {
+    /// Where it is. What else it may be called nobody has to know who asks for none.
+    id: String,
+    extension: Option<Extension>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Extension {
+    vfs: Vec<VirtualFunction>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct VirtualFunction {
+    bus_id: String,
+}
+
+json::object!(DeviceAllocated { "gpu" => gpu, "rdma" => rdma });
+json::object!(Rdma { "id" => id, "extension" => extension });
+json::object!(Extension { "vfs" => vfs });
+json::object!(VirtualFunction { "busID" => bus_id });
 json::object!(Gpu { "minor" => minor, "resources" => resources });
 
 // === impl DeviceAllocated ===
@@ -45,6 +67,35 @@ impl DeviceAllocated {
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(DEVICE_ALLOCATED, text)
     }
+
+    /// The functions of PCI devices that RDMA goes by: those that are virtual where a device names
+    /// such, else the device itself.
+    pub fn rdma_functions(&self) -> Result<Vec<PciAddress>, AnnotationError> {
+        let mut functions = Vec::new();
+        for (index, device) in self.rdma.iter().enumerate() {
+            let at = format!("$.rdma[{index}]");
+            let virtuals = device.extension.as_ref().map_or(&[][..], |it| &it.vfs);
+            if virtuals.is_empty() {
+                functions.push(address(&device.id, || format!("{at}.id"))?);
+            }
+            for (index, function) in virtuals.iter().enumerate() {
+                let at = || format!("{at}.extension.vfs[{index}].busID");
+                functions.push(address(&function.bus_id, at)?);
+            }
+        }
+        Ok(functions)
+    }
+}
+
+fn address(text: &str, path: impl Fn() -> String) -> Result<PciAddress, AnnotationError> {
+    text.parse().map_err(|PciAddressError| AnnotationError {
+        key: DEVICE_ALLOCATED,
+        path: path(),
+        reason: Reason::WrongType {
+            expected: "a PCI address",
+            found: "another text",
+        },
+    })
 }
 
 impl Decode for Minor {
@@ -109,10 +160,58 @@ mod tests {
     }
 
     #[test]
+    fn rdma_goes_by_virtual_functions_where_there_are_any() {
+        let text = r#"{"rdma":[
+            {"minor":0,"id":"0000:65:00.0","extension":{"VFs":[{"minor":-1,"busID":"0000:65:00.2"},
+             {"minor":3,"busid":"0000:65:00.3"}]},"resources":{"koordinator.sh/rdma":"1"}},
+            {"minor":1,"id":"0000:AF:00.1","extension":{"vfs":null}},
+            {"minor":2,"id":"0000:d8:00.0","extension":null}]}"#;
+        let functions = DeviceAllocated::parse(text).unwrap().rdma_functions();
+        let functions: Vec<_> = functions.unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            functions,
+            [
+                "0000:65:00.2",
+                "0000:65:00.3",
+                "0000:af:00.1",
+                "0000:d8:00.0"
+            ]
+        );
+        let none = DeviceAllocated::parse(r#"{"gpu":[{"minor":0}],"rdma":[]}"#).unwrap();
+        assert_eq!(none.rdma_functions().unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_no_pci_address_is_told_with_its_place_to_who_asks_for_rdma() {
+        for (text, path) in [
+            (
+                r#"{"rdma":[{"id":"0000:65:00.0"},{"id":"mlx5_0"}]}"#,
+                "$.rdma[1].id",
+            ),
+            (r#"{"rdma":[{"minor":0}]}"#, "$.rdma[0].id"),
+            (
+                r#"{"rdma":[{"extension":{"vfs":[{"busID":"../../../../etc"}]}}]}"#,
+                "$.rdma[0].extension.vfs[0].busID",
+            ),
+        ] {
+            let devices = DeviceAllocated::parse(text).unwrap();
+            let error = devices.rdma_functions().unwrap_err();
+            assert_eq!((error.key, &*error.path), (DEVICE_ALLOCATED, path));
+            let reason = "value is another text, not a PCI address";
+            assert_eq!(error.reason.to_string(), reason);
+        }
+    }
+
+    #[test]
     fn what_is_no_device_is_told_with_its_place() {
         for (text, path) in [
             (r#"{"gpu":[{"minor":0},{"minor":-1}]}"#, "$.gpu[1].minor"),
             (r#"{"gpu":{"minor":0}}"#, "$.gpu"),
+            (r#"{"rdma":[{"id":7}]}"#, "$.rdma[0].id"),
+            (
+                r#"{"rdma":[{"extension":{"vfs":{}}}]}"#,
+                "$.rdma[0].extension.vfs",
+            ),
             (
                 r#"{"gpu":[{"resources":{"koordinator.sh/gpu-core":"half"}}]}"#,
                 r#"$.gpu[0].resources["koordinator.sh/gpu-core"]"#,

@@ -33,7 +33,7 @@ pub use self::{
     cpu_burst::{BurstPercent, CpuBurst, CpuBurstPolicy},
     cpu_manager::CpuManagerPolicy,
     cpu_qos::CpuQos,
-    device_allocated::{DeviceAllocated, Gpu, GpuResources, Minor},
+    device_allocated::{DeviceAllocated, Gpu, GpuResources, Minor, Rdma},
     error::{AnnotationError, Reason},
     extended_resource::{ExtendedContainer, ExtendedResourceSpec, ExtendedResources},
     json::{MAX_DEPTH, MAX_LENGTH},

@@ -205,6 +205,9 @@ pub struct Container {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LinuxContainer {
+    /// Of most nothing but the path is read.
+    #[prost(message, repeated, tag = "2")]
+    pub devices: ::prost::alloc::vec::Vec<LinuxDevice>,
     #[prost(message, optional, tag = "3")]
     pub resources: ::core::option::Option<LinuxResources>,
     #[prost(message, optional, tag = "4")]
@@ -270,6 +273,8 @@ pub struct ContainerAdjustment {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LinuxContainerAdjustment {
+    #[prost(message, repeated, tag = "1")]
+    pub devices: ::prost::alloc::vec::Vec<LinuxDevice>,
     #[prost(message, optional, tag = "2")]
     pub resources: ::core::option::Option<LinuxResources>,
     /// Since NRI 0.7.
@@ -303,6 +308,21 @@ pub struct Mount {
     pub options: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LinuxDevice {
+    /// In the container.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// "c" or "b".
+    #[prost(string, tag = "2")]
+    pub r#type: ::prost::alloc::string::String,
+    #[prost(int64, tag = "3")]
+    pub major: i64,
+    #[prost(int64, tag = "4")]
+    pub minor: i64,
+    #[prost(message, optional, tag = "5")]
+    pub file_mode: ::core::option::Option<OptionalFileMode>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyValue {
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
@@ -318,6 +338,11 @@ pub struct OptionalString {
 pub struct OptionalInt {
     #[prost(int64, tag = "1")]
     pub value: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OptionalFileMode {
+    #[prost(uint32, tag = "1")]
+    pub value: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OptionalInt64 {

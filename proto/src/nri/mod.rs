@@ -90,8 +90,16 @@ const CONTAINER: Keep = Keep::Fields(&[
     (12, Keep::Whole),
 ]);
 
-/// The fields of a [`LinuxContainer`]. The others are long: devices, seccomp.
-const CONTAINER_LINUX: Keep = Keep::Fields(&[(3, RESOURCES), (4, Keep::Whole), (5, Keep::Whole)]);
+/// The fields of a [`LinuxContainer`]. The others are long, as seccomp is.
+const CONTAINER_LINUX: Keep = Keep::Fields(&[
+    (2, DEVICE),
+    (3, RESOURCES),
+    (4, Keep::Whole),
+    (5, Keep::Whole),
+]);
+
+/// The path of a [`LinuxDevice`].
+const DEVICE: Keep = Keep::Fields(&[(1, Keep::Whole)]);
 
 /// The fields of a [`LinuxResources`]. Rules for devices are left out.
 const RESOURCES: Keep = Keep::Fields(&[

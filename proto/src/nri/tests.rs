@@ -1,7 +1,7 @@
 use super::*;
 
 /// A creation as a runtime sends it, by hand from the encoding of protobuf: fields that are not
-/// looked at (arguments, environment, devices) among those that are.
+/// looked at (arguments, environment, numbers of devices) among those that are.
 const CREATE: &[u8] = b"\
     \x0a\x34\
         \x0a\x01p\
@@ -14,15 +14,15 @@ const CREATE: &[u8] = b"\
         \x42\x06\x1a\x04/pod\
         \x48\x07\
         \x52\x01x\
-    \x12\x40\
+    \x12\x45\
         \x0a\x01c\
         \x12\x01p\
         \x1a\x04name\
         \x20\x01\
         \x3a\x02sh\
         \x42\x03A=B\
-        \x5a\x25\
-            \x12\x03\x0a\x01/\
+        \x5a\x2a\
+            \x12\x08\x0a\x01/\x12\x01c\x18\x05\
             \x1a\x14\
                 \x0a\x04\x0a\x02\x08\x05\
                 \x12\x0c\x0a\x03\x08\x80\x08\x12\x00\x32\x030-1\
@@ -55,6 +55,10 @@ fn container() -> Container {
         name: "name".to_owned(),
         state: ContainerState::ContainerCreated.into(),
         linux: Some(LinuxContainer {
+            devices: vec![LinuxDevice {
+                path: "/".to_owned(),
+                ..LinuxDevice::default()
+            }],
             resources: Some(LinuxResources {
                 memory: Some(LinuxMemory {
                     limit: Some(OptionalInt64 { value: 5 }),
@@ -200,6 +204,13 @@ fn an_adjustment_says_zero_where_zero_is_meant() {
                 ..LinuxResources::default()
             }),
             oom_score_adj: Some(OptionalInt { value: 0 }),
+            devices: vec![LinuxDevice {
+                path: "/d".to_owned(),
+                r#type: "c".to_owned(),
+                major: 231,
+                minor: 0,
+                file_mode: Some(OptionalFileMode { value: 0o666 }),
+            }],
         }),
     };
     let response = CreateContainerResponse {
@@ -207,11 +218,12 @@ fn an_adjustment_says_zero_where_zero_is_meant() {
         update: Vec::new(),
     };
     let expected = b"\
-        \x0a\x4e\
+        \x0a\x5f\
             \x12\x06\x0a\x01a\x12\x01b\
             \x1a\x15\x0a\x02/a\x12\x04bind\x1a\x02/a\x22\x05rbind\
             \x22\x03\x0a\x01K\
-            \x32\x28\
+            \x32\x39\
+                \x0a\x0f\x0a\x02/d\x12\x01c\x18\xe7\x01\x2a\x03\x08\xb6\x03\
                 \x12\x24\
                     \x12\x13\
                         \x0a\x02\x08\x02\

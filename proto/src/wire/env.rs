@@ -1,7 +1,7 @@
 //! One variable of a container's environment, in a request that is not decoded: the others are nobody's
 //! business.
 
-use super::field::{Value, fields};
+use super::field::delimited;
 
 /// The value that a CreateContainerRequest gives a variable; the last, if there are several. `None` if
 /// it has none, or one that is no UTF-8, which nothing could be joined with.
@@ -11,16 +11,6 @@ pub fn env<'a>(request: &'a [u8], name: &str) -> Option<&'a str> {
     let named = envs.filter(|env| delimited(env, 1).last() == Some(name.as_bytes()));
     let value = named.last().map(|env| delimited(env, 2).last())?;
     str::from_utf8(value.unwrap_or_default()).ok()
-}
-
-/// The values of a field of strings or messages.
-fn delimited(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
-    let fields = fields(message).map_while(Result::ok);
-    let fields = fields.filter(move |field| field.number == number);
-    fields.filter_map(|field| match field.value {
-        Value::Delimited(bytes) => Some(bytes),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

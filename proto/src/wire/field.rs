@@ -62,6 +62,16 @@ pub fn string_field(message: &[u8], number: u32) -> Option<&str> {
     }
 }
 
+/// The values of a field of strings or messages, up to where the message is malformed.
+pub(super) fn delimited(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
+    let fields = fields(message).map_while(Result::ok);
+    let fields = fields.filter(move |field| field.number == number);
+    fields.filter_map(|field| match field.value {
+        Value::Delimited(bytes) => Some(bytes),
+        _ => None,
+    })
+}
+
 // === impl Fields ===
 
 impl<'a> Fields<'a> {

@@ -9,6 +9,7 @@
 //! path that the caller names. The one copy that is made, by [`select`](select()), is for looking
 //! at and never sent.
 
+mod device;
 mod env;
 mod field;
 mod patch;
@@ -16,6 +17,7 @@ mod select;
 mod writer;
 
 pub use self::{
+    device::has_device,
     env::env,
     field::{Field, Fields, Value, WireError, fields, string_field},
     patch::{CreateContainerPatch, Entry, ResourcesPatch, UpdateContainerResourcesPatch},

@@ -35,6 +35,8 @@ pub struct CreateContainerPatch {
     /// Added behind those that are there. Runtimes let the last of two equal names win.
     pub envs: Vec<Entry>,
     pub binds: Vec<Bind>,
+    /// Paths of devices, on the node and in the container. Processes may read and write them.
+    pub devices: Vec<Box<str>>,
 }
 
 /// A change of an UpdateContainerResourcesRequest.
@@ -87,6 +89,14 @@ impl CreateContainerPatch {
             mount.string(2, Some(path));
             mount.int64(3, read_only.then_some(1));
             config.message(7, &mount);
+        }
+        for path in &self.devices {
+            let mut device = Writer::default();
+            device.string(1, Some(path));
+            device.string(2, Some(path));
+            // Not to make others like it.
+            device.string(3, Some("rw"));
+            config.message(8, &device);
         }
         for (key, value) in &self.annotations {
             config.pair(10, key, value);
@@ -174,6 +184,18 @@ mod tests {
         assert_eq!(
             patch.encode(),
             b"\x12\x16\x3a\x0a\x0a\x02/b\x12\x02/b\x18\x01\x3a\x08\x0a\x02/c\x12\x02/c"
+        );
+    }
+
+    #[test]
+    fn a_device_is_where_it_is_on_the_node_to_be_read_and_written() {
+        let patch = CreateContainerPatch {
+            devices: vec!["/b".into()],
+            ..CreateContainerPatch::default()
+        };
+        assert_eq!(
+            patch.encode(),
+            b"\x12\x0e\x42\x0c\x0a\x02/b\x12\x02/b\x1a\x02rw"
         );
     }
 }

@@ -70,6 +70,8 @@ pub fn create(
         }
     }
     if patch.is_empty() && !beside {
+        // What it is made with it asked for itself.
+        has_injected(target, true);
         return Ok(None);
     }
     let changed = |entry: &&Entry| {
@@ -131,6 +133,9 @@ fn inject(patch: &mut CreateContainerPatch, target: &Target, request: &[u8]) {
             patch.envs.push((env.name.to_owned(), value));
         }
         patch.binds.extend(injection.binds.iter().cloned());
+        let paths = injection.devices.iter().map(|device| device.path.clone());
+        let missing = paths.filter(|path| !wire::has_device(request, path));
+        patch.devices.extend(missing);
     }
 }
 
@@ -141,7 +146,7 @@ pub(super) fn injections(target: &Target) -> impl Iterator<Item = &Injection> {
         .iter()
         .filter(|it| it.route == Route::Request);
     said.filter_map(|entry| match &entry.desired {
-        Value::Gpu(injection) => Some(&**injection),
+        Value::Gpu(injection) | Value::Rdma(injection) => Some(&**injection),
         _ => None,
     })
 }

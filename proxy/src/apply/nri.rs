@@ -11,12 +11,15 @@ use crate::{
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::RuntimeName;
-use koord_model::{CpuPeriod, CpuQuota, CpuSet, CpusetCpus, MemoryLimit, Setting, Value};
+use koord_model::{
+    CpuPeriod, CpuQuota, CpuSet, CpusetCpus, DeviceNode, MemoryLimit, Setting, Value,
+};
 use koord_proto::{
     keys::annotation,
     nri::{
         Container, ContainerAdjustment, ContainerUpdate, KeyValue, LinuxContainerAdjustment,
-        LinuxCpu, LinuxMemory, LinuxResources, Mount, OptionalInt, OptionalInt64, OptionalUInt64,
+        LinuxCpu, LinuxDevice, LinuxMemory, LinuxResources, Mount, OptionalFileMode, OptionalInt,
+        OptionalInt64, OptionalUInt64,
     },
 };
 
@@ -85,16 +88,19 @@ pub fn create(
     };
     let oom_score_adj = said.oom_score_adj.take();
     let resources = said.into_resources();
-    let says = resources.is_some() || oom_score_adj.is_some();
+    let devices = devices(container, target);
+    let says = resources.is_some() || oom_score_adj.is_some() || !devices.is_empty();
     let (env, mounts) = injected(container, target);
+    // Of what it is made with it may have all.
+    has_injected(target, true);
     if !says && env.is_empty() && mounts.is_empty() && !beside {
         return None;
     }
-    has_injected(target, true);
     let originals = originals::to_annotation(&origin);
     Some(ContainerAdjustment {
         annotations: [(annotation::ORIGINALS.to_owned(), originals)].into(),
         linux: says.then_some(LinuxContainerAdjustment {
+            devices,
             resources,
             oom_score_adj,
         }),
@@ -128,6 +134,27 @@ fn injected(container: &Container, target: &Target) -> (Vec<KeyValue>, Vec<Mount
         }));
     }
     (env, mounts)
+}
+
+/// The devices that the container is made with and does not have. To say one that another plugin has
+/// added would be a conflict, for which the runtime refuses the container.
+fn devices(container: &Container, target: &Target) -> Vec<LinuxDevice> {
+    let linux = container.linux.as_ref();
+    let there = linux.map_or(&[][..], |linux| &linux.devices);
+    let devices = injections(target).flat_map(|injection| &injection.devices);
+    let missing = devices.filter(|device| there.iter().all(|it| *it.path != *device.path));
+    missing.map(device).collect()
+}
+
+/// A device as upstream's plugin says it.
+fn device(DeviceNode { path, number }: &DeviceNode) -> LinuxDevice {
+    LinuxDevice {
+        path: path.to_string(),
+        r#type: "c".to_owned(),
+        major: number.major.into(),
+        minor: number.minor.into(),
+        file_mode: Some(OptionalFileMode { value: 0o666 }),
+    }
 }
 
 /// The change of a container that is there and whose spec says `now`; `None` if that is what was

@@ -8,6 +8,7 @@ use crate::{
     ledger::{Container, Exemption, LeftOut, Life, Pod, Route, Target, Unasked, of_directories},
     log::Name,
     metrics::{HookFailure, Metrics},
+    node::LookError,
     panic_report::Catching,
     status::{Status, chain_of},
     view::Inputs,
@@ -350,23 +351,40 @@ impl Hub {
         }
     }
 
+    /// Devices may have come and gone since the last list, and with one that is not there the runtime
+    /// refuses to make a container. A look costs a few reads on the data path, so it is for pods alone
+    /// that were given some. Those that are there can be given nothing, so nobody is decided about anew.
+    pub(super) fn look_at_devices(&self, pod: &PodView) {
+        if pod.annotations.get(annotation::DEVICE_ALLOCATED).is_none() {
+            return;
+        }
+        match self.probe.rdma() {
+            Ok(None) => {}
+            Ok(Some(devices)) => self.policy.borrow_mut().node.kernel.rdma = devices,
+            Err(error) => self.tell_unknown(&error),
+        }
+    }
+
     /// The node as it is now; as it was known, where that cannot be found out.
     fn look(&self, policy: Arc<NodePolicy>) -> NodeView {
         let cgroups = self.writer.cgroups();
         self.probe
             .look(cgroups, policy.clone())
             .unwrap_or_else(|error| {
-                if let Some(suppressed) = self.may_complain("-", "node") {
-                    let error = &error as &dyn Error;
-                    warn!(
-                        error,
-                        suppressed,
-                        "what this node has is unknown now: it is taken to be as it was"
-                    );
-                }
+                self.tell_unknown(&error);
                 let known = self.policy.borrow().node.clone();
                 NodeView { policy, ..known }
             })
+    }
+
+    fn tell_unknown(&self, error: &LookError) {
+        if let Some(suppressed) = self.may_complain("-", "node") {
+            let error = error as &dyn Error;
+            warn!(
+                error,
+                suppressed, "what this node has is unknown now: it is taken to be as it was"
+            );
+        }
     }
 
     fn decide_all(&self) {

@@ -88,6 +88,7 @@ impl Hub {
     ) -> Result<NewContainer, Status> {
         let mut said = self.said_again(sandbox, &pod);
         self.complete(&mut pod, &mut said);
+        self.look_at_devices(&pod);
         let exemption = self.exemption(&pod);
         let mut target = Target::default();
         self.decide_container(&pod, exemption, &view, &mut target)?;

@@ -13,6 +13,7 @@ use crate::{
     ledger::{Container, Entry, Life, Pod, Target},
     metrics::Metrics,
     node::Probe,
+    rdma::RdmaProbe,
     view,
 };
 use koord_hooks::{
@@ -68,14 +69,25 @@ impl Bench {
     pub(crate) fn with_devices(tree: FakeTree, devices: BlockDevices) -> Self {
         let cgroups = Cgroups::over(tree.clone()).with_devices(devices);
         let parts = (cgroups, ThreadGroups::none(), no_terway());
-        Self::over(tree, parts, "BlkIOReconcile=true", false)
+        Self::over(tree, parts, ("BlkIOReconcile=true", None), false)
+    }
+
+    /// The same on a machine whose devices of RDMA are below `sys`. The hook is on.
+    pub(crate) fn with_rdma(tree: FakeTree, sys: &Path) -> Self {
+        let cgroups = Cgroups::over(tree.clone());
+        let parts = (cgroups, ThreadGroups::none(), no_terway());
+        let probe = RdmaProbe {
+            sys_root: sys.to_owned(),
+            nodes: None,
+        };
+        Self::over(tree, parts, ("RDMADeviceInject=true", Some(probe)), false)
     }
 
     /// The same with this network plugin, whose hook is on, or is not here.
     pub(crate) fn with_terway(tree: FakeTree, terway: Terway, is_on: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
         let parts = (cgroups, ThreadGroups::none(), terway);
-        Self::over(tree, parts, &format!("TerwayQoS={is_on}"), false)
+        Self::over(tree, parts, (&format!("TerwayQoS={is_on}"), None), false)
     }
 
     /// The same where nobody asks it.
@@ -87,7 +99,7 @@ impl Bench {
     pub(crate) fn reclaiming(tree: FakeTree, done: mpsc::Receiver<()>) -> Self {
         let cgroups = Cgroups::over(ReclaimingTree::new(tree.clone(), done));
         let parts = (cgroups, ThreadGroups::none(), no_terway());
-        Self::over(tree, parts, "CgroupReconcile=true", false)
+        Self::over(tree, parts, ("CgroupReconcile=true", None), false)
     }
 
     /// The same with a processor that shares its caches out.
@@ -104,13 +116,13 @@ impl Bench {
     fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
         let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true,GPUEnvInject=true";
-        Self::over(tree, (cgroups, groups, no_terway()), gates, watches)
+        Self::over(tree, (cgroups, groups, no_terway()), (gates, None), watches)
     }
 
     fn over(
         tree: FakeTree,
         (cgroups, groups, terway): (Cgroups, ThreadGroups, Terway),
-        gates: &str,
+        (gates, rdma): (&str, Option<RdmaProbe>),
         watches: bool,
     ) -> Self {
         let pod = CgroupPath::parse("kubepods/besteffort/poduid-1").unwrap();
@@ -124,6 +136,7 @@ impl Bench {
             core_sched: false,
             resctrl: groups.caches.is_supported(),
             hami_core: false,
+            rdma,
         };
         let node = probe.look(&cgroups, Default::default()).unwrap();
         let gates = FeatureGates::parse(gates).unwrap();

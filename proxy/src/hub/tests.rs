@@ -14,15 +14,17 @@ use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
     fake::FakeTree,
 };
-use koord_model::{CgroupPath, CpuBurst, CpuQuota, MemoryLimit, Setting, Value};
+use koord_model::{CgroupPath, ContainerId, CpuBurst, CpuQuota, MemoryLimit, Setting, Value};
 use koord_proto::{
     cri,
     keys::{annotation, label},
+    wire,
 };
 use prost::Message;
 use rustix::io::Errno;
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
+mod devices;
 mod lost;
 mod updates;
 

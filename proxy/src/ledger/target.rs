@@ -481,6 +481,7 @@ fn default(setting: Setting) -> Value {
         Setting::Resctrl => CacheGroup::Root.into(),
         Setting::OomScoreAdj => OomScoreAdj::DEFAULT.into(),
         Setting::Gpu => Value::Gpu(Arc::default()),
+        Setting::Rdma => Value::Rdma(Arc::default()),
         Setting::PodNetwork => Value::PodNetwork(PodNetwork::default()),
         Setting::NodeNetwork => Value::NodeNetwork(Arc::default()),
         // What each device had before it was named is noted on the group.

@@ -91,6 +91,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
         core_sched: false,
         resctrl: false,
         hami_core: false,
+        rdma: None,
     };
     let node = probe.look(&cgroups, Default::default()).unwrap();
     Hub::new(Parts {

@@ -2,11 +2,12 @@
 //! of the two they came by, and what the hooks set is what their page says.
 //!
 //! What each value is to be is the business of other tests, but for what none of them shows on every
-//! kernel: the score of a process, and what shows a container its GPUs.
+//! kernel: the score of a process, what shows a container its GPUs, and the devices that it has.
 
 use crate::{
     Front, Node, ProxyOptions, RunningPod,
     classes::{self, NO_POLICY, PodSpecOf},
+    rdma::RdmaMachine,
 };
 use anyhow::{Result, ensure};
 use koord_testkit::{
@@ -37,6 +38,7 @@ pub struct Machine<'a> {
     pub score: &'a str,
     /// A file that can stand for HAMi-core's library.
     pub library: &'a str,
+    pub rdma: &'a RdmaMachine,
 }
 
 /// What came of the pods by one front.
@@ -67,9 +69,10 @@ const ASKED_SCORE: i64 = 100;
 /// Half of the cache, and of the bandwidth a little more.
 const HALF: &str = r#"{"llc":{"schemata":{"range":[0,50]}},"mb":{"schemata":{"percent":55}}}"#;
 
-/// Half of a GPU.
+/// Half of a GPU, and an RDMA device.
 const PART: &str = r#"{"gpu":[{"minor":3,"resources":{"koordinator.sh/gpu-core":"50",
-    "koordinator.sh/gpu-memory":"8Gi","koordinator.sh/gpu-memory-ratio":"50"}}]}"#;
+    "koordinator.sh/gpu-memory":"8Gi","koordinator.sh/gpu-memory-ratio":"50"}}],
+    "rdma":[{"minor":0,"id":"ffff:ff:00.0"}]}"#;
 
 /// Of a device that nobody has to have anything on for the kernel to take limits of it.
 const SLOW: &str = r#"{"blocks":[{"name":"loop7","type":"device","ioCfg":{"writeBPS":4096}}]}"#;
@@ -84,6 +87,7 @@ impl Machine<'_> {
             args: vec![
                 "--feature-gates=AllAlpha=true,BECPUIdle=true".to_owned(),
                 format!("--hami-core-library-directory-path={}", self.library),
+                self.rdma.argument(),
             ],
             front,
             ..ProxyOptions::default()
@@ -107,6 +111,7 @@ impl Machine<'_> {
         seen.settled(node, "under core scheduling")?;
         have_score(&running[0], self.score);
         self.sees_its_gpu(&client, &running[1]).await?;
+        has_its_device(&client, &running[1]).await?;
         for (state, policy) in [
             (
                 "under group identity",
@@ -255,6 +260,13 @@ impl Drop for HamiLock {
             fs::remove_dir(Self::PATH).ok();
         }
     }
+}
+
+async fn has_its_device(client: &CriClient, pod: &RunningPod) -> Result<()> {
+    let device = "/dev/infiniband/uverbs9000";
+    let there = client.exec(&pod.container, ["test", "-c", device]).await?;
+    ensure!(there.exit_code == 0, "no {device}");
+    Ok(())
 }
 
 /// The two alternatives of CPU QoS exclude each other; all else is the same with both.

@@ -12,6 +12,7 @@ pub mod fronts;
 mod node;
 pub mod promise;
 mod proxy;
+pub mod rdma;
 pub mod static_pod;
 pub mod vm;
 

@@ -6,6 +6,7 @@ use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
     fronts::{HamiLock, Machine},
+    rdma::RdmaMachine,
 };
 use koord_testkit::{
     ContainerdVersion,
@@ -124,7 +125,7 @@ async fn the_values_are_those_of_the_cri_front_on_containerd_2() -> Result<()> {
 
 /// The hooks that have something to do on mainline kernels with cgroup v1, where nobody may have a
 /// score below that of containerd.
-const HOOKS: [&str; 8] = [
+const HOOKS: [&str; 9] = [
     "BatchResource",
     "CPUNormalization",
     "CPUSetAllocator",
@@ -133,11 +134,13 @@ const HOOKS: [&str; 8] = [
     "OOMScoreAdj",
     "BlkIOReconcile",
     "GPUEnvInject",
+    "RDMADeviceInject",
 ];
 
 #[tokio::test]
 async fn every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri() -> Result<()> {
     let _lock = HamiLock::make()?;
+    let rdma = RdmaMachine::make()?;
     let library = NamedTempFile::new()?;
     fs::write(library.path(), "a library")?;
     let machine = Machine {
@@ -146,6 +149,7 @@ async fn every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri() -> Result<()>
         share_pool: &classes::share_pool()?,
         score: "800",
         library: library.path().to_str().context("a path")?,
+        rdma: &rdma,
     };
     let by_cri = {
         let node = Node::start(ContainerdVersion::V2, machine.options(Front::Cri))?;

@@ -138,6 +138,18 @@ fn nor_against_that_for_hami_core_which_shows_the_nodes_temporary_files() -> Res
 }
 
 #[test]
+fn nor_against_that_for_rdma_which_shows_devices_and_opens_none() -> Result<()> {
+    let file = "koord-runtime-proxy.service.d/10-rdma.conf";
+    let installed = Installed::new()?;
+    installed.drop_in(SERVICE, file)?;
+    assert_eq!(installed.verify()?, "");
+    let said = unit(file)?;
+    assert_eq!(values(&said, "PrivateDevices"), ["no"]);
+    assert_eq!(values(&unit(SERVICE)?, "DevicePolicy"), ["closed"]);
+    Ok(())
+}
+
+#[test]
 fn nor_against_that_for_terway_which_opens_one_directory_more() -> Result<()> {
     let file = "koord-runtime-proxy.service.d/10-terway.conf";
     let said = taken(file)?;

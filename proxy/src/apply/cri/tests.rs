@@ -1,6 +1,6 @@
 use super::*;
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{Bind, CpuBurst, CpuShares, Env, OomScoreAdj, Setting};
+use koord_model::{Bind, CpuBurst, CpuShares, DeviceNode, Env, OomScoreAdj, Setting};
 use prost::Message as _;
 
 const LIMITS: Limits<'_> = Limits {
@@ -274,6 +274,7 @@ fn gpu() -> Adjustment {
             Injection {
                 envs: vec![Env::is("A", "1"), Env::before("LD_PRELOAD", "/a.so")],
                 binds: vec![library()],
+                ..Injection::default()
             }
             .into(),
         ),
@@ -313,6 +314,50 @@ fn what_a_container_is_made_with_is_appended_even_where_no_resources_are() {
 
     assert_eq!(update(&asked(), None, &mut target, LIMITS), Ok(None));
     assert_eq!(target.entries()[0].route, Route::Request);
+}
+
+#[test]
+fn a_device_that_is_asked_for_is_not_said_twice() {
+    let device = |path: &str| DeviceNode {
+        path: path.into(),
+        number: "231:192".parse().unwrap(),
+    };
+    let rdma = || Adjustment {
+        rdma: Some(
+            Injection {
+                devices: vec![device("/dev/a"), device("/dev/b")],
+                ..Injection::default()
+            }
+            .into(),
+        ),
+        ..Adjustment::default()
+    };
+    let asks_for = |devices: &[&str]| CreateContainerPatch {
+        devices: devices.iter().map(|&path| path.into()).collect(),
+        ..Default::default()
+    };
+    let ours = || vec![(annotation::ORIGINALS.to_owned(), "{}".to_owned())];
+    for (asked, said) in [
+        (&[][..], &["/dev/a", "/dev/b"][..]),
+        (&["/dev/b"], &["/dev/a"]),
+        (&["/dev/b", "/dev/a"], &[]),
+    ] {
+        let request = asks_for(asked).encode();
+        let limits = Limits {
+            message: &request,
+            ..LIMITS
+        };
+        let mut target = target(rdma(), &Requested::default());
+        let bare = cri::ContainerConfig::default();
+        let patch = create(&bare, &Requested::default(), &mut target, limits).unwrap();
+        let expected = CreateContainerPatch {
+            annotations: ours(),
+            ..asks_for(said)
+        };
+        let expected = (!said.is_empty()).then(|| expected.encode());
+        assert_eq!(patch, expected, "{asked:?}");
+        assert_eq!(target.entries()[0].applied, Applied::Written);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{front::nri::view, hub::asked};
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{Bind, CpuShares, Env, Injection, OomScoreAdj};
+use koord_model::{Bind, CpuShares, DeviceNode, Env, Injection, OomScoreAdj};
 use koord_proto::nri::LinuxContainer;
 
 const CONTAINERD: Limits<'_> = Limits {
@@ -187,6 +187,7 @@ fn a_creation_is_told_what_the_container_is_made_with_and_no_update_is() {
                         read_only,
                     })
                     .into(),
+                ..Injection::default()
             }
             .into(),
         ),
@@ -215,6 +216,52 @@ fn a_creation_is_told_what_the_container_is_made_with_and_no_update_is() {
         (Route::Request, &Applied::Written)
     );
     assert_eq!(said(&now(), gpu, CONTAINERD), (None, 0));
+}
+
+#[test]
+fn a_creation_is_told_the_devices_that_the_container_does_not_have() {
+    let device = |path: &str, number: &str| DeviceNode {
+        path: path.into(),
+        number: number.parse().unwrap(),
+    };
+    let rdma = Adjustment {
+        rdma: Some(
+            Injection {
+                devices: vec![device("/dev/a", "10:58"), device("/dev/b", "231:192")],
+                ..Injection::default()
+            }
+            .into(),
+        ),
+        ..Adjustment::default()
+    };
+    let said = |path: &str, major, minor| LinuxDevice {
+        path: path.to_owned(),
+        r#type: "c".to_owned(),
+        major,
+        minor,
+        file_mode: Some(OptionalFileMode { value: 0o666 }),
+    };
+    let both = [said("/dev/a", 10, 58), said("/dev/b", 231, 192)];
+    let requested = view::requested(Some(&now()));
+    for (there, expected) in [(0, &both[..]), (1, &both[1..]), (2, &[])] {
+        let mut container = made(now(), None);
+        let linux = container.linux.as_mut().unwrap();
+        // Of those that are there nothing but the path is read.
+        linux.devices = both[..there]
+            .iter()
+            .map(|it| LinuxDevice {
+                path: it.path.clone(),
+                ..LinuxDevice::default()
+            })
+            .collect();
+        let mut target = target(rdma.clone());
+        let adjust = create(&container, &requested, &mut target, CONTAINERD);
+        let linux = adjust.and_then(|adjust| adjust.linux);
+        let resources = linux.as_ref().and_then(|linux| linux.resources.clone());
+        let devices = linux.map(|linux| linux.devices).unwrap_or_default();
+        assert_eq!((&*devices, resources), (expected, None));
+        assert_eq!(target.entries()[0].applied, Applied::Written);
+    }
 }
 
 #[test]

@@ -133,6 +133,12 @@ pub fn remarks(policy: &Policy) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if settings.contains(&Setting::Rdma) {
+        remarks.push(
+            "containers are made without the RDMA devices of their pod, and cannot get them later"
+                .to_owned(),
+        );
+    }
     if settings.contains(&Setting::CpuBurst) {
         remarks.push(
             "a container's CPU limit cannot be resized to less than its burst: the kernel refuses \

@@ -150,14 +150,14 @@ fn what_cannot_be_promised_is_said() {
     assert_eq!(least.len(), 1, "{least:?}");
     assert!(least[0].starts_with("nobody asks us"));
     let most = said(
-        "CPUBurst=true,CoreSched=true,GPUEnvInject=true",
+        "CPUBurst=true,CoreSched=true,GPUEnvInject=true,RDMADeviceInject=true",
         "GroupIdentity=Closed,CPUBurst=Open",
     );
-    assert_eq!(most.len(), 5, "{most:?}");
-    assert!(most[1].contains("cookie") && most[3].contains("burst"));
-    assert!(most[2].contains("GPUs"));
+    assert_eq!(most.len(), 6, "{most:?}");
+    assert!(most[1].contains("cookie") && most[4].contains("burst"));
+    assert!(most[2].contains("GPUs") && most[3].contains("RDMA"));
     assert_eq!(
-        most[4],
+        most[5],
         "GroupIdentity has the policy Closed, but there is nothing that could be refused"
     );
 }

@@ -1,6 +1,6 @@
 //! Functions of PCI devices, by their place on the buses of a machine.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, ops::RangeInclusive, str::FromStr};
 use thiserror::Error;
 
 /// Where a function of a PCI device is. Whoever creates a pod may say it, so it is a number and
@@ -58,11 +58,7 @@ fn small(text: &str, digits: usize, max: u32) -> Result<u8, PciAddressError> {
     u8::try_from(number).map_err(|_| PciAddressError)
 }
 
-fn number(
-    text: &str,
-    digits: std::ops::RangeInclusive<usize>,
-    max: u32,
-) -> Result<u32, PciAddressError> {
+fn number(text: &str, digits: RangeInclusive<usize>, max: u32) -> Result<u32, PciAddressError> {
     let is_one = digits.contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
     let number = u32::from_str_radix(text, 16).ok();
     let number = number.filter(|number| is_one && *number <= max);

@@ -48,8 +48,9 @@ impl RdmaMachine {
             made: Vec::new(),
         };
         machine.make_sys()?;
-        if !Path::new(NODES).exists() {
-            fs::create_dir(NODES)?;
+        fs::create_dir_all(NODES)?;
+        if !Path::new("/sys").join(VERBS).exists() {
+            // Ours, or that of a run that was killed.
             machine.made.push(NODES.into());
         }
         for (_, name) in &FUNCTIONS[..2] {

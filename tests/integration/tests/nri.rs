@@ -13,8 +13,7 @@ use koord_testkit::{
     cri::message::LinuxContainerResources,
     poll::{comes_true, wait_until},
 };
-use std::{collections::BTreeMap, fs};
-use tempfile::NamedTempFile;
+use std::collections::BTreeMap;
 
 fn options(front: Front) -> Result<ProxyOptions> {
     Ok(ProxyOptions {
@@ -125,8 +124,9 @@ async fn the_values_are_those_of_the_cri_front_on_containerd_2() -> Result<()> {
 
 /// The hooks that have something to do on mainline kernels with cgroup v1, where nobody may have a
 /// score below that of containerd.
-const HOOKS: [&str; 9] = [
+const HOOKS: [&str; 11] = [
     "BatchResource",
+    "MidResource",
     "CPUNormalization",
     "CPUSetAllocator",
     "CPUBurst",
@@ -135,27 +135,27 @@ const HOOKS: [&str; 9] = [
     "BlkIOReconcile",
     "GPUEnvInject",
     "RDMADeviceInject",
+    "TerwayQoS",
 ];
 
 #[tokio::test]
 async fn every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri() -> Result<()> {
     let _lock = HamiLock::make()?;
     let rdma = RdmaMachine::make()?;
-    let library = NamedTempFile::new()?;
-    fs::write(library.path(), "a library")?;
+    let directory = tempfile::tempdir()?;
     let machine = Machine {
         kernel: "cgroup v1",
         hooks: &HOOKS,
         share_pool: &classes::share_pool()?,
         score: "800",
-        library: library.path().to_str().context("a path")?,
+        directory: directory.path(),
         rdma: &rdma,
     };
     let by_cri = {
-        let node = Node::start(ContainerdVersion::V2, machine.options(Front::Cri))?;
-        machine.see(&node).await?
+        let mut node = Node::start(ContainerdVersion::V2, machine.options(Front::Cri)?)?;
+        machine.see(&mut node).await?
     };
-    let node = Node::start(ContainerdVersion::V2, machine.options(Front::Nri))?;
-    let by_nri = machine.see(&node).await?;
+    let mut node = Node::start(ContainerdVersion::V2, machine.options(Front::Nri)?)?;
+    let by_nri = machine.see(&mut node).await?;
     machine.compare(&by_cri, &by_nri)
 }

@@ -73,11 +73,16 @@ async fn follow(front: Front) -> Result<()> {
     wait("by another policy", asked)?;
     node.proxy.write_policy(&policy("auto", "1.25"))?;
     wait("by the first again", faster)?;
-    for (state, expected) in [("off", asked), ("on", faster)] {
-        let switch = format!("CPUNormalization={state}");
-        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
+    let unsaved = ["50000 100000", "0", "40000 100000", "0"];
+    for (switch, expected) in [
+        ("CPUNormalization=off", asked),
+        ("CPUNormalization=on", faster),
+        ("CPUBurst=off", unsaved),
+        ("CPUBurst=on", faster),
+    ] {
+        let (code, text) = node.proxy.admin("PUT", "/hooks", switch)?;
         ensure!(code == 200, "{text}");
-        wait(state, expected)?;
+        wait(switch, expected)?;
     }
     node.proxy.kill9()?;
     node.launch_proxy()?;

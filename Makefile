@@ -117,7 +117,7 @@ bench: ## direct, byte relay and proxy side by side, as shipped; a table and JSO
 # The tests that know times which are promised, and say whether they are kept.
 .PHONY: promises
 promises: build ## the times that are promised, of restarts and kills on real parts; needs the machine for itself
-	@KOORD_HOLD_TIMES=1 cargo test $(ALL) --no-fail-fast --test crash --test restarts --test kubelet_churn --test watch -- --nocapture --test-threads=1 | grep -E '^(promise:|Error:|test result:|test .* FAILED)'
+	@KOORD_HOLD_TIMES=1 cargo test $(ALL) --no-fail-fast --test crash --test restarts --test kubelet_churn --test watch -- --nocapture --test-threads=1 | grep -oE 'promise: .*|^Error:.*|^test result:.*|^test .* FAILED'
 
 .PHONY: tools
 tools: $(DENY) $(FUZZ) ## build what `make test` needs beside the toolchains, once

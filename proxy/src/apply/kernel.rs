@@ -289,9 +289,8 @@ async fn asked<J: Send + 'static>(
     worker.ask(|done| job(Read { wanted, done })).await
 }
 
-// Whoever asked may have gone away; its answer then has no reader, and that is fine.
-
 fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
+    // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
         Job::Apply(batch) => batch.run(cgroups, replaced),
         Job::Reach { done } => {
@@ -308,6 +307,7 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
 }
 
 fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob) {
+    // As above.
     match job {
         ThreadJob::Join { members, done } => {
             groups.caches.look_anew();

@@ -4,6 +4,7 @@
 //! `rustix` has a safe form. Roots are handed in, nothing here is global, nothing here decides:
 //! callers say what a file should hold, this room knows how the kernel wants to be told.
 
+pub mod apart;
 pub mod block;
 pub mod cgroup;
 pub mod core_sched;

@@ -162,7 +162,8 @@ impl App {
         if hub.watches() {
             remarks.extend(watching::remarks(&hub.policy()));
         }
-        let administrators = listen_for_administrators(&config, is_launched)?;
+        let is_handed = config.front == Front::Cri && files.is_empty();
+        let administrators = listen_for_administrators(&config, is_launched, is_handed)?;
         Ok(Self {
             condition: Rc::new(Condition {
                 mode: config.mode,
@@ -529,14 +530,18 @@ fn listen(
 }
 
 /// The socket for administrators. A runtime may not start when a plugin that it launches ends, so such
-/// a one goes on without; and a file system that is full is no reason for a node without a runtime.
+/// a one goes on without; and a file system that is full is no reason for a node without a runtime. Nor
+/// is one of us that has yet to end: the socket for clients was handed to us, so it serves nobody.
 fn listen_for_administrators(
     config: &Config,
     is_launched: bool,
+    is_handed: bool,
 ) -> Result<Option<(UnixListener, SocketFile)>, StartError> {
+    let passes =
+        |error: &BindError| is_launched || error.may_pass() || is_handed && error.is_anothers();
     match socket::bind(&config.admin_endpoint, Directory::Private) {
         Ok(bound) => Ok(Some(bound)),
-        Err(error) if is_launched || error.may_pass() => {
+        Err(error) if passes(&error) => {
             let error = &error as &dyn Error;
             warn!(
                 error,

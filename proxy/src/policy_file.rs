@@ -122,7 +122,7 @@ impl PolicyFile {
     /// Reads the file again when it changes, and when `reload` is notified; never ends.
     pub async fn run(mut self, reload: Rc<Notify>) {
         let source = self.source.clone();
-        let reader = Worker::new("policy-file", STACK, move |(seen, done): Reading| {
+        let reader = Worker::sharing("policy-file", STACK, move |(seen, done): Reading| {
             let watch = watched_file::watch(&source.path);
             done.send((watch, source.load(seen))).ok();
         });

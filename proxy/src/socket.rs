@@ -91,6 +91,11 @@ impl BindError {
         ];
         Errno::from_io_error(source).is_some_and(|errno| wants.contains(&errno))
     }
+
+    /// Whether another process has it, which may be one that has yet to end.
+    pub fn is_anothers(&self) -> bool {
+        matches!(self, Self::Locked { .. } | Self::InUse { .. })
+    }
 }
 
 /// Binds `path` for our own user alone and listens. Must run within a tokio runtime.

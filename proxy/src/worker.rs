@@ -7,7 +7,11 @@
 //! tokio has threads for this, too, but it panics where none can be had, and its runtime does not
 //! end before what they do: a file system that never answers would keep us from stopping. Nobody
 //! waits for this thread. It ends when nobody can ask it any more, or with the process.
+//!
+//! A thread that waits for a disk outlives even `SIGKILL`. So that nobody waits for it then either, it
+//! [stands apart](koord_kernel::apart): our clients see our end, and our successor has our place.
 
+use koord_kernel::apart::stand_apart;
 use std::{
     cell::{Cell, OnceCell},
     error::Error,
@@ -26,6 +30,8 @@ const QUEUE: usize = 1024;
 pub(crate) struct Worker<J> {
     name: &'static str,
     stack_bytes: usize,
+    /// Descriptors go between its thread and the others.
+    shares: bool,
     /// Its thread has this for as long as it runs, and there is one at most.
     work: Arc<Mutex<Work<J>>>,
     /// To the thread, once there is one.
@@ -39,7 +45,8 @@ type Work<J> = dyn FnMut(J) + Send;
 // === impl Worker ===
 
 impl<J: Send + 'static> Worker<J> {
-    /// One whose thread starts with the first job.
+    /// One whose thread starts with the first job. No descriptor that is opened later may be in a job
+    /// or in its answer.
     pub(crate) fn new(
         name: &'static str,
         stack_bytes: usize,
@@ -48,9 +55,23 @@ impl<J: Send + 'static> Worker<J> {
         Self {
             name,
             stack_bytes,
+            shares: false,
             work: Arc::new(Mutex::new(work)),
             jobs: OnceCell::new(),
             told: Cell::new(false),
+        }
+    }
+
+    /// The same, whose jobs and answers may have descriptors in them. What it waits for should end some
+    /// time: until then it keeps open what all others have.
+    pub(crate) fn sharing(
+        name: &'static str,
+        stack_bytes: usize,
+        work: impl FnMut(J) + Send + 'static,
+    ) -> Self {
+        Self {
+            shares: true,
+            ..Self::new(name, stack_bytes, work)
         }
     }
 
@@ -96,7 +117,15 @@ impl<J: Send + 'static> Worker<J> {
     fn spawn(&self) -> io::Result<mpsc::Sender<J>> {
         let (jobs, mut queue) = mpsc::channel(QUEUE);
         let work = self.work.clone();
+        let (thread, shares) = (self.name, self.shares);
         let serve = move || {
+            if !shares && let Err(error) = stand_apart() {
+                let error = &error as &dyn Error;
+                warn!(
+                    error,
+                    thread, "a thread that hangs would keep our sockets open"
+                );
+            }
             let mut work = work.lock().expect("no panic leaves the work");
             while let Some(job) = queue.blocking_recv() {
                 // Everybody counts on the thread. Who asked is told by having no answer, and the

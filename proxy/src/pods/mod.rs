@@ -138,7 +138,7 @@ impl PodSource {
             Rhythm::Every(_) => None,
         };
         // A desk over which it panicked has a reader that knows too little, no wrong one.
-        let desk = Worker::new("pods", STACK, move |(anew, done): Question| {
+        let desk = Worker::sharing("pods", STACK, move |(anew, done): Question| {
             let watch = desk.way.watch();
             done.send((watch, desk.ask(anew))).ok();
         });

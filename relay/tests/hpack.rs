@@ -312,10 +312,45 @@ fn any_encoder_is_followed_and_literals_say_the_same_again() {
     }
 }
 
+/// Every byte in order, in the code of appendix B: by `AppendHuffmanString` of Go's
+/// `golang.org/x/net/http2/hpack` v0.60.0, which has the appendix typed out.
+const ALL_BYTES: &str = "\
+    ffc7 fffd 8fff ffe2 ffff fe3f ffff e4ff fffe 5fff ffe6 ffff fe7f ffff e8ff ffea ffff fff3 \
+    ffff fa7f ffff abff ffff dfff ffeb ffff fecf ffff edff fffe efff ffef ffff ff0f ffff f1ff \
+    ffff 2fff ffff bfff ffcf ffff fd3f ffff d7ff fffd bfff ffdf ffff fe3f ffff e7ff fffe bfff \
+    ffed 4fe3 f9ff affc abf1 febf afef e7fd fd2c bb00 0899 69b7 1d79 fb9f 7fff 20ff bff3 ff50 \
+    ddbd 7f06 1c58 f265 cd9f 469d 5af6 6ddd bf87 1e5f 9cff 7ff7 fffc 3ff9 ffe4 5fff 4719 242c \
+    b34e 6e9d 68a6 a3d7 dac4 26de fe3c faf7 fffb fe7f fbff dfff fffc fffe 6fff f4bf ff9f fffa \
+    3fff d3ff ff53 fffd 5fff fb3f ffeb 7fff daff ffb7 ffff 73ff feef fffd efff febf fffb ffff \
+    fd9f fffd bfff ebff ffe0 ffff eeff ffc3 ffff 8bff ff1f fffe 4fff ee7f ffb1 ffff 97ff fd9f \
+    fffc dfff f9ff fffb ffff daff feef fff4 ffff b7ff fee7 fffe 8fff fd3f ffde ffff d5ff feef \
+    fffb dfff fe1f ffdf ffff 7fff ff5f fffe cfff f07f ff87 fffe 0fff f17f ffed ffff 87ff ff77 \
+    fffe ffff eaff ff8b fffe 3fff f93f fff8 7fff cbff ff37 ffff 1fff ff83 ffff e1ff febf ffe3 \
+    ffff 3fff ff2f fffa 3fff fd9f ffff 17ff ffc7 ffff f27f fffd efff ffbf ffff f2ff fff8 ffff \
+    fb7f ff97 fff8 ffff fe6f ffff c1ff fff8 7fff fe7f ffff c5ff ffe5 fffe 4fff f2ff fffd 1fff \
+    ff4f ffff feff fffe 3fff ffc9 ffff f97f ffb3 ffff cfff fb7f ffcd ffff 4fff f9ff ffd1 ffff \
+    cfff feaf fffa ffff fddf fffe ffff ff4f ffff 5fff ffab ffff a7ff ffd7 ffff f9bf fffe cfff \
+    ffb7 ffff f3ff fffe 8fff ffd3 ffff fabf ffff 5fff ffff 7fff fecf ffff dbff fffb bfff ff7f \
+    ffff f0ff fffb bf";
+
+/// Appendix A from index 1 on: names, and values behind a blank.
+const STATIC: &str = "\
+    :authority|:method GET|:method POST|:path /|:path /index.html|:scheme http|\
+    :scheme https|:status 200|:status 204|:status 206|:status 304|:status 400|:status 404|\
+    :status 500|accept-charset|accept-encoding gzip, deflate|accept-language|accept-ranges|\
+    accept|access-control-allow-origin|age|allow|authorization|cache-control|\
+    content-disposition|content-encoding|content-language|content-length|content-location|\
+    content-range|content-type|cookie|date|etag|expect|expires|from|host|if-match|\
+    if-modified-since|if-none-match|if-range|if-unmodified-since|last-modified|link|\
+    location|max-forwards|proxy-authenticate|proxy-authorization|range|referer|refresh|\
+    retry-after|server|set-cookie|strict-transport-security|transfer-encoding|user-agent|\
+    vary|via|www-authenticate";
+
 #[test]
 fn huffman_strings_of_all_bytes_decode() {
     let all: Vec<u8> = (0..=255).collect();
-    let coded = huffman(&all);
+    let coded = bytes(ALL_BYTES);
+    assert_eq!(huffman(&all), coded, "the tests' own encoder");
     let mut block = b"\x00\x01a".to_vec();
     support::hpack::integer(&mut block, 0x80, 7, coded.len());
     block.extend_from_slice(&coded);
@@ -323,4 +358,16 @@ fn huffman_strings_of_all_bytes_decode() {
         fields(&mut Decoder::new(), &block).unwrap(),
         [field("a", &all)]
     );
+}
+
+#[test]
+fn static_entries_are_those_of_appendix_a() {
+    let mut decoder = Decoder::new();
+    let entries: Vec<&str> = STATIC.split('|').collect();
+    assert_eq!(entries.len(), 61);
+    for (index, entry) in (1..).zip(entries) {
+        let (name, value) = entry.split_once(' ').unwrap_or((entry, ""));
+        let decoded = fields(&mut decoder, &[0x80 | index]).unwrap();
+        assert_eq!(decoded, [field(name, value)], "{index}");
+    }
 }

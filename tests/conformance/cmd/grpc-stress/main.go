@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -77,13 +78,15 @@ type load struct {
 	storm   time.Duration
 }
 
+// claimed are methods whose requests a proxy with hooks looks into.
+var claimed = []string{
+	"/runtime.v1.RuntimeService/CreateContainer",
+	"/runtime.v1.RuntimeService/UpdateContainerResources",
+}
+
 func defaultLoad() load {
 	return load{
-		methods: []string{
-			"/runtime.v1.RuntimeService/CreateContainer",
-			"/runtime.v1.RuntimeService/UpdateContainerResources",
-			"/stress.Stress/NobodyKnowsThis",
-		},
+		methods: append(slices.Clone(claimed), "/stress.Stress/NobodyKnowsThis"),
 		streams: 2000, creates: 100_000, cancels: 400, storm: 5 * time.Second,
 	}
 }

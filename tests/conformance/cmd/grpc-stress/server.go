@@ -36,6 +36,7 @@ const (
 	headerHold      = "stress-hold"
 	headerCode      = "stress-code"
 	headerTrailer   = "stress-trailer-size"
+	headerGather    = "stress-gather"
 )
 
 const (
@@ -46,6 +47,7 @@ const (
 // server counts what it saw.
 type server struct {
 	calls, abandoned atomic.Uint64
+	crowd            crowd
 }
 
 func serve(ctx context.Context, socket string, age time.Duration) error {
@@ -92,6 +94,11 @@ func (s *server) handle(stream grpc.ServerStream) error {
 // the request as it arrived.
 func (s *server) grant(stream grpc.ServerStream, wish wish, request []byte) error {
 	sum := sha256.Sum256(request)
+	if wish.gather > 0 {
+		if err := s.crowd.await(stream.Context(), wish.gather); err != nil {
+			return err
+		}
+	}
 	if wish.trailer > 0 {
 		stream.SetTrailer(metadata.Pairs("stress-trailer", strings.Repeat("t", wish.trailer)))
 	}
@@ -158,6 +165,7 @@ type wish struct {
 	hold    time.Duration
 	code    codes.Code
 	trailer int
+	gather  int
 }
 
 func parseWish(ctx context.Context) wish {
@@ -175,6 +183,7 @@ func parseWish(ctx context.Context) wish {
 	number(headerReplySize, &wish.size)
 	number(headerReplies, &wish.replies)
 	number(headerTrailer, &wish.trailer)
+	number(headerGather, &wish.gather)
 	number(headerHold, &hold)
 	number(headerCode, &code)
 	wish.hold = time.Duration(hold) * time.Millisecond

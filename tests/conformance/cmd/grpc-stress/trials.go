@@ -63,7 +63,8 @@ func sizes(ctx context.Context, client client, load load) (string, error) {
 	return fmt.Sprintf("%s; of the largest at once: %s", &seen, &together), together.onlyOK()
 }
 
-// openStreams keeps many streams open and makes as many calls beside them.
+// openStreams keeps many streams open and makes as many calls beside them, all
+// of them claimed: the server answers none before it has them all.
 func openStreams(ctx context.Context, client client, load load) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,8 +87,9 @@ func openStreams(ctx context.Context, client client, load load) (string, error) 
 			opened.add(err)
 		}
 	})
+	together := metadata.AppendToOutgoingContext(ctx, headerGather, strconv.Itoa(load.streams))
 	each(load.streams, load.streams, func(i int) {
-		asked.add(client.ask(ctx, load.methods[i%len(load.methods)], message(8<<10, uint64(i)), 100))
+		asked.add(client.ask(together, claimed[i%len(claimed)], message(8<<10, uint64(i)), 100))
 	})
 	cancel()
 	ended, err := client.awaitAbandoned(context.WithoutCancel(ctx), before, uint64(load.streams))

@@ -7,7 +7,7 @@ use koord_testkit::{ContainerdVersion, Testbed, poll::wait_until};
 use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command},
     sync::LazyLock,
 };
 
@@ -76,7 +76,7 @@ fn the_client_of_kubernetes_1_30_completes_a_life() -> Result<()> {
     completes_a_life("1.30")
 }
 
-/// Sizes from 0 to 16 MiB with checksums, 2,000 calls at once, 100,000 calls on one connection,
+/// Sizes from 0 to 16 MiB with checksums, 2,000 claimed calls at once, 100,000 calls on one connection,
 /// cancels and deadlines: as straight, so through the proxy.
 #[test]
 fn a_go_client_under_stress_sees_no_difference() -> Result<()> {
@@ -92,6 +92,15 @@ fn a_go_client_loses_no_call_to_a_server_that_says_goaway_all_the_time() -> Resu
     sees_no_difference("goaway,sizes,streams,cancels", "300ms")
 }
 
+/// Nothing waits for a server that is not there: each call says so within its time.
+#[test]
+fn a_go_client_hears_at_once_that_the_runtime_is_gone() -> Result<()> {
+    let mut stress = Stress::start("0")?;
+    stress.drive("codes")?;
+    stress.kill_server()?;
+    stress.drive("gone")
+}
+
 /// The program of the trials, built once for all tests: what one of them runs no other replaces.
 fn stress() -> Result<&'static Path> {
     static PROGRAM: LazyLock<Result<PathBuf>> =
@@ -104,33 +113,69 @@ fn stress() -> Result<&'static Path> {
 
 /// The same trials straight and through the proxy, before a server whose connections last so long.
 fn sees_no_difference(trials: &str, age: &str) -> Result<()> {
-    let program = stress()?;
-    let testbed = Testbed::new()?;
-    let server = testbed.directory().join("server.sock");
-    let mut serving = testbed
-        .command(program)
-        .args(["serve", "--listen"])
-        .arg(&server)
-        .args(["--max-connection-age", age])
-        .spawn()?;
-    wait_until("the server listens", || {
-        UnixStream::connect(&server).is_ok()
-    });
-    let proxy = Proxy::start(&testbed, &server, ProxyOptions::default())?;
-    let output = testbed
-        .command(program)
-        .args(["drive", "--endpoint"])
-        .arg(&server)
-        .arg("--through")
-        .arg(proxy.socket())
-        .args(["--only", trials])
-        .output()?;
-    drop(serving.kill().and_then(|()| serving.wait()));
-    ensure!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
+    Stress::start(age)?.drive(trials)
+}
+
+/// A server under stress, and the proxy before it.
+struct Stress {
+    testbed: Testbed,
+    server: PathBuf,
+    serving: Child,
+    proxy: Proxy,
+}
+
+// === impl Stress ===
+
+impl Stress {
+    fn start(age: &str) -> Result<Self> {
+        let testbed = Testbed::new()?;
+        let server = testbed.directory().join("server.sock");
+        let serving = testbed
+            .command(stress()?)
+            .args(["serve", "--listen"])
+            .arg(&server)
+            .args(["--max-connection-age", age])
+            .spawn()?;
+        wait_until("the server listens", || {
+            UnixStream::connect(&server).is_ok()
+        });
+        let proxy = Proxy::start(&testbed, &server, ProxyOptions::default())?;
+        Ok(Self {
+            testbed,
+            server,
+            serving,
+            proxy,
+        })
+    }
+
+    fn kill_server(&mut self) -> Result<()> {
+        self.serving.kill()?;
+        self.serving.wait()?;
+        Ok(())
+    }
+
+    fn drive(&self, trials: &str) -> Result<()> {
+        let mut client = self.testbed.command(stress()?);
+        client
+            .args(["drive", "--endpoint"])
+            .arg(&self.server)
+            .arg("--through")
+            .arg(self.proxy.socket())
+            .args(["--only", trials]);
+        let output = client.output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        println!("{said}");
+        ensure!(
+            output.status.success(),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Stress {
+    fn drop(&mut self) {
+        drop(self.serving.kill().and_then(|()| self.serving.wait()));
+    }
 }

@@ -95,7 +95,8 @@ func defaultLoad() load {
 func drive(ctx context.Context, load load, direct, through, only string) error {
 	var failures []error
 	for _, trial := range trials {
-		if only != "" && !strings.Contains(","+only+",", ","+trial.name+",") {
+		named := strings.Contains(","+only+",", ","+trial.name+",")
+		if !named && (only != "" || trial.needsName) {
 			continue
 		}
 		wanted, took, err := attempt(ctx, trial, load, direct)

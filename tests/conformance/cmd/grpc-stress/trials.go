@@ -18,17 +18,20 @@ import (
 type trial struct {
 	name string
 	run  func(ctx context.Context, client client, load load) (string, error)
+	// needsName is set where it is not for a server that is there.
+	needsName bool
 }
 
 var trials = []trial{
-	{"sizes", sizes},
-	{"streams", openStreams},
-	{"creates", creates},
-	{"cancels", cancels},
-	{"codes", statusCodes},
-	{"slow-reader", slowReader},
-	{"trailers", trailers},
-	{"goaway", goawayStorm},
+	{name: "sizes", run: sizes},
+	{name: "streams", run: openStreams},
+	{name: "creates", run: creates},
+	{name: "cancels", run: cancels},
+	{name: "codes", run: statusCodes},
+	{name: "slow-reader", run: slowReader},
+	{name: "trailers", run: trailers},
+	{name: "goaway", run: goawayStorm},
+	{name: "gone", run: gone, needsName: true},
 }
 
 func trialNames() []string {
@@ -239,4 +242,26 @@ func goawayStorm(ctx context.Context, client client, load load) (string, error) 
 		return seen.String(), err
 	}
 	return "no call failed", nil
+}
+
+// gone calls and opens streams where no server is: each is told so, and before
+// its time is over.
+func gone(ctx context.Context, client client, load load) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var calls, streams outcomes
+	for i := range 100 {
+		calls.add(client.ask(ctx, load.methods[i%len(load.methods)], message(8<<10, uint64(i)), 100))
+		stream, err := client.follow(ctx, methodStream, message(100, uint64(i)), headerReplySize, "64")
+		if err == nil {
+			var reply []byte
+			err = stream.RecvMsg(&reply)
+		}
+		streams.add(err)
+	}
+	report := fmt.Sprintf("calls %s; streams %s", &calls, &streams)
+	if report != "calls Unavailable: 100; streams Unavailable: 100" {
+		return report, errors.New("not every call was told that the server is gone")
+	}
+	return report, nil
 }

@@ -56,6 +56,7 @@ pub(crate) fn proxy_options() -> Result<ProxyOptions> {
         ]
         .map(str::to_owned)
         .into(),
+        as_shipped: true,
         ..ProxyOptions::default()
     })
 }

@@ -11,9 +11,9 @@ use koord_testkit::{
 use serde_json::Value;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// How long the runtime waits for a plugin. Who is late sets nothing, and a loaded machine is not to
-/// make us late. `tests/container.rs` keeps the runtimes' own two seconds, and so does what a runtime
-/// launches (`proxy/tests/real_launched.rs`).
+/// How long the runtime waits for a plugin that does not run as shipped. Who is late sets nothing, and a
+/// loaded machine is not to make us late. `tests/container.rs` keeps the runtimes' own two seconds, and so
+/// does what a runtime launches (`proxy/tests/real_launched.rs`).
 const NRI_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The whole node. Dropping it removes every trace.
@@ -167,7 +167,7 @@ fn runtime_options(proxy: &ProxyOptions) -> Options {
     let nri = proxy.front == Front::Nri;
     Options {
         nri,
-        nri_patience: nri.then_some(NRI_PATIENCE),
+        nri_patience: (nri && !proxy.as_shipped).then_some(NRI_PATIENCE),
         ..Options::default()
     }
 }

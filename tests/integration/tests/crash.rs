@@ -192,6 +192,7 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
             "--feature-gates".to_owned(),
             classes::FEATURE_GATES.to_owned(),
         ],
+        as_shipped: true,
         ..ProxyOptions::default()
     };
     let mut node = Node::start(ContainerdVersion::V1_7, options)?;

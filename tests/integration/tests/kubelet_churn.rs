@@ -277,6 +277,7 @@ impl Stage {
                 .map(str::to_owned)
                 .into(),
             front: front.unwrap_or_default(),
+            as_shipped: true,
             ..ProxyOptions::default()
         };
         let mut node = Node::start(ContainerdVersion::V2, options)?;

@@ -230,6 +230,7 @@ fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
             .map(str::to_owned)
             .into(),
         front: Front::Nri,
+        as_shipped: true,
         ..ProxyOptions::default()
     };
     let mut node = Node::start(version, options)?;

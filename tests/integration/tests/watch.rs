@@ -30,6 +30,7 @@ fn options(front: Front) -> Result<ProxyOptions> {
             .map(str::to_owned)
             .into(),
         front,
+        as_shipped: true,
         ..ProxyOptions::default()
     })
 }

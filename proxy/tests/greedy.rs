@@ -19,6 +19,7 @@ use support::{
     method,
     node::{Node, PATIENCE},
     pod::Pod,
+    wire::Tree,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -293,6 +294,55 @@ async fn a_place_whose_message_the_runtime_does_not_take_costs_its_connection() 
             tokio::time::resume();
             let done = || async { inside.metric(crowded) == given_up && open() == left };
             wait_until_async("what stands still is given up", done).await;
+        }
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_large_message_that_waits_for_us_keeps_its_place_and_costs_no_connection() {
+    let test = async {
+        let script = Script::new(Otherwise::Echo);
+        let inside = Inside::holding(Chain::empty(), Duration::from_secs(60));
+        serve(&script, &inside.runtime_socket(), &windows_of_64_kib());
+        // Of a container that nobody knows: it is held for a list, which never comes.
+        let message = Tree::new().bytes(1, "x").bytes(1_000, vec![5; MIB]);
+        let message = message.encode();
+        let update = async |client: &RawClient| {
+            let mut stream = client.open(method::UPDATE, Vec::new()).await.unwrap();
+            let whole = Frame::plain(message.clone()).encode();
+            stream.send_data(whole, true).unwrap();
+            stream
+        };
+        let echo = async |client: &RawClient| {
+            let reply = client.call(RawRequest::unary("/a.b/Echo", "x")).await;
+            assert_eq!(reply.unwrap().messages, [Frame::plain("x")]);
+        };
+        let advance = async |seconds| {
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            tokio::time::resume();
+        };
+        let held = RawClient::connect(&inside.socket()).await.unwrap();
+        let mut streams = Vec::new();
+        for _ in 0..4 {
+            streams.push(update(&held).await);
+        }
+        // Four of a MiB, in frames of 16 KiB.
+        let whole = || async { inside.metric("frames_total") > 4 * 64 };
+        wait_until_async("the places are taken", whole).await;
+        let waits = RawClient::connect(&inside.socket()).await.unwrap();
+        let _fifth = update(&waits).await;
+        // Far longer than a message may stand still, and in the end longer than a call is held.
+        for _ in 0..10 {
+            echo(&waits).await;
+            echo(&held).await;
+            advance(5).await;
+        }
+        advance(11).await;
+        for stream in streams {
+            let reply = timeout(PATIENCE, stream.collect()).await;
+            assert_eq!(reply.unwrap().messages, [Frame::plain(message.clone())]);
         }
     };
     LocalSet::new().run_until(test).await;

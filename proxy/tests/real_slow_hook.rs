@@ -105,7 +105,7 @@ impl Running {
                 let metrics = Rc::new(Metrics::new());
                 let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
                 let chain = chain.with_hook(META, Box::new(Thoughtful { thought }));
-                let hub = inside::hub(chain, &metrics);
+                let hub = inside::hub(chain, inside::HOLD_TIMEOUT, &metrics);
                 tokio::task::spawn_local(koord_runtime_proxy::reconcile::run(hub.clone()));
                 let identity = Identity::new("slow", "10").unwrap();
                 let way = Way::Socket(socket.into());

@@ -26,6 +26,9 @@ use tokio::{
     task::{JoinHandle, spawn_local},
 };
 
+/// How long a call is held where a test says nothing of it.
+pub const HOLD_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// A front that serves in this runtime, for as long as this lives. No runtime is listed.
 pub struct Inside {
     pub metrics: Rc<Metrics>,
@@ -38,6 +41,11 @@ pub struct Inside {
 impl Inside {
     /// Serves with these hooks. Must run in a `LocalSet`.
     pub fn start(chain: Chain) -> Self {
+        Self::holding(chain, HOLD_TIMEOUT)
+    }
+
+    /// The same with calls that are held for so long.
+    pub fn holding(chain: Chain, hold_timeout: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let metrics = Rc::new(Metrics::new());
         let listener = UnixListener::bind(dir.path().join("proxy.sock")).unwrap();
@@ -50,7 +58,8 @@ impl Inside {
             max_message_bytes: 16 << 20,
             hooks: true,
         };
-        let front = Front::new(listener, options, hub(chain, &metrics), metrics.clone());
+        let hub = hub(chain, hold_timeout, &metrics);
+        let front = Front::new(listener, options, hub, metrics.clone());
         let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
         Self {
             metrics,
@@ -82,7 +91,7 @@ impl Drop for Inside {
 }
 
 /// A hub with these hooks. It looks at the machine's control groups, below a root that is not there.
-pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
+pub fn hub(chain: Chain, hold_timeout: Duration, metrics: &Rc<Metrics>) -> Rc<Hub> {
     let cgroups = Cgroups::open(Path::new("/sys/fs/cgroup")).unwrap();
     let probe = Probe {
         sys_root: "/sys".into(),
@@ -107,7 +116,7 @@ pub fn hub(chain: Chain, metrics: &Rc<Metrics>) -> Rc<Hub> {
         terway: Terway::reading("/not/there".into()),
         metrics: metrics.clone(),
         max_message_bytes: 16 << 20,
-        hold_timeout: Duration::from_millis(500),
+        hold_timeout,
         watches: false,
     })
 }

@@ -172,7 +172,10 @@ impl Driver {
         progress |= self.handle_events();
         progress |= self.write(cx, Side::Runtime)?;
         progress |= self.write(cx, Side::Client)?;
-        self.slots.note_headway(|stream| self.pair.queued(stream));
+        self.slots.note_headway(|stream| {
+            let waits_for_us = self.pair.held(stream).is_some();
+            (!waits_for_us).then(|| self.pair.queued(stream))
+        });
         if let Some(closing) = &self.closing
             && closing.is_silent
             && self.nothing_left_for(closing.side.other())

@@ -6,7 +6,8 @@
 //! while others wait, a message that does not move in its place is waited for no longer: it passes
 //! unopened, and its place is free once what is here of it has gone on. Where it does not, because
 //! the runtime does not take it, its connection is closed. One that moves keeps its place, however
-//! slowly; whoever waits for longer than a call may be held passes unopened.
+//! slowly, and so does one that is whole and waits for us: no longer than a call may be held. Whoever
+//! waits for a place for longer than that passes unopened.
 
 use super::ConnectionId;
 use koord_relay::StreamId;
@@ -65,8 +66,8 @@ struct State {
 #[derive(Debug)]
 struct Taken {
     by: (ConnectionId, StreamId),
-    /// Bytes of the message that were here when it last moved.
-    queued: usize,
+    /// Bytes of the message that were here when it last moved; `None` while it waits for us.
+    queued: Option<usize>,
     moved: Instant,
     mailbox: Rc<RefCell<Mailbox>>,
 }
@@ -124,7 +125,7 @@ impl Slots {
             return;
         }
         for taken in &mut state.taken {
-            if now.duration_since(taken.moved) > PATIENCE {
+            if taken.queued.is_some() && now.duration_since(taken.moved) > PATIENCE {
                 // What is done about it may take its time as well.
                 taken.moved = now;
                 let mut mailbox = taken.mailbox.borrow_mut();
@@ -208,8 +209,8 @@ impl Tenant {
     }
 
     /// Takes notice of which messages have moved: more of one is here than before, because it
-    /// arrives, or less, because it goes on.
-    pub(super) fn note_headway(&self, queued: impl Fn(StreamId) -> usize) {
+    /// arrives, or less, because it goes on. What is `queued` of one that waits for us is `None`.
+    pub(super) fn note_headway(&self, queued: impl Fn(StreamId) -> Option<usize>) {
         if self.messages == 0 {
             return;
         }
@@ -257,7 +258,7 @@ impl State {
             mailbox.borrow_mut().wake();
             self.taken.push(Taken {
                 by,
-                queued: 0,
+                queued: Some(0),
                 moved: Instant::now(),
                 mailbox,
             });

@@ -120,17 +120,39 @@ async fn a_message_that_moves_keeps_its_place_and_one_that_stands_still_does_not
     for queued in [100, 101, 102, 80, 1] {
         for tenant in [&mut slow, &mut stuck] {
             assert!(!matches!(news(tenant).await, Some(SlotNews::Overdue(_))));
-            tenant.note_headway(|_| queued);
+            tenant.note_headway(|_| Some(queued));
         }
         tokio::time::advance(Duration::from_secs(9)).await;
         slots.evict_overdue(Instant::now(), WITHOUT_END);
     }
-    stuck.note_headway(|_| 1);
-    slow.note_headway(|_| 0);
+    stuck.note_headway(|_| Some(1));
+    slow.note_headway(|_| Some(0));
     tokio::time::advance(Duration::from_secs(2)).await;
     slots.evict_overdue(Instant::now(), WITHOUT_END);
     assert_eq!(news(&mut slow).await, None);
     assert_eq!(news(&mut stuck).await, Some(SlotNews::Overdue(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_waits_for_us_stands_still_only_once_it_may_go_on() {
+    let slots = Slots::new(1);
+    let [mut held, mut waits] = tenants(&slots);
+    held.want(1);
+    waits.want(1);
+    assert_eq!(news(&mut held).await, Some(SlotNews::Granted(1)));
+    held.note_headway(|_| Some(100));
+    held.note_headway(|_| None);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    slots.evict_overdue(Instant::now(), WITHOUT_END);
+    assert_eq!(news(&mut held).await, None);
+    // As much of it is here as before.
+    held.note_headway(|_| Some(100));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    slots.evict_overdue(Instant::now(), WITHOUT_END);
+    assert_eq!(news(&mut held).await, None);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    slots.evict_overdue(Instant::now(), WITHOUT_END);
+    assert_eq!(news(&mut held).await, Some(SlotNews::Overdue(1)));
 }
 
 #[tokio::test(start_paused = true)]

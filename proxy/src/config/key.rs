@@ -192,7 +192,13 @@ impl Key {
 
     /// What upstream's koordlet calls it, where that is another name.
     fn alias(&self) -> Option<&'static str> {
-        (self == NRI_SOCKET).then_some("runtime-hooks-nri-socket-path")
+        let aliases = [
+            (NRI_SOCKET, "runtime-hooks-nri-socket-path"),
+            (NRI_NAME, "runtime-hooks-nri-plugin-name"),
+            (NRI_INDEX, "runtime-hooks-nri-plugin-index"),
+        ];
+        let mut aliases = aliases.into_iter();
+        aliases.find_map(|(key, alias)| (self == key).then_some(alias))
     }
 
     /// The key of that name, or that upstream's koordlet calls so.

@@ -273,8 +273,6 @@ fn the_runtime_can_ask_us_as_its_plugin() {
         "--nri-socket-path=/run/n.sock",
         "--nri-plugin-index=07",
     ];
-    let config = resolve(&["--runtime-hooks-nri-socket-path=/run/u.sock"]).unwrap();
-    assert_eq!(config.nri.socket, Path::new("/run/u.sock"));
     let config = resolve(&flags).unwrap();
     assert_eq!(config.front, Front::Nri);
     assert_eq!(config.nri.socket, Path::new("/run/n.sock"));
@@ -283,6 +281,19 @@ fn the_runtime_can_ask_us_as_its_plugin() {
         (identity.name(), identity.index()),
         ("koord-runtime-proxy", "07")
     );
+}
+
+#[test]
+fn what_koordlet_calls_its_plugin_by_names_ours() {
+    let flags = [
+        "--runtime-hooks-nri-socket-path=/run/u.sock",
+        "--runtime-hooks-nri-plugin-name=koordlet_nri",
+        "--runtime-hooks-nri-plugin-index=00",
+    ];
+    let Nri { socket, identity } = resolve(&flags).unwrap().nri;
+    let said = (&*socket, identity.name(), identity.index());
+    let expected = (Path::new("/run/u.sock"), "koordlet_nri", "00");
+    assert_eq!(said, expected);
 }
 
 #[test]

@@ -160,6 +160,20 @@ mod tests {
     }
 
     #[test]
+    fn keys_have_any_case() {
+        let text = r#"{"GPU":[{"Minor":3,"RESOURCES":{"koordinator.sh/gpu-core":"50"}}],
+            "Rdma":[{"ID":"0000:65:00.0"}]}"#;
+        let devices = DeviceAllocated::parse(text).unwrap();
+        let [Gpu { minor, resources }] = &*devices.gpu else {
+            panic!("{devices:?}");
+        };
+        assert_eq!((minor.0, resources.core), (3, Some(50)));
+        let functions = devices.rdma_functions().unwrap();
+        let functions: Vec<_> = functions.iter().map(ToString::to_string).collect();
+        assert_eq!(functions, ["0000:65:00.0"]);
+    }
+
+    #[test]
     fn rdma_goes_by_virtual_functions_where_there_are_any() {
         let text = r#"{"rdma":[
             {"minor":0,"id":"0000:65:00.0","extension":{"VFs":[{"minor":-1,"busID":"0000:65:00.2"},

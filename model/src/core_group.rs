@@ -15,6 +15,9 @@ pub enum CoreGroup {
     Exclusive(PodUid),
 }
 
+/// Characters of a group's name that are shown: no label of Kubernetes has more than 63.
+const MAX_SHOWN: usize = 64;
+
 // === impl CoreGroup ===
 
 impl fmt::Display for CoreGroup {
@@ -22,8 +25,10 @@ impl fmt::Display for CoreGroup {
         match self {
             Self::None => f.write_str("none"),
             Self::Shared { id, expeller } => {
+                let shown: String = id.chars().take(MAX_SHOWN).collect();
+                let more = if shown.len() < id.len() { "…" } else { "" };
                 let expeller = if *expeller { "-expeller" } else { "" };
-                write!(f, "group {id:?}{expeller}")
+                write!(f, "group {shown:?}{more}{expeller}")
             }
             Self::Exclusive(pod) => write!(f, "pod {pod} alone"),
         }
@@ -46,6 +51,8 @@ mod tests {
         assert_eq!(shown(&shared("", false)), "group \"\"");
         assert_eq!(shown(&shared("a", true)), "group \"a\"-expeller");
         assert_eq!(shown(&pod), "pod a alone");
+        let long = format!("group \"{}\"…", "x".repeat(64));
+        assert_eq!(shown(&shared(&"x".repeat(24 << 10), false)), long);
         // Upstream knows both by one name.
         assert_ne!(shared("a-expeller", false), shared("a", true));
         assert_ne!(shared("a", false), pod);

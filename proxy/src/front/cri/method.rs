@@ -53,17 +53,20 @@ impl Method {
         }
     }
 
-    /// The table for the relay: what never ends, and with hooks every claimed path of every CRI
-    /// version.
+    /// The table for the relay: what never ends, and with hooks every claimed path.
     pub(super) fn claims(hooks: bool) -> Claims {
-        let packages = if hooks { &PACKAGES[..] } else { &[] };
-        let claimed = packages.iter().flat_map(|package| {
+        let claimed = hooks.then(Self::claimed).into_iter().flatten();
+        Claims::new(claimed).with_endless([EVENTS])
+    }
+
+    /// Every claimed path of every CRI version.
+    fn claimed() -> impl Iterator<Item = (String, Tag)> {
+        PACKAGES.into_iter().flat_map(|package| {
             (0u16..).zip(Self::ALL).map(move |(tag, method)| {
                 let path = format!("/{package}.RuntimeService/{}", method.name());
                 (path, Tag(tag))
             })
-        });
-        Claims::new(claimed).with_endless([EVENTS])
+        })
     }
 
     /// The method that [`claims`](Self::claims) gave this tag.
@@ -87,5 +90,40 @@ mod tests {
         assert_eq!(Method::of(Tag(0)), Some(Method::RunPodSandbox));
         assert_eq!(Method::of(Tag(8)), Some(Method::UpdatePodSandboxResources));
         assert_eq!(Method::of(Tag(9)), None);
+    }
+    #[test]
+    fn the_calls_of_both_versions_are_claimed_by_their_paths() {
+        let claimed: Vec<(String, Tag)> = Method::claimed().collect();
+        let claimed: Vec<(&str, u16)> =
+            claimed.iter().map(|(path, tag)| (&**path, tag.0)).collect();
+        assert_eq!(
+            claimed,
+            [
+                ("/runtime.v1.RuntimeService/RunPodSandbox", 0),
+                ("/runtime.v1.RuntimeService/StopPodSandbox", 1),
+                ("/runtime.v1.RuntimeService/RemovePodSandbox", 2),
+                ("/runtime.v1.RuntimeService/CreateContainer", 3),
+                ("/runtime.v1.RuntimeService/StartContainer", 4),
+                ("/runtime.v1.RuntimeService/StopContainer", 5),
+                ("/runtime.v1.RuntimeService/RemoveContainer", 6),
+                ("/runtime.v1.RuntimeService/UpdateContainerResources", 7),
+                ("/runtime.v1.RuntimeService/UpdatePodSandboxResources", 8),
+                ("/runtime.v1alpha2.RuntimeService/RunPodSandbox", 0),
+                ("/runtime.v1alpha2.RuntimeService/StopPodSandbox", 1),
+                ("/runtime.v1alpha2.RuntimeService/RemovePodSandbox", 2),
+                ("/runtime.v1alpha2.RuntimeService/CreateContainer", 3),
+                ("/runtime.v1alpha2.RuntimeService/StartContainer", 4),
+                ("/runtime.v1alpha2.RuntimeService/StopContainer", 5),
+                ("/runtime.v1alpha2.RuntimeService/RemoveContainer", 6),
+                (
+                    "/runtime.v1alpha2.RuntimeService/UpdateContainerResources",
+                    7
+                ),
+                (
+                    "/runtime.v1alpha2.RuntimeService/UpdatePodSandboxResources",
+                    8
+                ),
+            ]
+        );
     }
 }

@@ -5,11 +5,13 @@
 //! no file system of a pod is touched, which might not answer.
 //!
 //! Numbers are handed out anew when a device has gone, so nothing is remembered here: whoever wants
-//! to write to a device asks each time.
+//! to write to devices takes a [`Look`] each time. A node has thousands of mounts, and names come from
+//! pods, so what has to be read as a whole is read once in a look, however many names there are.
 
 use koord_model::{Block, BlockName, DeviceNumber, PodUid};
 use std::{
-    collections::BTreeSet,
+    cell::OnceCell,
+    collections::{BTreeSet, HashMap},
     fs, io,
     path::{Path, PathBuf},
 };
@@ -24,6 +26,17 @@ pub struct BlockDevices {
     udev: PathBuf,
     /// The kubelet's directory.
     kubelet: PathBuf,
+}
+
+/// What the machine has at a moment, as far as it was asked for.
+#[derive(Debug)]
+pub struct Look<'a> {
+    devices: &'a BlockDevices,
+    /// What is mounted in the kubelet's directory, by path.
+    mounts: OnceCell<HashMap<Vec<u8>, DeviceNumber>>,
+    mappers: OnceCell<Vec<Mapper>>,
+    /// Devices by the names that udev has given them.
+    notes: OnceCell<HashMap<String, DeviceNumber>>,
 }
 
 /// What of a device is meant.
@@ -70,75 +83,14 @@ impl BlockDevices {
         }
     }
 
-    /// The devices that a name means now, at least one.
-    pub fn find(&self, block: &Block, layer: Layer) -> Result<BTreeSet<DeviceNumber>, BlockError> {
-        let (number, layer) = match block {
-            Block::Device(name) => (self.called(name)?, layer),
-            Block::VolumeGroup(name) => return self.disks_of_group(name),
-            Block::PodVolume { pod, volume } => (self.mounted(pod, volume)?, layer),
-        };
-        match layer {
-            Layer::Itself => Ok([self.whole(number)].into()),
-            Layer::Disks => Ok(self.disks_below(number)),
+    /// A look at what there is now, for one update.
+    pub fn look(&self) -> Look<'_> {
+        Look {
+            devices: self,
+            mounts: OnceCell::new(),
+            mappers: OnceCell::new(),
+            notes: OnceCell::new(),
         }
-    }
-
-    /// A device by its name below `/dev`: the kernel's, device-mapper's, or one that udev made.
-    fn called(&self, name: &BlockName) -> Result<DeviceNumber, BlockError> {
-        let text = name.as_str();
-        // The kernel's own names have this where a path has a slash.
-        let kernel = self.number(&text.replace('/', "!"));
-        let mapped = || {
-            let wanted = mapper_name(text)?;
-            let mappers = self.mappers().ok()?;
-            let mapper = mappers.into_iter().find(|mapper| mapper.name == wanted)?;
-            self.number(&mapper.device)
-        };
-        let found = kernel.or_else(mapped).or_else(|| self.noted(text));
-        found.ok_or_else(|| BlockError::NoDevice { name: name.clone() })
-    }
-
-    /// The disks under the active volumes of a group.
-    fn disks_of_group(&self, name: &BlockName) -> Result<BTreeSet<DeviceNumber>, BlockError> {
-        let mappers = self.mappers()?;
-        let volumes = mappers
-            .iter()
-            .filter(|it| it.group().as_deref() == Some(name.as_str()));
-        let numbers = volumes.filter_map(|volume| self.number(&volume.device));
-        let disks: BTreeSet<_> = numbers
-            .flat_map(|number| self.disks_below(number))
-            .collect();
-        if disks.is_empty() {
-            return Err(BlockError::NoVolumeGroup { name: name.clone() });
-        }
-        Ok(disks)
-    }
-
-    /// What a volume of a pod, as a storage driver has it mounted, is on.
-    fn mounted(&self, pod: &PodUid, volume: &BlockName) -> Result<DeviceNumber, BlockError> {
-        let pods = self.kubelet.join("pods").join(pod.as_str());
-        let volume = pods.join("volumes/kubernetes.io~csi").join(volume.as_str());
-        let path = volume.join("mount");
-        let number = self.mount_at(&path)?;
-        match self.directory(number).is_dir() {
-            true => Ok(number),
-            false => Err(BlockError::NotOnDevice { path }),
-        }
-    }
-
-    /// The device number of the file system that was mounted last at a path.
-    fn mount_at(&self, path: &Path) -> Result<DeviceNumber, BlockError> {
-        let mounts = read(&self.proc.join("self/mountinfo"))?;
-        let found = mounts.lines().rev().find_map(|line| {
-            let mut words = line.split(' ').skip(2);
-            let (number, mount_point) = (words.next()?, words.nth(1)?);
-            (unescaped(mount_point) == path.as_os_str().as_encoded_bytes()).then_some(number)
-        });
-        found
-            .and_then(|number| number.parse().ok())
-            .ok_or_else(|| BlockError::NotMounted {
-                path: path.to_owned(),
-            })
     }
 
     /// The disk that a partition is of, or the device itself.
@@ -169,18 +121,37 @@ impl BlockDevices {
         found
     }
 
-    /// The device that udev has given a name, such as one by its serial number.
-    fn noted(&self, name: &str) -> Option<DeviceNumber> {
-        let line = format!("S:{name}");
-        let notes = names(&self.udev).ok()?;
-        let is_it = |note: &&String| {
-            let text = fs::read_to_string(self.udev.join(note.as_str()));
-            text.is_ok_and(|text| text.lines().any(|it| it == line))
+    /// What is mounted in the kubelet's directory; of what is mounted at one path the last is seen.
+    fn mounts(&self) -> Result<HashMap<Vec<u8>, DeviceNumber>, BlockError> {
+        let mounts = read(&self.proc.join("self/mountinfo"))?;
+        let kubelet = self.kubelet.as_os_str().as_encoded_bytes();
+        let mount = |line: &str| {
+            let mut words = line.split(' ').skip(2);
+            let (number, mount_point) = (words.next()?, unescaped(words.nth(1)?));
+            let is_kubelets = mount_point.starts_with(kubelet);
+            is_kubelets.then_some((mount_point, number.parse().ok()?))
         };
-        let mut of_blocks = notes.iter().filter(|note| note.starts_with('b'));
-        let number = of_blocks.find(is_it)?.strip_prefix('b')?.parse().ok()?;
-        // What it is a note of may be gone.
-        self.directory(number).is_dir().then_some(number)
+        Ok(mounts.lines().filter_map(mount).collect())
+    }
+
+    /// The names that udev has given devices, such as those by serial numbers.
+    fn notes(&self) -> Result<HashMap<String, DeviceNumber>, BlockError> {
+        let notes = names(&self.udev).map_err(|source| BlockError::Io {
+            path: self.udev.clone(),
+            source,
+        })?;
+        let mut found = HashMap::new();
+        for note in notes {
+            let number = note.strip_prefix('b').and_then(|it| it.parse().ok());
+            let text = number.and_then(|_| fs::read_to_string(self.udev.join(&note)).ok());
+            let (Some(number), Some(text)) = (number, text) else {
+                continue;
+            };
+            for name in text.lines().filter_map(|line| line.strip_prefix("S:")) {
+                found.entry(name.to_owned()).or_insert(number);
+            }
+        }
+        Ok(found)
     }
 
     /// The devices of device-mapper.
@@ -211,6 +182,102 @@ impl BlockDevices {
     /// Where sysfs has a device.
     fn directory(&self, number: DeviceNumber) -> PathBuf {
         self.sys.join("dev/block").join(number.to_string())
+    }
+}
+
+// === impl Look ===
+
+impl Look<'_> {
+    /// The devices that a name means now, at least one.
+    pub fn find(&self, block: &Block, layer: Layer) -> Result<BTreeSet<DeviceNumber>, BlockError> {
+        let (number, layer) = match block {
+            Block::Device(name) => (self.called(name)?, layer),
+            Block::VolumeGroup(name) => return self.disks_of_group(name),
+            Block::PodVolume { pod, volume } => (self.mounted(pod, volume)?, layer),
+        };
+        match layer {
+            Layer::Itself => Ok([self.devices.whole(number)].into()),
+            Layer::Disks => Ok(self.devices.disks_below(number)),
+        }
+    }
+
+    /// A device by its name below `/dev`: the kernel's, device-mapper's, or one that udev made.
+    fn called(&self, name: &BlockName) -> Result<DeviceNumber, BlockError> {
+        let text = name.as_str();
+        // The kernel's own names have this where a path has a slash.
+        let kernel = self.devices.number(&text.replace('/', "!"));
+        let mapped = || {
+            let wanted = mapper_name(text)?;
+            let mappers = self.mappers().ok()?;
+            let mapper = mappers.iter().find(|mapper| mapper.name == wanted)?;
+            self.devices.number(&mapper.device)
+        };
+        let found = kernel.or_else(mapped).or_else(|| self.noted(text));
+        found.ok_or_else(|| BlockError::NoDevice { name: name.clone() })
+    }
+
+    /// The disks under the active volumes of a group.
+    fn disks_of_group(&self, name: &BlockName) -> Result<BTreeSet<DeviceNumber>, BlockError> {
+        let mappers = self.mappers()?;
+        let volumes = mappers
+            .iter()
+            .filter(|it| it.group().as_deref() == Some(name.as_str()));
+        let numbers = volumes.filter_map(|volume| self.devices.number(&volume.device));
+        let disks: BTreeSet<_> = numbers
+            .flat_map(|number| self.devices.disks_below(number))
+            .collect();
+        if disks.is_empty() {
+            return Err(BlockError::NoVolumeGroup { name: name.clone() });
+        }
+        Ok(disks)
+    }
+
+    /// What a volume of a pod, as a storage driver has it mounted, is on.
+    fn mounted(&self, pod: &PodUid, volume: &BlockName) -> Result<DeviceNumber, BlockError> {
+        let pods = self.devices.kubelet.join("pods").join(pod.as_str());
+        let volume = pods.join("volumes/kubernetes.io~csi").join(volume.as_str());
+        let path = volume.join("mount");
+        let number = self.mount_at(&path)?;
+        match self.devices.directory(number).is_dir() {
+            true => Ok(number),
+            false => Err(BlockError::NotOnDevice { path }),
+        }
+    }
+
+    /// The device number of the file system that was mounted last at a path.
+    fn mount_at(&self, path: &Path) -> Result<DeviceNumber, BlockError> {
+        let mounts = once(&self.mounts, || self.devices.mounts())?;
+        let number = mounts.get(path.as_os_str().as_encoded_bytes());
+        number.copied().ok_or_else(|| BlockError::NotMounted {
+            path: path.to_owned(),
+        })
+    }
+
+    /// The device that udev has given a name.
+    fn noted(&self, name: &str) -> Option<DeviceNumber> {
+        let notes = once(&self.notes, || self.devices.notes()).ok()?;
+        let number = *notes.get(name)?;
+        // What it is a note of may be gone.
+        self.devices.directory(number).is_dir().then_some(number)
+    }
+
+    /// The devices of device-mapper.
+    fn mappers(&self) -> Result<&[Mapper], BlockError> {
+        once(&self.mappers, || self.devices.mappers()).map(Vec::as_slice)
+    }
+}
+
+/// What is read the first time that it is asked for. What cannot be read is tried again.
+fn once<T>(
+    cell: &OnceCell<T>,
+    read: impl FnOnce() -> Result<T, BlockError>,
+) -> Result<&T, BlockError> {
+    match cell.get() {
+        Some(known) => Ok(known),
+        None => {
+            let known = read()?;
+            Ok(cell.get_or_init(|| known))
+        }
     }
 }
 

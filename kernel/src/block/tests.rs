@@ -53,7 +53,7 @@ fn volume(name: &str) -> Block {
 
 /// The numbers that are found, or why none is.
 fn found(disks: &FakeDisks, block: &Block, layer: Layer) -> String {
-    match disks.devices().find(block, layer) {
+    match disks.devices().look().find(block, layer) {
         Ok(numbers) => {
             let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
             numbers.join(" ")
@@ -137,6 +137,31 @@ fn a_volume_of_a_pod_is_the_device_that_is_mounted_there() {
         format!("what is mounted at {nfs} is on no block device")
     );
     assert_eq!(itself("pvc-3"), format!("nothing is mounted at {none}"));
+}
+
+#[test]
+fn what_is_mounted_mapped_and_noted_is_read_once_in_a_look() {
+    let (_directory, disks) = machine();
+    disks.note(number("259:0"), "disk/by-id/a");
+    disks.mount(number("252:1"), "uid-1", "pvc-1");
+    let devices = disks.devices();
+    let look = devices.look();
+    let is_found = |look: &Look<'_>, block: &Block| look.find(block, Layer::Itself).is_ok();
+    for (before, after) in [
+        (volume("pvc-1"), volume("pvc-2")),
+        (group("my-vg"), group("new-vg")),
+        (device("disk/by-id/a"), device("disk/by-id/b")),
+    ] {
+        assert!(is_found(&look, &before), "{before}");
+        disks.mount(number("252:1"), "uid-1", "pvc-2");
+        if !is_found(&devices.look(), &group("new-vg")) {
+            let of_lvm = ("new--vg-lv", "LVM-x");
+            disks.mapper(("dm-4", number("253:4")), of_lvm, &["vda1"]);
+        }
+        disks.note(number("104:0"), "disk/by-id/b");
+        assert!(!is_found(&look, &after), "{after}");
+        assert!(is_found(&devices.look(), &after), "{after}");
+    }
 }
 
 #[test]

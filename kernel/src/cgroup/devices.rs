@@ -10,7 +10,7 @@ use super::{
     Applied, Cgroups, Generation, ReadError, WriteError, Written, error::DeviceError, table::File,
     unread,
 };
-use crate::block::{BlockDevices, Layer};
+use crate::block::{BlockDevices, Layer, Look};
 use koord_model::{
     Block, CgroupPath, CostModel, CostQos, DeviceNumber, IoRate, PerBlock, Setting, Value,
 };
@@ -19,6 +19,9 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 use tracing::debug;
+
+/// How many devices without their value are named.
+const NAMED: usize = 4;
 
 /// What lines say, by device, in the words of [`line()`].
 type Lines = BTreeMap<DeviceNumber, String>;
@@ -64,9 +67,19 @@ impl Cgroups {
         }
     }
 
+    /// The devices that there are now, for one update.
+    pub(super) fn look_at_devices(&self) -> Option<Look<'_>> {
+        self.devices.as_ref().map(BlockDevices::look)
+    }
+
     /// Brings a value to the kernel for all devices that it names, and gives those back that it names
     /// no more. A device that is not found, or refused, stops none of the others.
-    pub(super) fn write_per_device(&self, at: &CgroupPath, value: &Value) -> Applied {
+    pub(super) fn write_per_device(
+        &self,
+        at: &CgroupPath,
+        value: &Value,
+        devices: Option<&Look<'_>>,
+    ) -> Applied {
         let setting = value.setting();
         let unread = |source| unread(at, value, source);
         let file = self.file(at, setting).map_err(unread)?;
@@ -76,7 +89,7 @@ impl Cgroups {
         let Wanted {
             lines: wanted,
             mut lacking,
-        } = self.wanted(value);
+        } = wanted(value, devices);
 
         let mut changes: Vec<(DeviceNumber, Option<&String>)> = Vec::new();
         let mut kept = ours.clone();
@@ -124,7 +137,8 @@ impl Cgroups {
         let Ok(held) = self.lines(place) else {
             return false;
         };
-        let Wanted { lines, lacking } = self.wanted(value);
+        let devices = self.look_at_devices();
+        let Wanted { lines, lacking } = wanted(value, devices.as_ref());
         let ours = self.before(place);
         lacking.is_empty()
             && lines
@@ -141,8 +155,7 @@ impl Cgroups {
         lacking: Vec<Lacking>,
     ) -> Applied {
         let Place { at, file, .. } = place;
-        let whose: Vec<&str> = lacking.iter().map(|it| it.name.as_str()).collect();
-        let whose = whose.join(", ");
+        let whose = named(&lacking);
         match lacking.into_iter().next() {
             None if changed => Ok(Written::Adjusted),
             None => Ok(Written::Equal),
@@ -226,67 +239,6 @@ impl Cgroups {
         let there = self.tree.has_directory(file.controller, at);
         there.is_ok_and(|there| !there)
     }
-
-    /// The lines that a value asks for.
-    fn wanted(&self, value: &Value) -> Wanted {
-        match value {
-            Value::IoReadBps(rates) | Value::IoWriteBps(rates) => {
-                self.found(rates, Layer::Itself, |rate| Some(rate.to_string()))
-            }
-            Value::IoReadIops(rates) | Value::IoWriteIops(rates) => {
-                self.found(rates, Layer::Itself, operations)
-            }
-            Value::IoWeight(weights) => {
-                self.found(weights, Layer::Disks, |weight| Some(weight.to_string()))
-            }
-            Value::IoCostQos(qos) => self.found(qos, Layer::Disks, |qos| Some(cost_qos(qos))),
-            Value::IoCostModel(models) => {
-                self.found(models, Layer::Disks, |model| Some(cost_model(model)))
-            }
-            _ => Wanted::default(),
-        }
-    }
-
-    /// Where two names mean one device, the lesser value is its.
-    fn found<T: Copy + Ord>(
-        &self,
-        values: &PerBlock<T>,
-        layer: Layer,
-        line: impl Fn(&T) -> Option<String>,
-    ) -> Wanted {
-        let mut found: BTreeMap<DeviceNumber, T> = BTreeMap::new();
-        let mut lacking = Vec::new();
-        for (block, value) in values.iter() {
-            match self.find(block, layer) {
-                Ok(numbers) => {
-                    for number in numbers {
-                        let least = found.entry(number).or_insert(*value);
-                        *least = (*least).min(*value);
-                    }
-                }
-                Err(source) => lacking.push(Lacking {
-                    name: block.to_string(),
-                    source,
-                }),
-            }
-        }
-        let lines = found
-            .iter()
-            .filter_map(|(number, value)| Some((*number, line(value)?)));
-        Wanted {
-            lines: lines.collect(),
-            lacking,
-        }
-    }
-
-    fn find(
-        &self,
-        block: &Block,
-        layer: Layer,
-    ) -> Result<impl IntoIterator<Item = DeviceNumber> + use<>, DeviceError> {
-        let devices = self.devices.as_ref().ok_or(DeviceError::NoDevices)?;
-        Ok(devices.find(block, layer)?)
-    }
 }
 
 // === impl Notes ===
@@ -296,6 +248,69 @@ impl Notes {
         self.0
             .lock()
             .expect("nothing panics while it has the notes")
+    }
+}
+
+/// The lines that a value asks for.
+fn wanted(value: &Value, devices: Option<&Look<'_>>) -> Wanted {
+    match value {
+        Value::IoReadBps(rates) | Value::IoWriteBps(rates) => {
+            found(rates, devices, Layer::Itself, |rate| Some(rate.to_string()))
+        }
+        Value::IoReadIops(rates) | Value::IoWriteIops(rates) => {
+            found(rates, devices, Layer::Itself, operations)
+        }
+        Value::IoWeight(weights) => found(weights, devices, Layer::Disks, |weight| {
+            Some(weight.to_string())
+        }),
+        Value::IoCostQos(qos) => found(qos, devices, Layer::Disks, |qos| Some(cost_qos(qos))),
+        Value::IoCostModel(models) => found(models, devices, Layer::Disks, |model| {
+            Some(cost_model(model))
+        }),
+        _ => Wanted::default(),
+    }
+}
+
+/// Where two names mean one device, the lesser value is its.
+fn found<T: Copy + Ord>(
+    values: &PerBlock<T>,
+    devices: Option<&Look<'_>>,
+    layer: Layer,
+    line: impl Fn(&T) -> Option<String>,
+) -> Wanted {
+    let find = |block: &Block| Ok(devices.ok_or(DeviceError::NoDevices)?.find(block, layer)?);
+    let mut found: BTreeMap<DeviceNumber, T> = BTreeMap::new();
+    let mut lacking = Vec::new();
+    for (block, value) in values.iter() {
+        match find(block) {
+            Ok(numbers) => {
+                for number in numbers {
+                    let least = found.entry(number).or_insert(*value);
+                    *least = (*least).min(*value);
+                }
+            }
+            Err(source) => lacking.push(Lacking {
+                name: block.to_string(),
+                source,
+            }),
+        }
+    }
+    let lines = found
+        .iter()
+        .filter_map(|(number, value)| Some((*number, line(value)?)));
+    Wanted {
+        lines: lines.collect(),
+        lacking,
+    }
+}
+
+/// The first of them, and how many more there are: a pod says how many there can be.
+fn named(lacking: &[Lacking]) -> String {
+    let names = lacking.iter().map(|it| it.name.as_str());
+    let whose = names.take(NAMED).collect::<Vec<_>>().join(", ");
+    match lacking.len().saturating_sub(NAMED) {
+        0 => whose,
+        more => format!("{whose} and {more} more"),
     }
 }
 

@@ -7,6 +7,7 @@
 //! whatever the order of the changes.
 
 use super::{Applied, Cgroups, WriteError, Written, table};
+use crate::block::Look;
 use koord_model::{CgroupPath, CpusetCpus, Setting, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -78,8 +79,9 @@ impl Cgroups {
         let mut outcomes: Vec<Option<Applied>> = changes.iter().map(|_| None).collect();
         let mut waiting = Vec::new();
         let mut cpusets = CpuSets::of(changes);
+        let devices = self.look_at_devices();
         for index in order {
-            match self.widen(&changes[index], &mut cpusets) {
+            match self.widen(&changes[index], &mut cpusets, devices.as_ref()) {
                 Ok(Step::Done(written)) => outcomes[index] = Some(Ok(written)),
                 Ok(Step::Waits { old, now, wanted }) => waiting.push((index, old, now, wanted)),
                 Err(error) => outcomes[index] = Some(Err(error)),
@@ -97,9 +99,10 @@ impl Cgroups {
         &self,
         Change { at, value }: &'a Change,
         cpusets: &mut CpuSets<'a>,
+        devices: Option<&Look<'_>>,
     ) -> Result<Step, WriteError> {
         if value.setting().is_of_devices() {
-            return self.write_per_device(at, value).map(Step::Done);
+            return self.write_per_device(at, value, devices).map(Step::Done);
         }
         let wanted = self.settled_below(at, value, cpusets)?;
         let is_set = wanted.setting() == Setting::CpusetCpus;

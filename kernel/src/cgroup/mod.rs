@@ -273,7 +273,7 @@ impl Cgroups {
     /// [`apply`](Self::apply).
     pub fn write(&self, at: &CgroupPath, value: &Value) -> Applied {
         if value.setting().is_of_devices() {
-            return self.write_per_device(at, value);
+            return self.write_per_device(at, value, self.look_at_devices().as_ref());
         }
         let wanted = self.settled(at, value)?;
         let Some(old) = self.held_unless_masked(at, value)? else {

@@ -7,6 +7,9 @@ use super::{
 use crate::keys::annotation::BLKIO_QOS;
 use koord_model::{Block, BlockName, IoRate, IoWeight, PodUid, RangeError};
 
+/// Blocks that an annotation may name. Each is looked up whenever the pod is held against the kernel.
+const MAX_BLOCKS: usize = 32;
+
 /// What is said of a device; what is not said is not decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoLimits {
@@ -20,6 +23,15 @@ pub struct IoLimits {
 /// Reads the annotation [`BLKIO_QOS`] of a pod.
 pub fn block_limits(text: &str, pod: &PodUid) -> Result<Vec<(Block, IoLimits)>, AnnotationError> {
     let BlkioQos { blocks } = json::parse(BLKIO_QOS, text)?;
+    if blocks.len() > MAX_BLOCKS {
+        let misfit = Misfit::from(Box::new(RangeError {
+            what: "number of blocks",
+            value: blocks.len() as i128,
+            min: 0,
+            max: MAX_BLOCKS as i128,
+        }));
+        return Err(misfit.inside(".blocks".to_owned()).of(BLKIO_QOS));
+    }
     let named = blocks.into_iter().enumerate().map(|(index, entry)| {
         let inside = |misfit: Misfit| misfit.inside(format!(".blocks[{index}]"));
         let limits = entry.limits.0;
@@ -193,6 +205,21 @@ mod tests {
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn no_more_than_32_blocks_are_limited() {
+        let blocks = |count| {
+            let names = (0..count).map(|index| format!(r#"{{"name":"v{index}","type":"device"}}"#));
+            let names: Vec<String> = names.collect();
+            shown(&format!(r#"{{"blocks":[{}]}}"#, names.join(",")))
+        };
+        assert_eq!(blocks(32).split("; ").count(), 32);
+        assert_eq!(
+            blocks(33),
+            "annotation koordinator.sh/blkioQOS is unusable at $.blocks: value is out of range: \
+             number of blocks 33 is outside 0 to 32"
+        );
     }
 
     #[test]

@@ -298,6 +298,24 @@ fn a_device_that_is_not_there_stops_none_of_the_others() {
 }
 
 #[test]
+fn of_many_devices_that_are_not_there_the_first_are_named() {
+    let machine = on(Generation::V2);
+    let whose = |names: &[&str]| {
+        let rates: Vec<(&str, i64)> = names.iter().map(|name| (*name, 5)).collect();
+        let error = machine.write(&read_bps(&rates)).unwrap_err();
+        error.lacking().unwrap().0.to_owned()
+    };
+    assert_eq!(
+        whose(&["sda", "sdb", "sdc", "sdd"]),
+        "/dev/sda, /dev/sdb, /dev/sdc, /dev/sdd"
+    );
+    assert_eq!(
+        whose(&["sda", "sdb", "sdc", "sdd", "sde", "sdf"]),
+        "/dev/sda, /dev/sdb, /dev/sdc, /dev/sdd and 2 more"
+    );
+}
+
+#[test]
 fn a_refusal_for_one_device_stops_none_of_the_others() {
     let machine = on(Generation::V2);
     machine

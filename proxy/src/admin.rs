@@ -222,7 +222,8 @@ impl Admin {
         };
         let remarks = self.condition.remarks.iter().map(String::as_str);
         let remarks = remarks.chain(self.hub.standing_by());
-        let remarks: Vec<_> = remarks.chain(self.hub.koordlet_remark()).collect();
+        let remarks = remarks.chain(self.hub.koordlet_remark());
+        let remarks: Vec<_> = remarks.chain(self.hub.queue().standstill()).collect();
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "mode": self.condition.mode.as_str(),

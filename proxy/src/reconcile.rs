@@ -10,7 +10,7 @@ use self::slow::{Slow, Whose};
 use crate::{
     apply::kernel::Outcome,
     hub::Hub,
-    ledger::{Applied, Entry, Life, Pod, Rival, Route, Scope, Target},
+    ledger::{Applied, Entry, Ledger, Life, Pod, Rival, Route, Scope, Target},
     status::chain_of,
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
@@ -174,6 +174,16 @@ impl Queue {
         groups.or_else(|| self.network.take().then_some(Work::Network))
     }
 
+    /// Pods have left the ledger.
+    pub(crate) fn forget_all_but(&self, ledger: &Ledger) {
+        self.slow.forget_all_but(ledger);
+    }
+
+    /// What a person should know of memory that is not reclaimed.
+    pub(crate) fn standstill(&self) -> Option<&'static str> {
+        self.slow.standstill()
+    }
+
     /// The pods that wait, which do so no more.
     #[cfg(test)]
     pub(crate) fn drain(&self) -> Vec<SandboxId> {
@@ -317,7 +327,7 @@ async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     }
     let (slow, fast) = hub.writer().split(changes_of_pod(hub, sandbox, part));
     if !slow.is_empty() {
-        hub.queue().slow.push(Whose::Pod(sandbox.clone()), slow);
+        slow::push(hub, Whose::Pod(sandbox.clone()), slow);
     }
     if !fast.is_empty() {
         let applied = hub.writer().write(fast.clone()).await;
@@ -383,9 +393,9 @@ fn note_pod(hub: &Hub, sandbox: &SandboxId, changes: &[Change], applied: &[Outco
     }
 }
 
-/// Notes the answers to all [`changes`] of a pod's own directory.
-pub(crate) fn record(hub: &Hub, target: &mut Target, applied: &[Outcome]) {
-    for (change, outcome) in changes(target).iter().zip(applied) {
+/// Notes the answers to [`changes`] of a pod's own directory.
+pub(crate) fn record(hub: &Hub, target: &mut Target, changes: &[Change], applied: &[Outcome]) {
+    for (change, outcome) in changes.iter().zip(applied) {
         note(hub, (Scope::Pod, target), change, outcome);
     }
 }
@@ -555,7 +565,7 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     }
     let (slow, fast) = hub.writer().split(changes);
     if !slow.is_empty() {
-        hub.queue().slow.push(Whose::Node, slow);
+        slow::push(hub, Whose::Node, slow);
     }
     if !fast.is_empty() {
         let applied = hub.writer().write(fast.clone()).await;

@@ -5,9 +5,9 @@
 //! so nothing here races with itself, and the two passes of a leveled update see values that nobody
 //! else of us changes. It is the same thread for all settings but limits of memory, `memory.high` among
 //! them, that are below what is in use: these are written once that much is reclaimed, which may take
-//! many seconds, and pods that start wait for the other thread. Nor do they wait where a third brings
-//! the threads of pods into groups: a pod may have thousands, and leave its group as fast as it is
-//! brought back.
+//! many seconds or never end. Calls do not wait for it, and a few threads do it, so that others do not
+//! wait for one whose memory cannot be reclaimed. Nor do they wait where one more brings the threads of
+//! pods into groups: a pod may have thousands, and leave its group as fast as it is brought back.
 
 use super::{
     caches::Swept,
@@ -19,6 +19,7 @@ use crate::worker::Worker;
 use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
+    array,
     collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -29,6 +30,9 @@ const READ_AT_ONCE: usize = 256;
 
 /// The stack of a thread, in bytes.
 const STACK: usize = 256 << 10;
+
+/// Threads that reclaim. Each that stands still is one less for all others.
+pub const RECLAIMERS: usize = 4;
 
 /// What became of a change.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ struct Read {
 pub struct Writer {
     jobs: Worker<Job>,
     /// Those that reclaim.
-    slow: Worker<Batch>,
+    slow: [Worker<Batch>; RECLAIMERS],
     /// Those about threads, of which a pod may have as many as it wants.
     threads: Worker<ThreadJob>,
     reclaiming: Reclaiming,
@@ -99,9 +103,11 @@ impl Writer {
         let threads = Worker::new("thread-groups", STACK, move |job| {
             run_for_threads(&tree, &mut groups, job);
         });
-        let tree = cgroups.clone();
-        let slow = Worker::new("memory-reclaim", STACK, move |batch: Batch| {
-            batch.run(&tree, &replaced);
+        let slow = array::from_fn(|_| {
+            let (tree, known) = (cgroups.clone(), replaced.clone());
+            Worker::new("memory-reclaim", STACK, move |batch: Batch| {
+                batch.run(&tree, &known);
+            })
         });
         Self {
             jobs,
@@ -116,7 +122,7 @@ impl Writer {
     /// job, which on most nodes never comes.
     pub fn start(&self) {
         self.jobs.start();
-        self.slow.start();
+        self.slow.iter().for_each(Worker::start);
     }
 
     /// The tree, for questions that read at most a file or two.
@@ -140,47 +146,28 @@ impl Writer {
         self.cgroups.holds(at, &scaled)
     }
 
-    /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
-    /// bottom; values that are there already are not written. One answer per change, in order. It
-    /// comes when memory is reclaimed, where a change has the kernel do that.
-    pub async fn apply(&self, changes: Vec<Change>) -> Vec<Outcome> {
-        let are_slow: Vec<bool> = changes.iter().map(|it| self.is_slow(it)).collect();
-        let mut reclaim = are_slow.iter();
-        let (slow, others) = changes
-            .into_iter()
-            .partition(|_| *reclaim.next().expect("one for each change"));
-        let (slow, others) = tokio::join!(self.reclaim(slow), self.write(others));
-        if slow.len() + others.len() < are_slow.len() {
-            // One of them did nothing, and which changes the other's answers are of could not be told.
-            return Vec::new();
-        }
-        let (mut slow, mut others) = (slow.into_iter(), others.into_iter());
-        let mut answers = Vec::with_capacity(are_slow.len());
-        for is_slow in are_slow {
-            answers.extend(if is_slow { slow.next() } else { others.next() });
-        }
-        answers
-    }
-
     /// Those for [`reclaim`](Self::reclaim), and those for [`write`](Self::write).
     pub fn split(&self, changes: Vec<Change>) -> (Vec<Change>, Vec<Change>) {
         changes.into_iter().partition(|it| self.is_slow(it))
     }
 
-    /// Whether a change is for the thread that reclaims.
+    /// Whether a change is for a thread that reclaims.
     fn is_slow(&self, change: &Change) -> bool {
         let comes_behind = is_limit(change) && self.reclaiming.has(&change.at);
         comes_behind || self.cgroups.reclaims(change)
     }
 
-    /// [`apply`](Self::apply) for changes none of which has memory reclaimed.
+    /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
+    /// bottom; values that are there already are not written. One answer per change, in order. None
+    /// of them is to have memory reclaimed: see [`split`](Self::split).
     pub async fn write(&self, changes: Vec<Change>) -> Vec<Outcome> {
         batch(&self.jobs, changes, UnderWay::default(), Job::Apply).await
     }
 
-    /// The same by the thread that reclaims. Limits come behind those of their group that were asked
-    /// for before, and these may still be with the other thread.
-    pub async fn reclaim(&self, changes: Vec<Change>) -> Vec<Outcome> {
+    /// The same by one of the [`RECLAIMERS`], for changes that may have memory reclaimed; whoever asks
+    /// gives no group to two of them. Limits come behind those of their group that were asked for
+    /// before, and these may still be with the thread that writes all else.
+    pub async fn reclaim(&self, thread: usize, changes: Vec<Change>) -> Vec<Outcome> {
         let limits = changes.iter().filter(|it| is_limit(it));
         let limits: Vec<CgroupPath> = limits.map(|it| it.at.clone()).collect();
         let has_limits = !limits.is_empty();
@@ -188,7 +175,7 @@ impl Writer {
         if has_limits {
             self.jobs.ask(|done| Job::Reach { done }).await;
         }
-        batch(&self.slow, changes, under_way, |batch| batch).await
+        batch(&self.slow[thread], changes, under_way, |batch| batch).await
     }
 
     /// Brings the threads of control groups into groups. One answer for each, in order.

@@ -1,4 +1,4 @@
-//! Limits of memory that are on their way to the thread that reclaims. The next limit of their group
+//! Limits of memory that are on their way to a thread that reclaims. The next limit of their group
 //! comes behind them.
 
 use koord_model::CgroupPath;

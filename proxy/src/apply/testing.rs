@@ -82,6 +82,8 @@ pub(super) fn at(pod: &str) -> CgroupPath {
 #[derive(Debug)]
 pub(crate) struct ReclaimingTree {
     tree: FakeTree,
+    /// All groups, without one.
+    only: Option<CgroupPath>,
     done: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -91,7 +93,16 @@ impl ReclaimingTree {
     pub(crate) fn new(tree: FakeTree, done: mpsc::Receiver<()>) -> Self {
         Self {
             tree,
+            only: None,
             done: Mutex::new(done),
+        }
+    }
+
+    /// The same where it takes no time but for one group.
+    pub(crate) fn only_at(self, at: CgroupPath) -> Self {
+        Self {
+            only: Some(at),
+            ..self
         }
     }
 }
@@ -127,7 +138,8 @@ impl Tree for ReclaimingTree {
         file: &str,
         text: &str,
     ) -> io::Result<()> {
-        if ["memory.high", "memory.max"].contains(&file) {
+        let takes_time = self.only.as_ref().is_none_or(|only| only == at);
+        if takes_time && ["memory.high", "memory.max"].contains(&file) {
             self.done.lock().unwrap().recv().unwrap();
         }
         self.tree.write(controller, at, file, text)

@@ -40,7 +40,7 @@ impl Hub {
         };
         let why = self.hands_off(pod.exemption).unwrap_or(Untouched::Nothing);
         let made = self.generation.get();
-        let changes = crate::reconcile::changes(&pod.own);
+        let changes = reconcile::changes(&pod.own);
         if !self.enforces() || changes.is_empty() {
             let pending = Pending::new(Effect::Run(Box::new(pod)), made);
             return Some(Opening::Now(Decision::as_is(why, pending)));
@@ -48,9 +48,11 @@ impl Hub {
         let hub = self.clone();
         let patience = self.patience(timeout);
         Some(Opening::Later(Box::pin(async move {
-            let written = hub.writer.apply(changes);
+            // What has memory reclaimed, as where the pod had another sandbox before, is held after it.
+            let (_, changes) = hub.writer.split(changes);
+            let written = hub.writer.write(changes.clone());
             match tokio::time::timeout(patience, written).await {
-                Ok(applied) => crate::reconcile::record(&hub, &mut pod.own, &applied),
+                Ok(applied) => reconcile::record(&hub, &mut pod.own, &changes, &applied),
                 Err(_) => debug!(pod = %Name(&pod.view.name), "pod settings are late"),
             }
             let pending = Pending::new(Effect::Run(Box::new(pod)), made);
@@ -204,7 +206,7 @@ impl Hub {
         if bursts.is_empty() {
             return;
         }
-        let written = self.writer.apply(bursts);
+        let written = self.writer.write(bursts);
         if timeout_at(until, written).await.is_err() {
             debug!("a burst above the new quota is lowered late");
         }

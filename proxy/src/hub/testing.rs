@@ -38,6 +38,9 @@ pub(crate) const BATCH: &str = r#"{"containers":{"main":{
     "requests":{"kubernetes.io/batch-cpu":"500"},
     "limits":{"kubernetes.io/batch-cpu":"1000","kubernetes.io/batch-memory":"1Gi"}}}}"#;
 
+/// Where its container is.
+const CONTAINER: &str = "kubepods/besteffort/poduid-1/container-1";
+
 pub(crate) struct Bench {
     pub(crate) hub: Rc<Hub>,
     pub(crate) tree: FakeTree,
@@ -97,7 +100,17 @@ impl Bench {
 
     /// The same where everybody uses 1 GiB, and limits of memory are written once `done` says so.
     pub(crate) fn reclaiming(tree: FakeTree, done: mpsc::Receiver<()>) -> Self {
-        let cgroups = Cgroups::over(ReclaimingTree::new(tree.clone(), done));
+        Self::over_reclaiming(tree.clone(), ReclaimingTree::new(tree, done))
+    }
+
+    /// The same where that is so of limits of the container alone.
+    pub(crate) fn reclaiming_of_container(tree: FakeTree, done: mpsc::Receiver<()>) -> Self {
+        let at = CgroupPath::parse(CONTAINER).unwrap();
+        Self::over_reclaiming(tree.clone(), ReclaimingTree::new(tree, done).only_at(at))
+    }
+
+    fn over_reclaiming(tree: FakeTree, reclaiming: ReclaimingTree) -> Self {
+        let cgroups = Cgroups::over(reclaiming);
         let parts = (cgroups, ThreadGroups::none(), no_terway());
         Self::over(tree, parts, ("CgroupReconcile=true", None), false)
     }
@@ -125,8 +138,8 @@ impl Bench {
         (gates, rdma): (&str, Option<RdmaProbe>),
         watches: bool,
     ) -> Self {
-        let pod = CgroupPath::parse("kubepods/besteffort/poduid-1").unwrap();
-        let container = pod.join("container-1").unwrap();
+        let container = CgroupPath::parse(CONTAINER).unwrap();
+        let pod = container.parent().unwrap();
         tree.make(&container);
         tree.make(&pod.join("sandbox-1").unwrap());
         let probe = Probe {

@@ -51,6 +51,8 @@ pub(super) struct DecisionMetrics {
     hook_notices: Counter,
     kernel_settings: Series<Write, Counter>,
     contested_settings: Family<Round, Counter>,
+    memory_reclaims: Gauge,
+    memory_reclaims_waiting: Gauge,
     pods: Gauge,
     containers: Gauge,
     policy_loads: Family<Outcome, Counter>,
@@ -87,6 +89,18 @@ impl DecisionMetrics {
                 "contested_settings",
                 "Settings of ours that another writer had changed, by who may write them",
                 Family::default(),
+            ),
+            memory_reclaims: register(
+                r,
+                "memory_reclaims",
+                "Pods, and the node, for whose new limits the kernel reclaims memory now",
+                Gauge::default(),
+            ),
+            memory_reclaims_waiting: register(
+                r,
+                "memory_reclaims_waiting",
+                "Those that wait for it, because there are only so many threads that do it",
+                Gauge::default(),
             ),
             pods: register(r, "ledger_pods", "Pods in the ledger", Gauge::default()),
             containers: register(
@@ -155,6 +169,11 @@ impl Metrics {
         let (setting, writer) = (setting.name(), Rival::name(rival));
         let rounds = &self.decision.contested_settings;
         rounds.get_or_create(&Round { setting, writer }).inc();
+    }
+
+    pub fn memory_reclaims(&self, under_way: usize, waiting: usize) {
+        self.decision.memory_reclaims.set(size(under_way));
+        self.decision.memory_reclaims_waiting.set(size(waiting));
     }
 
     pub fn ledger_size(&self, pods: usize, containers: usize) {

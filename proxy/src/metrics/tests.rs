@@ -29,6 +29,7 @@ fn exercised() -> String {
     metrics.hook_notice();
     metrics.kernel_setting(Setting::CpuShares, &Applied::Written);
     metrics.setting_contested(Setting::CpuShares, None);
+    metrics.memory_reclaims(4, 2);
     metrics.ledger_size(2, 3);
     metrics.relisted(true, Duration::from_millis(30));
     metrics.sandboxes_missing(1);
@@ -58,6 +59,8 @@ fn what_is_counted_is_told_under_its_name() {
         "koord_runtime_proxy_hook_seconds_bucket{le=\"0.000001\",hook=\"GroupIdentity\"} 0",
         "koord_runtime_proxy_kernel_settings_total{setting=\"cpu.shares\",result=\"written\"} 1",
         "koord_runtime_proxy_contested_settings_total{setting=\"cpu.shares\",writer=\"unknown\"} 1",
+        "koord_runtime_proxy_memory_reclaims 4",
+        "koord_runtime_proxy_memory_reclaims_waiting 2",
         "koord_runtime_proxy_ledger_containers 3",
         "koord_runtime_proxy_mode{mode=\"enforce\"} 1",
         "koord_runtime_proxy_front{front=\"nri\"} 1",

@@ -1,83 +1,369 @@
 //! Writes for which the kernel reclaims memory first.
 //!
 //! That takes seconds, and where memory goes to a disk or a server that does not answer it never ends.
-//! So they are done one after another beside all else, and noted when they come.
+//! So they are done beside all else, by a few threads of which each has what is of one pod at a time,
+//! and noted when they come. A pod whose memory stands still has one thread, and nobody else waits for
+//! it. Where as many do as there are threads, the rest waits, and a person is told.
 
 use super::{note_node, note_pod};
-use crate::hub::Hub;
+use crate::{apply::kernel::RECLAIMERS, hub::Hub, ledger::Ledger, log::Name};
 use koord_kernel::cgroup::Change;
-use koord_model::SandboxId;
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
-use tokio::sync::Notify;
+use koord_model::{CgroupPath, SandboxId};
+use std::{
+    array,
+    cell::{Cell, RefCell},
+    collections::{HashMap, HashSet, VecDeque},
+    mem,
+    rc::Rc,
+    time::Duration,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+use tracing::{info, warn};
+
+/// How long no thread gets free for those that wait before a person is told.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a person has to know then.
+const STANDSTILL: &str =
+    "the kernel does not get done reclaiming memory: new memory limits of other pods wait";
 
 /// Who has a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Whose {
     Pod(SandboxId),
     /// Tiers and host applications.
     Node,
 }
 
-/// What waits for the thread that reclaims.
+/// What waits for the threads that reclaim, and what they have.
 #[derive(Debug, Default)]
 pub(super) struct Slow {
-    waiting: RefCell<VecDeque<(Whose, Vec<Change>)>>,
-    /// Whose are with that thread, and whether others of them were pushed since.
-    under_way: RefCell<Option<(Whose, bool)>>,
+    state: RefCell<State>,
+    /// Since when no thread has been free for those that wait.
+    full_since: Cell<Option<Instant>>,
+    /// That this lasts was told.
+    told: Cell<bool>,
     pushed: Notify,
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the order in which they were pushed first.
+    line: VecDeque<Whose>,
+    /// Of each of them.
+    waiting: HashMap<Whose, Vec<Change>>,
+    /// What the threads have, and of which groups that is.
+    under_way: Vec<(Whose, Vec<CgroupPath>)>,
+    /// Who has more for what a thread has: they are looked at anew once that is done.
+    behind: HashSet<Whose>,
+}
+
+// === impl State ===
+
+impl State {
+    fn push(&mut self, whose: Whose, changes: Vec<Change>) {
+        if self.under_way.iter().any(|(it, _)| *it == whose) {
+            self.behind.insert(whose);
+        } else if self.waiting.insert(whose.clone(), changes).is_none() {
+            self.line.push_back(whose);
+        }
+    }
+
+    fn pop(&mut self) -> Option<(Whose, Vec<Change>)> {
+        let whose = self.line.pop_front()?;
+        let changes = self.waiting.remove(&whose).expect("it is in the line");
+        Some((whose, changes))
+    }
+
+    /// Gives these to a thread. False if one has others of their groups, as of a sandbox that the same
+    /// pod had before.
+    fn begin(&mut self, whose: &Whose, changes: &[Change]) -> bool {
+        let is_there = |at: &CgroupPath| changes.iter().any(|it| it.at == *at);
+        if self.under_way.iter().any(|(_, at)| at.iter().any(is_there)) {
+            self.behind.insert(whose.clone());
+            return false;
+        }
+        let groups = changes.iter().map(|it| it.at.clone()).collect();
+        self.under_way.push((whose.clone(), groups));
+        true
+    }
+
+    fn is_full(&self) -> bool {
+        self.under_way.len() == RECLAIMERS && !self.line.is_empty()
+    }
 }
 
 // === impl Slow ===
 
 impl Slow {
-    /// Has these written when those before them are; they take the place of what waits of the same
-    /// pod.
-    pub(super) fn push(&self, whose: Whose, changes: Vec<Change>) {
-        if let Some((_, again)) =
-            (self.under_way.borrow_mut().as_mut()).filter(|(under_way, _)| *under_way == whose)
-        {
-            *again = true;
-            return;
-        }
-        let mut waiting = self.waiting.borrow_mut();
-        match waiting.iter_mut().find(|(waits, _)| *waits == whose) {
-            Some((_, before)) => *before = changes,
-            None => waiting.push_back((whose, changes)),
-        }
-        self.pushed.notify_one();
+    /// Drops what waits of pods that are gone.
+    pub(super) fn forget_all_but(&self, ledger: &Ledger) {
+        let mut state = self.state.borrow_mut();
+        let is_there = |whose: &Whose| match whose {
+            Whose::Pod(sandbox) => ledger.pod(sandbox).is_some(),
+            Whose::Node => true,
+        };
+        state.line.retain(is_there);
+        state.waiting.retain(|whose, _| is_there(whose));
+        state.behind.retain(is_there);
     }
 
-    async fn begin(&self) -> (Whose, Vec<Change>) {
-        loop {
-            let next = self.waiting.borrow_mut().pop_front();
-            if let Some((whose, changes)) = next {
-                self.under_way.replace(Some((whose.clone(), false)));
-                return (whose, changes);
-            }
-            self.pushed.notified().await;
-        }
+    pub(super) fn standstill(&self) -> Option<&'static str> {
+        self.told.get().then_some(STANDSTILL)
     }
 
-    /// Those that were under way are done. Whether others were pushed meanwhile.
-    fn end(&self) -> bool {
-        self.under_way.take().is_some_and(|(_, again)| again)
+    /// Something was pushed, or a thread has begun or ended something.
+    fn note(&self, hub: &Hub) {
+        let state = self.state.borrow();
+        let (under_way, waiting) = (state.under_way.len(), state.line.len());
+        hub.metrics().memory_reclaims(under_way, waiting);
+        let since = self.full_since.get().unwrap_or_else(Instant::now);
+        self.full_since.set(state.is_full().then_some(since));
+        self.moved.notify_one();
     }
+}
+
+/// Has these written when a thread is free; they take the place of what waits of the same pod.
+pub(super) fn push(hub: &Hub, whose: Whose, changes: Vec<Change>) {
+    let slow = &hub.queue().slow;
+    slow.state.borrow_mut().push(whose, changes);
+    slow.pushed.notify_one();
+    slow.note(hub);
 }
 
 /// Has the writes done as they are pushed; never ends.
 pub(super) async fn run(hub: &Rc<Hub>) {
-    let queue = hub.queue();
+    let threads: [_; RECLAIMERS] = array::from_fn(|thread| serve(hub, thread));
+    let [first, second, third, fourth] = threads;
+    tokio::join!(first, second, third, fourth, tell(hub));
+}
+
+/// Keeps one of the threads at work.
+async fn serve(hub: &Rc<Hub>, thread: usize) {
     loop {
-        let (whose, changes) = queue.slow.begin().await;
-        let applied = hub.writer().reclaim(changes.clone()).await;
+        let (whose, changes) = begin(hub).await;
+        let applied = hub.writer().reclaim(thread, changes.clone()).await;
         match &whose {
             Whose::Pod(sandbox) => note_pod(hub, sandbox, &changes, &applied),
             Whose::Node => note_node(hub, &changes, &applied),
         }
-        match (queue.slow.end(), whose) {
-            (true, Whose::Pod(sandbox)) => queue.push(sandbox),
-            (true, Whose::Node) => queue.push_node(),
-            (false, _) => {}
+        end(hub, &whose);
+    }
+}
+
+/// What is to be done next.
+async fn begin(hub: &Hub) -> (Whose, Vec<Change>) {
+    let slow = &hub.queue().slow;
+    loop {
+        let next = slow.state.borrow_mut().pop();
+        let Some((whose, changes)) = next else {
+            slow.pushed.notified().await;
+            continue;
+        };
+        let changes = still_wanted(hub, &whose, changes);
+        let begins = !changes.is_empty() && slow.state.borrow_mut().begin(&whose, &changes);
+        slow.note(hub);
+        if begins {
+            return (whose, changes);
         }
+    }
+}
+
+fn end(hub: &Hub, whose: &Whose) {
+    let queue = hub.queue();
+    let mut state = queue.slow.state.borrow_mut();
+    state.under_way.retain(|(it, _)| it != whose);
+    let behind = mem::take(&mut state.behind);
+    drop(state);
+    for whose in behind {
+        match whose {
+            Whose::Pod(sandbox) => queue.push(sandbox),
+            Whose::Node => queue.push_node(),
+        }
+    }
+    queue.slow.note(hub);
+}
+
+/// Those of the changes that are wanted now: what waited may have been decided otherwise since.
+fn still_wanted(hub: &Hub, whose: &Whose, mut changes: Vec<Change>) -> Vec<Change> {
+    let ledger = hub.ledger().borrow();
+    let wanted: Vec<Change> = match whose {
+        Whose::Pod(sandbox) => {
+            let pod = ledger.pod(sandbox).into_iter();
+            pod.flat_map(|pod| {
+                let containers = pod.containers.iter().map(|it| &it.target);
+                [&pod.own, &pod.pause].into_iter().chain(containers)
+            })
+            .flat_map(super::changes)
+            .collect()
+        }
+        Whose::Node => ledger
+            .node
+            .iter()
+            .flat_map(|group| super::changes(&group.target))
+            .collect(),
+    };
+    changes.retain(|change| hub.enforces() && wanted.contains(change));
+    changes
+}
+
+/// Tells when no thread gets free for those that wait, and when one did after all; never ends.
+async fn tell(hub: &Rc<Hub>) {
+    let slow = &hub.queue().slow;
+    loop {
+        let moved = slow.moved.notified();
+        match (slow.full_since.get(), slow.told.get()) {
+            (Some(since), false) => {
+                if timeout_at(since + PATIENCE, moved).await.is_err() {
+                    slow.told.set(true);
+                    let waiting = slow.state.borrow().line.len();
+                    let pods = under_way(hub).join(", ");
+                    let reason = STANDSTILL;
+                    warn!(reason, pods, waiting, "new memory limits are not in force");
+                }
+            }
+            (None, true) => {
+                slow.told.set(false);
+                info!("the kernel gets on with reclaiming memory");
+            }
+            _ => moved.await,
+        }
+    }
+}
+
+/// Those whose memory is reclaimed, as people call them.
+fn under_way(hub: &Hub) -> Vec<String> {
+    let ledger = hub.ledger().borrow();
+    let state = hub.queue().slow.state.borrow();
+    let name = |(whose, _): &(Whose, Vec<CgroupPath>)| match whose {
+        Whose::Pod(sandbox) => match ledger.pod(sandbox) {
+            Some(pod) => format!("{}/{}", Name(&pod.view.namespace), Name(&pod.view.name)),
+            None => sandbox.to_string(),
+        },
+        Whose::Node => "node".to_owned(),
+    };
+    state.under_way.iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::testing::{Bench, sandbox};
+    use koord_kernel::{cgroup::Generation, fake::FakeTree};
+    use koord_model::{MemoryLimit, Value};
+    use tokio::time::{sleep, timeout};
+
+    fn bench() -> Bench {
+        Bench::with_pod(FakeTree::new(Generation::V2, 2))
+    }
+
+    fn pod(name: &str) -> Whose {
+        Whose::Pod(SandboxId::new(name).unwrap())
+    }
+
+    /// A limit of the pod's container.
+    fn limit(bench: &Bench, bytes: u64) -> Vec<Change> {
+        vec![Change {
+            at: bench.container.clone(),
+            value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
+        }]
+    }
+
+    /// Who is next, if it may be begun now.
+    async fn next(bench: &Bench) -> Option<Whose> {
+        let begun = timeout(Duration::ZERO, begin(&bench.hub)).await;
+        begun.ok().map(|(whose, _)| whose)
+    }
+
+    /// Has all threads stand still.
+    fn stand_still(bench: &Bench) {
+        for number in 0..RECLAIMERS {
+            let whose = pod(&format!("other-{number}"));
+            let mut state = bench.hub.queue().slow.state.borrow_mut();
+            assert!(state.begin(&whose, &[]));
+        }
+    }
+
+    fn waiting(bench: &Bench) -> usize {
+        let state = bench.hub.queue().slow.state.borrow();
+        assert_eq!(state.line.len(), state.waiting.len());
+        state.line.len() + state.behind.len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn threads_that_all_stand_still_while_others_wait_are_told_after_a_minute() {
+        let bench = bench();
+        let standstill = || bench.hub.queue().standstill().is_some();
+        let told = async {
+            stand_still(&bench);
+            sleep(Duration::from_secs(600)).await;
+            assert!(!standstill(), "nobody waits");
+            push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
+            sleep(Duration::from_secs(59)).await;
+            assert!(!standstill());
+            sleep(Duration::from_secs(2)).await;
+            assert!(standstill());
+            end(&bench.hub, &pod("other-1"));
+            sleep(Duration::from_secs(1)).await;
+            assert!(!standstill());
+        };
+        tokio::select! {
+            () = tell(&bench.hub) => unreachable!("it never ends"),
+            () = told => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_group_is_never_with_two_threads() {
+        let bench = bench();
+        let queue = bench.hub.queue();
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
+        assert_eq!(next(&bench).await, Some(pod("sandbox-1")));
+        // The same pod, and the next sandbox of it.
+        let mut again = bench.hub.ledger().borrow().pod(&sandbox()).unwrap().clone();
+        again.sandbox = SandboxId::new("sandbox-2").unwrap();
+        bench.hub.ledger().borrow_mut().list_pod(again);
+        for name in ["sandbox-1", "sandbox-2"] {
+            push(&bench.hub, pod(name), limit(&bench, 1 << 30));
+            assert_eq!(next(&bench).await, None, "{name}");
+        }
+        queue.drain();
+        end(&bench.hub, &pod("sandbox-1"));
+        let mut looked_at = queue.drain();
+        looked_at.sort();
+        assert_eq!(
+            looked_at,
+            ["sandbox-1", "sandbox-2"].map(|name| SandboxId::new(name).unwrap())
+        );
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_written_as_it_is_wanted_then() {
+        let bench = bench();
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 20));
+        assert_eq!(next(&bench).await, None, "it was decided otherwise");
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 20));
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
+        assert_eq!(next(&bench).await, Some(pod("sandbox-1")));
+        assert_eq!(waiting(&bench), 0);
+    }
+
+    #[tokio::test]
+    async fn of_pods_that_are_gone_nothing_waits() {
+        let bench = bench();
+        stand_still(&bench);
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
+        push(&bench.hub, pod("other-1"), Vec::new());
+        push(&bench.hub, Whose::Node, Vec::new());
+        assert_eq!(waiting(&bench), 3);
+        bench.hub.sandbox_removed("sandbox-1");
+        let state = bench.hub.queue().slow.state.borrow();
+        assert_eq!(state.line, [Whose::Node]);
+        drop(state);
+        assert_eq!(waiting(&bench), 1);
     }
 }

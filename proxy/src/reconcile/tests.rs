@@ -2,6 +2,7 @@
 //! have 512.
 
 mod devices;
+mod slow;
 mod terway;
 
 use super::*;

@@ -54,7 +54,7 @@ impl Groups {
             value: quota.into(),
         };
         let changes = vec![change(&self.pod, pod), change(&self.container, container)];
-        applied(self.writer.apply(changes).await)
+        applied(self.writer.write(changes).await)
     }
 
     /// Quota and period of pod and container on cgroup v1.
@@ -218,7 +218,7 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
             at: at.clone(),
             value: CpuQuota::Unlimited.into(),
         };
-        assert!(writer.apply(vec![change]).await.is_empty());
+        assert!(writer.write(vec![change]).await.is_empty());
     }
 }
 
@@ -271,29 +271,32 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
         value,
     };
     let (high, min) = (MemoryLimit::Bytes(8192), MemoryProtection::Bytes(4096));
-    let lowered = writer.apply(vec![
+    let (slow, fast) = writer.split(vec![
         change(&old, CpuQuota::Micros(20_000).into()),
         change(&old, Value::MemoryHigh(high)),
         change(&old, Value::MemoryMin(min)),
     ]);
+    let lowered = async { tokio::join!(writer.reclaim(0, slow), writer.write(fast)) };
     let after = async {
         // It was asked for after the other.
         let quota = change(&new, CpuQuota::Micros(50_000).into());
         let late = Duration::from_secs(30);
-        let applied = tokio::time::timeout(late, writer.apply(vec![quota])).await;
+        let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
         reclaimed.send(()).unwrap();
         olds(self::applied(
             applied.expect("it waits for nobody's memory"),
         ))
     };
-    let (lowered, after) = tokio::join!(lowered, after);
+    let ((slow, fast), after) = tokio::join!(lowered, after);
     assert_eq!(after, [CpuQuota::Unlimited.into()]);
-    // Each answer is that of its change.
     assert_eq!(
-        olds(applied(lowered)),
+        olds(applied(slow)),
+        [Value::MemoryHigh(MemoryLimit::Unlimited)]
+    );
+    assert_eq!(
+        olds(applied(fast)),
         [
             CpuQuota::Unlimited.into(),
-            Value::MemoryHigh(MemoryLimit::Unlimited),
             Value::MemoryMin(MemoryProtection::NONE),
         ]
     );
@@ -309,14 +312,14 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
         [1 << 29, 1 << 30, 1 << 31].map(is_slow),
         [true, false, false]
     );
-    let lowered = writer.apply(vec![limit(1 << 29)]);
+    let lowered = writer.reclaim(0, vec![limit(1 << 29)]);
     let after = async {
         let quota = Change {
             at: at.clone(),
             value: CpuQuota::Micros(50_000).into(),
         };
         let late = Duration::from_secs(30);
-        let applied = tokio::time::timeout(late, writer.apply(vec![quota])).await;
+        let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
         pod.reclaimed.send(()).unwrap();
         assert!(applied.is_ok(), "it waits for nobody's memory");
     };
@@ -336,12 +339,12 @@ async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to
     });
     // The second one reclaims, and comes behind the first; so does the third, which does not.
     let (wide, narrow, wider) = tokio::join!(
-        writer.apply(vec![limit(1 << 31)]),
-        writer.apply(vec![limit(1 << 29)]),
+        writer.write(vec![limit(1 << 31)]),
+        writer.reclaim(0, vec![limit(1 << 29)]),
         async {
             assert!(writer.is_slow(&limit(1 << 32)));
             (0..4).for_each(|_| pod.reclaimed.send(()).unwrap());
-            writer.apply(vec![limit(1 << 32)]).await
+            writer.reclaim(0, vec![limit(1 << 32)]).await
         },
     );
     for mut outcomes in [wide, narrow, wider] {
@@ -402,7 +405,7 @@ async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
             value: CpuQuota::Micros(50_000).into(),
         };
         let late = Duration::from_secs(30);
-        let applied = tokio::time::timeout(late, writer.apply(vec![quota])).await;
+        let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
         drop(told);
         applied.expect("it waits for nobody's threads")
     };
@@ -429,11 +432,11 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
         // More than the quota, as where a kubelet gives a pod less than its containers have.
         burst(&groups.container, 70_000),
     ];
-    let before = olds(applied(groups.writer.apply(wanted.clone()).await));
+    let before = olds(applied(groups.writer.write(wanted.clone()).await));
     assert_eq!(before, [CpuBurst::NONE.into(), CpuBurst::NONE.into()]);
     assert_eq!(held(&groups.pod), "3000");
     assert_eq!(held(&groups.container), "10000");
-    let again = applied(groups.writer.apply(wanted).await);
+    let again = applied(groups.writer.write(wanted).await);
     assert!(
         again.iter().all(|it| matches!(it, Ok(Written::Equal))),
         "{again:?}"
@@ -446,7 +449,7 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
         },
         burst(&groups.container, 70_000),
     ];
-    let before = olds(applied(groups.writer.apply(lowered).await));
+    let before = olds(applied(groups.writer.write(lowered).await));
     assert_eq!(
         before,
         [half.into(), CpuBurst::from_micros(50_000).unwrap().into()]

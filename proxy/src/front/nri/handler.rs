@@ -138,7 +138,7 @@ impl Handler {
         // Before anything is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
         if !lowered.is_empty() {
-            let written = self.hub.writer().apply(lowered);
+            let written = self.hub.writer().write(lowered);
             if timeout(self.patience, written).await.is_err() {
                 debug!("a burst above the new quota is lowered late");
             }

@@ -58,7 +58,7 @@ async fn a_burst_that_is_lowered_for_an_update_is_not_raised_before_it_is_done()
     let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
     let values: Vec<_> = lowered.iter().map(|change| change.value.clone()).collect();
     assert_eq!(values, [burst(30_000), burst(30_000)]);
-    bench.hub.writer().apply(lowered).await;
+    bench.hub.writer().write(lowered).await;
     // Somebody has the pod held against the kernel before the runtime has written the quota.
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
@@ -166,7 +166,7 @@ async fn an_update_of_another_container_raises_no_burst_that_was_lowered_and_a_f
     let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
     reconcile::pod(&bench.hub, &sandbox()).await;
     let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
-    bench.hub.writer().apply(lowered).await;
+    bench.hub.writer().write(lowered).await;
     let other = ContainerId::new("container-2").unwrap();
     let beside = Container::new(other.clone(), "beside".to_owned(), Requested::default());
     bench
@@ -194,7 +194,7 @@ async fn a_burst_is_raised_again_when_nobody_tells_how_its_update_ended() {
     reconcile::pod(&bench.hub, &sandbox()).await;
     bench.hub.queue().drain();
     let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
-    bench.hub.writer().apply(lowered).await;
+    bench.hub.writer().write(lowered).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
     // The call is given up while it is held.
     tokio::time::advance(Duration::from_millis(9_999)).await;

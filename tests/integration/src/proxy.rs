@@ -6,10 +6,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs::File,
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    os::{
+        fd::OwnedFd,
+        unix::net::{UnixListener, UnixStream},
+    },
     path::{Path, PathBuf},
-    process::{Child, ExitStatus},
+    process::{Child, Command, ExitStatus},
 };
+
+/// The name of a socket that is handed over.
+const HANDED: &str = "handed.sock";
+
+/// Has a program serve the socket that is its standard input as systemd hands one over: descriptor 3, and
+/// its own id in the environment.
+const HAND_OVER: &str = r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#;
 
 /// What a test wants of the proxy beyond the sockets.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +34,8 @@ pub struct ProxyOptions {
     /// Its waits, and those of a runtime for it, are those that a node has. Else they are long: among
     /// tests a machine is slower than any node, and what is looked at once after a call is to be there.
     pub as_shipped: bool,
+    /// Its socket for clients is handed over to it and stays when it goes, as with systemd's units.
+    pub handed_over: bool,
 }
 
 /// Where its events come from.
@@ -43,6 +55,8 @@ pub enum Front {
 pub struct Proxy {
     child: Option<Child>,
     directory: PathBuf,
+    /// The socket that is handed over, if one is.
+    handed: Option<UnixListener>,
     nri_socket: PathBuf,
     cgroup_root: String,
     runtime: PathBuf,
@@ -66,8 +80,10 @@ impl Proxy {
             None => testbed.directory().to_owned(),
         };
         std::fs::create_dir_all(&directory)?;
+        let handed = options.handed_over.then(|| directory.join(HANDED));
         let proxy = Self {
             child: None,
+            handed: handed.map(UnixListener::bind).transpose()?,
             directory,
             nri_socket: testbed.directory().join("nri.sock"),
             cgroup_root: testbed.cgroup_root(),
@@ -114,7 +130,7 @@ impl Proxy {
             .create(true)
             .append(true)
             .open(self.log_path())?;
-        let mut command = testbed.command(binary("koord-runtime-proxy")?);
+        let mut command = self.program(testbed)?;
         command
             .arg("--koord-runtimeproxy-endpoint")
             .arg(self.socket())
@@ -149,6 +165,18 @@ impl Proxy {
         Ok(())
     }
 
+    /// The program with its socket, if that is handed over to it.
+    fn program(&self, testbed: &Testbed) -> Result<Command> {
+        let program = binary("koord-runtime-proxy")?;
+        let Some(handed) = &self.handed else {
+            return Ok(testbed.command(program));
+        };
+        let mut shell = testbed.command("sh");
+        shell.args(["-c", HAND_OVER, "sh"]).arg(program);
+        shell.stdin(OwnedFd::from(handed.try_clone()?));
+        Ok(shell)
+    }
+
     /// The next start is with these arguments.
     pub fn set_args(&mut self, args: &[&str]) {
         self.options.args = args.iter().map(ToString::to_string).collect();
@@ -160,7 +188,8 @@ impl Proxy {
 
     /// The socket that stands for the runtime's.
     pub fn socket(&self) -> PathBuf {
-        self.directory.join("proxy.sock")
+        let name = self.handed.as_ref().map_or("proxy.sock", |_| HANDED);
+        self.directory.join(name)
     }
 
     pub fn admin_socket(&self) -> PathBuf {

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::poll::{bound, wait_until};
@@ -92,7 +93,7 @@ impl Kubelet {
         Ok(kubelet)
     }
 
-    /// Starts it again, after [`Kubelet::kill`], and returns when it answers.
+    /// Starts it again, after [`Kubelet::kill`] or [`Kubelet::stop`], and returns when it answers.
     ///
     /// # Errors
     ///
@@ -139,6 +140,22 @@ impl Kubelet {
     pub fn kill(&mut self) -> Result<(), KubeletError> {
         if let Some(mut child) = self.child.take() {
             child.kill().map_err(failed("kill the kubelet"))?;
+            child.wait().map_err(failed("wait for the kubelet"))?;
+        }
+        Ok(())
+    }
+
+    /// Ends it with SIGTERM and waits for its end. Its pods run on.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be signalled.
+    pub fn stop(&mut self) -> Result<(), KubeletError> {
+        if let Some(mut child) = self.child.take() {
+            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            let pid = pid.expect("a child's id is a process id");
+            kill_process(pid, Signal::TERM)
+                .map_err(|errno| failed("stop the kubelet")(errno.into()))?;
             child.wait().map_err(failed("wait for the kubelet"))?;
         }
         Ok(())

@@ -22,6 +22,8 @@ use koord_proto::{
 };
 use tokio::time::advance;
 
+mod bare;
+
 /// A plugin on a node where nothing is known yet.
 fn plugin() -> (Bench, Handler) {
     let bench = Bench::new(FakeTree::new(Generation::V1, 2));

@@ -22,8 +22,13 @@ pub fn options(front: Front) -> Result<ProxyOptions> {
     })
 }
 
-/// Runs the pods and prints the table; an error if one value is not what it should be.
+/// Runs the demo's pods and prints the table; an error if one value is not what it should be.
 pub async fn run(node: &Node) -> Result<()> {
+    show(node, &classes::all(&classes::share_pool()?)).await
+}
+
+/// The same of these pods.
+pub async fn show(node: &Node, pods: &[PodSpecOf]) -> Result<()> {
     let client = node.client().await?;
     let version = client.version().await?;
     let place = match node.proxy.front() {
@@ -39,8 +44,8 @@ pub async fn run(node: &Node) -> Result<()> {
         version.runtime_name, version.runtime_version
     );
     let mut rows = Rows::new();
-    for pod in classes::all(&classes::share_pool()?) {
-        rows.run(node, &client, &pod).await?;
+    for pod in pods {
+        rows.run(node, &client, pod).await?;
     }
     println!("{}", rows.table);
     ensure!(

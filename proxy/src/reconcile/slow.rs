@@ -6,7 +6,12 @@
 //! it. Where as many do as there are threads, the rest waits, and a person is told.
 
 use super::{note_node, note_pod};
-use crate::{apply::kernel::RECLAIMERS, hub::Hub, ledger::Ledger, log::Name};
+use crate::{
+    apply::kernel::RECLAIMERS,
+    hub::Hub,
+    ledger::{Ledger, Life},
+    log::Name,
+};
 use koord_kernel::cgroup::Change;
 use koord_model::{CgroupPath, SandboxId};
 use std::{
@@ -195,8 +200,10 @@ fn still_wanted(hub: &Hub, whose: &Whose, mut changes: Vec<Change>) -> Vec<Chang
         Whose::Pod(sandbox) => {
             let pod = ledger.pod(sandbox).into_iter();
             pod.flat_map(|pod| {
-                let containers = pod.containers.iter().map(|it| &it.target);
-                [&pod.own, &pod.pause].into_iter().chain(containers)
+                let own = [&pod.own, &pod.pause].into_iter().filter(|_| pod.ready);
+                let containers = pod.containers.iter();
+                let running = containers.filter(|it| it.life == Life::Running);
+                own.chain(running.map(|it| &it.target))
             })
             .flat_map(super::changes)
             .collect()

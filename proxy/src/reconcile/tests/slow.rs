@@ -25,6 +25,10 @@ async fn a_pod_whose_memory_stands_still_keeps_no_other_from_its_limit() {
     let (reclaimed, done) = mpsc::channel();
     let tree = FakeTree::new(Generation::V2, 2);
     let bench = Bench::reclaiming_of_container(tree, done).knowing_pod();
+    // Its limit is there already, so that is not what takes time.
+    let limit = "1073741824";
+    let there = (bench.tree).write(Controller::Memory, &bench.container, "memory.max", limit);
+    there.unwrap();
     let lower = || {
         bench.hub.set_node_policy(best_effort(
             "memoryQOS: {enable: true, throttlingPercent: 50}",

@@ -37,19 +37,15 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
     tracing::dispatcher::set_global_default(dispatch)?;
     panic_report::install();
     if let Err(error) = process::raise_nofile() {
-        warn!(
-            error = &error as &dyn Error,
-            "the limit of descriptors stays"
-        );
+        let error = &error as &dyn Error;
+        warn!(error, "the limit of descriptors stays");
     }
     let systemd = Variables::read(std::env::var_os);
     let watchdog = systemd.watchdog(std::process::id());
     let (guard, verdict, noted) = StartGuard::begin(&config.state_dir, SystemTime::now(), watchdog);
     if let Err(error) = noted {
-        warn!(
-            error = &error as &dyn Error,
-            "this start could not be noted"
-        );
+        let error = &error as &dyn Error;
+        warn!(error, "this start could not be noted");
     }
     let pulse = Pulse::new()?;
     let ended = pulse.runtime()?.block_on(async {
@@ -65,10 +61,8 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
         Err(_) => guard.refused(),
     };
     if let Err(error) = noted {
-        warn!(
-            error = &error as &dyn Error,
-            "this stop could not be noted as one that is no crash"
-        );
+        let error = &error as &dyn Error;
+        warn!(error, "this stop could not be noted as a clean one");
     }
     ended??;
     Ok(ExitCode::SUCCESS)

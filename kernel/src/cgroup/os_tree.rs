@@ -2,7 +2,8 @@
 //!
 //! Each hierarchy is opened once, and every path is resolved below that descriptor without following
 //! links, so that no name leads elsewhere: in one call by `openat2`, or component by component on
-//! kernels before 5.6, which lack it and among which some have group identity.
+//! kernels before 5.6, which lack it and among which some have group identity. Which of the two is
+//! found out when it is opened: what a single file answers later says nothing of it.
 
 use super::{Controller, Generation, Tree, Version};
 use koord_model::CgroupPath;
@@ -14,10 +15,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 use thiserror::Error;
 
@@ -45,6 +43,8 @@ pub enum DetectError {
 struct Mount {
     generation: Generation,
     directory: Arc<OwnedFd>,
+    /// The kernel has no `openat2`, or somebody forbids it.
+    walks: bool,
 }
 
 /// From `linux/magic.h`.
@@ -116,7 +116,7 @@ impl OsTree {
 
     fn directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<OwnedFd> {
         let mount = self.mount(controller).ok_or(io::ErrorKind::NotFound)?;
-        let opened = open_beneath(&mount.directory, (at, None), DIRECTORY);
+        let opened = mount.open_beneath((at, None), DIRECTORY);
         opened.map_err(|errno| match errno {
             // A link is no directory.
             Errno::LOOP => Errno::NOTDIR.into(),
@@ -132,7 +132,7 @@ impl OsTree {
     ) -> io::Result<OwnedFd> {
         let mount = self.mount(controller).ok_or(io::ErrorKind::NotFound)?;
         let flags = flags | OFlags::CLOEXEC;
-        Ok(open_beneath(&mount.directory, (at, Some(name)), flags)?)
+        Ok(mount.open_beneath((at, Some(name)), flags)?)
     }
 }
 
@@ -225,9 +225,12 @@ fn attribute(name: &str) -> String {
 
 impl Mount {
     fn new(generation: Generation, directory: OwnedFd) -> Self {
+        let itself = open_at_once(&directory, (&CgroupPath::root(), None), DIRECTORY);
         Self {
             generation,
             directory: Arc::new(directory),
+            // Of an open directory nothing else is forbidden.
+            walks: matches!(itself, Err(Errno::NOSYS | Errno::PERM)),
         }
     }
 
@@ -246,11 +249,19 @@ impl Mount {
     fn if_it_has(&self, controller: Controller) -> io::Result<Option<Self>> {
         let file = (&CgroupPath::root(), Some("cgroup.controllers"));
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let controllers = read_all(open_beneath(&self.directory, file, flags)?)?;
+        let controllers = read_all(self.open_beneath(file, flags)?)?;
         let has = controllers
             .split_whitespace()
             .any(|name| name == controller.name(Generation::V2));
         Ok(has.then(|| self.clone()))
+    }
+
+    /// Opens what lies below, following no links.
+    fn open_beneath(&self, below: Below<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+        match self.walks {
+            true => walk(&self.directory, below, flags),
+            false => open_at_once(&self.directory, below, flags),
+        }
     }
 }
 
@@ -295,20 +306,6 @@ fn v1_mount(top: &OwnedFd, names: &[String], controller: Controller) -> io::Resu
 
 /// What lies below a directory: another, or a file in that.
 type Below<'a> = (&'a CgroupPath, Option<&'a str>);
-
-/// The kernel has no `openat2`, or somebody forbids it.
-static WALKS: AtomicBool = AtomicBool::new(false);
-
-/// Opens what lies below a directory, following no links.
-fn open_beneath(top: &OwnedFd, below: Below<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-    if !WALKS.load(Relaxed) {
-        match open_at_once(top, below, flags) {
-            Err(Errno::NOSYS | Errno::PERM) => WALKS.store(true, Relaxed),
-            opened => return opened,
-        }
-    }
-    walk(top, below, flags)
-}
 
 fn open_at_once(top: &OwnedFd, (at, file): Below<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let mut path = String::with_capacity(256);
@@ -404,32 +401,33 @@ mod tests {
         std::fs::create_dir_all(&inside).unwrap();
         symlink(directory.path(), inside.join("out")).unwrap();
         symlink("/etc/hostname", inside.join("file")).unwrap();
-        let mount = Mount::new(
-            Generation::V2,
-            rustix::fs::open(directory.path().join("top"), DIRECTORY, Mode::empty()).unwrap(),
-        );
-        let tree = OsTree {
-            version: Version::V2,
-            cpu: Some(mount),
-            cpuset: None,
-            memory: None,
-            io: None,
-        };
         let path = |text| CgroupPath::parse(text).unwrap();
-        assert!(tree.has_directory(Controller::Cpu, &path("a")).unwrap());
-        assert!(!tree.has_directory(Controller::Cpu, &path("a/out")).unwrap());
-        assert!(
-            !tree
-                .has_directory(Controller::Cpu, &path("a/out/top"))
-                .unwrap()
-        );
-        let read = tree.read(Controller::Cpu, &path("a"), "file");
-        assert_eq!(
-            read.unwrap_err().raw_os_error(),
-            Some(Errno::LOOP.raw_os_error())
-        );
-        let written = tree.write(Controller::Cpu, &path("a"), "new", "1");
-        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::NotFound);
+        // Neither way goes through a link; the words differ.
+        for (walks, through) in [(false, Errno::LOOP), (true, Errno::NOTDIR)] {
+            let top = directory.path().join("top");
+            let top = rustix::fs::open(top, DIRECTORY, Mode::empty()).unwrap();
+            let mut mount = Mount::new(Generation::V2, top);
+            assert!(!mount.walks, "this kernel has openat2");
+            mount.walks = walks;
+            let tree = OsTree {
+                version: Version::V2,
+                cpu: Some(mount),
+                cpuset: None,
+                memory: None,
+                io: None,
+            };
+            let has = |at| tree.has_directory(Controller::Cpu, &path(at)).unwrap();
+            assert!(has("a"));
+            assert!(!has("a/out"));
+            assert!(!has("a/out/top"));
+            for (at, refused) in [("a", Errno::LOOP), ("a/out", through)] {
+                let read = tree.read(Controller::Cpu, &path(at), "file");
+                let errno = read.unwrap_err().raw_os_error();
+                assert_eq!(errno, Some(refused.raw_os_error()), "{at}");
+            }
+            let written = tree.write(Controller::Cpu, &path("a"), "new", "1");
+            assert_eq!(written.unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
     }
 
     #[test]

@@ -815,6 +815,29 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
     }
 }
 
+#[tokio::test]
+async fn a_quota_that_cannot_be_read_after_a_restart_is_no_resize() {
+    const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
+    let mut pod = undecided_pod();
+    pod.labels.clear();
+    let tree = FakeTree::new(Generation::V1, 2);
+    let listed = Scripted::of(tree, pod, container_with(ORIGINALS), "");
+    let Bench {
+        hub,
+        tree,
+        container,
+        ..
+    } = &listed.bench;
+    hub.set_node_policy(policy_of_faster_cpus());
+    tree.remove(container);
+    listed.list(Scope::All).await;
+    tree.make(container);
+    listed.bench.write("cpu.cfs_quota_us", "50000");
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "40000");
+}
+
 /// Looks after the node and its pods until this file of a tier shows this.
 async fn comes_to(listed: &Scripted, tier: &str, file: &str, text: &str) {
     let at = CgroupPath::parse(tier).unwrap();

@@ -4,12 +4,16 @@
 //! Of a pod only what is looked at is read. A pod that cannot be read costs itself and is named; a
 //! text of which nothing can be read is an error.
 
+mod room;
 mod spec;
 #[cfg(test)]
 mod tests;
 mod text;
 
-pub use self::spec::{ContainerSpec, PodSpec, Resources};
+pub use self::{
+    room::make_room,
+    spec::{ContainerSpec, PodSpec, Resources},
+};
 
 use crate::{ParserError, annotation::QuantityError};
 use koord_model::PodUid;
@@ -81,6 +85,8 @@ pub enum Problem {
     Uid,
     #[error("another one before it has the same UID and name")]
     Repeated,
+    #[error("it has {length} bytes, and all together have more than {MAX_LENGTH}")]
+    NoRoom { length: usize },
 }
 
 /// Why a text gives no pods at all.

@@ -4,7 +4,10 @@
 //! nothing of it, neither TLS nor megabytes, is on the data path's. Token, certificates and key are
 //! read each time: whoever renews them tells nobody.
 
-use super::tls::{self, TlsError};
+use super::{
+    Text,
+    tls::{self, TlsError},
+};
 use crate::{
     config::{Kubelet, KubeletUrl},
     regular_file::{self, FileError},
@@ -17,7 +20,7 @@ use hyper::{
     header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use koord_proto::pods::MAX_LENGTH;
+use koord_proto::pods::{MAX_LENGTH, make_room};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -77,7 +80,7 @@ impl PodsOfKubelet {
     }
 
     /// What it says now. Waits for it.
-    pub(super) fn read(&self) -> Result<Vec<u8>, KubeletError> {
+    pub(super) fn read(&self) -> Result<Text, KubeletError> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(KubeletError::Runtime)?;
         let answer = runtime.block_on(async {
@@ -89,7 +92,7 @@ impl PodsOfKubelet {
         answer
     }
 
-    async fn ask(&self) -> Result<Vec<u8>, KubeletError> {
+    async fn ask(&self) -> Result<Text, KubeletError> {
         let KubeletUrl {
             tls, host, port, ..
         } = &self.config.url;
@@ -140,7 +143,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, KubeletError> {
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Empty<Bytes>>,
-) -> Result<Vec<u8>, KubeletError> {
+) -> Result<Text, KubeletError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let answer = async {
         let reply = sender.send_request(request).await?;
@@ -148,16 +151,19 @@ async fn exchange(
             return Err(KubeletError::Status(reply.status()));
         }
         let mut body = reply.into_body();
-        let mut bytes = Vec::new();
+        let (mut bytes, mut left_out) = (Vec::new(), Vec::new());
         while let Some(frame) = body.frame().await {
             let frame = frame?;
             let data = frame.data_ref().map_or(&[][..], |data| data);
+            if bytes.len() + data.len() > MAX_LENGTH {
+                left_out.append(&mut make_room(&mut bytes));
+            }
             if bytes.len() + data.len() > MAX_LENGTH {
                 return Err(KubeletError::TooLarge);
             }
             bytes.extend_from_slice(data);
         }
-        Ok(bytes)
+        Ok((bytes, left_out))
     };
     let mut answer = pin!(answer);
     // The connection moves only while it is polled; the answer may be complete before it ends.

@@ -100,6 +100,9 @@ enum Rhythm {
     Every(Duration),
 }
 
+/// A text of pods, and what was left out of it because there was no room for all.
+type Text = (Vec<u8>, Vec<PodIssue>);
+
 /// What the source says; nothing if that is what it said the last time.
 type Said = Result<Option<Parsed>, SourceError>;
 
@@ -269,9 +272,9 @@ impl Way {
     }
 
     /// What is said now; nothing if it is known to be what it was, unless it is wanted `anew`.
-    fn read(&mut self, anew: bool) -> Result<Option<Vec<u8>>, SourceError> {
+    fn read(&mut self, anew: bool) -> Result<Option<Text>, SourceError> {
         match self {
-            Self::File(file) => file.read(anew),
+            Self::File(file) => Ok(file.read(anew)?.map(|text| (text, Vec::new()))),
             Self::Kubelet(kubelet) => Ok(Some(kubelet.read()?)),
         }
     }
@@ -287,11 +290,13 @@ impl Desk {
             reader,
             inputs,
         } = self;
-        let Some(text) = way.read(anew)? else {
+        let Some((text, mut left_out)) = way.read(anew)? else {
             return Ok(None);
         };
         let text = str::from_utf8(&text)?;
-        Ok(Some(reader.read(text, |key| inputs.has(key))?))
+        let mut parsed = reader.read(text, |key| inputs.has(key))?;
+        parsed.issues.append(&mut left_out);
+        Ok(Some(parsed))
     }
 }
 

@@ -1,6 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "files for tests")]
 
 use super::*;
+use crate::status::chain_of;
 use koord_testkit::CLIENT_PEM;
 use std::{
     error::Error,
@@ -46,7 +47,7 @@ fn reply(head: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// What comes of one question, and what was asked.
-fn asked(config: impl FnOnce(&mut Kubelet), reply: Vec<u8>) -> (Result<Vec<u8>, String>, String) {
+fn asked(config: impl FnOnce(&mut Kubelet), reply: Vec<u8>) -> (Result<Text, String>, String) {
     let (listener, mut kubelet) = listen();
     config(&mut kubelet);
     let served = serve(listener, reply);
@@ -58,7 +59,9 @@ fn asked(config: impl FnOnce(&mut Kubelet), reply: Vec<u8>) -> (Result<Vec<u8>, 
 #[test]
 fn a_kubelet_is_asked_for_its_pods() {
     let (answer, request) = asked(|_| {}, reply("200 OK", b"{\"items\":[]}"));
-    assert_eq!(answer.unwrap(), b"{\"items\":[]}");
+    let (text, left_out) = answer.unwrap();
+    assert_eq!(text, b"{\"items\":[]}");
+    assert!(left_out.is_empty());
     assert!(request.starts_with("GET /pods HTTP/1.1\r\n"), "{request}");
     assert!(request.contains("\r\nhost: 127.0.0.1:"), "{request}");
     assert!(!request.contains("authorization"), "{request}");
@@ -105,6 +108,30 @@ fn an_answer_that_is_none_is_told() {
     ] {
         assert_eq!(asked(|_| {}, reply).0.unwrap_err(), error);
     }
+}
+
+#[test]
+fn an_answer_without_room_for_all_pods_is_one_without_the_largest() {
+    let pod = |name: &str, length: usize| {
+        let long = "x".repeat(length);
+        format!(r#"{{"metadata":{{"namespace":"n","name":"{name}"}},"status":"{long}"}}"#)
+    };
+    let list = |pods: &[String]| format!(r#"{{"kind":"PodList","items":[{}]}}"#, pods.join(","));
+    let (small, other) = (pod("small", 1), pod("other", 20 << 20));
+    let all = list(&[
+        small.clone(),
+        pod("large", 40 << 20),
+        other.clone(),
+        pod("larger", 30 << 20),
+        small.clone(),
+    ]);
+    let (answer, _) = asked(|_| {}, reply("200 OK", all.as_bytes()));
+    let (text, left_out) = answer.unwrap();
+    let rest = list(&[small.clone(), other, pod("larger", 30 << 20), small]);
+    assert!(text == rest.as_bytes(), "{} bytes", text.len());
+    let told: Vec<String> = left_out.iter().map(|it| chain_of(it)).collect();
+    let reason = "it has 41943097 bytes, and all together have more than 67108864";
+    assert_eq!(told, [format!("n/large is left out: {reason}")]);
 }
 
 #[test]

@@ -184,6 +184,14 @@ impl Chain {
             .filter_map(|link| Some((&link.meta, link.hook.unsupported(node)?)))
     }
 
+    /// Whether a hook that can do something on a node gives threads or processes what they have.
+    pub fn is_about_threads(&self, node: &NodeView) -> bool {
+        let able = self.links.iter();
+        let able = able.filter(|link| link.hook.unsupported(node).is_none());
+        let mut settings = able.flat_map(|link| link.meta.settings);
+        settings.any(|it| it.is_of_threads() && !self.left.contains(it))
+    }
+
     /// Whether a hook at work decides something for this pod from the memory that its containers ask
     /// for.
     pub fn reads_requested(&self, pod: &PodView, node: &NodeView) -> bool {

@@ -322,7 +322,9 @@ fn announce(config: &Config) {
 impl Tasks {
     /// Reconcile and relist, with all that they need.
     fn follow_runtime(&mut self, local: &LocalSet, hub: &Rc<Hub>, config: &Config) {
-        hub.writer().start();
+        let policy = hub.policy();
+        let about_threads = policy.chain().is_about_threads(policy.node());
+        hub.writer().start(about_threads);
         self.spawn("reconcile", local, reconcile::run(hub.clone()));
         let runtime: Arc<Path> = config.runtime_endpoint.as_path().into();
         let above = config.cgroup_root.clone();

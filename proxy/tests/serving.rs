@@ -8,7 +8,7 @@ mod support;
 use bytes::Bytes;
 use koord_testkit::{
     Frame, RawClient, RawRequest, RawStream,
-    poll::wait_until_async,
+    poll::{wait_until, wait_until_async},
     scripted::{CallEnd, Gate, Reply, Script},
 };
 use std::{
@@ -334,4 +334,15 @@ async fn a_call_that_does_not_finish_is_waited_for_as_long_as_was_said() {
     let took = start.elapsed();
     assert!(took >= Duration::from_secs(1), "{took:?}");
     assert!(node.log().contains("stopped with calls in flight"));
+}
+
+#[test]
+fn the_thread_for_groups_is_there_from_the_start_where_a_hook_can_use_it() {
+    let has = |node: &Node, name: &str| node.threads().iter().any(|it| it == name);
+    let node = Node::with(script(), &["--feature-gates=OOMScoreAdj=true"]);
+    wait_until("it has started", || has(&node, "thread-groups"));
+    let node = Node::with(script(), &["--feature-gates=RdtResctrl=false"]);
+    // It starts after all of those that write.
+    wait_until("the last one has started", || has(&node, "neighbour"));
+    assert!(!has(&node, "thread-groups"));
 }

@@ -396,3 +396,17 @@ fn a_hook_that_rests_decides_nothing_until_it_works_again() {
     chain.rest(BTreeSet::new());
     assert_eq!(decided(&chain), (true, true));
 }
+
+#[test]
+fn hooks_are_about_threads_where_they_can_do_something_to_them() {
+    // RdtResctrl is on without being told.
+    assert!(chain().is_about_threads(&node()));
+    let left = chain().leaving([Setting::Resctrl].into());
+    assert!(!left.is_about_threads(&node()));
+    let mut without = node();
+    without.kernel.resctrl = false;
+    assert!(!chain().is_about_threads(&without));
+    let gates = FeatureGates::parse("OOMScoreAdj=true").unwrap();
+    let scores = Chain::new(&gates, &FailPolicies::default());
+    assert!(scores.is_about_threads(&without));
+}

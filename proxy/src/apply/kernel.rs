@@ -118,11 +118,14 @@ impl Writer {
         }
     }
 
-    /// Starts the threads now, while they can be had; that for threads of pods starts with its first
-    /// job, which on most nodes never comes.
-    pub fn start(&self) {
+    /// Starts the threads now, while they can be had; that for threads of pods only if something will
+    /// be `about_threads`. Otherwise it starts with its first job, which hardly ever comes then.
+    pub fn start(&self, about_threads: bool) {
         self.jobs.start();
         self.slow.iter().for_each(Worker::start);
+        if about_threads {
+            self.threads.start();
+        }
     }
 
     /// The tree, for questions that read at most a file or two.

@@ -10,8 +10,8 @@ use koord_testkit::{
     scripted::{Call, CallEnd, Gate, Otherwise, Reply, Script, ScriptedRuntime},
 };
 use std::{
-    fs,
-    io::{Read, Write},
+    fs::{self, DirEntry},
+    io::{self, Read, Write},
     os::unix::net::{UnixDatagram, UnixStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -223,6 +223,17 @@ impl Node {
         let (head, body) = reply.split_once("\r\n\r\n")?;
         let code = head.split(' ').nth(1)?.parse().ok()?;
         Some((code, body.to_owned()))
+    }
+
+    /// The names of the proxy's threads.
+    pub fn threads(&self) -> Vec<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.0.id())).unwrap();
+        let name = |thread: io::Result<DirEntry>| {
+            fs::read_to_string(thread.ok()?.path().join("comm")).ok()
+        };
+        // One that has ended meanwhile has none.
+        let names = threads.filter_map(name);
+        names.map(|name| name.trim_end().to_owned()).collect()
     }
 
     /// Resident memory of the proxy.

@@ -90,6 +90,24 @@ async fn the_pods_of_an_old_client_have_their_values_too() -> Result<()> {
     wait_until("the values by runtime.v1alpha2", || {
         pod.wrong(&running).is_empty()
     });
+    let shares = LinuxContainerResources {
+        cpu_shares: 9,
+        ..Default::default()
+    };
+    let changed = changed_by(&client, &running.cgroup, &running.container, shares).await?;
+    assert_eq!(changed, BTreeMap::new(), "the hook's shares stay");
+    client.stop_container(&running.container, 0).await?;
+    let ledger = node.proxy.ledger()?;
+    let container = &ledger["pods"][0]["containers"][0];
+    assert_eq!(container["state"], "exited", "{container}");
+    client.remove_container(&running.container).await?;
+    let ledger = node.proxy.ledger()?;
+    assert_eq!(ledger["pods"][0]["containers"], serde_json::json!([]));
+    client.stop_pod(&running.sandbox).await?;
+    let ledger = node.proxy.ledger()?;
+    assert_eq!(ledger["pods"][0]["ready"], false, "{ledger}");
+    client.remove_pod(&running.sandbox).await?;
+    assert_eq!(node.proxy.ledger()?["pods"], serde_json::json!([]));
     Ok(())
 }
 

@@ -16,15 +16,15 @@ use koord_runtime_proxy::{
     metrics::Metrics,
 };
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroups, PodQos,
-    cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
+    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos,
+    cri::{CallError, ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
     poll::wait_until_async,
 };
 use std::{
     path::PathBuf,
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -36,18 +36,17 @@ use tokio::{sync::oneshot, task::LocalSet};
 
 /// How long the runtimes wait: longer than the two seconds that they do by themselves, so that only
 /// what we do decides whether an answer is in time, not how busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Gives every container 300 shares, after some thought.
 struct Thoughtful {
     thought: Arc<Thought>,
 }
 
-/// How the next container is thought about.
+/// What is thought about: the next decision at this stage, until it is over.
 #[derive(Default)]
 struct Thought {
-    /// Until it is over.
-    slow: AtomicBool,
+    next: Mutex<Option<Stage>>,
     over: AtomicBool,
 }
 
@@ -57,7 +56,7 @@ const META: HookMeta = HookMeta {
     default_on: true,
     maturity: Maturity::Own,
     options: &[],
-    stages: &[Stage::Container],
+    stages: &[Stage::Pod, Stage::Container],
     fail_policy: FailPolicy::Open,
     doc: "gives every container 300 shares",
     inputs: Inputs {
@@ -70,19 +69,39 @@ const META: HookMeta = HookMeta {
 impl Hook for Thoughtful {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
         let main = view.container.is_some_and(|it| it.name == "main");
-        if !main {
-            return Ok(Adjustment::default());
-        }
-        // Once: whoever asks again is not kept.
-        if self.thought.slow.swap(false, Ordering::SeqCst) {
-            while !self.thought.over.load(Ordering::SeqCst) {
-                thread::sleep(Duration::from_millis(5));
-            }
+        if main || view.stage == Stage::Pod {
+            self.thought.about(view.stage);
         }
         Ok(Adjustment {
-            cpu_shares: CpuShares::new(300).ok(),
+            cpu_shares: CpuShares::new(300).ok().filter(|_| main),
             ..Adjustment::default()
         })
+    }
+}
+
+// === impl Thought ===
+
+impl Thought {
+    fn begins_with(&self, stage: Stage) {
+        self.over.store(false, Ordering::SeqCst);
+        *self.next.lock().unwrap() = Some(stage);
+    }
+
+    fn has_begun(&self) -> bool {
+        self.next.lock().unwrap().is_none()
+    }
+
+    fn is_over(&self) {
+        assert!(self.has_begun(), "it was never asked");
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    fn about(&self, stage: Stage) {
+        // Once: whoever asks again is not kept.
+        let taken = self.next.lock().unwrap().take_if(|next| *next == stage);
+        while taken.is_some() && !self.over.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -136,6 +155,93 @@ impl Running {
     }
 }
 
+/// A runtime whose plugin thinks for too long about what it is asked.
+struct Slow {
+    client: CriClient,
+    sandbox: String,
+    cgroup: PodCgroup,
+    plugin: Running,
+    thought: Arc<Thought>,
+}
+
+// === impl Slow ===
+
+impl Slow {
+    /// Has the runtime do something about which the hook thinks at this stage until it is done. The
+    /// plugin is not closed, and what it then decides was late.
+    async fn while_it_thinks<T>(
+        &self,
+        stage: Stage,
+        asked: impl Future<Output = Result<T, CallError>>,
+    ) -> T {
+        let late = || self.plugin.metric("plugin_late_answers_total");
+        let before = late();
+        self.thought.begins_with(stage);
+        let start = Instant::now();
+        let done = asked.await.unwrap();
+        // What was asked, and what is told after it, was answered in half of the time though the hook
+        // is still at it.
+        let took = start.elapsed();
+        assert!(took > PATIENCE * 4 / 10, "{took:?}");
+        self.thought.is_over();
+        wait_until_async("the late answer is counted", async || late() > before).await;
+        self.is_asked_by_who_asked_first();
+        done
+    }
+
+    fn is_asked_by_who_asked_first(&self) {
+        assert_eq!(self.plugin.metric("plugin_up"), 1);
+        let sessions = self.plugin.metric(r#"plugin_sessions_total{result="ok"}"#);
+        assert_eq!(sessions, 1);
+    }
+
+    async fn has_its_shares(&self, container: &str) {
+        let cgroup = &self.cgroup;
+        let held = || cgroup.read("cpu", Some(container), "cpu.shares").unwrap();
+        wait_until_async("the hook's shares", async || held() == "300").await;
+    }
+}
+
+/// A container that runs before there is a plugin, which then thinks about what it is told at first
+/// until the runtime would have given it up.
+async fn synchronize(containerd: &Containerd, pod: &PodSpec, cgroup: PodCgroup) -> Slow {
+    let client = CriClient::connect(&containerd.socket()).await.unwrap();
+    let sandbox = client.run_pod(pod).await.unwrap();
+    let id = client.create_container(&sandbox, &main(), pod).await;
+    let id = id.unwrap();
+    client.start_container(&id).await.unwrap();
+    let thought = Arc::new(Thought::default());
+    thought.begins_with(Stage::Container);
+    let plugin = Running::start(containerd.nri_socket(), thought.clone());
+    wait_until_async("the runtime tells of it", async || thought.has_begun()).await;
+    tokio::time::sleep(PATIENCE * 5 / 4).await;
+    thought.is_over();
+    let slow = Slow {
+        client,
+        sandbox,
+        cgroup,
+        plugin,
+        thought,
+    };
+    slow.has_its_shares(&id).await;
+    let late = || slow.plugin.metric("plugin_late_answers_total");
+    wait_until_async("the late answer is counted", async || late() == 1).await;
+    slow.is_asked_by_who_asked_first();
+    slow.client.remove_container(&id).await.unwrap();
+    slow
+}
+
+fn shares(cpu_shares: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpu_shares,
+        ..Default::default()
+    }
+}
+
+fn main() -> ContainerSpec {
+    ContainerSpec::new("main").resources(shares(256))
+}
+
 async fn a_slow_hook_costs_no_pod_its_values(version: ContainerdVersion) {
     let options = Options {
         nri: true,
@@ -144,46 +250,33 @@ async fn a_slow_hook_costs_no_pod_its_values(version: ContainerdVersion) {
     };
     let containerd = Containerd::start(version, &options).unwrap();
     let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
-    let cgroup = cgroups
-        .pod("uid-slow", PodQos::Burstable { milli_cpu: 250 })
-        .unwrap();
-    let client = CriClient::connect(&containerd.socket()).await.unwrap();
-    let thought = Arc::new(Thought::default());
-    let plugin = Running::start(containerd.nri_socket(), thought.clone());
-    wait_until_async("the runtime asks", async || plugin.metric("plugin_up") == 1).await;
-
+    let qos = PodQos::Burstable { milli_cpu: 250 };
+    let cgroup = cgroups.pod("uid-slow", qos).unwrap();
     let pod = PodSpec::new("slow").cgroup(&cgroup);
-    let sandbox = client.run_pod(&pod).await.unwrap();
-    let asked = LinuxContainerResources {
-        cpu_shares: 256,
-        ..Default::default()
-    };
-    let main = ContainerSpec::new("main").resources(asked);
-    thought.slow.store(true, Ordering::SeqCst);
-    let start = Instant::now();
-    let id = client.create_container(&sandbox, &main, &pod).await;
-    let id = id.unwrap();
-    // The creation, and what is told after it, was answered in half of the time though the hook is
-    // still at it.
-    let took = start.elapsed();
-    assert!(took > PATIENCE * 4 / 10, "{took:?}");
-    assert!(!thought.slow.load(Ordering::SeqCst), "it was never asked");
-    thought.over.store(true, Ordering::SeqCst);
-    client.start_container(&id).await.unwrap();
-    let held = || cgroup.read("cpu", Some(&id), "cpu.shares").unwrap();
-    wait_until_async("the hook's shares", async || held() == "300").await;
-    let late = || plugin.metric("plugin_late_answers_total");
-    wait_until_async("the late answer is counted", async || late() >= 1).await;
+    let slow = synchronize(&containerd, &pod, cgroup).await;
+    let client = &slow.client;
 
-    // It was never closed, and is asked about what comes next.
-    assert_eq!(plugin.metric("plugin_up"), 1);
-    assert_eq!(plugin.metric(r#"plugin_sessions_total{result="ok"}"#), 1);
+    let cgroup = cgroups.pod("uid-other", qos).unwrap();
+    let other = PodSpec::new("other").cgroup(&cgroup);
+    slow.while_it_thinks(Stage::Pod, client.run_pod(&other))
+        .await;
+
+    let (sandbox, main) = (&slow.sandbox, main());
+    let created = client.create_container(sandbox, &main, &pod);
+    let id = slow.while_it_thinks(Stage::Container, created).await;
+    client.start_container(&id).await.unwrap();
+    slow.has_its_shares(&id).await;
+
+    let updated = client.update_resources(&id, shares(512));
+    slow.while_it_thinks(Stage::Container, updated).await;
+    slow.has_its_shares(&id).await;
+
+    // It is asked about what comes next.
     client.remove_container(&id).await.unwrap();
-    let id = client.create_container(&sandbox, &main, &pod).await;
+    let id = client.create_container(sandbox, &main, &pod).await;
     let id = id.unwrap();
     client.start_container(&id).await.unwrap();
-    let held = || cgroup.read("cpu", Some(&id), "cpu.shares").unwrap();
-    wait_until_async("they are there again", async || held() == "300").await;
+    slow.has_its_shares(&id).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 //! ratios hold where absolute times do not.
 #![forbid(unsafe_code)]
 
+mod life;
 mod load;
 mod nri;
 mod parts;
@@ -36,13 +37,21 @@ struct Arguments {
     /// Where the scripted runtime listens; a path in the bench's own folder by default.
     #[arg(long)]
     runtime_socket: Option<PathBuf>,
+    /// Another proxy to measure beside in front of the real containerd: NAME=SOCKET. It has to stand in
+    /// front of --real-runtime-socket.
+    #[arg(long, value_parser = parts::peer, requires = "real_runtime_socket")]
+    real_peer: Vec<parts::Peer>,
+    /// Where the real containerd is to be found, by a symbolic link that is made there; its socket in the
+    /// bench's own folder by default.
+    #[arg(long)]
+    real_runtime_socket: Option<PathBuf>,
     /// Rounds of each measurement.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Where the figures go as JSON.
     #[arg(long, default_value = "target/bench.json")]
     json: PathBuf,
-    /// Measure only what has this in its name, such as "frames, small unary"; nothing is weighed then.
+    /// Measure only what has this in its name, such as "frames, small unary"; nothing is written then.
     #[arg(long)]
     only: Option<String>,
     /// Leave out the part with a real containerd.
@@ -88,11 +97,10 @@ async fn run(arguments: Arguments) -> Result<()> {
             }
         }
     }
-    let mut at_once = vec![1, 16];
-    at_once.retain(|pods| arguments.wants(&format!("nri, CreateContainer, {pods} caller(s)")));
-    if !at_once.is_empty() {
+    let wants = |event: &str, pods| arguments.wants(&format!("nri, {event}, {pods} caller(s)"));
+    if nri::wants_any(&wants) {
         eprintln!("measuring as a plugin that knows 1,000 pods and 5,000 containers");
-        report.add_nri(nri::measure(arguments.rounds, &at_once)?);
+        report.add_nri(nri::measure(arguments.rounds, &wants)?);
     }
     if !arguments.no_real && arguments.wants(pod_start::NAME) {
         eprintln!("measuring {}", pod_start::NAME);
@@ -102,17 +110,16 @@ async fn run(arguments: Arguments) -> Result<()> {
         eprintln!("measuring {}", rest::NAME);
         report.add_rest(rest::measure(arguments.rounds).await?);
     }
+    if arguments.wants(state::NAME) {
+        eprintln!("measuring {}", state::NAME);
+        report.add_state(state::measure(arguments.rounds).await?);
+    }
+    if !arguments.no_real && arguments.wants(real::NAME) {
+        measure_real(&arguments, &mut report).await?;
+    }
     if arguments.only.is_some() {
-        if !arguments.no_real && arguments.wants(real::NAME) {
-            measure_real(&arguments, &mut report).await?;
-        }
         println!("{report}");
         return Ok(());
-    }
-    eprintln!("measuring with 1,000 pods and 3,000 containers");
-    report.state = Some(state::measure(arguments.rounds).await?);
-    if !arguments.no_real {
-        measure_real(&arguments, &mut report).await?;
     }
     report.weigh();
     println!("{report}");
@@ -149,7 +156,11 @@ fn name(stack: Stack, kind: Kind, callers: usize) -> String {
 
 async fn measure_real(arguments: &Arguments, report: &mut Report) -> Result<()> {
     eprintln!("measuring {}", real::NAME);
-    real::measure(arguments.rounds, report).await
+    let peers = (
+        arguments.real_runtime_socket.as_deref(),
+        &*arguments.real_peer,
+    );
+    real::measure(arguments.rounds, peers, report).await
 }
 
 /// All targets in turn, round by round.

@@ -2,8 +2,10 @@
 //!
 //! The runtime is the test kit's double. Real ones ask one thing at a time, whatever many pods want. Many
 //! questions at once are more than any asks; they are held to the same limit, as a promise of their own.
+//! The other events of a pod's life are told by turns alone.
 
 use crate::{
+    life::{self, EVENTS},
     load::Sample,
     parts::proxy_options,
     report::{NRI_CONTAINERS, Row},
@@ -11,7 +13,7 @@ use crate::{
 use anyhow::{Context, Result, anyhow, ensure};
 use koord_integration::{Front, Proxy, ProxyOptions, classes};
 use koord_testkit::{
-    Testbed,
+    PodCgroups, Testbed,
     nri::{
         Generation, NriRuntime, Plugin,
         message::{Container, LinuxContainer, LinuxPodSandbox, LinuxResources, PodSandbox},
@@ -24,13 +26,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+const CREATION: &str = "CreateContainer";
 const PODS: usize = 1_000;
+/// Pods that the runtime works on at once.
+const AT_ONCE: [usize; 2] = [1, 16];
 /// Creations of one round.
 const CREATES: usize = 3_200;
 
 /// What was measured while so many pods were made at once.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Asked {
+    pub(crate) event: &'static str,
     pub(crate) pods: usize,
     pub(crate) order: Order,
     pub(crate) row: Row,
@@ -52,7 +58,15 @@ pub(crate) struct Nri {
     pub(crate) resident_bytes: u64,
 }
 
-pub(crate) fn measure(rounds: usize, pods_at_once: &[usize]) -> Result<Nri> {
+/// Says whether an event is to be measured with so many pods at once.
+type Wants<'a> = &'a dyn Fn(&str, usize) -> bool;
+
+pub(crate) fn wants_any(wants: Wants<'_>) -> bool {
+    let mut all = [CREATION].into_iter().chain(EVENTS);
+    all.any(|event| AT_ONCE.iter().any(|&pods| wants(event, pods)))
+}
+
+pub(crate) fn measure(rounds: usize, wants: Wants<'_>) -> Result<Nri> {
     let testbed = Testbed::new()?;
     let socket = testbed.directory().join("nri.sock");
     let runtime = NriRuntime::listen(&socket, Generation::V0_12)?;
@@ -70,15 +84,44 @@ pub(crate) fn measure(rounds: usize, pods_at_once: &[usize]) -> Result<Nri> {
     let containers: Vec<_> = (0..NRI_CONTAINERS).map(container).collect();
     let updates = plugin.synchronize(&pods, &containers)?;
     ensure!(!updates.is_empty(), "no container was to be changed");
+    let mut asked = asked_about_creations(rounds, wants, (&mut plugin, pid), &pods)?;
+    let cgroups = PodCgroups::new(&testbed)?;
+    for count in AT_ONCE {
+        if EVENTS.iter().any(|event| wants(event, count)) {
+            let told = life::measure((&mut plugin, &cgroups), rounds, count)?;
+            let told = told.into_iter().map(|(event, row)| Asked {
+                event,
+                pods: count,
+                order: Order::Turns,
+                row,
+            });
+            asked.extend(told.filter(|it| wants(it.event, count)));
+        }
+    }
+    let resident_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
+    proxy.stop()?;
+    Ok(Nri {
+        asked,
+        resident_bytes,
+    })
+}
+
+fn asked_about_creations(
+    rounds: usize,
+    wants: Wants<'_>,
+    (plugin, pid): (&mut Plugin, u32),
+    pods: &[PodSandbox],
+) -> Result<Vec<Asked>> {
+    let at_once = || AT_ONCE.into_iter().filter(|&count| wants(CREATION, count));
+    let turns = at_once().map(|count| (count, Order::Turns));
+    let together = at_once().filter(|count| *count > 1);
+    let together = together.map(|count| (count, Order::Together));
     let mut asked = Vec::new();
-    let turns = pods_at_once.iter().map(|&count| (count, Order::Turns));
-    let many = pods_at_once.iter().filter(|count| **count > 1);
-    let together = many.map(|&count| (count, Order::Together));
     for (count, order) in turns.chain(together) {
         let mut samples = Vec::new();
         // The first round warms up and is thrown away.
         for round in 0..=rounds {
-            let sample = creations(&mut plugin, pid, (count, order), &pods)?;
+            let sample = creations(plugin, pid, (count, order), pods)?;
             if round > 0 {
                 samples.push(sample);
             }
@@ -88,17 +131,13 @@ pub(crate) fn measure(rounds: usize, pods_at_once: &[usize]) -> Result<Nri> {
             Order::Together => "plugin, asked at once",
         };
         asked.push(Asked {
+            event: CREATION,
             pods: count,
             order,
             row: Row::named(way, &samples),
         });
     }
-    let resident_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
-    proxy.stop()?;
-    Ok(Nri {
-        asked,
-        resident_bytes,
-    })
+    Ok(asked)
 }
 
 /// Creations in waves of so many pods, each followed by what comes after a creation and by the
@@ -149,7 +188,7 @@ fn ask(
     let mut waiting = HashMap::new();
     for (pod, container) in new {
         let start = Instant::now();
-        let number = plugin.ask_about("CreateContainer", pod, Some(container))?;
+        let number = plugin.ask_about(CREATION, pod, Some(container))?;
         waiting.insert(number, start);
     }
     while !waiting.is_empty() {
@@ -164,6 +203,12 @@ fn ask(
 
 /// The demo's best-effort pod, many times.
 fn pod(index: usize) -> PodSandbox {
+    let cgroup_parent = format!("/kubepods/besteffort/poduid-{index}");
+    pod_in(index, &cgroup_parent)
+}
+
+/// The same with a control group of which the caller knows where it is.
+pub(crate) fn pod_in(index: usize, cgroup_parent: &str) -> PodSandbox {
     let batch = classes::be("batch");
     let config = batch.pod.config();
     PodSandbox {
@@ -174,7 +219,7 @@ fn pod(index: usize) -> PodSandbox {
         labels: config.labels.clone(),
         annotations: config.annotations.clone(),
         linux: Some(LinuxPodSandbox {
-            cgroup_parent: format!("/kubepods/besteffort/poduid-{index}"),
+            cgroup_parent: cgroup_parent.to_owned(),
             ..LinuxPodSandbox::default()
         }),
         ..PodSandbox::default()
@@ -182,7 +227,7 @@ fn pod(index: usize) -> PodSandbox {
 }
 
 /// Each pod's first container is the one that its batch resources are for.
-fn container(index: usize) -> Container {
+pub(crate) fn container(index: usize) -> Container {
     let name = match index {
         PODS..NRI_CONTAINERS => format!("side-{}", index / PODS),
         _ => "main".to_owned(),

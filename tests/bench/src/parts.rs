@@ -37,6 +37,21 @@ pub(crate) struct Target {
     pub(crate) pid: Option<u32>,
 }
 
+/// Waits until a peer listens; it has to be started in front of `runtime`.
+pub(crate) fn await_peer(peer: &Peer, runtime: &Path) -> Target {
+    let Peer { name, socket } = peer;
+    eprintln!(
+        "waiting for {name}: start it in front of {}",
+        runtime.display()
+    );
+    wait_until("the peer listens", || UnixStream::connect(socket).is_ok());
+    Target {
+        name: name.clone(),
+        socket: socket.clone(),
+        pid: None,
+    }
+}
+
 /// A runtime that answers at once, the byte relay and the proxy in front of it.
 pub(crate) struct Parts {
     targets: Vec<Target>,
@@ -125,16 +140,7 @@ impl Parts {
             target("relay", &relay, Some(children[1].id())),
             target("proxy", &proxy.socket(), proxy.pid()),
         ];
-        for peer in peers {
-            let listens = || UnixStream::connect(&peer.socket).is_ok();
-            eprintln!(
-                "waiting for {}: start it in front of {}",
-                peer.name,
-                runtime.display()
-            );
-            wait_until("the peer listens", listens);
-            targets.push(target(&peer.name, &peer.socket, None));
-        }
+        targets.extend(peers.iter().map(|peer| await_peer(peer, &runtime)));
         Ok(Self {
             targets,
             proxy,

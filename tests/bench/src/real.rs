@@ -2,16 +2,21 @@
 
 use crate::{
     load::{self, Kind, Sample},
-    parts::{self, Target, proxy_options},
+    parts::{self, Peer, Target, proxy_options},
     report::{Report, Row},
 };
-use anyhow::Result;
+use anyhow::{Context, Result};
 use koord_integration::{Node, classes};
 use koord_testkit::{
     ContainerdVersion, RawRequest,
     cri::{ContainerSpec, CriClient, PodSpec},
 };
-use std::process::Child;
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Child,
+};
 
 /// What [`Arguments::only`](crate::Arguments) may name.
 pub(crate) const NAME: &str = "in front of a real containerd";
@@ -23,14 +28,23 @@ const LISTED: usize = 64;
 struct Real {
     node: Node,
     relay: Child,
+    /// Where peers find the runtime.
+    _link: Option<Link>,
     targets: Vec<Target>,
     spec: PodSpec,
     sandbox: String,
 }
 
+/// A symbolic link to the runtime's socket, at a path that peers were told.
+struct Link(PathBuf);
+
 /// Each kind of call by each way, one caller and many.
-pub(crate) async fn measure(rounds: usize, report: &mut Report) -> Result<()> {
-    let mut real = Real::start().await?;
+pub(crate) async fn measure(
+    rounds: usize,
+    (runtime_socket, peers): (Option<&Path>, &[Peer]),
+    report: &mut Report,
+) -> Result<()> {
+    let mut real = Real::start(runtime_socket, peers).await?;
     for kind in [Kind::Unary, Kind::Create, Kind::List] {
         if kind == Kind::List {
             real.fill().await?;
@@ -46,7 +60,7 @@ pub(crate) async fn measure(rounds: usize, report: &mut Report) -> Result<()> {
 // === impl Real ===
 
 impl Real {
-    async fn start() -> Result<Self> {
+    async fn start(runtime_socket: Option<&Path>, peers: &[Peer]) -> Result<Self> {
         let node = Node::start(ContainerdVersion::V1_7, proxy_options()?)?;
         let runtime = node.containerd.socket();
         let (relay, relayed) = parts::byte_relay(node.testbed(), &runtime)?;
@@ -55,11 +69,15 @@ impl Real {
             socket,
             pid,
         };
-        let targets = vec![
+        let link = runtime_socket.map(|path| Link::new(path, &runtime));
+        let link = link.transpose()?;
+        let expected = runtime_socket.unwrap_or(&runtime).to_owned();
+        let mut targets = vec![
             target("direct", runtime, None),
             target("relay", relayed, Some(relay.id())),
             target("proxy", node.proxy.socket(), node.proxy.pid()),
         ];
+        targets.extend(peers.iter().map(|peer| parts::await_peer(peer, &expected)));
         let pod = classes::be("batch");
         let cgroup = node.cgroups.pod(pod.pod.uid(), pod.qos)?;
         let mut spec = pod.pod.cgroup(&cgroup);
@@ -68,6 +86,7 @@ impl Real {
         Ok(Self {
             node,
             relay,
+            _link: link,
             targets,
             spec,
             sandbox,
@@ -130,6 +149,26 @@ impl Real {
 impl Drop for Real {
     fn drop(&mut self) {
         drop(self.relay.kill().and_then(|()| self.relay.wait()));
+    }
+}
+
+// === impl Link ===
+
+impl Link {
+    /// Takes the place of a link that is left from before, and of nothing else: a socket at this path may
+    /// be that of the machine's own runtime.
+    fn new(path: &Path, runtime: &Path) -> Result<Self> {
+        if fs::symlink_metadata(path).is_ok_and(|it| it.is_symlink()) {
+            fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
+        }
+        symlink(runtime, path).with_context(|| format!("link {}", path.display()))?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        drop(fs::remove_file(&self.0));
     }
 }
 

@@ -49,8 +49,8 @@ struct Promise {
 pub(crate) struct Report {
     groups: Vec<Group>,
     pub(crate) idle_bytes: u64,
-    pub(crate) state: Option<State>,
-    pub(crate) nri: Option<Nri>,
+    state: Option<State>,
+    nri: Option<Nri>,
     /// In front of a real containerd.
     real: Vec<Group>,
     /// From manifest to Ready, by a kubelet.
@@ -83,26 +83,32 @@ impl Row {
     }
 }
 
+// === impl Group ===
+
+impl Group {
+    fn of(stack: &impl fmt::Display, kind: Kind, callers: usize, rows: Vec<Row>) -> Self {
+        Self {
+            stack: stack.to_string(),
+            kind: kind.to_string(),
+            callers,
+            rows,
+        }
+    }
+}
+
 // === impl Report ===
 
 impl Report {
     pub(crate) fn add(&mut self, load: &Load, rows: Vec<Row>) {
-        self.promises.extend(promises(load, &rows));
-        self.groups.push(Group {
-            stack: load.stack.to_string(),
-            kind: load.kind.to_string(),
-            callers: load.callers,
-            rows,
-        });
+        let group = Group::of(&load.stack, load.kind, load.callers, rows);
+        self.promises.extend(promises(load.kind, &group));
+        self.groups.push(group);
     }
 
     pub(crate) fn add_real(&mut self, kind: Kind, callers: usize, rows: Vec<Row>) {
-        self.real.push(Group {
-            stack: "containerd".to_owned(),
-            kind: kind.to_string(),
-            callers,
-            rows,
-        });
+        let group = Group::of(&"containerd", kind, callers, rows);
+        self.promises.extend(promises(kind, &group));
+        self.real.push(group);
     }
 
     /// The figures of a plugin and what was promised of them.
@@ -111,12 +117,19 @@ impl Report {
         reason = "the memory of a process is far below 2^52"
     )]
     pub(crate) fn add_nri(&mut self, nri: Nri) {
-        for Asked { pods, order, row } in &nri.asked {
+        for Asked {
+            event,
+            pods,
+            order,
+            row,
+        } in &nri.asked
+        {
             let asked = match order {
                 Order::Turns => "by turns, as runtimes ask",
                 Order::Together => "all at once",
             };
-            let what = format!("nri, {pods} pod(s) {asked}: event in to reply out, p99 µs");
+            let what =
+                format!("nri, {event}, {pods} pod(s) {asked}: event in to reply out, p99 µs");
             self.promises.push(Promise::new(what, row.p99_us, 300.0));
         }
         let what = format!("nri, resident with {NRI_CONTAINERS} containers, MiB");
@@ -137,46 +150,56 @@ impl Report {
         self.rest = Some(rest);
     }
 
-    /// The promises about memory and starts, once everything is measured.
+    /// The figures of a node full of pods and what was promised of them.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "the memory of a process is far below 2^52"
+    )]
+    pub(crate) fn add_state(&mut self, state: State) {
+        let mut promise = |what: &str, measured: f64, at_most: f64| {
+            self.promises
+                .push(Promise::new(what.to_owned(), measured, at_most));
+        };
+        let mib = |bytes: u64| bytes as f64 / MIB;
+        promise(
+            "resident with 1,000 pods, MiB",
+            mib(state.resident_bytes),
+            16.0,
+        );
+        promise(
+            "resident after 64 callers, MiB",
+            mib(state.loaded_bytes),
+            20.0,
+        );
+        promise("exec to first answer, ms", state.first_answer_ms, 100.0);
+        promise(
+            "exec to first update that arrives adjusted, ms",
+            state.first_update_ms,
+            1000.0,
+        );
+        self.state = Some(state);
+    }
+
+    /// The promise about a process that has nothing to do yet, once all ends were measured.
     #[allow(
         clippy::cast_precision_loss,
         reason = "the memory of a process is far below 2^52"
     )]
     pub(crate) fn weigh(&mut self) {
-        let mut promise = |what: &str, measured: f64, at_most: f64| {
-            self.promises
-                .push(Promise::new(what.to_owned(), measured, at_most));
-        };
-        promise("resident idle, MiB", self.idle_bytes as f64 / MIB, 8.0);
-        if let Some(state) = &self.state {
-            let mib = |bytes: u64| bytes as f64 / MIB;
-            promise(
-                "resident with 1,000 pods, MiB",
-                mib(state.resident_bytes),
-                16.0,
-            );
-            promise(
-                "resident after 64 callers, MiB",
-                mib(state.loaded_bytes),
-                20.0,
-            );
-            promise("exec to first answer, ms", state.first_answer_ms, 100.0);
-            promise(
-                "exec to first adjusted update, ms",
-                state.first_update_ms,
-                1000.0,
-            );
-        }
+        let measured = self.idle_bytes as f64 / MIB;
+        let what = "resident idle, MiB".to_owned();
+        self.promises.push(Promise::new(what, measured, 8.0));
     }
 }
 
-fn promises(load: &Load, rows: &[Row]) -> Vec<Promise> {
-    let Load {
+/// The same in front of whatever answers.
+fn promises(kind: Kind, group: &Group) -> Vec<Promise> {
+    let Group {
         stack,
-        kind,
         callers,
+        rows,
         ..
-    } = load;
+    } = group;
     let row = |name: &str| rows.iter().find(|row| row.target == name);
     let (Some(direct), Some(relay), Some(proxy)) = (row("direct"), row("relay"), row("proxy"))
     else {
@@ -245,17 +268,14 @@ impl fmt::Display for Report {
                 add(&mut table, group, row);
             }
         }
-        for Asked { pods, row, .. } in self.nri.iter().flat_map(|nri| &nri.asked) {
+        for asked in self.nri.iter().flat_map(|nri| &nri.asked) {
             let group = Group {
                 stack: "nri".to_owned(),
-                kind: "CreateContainer".to_owned(),
-                callers: *pods,
-                rows: vec![row.clone()],
+                kind: asked.event.to_owned(),
+                callers: asked.pods,
+                rows: Vec::new(),
             };
-            group
-                .rows
-                .iter()
-                .for_each(|row| add(&mut table, &group, row));
+            add(&mut table, &group, &asked.row);
         }
         for group in &self.real {
             for row in &group.rows {
@@ -321,18 +341,57 @@ fn add(table: &mut Table, group: &Group, row: &Row) {
 mod tests {
     use super::*;
 
+    fn row(target: &str, p50_us: f64, p99_us: f64, calls_per_second: f64) -> Row {
+        Row {
+            target: target.to_owned(),
+            p50_us,
+            p99_us,
+            calls_per_second,
+            cpu_us_per_call: None,
+        }
+    }
+
+    /// A peer is shown beside us and promises nothing.
+    #[test]
+    fn a_real_runtime_is_held_to_the_limits_of_one_that_answers_at_once() {
+        let rows = |proxy| {
+            vec![
+                row("direct", 100.0, 200.0, 1_000.0),
+                row("relay", 110.0, 220.0, 900.0),
+                proxy,
+                row("peer", 900.0, 900.0, 100.0),
+            ]
+        };
+        let mut report = Report::default();
+        let slow = row("proxy", 181.0, 400.0, 900.0);
+        report.add_real(Kind::Create, 1, rows(slow.clone()));
+        report.add_real(Kind::Unary, 1, rows(row("proxy", 160.0, 361.0, 900.0)));
+        report.add_real(Kind::List, 64, rows(slow));
+        let weighed: Vec<_> = report
+            .promises
+            .iter()
+            .map(|it| (it.at_most, it.kept))
+            .collect();
+        let expected = [
+            (0.8, false),
+            (1.0, true),
+            (0.6, true),
+            (0.8, false),
+            (1.0, true),
+        ];
+        assert_eq!(weighed, expected);
+        let first = "containerd, CreateContainer, 8 KiB, 1 caller(s): direct round trips added";
+        assert!(report.promises[0].what.starts_with(first));
+        assert_eq!(report.to_string().matches("peer").count(), 3);
+    }
+
     #[test]
     fn questions_at_once_have_the_limit_of_those_by_turns_and_a_miss_of_their_own() {
         let asked = |order, p99_us| Asked {
+            event: "CreateContainer",
             pods: 16,
             order,
-            row: Row {
-                target: "plugin".to_owned(),
-                p50_us: 100.0,
-                p99_us,
-                calls_per_second: 10_000.0,
-                cpu_us_per_call: None,
-            },
+            row: row("plugin", 100.0, p99_us, 10_000.0),
         };
         let mut report = Report::default();
         report.add_nri(Nri {
@@ -343,11 +402,11 @@ mod tests {
         let kept: Vec<_> = promises.map(|it| (it.what.as_str(), it.kept)).collect();
         let expected = [
             (
-                "nri, 16 pod(s) by turns, as runtimes ask: event in to reply out, p99 µs",
+                "nri, CreateContainer, 16 pod(s) by turns, as runtimes ask: event in to reply out, p99 µs",
                 true,
             ),
             (
-                "nri, 16 pod(s) all at once: event in to reply out, p99 µs",
+                "nri, CreateContainer, 16 pod(s) all at once: event in to reply out, p99 µs",
                 false,
             ),
             ("nri, resident with 5000 containers, MiB", true),

@@ -5,16 +5,23 @@ use crate::{
     parts::{Target, instant_runtime, proxy_options},
 };
 use anyhow::{Context, Result, ensure};
-use koord_integration::Proxy;
+use koord_integration::{Proxy, classes};
 use koord_testkit::{
-    Testbed,
-    cri::{CriClient, message::LinuxContainerResources},
+    RawClient, RawRequest, Testbed,
+    cri::{
+        CriClient,
+        message::{LinuxContainerResources, UpdateContainerResourcesRequest},
+    },
     poll::wait_until_async,
     process,
+    scripted::instant::LAST_UPDATE,
 };
+use prost::Message;
 use serde::Serialize;
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
+/// What [`Arguments::only`](crate::Arguments) may name.
+pub(crate) const NAME: &str = "with 1,000 pods and 3,000 containers";
 const PODS: &str = "1000";
 const CONTAINERS: &str = "3000";
 
@@ -23,7 +30,7 @@ const CONTAINERS: &str = "3000";
 pub(crate) struct State {
     /// From exec to the first answered call, milliseconds, median.
     pub(crate) first_answer_ms: f64,
-    /// From exec to the first update that was adjusted rightly, milliseconds, median.
+    /// From exec to the first update that arrived as it should, milliseconds, median.
     pub(crate) first_update_ms: f64,
     /// Resident with that state.
     pub(crate) resident_bytes: u64,
@@ -45,7 +52,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<State> {
         proxy.spawn(&testbed)?;
         first_answer(&proxy).await;
         answers.push(start.elapsed().as_secs_f64() * 1e3);
-        first_update(&proxy).await?;
+        first_update(&proxy, &runtime).await?;
         updates.push(start.elapsed().as_secs_f64() * 1e3);
     }
     let pid = proxy.pid().context("the proxy runs")?;
@@ -57,7 +64,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<State> {
     proxy.stop()?;
     proxy.spawn(&testbed)?;
     first_answer(&proxy).await;
-    first_update(&proxy).await?;
+    first_update(&proxy, &runtime).await?;
     let pid = proxy.pid().unwrap_or(pid);
     let resident_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
     let target = Target {
@@ -100,24 +107,30 @@ async fn first_answer(proxy: &Proxy) {
     }
 }
 
-/// Container 0 is one of an LS pod: the policy's shared pool is appended to each of its updates.
-async fn first_update(proxy: &Proxy) -> Result<()> {
+/// Container 0 is one of an LS pod: the policy's shared pool has to arrive with each of its updates.
+async fn first_update(proxy: &Proxy, runtime: &Path) -> Result<()> {
     let client = CriClient::connect(&proxy.socket()).await?;
+    let runtime = RawClient::connect(runtime).await?;
     let container = format!("{:064x}", 1 << 24);
-    wait_until_async("an update is adjusted", || async {
+    let pool = classes::share_pool()?;
+    wait_until_async("an update arrives adjusted", || async {
         let resources = LinuxContainerResources {
             cpu_shares: 100,
             ..Default::default()
         };
         let updated = client.update_resources(&container, resources).await;
-        let labels = ["UpdateContainerResources", "patched"];
-        updated.is_ok()
-            && proxy
-                .metric("koord_runtime_proxy_calls_total", &labels)
-                .is_ok_and(|count| count >= 1.0)
+        updated.is_ok() && arrived(&runtime).await.is_ok_and(|cpus| cpus == pool)
     })
     .await;
     Ok(())
+}
+
+/// The CPUs of the last update, as the runtime has it.
+async fn arrived(runtime: &RawClient) -> Result<String> {
+    let reply = runtime.call(RawRequest::unary(LAST_UPDATE, "")).await?;
+    let update = reply.messages.into_iter().next().context("no update")?;
+    let update = UpdateContainerResourcesRequest::decode(update.message)?;
+    Ok(update.linux.unwrap_or_default().cpuset_cpus)
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {

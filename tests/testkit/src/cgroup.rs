@@ -299,6 +299,24 @@ impl PodCgroup {
         Ok(())
     }
 
+    /// Removes it and its containers' from every hierarchy, as runtime and kubelet do once no process is
+    /// left in them.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn remove(&self) -> Result<(), TestbedError> {
+        for hierarchy in &self.hierarchies {
+            let pod = below(hierarchy, &self.path);
+            let entries = fs::read_dir(&pod).map_err(TestbedError::file("list", &pod))?;
+            let containers = entries.filter_map(Result::ok).map(|entry| entry.path());
+            for directory in containers.filter(|it| it.is_dir()).chain([pod.clone()]) {
+                fs::remove_dir(&directory).map_err(TestbedError::file("remove", &directory))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The path of a file of the pod, or of the container `id` in it.
     ///
     /// # Panics

@@ -2,7 +2,8 @@
 //!
 //! It answers every method that a proxy may call for its own knowledge (lists, statuses, versions)
 //! with whole CRI messages of a made-up state, gives new sandboxes and containers ids of their own,
-//! and echoes what it does not know. If it is to keep what clients make, its state is that.
+//! and echoes what it does not know. If it is to keep what clients make, its state is that. Asked for
+//! [`LAST_UPDATE`], it says what arrived as the last update of a container.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,6 +30,9 @@ use crate::cri::message::{
 use crate::setup::BUSYBOX_IMAGE;
 use crate::wire::{Frame, Frames};
 
+/// A method of this runtime's own: its answer is the last request of UpdateContainerResources.
+pub const LAST_UPDATE: &str = "/koord.testkit.Instant/LastUpdate";
+
 /// What the lists show.
 #[derive(Debug, Clone, Copy)]
 pub struct State {
@@ -49,6 +53,8 @@ pub struct Instant {
     containers: HashMap<String, Container>,
     /// What clients have made, where that is kept.
     made: Option<RefCell<Made>>,
+    /// The DATA of the last UpdateContainerResources.
+    last_update: RefCell<Vec<Bytes>>,
     next_id: Cell<u64>,
     head: HeaderMap,
     ok: HeaderMap,
@@ -101,6 +107,7 @@ impl Instant {
                 .map(|it| (it.id.clone(), it))
                 .collect(),
             made: state.keeps.then(RefCell::default),
+            last_update: RefCell::default(),
             next_id: Cell::new(1 << 32),
             head: HeaderMap::from_iter([(
                 http::header::CONTENT_TYPE,
@@ -167,6 +174,11 @@ impl Instant {
         let made = self.made.as_ref();
         if let Some(reply) = made.and_then(|made| self.keep(made, method, &data)) {
             return vec![Frame::plain(reply).encode()];
+        }
+        match method {
+            "UpdateContainerResources" => *self.last_update.borrow_mut() = data.clone(),
+            "LastUpdate" => return self.last_update.borrow().clone(),
+            _ => {}
         }
         if let Some(fixed) = self.fixed.get(method) {
             return vec![fixed.clone()];
@@ -408,6 +420,7 @@ fn list_of_bytes(size: usize) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::cri::CriClient;
+    use crate::cri::message::{LinuxContainerResources, UpdateContainerResourcesRequest};
     use crate::raw::{RawClient, RawRequest};
 
     const STATE: State = State {
@@ -505,6 +518,25 @@ mod tests {
             assert_eq!((listed.len(), &listed[0].id), (1, &id));
             assert_eq!(listed[0].pod_sandbox_id, sandbox);
             assert_eq!(listed[0].state(), ContainerState::Running);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn the_last_update_is_told_as_it_arrived() {
+        with_clients(async |cri, raw| {
+            for cpuset_cpus in ["0", "1"] {
+                let resources = LinuxContainerResources {
+                    cpuset_cpus: cpuset_cpus.to_owned(),
+                    ..Default::default()
+                };
+                cri.update_resources("one", resources).await.unwrap();
+            }
+            let reply = raw.call(RawRequest::unary(LAST_UPDATE, "")).await.unwrap();
+            let message = reply.messages[0].message.clone();
+            let update = UpdateContainerResourcesRequest::decode(message).unwrap();
+            assert_eq!(update.container_id, "one");
+            assert_eq!(update.linux.unwrap().cpuset_cpus, "1");
         })
         .await;
     }

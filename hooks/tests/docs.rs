@@ -64,8 +64,11 @@ const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_p
 const IO: &str = "tests/integration/tests/io.rs::block_devices_are_limited_on_containerd_2";
 const IO_V2: &str = "tests/integration/tests/vm_node/main.rs::block_devices_are_limited_and_shared_out_on_cgroup_v2_by_cri";
 
+/// Of all hooks at once.
+const EVERY_V2: &str = "tests/integration/tests/vm_node/main.rs::every_hook_is_in_force_and_given_back_on_cgroup_v2_by_cri";
+
 /// Every setting of every hook. `.ci/shown` looks whether the tests on real kernels ran and passed, and
-/// that of both fronts whether hooks set on cgroup v1 what is said here.
+/// those of both fronts whether hooks set on each kernel what is said here.
 #[rustfmt::skip]
 const SHOWN: &[Shown] = &[
     shown("BatchResource", BATCH, Kernel::V1, CLASSES),
@@ -86,9 +89,12 @@ const SHOWN: &[Shown] = &[
     shown("RdtResctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("Resctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("GPUEnvInject", &[Setting::Gpu], Kernel::V1, GPU),
+    shown("GPUEnvInject", &[Setting::Gpu], Kernel::V2, EVERY_V2),
     shown("RDMADeviceInject", &[Setting::Rdma], Kernel::V1, RDMA),
+    shown("RDMADeviceInject", &[Setting::Rdma], Kernel::V2, EVERY_V2),
     shown("TerwayQoS", &[Setting::PodNetwork, Setting::NodeNetwork], Kernel::V1, TERWAY),
     shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V1, OOM_SCORE),
+    shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V2, EVERY_V2),
     shown("BlkIOReconcile", OF_RATES, Kernel::V1, IO),
     shown("BlkIOReconcile", OF_RATES, Kernel::V2, IO_V2),
     shown("BlkIOReconcile", OF_COST, Kernel::V2, IO_V2),

@@ -128,6 +128,27 @@ fn of_io(check: &str) -> Result<()> {
     of_boot(&CONSOLE, "io", check)
 }
 
+#[test]
+fn every_hook_is_in_force_and_given_back_on_cgroup_v2_by_cri() -> Result<()> {
+    of_every_hook("every_hook_is_in_force_by_cri")
+}
+
+#[test]
+fn every_hook_is_in_force_and_given_back_on_cgroup_v2_by_nri() -> Result<()> {
+    of_every_hook("every_hook_is_in_force_by_nri")
+}
+
+#[test]
+fn every_hook_decides_alike_on_cgroup_v2_by_cri_and_by_nri() -> Result<()> {
+    of_every_hook("every_hook_decides_alike_by_both")
+}
+
+/// One of the checks of all hooks at once, which go in one boot.
+fn of_every_hook(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    of_boot(&CONSOLE, "every", check)
+}
+
 /// One of the checks of core scheduling, which all go in one boot.
 fn passed(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();

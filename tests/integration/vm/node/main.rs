@@ -11,6 +11,7 @@ mod caches;
 mod classes;
 mod cores;
 mod cpu;
+mod every;
 mod io;
 mod machine;
 mod memory;
@@ -42,6 +43,7 @@ fn run() {
             cpu::check_all();
         }
         "cores" => cores::check_all(),
+        "every" => every::check_all(),
         "io" => io::check_all(),
         "memory" => memory::check_all(),
         "show" => return show::until_the_shell_ends(),

@@ -175,6 +175,10 @@ fn take(
     let Some(container) = pod.container_mut(id) else {
         return;
     };
+    // While we waited a runtime whose plugin we are may have told more than it shows.
+    if !hub.watches() && container.target.unasked != Unasked::Unheard {
+        return;
+    }
     container.hear(match &said {
         Some(said) if hub.watches() || said.created == said.now => Unasked::Nothing,
         _ => Unasked::Unknown,

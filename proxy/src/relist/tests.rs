@@ -11,7 +11,7 @@ use koord_kernel::{
 };
 use koord_model::Setting;
 use koord_proto::{keys::annotation, policy::NodePolicy};
-use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
+use koord_testkit::scripted::{Gate, Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -766,10 +766,7 @@ async fn the_burst_of_a_pod_goes_though_its_policy_does_amid_the_first_list_afte
     pod.metadata.as_mut().unwrap().uid = "uid-2".to_owned();
     let listed = Scripted::of(tree, pod, container_with(ORIGINALS), "");
     let hub = &listed.bench.hub;
-    let policy = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\n\
-                  metadata: {name: node-1}\nspec: {cpuBurstStrategy: {policy: cpuBurstOnly}}\n";
-    let policy = NodePolicy::parse_stream(policy, None).unwrap().policy;
-    hub.set_node_policy(policy.into());
+    hub.set_node_policy(policy_with_bursts());
     // The list goes on to ask the runtime how it weighs, which takes longer than this.
     let withdraw = async {
         while hub.ledger().borrow().containers_len() == 0 {
@@ -783,6 +780,12 @@ async fn the_burst_of_a_pod_goes_though_its_policy_does_amid_the_first_list_afte
         let held = listed.bench.tree.read(Controller::Cpu, at, "cpu.max.burst");
         assert_eq!(held.unwrap().trim_end(), "0", "{at}");
     }
+}
+
+fn policy_with_bursts() -> Arc<NodePolicy> {
+    let policy = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\n\
+                  metadata: {name: node-1}\nspec: {cpuBurstStrategy: {policy: cpuBurstOnly}}\n";
+    Arc::new(NodePolicy::parse_stream(policy, None).unwrap().policy)
 }
 
 /// A node whose CPUs do in 40 ms what a pod's author means by 50.
@@ -836,6 +839,46 @@ async fn a_quota_that_cannot_be_read_after_a_restart_is_no_resize() {
     listed.list(Scope::All).await;
     crate::reconcile::pod(hub, &sandbox()).await;
     assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "40000");
+}
+
+#[tokio::test]
+async fn what_the_runtimes_word_tells_amid_a_list_stands_though_that_finds_out_less() {
+    let info = r#"{"config": {"linux": {"resources": {"cpu_shares": 204}}},
+        "runtimeSpec": {"linux": {"resources": {"cpu": {"shares": 512}}}}}"#;
+    let mut pod = undecided_pod();
+    pod.labels.clear();
+    let listed = Scripted::of(
+        FakeTree::new(Generation::V1, 2),
+        pod,
+        listed_container(),
+        info,
+    );
+    let hub = &listed.bench.hub;
+    hub.set_node_policy(policy_with_bursts());
+    let path = "/runtime.v1.RuntimeService/ContainerStatus";
+    let info = cri::ContainerStatusResponse {
+        info: [("info".to_owned(), info.to_owned())].into(),
+    };
+    let gate = Gate::new();
+    let reply = Reply::message(info.encode_to_vec()).held(&gate);
+    drop(listed.script.clone().once(path, reply));
+    let told = async {
+        while !listed.script.calls().iter().any(|call| call.path == path) {
+            sleep(Duration::from_millis(1)).await;
+        }
+        tell(
+            &listed.bench,
+            r#"{"cpuShares":204,"ours":{"cpuShares":512}}"#,
+        );
+        gate.open();
+    };
+    tokio::join!(listed.list(Scope::All), told);
+    // That nobody asked for a quota is known, and so is what can be saved up of it.
+    let burst = listed.bench.entry(Setting::CpuBurst).unwrap();
+    assert_eq!(
+        (burst.owner, burst.desired.to_string().as_str()),
+        ("CPUBurst", "0")
+    );
 }
 
 /// Looks after the node and its pods until this file of a tier shows this.

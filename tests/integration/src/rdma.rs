@@ -4,7 +4,9 @@
 //! The nodes are those of another device of the machine, which no container may open by itself.
 //! Whatever of all this a machine has is left as it is.
 
+use crate::RunningPod;
 use anyhow::{Context, Result};
+use koord_testkit::cri::CriClient;
 use rustix::fs::{CWD, FileType, Mode, major, makedev, minor, mknodat};
 use std::{
     fs,
@@ -35,6 +37,10 @@ const NODES: &str = "/dev/infiniband";
 
 /// Takes commands about loop devices, and does nothing with one that is opened.
 const STAND_IN: &str = "/dev/loop-control";
+
+/// Names the devices that can be opened, to be read and written.
+const OPENED: &str = "cd /dev/infiniband 2>/dev/null || exit 0
+    for it in *; do test -c $it && (: <>$it) && echo $it; done; true";
 
 // === impl RdmaMachine ===
 
@@ -117,6 +123,21 @@ impl Drop for RdmaMachine {
             gone.ok();
         }
     }
+}
+
+/// The devices that a container can open.
+pub async fn opened(client: &CriClient, pod: &RunningPod) -> Result<String> {
+    let told = client.exec(&pod.container, ["sh", "-c", OPENED]).await?;
+    let told = String::from_utf8(told.stdout)?;
+    Ok(told.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// What a container is told that opens such a device without having been given it.
+pub async fn refusal(client: &CriClient, pod: &RunningPod, number: &str) -> Result<String> {
+    let (major, minor) = number.split_once(':').context("a number")?;
+    let script = format!("mknod /own c {major} {minor} && : <>/own");
+    let told = client.exec(&pod.container, ["sh", "-c", &script]).await?;
+    Ok(String::from_utf8(told.stderr)?)
 }
 
 /// Has a directory lead to everything in another one, but for one name.

@@ -147,7 +147,8 @@ async fn every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri() -> Result<()>
         kernel: "cgroup v1",
         hooks: &HOOKS,
         share_pool: &classes::share_pool()?,
-        score: "800",
+        scores: ["800", "700"],
+        expected: &[],
         directory: directory.path(),
         rdma: &rdma,
     };

@@ -5,11 +5,13 @@
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf, rdma::RdmaMachine,
+    Front, Node, ProxyOptions,
+    classes::PodSpecOf,
+    rdma::{RdmaMachine, opened, refusal},
 };
 use koord_testkit::{
     ContainerdVersion, PodQos,
-    cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
+    cri::{ContainerSpec, PodSpec, message::LinuxContainerResources},
     poll::wait_until,
 };
 
@@ -22,10 +24,6 @@ const PART: &str = r#"{"rdma":[{"minor":0,"id":"ffff:ff:00.0","resources":{"koor
 const NO_NODE: &str = r#"{"rdma":[{"id":"ffff:ff:00.0"},{"id":"ffff:ff:00.2"}]}"#;
 /// One that the node does not have.
 const NOT_THERE: &str = r#"{"rdma":[{"id":"ffff:ff:1f.7"}]}"#;
-
-/// The devices that can be opened, to be read and written.
-const OPENED: &str = "cd /dev/infiniband 2>/dev/null || exit 0
-    for it in *; do test -c $it && (: <>$it) && echo $it; done; true";
 
 fn pod(name: &str, devices: &str) -> PodSpecOf {
     let resources = LinuxContainerResources {
@@ -40,20 +38,6 @@ fn pod(name: &str, devices: &str) -> PodSpecOf {
         container: ContainerSpec::new("main").resources(resources),
         expected: Vec::new(),
     }
-}
-
-async fn opened(client: &CriClient, pod: &RunningPod) -> Result<String> {
-    let told = client.exec(&pod.container, ["sh", "-c", OPENED]).await?;
-    let told = String::from_utf8(told.stdout)?;
-    Ok(told.split_whitespace().collect::<Vec<_>>().join(" "))
-}
-
-/// What a container is told that opens such a device without having been given it.
-async fn refusal(client: &CriClient, pod: &RunningPod, number: &str) -> Result<String> {
-    let (major, minor) = number.split_once(':').context("a number")?;
-    let script = format!("mknod /own c {major} {minor} && : <>/own");
-    let told = client.exec(&pod.container, ["sh", "-c", &script]).await?;
-    Ok(String::from_utf8(told.stderr)?)
 }
 
 /// Why a pod's container goes without what the hook would have given it.

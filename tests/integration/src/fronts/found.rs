@@ -2,7 +2,8 @@
 
 use crate::RunningPod;
 use anyhow::{Context, Result, ensure};
-use koord_testkit::poll::comes_true;
+use koord_kernel::core_sched::{Cookie, CoreSched as _, Kernel};
+use koord_testkit::{CgroupHierarchy, poll::comes_true};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,6 +44,15 @@ const FILES: [(&str, &str); 17] = [
 /// Of a process.
 const OF_PROCESS: [&str; 2] = ["oom_score_adj", "cpu_resctrl_groups"];
 
+/// What Terway reads: of classes, and of pods.
+const OF_NETWORK: [&str; 2] = ["global_bps_config", "pod.json"];
+
+/// Of the root of all groups of cgroup v2.
+const OF_ROOT: [&str; 2] = ["io.cost.qos", "io.cost.model"];
+
+/// Those of which the groups of caches are called so.
+const CLASSES: [&str; 3] = ["LSR", "LS", "BE"];
+
 /// The weights of 512 and of 256 shares by the two curves from one to the other. Which of them the
 /// runtime goes by is known after one of its lists, at no time that anybody promises.
 const WEIGHTS: [(&str, &str); 2] = [("20", "59"), ("10", "35")];
@@ -63,22 +73,93 @@ pub(super) fn given_back(pods: &[RunningPod], bare: &[RunningPod]) -> Result<()>
     Ok(())
 }
 
-/// What the kernel has of pods, their containers and a process of each, in the order of the pods.
+/// What the kernel has of pods, their containers and a process of each and of its sandbox, in the order
+/// of the pods.
 pub(super) fn held(pods: &[RunningPod]) -> Result<Decided> {
     let mut held = Decided::new();
+    let mut cookies = Vec::new();
     for (at, pod) in pods.iter().enumerate() {
         let container = |controller: &str| pod.cgroup.directory(controller).join(&pod.container);
         hold(&at.to_string(), |it| pod.cgroup.directory(it), &mut held)?;
         hold(&format!("container of {at}"), container, &mut held)?;
-        let processes = fs::read_to_string(container("cpu").join("cgroup.procs"))?;
-        let first = processes.lines().next().context("the container runs")?;
-        for file in OF_PROCESS {
-            if let Some(text) = text(&Path::new("/proc").join(first).join(file))? {
-                held.insert(format!("process of {at} {file}"), text);
-            }
+        for (whose, group) in [("process", &pod.container), ("sandbox", &pod.sandbox)] {
+            let group = pod.cgroup.directory("cpu").join(group);
+            let processes = fs::read_to_string(group.join("cgroup.procs"))?;
+            let first = processes.lines().next().context("the container runs")?;
+            let name = format!("{whose} of {at}");
+            hold_process(&name, first, &mut cookies, &mut held)?;
         }
     }
     Ok(held)
+}
+
+/// What it has of a process. Of cookies it counts who has the same: they are numbered as they are met.
+fn hold_process(
+    name: &str,
+    process: &str,
+    cookies: &mut Vec<Cookie>,
+    held: &mut Decided,
+) -> Result<()> {
+    for file in OF_PROCESS {
+        if let Some(text) = text(&Path::new("/proc").join(process).join(file))? {
+            held.insert(format!("{name} {file}"), text);
+        }
+    }
+    let Ok(kernel) = Kernel::open() else {
+        return Ok(());
+    };
+    let cookie = kernel.cookie(process.parse()?)?;
+    let cookie = cookie.map(|cookie| {
+        let at = cookies.iter().position(|it| *it == cookie);
+        at.unwrap_or_else(|| {
+            cookies.push(cookie);
+            cookies.len() - 1
+        })
+    });
+    let cookie = cookie.map_or("none".to_owned(), |at| at.to_string());
+    held.insert(format!("{name} cookie"), cookie);
+    Ok(())
+}
+
+/// How the time of devices is shared out, which no group but the root says.
+pub(super) fn shared(hierarchies: &[CgroupHierarchy], held: &mut Decided) -> Result<()> {
+    for hierarchy in hierarchies {
+        for file in OF_ROOT {
+            if let Some(text) = text(&hierarchy.mount_point().join(file))? {
+                held.insert(file.to_owned(), text);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What each group of caches has.
+pub(super) fn caches(root: &Path, held: &mut Decided) -> Result<()> {
+    for entry in fs::read_dir(root).into_iter().flatten() {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if CLASSES.contains(&&*name) || name.starts_with("koordlet-") {
+            let schemata = text(&root.join(&name).join("schemata"))?;
+            held.extend(schemata.map(|it| (format!("cache group {name}"), it)));
+        }
+    }
+    Ok(())
+}
+
+/// What the network plugin is told, wherever groups are, and of each pod by itself too.
+pub(super) fn network(folder: &Path, root: &str, held: &mut Decided) -> Result<()> {
+    for file in OF_NETWORK {
+        if let Some(told) = text(&folder.join(file))? {
+            held.insert(file.to_owned(), told.replace(root, ""));
+        }
+    }
+    if let Some(told) = held.get("pod.json") {
+        let pods: BTreeMap<String, Value> = serde_json::from_str(told)?;
+        for (uid, pod) in pods {
+            let told = format!("{} {}", pod["prio"], pod["qosConfig"]);
+            held.insert(format!("network of {uid}"), told);
+        }
+    }
+    Ok(())
 }
 
 /// What the kernel has of one group, by the files that are there.

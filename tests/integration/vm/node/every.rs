@@ -1,5 +1,7 @@
 //! Every hook at once that this kernel gives something to do, by each of the fronts that are asked.
 
+mod expected;
+
 use crate::{check, node};
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
@@ -9,9 +11,10 @@ use koord_integration::{
 };
 use std::{cell::OnceCell, path::Path};
 
-/// What each of these sets is to be what the page of hooks says.
-const HOOKS: [&str; 13] = [
+/// All that there are.
+const HOOKS: [&str; 15] = [
     "BatchResource",
+    "MidResource",
     "CPUNormalization",
     "CPUSetAllocator",
     "CPUBurst",
@@ -24,6 +27,7 @@ const HOOKS: [&str; 13] = [
     "BlkIOReconcile",
     "GPUEnvInject",
     "RDMADeviceInject",
+    "TerwayQoS",
 ];
 
 pub(super) fn check_all() {
@@ -33,7 +37,8 @@ pub(super) fn check_all() {
         kernel: "cgroup v2",
         hooks: &HOOKS,
         share_pool: "1",
-        score: "-500",
+        scores: ["-500", "700"],
+        expected: expected::EXPECTED,
         directory: Path::new("/tmp/every"),
         rdma: &rdma,
     };

@@ -1,0 +1,54 @@
+//! What a container is made with, seen from inside: it stays what it is as long as the container does.
+
+use super::Machine;
+use crate::{RunningPod, rdma};
+use anyhow::{Context, Result, ensure};
+use koord_testkit::cri::CriClient;
+
+/// Of the variables that containers have, those that show GPUs begin so.
+const OF_GPUS: [&str; 3] = ["NVIDIA_", "CUDA_", "LD_PRELOAD="];
+
+impl Machine<'_> {
+    /// Whether a container has the GPU and the device that its pod was given.
+    pub(super) async fn has_its_devices(&self, client: &CriClient, pod: &RunningPod) -> Result<()> {
+        let library = self.library();
+        let library = library.to_str().context("a path of a test")?;
+        let expected = [
+            "CUDA_DEVICE_MEMORY_LIMIT=8589934592",
+            "CUDA_DEVICE_SM_LIMIT=50",
+            &format!("LD_PRELOAD={library}"),
+            "NVIDIA_VISIBLE_DEVICES=3",
+        ];
+        let variables = variables(client, pod).await?;
+        ensure!(variables == expected, "{variables:?}, not {expected:?}");
+        let mounted = client.exec(&pod.container, ["cat", library]).await?;
+        ensure!(mounted.stdout == b"a library", "{mounted:?}");
+        let opened = rdma::opened(client, pod).await?;
+        ensure!(opened == "rdma_cm uverbs9000", "{opened:?}");
+        Ok(())
+    }
+
+    /// Whether one has neither, and may not open the device.
+    pub(super) async fn has_no_devices(&self, client: &CriClient, pod: &RunningPod) -> Result<()> {
+        let variables = variables(client, pod).await?;
+        ensure!(variables.is_empty(), "{variables:?}");
+        let opened = rdma::opened(client, pod).await?;
+        ensure!(opened.is_empty(), "{opened:?}");
+        let refusal = rdma::refusal(client, pod, self.rdma.number()).await?;
+        ensure!(refusal.contains("Operation not permitted"), "{refusal}");
+        Ok(())
+    }
+}
+
+/// In the order of their names.
+async fn variables(client: &CriClient, pod: &RunningPod) -> Result<Vec<String>> {
+    let told = client.exec(&pod.container, ["env"]).await?;
+    let told = String::from_utf8(told.stdout)?;
+    let lines = told.lines().filter(|line| {
+        let mut beginnings = OF_GPUS.iter();
+        beginnings.any(|beginning| line.starts_with(beginning))
+    });
+    let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+    lines.sort();
+    Ok(lines)
+}

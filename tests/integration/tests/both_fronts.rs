@@ -25,6 +25,7 @@ fn options(share_pool: &str, front: Front, own_directory: Option<&'static str>) 
             .into(),
         front,
         own_directory,
+        ..ProxyOptions::default()
     }
 }
 

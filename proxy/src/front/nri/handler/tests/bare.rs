@@ -110,25 +110,7 @@ async fn a_pod_lives_by_messages_that_say_hardly_more_than_ids() {
             linux,
             ..told_container()
         };
-        let happened = |event, pod: &PodSandbox, container: &Container| Asked::Happened {
-            event,
-            pod: Some(pod.clone()),
-            container: Some(container.clone()),
-        };
-        plugin
-            .answer(happened(Event::RunPodSandbox, &pod, &container))
-            .await;
-        let created = Asked::CreateContainer(CreateContainerRequest {
-            pod: Some(pod.clone()),
-            container: Some(container.clone()),
-        });
-        let Answer::Adjust(adjust) = plugin.answer(created).await else {
-            panic!("not adjusted: {container:?}");
-        };
-        assert_eq!(adjust.linux.unwrap().resources, Some(batch()));
-        for event in [Event::PostCreateContainer, Event::StartContainer] {
-            plugin.answer(happened(event, &pod, &container)).await;
-        }
+        starts(&plugin, &pod, &container).await;
         assert_eq!(known(&bench), Some(Life::Running));
 
         // From here on a pod is its id, as that of a container that has stopped may be.
@@ -158,6 +140,32 @@ async fn a_pod_lives_by_messages_that_say_hardly_more_than_ids() {
         });
         assert_eq!(plugin.answer(resized).await, Answer::Nothing);
         ends(&bench, &plugin, pod).await;
+    }
+}
+
+fn happened(event: Event, pod: &PodSandbox, container: &Container) -> Asked {
+    Asked::Happened {
+        event,
+        pod: Some(pod.clone()),
+        container: Some(container.clone()),
+    }
+}
+
+/// The pod runs, and its container is made and started.
+async fn starts(plugin: &Handler, pod: &PodSandbox, container: &Container) {
+    plugin
+        .answer(happened(Event::RunPodSandbox, pod, container))
+        .await;
+    let created = Asked::CreateContainer(CreateContainerRequest {
+        pod: Some(pod.clone()),
+        container: Some(container.clone()),
+    });
+    let Answer::Adjust(adjust) = plugin.answer(created).await else {
+        panic!("not adjusted: {container:?}");
+    };
+    assert_eq!(adjust.linux.unwrap().resources, Some(batch()));
+    for event in [Event::PostCreateContainer, Event::StartContainer] {
+        plugin.answer(happened(event, pod, container)).await;
     }
 }
 

@@ -96,8 +96,8 @@ node: build ## the tests on real containerds and on this machine's cgroups; need
 	@cargo test $(ALL) --no-fail-fast $(call tests,NODE)
 
 .PHONY: conformance
-conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary; CONTAINERD=1.6|1.7|2: on that alone)
-	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest $(addprefix --containerd ,$(CONTAINERD)) "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
+conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary, FRONT=nri: with the plugin; CONTAINERD=1.6|1.7|2: on that alone)
+	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest $(addprefix --containerd ,$(CONTAINERD)) $(addprefix --front ,$(FRONT)) "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
 
 .PHONY: vms
 vms: build ## the tests on kernels of our choice, with cgroup v2 and v1, in virtual machines

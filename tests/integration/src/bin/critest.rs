@@ -1,5 +1,7 @@
 //! `make conformance CRITEST=PATH`: a critest binary, straight at containerd and through the proxy, on
-//! every generation, or on the one that is named.
+//! every generation, or on the one that is named. With `--front nri` both runs go to containerd's own
+//! socket, the first without and the second with the proxy as its plugin; a critest that has specs of
+//! NRI (`--nri-socket`) runs those too.
 //!
 //! critest is no part of this tree. It pulls its images from registries on the internet and gives
 //! its pods a network; here a registry on loopback serves stand-ins made of one busybox, and all of
@@ -7,11 +9,11 @@
 //! that need more than that fail both ways, and are named; what counts is that none is lost through
 //! the proxy.
 //!
-//! usage: critest [--containerd 1.6|1.7|2] PATH [CRITEST-FLAG...]
+//! usage: critest [--containerd 1.6|1.7|2] [--front cri|nri] PATH [CRITEST-FLAG...]
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail, ensure};
-use koord_integration::{Node, Proxy, ProxyOptions, classes};
+use koord_integration::{Front, Node, Proxy, ProxyOptions, classes};
 use koord_testkit::{
     Cache, Containerd, ContainerdVersion, Options, PodCgroups, Testbed,
     setup::{ensure_busybox, ensure_containerd, ensure_image_archive, ensure_pod_network},
@@ -25,7 +27,11 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-const USAGE: &str = "usage: critest [--containerd 1.6|1.7|2] PATH [CRITEST-FLAG...]";
+const USAGE: &str =
+    "usage: critest [--containerd 1.6|1.7|2] [--front cri|nri] PATH [CRITEST-FLAG...]";
+
+/// The generations that have NRI.
+const WITH_NRI: [ContainerdVersion; 2] = [ContainerdVersion::V1_7, ContainerdVersion::V2];
 
 /// Says that this process is in the network namespace already.
 const ALONE: &str = "--alone";
@@ -50,18 +56,34 @@ fn main() -> ExitCode {
 /// What the command line asks for.
 struct Run<'a> {
     versions: &'static [ContainerdVersion],
+    front: Front,
     critest: &'a OsStr,
     flags: &'a [OsString],
 }
 
 fn parse(args: &[OsString]) -> Result<Run<'_>> {
-    let (versions, args) = match args {
-        [flag, version, rest @ ..] if flag == "--containerd" => (named(version)?, rest),
-        _ => (ContainerdVersion::ALL.as_slice(), args),
+    let (version, args) = match args {
+        [flag, version, rest @ ..] if flag == "--containerd" => (Some(version), rest),
+        _ => (None, args),
     };
+    let (front, args) = match args {
+        [flag, front, rest @ ..] if flag == "--front" => (front.to_str(), rest),
+        _ => (Some("cri"), args),
+    };
+    let (front, all): (_, &'static [ContainerdVersion]) = match front {
+        Some("cri") => (Front::Cri, &ContainerdVersion::ALL),
+        Some("nri") => (Front::Nri, &WITH_NRI),
+        _ => bail!(USAGE),
+    };
+    let versions = version.map_or(Ok(all), |version| named(version))?;
+    ensure!(
+        versions.iter().all(|version| all.contains(version)),
+        "containerd 1.6 has no NRI"
+    );
     let (critest, flags) = args.split_first().context(USAGE)?;
     Ok(Run {
         versions,
+        front,
         critest,
         flags,
     })
@@ -116,29 +138,52 @@ impl Run<'_> {
     }
 
     fn compare_on(&self, version: ContainerdVersion, images: &Path) -> Result<()> {
+        let nri = self.front == Front::Nri;
         let options = Options {
+            nri,
             registry_config: Some(images.to_owned()),
             pod_network: true,
             ..Options::default()
         };
         let containerd = Containerd::start(version, &options)?;
+        let mut flags = self.flags.to_vec();
+        if nri && self.has_nri_specs()? {
+            flags.extend(["--nri-socket".into(), containerd.nri_socket().into()]);
+        }
+        let reports = containerd.testbed().directory().join("reports");
+        let reports = ["direct.xml", "through.xml"].map(|name| reports.join(name));
+        let [direct, through] = &reports;
+        let run = |containerd: &Containerd, socket: &Path, report: &Path| {
+            let mut command = containerd.testbed().command(conformance("critest-run.sh"));
+            succeed(
+                command
+                    .arg(self.critest)
+                    .arg(socket)
+                    .arg(report)
+                    .args(&flags),
+            )
+        };
+        run(&containerd, &containerd.socket(), direct)?;
+        // A plugin must not be there before: it would be in both runs.
         let node = Node {
             cgroups: PodCgroups::new(containerd.testbed())?,
-            proxy: Proxy::start(containerd.testbed(), &containerd.socket(), all_hooks()?)?,
+            proxy: Proxy::start(
+                containerd.testbed(),
+                &containerd.socket(),
+                options_of(self.front)?,
+            )?,
             containerd,
         };
-        let status = node
-            .testbed()
-            .command(conformance("critest-compare.sh"))
-            .arg(self.critest)
-            .arg(node.containerd.socket())
-            .arg(node.proxy.socket())
-            .arg(node.testbed().directory().join("reports"))
-            .args(self.flags)
-            .status()
-            .context("run critest-compare.sh")?;
-        ensure!(status.success(), "the comparison ended with {status}");
-        Ok(())
+        run(&node.containerd, &node.socket(), through)?;
+        ensure!(!nri || node.proxy.serves(), "the plugin is not connected");
+        succeed(Command::new(program()?).arg("junit").args(&reports))
+    }
+
+    fn has_nri_specs(&self) -> Result<bool> {
+        let help = Command::new(self.critest).arg("--help").output();
+        let help = help.context("ask critest for its flags")?;
+        let text = [help.stdout, help.stderr].concat();
+        Ok(String::from_utf8_lossy(&text).contains("-nri-socket"))
     }
 }
 
@@ -152,8 +197,10 @@ fn go_alone(args: &[OsString]) -> Result<()> {
     Err(error).context("run unshare")
 }
 
-fn all_hooks() -> Result<ProxyOptions> {
+/// With every hook on.
+fn options_of(front: Front) -> Result<ProxyOptions> {
     Ok(ProxyOptions {
+        front,
         policy: Some(classes::node_policy(&classes::share_pool()?)),
         args: [
             "--feature-gates",

@@ -45,7 +45,7 @@ pub struct Plugin {
 
 /// The socket, what has come of it, and what was answered.
 #[derive(Debug)]
-struct Line {
+pub(super) struct Line {
     stream: UnixStream,
     wire: Wire,
     buffer: Vec<u8>,
@@ -301,7 +301,7 @@ impl Plugin {
 // === impl Line ===
 
 impl Line {
-    fn new(stream: UnixStream, generation: Generation, manner: Manner) -> Self {
+    pub(super) fn new(stream: UnixStream, generation: Generation, manner: Manner) -> Self {
         Self {
             stream,
             wire: Wire::new(generation.largest_frame()),
@@ -366,27 +366,43 @@ impl Line {
         }
     }
 
-    /// Reads once and takes what has come.
-    fn read(&mut self, until: Instant, method: &str) -> Result<(), NriError> {
+    /// Waits until something has come, and takes all that has.
+    pub(super) fn read(&mut self, until: Instant, method: &str) -> Result<(), NriError> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(NriError::Late(method.to_owned()));
         }
         self.stream.set_read_timeout(Some(left))?;
-        let count = match self.stream.read(&mut self.buffer) {
-            Ok(0) => return Err(NriError::Closed),
-            Ok(count) => count,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Err(NriError::Late(method.to_owned()));
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        self.wire.feed(&self.buffer[..count])?;
+        match self.feed()? {
+            None => return Err(NriError::Late(method.to_owned())),
+            Some(0) => return Err(NriError::Closed),
+            Some(_) => {}
+        }
+        // All that is there, before anything of it is taken: Go reads beside whoever takes it, who may
+        // be slow.
+        self.stream.set_nonblocking(true)?;
+        while self.feed()?.is_some_and(|count| count > 0) {}
+        self.stream.set_nonblocking(false)?;
         while let Some(message) = self.wire.message()? {
             self.take(message)?;
         }
         Ok(())
+    }
+
+    /// Reads once and queues the frames that have come. How many bytes there were, none at the end;
+    /// `None` if nothing comes.
+    fn feed(&mut self) -> Result<Option<usize>, NriError> {
+        match self.stream.read(&mut self.buffer) {
+            Ok(count) => {
+                self.wire.feed(&self.buffer[..count])?;
+                Ok(Some(count))
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(None),
+                ErrorKind::Interrupted => self.feed(),
+                _ => Err(error.into()),
+            },
+        }
     }
 
     fn take(&mut self, message: Message) -> Result<(), NriError> {

@@ -1,4 +1,9 @@
+use super::plugin::Line;
 use super::wire::{Message, Violation, Wire};
+use super::{Generation, Manner, NriError};
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 /// A frame for connection `id`.
 fn frame(id: u32, payload: &[u8]) -> Vec<u8> {
@@ -126,6 +131,26 @@ fn a_reader_that_is_slow_has_a_queue_of_256_frames() {
     wire.feed(&frame(1, b"x")).unwrap();
     let one_more = wire.feed(&frame(2, &message(513, 1, 0)));
     assert_eq!(one_more, Err(Violation::Queue(2)));
+}
+
+#[test]
+fn what_has_come_waits_in_the_queue_however_it_is_read() {
+    for (frames, violation) in [(256, None), (257, Some(Violation::Queue(1)))] {
+        let (runtime, mut plugin) = UnixStream::pair().unwrap();
+        let mut line = Line::new(runtime, Generation::V0_12, Manner::Swift);
+        // In more than one read's worth of bytes.
+        let answers: Vec<u8> = (0..frames)
+            .flat_map(|index| frame(1, &message(2 * index + 1, 2, 300)))
+            .collect();
+        plugin.write_all(&answers).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        match (line.read(until, "answers").unwrap_err(), violation) {
+            (NriError::Violation(told), Some(expected)) => assert_eq!(told, expected),
+            // Nobody has asked anything: all of it was read, and then taken.
+            (NriError::Violation(Violation::Answer(1)), None) => {}
+            (other, _) => panic!("{other:?} of {frames} frames"),
+        }
+    }
 }
 
 #[test]

@@ -227,10 +227,9 @@ async fn tell(hub: &Rc<Hub>) {
             (Some(since), false) => {
                 if timeout_at(since + PATIENCE, moved).await.is_err() {
                     slow.told.set(true);
-                    let waiting = slow.state.borrow().line.len();
-                    let pods = under_way(hub).join(", ");
-                    let reason = STANDSTILL;
-                    warn!(reason, pods, waiting, "new memory limits are not in force");
+                    let pods = slow.state.borrow().line.len();
+                    let reason = format!("of {}", under_way(hub).join(", "));
+                    warn!(reason, pods, "{STANDSTILL}");
                 }
             }
             (None, true) => {

@@ -6,14 +6,15 @@
 //! and its locks taken: its clients would wait, and its successor could not start.
 
 use libc::{
-    SIG_SETMASK, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, c_int, sigset_t,
+    SIG_SETMASK, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, c_int, c_uint, sigset_t,
 };
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::{
+    io::Errno,
+    thread::{UnshareFlags, unshare_unsafe},
+};
 use std::{
-    fs::{self, Metadata},
-    io, mem,
-    os::unix::fs::{FileTypeExt, MetadataExt},
-    path::Path,
+    fs, io, mem,
+    path::{Path, PathBuf},
     ptr,
 };
 
@@ -26,31 +27,103 @@ const STANDARD: std::ops::RangeInclusive<i32> = 0..=2;
 /// Raised by what the thread itself does, so it is no other thread's.
 const OWN_FAULTS: [c_int; 7] = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP];
 
-/// Gives the calling thread a table of descriptors of its own, without the sockets, the pipes and the
-/// locks of the process; what leads to the same as a standard stream stays. No signal for the process
-/// is handled on it from then on, since a handler may count on any descriptor.
+/// What a thread has in a table of its own, before it has closed what is for others.
+#[derive(Debug)]
+pub struct Copies(Vec<i32>);
+
+/// Gives the calling thread a table of descriptors of its own, in which it has all that the process has
+/// open now; [`leave`](Copies::leave) closes there what is not for it. No signal for the process is
+/// handled on it from then on, since a handler may count on any descriptor.
 ///
-/// The thread may use what else was open, and what it opens itself. Descriptors that are opened
-/// elsewhere later are not there for it, nor are its own for others, so none may be handed over.
+/// Descriptors that are opened elsewhere later are not there for it, nor are its own for others, so none
+/// may be handed over. A lock that is taken later with a file that is open now is held by it, too.
 ///
 /// # Errors
 ///
-/// When the kernel refuses a second table, or does not say what is in it. The thread is as before then,
-/// or holds more than it should.
-pub fn stand_apart() -> io::Result<()> {
+/// When the kernel refuses a second table, or does not say what is in it. The table is the common one
+/// then.
+pub fn stand_apart() -> io::Result<Copies> {
     block_signals()?;
-    // SAFETY: the caller is told that no descriptor may cross from here on. Those that were open before
-    // lead to the same in both tables.
-    unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
-    let standard: Vec<Metadata> = STANDARD.filter_map(|it| opened(it).ok()).collect();
-    for descriptor in descriptors()? {
-        if !STANDARD.contains(&descriptor) && is_for_others(descriptor, &standard) {
-            // SAFETY: it is a number of this thread's own table, whose copy nobody but this thread can
-            // use, and the caller is told that it may not.
-            unsafe { libc::close(descriptor) };
-        }
+    // Opened before there are two tables, for which there may be no descriptor left; it lists the
+    // thread's own.
+    let list = fs::read_dir(Path::new(OWN).join("fd"))?;
+    own_table()?;
+    // The list was open in the common table, from which nobody else closes it, and is in both.
+    let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let others = numbers.filter(|number| !STANDARD.contains(number));
+    Ok(Copies(others.collect()))
+}
+
+/// Container runtimes let a process without privileges close ranges of descriptors, which may be none,
+/// and unshare nothing; kernels before 5.9 know but the latter.
+fn own_table() -> io::Result<()> {
+    let (none, flags) = (c_uint::MAX, libc::CLOSE_RANGE_UNSHARE);
+    // SAFETY: no descriptor has this number, so none is closed. The caller is told that no descriptor may
+    // cross from here on, and those that were open before lead to the same in both tables.
+    let answer = unsafe { libc::syscall(libc::SYS_close_range, none, none, flags) };
+    if answer == 0 {
+        return Ok(());
     }
-    Ok(())
+    // SAFETY: as above.
+    Ok(unsafe { unshare_unsafe(UnshareFlags::FILES) }?)
+}
+
+// === impl Copies ===
+
+impl Copies {
+    /// Closes the sockets, the pipes and the locks among them; what leads to the same as a standard
+    /// stream stays. The thread may use what is left, and what it opens itself.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be found out of one whether it has a lock. The thread then has that which others
+    /// may wait for, and may try again.
+    pub fn leave(&mut self) -> io::Result<()> {
+        let standard: Vec<PathBuf> = STANDARD.filter_map(|it| leads_to(it).ok()).collect();
+        // They first: what tells of locks takes a descriptor, and there may be none left.
+        self.0.retain(|&descriptor| match leads_to(descriptor) {
+            Ok(to) if is_connection(&to) && !standard.contains(&to) => {
+                close(descriptor);
+                false
+            }
+            Ok(_) => true,
+            // The list itself was one, and is closed.
+            Err(_) => false,
+        });
+        while let Some(&descriptor) = self.0.last() {
+            if has_lock(descriptor)? {
+                close(descriptor);
+            }
+            self.0.pop();
+        }
+        Ok(())
+    }
+}
+
+/// What a descriptor of this thread leads to, by name: no file system is asked, which may not answer.
+fn leads_to(descriptor: i32) -> io::Result<PathBuf> {
+    fs::read_link(format!("{OWN}/fd/{descriptor}"))
+}
+
+/// Whether what is called so is a socket or a pipe.
+fn is_connection(name: &Path) -> bool {
+    let name = name.as_os_str().as_encoded_bytes();
+    name.starts_with(b"socket:[") || name.starts_with(b"pipe:[")
+}
+
+fn has_lock(descriptor: i32) -> io::Result<bool> {
+    match fs::read_to_string(format!("{OWN}/fdinfo/{descriptor}")) {
+        Ok(text) => Ok(text.lines().any(|line| line.starts_with("lock:"))),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Closes a descriptor in this thread's own table.
+fn close(descriptor: i32) {
+    // SAFETY: it is a number of the table that this thread got by itself, whose copy nobody else can use,
+    // and whoever had that made is told that it goes.
+    unsafe { libc::close(descriptor) };
 }
 
 fn block_signals() -> io::Result<()> {
@@ -69,40 +142,6 @@ fn block_signals() -> io::Result<()> {
     }
 }
 
-/// All numbers that are taken in the thread's table.
-fn descriptors() -> io::Result<Vec<i32>> {
-    let entries = fs::read_dir(Path::new(OWN).join("fd"))?;
-    let mut taken = Vec::new();
-    for entry in entries {
-        taken.extend(
-            entry?
-                .file_name()
-                .to_str()
-                .and_then(|it| it.parse::<i32>().ok()),
-        );
-    }
-    Ok(taken)
-}
-
-fn opened(descriptor: i32) -> io::Result<Metadata> {
-    fs::metadata(format!("{OWN}/fd/{descriptor}"))
-}
-
-/// Whether somebody beyond this thread waits for this to be closed.
-fn is_for_others(descriptor: i32, standard: &[Metadata]) -> bool {
-    // The list of descriptors was one itself, and is closed.
-    let Ok(this) = opened(descriptor) else {
-        return false;
-    };
-    let kind = this.file_type();
-    if kind.is_socket() || kind.is_fifo() {
-        let same = |it: &Metadata| (it.dev(), it.ino()) == (this.dev(), this.ino());
-        return !standard.iter().any(same);
-    }
-    let told = fs::read_to_string(format!("{OWN}/fdinfo/{descriptor}"));
-    told.is_ok_and(|text| text.lines().any(|line| line.starts_with("lock:")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,7 +152,7 @@ mod tests {
         os::unix::net::{UnixListener, UnixStream},
         sync::mpsc,
         thread,
-        time::Duration,
+        time::{Duration, Instant},
     };
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -123,7 +162,7 @@ mod tests {
         let (go, wait) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
         let thread = thread::spawn(move || {
-            stand_apart().unwrap();
+            stand_apart().unwrap().leave().unwrap();
             ready.send(()).unwrap();
             wait.recv().ok();
             let mut text = String::new();
@@ -132,6 +171,14 @@ mod tests {
         });
         is_ready.recv_timeout(PATIENCE).unwrap();
         (go, thread)
+    }
+
+    fn comes_true(what: &str, condition: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !condition() {
+            assert!(begun.elapsed() < PATIENCE, "{what}");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]
@@ -149,11 +196,16 @@ mod tests {
         drop((listener, served, locked, writer));
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0, "the end of the stream");
-        let refused = UnixStream::connect(&path).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the end of the pipe");
+        // Threads and children of other tests have copies for a moment.
+        comes_true("nobody listens", || {
+            let refused = UnixStream::connect(&path).map_err(|error| error.kind());
+            refused.err() == Some(io::ErrorKind::ConnectionRefused)
+        });
         let next = File::open(directory.path()).unwrap();
-        flock(&next, FlockOperation::NonBlockingLockExclusive).unwrap();
+        comes_true("the lock is free", || {
+            flock(&next, FlockOperation::NonBlockingLockExclusive).is_ok()
+        });
 
         go.send(()).unwrap();
         assert!(!thread.join().unwrap().is_empty());
@@ -162,7 +214,7 @@ mod tests {
     #[test]
     fn its_signals_are_its_own_faults() {
         let blocked = thread::spawn(|| {
-            stand_apart().unwrap();
+            stand_apart().unwrap().leave().unwrap();
             let status = fs::read_to_string("/proc/thread-self/status").unwrap();
             let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
             u64::from_str_radix(mask.unwrap().trim(), 16).unwrap()

@@ -175,8 +175,8 @@ impl Queue {
     }
 
     /// Pods have left the ledger.
-    pub(crate) fn forget_all_but(&self, ledger: &Ledger) {
-        self.slow.forget_all_but(ledger);
+    pub(crate) fn forget_all_but(&self, ledger: &Ledger, hub: &Hub) {
+        self.slow.forget_all_but(ledger, hub);
     }
 
     /// What a person should know of memory that is not reclaimed.

@@ -240,7 +240,7 @@ fn end(
     hub.metrics().sandboxes_missing(missing.len());
     hub.metrics()
         .ledger_size(ledger.pods_len(), ledger.containers_len());
-    hub.queue().forget_all_but(&ledger);
+    hub.queue().forget_all_but(&ledger, hub);
     Counted {
         pods: ledger.pods_len(),
         containers: ledger.containers_len(),

@@ -11,20 +11,24 @@
 //! A thread that waits for a disk outlives even `SIGKILL`. So that nobody waits for it then either, it
 //! [stands apart](koord_kernel::apart): our clients see our end, and our successor has our place.
 
-use koord_kernel::apart::stand_apart;
+use koord_kernel::apart;
 use std::{
     cell::{Cell, OnceCell},
     error::Error,
-    fmt, io,
+    fmt, io, mem,
     panic::{self, AssertUnwindSafe},
     sync::{Arc, Mutex},
     thread,
+    time::Duration,
 };
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 /// Jobs that may wait; whoever brings more waits for its turn.
 const QUEUE: usize = 1024;
+
+/// How long a thread waits that cannot begin yet.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// A handle to a thread that does jobs of one kind.
 pub(crate) struct Worker<J> {
@@ -75,9 +79,9 @@ impl<J: Send + 'static> Worker<J> {
         }
     }
 
-    /// Starts the thread now, if one can be had.
-    pub(crate) fn start(&self) {
-        self.jobs();
+    /// Starts the thread now, if one can be had; whether there is one.
+    pub(crate) fn start(&self) -> bool {
+        self.jobs().is_some()
     }
 
     /// Has a job done that answers to what it is given; `None` if there is no thread, or if the work
@@ -119,12 +123,8 @@ impl<J: Send + 'static> Worker<J> {
         let work = self.work.clone();
         let (thread, shares) = (self.name, self.shares);
         let serve = move || {
-            if !shares && let Err(error) = stand_apart() {
-                let error = &error as &dyn Error;
-                warn!(
-                    error,
-                    thread, "a thread that hangs would keep our sockets open"
-                );
+            if !shares {
+                stand_apart(thread);
             }
             let mut work = work.lock().expect("no panic leaves the work");
             while let Some(job) = queue.blocking_recv() {
@@ -136,6 +136,32 @@ impl<J: Send + 'static> Worker<J> {
         let thread = thread::Builder::new().name(self.name.to_owned());
         thread.stack_size(self.stack_bytes).spawn(serve)?;
         Ok(jobs)
+    }
+}
+
+/// Keeps what others wait for from the calling thread, so that it may hang. It takes no job before.
+fn stand_apart(thread: &'static str) {
+    let mut copies = match apart::stand_apart() {
+        Ok(copies) => copies,
+        Err(error) => {
+            let error = &error as &dyn Error;
+            return warn!(
+                error,
+                thread,
+                "a thread has our sockets and locks: they last as long as it, should it hang"
+            );
+        }
+    };
+    let mut told = false;
+    while let Err(error) = copies.leave() {
+        if !mem::replace(&mut told, true) {
+            let error = &error as &dyn Error;
+            warn!(
+                error,
+                thread, "a thread cannot find out what it has to leave: what it is for waits"
+            );
+        }
+        thread::sleep(RETRY);
     }
 }
 
@@ -151,7 +177,7 @@ impl<J> fmt::Debug for Worker<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{sync::mpsc as std_mpsc, time::Duration};
+    use std::sync::mpsc as std_mpsc;
     use tokio::{runtime::Builder, time::timeout};
 
     const STACK: usize = 64 << 10;

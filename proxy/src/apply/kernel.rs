@@ -122,7 +122,9 @@ impl Writer {
     /// be `about_threads`. Otherwise it starts with its first job, which hardly ever comes then.
     pub fn start(&self, about_threads: bool) {
         self.jobs.start();
-        self.slow.iter().for_each(Worker::start);
+        for slow in &self.slow {
+            slow.start();
+        }
         if about_threads {
             self.threads.start();
         }
@@ -165,6 +167,11 @@ impl Writer {
     /// of them is to have memory reclaimed: see [`split`](Self::split).
     pub async fn write(&self, changes: Vec<Change>) -> Vec<Outcome> {
         batch(&self.jobs, changes, UnderWay::default(), Job::Apply).await
+    }
+
+    /// Whether one of the [`RECLAIMERS`] is there, and has not to be waited for.
+    pub fn can_reclaim(&self, thread: usize) -> bool {
+        self.slow[thread].start()
     }
 
     /// The same by one of the [`RECLAIMERS`], for changes that may have memory reclaimed; whoever asks

@@ -125,7 +125,7 @@ impl Hub {
         let ledger = self.ledger.borrow();
         self.metrics
             .ledger_size(ledger.pods_len(), ledger.containers_len());
-        self.queue.forget_all_but(&ledger);
+        self.queue.forget_all_but(&ledger, self);
     }
 
     /// Nothing came of a call. What was done for it beforehand is not as was decided.

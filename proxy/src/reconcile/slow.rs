@@ -24,12 +24,15 @@ use std::{
 };
 use tokio::{
     sync::Notify,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 use tracing::{info, warn};
 
 /// How long no thread gets free for those that wait before a person is told.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a thread that cannot be had is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What a person has to know then.
 const STANDSTILL: &str =
@@ -49,14 +52,16 @@ pub(super) struct Slow {
     state: RefCell<State>,
     /// Since when no thread has been free for those that wait.
     full_since: Cell<Option<Instant>>,
-    /// That this lasts was told.
-    told: Cell<bool>,
+    /// Since when that lasts of which a person was told.
+    told: Cell<Option<Instant>>,
     pushed: Notify,
     moved: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// That there are: one may not be had.
+    threads: usize,
     /// In the order in which they were pushed first.
     line: VecDeque<Whose>,
     /// Of each of them.
@@ -98,7 +103,7 @@ impl State {
     }
 
     fn is_full(&self) -> bool {
-        self.under_way.len() == RECLAIMERS && !self.line.is_empty()
+        self.under_way.len() >= self.threads && !self.line.is_empty()
     }
 }
 
@@ -106,7 +111,7 @@ impl State {
 
 impl Slow {
     /// Drops what waits of pods that are gone.
-    pub(super) fn forget_all_but(&self, ledger: &Ledger) {
+    pub(super) fn forget_all_but(&self, ledger: &Ledger, hub: &Hub) {
         let mut state = self.state.borrow_mut();
         let is_there = |whose: &Whose| match whose {
             Whose::Pod(sandbox) => ledger.pod(sandbox).is_some(),
@@ -115,10 +120,12 @@ impl Slow {
         state.line.retain(is_there);
         state.waiting.retain(|whose, _| is_there(whose));
         state.behind.retain(is_there);
+        drop(state);
+        self.note(hub);
     }
 
     pub(super) fn standstill(&self) -> Option<&'static str> {
-        self.told.get().then_some(STANDSTILL)
+        self.told.get().map(|_| STANDSTILL)
     }
 
     /// Something was pushed, or a thread has begun or ended something.
@@ -147,8 +154,14 @@ pub(super) async fn run(hub: &Rc<Hub>) {
     tokio::join!(first, second, third, fourth, tell(hub));
 }
 
-/// Keeps one of the threads at work.
+/// Keeps one of the threads at work, once it can be had.
 async fn serve(hub: &Rc<Hub>, thread: usize) {
+    while !hub.writer().can_reclaim(thread) {
+        sleep(RETRY).await;
+    }
+    let slow = &hub.queue().slow;
+    slow.state.borrow_mut().threads += 1;
+    slow.note(hub);
     loop {
         let (whose, changes) = begin(hub).await;
         let applied = hub.writer().reclaim(thread, changes.clone()).await;
@@ -223,18 +236,21 @@ async fn tell(hub: &Rc<Hub>) {
     let slow = &hub.queue().slow;
     loop {
         let moved = slow.moved.notified();
-        match (slow.full_since.get(), slow.told.get()) {
-            (Some(since), false) => {
-                if timeout_at(since + PATIENCE, moved).await.is_err() {
-                    slow.told.set(true);
+        let since = slow.full_since.get();
+        match (since, slow.told.get()) {
+            // Since then a thread has got free, and perhaps has had the next one for long enough.
+            (_, Some(_)) if since != slow.told.get() => {
+                slow.told.set(None);
+                info!("the kernel gets on with reclaiming memory");
+            }
+            (Some(since), None) => {
+                let lasts = timeout_at(since + PATIENCE, moved).await.is_err();
+                if lasts && slow.full_since.get() == Some(since) {
+                    slow.told.set(Some(since));
                     let pods = slow.state.borrow().line.len();
                     let reason = format!("of {}", under_way(hub).join(", "));
                     warn!(reason, pods, "{STANDSTILL}");
                 }
-            }
-            (None, true) => {
-                slow.told.set(false);
-                info!("the kernel gets on with reclaiming memory");
             }
             _ => moved.await,
         }
@@ -261,7 +277,7 @@ mod tests {
     use crate::hub::testing::{Bench, sandbox};
     use koord_kernel::{cgroup::Generation, fake::FakeTree};
     use koord_model::{MemoryLimit, Value};
-    use tokio::time::{sleep, timeout};
+    use tokio::time::timeout;
 
     fn bench() -> Bench {
         Bench::with_pod(FakeTree::new(Generation::V2, 2))
@@ -287,6 +303,7 @@ mod tests {
 
     /// Has all threads stand still.
     fn stand_still(bench: &Bench) {
+        bench.hub.queue().slow.state.borrow_mut().threads = RECLAIMERS;
         for number in 0..RECLAIMERS {
             let whose = pod(&format!("other-{number}"));
             let mut state = bench.hub.queue().slow.state.borrow_mut();
@@ -313,9 +330,18 @@ mod tests {
             assert!(!standstill());
             sleep(Duration::from_secs(2)).await;
             assert!(standstill());
+            // The thread that gets free has the next one at once, and another waits on.
+            push(&bench.hub, pod("gone"), Vec::new());
             end(&bench.hub, &pod("other-1"));
-            sleep(Duration::from_secs(1)).await;
+            assert_eq!(next(&bench).await, Some(pod("sandbox-1")));
+            sleep(Duration::from_secs(50)).await;
             assert!(!standstill());
+            sleep(Duration::from_secs(11)).await;
+            assert!(standstill());
+            let hub = &bench.hub;
+            hub.queue().forget_all_but(&hub.ledger().borrow(), hub);
+            sleep(Duration::from_secs(1)).await;
+            assert!(!standstill(), "nobody waits any more");
         };
         tokio::select! {
             () = tell(&bench.hub) => unreachable!("it never ends"),

@@ -6,9 +6,10 @@
 //! said something new last is believed:
 //!
 //! - what a source says stands until a request says something else than requests did before;
-//! - what such a request says stands until an answer of the source that was asked for later. A
-//!   kubelet's requests are never newer than what it answers to a later question, but those of a
-//!   worker that is at an older state of its pod for long may be older than an earlier answer.
+//! - what such a request says stands until an answer of the source that was asked for later and has
+//!   the pod in it. A kubelet's requests are never newer than what it answers to a later question,
+//!   but those of a worker that is at an older state of its pod for long may be older than an earlier
+//!   answer.
 //!
 //! The first request for a pod is something new beside a kubelet's older answer, and not beside a
 //! file: who writes down how a pod is to be means it until the file says otherwise, and so it is
@@ -52,17 +53,23 @@ pub struct PodsAnswer {
 /// What the source has said.
 #[derive(Debug, Default)]
 pub(super) struct Source {
-    pods: RefCell<HashMap<PodId, Arc<pods::Pod>>>,
-    /// When it was asked for the last time that it answered.
-    asked: Cell<Option<Instant>>,
+    pods: RefCell<HashMap<PodId, Told>>,
     word: Cell<Word>,
+}
+
+/// What it has said last of a pod.
+#[derive(Clone, Debug)]
+struct Told {
+    pod: Arc<pods::Pod>,
+    /// When it was asked for the last answer that had the pod in it.
+    asked: Instant,
 }
 
 // === impl Source ===
 
 impl Source {
     /// What it says of a pod.
-    fn of(&self, view: &PodView) -> Option<Arc<pods::Pod>> {
+    fn of(&self, view: &PodView) -> Option<Told> {
         let pods = self.pods.borrow();
         if pods.is_empty() {
             // Without a source nothing is looked for.
@@ -70,10 +77,14 @@ impl Source {
         }
         pods.get(&id(view)).cloned()
     }
+}
 
-    /// Whether something that was said then is newer than all that it has said.
+// === impl Told ===
+
+impl Told {
+    /// Whether something that was said then is newer.
     fn is_behind(&self, said: Option<Instant>) -> bool {
-        said.is_some_and(|said| self.asked.get().is_none_or(|asked| asked <= said))
+        said.is_some_and(|said| self.asked <= said)
     }
 }
 
@@ -91,19 +102,23 @@ impl Hub {
     /// Takes in an answer of the source of pods, and makes the decisions anew about the pods of which
     /// it says something new.
     pub fn take_pods(&self, answer: &PodsAnswer) {
-        let pods = answer.pods.iter();
-        let mut pods: HashMap<_, _> = pods.map(|pod| (pod.id(), pod.clone())).collect();
+        let asked = answer.asked;
+        let pods = answer.pods.iter().map(|pod| {
+            let pod = pod.clone();
+            (pod.id(), Told { pod, asked })
+        });
+        let mut pods: HashMap<PodId, Told> = pods.collect();
         let mut ledger = self.ledger.borrow_mut();
         if answer.word == Word::OfItsTime {
             let there: HashSet<PodId> = ledger.pods().map(|pod| id(&pod.view)).collect();
-            for (id, pod) in self.source.pods.take() {
+            for (id, told) in self.source.pods.take() {
                 if there.contains(&id) {
-                    pods.entry(id).or_insert(pod);
+                    // It is no newer for being kept.
+                    pods.entry(id).or_insert(told);
                 }
             }
         }
         self.source.pods.replace(pods);
-        self.source.asked.set(Some(answer.asked));
         self.source.word.set(answer.word);
         let mut changed = false;
         for pod in ledger.pods_mut() {
@@ -134,7 +149,7 @@ impl Hub {
             return false;
         }
         // Of what a pod asks for as a whole no request says anything.
-        let spec = told.as_ref().map(|told| told.spec.clone());
+        let spec = told.as_ref().map(|told| told.pod.spec.clone());
         let resized = view.spec != spec;
         view.spec = spec;
         let before = Metadata {
@@ -143,8 +158,8 @@ impl Hub {
         };
         let instead = said.instead.take();
         let by_requests = instead.unwrap_or_else(|| Box::new(before.clone()));
-        let told = told.filter(|_| !self.source.is_behind(said.at));
-        let told = told.map(|told| self.metadata(&told, &by_requests));
+        let told = told.filter(|told| !told.is_behind(said.at));
+        let told = told.map(|told| self.metadata(&told.pod, &by_requests));
         let in_force = match told.filter(|told| *told != *by_requests) {
             Some(told) => {
                 said.instead = Some(by_requests);

@@ -185,6 +185,21 @@ async fn a_request_that_says_something_new_stands_until_a_later_answer() {
 }
 
 #[tokio::test]
+async fn a_request_stands_beside_a_later_answer_that_leaves_its_pod_out() {
+    let bench = bench();
+    take(&bench, Word::OfItsTime, [told(HALF)]);
+    assert_eq!(shares(&bench).await, "256");
+    create(&bench, TENTH);
+    assert_eq!(shares(&bench).await, "51");
+    for _ in 0..2 {
+        take(&bench, Word::OfItsTime, []);
+        assert_eq!(shares(&bench).await, "51");
+    }
+    take(&bench, Word::OfItsTime, [told(HALF)]);
+    assert_eq!(shares(&bench).await, "256");
+}
+
+#[tokio::test]
 async fn a_request_that_says_what_requests_said_before_changes_nothing() {
     for word in [Word::Stands, Word::OfItsTime] {
         let bench = bench();

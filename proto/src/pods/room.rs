@@ -1,7 +1,8 @@
 //! Room in an answer that is too long for us: the largest pods of it are left out.
 //!
 //! Who may make pods may make large ones, and is not to keep what is said of all others from us. A
-//! pod that has no more than its part of the room is never left out.
+//! pod that has no more than its part of the room beside the one that is still coming is never left
+//! out.
 
 use super::{MAX_LENGTH, PodIssue, Problem, text};
 use std::{cmp::Reverse, ops::Range};
@@ -10,7 +11,7 @@ use std::{cmp::Reverse, ops::Range};
 const KEPT: usize = MAX_LENGTH / 4 * 3;
 
 /// Takes the largest pods out of what has come so far of a list in JSON, and names them. What else is
-/// in it stays, however long.
+/// in it stays, however long; the one that is still coming too, which takes room from the others.
 pub fn make_room(text: &mut Vec<u8>) -> Vec<PodIssue> {
     keep(text, KEPT)
 }

@@ -85,8 +85,10 @@ pub enum Problem {
     Uid,
     #[error("another one before it has the same UID and name")]
     Repeated,
-    #[error("it has {length} bytes, and all together have more than {MAX_LENGTH}")]
-    NoRoom { length: usize },
+    /// Its length is not told: what is told already is known by its text, and this one's changes at
+    /// the will of whoever made it.
+    #[error("it is one of the largest, and all together have more than {MAX_LENGTH} bytes")]
+    NoRoom,
 }
 
 /// Why a text gives no pods at all.

@@ -29,9 +29,8 @@ fn keep(text: &mut Vec<u8>, most: usize) -> Vec<PodIssue> {
     items.truncate(left_out);
     items.sort_by_key(|item| item.start);
     let issues = items.iter().map(|item| {
-        let length = item.len() - 1;
         let item = str::from_utf8(&text[item.start..item.end - 1]);
-        text::issue(item.unwrap_or_default(), Problem::NoRoom { length })
+        text::issue(item.unwrap_or_default(), Problem::NoRoom)
     });
     let issues = issues.collect();
     remove(text, &items);

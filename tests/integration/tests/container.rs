@@ -203,6 +203,37 @@ fn without_nri(mut manifest: Value) -> Result<Value> {
     Ok(manifest)
 }
 
+/// The thread that writes has a table of descriptors of its own without sockets, in a container too,
+/// whose filter of system calls lets nobody unshare anything.
+fn stands_apart(testbed: &Testbed) -> Result<()> {
+    let of_testbed = |process: &Path| {
+        let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
+        groups.contains(&testbed.cgroup_root())
+    };
+    let mut writers = 0;
+    for process in fs::read_dir("/proc")? {
+        let process = process?.path();
+        let threads = fs::read_dir(process.join("task")).into_iter().flatten();
+        for thread in threads.filter(|_| of_testbed(&process)) {
+            let thread = thread?.path();
+            if fs::read_to_string(thread.join("comm"))?.trim() != "cgroup-writer" {
+                continue;
+            }
+            writers += 1;
+            for descriptor in fs::read_dir(thread.join("fd"))? {
+                let to = fs::read_link(descriptor?.path())?;
+                ensure!(
+                    !to.to_string_lossy().starts_with("socket:"),
+                    "it has {}",
+                    to.display()
+                );
+            }
+        }
+    }
+    assert_eq!(writers, 1);
+    Ok(())
+}
+
 fn a_container_serves(version: ContainerdVersion, front: Front) -> Result<()> {
     let manifest = match front {
         Front::Watch => without_nri(manifest()?)?,
@@ -251,6 +282,7 @@ fn a_container_serves(version: ContainerdVersion, front: Front) -> Result<()> {
         )?;
         ensure!(patched > 3.5, "{patched} creations were adjusted");
     }
+    stands_apart(testbed)?;
     // Its own pod too, which it leaves alone.
     let known = agent.ledger()?["pods"].as_array().map(Vec::len);
     assert_eq!(known, Some(pods.len() + 1));

@@ -17,7 +17,7 @@ use koord_proto::keys::{
 };
 use koord_testkit::{
     Frame, RawReply, RawRequest,
-    cri::message::CreateContainerRequest,
+    cri::message::{ContainerConfig, CreateContainerRequest, LinuxContainerResources},
     scripted::{Call, CallEnd, Reply},
 };
 use prost::Message;
@@ -252,15 +252,21 @@ fn bad_blocks() -> Vec<Bad> {
     ]
 }
 
+/// Labels of which no value is wrong: any text is the name of a group, and a policy or a provider that
+/// nobody knows is that of no label.
+const TAKE_ANY_TEXT: [&str; 3] = [
+    CORE_SCHED_GROUP_ID,
+    CORE_SCHED_POLICY,
+    GPU_ISOLATION_PROVIDER,
+];
+
 /// Values of a label that mean nothing.
 fn bad_labels(key: &str) -> Vec<String> {
     match key {
         QOS_CLASS => ["be", "BE ", "LSRX", "\u{0}", "x".repeat(HUGE).as_str()]
             .map(str::to_owned)
             .to_vec(),
-        // Any text is the name of a group, and a policy or a provider that nobody knows is that of no
-        // label.
-        CORE_SCHED_GROUP_ID | CORE_SCHED_POLICY | GPU_ISOLATION_PROVIDER => Vec::new(),
+        _ if TAKE_ANY_TEXT.contains(&key) => Vec::new(),
         _ => panic!("a hook reads the label {key}: add what can be wrong with it"),
     }
 }
@@ -319,14 +325,45 @@ fn pod_for(hook: &str, key: &str, name: &str) -> Pod {
 type Asked = (i64, i64, i64, String);
 
 fn asked(message: &[u8]) -> Asked {
-    let request = CreateContainerRequest::decode(message).unwrap();
-    let linux = request.config.unwrap().linux.unwrap().resources.unwrap();
+    let linux = resources(message);
     (
         linux.cpu_shares,
         linux.cpu_quota,
         linux.memory_limit_in_bytes,
         linux.cpuset_cpus,
     )
+}
+
+fn container_config(message: &[u8]) -> ContainerConfig {
+    let request = CreateContainerRequest::decode(message).unwrap();
+    request.config.unwrap()
+}
+
+fn resources(message: &[u8]) -> LinuxContainerResources {
+    let linux = container_config(message).linux.unwrap();
+    linux.resources.unwrap()
+}
+
+/// What a creation makes the container with: its OOM score, and the names of its variables, mounts
+/// and devices.
+type MadeWith = (i64, Vec<String>, Vec<String>, Vec<String>);
+
+fn made_with(message: &[u8]) -> MadeWith {
+    let config = container_config(message);
+    let mounts = config.mounts.into_iter().map(|it| it.container_path);
+    let devices = config.devices.into_iter().map(|it| it.container_path);
+    (
+        resources(message).oom_score_adj,
+        config.envs.into_iter().map(|it| it.key).collect(),
+        mounts.collect(),
+        devices.collect(),
+    )
+}
+
+/// What every container here asks to be made with.
+fn asked_to_be_made_with() -> MadeWith {
+    let (mount, device) = ("/data".to_owned(), "/dev/fuse".to_owned());
+    (1_000, Vec::new(), vec![mount], vec![device])
 }
 
 /// What is asked for the pod of [`pod_for`] when this hook takes no part.
@@ -341,6 +378,33 @@ fn asked_without(hook: &str, key: &str) -> Asked {
         ("CPUSetAllocator", _) => (BATCH_SHARES, BATCH_QUOTA, BATCH_MEMORY, String::new()),
         // A pod with CPUs of its own has no quota, and none was asked for.
         (_, _) => (BATCH_SHARES, 0, BATCH_MEMORY, "0".to_owned()),
+    }
+}
+
+/// What the container is made with that [`other_words`] are said of.
+fn made_with_words(key: &str) -> MadeWith {
+    let (score, envs, mounts, devices) = asked_to_be_made_with();
+    match key {
+        OOM_SCORE_ADJ | OOM_SCORE_ADJ_SPEC => (500, envs, mounts, devices),
+        DEVICE_ALLOCATED => {
+            let envs = vec!["NVIDIA_VISIBLE_DEVICES".to_owned()];
+            (score, envs, mounts, devices)
+        }
+        _ => (score, envs, mounts, devices),
+    }
+}
+
+/// What a hook decides of the pod of [`pod_for`] or its sandbox, and then of its container; `None`
+/// where that depends on the kernel or on a policy.
+fn decided_anywhere(hook: &str) -> Option<&'static [&'static str]> {
+    const LIMITS: [&str; 2] = ["cpu.shares", "memory.limit_in_bytes"];
+    const CPUS: [&str; 2] = ["cpu.cfs_quota_us", "cpuset.cpus"];
+    match hook {
+        "BatchResource" => Some(&[LIMITS[0], LIMITS[1], LIMITS[0], LIMITS[1]]),
+        "CPUSetAllocator" => Some(&[CPUS[0], CPUS[1], CPUS[0], CPUS[1]]),
+        "OOMScoreAdj" => Some(&["oom_score_adj"]),
+        "GPUEnvInject" => Some(&["gpu"]),
+        _ => None,
     }
 }
 
@@ -366,7 +430,7 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 fn node(args: &[&str]) -> Node {
     let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true,\
                       OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true,MidResource=true,\
-                      RDMADeviceInject=true,TerwayQoS=true";
+                      RDMADeviceInject=true,TerwayQoS=true,CoreSched=true";
     Node::with(
         listed_once(),
         &[args, &["--log-format=json", every_hook]].concat(),
@@ -420,6 +484,19 @@ fn assert_left_out(node: &Node, hook: &str, reason: &str) {
         it["hook"] == hook && told.contains(reason) && told.chars().count() <= 200
     };
     assert!(told.any(is_it), "{hook} {reason}: {pod:#}");
+    assert_eq!(owned(&ledger, hook), [""; 0], "{reason}");
+}
+
+/// The settings that a hook has decided for the only pod, its sandbox and its container.
+fn owned(ledger: &serde_json::Value, hook: &str) -> Vec<String> {
+    let pod = &ledger["pods"][0];
+    let container = &pod["containers"][0]["settings"];
+    let places = [&pod["settings"], &pod["sandboxSettings"], container];
+    let settings = places.into_iter().flat_map(|it| it.as_array().unwrap());
+    let owned = settings.filter(|it| it["owner"] == hook);
+    owned
+        .map(|it| it["setting"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -452,6 +529,7 @@ async fn a_pod_whose_annotation_cannot_be_read_starts_without_that_hook() {
             let arrived = node.arrived(method::CREATE);
             assert!(arrived.starts_with(&pod.create().encode()));
             assert_eq!(asked(&arrived), asked_without(hook, key), "{value:.40}");
+            assert_eq!(made_with(&arrived), asked_to_be_made_with(), "{value:.40}");
             assert_left_out(&node, hook, reason);
             for (other, _) in read_annotations() {
                 let reads = read_annotations().contains(&(other, key));
@@ -497,6 +575,11 @@ async fn annotations_in_other_words_are_understood() {
                 _ => key,
             };
             assert_eq!(arrived, asked_without("nobody", key), "{value:.60}");
+            let made = made_with(&node.arrived(method::CREATE));
+            assert_eq!(made, made_with_words(key), "{value:.60}");
+            if let Some(settings) = decided_anywhere(hook) {
+                assert_eq!(owned(&node.ledger(), hook), settings, "{value:.60}");
+            }
         }
     }
 }
@@ -516,13 +599,32 @@ async fn a_class_that_does_not_exist_counts_as_none_and_is_told() {
             let expected = (ASKED_SHARES, 0, 0, "0".to_owned());
             assert_eq!(asked(&node.arrived(method::CREATE)), expected);
             assert_eq!(node.metric("hook_notices_total"), 1);
-            assert_told(&node, &pod, "-", key, "");
+            assert_told(&node, &pod, "-", key, "is no Koordinator QoS class");
             run(&node, &pod).await;
             assert_eq!(node.arrived(method::RUN), pod.run().encode());
             for meta in Chain::builtin_table() {
                 assert_eq!(failures(&node, meta.name), 0);
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_label_that_takes_any_text_fills_neither_log_nor_ledger() {
+    for key in TAKE_ANY_TEXT {
+        let node = node(&["--log-filter=debug"]);
+        let pod = pod_for("nobody", key, "odd").label(key, &"x".repeat(HUGE));
+        assert_eq!(run(&node, &pod).await.grpc_status(), Some(0));
+        assert_eq!(create(&node, &pod).await.grpc_status(), Some(0));
+        let arrived = asked(&node.arrived(method::CREATE));
+        assert_eq!(arrived, asked_without("nobody", key));
+        let lines = logged(&node);
+        assert!(lines.iter().any(|line| line["level"] == "DEBUG"));
+        for line in lines {
+            assert!(line.to_string().len() < LONG_LINE, "{line}");
+        }
+        let ledger = node.ledger().to_string();
+        assert!(ledger.contains("\"odd\"") && ledger.len() < HUGE, "{key}");
     }
 }
 

@@ -9,7 +9,7 @@
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
-    sed -n 's/^# \{0,1\}//p' "$0" | sed 1d >&2
+    sed '1d; /^[^#]/Q; s/^# \{0,1\}//' "$0" >&2
     exit 64
 fi
 critest=$(realpath "$1") socket=$(realpath "$2")

@@ -172,6 +172,10 @@ pub struct ContainerConfig {
     pub args: Vec<String>,
     #[prost(message, repeated, tag = "6")]
     pub envs: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "7")]
+    pub mounts: Vec<Mount>,
+    #[prost(message, repeated, tag = "8")]
+    pub devices: Vec<Device>,
     #[prost(btree_map = "string, string", tag = "9")]
     pub labels: Map,
     #[prost(btree_map = "string, string", tag = "10")]
@@ -202,6 +206,26 @@ pub struct KeyValue {
     pub key: String,
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Mount {
+    #[prost(string, tag = "1")]
+    pub container_path: String,
+    #[prost(string, tag = "2")]
+    pub host_path: String,
+    #[prost(bool, tag = "3")]
+    pub readonly: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Device {
+    #[prost(string, tag = "1")]
+    pub container_path: String,
+    #[prost(string, tag = "2")]
+    pub host_path: String,
+    #[prost(string, tag = "3")]
+    pub permissions: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -17,12 +17,11 @@ use koord_proto::keys::{
 };
 use koord_testkit::{
     Frame, RawReply, RawRequest,
-    cri::message::{ContainerConfig, CreateContainerRequest, LinuxContainerResources},
     scripted::{Call, CallEnd, Reply},
 };
-use prost::Message;
 use std::{collections::BTreeSet, time::Instant};
 use support::{
+    asked::{Asked, asked, asked_to_be_made_with, made_with, made_with_words},
     method,
     node::{Node, listed_once, script},
     pod::{
@@ -321,51 +320,6 @@ fn pod_for(hook: &str, key: &str, name: &str) -> Pod {
     }
 }
 
-/// What a creation asks the runtime for: shares, quota, memory limit, CPUs.
-type Asked = (i64, i64, i64, String);
-
-fn asked(message: &[u8]) -> Asked {
-    let linux = resources(message);
-    (
-        linux.cpu_shares,
-        linux.cpu_quota,
-        linux.memory_limit_in_bytes,
-        linux.cpuset_cpus,
-    )
-}
-
-fn container_config(message: &[u8]) -> ContainerConfig {
-    let request = CreateContainerRequest::decode(message).unwrap();
-    request.config.unwrap()
-}
-
-fn resources(message: &[u8]) -> LinuxContainerResources {
-    let linux = container_config(message).linux.unwrap();
-    linux.resources.unwrap()
-}
-
-/// What a creation makes the container with: its OOM score, and the names of its variables, mounts
-/// and devices.
-type MadeWith = (i64, Vec<String>, Vec<String>, Vec<String>);
-
-fn made_with(message: &[u8]) -> MadeWith {
-    let config = container_config(message);
-    let mounts = config.mounts.into_iter().map(|it| it.container_path);
-    let devices = config.devices.into_iter().map(|it| it.container_path);
-    (
-        resources(message).oom_score_adj,
-        config.envs.into_iter().map(|it| it.key).collect(),
-        mounts.collect(),
-        devices.collect(),
-    )
-}
-
-/// What every container here asks to be made with.
-fn asked_to_be_made_with() -> MadeWith {
-    let (mount, device) = ("/data".to_owned(), "/dev/fuse".to_owned());
-    (1_000, Vec::new(), vec![mount], vec![device])
-}
-
 /// What is asked for the pod of [`pod_for`] when this hook takes no part.
 fn asked_without(hook: &str, key: &str) -> Asked {
     match (hook, key) {
@@ -378,19 +332,6 @@ fn asked_without(hook: &str, key: &str) -> Asked {
         ("CPUSetAllocator", _) => (BATCH_SHARES, BATCH_QUOTA, BATCH_MEMORY, String::new()),
         // A pod with CPUs of its own has no quota, and none was asked for.
         (_, _) => (BATCH_SHARES, 0, BATCH_MEMORY, "0".to_owned()),
-    }
-}
-
-/// What the container is made with that [`other_words`] are said of.
-fn made_with_words(key: &str) -> MadeWith {
-    let (score, envs, mounts, devices) = asked_to_be_made_with();
-    match key {
-        OOM_SCORE_ADJ | OOM_SCORE_ADJ_SPEC => (500, envs, mounts, devices),
-        DEVICE_ALLOCATED => {
-            let envs = vec!["NVIDIA_VISIBLE_DEVICES".to_owned()];
-            (score, envs, mounts, devices)
-        }
-        _ => (score, envs, mounts, devices),
     }
 }
 

@@ -7,6 +7,7 @@
     reason = "each test file uses a part of it"
 )]
 
+pub mod asked;
 pub mod bystander;
 pub mod frame;
 pub mod inside;

@@ -20,4 +20,9 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
     echo "${setting#*=}" >"$own"
     mount --bind "$own" "/proc/sys/${setting%=*}"
 done
+# Where its root is no shared mount it makes it one as it starts, and what it renames there at that moment
+# is on two devices: now and then it ended by that.
+mkdir -p "$directory/root"
+mount --bind "$directory/root" "$directory/root"
+mount --make-shared "$directory/root"
 exec "$@"

@@ -27,7 +27,8 @@ const STANDARD: std::ops::RangeInclusive<i32> = 0..=2;
 /// Raised by what the thread itself does, so it is no other thread's.
 const OWN_FAULTS: [c_int; 7] = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP];
 
-/// What a thread has in a table of its own, before it has closed what is for others.
+/// What a thread has in a table of its own, before it has closed what is for others: what was open shortly
+/// before it had one.
 #[derive(Debug)]
 pub struct Copies(Vec<i32>);
 
@@ -44,14 +45,9 @@ pub struct Copies(Vec<i32>);
 /// then.
 pub fn stand_apart() -> io::Result<Copies> {
     block_signals()?;
-    // Opened before there are two tables, for which there may be no descriptor left; it lists the
-    // thread's own.
-    let list = fs::read_dir(Path::new(OWN).join("fd"))?;
+    let known = descriptors()?;
     own_table()?;
-    // The list was open in the common table, from which nobody else closes it, and is in both.
-    let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let others = numbers.filter(|number| !STANDARD.contains(number));
-    Ok(Copies(others.collect()))
+    Ok(Copies(known))
 }
 
 /// Container runtimes let a process without privileges close ranges of descriptors, which may be none,
@@ -76,28 +72,30 @@ impl Copies {
     ///
     /// # Errors
     ///
-    /// When it cannot be found out of one whether it has a lock. The thread then has that which others
-    /// may wait for, and may try again.
-    pub fn leave(&mut self) -> io::Result<()> {
+    /// When it cannot be found out what there is. The thread then has what others may wait for, and may
+    /// try again.
+    pub fn leave(&self) -> io::Result<()> {
         let standard: Vec<PathBuf> = STANDARD.filter_map(|it| leads_to(it).ok()).collect();
-        // They first: what tells of locks takes a descriptor, and there may be none left.
-        self.0.retain(|&descriptor| match leads_to(descriptor) {
-            Ok(to) if is_connection(&to) && !standard.contains(&to) => {
-                close(descriptor);
-                false
-            }
-            Ok(_) => true,
-            // The list itself was one, and is closed.
-            Err(_) => false,
-        });
-        while let Some(&descriptor) = self.0.last() {
-            if has_lock(descriptor)? {
+        let is_for_others =
+            |it: &i32| leads_to(*it).is_ok_and(|to| is_connection(&to) && !standard.contains(&to));
+        // These first: to find out the rest takes a descriptor, and there may be none left.
+        for descriptor in self.0.iter().copied().filter(is_for_others) {
+            close(descriptor);
+        }
+        for descriptor in descriptors()? {
+            if is_for_others(&descriptor) || has_lock(descriptor)? {
                 close(descriptor);
             }
-            self.0.pop();
         }
         Ok(())
     }
+}
+
+/// All but the standard streams that the thread's table has.
+fn descriptors() -> io::Result<Vec<i32>> {
+    let list = fs::read_dir(Path::new(OWN).join("fd"))?;
+    let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(numbers.filter(|it| !STANDARD.contains(it)).collect())
 }
 
 /// What a descriptor of this thread leads to, by name: no file system is asked, which may not answer.
@@ -209,6 +207,19 @@ mod tests {
 
         go.send(()).unwrap();
         assert!(!thread.join().unwrap().is_empty());
+    }
+
+    #[test]
+    fn nothing_of_it_stays_in_the_common_table() {
+        let (go, thread) = standing(File::open("/proc/self/comm").unwrap());
+        // Threads of other tests have lists of their own for a moment.
+        comes_true("no list is open", || {
+            let paths = descriptors().unwrap().into_iter().map(leads_to);
+            let lists = paths.flatten().filter(|to| to.ends_with("fd"));
+            lists.count() == 0
+        });
+        go.send(()).unwrap();
+        thread.join().unwrap();
     }
 
     #[test]

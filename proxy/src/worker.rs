@@ -141,7 +141,7 @@ impl<J: Send + 'static> Worker<J> {
 
 /// Keeps what others wait for from the calling thread, so that it may hang. It takes no job before.
 fn stand_apart(thread: &'static str) {
-    let mut copies = match apart::stand_apart() {
+    let copies = match apart::stand_apart() {
         Ok(copies) => copies,
         Err(error) => {
             let error = &error as &dyn Error;

@@ -29,6 +29,10 @@ use tokio::{
 };
 
 const MIB: usize = 1 << 20;
+/// Bytes before a message that tell its length.
+const HEAD: usize = 5;
+/// Bytes of what is sent of one that stays half sent.
+const HALF: usize = HEAD + 8 * MIB;
 
 #[tokio::test]
 async fn ten_thousand_connects_push_out_each_other_and_nobody_who_has_spoken() {
@@ -131,7 +135,7 @@ async fn connections_that_somebody_leaks_make_room_and_one_with_a_call_stays() {
 /// Begins many messages of 16 MiB and ends none of them.
 async fn half_send(client: &RawClient, streams: usize) -> Vec<RawStream> {
     let head = frame::message_head(u32::try_from(16 * MIB).unwrap());
-    let half: Bytes = [head, vec![0; 8 * MIB]].concat().into();
+    let half: Bytes = [head, vec![0; HALF - HEAD]].concat().into();
     let mut opened = Vec::new();
     for _ in 0..streams {
         let mut stream = client.open(method::CREATE, Vec::new()).await.unwrap();
@@ -139,6 +143,13 @@ async fn half_send(client: &RawClient, streams: usize) -> Vec<RawStream> {
         opened.push(stream);
     }
     opened
+}
+
+/// Waits until so many bytes of requests have arrived and went no further.
+async fn holds(inside: &Inside, bytes: usize) {
+    let bytes = u64::try_from(bytes).unwrap();
+    let held = || async { inside.metric("held_bytes") >= bytes };
+    wait_until_async("the messages are there", held).await;
 }
 
 #[tokio::test]
@@ -231,9 +242,7 @@ async fn a_place_that_is_held_without_headway_goes_to_who_waits_for_it() {
         let attacker = RawClient::connect(&inside.socket()).await.unwrap();
         // As many as there are places: who waits for one does so no longer than a call may be held.
         let _streams = half_send(&attacker, 4).await;
-        // Four places of 8 MiB, in frames of 16 KiB.
-        let filled = || async { inside.metric("frames_total") > 4 * 512 };
-        wait_until_async("the places are taken", filled).await;
+        holds(&inside, 4 * HALF).await;
         let client = RawClient::connect(&inside.socket()).await.unwrap();
         let message = Pod::plain("p").env("LARGE", vec![5; MIB]).create().encode();
         let large = RawRequest::unary(method::CREATE, message.clone());
@@ -282,10 +291,10 @@ async fn a_place_whose_message_the_runtime_does_not_take_costs_its_connection() 
         spawn_local(never_grants(listener));
         let stuck = RawClient::connect(&inside.socket()).await.unwrap();
         let _streams = half_send(&stuck, 4).await;
-        let filled = || async { inside.metric("frames_total") > 4 * 512 };
-        wait_until_async("the places are taken", filled).await;
+        holds(&inside, 4 * HALF).await;
         let waits = RawClient::connect(&inside.socket()).await.unwrap();
         let _waits = half_send(&waits, 1).await;
+        holds(&inside, 4 * HALF + 1).await;
         let open = || inside.metric("connections_open");
         let crowded = "calls_total{method=\"CreateContainer\",result=\"unopened_crowded\"}";
         for (given_up, left) in [(4, 2), (4, 1)] {
@@ -330,9 +339,7 @@ async fn a_large_message_that_waits_for_us_keeps_its_place_and_costs_no_connecti
         for _ in 0..4 {
             streams.push(update(&held).await);
         }
-        // Four of a MiB, in frames of 16 KiB.
-        let whole = || async { inside.metric("frames_total") > 4 * 64 };
-        wait_until_async("the places are taken", whole).await;
+        holds(&inside, 4 * (message.len() + HEAD)).await;
         let waits = RawClient::connect(&inside.socket()).await.unwrap();
         let _fifth = update(&waits).await;
         // Far longer than a message may stand still, and in the end longer than a call is held.

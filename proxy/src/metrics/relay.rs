@@ -1,6 +1,6 @@
 //! Connections, frames, and what became of claimed calls.
 
-use super::{Metrics, register, register_in, series::Series};
+use super::{Metrics, register, register_in, series::Series, size};
 use crate::{
     front::cri::Method,
     hub::{Answer, Untouched},
@@ -47,6 +47,7 @@ pub(super) struct RelayMetrics {
     asked_to_go: Counter,
     violations: Family<OfSide, Counter>,
     frames: Counter,
+    held_bytes: Gauge,
     swallowed_bytes: Counter,
     header_blocks_reencoded: Counter,
     calls: Series<Call, Counter>,
@@ -88,6 +89,13 @@ impl RelayMetrics {
                 Family::default(),
             ),
             frames: register(r, "frames", "HTTP/2 frames read", Counter::default()),
+            held_bytes: register_in(
+                r,
+                Unit::Bytes,
+                "held",
+                "Requests in memory, held or not yet taken by the runtime",
+                Gauge::default(),
+            ),
             swallowed_bytes: register_in(
                 r,
                 Unit::Bytes,
@@ -142,6 +150,10 @@ impl Metrics {
             Side::Runtime => "runtime",
         };
         self.relay.violations.get_or_create(&OfSide { side }).inc();
+    }
+
+    pub fn messages_held(&self, bytes: usize) {
+        self.relay.held_bytes.set(size(bytes));
     }
 
     pub fn relayed(&self, counters: &Counters) {

@@ -12,6 +12,7 @@ fn exercised() -> String {
     metrics.connection_refused(Refused::TooMany);
     metrics.connection_asked_to_go();
     metrics.violation(Side::Client);
+    metrics.messages_held(9);
     metrics.relayed(&Counters {
         frames: 7,
         swallowed_bytes: 3,
@@ -52,6 +53,7 @@ fn what_is_counted_is_told_under_its_name() {
         "koord_runtime_proxy_connections_total 1",
         "koord_runtime_proxy_connections_refused_total{reason=\"too_many\"} 1",
         "koord_runtime_proxy_frames_total 7",
+        "koord_runtime_proxy_held_bytes 9",
         "koord_runtime_proxy_swallowed_bytes_total 3",
         "koord_runtime_proxy_calls_total{method=\"CreateContainer\",result=\"patched\"} 1",
         "koord_runtime_proxy_hook_runs_total{hook=\"GroupIdentity\",result=\"panic\"} 1",

@@ -5,6 +5,7 @@
 //! for no message any more: what arrives passes unopened, as fast as the runtime takes it, and
 //! reconcile repairs what that missed.
 
+use crate::metrics::Metrics;
 use std::{cell::Cell, rc::Rc};
 
 /// The room, as all connections see it.
@@ -15,6 +16,7 @@ pub(super) struct Room(Rc<State>);
 struct State {
     most: usize,
     held: Cell<usize>,
+    metrics: Rc<Metrics>,
 }
 
 /// The room as one connection uses it; what it takes is given back when it is dropped.
@@ -28,9 +30,13 @@ pub(super) struct Share {
 
 impl Room {
     /// `most`: bytes that messages may be waited for with.
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize, metrics: Rc<Metrics>) -> Self {
         let held = Cell::new(0);
-        Self(Rc::new(State { most, held }))
+        Self(Rc::new(State {
+            most,
+            held,
+            metrics,
+        }))
     }
 
     pub(super) fn share(&self) -> Share {
@@ -51,9 +57,14 @@ impl Share {
 
     /// Takes notice of how many bytes are held now. True if that is more than before, and too much.
     pub(super) fn crowds(&mut self, held: usize) -> bool {
-        let State { most, held: all } = &*self.room.0;
+        let State {
+            most,
+            held: all,
+            metrics,
+        } = &*self.room.0;
         let grown = held > self.held;
         all.set(all.get() - self.held + held);
+        metrics.messages_held(all.get());
         self.held = held;
         grown && all.get() > *most
     }
@@ -71,7 +82,7 @@ mod tests {
 
     #[test]
     fn who_adds_to_a_full_room_is_told_and_who_leaves_makes_room() {
-        let room = Room::new(100);
+        let room = Room::new(100, Rc::new(Metrics::new()));
         let (mut a, mut b) = (room.share(), room.share());
         assert!(!a.crowds(100));
         assert!(b.crowds(1));

@@ -113,15 +113,22 @@ impl Queue {
 
     /// A pod was decided about anew.
     pub(crate) fn push_decided(&self, pod: &Pod) {
+        self.push_if_new(pod);
+        self.push(pod.sandbox.clone());
+    }
+
+    /// The same where nothing is to be looked at but what is decided otherwise than before.
+    pub(crate) fn push_if_new(&self, pod: &Pod) {
         let targets = pod.containers.iter().map(|container| &container.target);
         let mut entries = [&pod.own, &pod.pause]
             .into_iter()
             .chain(targets)
             .flat_map(Target::entries);
-        if entries.any(|entry| Part::New.has(entry)) {
-            self.changed.borrow_mut().push(pod.sandbox.clone());
+        if entries.any(|entry| Part::New.has(entry))
+            && self.changed.borrow_mut().push(pod.sandbox.clone())
+        {
+            self.pushed.notify_one();
         }
-        self.push(pod.sandbox.clone());
     }
 
     /// Has a pod looked at at this moment too, whatever comes before.

@@ -14,7 +14,7 @@ use crate::{
 use koord_hooks::Requested;
 use koord_model::{ContainerId, SandboxId};
 use koord_proto::wire;
-use std::rc::Rc;
+use std::{mem, rc::Rc};
 
 /// gRPC statuses after which it is unknown what the runtime did: CANCELLED, UNKNOWN,
 /// DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE.
@@ -190,15 +190,18 @@ impl Hub {
                 self.queue.push(sandbox);
             }
             Effect::Stop(id) => {
-                self.sum_again(&ledger, &id);
                 if let Some(container) = ledger.tell_container(&id) {
-                    container.life = Life::Exited;
+                    let lived = mem::replace(&mut container.life, Life::Exited) != Life::Exited;
+                    self.sum_again(ledger.pod_of_mut(&id).filter(|_| lived));
                 }
             }
             Effect::StopPod(sandbox) => self.commit_stop(&mut ledger, &sandbox),
             Effect::Remove(id) => {
-                self.sum_again(&ledger, &id);
+                let lived = ledger.container(&id);
+                let lived = lived.is_some_and(|(_, known)| known.life != Life::Exited);
+                let sandbox = ledger.sandbox_of(&id).cloned().filter(|_| lived);
                 ledger.remove_container(&id);
+                self.sum_again(sandbox.and_then(|sandbox| ledger.pod_mut(&sandbox)));
             }
             Effect::RemovePod(sandbox) => {
                 // It may not have been stopped before.
@@ -297,13 +300,12 @@ impl Hub {
         target.runtime_rewrote();
     }
 
-    /// One container less: what its pod's own directory has may be a sum over those that live.
-    fn sum_again(&self, ledger: &Ledger, id: &ContainerId) {
-        if let Some((pod, container)) = ledger.container(id)
-            && container.life != Life::Exited
-            && !pod.own.entries().is_empty()
-        {
-            self.queue.push(pod.sandbox.clone());
+    /// A pod has one container less: what its own directory has may be a sum over those that live. Most
+    /// are not, and then there is nothing to hold against the kernel.
+    fn sum_again(&self, pod: Option<&mut Pod>) {
+        if let Some(pod) = pod.filter(|pod| pod.ready) {
+            self.decide_directories(pod);
+            self.queue.push_if_new(pod);
         }
     }
 

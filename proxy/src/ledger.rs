@@ -48,6 +48,9 @@ pub struct Container {
     pub target: Target,
     /// How often the runtime was asked about it and gave no answer.
     pub asked_in_vain: u32,
+    /// What the runtime had it have before it was told what is decided, until it has said what was
+    /// asked for: from then on it shows only what it was told.
+    pub before_us: Option<Box<Requested>>,
 }
 
 #[derive(Clone, Debug)]
@@ -127,6 +130,7 @@ impl Container {
             life: Life::Created,
             target: Target::default(),
             asked_in_vain: 0,
+            before_us: None,
         }
     }
 

@@ -11,7 +11,7 @@
 //! A thread that waits for a disk outlives even `SIGKILL`. So that nobody waits for it then either, it
 //! [stands apart](koord_kernel::apart): our clients see our end, and our successor has our place.
 
-use koord_kernel::apart;
+use koord_kernel::{apart, process};
 use std::{
     cell::{Cell, OnceCell},
     error::Error,
@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 use tokio::sync::{mpsc, oneshot};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Jobs that may wait; whoever brings more waits for its turn.
 const QUEUE: usize = 1024;
@@ -126,6 +126,7 @@ impl<J: Send + 'static> Worker<J> {
             if !shares {
                 stand_apart(thread);
             }
+            stand_behind(thread);
             let mut work = work.lock().expect("no panic leaves the work");
             while let Some(job) = queue.blocking_recv() {
                 // Everybody counts on the thread. Who asked is told by having no answer, and the
@@ -165,6 +166,15 @@ fn stand_apart(thread: &'static str) {
     }
 }
 
+/// Gives the CPU to the data path first, where there is none for both: a call that waits for nothing of the
+/// calling thread must not wait for the CPU that this has.
+fn stand_behind(thread: &'static str) {
+    if let Err(error) = process::stand_behind() {
+        let error = &error as &dyn Error;
+        debug!(error, thread, "a thread has the priority of all others");
+    }
+}
+
 impl<J> fmt::Debug for Worker<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, .. } = self;
@@ -194,6 +204,22 @@ mod tests {
                 done.send(number).unwrap();
             },
         )
+    }
+
+    #[tokio::test]
+    async fn the_cpu_is_the_data_paths_first() {
+        let nice = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // The name may have blanks in it, and the first field after it is the third.
+            let fields = stat.rsplit_once(") ").unwrap().1;
+            fields.split(' ').nth(16).unwrap().parse::<i32>().unwrap()
+        };
+        let before = nice();
+        let worker = Worker::new("nice", STACK, move |done: oneshot::Sender<i32>| {
+            done.send(nice()).unwrap();
+        });
+        assert_eq!(worker.ask(|done| done).await, Some((before + 10).min(19)));
+        assert_eq!(nice(), before);
     }
 
     #[tokio::test]

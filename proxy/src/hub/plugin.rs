@@ -11,7 +11,7 @@ use super::{
 use crate::{
     apply::{cri::has_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
-    ledger::Life,
+    ledger::{Life, Unasked},
     originals,
     relist::Listed,
     status::Status,
@@ -337,6 +337,10 @@ impl Hub {
         let limits = self.said_within(cpus.as_ref(), &sets);
         let now = resources(container);
         let update = patch::update(id.as_str(), &now, &mut known.target, limits)?;
+        if known.target.unasked == Unasked::Unheard {
+            let now = || Box::new(seen::requested(Some(&now)));
+            known.before_us.get_or_insert_with(now);
+        }
         Some(ContainerUpdate {
             // One that is gone meanwhile must not take the others with it.
             ignore_failure: true,

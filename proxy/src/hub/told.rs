@@ -27,11 +27,11 @@ impl Hub {
         }
     }
 
-    /// Those that are to be looked at now.
+    /// Those that are to be looked at now: the last time once it must be done, whenever that list comes.
     pub(crate) fn told_lately(&self) -> Vec<SandboxId> {
         let mut told = self.told_lately.0.borrow_mut();
+        let pods = told.as_ref().map(|(pods, _)| pods.clone());
         told.take_if(|(_, until)| *until <= Instant::now());
-        told.as_ref()
-            .map_or_else(Vec::new, |(pods, _)| pods.clone())
+        pods.unwrap_or_default()
     }
 }

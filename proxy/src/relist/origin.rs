@@ -179,8 +179,10 @@ fn take(
     if !hub.watches() && container.target.unasked != Unasked::Unheard {
         return;
     }
+    let before_us = container.before_us.take();
+    let said = said.map(|said| said.unless_told(before_us));
     container.hear(match &said {
-        Some(said) if hub.watches() || said.created == said.now => Unasked::Nothing,
+        Some(said) if hub.watches() || said.is_as_created() => Unasked::Nothing,
         _ => Unasked::Unknown,
     });
     let Container { view, target, .. } = container;
@@ -258,6 +260,26 @@ impl Said {
                 ..view::requested(Some(&now))
             },
         })
+    }
+
+    /// The same where the runtime was told what is decided before it was asked.
+    fn unless_told(mut self, before_us: Option<Box<Requested>>) -> Self {
+        if let Some(before) = before_us {
+            self.now = Requested {
+                oom_score_adj: self.now.oom_score_adj,
+                ..*before
+            };
+        }
+        self
+    }
+
+    /// Whether nobody has changed it since its creation, which tells nothing of its score.
+    fn is_as_created(&self) -> bool {
+        let created = Requested {
+            oom_score_adj: self.now.oom_score_adj,
+            ..self.created.clone()
+        };
+        self.now == created
     }
 
     /// What both say.

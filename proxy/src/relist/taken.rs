@@ -3,10 +3,11 @@
 use super::origin;
 use crate::{
     hub::Hub,
-    ledger::{Container, Ledger, Life, Target, Unasked},
+    ledger::{Container, Exemption, Ledger, Life, Target, Unasked},
     originals::{self, Origin},
     view,
 };
+use koord_hooks::PodView;
 use koord_model::{ContainerId, SandboxId, Setting, Value};
 use std::mem;
 
@@ -57,25 +58,8 @@ impl<'a> Listed<'a> {
         let newer = pod.told > moment;
         let (pod_view, exemption) = (&pod.view, pod.exemption);
         if let Some(known) = pod.containers.iter_mut().find(|c| c.id == self.id) {
-            let mut news = false;
-            if let Some(Origin { requested, ours }) = origin.filter(|_| {
-                // Of a resize it knows nothing, whenever it is seen.
-                !matches!(known.target.unasked, Unasked::Nothing | Unasked::Resized)
-            }) {
-                known.hear(Unasked::Nothing);
-                let Container { view, target, .. } = &mut *known;
-                // What updates have told since we run is newer.
-                let newer = mem::take(&mut view.requested);
-                view.requested = view::overlaid(&requested, newer);
-                let scores = |it: &Value| it.setting() == Setting::OomScoreAdj;
-                if requested.oom_score_adj.is_some() || ours.iter().any(scores) {
-                    // But of this none tells: the runtime showed what we had given.
-                    view.requested.oom_score_adj = requested.oom_score_adj;
-                }
-                hub.decide_container(pod_view, exemption, view, target).ok();
-                origin::recall(hub, known, ours);
-                news = true;
-            }
+            let mut news =
+                origin.is_some_and(|origin| hear(hub, (pod_view, exemption), known, origin));
             if !newer && known.life != self.life {
                 known.life = self.life;
                 news = true;
@@ -107,4 +91,40 @@ impl<'a> Listed<'a> {
         ledger.list_container(sandbox, container);
         true
     }
+}
+
+/// Takes up what the annotation says that a known container was asked to have. Whether that was news.
+fn hear(
+    hub: &Hub,
+    (pod, exemption): (&PodView, Option<Exemption>),
+    known: &mut Container,
+    origin: Origin,
+) -> bool {
+    let Origin { requested, ours } = origin;
+    let scores = |it: &Value| it.setting() == Setting::OomScoreAdj;
+    let says_score = requested.oom_score_adj.is_some() || ours.iter().any(scores);
+    let is_news = match known.target.unasked {
+        // Of a resize it knows nothing, whenever it is seen.
+        Unasked::Resized => false,
+        // The runtime has shown what was asked for, but for the score: of that it showed what we had given.
+        Unasked::Nothing => {
+            says_score && requested.oom_score_adj != known.view.requested.oom_score_adj
+        }
+        Unasked::Unheard | Unasked::Unknown => true,
+    };
+    if !is_news {
+        return false;
+    }
+    known.hear(Unasked::Nothing);
+    let Container { view, target, .. } = &mut *known;
+    // What updates have told since we run is newer.
+    let newer = mem::take(&mut view.requested);
+    view.requested = view::overlaid(&requested, newer);
+    if says_score {
+        // But of this none tells.
+        view.requested.oom_score_adj = requested.oom_score_adj;
+    }
+    hub.decide_container(pod, exemption, view, target).ok();
+    origin::recall(hub, known, ours);
+    true
 }

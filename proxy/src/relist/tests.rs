@@ -10,7 +10,7 @@ use koord_kernel::{
     fake::FakeTree,
 };
 use koord_model::Setting;
-use koord_proto::{keys::annotation, policy::NodePolicy};
+use koord_proto::{keys::annotation, nri, policy::NodePolicy};
 use koord_testkit::scripted::{Gate, Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
 use std::path::PathBuf;
@@ -280,10 +280,12 @@ async fn where_nobody_asks_us_a_container_has_not_what_it_can_only_be_made_with(
     assert!(counted, "{metrics}");
 }
 
-/// What a runtime says of a container that was created with one quota and has another now.
+/// What a runtime says of a container that was created with one quota and has another now. Like
+/// containerd it has a score for all containers.
 fn created_with(created: i64, now: i64) -> String {
     let text = r#"{"config":{"linux":{"resources":{"cpu_shares":1024,"cpu_quota":CREATED}}},
-        "runtimeSpec":{"linux":{"resources":{"cpu":{"shares":1024,"quota":NOW}}}}}"#;
+        "runtimeSpec":{"process":{"oomScoreAdj":1000},
+            "linux":{"resources":{"cpu":{"shares":1024,"quota":NOW}}}}}"#;
     let text = text.replace("CREATED", &created.to_string());
     text.replace("NOW", &now.to_string())
 }
@@ -292,6 +294,8 @@ fn created_with(created: i64, now: i64) -> String {
 async fn a_container_that_was_there_before_us_gets_back_what_the_runtime_says_it_asked() {
     for (info, shares, quota) in [
         (created_with(20_000, 20_000), "1024", "20000"),
+        // Nobody asked for a quota.
+        (created_with(0, 0), "1024", "-1"),
         // Somebody has changed it since, perhaps we: it stays, and so it does where nothing is said.
         (created_with(20_000, 30_000), "1024", "100000"),
         (r#"{"pid":1}"#.to_owned(), "512", "100000"),
@@ -318,6 +322,61 @@ async fn a_container_that_was_there_before_us_gets_back_what_the_runtime_says_it
         let left = listed.bench.entry(Setting::CpuQuota).unwrap().applied;
         assert_eq!(left == Applied::Left, quota == "100000", "{info}");
     }
+}
+
+#[tokio::test]
+async fn what_was_asked_is_known_though_the_runtime_was_told_what_is_decided_before_it_was_asked() {
+    // It has written that by now.
+    const INFO: &str = r#"{"config":{"linux":{"resources":{"cpu_shares":1024}}},
+        "runtimeSpec":{"process":{"oomScoreAdj":1000},
+            "linux":{"resources":{"cpu":{"shares":512,"quota":100000}}}}}"#;
+    let mut pod = listed_pod();
+    pod.set_state(cri::PodSandboxState::SandboxReady);
+    let told = nri::PodSandbox {
+        id: pod.id.clone(),
+        uid: "uid-1".to_owned(),
+        labels: pod.labels.clone().into_iter().collect(),
+        annotations: pod.annotations.clone().into_iter().collect(),
+        linux: Some(nri::LinuxPodSandbox {
+            cgroup_parent: "/kubepods/besteffort/poduid-1".to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let cpu = nri::LinuxCpu {
+        shares: Some(nri::OptionalUInt64 { value: 1_024 }),
+        ..Default::default()
+    };
+    let resources = nri::LinuxResources {
+        cpu: Some(cpu),
+        ..Default::default()
+    };
+    let mut running = nri::Container {
+        id: "container-1".to_owned(),
+        pod_sandbox_id: pod.id.clone(),
+        name: "main".to_owned(),
+        linux: Some(nri::LinuxContainer {
+            resources: Some(resources),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    running.set_state(nri::ContainerState::ContainerRunning);
+    let listed = Scripted::of(
+        FakeTree::new(Generation::V1, 2),
+        pod,
+        listed_container(),
+        INFO,
+    );
+    let hub = &listed.bench.hub;
+    assert_eq!(hub.synchronize(&[told], &[running]).len(), 1);
+    listed.bench.write("cpu.shares", "512");
+    listed.bench.write("cpu.cfs_quota_us", "100000");
+    listed.list(Scope::All).await;
+    assert!(hub.switch_hook("BatchResource", false));
+    crate::reconcile::pod(hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "1024");
+    assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "-1");
 }
 
 /// A guaranteed pod on a bench that has its directory, with this annotation of its author's.
@@ -444,14 +503,14 @@ async fn a_pod_of_which_the_runtime_was_told_is_looked_at_with_each_list_for_a_w
     assert!(hub.switch_hook("BatchResource", false));
     hub.queue().drain();
     hub.has_told(vec![sandbox()]);
-    for late in ["512", "300"] {
+    for (late, after) in [("512", 0), ("300", 0), ("512", 31)] {
+        pass(Duration::from_secs(after)).await;
         listed.list(Scope::News).await;
         assert_eq!(hub.queue().drain(), [sandbox()]);
         listed.bench.write("cpu.shares", late);
         crate::reconcile::pod(hub, &sandbox()).await;
         assert_eq!(listed.bench.shown("cpu.shares"), "204");
     }
-    pass(Duration::from_secs(31)).await;
     listed.list(Scope::News).await;
     assert_eq!(hub.queue().drain(), []);
 }

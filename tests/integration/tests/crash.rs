@@ -25,12 +25,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Pods that are begun in all.
-const PODS: usize = 200;
+/// More pods than are begun before the kill.
+const PODS: usize = 300;
 /// Callers at a time, as a kubelet has workers.
 const CALLERS: usize = 8;
 /// The proxy is killed when so many pods have been begun.
-const KILL_AT: usize = 120;
+const KILL_AT: usize = 200;
 /// From the start of the next proxy until everything has its values, as promised; a tenth of it is usual.
 const MOST: Duration = Duration::from_secs(2);
 
@@ -225,7 +225,10 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
     promise::within(&what, took, MOST)?;
     let unanswered = scene.unanswered(&runtime).await?;
     ensure!(!unanswered.is_empty(), "every creation was answered");
+    let begun = Instant::now();
     start(&node, &runtime, &unanswered).await?;
+    let what = "containers of unanswered creations have their values after their start";
+    promise::within(what, begun.elapsed(), MOST)?;
     wait_until_async("the ledger is what the runtime lists", || async {
         let lists = listed(&runtime).await;
         lists.is_ok_and(|lists| in_ledger(&node).is_ok_and(|ledger| ledger == lists))

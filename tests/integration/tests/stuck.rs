@@ -9,7 +9,7 @@ use koord_testkit::{ContainerdVersion, Testbed, poll, poll::wait_until};
 use std::{
     collections::BTreeSet,
     fs,
-    io::{ErrorKind, Read as _},
+    io::{self, ErrorKind, Read as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
 };
@@ -29,7 +29,9 @@ async fn who_is_killed_with_a_thread_that_stands_still_leaves_its_place() -> Res
     if let Err(error) = client.read_to_end(&mut Vec::new()) {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "a client waits");
     }
-    assert_eq!(names(killed)?, set(&STANDING), "who stands still lives on");
+    wait_until("only those who stand still live on", || {
+        names(killed).is_ok_and(|names| names == set(&STANDING))
+    });
 
     node.launch_proxy()?;
     let client = node.client().await?;
@@ -58,11 +60,17 @@ impl Frozen {
         let group = freezer.mount_point().join(below.trim_start_matches('/'));
         let frozen = Self(group.join("still"));
         fs::create_dir_all(&frozen.0)?;
-        for thread in threads(process)? {
-            if STANDING.contains(&name(&thread)?.as_str()) {
-                let id = thread.file_name().context("a thread has an id")?;
-                fs::write(frozen.0.join("tasks"), id.as_encoded_bytes())?;
-            }
+        // They may only just start when the proxy serves. One that is frozen earlier keeps what it has not
+        // left yet; one that is not apart by then ends with the rest.
+        let mut apart = Vec::new();
+        wait_until("the threads stand apart", || {
+            apart = standing_apart(process).unwrap_or_default();
+            let names: BTreeSet<String> = apart.iter().filter_map(|it| name(it).ok()).collect();
+            names == set(&STANDING)
+        });
+        for thread in apart {
+            let id = thread.file_name().context("a thread has an id")?;
+            fs::write(frozen.0.join("tasks"), id.as_encoded_bytes())?;
         }
         fs::write(frozen.state(), "FROZEN")?;
         wait_until("the threads stand still", || {
@@ -93,6 +101,38 @@ fn threads(process: u32) -> Result<Vec<PathBuf>> {
 
 fn name(thread: &Path) -> Result<String> {
     Ok(fs::read_to_string(thread.join("comm"))?.trim().to_owned())
+}
+
+/// Those who wait for the kernel and have nothing any more that others wait for.
+fn standing_apart(process: u32) -> Result<Vec<PathBuf>> {
+    let mut apart = threads(process)?;
+    // What cannot be read ends, or is just about to leave it.
+    apart.retain(|thread| {
+        name(thread).is_ok_and(|name| STANDING.contains(&name.as_str()))
+            && is_apart(thread).unwrap_or(false)
+    });
+    Ok(apart)
+}
+
+/// Whether a thread has no socket, pipe or lock; what leads to the same as a standard stream is left
+/// to it.
+fn is_apart(thread: &Path) -> Result<bool> {
+    let standard = (0..=2).map(|it| fs::read_link(thread.join(format!("fd/{it}"))));
+    let standard: Vec<PathBuf> = standard.filter_map(io::Result::ok).collect();
+    for descriptor in fs::read_dir(thread.join("fd"))? {
+        let descriptor = descriptor?;
+        let to = fs::read_link(descriptor.path())?;
+        if standard.contains(&to) {
+            continue;
+        }
+        let info = fs::read_to_string(thread.join("fdinfo").join(descriptor.file_name()))?;
+        let is_lock = info.lines().any(|line| line.starts_with("lock:"));
+        let to = to.to_string_lossy();
+        if is_lock || to.starts_with("socket:") || to.starts_with("pipe:") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Those of the threads that are more than what their parent has yet to hear of.

@@ -234,6 +234,7 @@ impl Drop for SocketFile {
 #[expect(clippy::disallowed_methods, reason = "files for tests")]
 mod tests {
     use super::*;
+    use koord_testkit::poll::wait_until;
     use std::os::unix::{fs::PermissionsExt, net::UnixListener as StdListener};
 
     #[test]
@@ -272,7 +273,12 @@ mod tests {
         let path = dir.path().join("proxy.sock");
         drop(StdListener::bind(&path).unwrap());
         assert!(path.exists());
-        let (_listener, _file) = bind(&path, Directory::Public).unwrap();
+        // Threads and children of other tests have copies for a moment.
+        let mut bound = None;
+        wait_until("nobody serves it", || {
+            bound = bind(&path, Directory::Public).ok();
+            bound.is_some()
+        });
         assert!(UnixStream::connect(&path).await.is_ok());
     }
 
@@ -295,7 +301,10 @@ mod tests {
         let error = bind(&path, Directory::Public).unwrap_err();
         assert!(matches!(error, BindError::Locked { .. }), "{error:?}");
         drop(first);
-        assert!(bind(&path, Directory::Public).is_ok());
+        // Threads and children of other tests have copies for a moment.
+        wait_until("the lock is free", || {
+            bind(&path, Directory::Public).is_ok()
+        });
     }
 
     #[tokio::test]

@@ -67,8 +67,8 @@ fn wait_for_plugin(containerd: &Containerd) {
     });
 }
 
-/// The shares that the kernel has for the container of a new best-effort pod.
-async fn shares(containerd: &Containerd, cgroups: &PodCgroups, name: &str) -> String {
+/// A new best-effort pod, and its container, which runs.
+async fn run(containerd: &Containerd, cgroups: &PodCgroups, name: &str) -> (PodCgroup, String) {
     let client = CriClient::connect(&containerd.socket()).await.unwrap();
     let cgroup: PodCgroup = cgroups
         .pod(&format!("uid-{name}"), PodQos::BestEffort)
@@ -85,7 +85,19 @@ async fn shares(containerd: &Containerd, cgroups: &PodCgroups, name: &str) -> St
     let id = client.create_container(&sandbox, &main, &pod).await;
     let id = id.unwrap();
     client.start_container(&id).await.unwrap();
-    cgroup.read("cpu", Some(&id), "cpu.shares").unwrap()
+    (cgroup, id)
+}
+
+/// The shares that the kernel has for a container.
+fn shares((cgroup, id): &(PodCgroup, String)) -> String {
+    cgroup.read("cpu", Some(id), "cpu.shares").unwrap()
+}
+
+/// Runs a container and waits for what we decide about it: where time is short it is made without us, and
+/// gets that afterwards.
+async fn gets_shares(containerd: &Containerd, cgroups: &PodCgroups, name: &str) {
+    let container = run(containerd, cgroups, name).await;
+    wait_until("it has what it asked for", || shares(&container) == "512");
 }
 
 async fn a_runtime_launches_us(version: ContainerdVersion) {
@@ -95,14 +107,14 @@ async fn a_runtime_launches_us(version: ContainerdVersion) {
     let told = status(&containerd).unwrap();
     assert_eq!(told["front"], "nri");
     assert_eq!(told["runtime"]["name"], "containerd");
-    assert_eq!(shares(&containerd, &cgroups, "first").await, "512");
+    gets_shares(&containerd, &cgroups, "first").await;
 
     // It ends with its runtime, which launches it anew.
     containerd.stop().unwrap();
     wait_until("it ends", || status(&containerd).is_none());
     containerd.restart().unwrap();
     wait_for_plugin(&containerd);
-    assert_eq!(shares(&containerd, &cgroups, "second").await, "512");
+    gets_shares(&containerd, &cgroups, "second").await;
 }
 
 async fn a_bad_configuration_stops_no_runtime(version: ContainerdVersion) {
@@ -113,7 +125,7 @@ async fn a_bad_configuration_stops_no_runtime(version: ContainerdVersion) {
     assert_eq!(told["mode"], "pass-through");
     let remarks = told["remarks"].to_string();
     assert!(remarks.contains("nonsense"), "{remarks}");
-    assert_eq!(shares(&containerd, &cgroups, "as-asked").await, "2");
+    assert_eq!(shares(&run(&containerd, &cgroups, "as-asked").await), "2");
 }
 
 #[tokio::test]
@@ -125,7 +137,7 @@ async fn a_launch_goes_on_without_an_admin_socket_until_that_is_free() {
     // Of an NRI before 0.12, it does not start when the plugin ends.
     let containerd = containerd(ContainerdVersion::V1_7, &config);
     let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
-    assert_eq!(shares(&containerd, &cgroups, "unasked").await, "512");
+    gets_shares(&containerd, &cgroups, "unasked").await;
     drop(other);
     wait_until("administrators are served", || {
         status_at(&socket).is_some_and(|status| status["pluginUp"] == true)

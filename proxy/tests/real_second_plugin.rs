@@ -16,7 +16,7 @@ use koord_runtime_proxy::{
 use koord_testkit::{
     Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
-    poll::wait_until,
+    poll::{wait_until, wait_until_async},
 };
 use serde_json::json;
 use std::{
@@ -77,8 +77,8 @@ fn cpu_0() -> ContainerAdjustment {
     }
 }
 
-/// The proxy as a plugin of this containerd.
-fn proxy(containerd: &Containerd, args: &[&str]) -> Node {
+/// The proxy as a plugin of this containerd, which asks it about pods such as `any`.
+async fn proxy(containerd: &Containerd, any: &PodSpec, args: &[&str]) -> Node {
     let flags = [
         format!("--nri-socket-path={}", containerd.nri_socket().display()),
         format!(
@@ -89,8 +89,24 @@ fn proxy(containerd: &Containerd, args: &[&str]) -> Node {
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let node = Node::plugin(&[&flags, args].concat());
-    wait_until("the runtime asks us", || node.metric("plugin_up") == 1);
+    wait_until("we have answered", || node.metric("plugin_up") == 1);
+    // The runtime asks us about nothing before it has read that.
+    let client = CriClient::connect(&containerd.socket()).await.unwrap();
+    let asked = || node.metric("calls_total{method=\"RunPodSandbox\",result=\"as_is\"}") > 0;
+    let asks = || async {
+        let sandbox = client.run_pod(any).await.unwrap();
+        client.stop_pod(&sandbox).await.unwrap();
+        client.remove_pod(&sandbox).await.unwrap();
+        asked()
+    };
+    wait_until_async("the runtime asks us", asks).await;
     node
+}
+
+/// A pod of no class.
+fn plain(cgroups: &PodCgroups) -> PodSpec {
+    let cgroup = cgroups.pod("uid-plain", PodQos::BestEffort).unwrap();
+    PodSpec::new("plain").cgroup(&cgroup)
 }
 
 /// CPU 1 is its own, and so it has no quota.
@@ -127,7 +143,8 @@ async fn a_field_of_another_plugin_is_left_to_it(version: ContainerdVersion) {
     let sandbox = client.run_pod(&pod).await.unwrap();
     other_plugin(&containerd.nri_socket());
 
-    let node = proxy(&containerd, &[]);
+    let plain = plain(&cgroups);
+    let node = proxy(&containerd, &plain, &[]).await;
     let error = client.create_container(&sandbox, &main, &pod).await;
     let error = format!("{:?}", error.unwrap_err());
     assert!(error.contains("koord-runtime-proxy"), "{error}");
@@ -143,7 +160,7 @@ async fn a_field_of_another_plugin_is_left_to_it(version: ContainerdVersion) {
     assert!(node.log().contains(&all.join(",")), "{}", node.log());
     drop(node);
 
-    let node = proxy(&containerd, &["--leave-settings=cpuset.cpus"]);
+    let node = proxy(&containerd, &plain, &["--leave-settings=cpuset.cpus"]).await;
     let status = node.status();
     assert_eq!(status["leftSettings"], json!(["cpuset.cpus"]));
     assert_eq!(status["pluginSets"], json!([all[0], all[1], all[3]]));

@@ -2,13 +2,18 @@
 //!
 //! Everything is read from sysfs, from the list of mounts and from what udev has noted: no device is
 //! opened, nothing below `/dev` is looked at (a service may have none of it), no program is run, and
-//! no file system of a pod is touched, which might not answer.
+//! no file system of a pod is touched, which might not answer. Pods choose some of what is read, and
+//! not all of that is text, so files are read as bytes.
+//!
+//! What cannot be read now is an error of its own, never a device that is not there: whoever takes a
+//! limit off what has gone has to know that it has.
 //!
 //! Numbers are handed out anew when a device has gone, so nothing is remembered here: whoever wants
 //! to write to devices takes a [`Look`] each time. A node has thousands of mounts, and names come from
 //! pods, so what has to be read as a whole is read once in a look, however many names there are.
 
 use koord_model::{Block, BlockName, DeviceNumber, PodUid};
+use rustix::io::Errno;
 use std::{
     cell::OnceCell,
     collections::{BTreeSet, HashMap},
@@ -59,6 +64,7 @@ pub enum BlockError {
     NotMounted { path: PathBuf },
     #[error("what is mounted at {path} is on no block device")]
     NotOnDevice { path: PathBuf },
+    /// What was asked for may be there, and may have gone.
     #[error("cannot read {path}")]
     Io { path: PathBuf, source: io::Error },
 }
@@ -94,57 +100,68 @@ impl BlockDevices {
     }
 
     /// The disk that a partition is of, or the device itself.
-    fn whole(&self, number: DeviceNumber) -> DeviceNumber {
+    fn whole(&self, number: DeviceNumber) -> Result<DeviceNumber, BlockError> {
         let at = self.directory(number);
-        let disk = || {
-            let partition = fs::canonicalize(&at).ok()?;
-            parsed(&partition.parent()?.join("dev"))
+        if !is_there(&at.join("partition"))? {
+            return Ok(number);
+        }
+        let partition = unless_absent(&at, fs::canonicalize(&at))?;
+        let disk = match partition.as_deref().and_then(Path::parent) {
+            Some(disk) => parsed(&disk.join("dev"))?,
+            None => None,
         };
-        let is_partition = at.join("partition").exists();
-        is_partition.then(disk).flatten().unwrap_or(number)
+        Ok(disk.unwrap_or(number))
     }
 
     /// The disks that a device is mapped to, however many steps down; itself if it is to none.
-    fn disks_below(&self, number: DeviceNumber) -> BTreeSet<DeviceNumber> {
+    fn disks_below(&self, number: DeviceNumber) -> Result<BTreeSet<DeviceNumber>, BlockError> {
         let mut found = BTreeSet::new();
         let mut waiting = vec![(number, 0)];
         while let Some((number, depth)) = waiting.pop() {
-            let number = self.whole(number);
-            let below = names(&self.directory(number).join("slaves")).unwrap_or_default();
-            let below: Vec<_> = below.iter().filter_map(|name| self.number(name)).collect();
+            let number = self.whole(number)?;
+            let slaves = self.directory(number).join("slaves");
+            let mut below = Vec::new();
+            for name in unless_absent(&slaves, names(&slaves))?.unwrap_or_default() {
+                below.extend(self.number(&name)?);
+            }
             if below.is_empty() || depth == MAX_DEPTH {
                 found.insert(number);
             } else {
                 waiting.extend(below.into_iter().map(|number| (number, depth + 1)));
             }
         }
-        found
+        Ok(found)
     }
 
     /// What is mounted in the kubelet's directory; of what is mounted at one path the last is seen.
+    ///
+    /// A line says what of a file system is mounted there by its name of now, with all bytes but
+    /// blanks and the like as they are. A pod may rename what its `subPath` is.
     fn mounts(&self) -> Result<HashMap<Vec<u8>, DeviceNumber>, BlockError> {
-        let mounts = read(&self.proc.join("self/mountinfo"))?;
+        let path = self.proc.join("self/mountinfo");
+        let mounts = fs::read(&path).map_err(|source| unread(&path, source))?;
         let kubelet = self.kubelet.as_os_str().as_encoded_bytes();
-        let mount = |line: &str| {
-            let mut words = line.split(' ').skip(2);
-            let (number, mount_point) = (words.next()?, unescaped(words.nth(1)?));
+        let mount = |line: &[u8]| {
+            let mut words = line.split(|byte| *byte == b' ').skip(2);
+            let number = std::str::from_utf8(words.next()?).ok()?;
+            let number: DeviceNumber = number.parse().ok()?;
+            let mount_point = unescaped(words.nth(1)?);
             let is_kubelets = mount_point.starts_with(kubelet);
-            is_kubelets.then_some((mount_point, number.parse().ok()?))
+            is_kubelets.then_some((mount_point, number))
         };
-        Ok(mounts.lines().filter_map(mount).collect())
+        let lines = mounts.split(|byte| *byte == b'\n');
+        Ok(lines.filter_map(mount).collect())
     }
 
-    /// The names that udev has given devices, such as those by serial numbers.
+    /// The names that udev has given devices, such as those by serial numbers; none without udev.
     fn notes(&self) -> Result<HashMap<String, DeviceNumber>, BlockError> {
-        let notes = names(&self.udev).map_err(|source| BlockError::Io {
-            path: self.udev.clone(),
-            source,
-        })?;
         let mut found = HashMap::new();
-        for note in notes {
+        for note in unless_absent(&self.udev, names(&self.udev))?.unwrap_or_default() {
             let number = note.strip_prefix('b').and_then(|it| it.parse().ok());
-            let text = number.and_then(|_| fs::read_to_string(self.udev.join(&note)).ok());
-            let (Some(number), Some(text)) = (number, text) else {
+            let Some(number) = number else {
+                continue;
+            };
+            let Some(text) = text_of(&self.udev.join(&note))? else {
                 continue;
             };
             for name in text.lines().filter_map(|line| line.strip_prefix("S:")) {
@@ -157,25 +174,35 @@ impl BlockDevices {
     /// The devices of device-mapper.
     fn mappers(&self) -> Result<Vec<Mapper>, BlockError> {
         let path = self.sys.join("class/block");
-        let devices = names(&path).map_err(|source| BlockError::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let devices = names(&path).map_err(|source| unread(&path, source))?;
         let mapped = devices.into_iter().filter(|name| name.starts_with("dm-"));
-        let mapper = |device: String| {
-            let dm = path.join(&device).join("dm");
-            let text = |file| fs::read_to_string(dm.join(file)).ok();
-            Some(Mapper {
-                name: text("name")?.trim().to_owned(),
-                is_of_lvm: text("uuid")?.starts_with(OF_LVM),
-                device,
-            })
+        mapped
+            .filter_map(|device| self.mapper(device).transpose())
+            .collect()
+    }
+
+    /// A device of device-mapper, unless it has gone.
+    fn mapper(&self, device: String) -> Result<Option<Mapper>, BlockError> {
+        let dm = self.sys.join("class/block").join(&device).join("dm");
+        let text = |file| match text_of(&dm.join(file)) {
+            // Of one that is being removed (`dm_attr_show()` and `dm_attr_name_show()` of Linux).
+            Err(BlockError::Io { source, .. }) if says(&source, &[Errno::INVAL, Errno::IO]) => {
+                Ok(None)
+            }
+            text => text,
         };
-        Ok(mapped.filter_map(mapper).collect())
+        let (Some(name), Some(uuid)) = (text("name")?, text("uuid")?) else {
+            return Ok(None);
+        };
+        Ok(Some(Mapper {
+            name: name.trim().to_owned(),
+            is_of_lvm: uuid.starts_with(OF_LVM),
+            device,
+        }))
     }
 
     /// The number of a device by the kernel's name.
-    fn number(&self, name: &str) -> Option<DeviceNumber> {
+    fn number(&self, name: &str) -> Result<Option<DeviceNumber>, BlockError> {
         parsed(&self.sys.join("class/block").join(name).join("dev"))
     }
 
@@ -196,8 +223,8 @@ impl Look<'_> {
             Block::PodVolume { pod, volume } => (self.mounted(pod, volume)?, layer),
         };
         match layer {
-            Layer::Itself => Ok([self.devices.whole(number)].into()),
-            Layer::Disks => Ok(self.devices.disks_below(number)),
+            Layer::Itself => Ok([self.devices.whole(number)?].into()),
+            Layer::Disks => self.devices.disks_below(number),
         }
     }
 
@@ -205,14 +232,13 @@ impl Look<'_> {
     fn called(&self, name: &BlockName) -> Result<DeviceNumber, BlockError> {
         let text = name.as_str();
         // The kernel's own names have this where a path has a slash.
-        let kernel = self.devices.number(&text.replace('/', "!"));
-        let mapped = || {
-            let wanted = mapper_name(text)?;
-            let mappers = self.mappers().ok()?;
-            let mapper = mappers.iter().find(|mapper| mapper.name == wanted)?;
-            self.devices.number(&mapper.device)
-        };
-        let found = kernel.or_else(mapped).or_else(|| self.noted(text));
+        let mut found = self.devices.number(&text.replace('/', "!"))?;
+        if found.is_none() {
+            found = self.mapped(text)?;
+        }
+        if found.is_none() {
+            found = self.noted(text)?;
+        }
         found.ok_or_else(|| BlockError::NoDevice { name: name.clone() })
     }
 
@@ -222,10 +248,12 @@ impl Look<'_> {
         let volumes = mappers
             .iter()
             .filter(|it| it.group().as_deref() == Some(name.as_str()));
-        let numbers = volumes.filter_map(|volume| self.devices.number(&volume.device));
-        let disks: BTreeSet<_> = numbers
-            .flat_map(|number| self.devices.disks_below(number))
-            .collect();
+        let mut disks = BTreeSet::new();
+        for volume in volumes {
+            if let Some(number) = self.devices.number(&volume.device)? {
+                disks.extend(self.devices.disks_below(number)?);
+            }
+        }
         if disks.is_empty() {
             return Err(BlockError::NoVolumeGroup { name: name.clone() });
         }
@@ -238,7 +266,7 @@ impl Look<'_> {
         let volume = pods.join("volumes/kubernetes.io~csi").join(volume.as_str());
         let path = volume.join("mount");
         let number = self.mount_at(&path)?;
-        match self.devices.directory(number).is_dir() {
+        match is_there(&self.devices.directory(number))? {
             true => Ok(number),
             false => Err(BlockError::NotOnDevice { path }),
         }
@@ -253,12 +281,24 @@ impl Look<'_> {
         })
     }
 
+    /// The device that device-mapper has given a name.
+    fn mapped(&self, name: &str) -> Result<Option<DeviceNumber>, BlockError> {
+        let Some(wanted) = mapper_name(name) else {
+            return Ok(None);
+        };
+        let mapper = self.mappers()?.iter().find(|it| it.name == wanted);
+        mapper.map_or(Ok(None), |mapper| self.devices.number(&mapper.device))
+    }
+
     /// The device that udev has given a name.
-    fn noted(&self, name: &str) -> Option<DeviceNumber> {
-        let notes = once(&self.notes, || self.devices.notes()).ok()?;
-        let number = *notes.get(name)?;
+    fn noted(&self, name: &str) -> Result<Option<DeviceNumber>, BlockError> {
+        let notes = once(&self.notes, || self.devices.notes())?;
+        let Some(number) = notes.get(name).copied() else {
+            return Ok(None);
+        };
         // What it is a note of may be gone.
-        self.devices.directory(number).is_dir().then_some(number)
+        let is_there = is_there(&self.devices.directory(number))?;
+        Ok(is_there.then_some(number))
     }
 
     /// The devices of device-mapper.
@@ -325,9 +365,9 @@ fn mapper_name(name: &str) -> Option<String> {
 }
 
 /// A path as the list of mounts has it, with its spaces and the like as they are.
-fn unescaped(text: &str) -> Vec<u8> {
+fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
         let digits = after.get(..3).and_then(|it| std::str::from_utf8(it).ok());
         let escaped = digits.and_then(|it| u8::from_str_radix(it, 8).ok());
@@ -345,15 +385,42 @@ fn unescaped(text: &str) -> Vec<u8> {
     path
 }
 
-fn parsed(path: &Path) -> Option<DeviceNumber> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+fn parsed(path: &Path) -> Result<Option<DeviceNumber>, BlockError> {
+    let text = text_of(path)?;
+    Ok(text.and_then(|text| text.trim().parse().ok()))
 }
 
-fn read(path: &Path) -> Result<String, BlockError> {
-    fs::read_to_string(path).map_err(|source| BlockError::Io {
+/// What is in a file, if it is there. Bytes that are no text are of no name that anybody asks for.
+fn text_of(path: &Path) -> Result<Option<String>, BlockError> {
+    let bytes = unless_absent(path, fs::read(path))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn is_there(path: &Path) -> Result<bool, BlockError> {
+    Ok(unless_absent(path, fs::metadata(path))?.is_some())
+}
+
+/// What was read at a path; nothing if that is not there, or went as it was read, of which sysfs says
+/// that there is no such device.
+fn unless_absent<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, BlockError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if says(&error, &[Errno::NOENT, Errno::NODEV]) => Ok(None),
+        Err(source) => Err(unread(path, source)),
+    }
+}
+
+fn unread(path: &Path, source: io::Error) -> BlockError {
+    BlockError::Io {
         path: path.to_owned(),
         source,
-    })
+    }
+}
+
+/// Whether an error is one of these.
+fn says(error: &io::Error, any: &[Errno]) -> bool {
+    any.iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// What is in a directory, sorted.

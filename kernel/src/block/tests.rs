@@ -140,6 +140,59 @@ fn a_volume_of_a_pod_is_the_device_that_is_mounted_there() {
 }
 
 #[test]
+fn a_directory_whose_name_is_no_text_hides_no_volume() {
+    let (_directory, disks) = machine();
+    disks.mount(number("252:1"), "uid-1", "pvc-1");
+    disks.bind(number("252:0"), b"/data/\xff\\040\xfe", "uid-2");
+    disks.mount(number("253:0"), "uid-1", "pvc-2");
+    assert_eq!(found(&disks, &volume("pvc-1"), Layer::Itself), "252:0");
+    assert_eq!(found(&disks, &volume("pvc-2"), Layer::Itself), "253:0");
+}
+
+#[test]
+fn what_cannot_be_read_is_not_taken_for_what_is_not_there() {
+    let (_directory, disks) = machine();
+    disks.note(number("259:0"), "disk/by-id/a");
+    disks.mount(number("252:1"), "uid-1", "pvc-1");
+    for (path, block, layer) in [
+        ("proc/self/mountinfo", volume("pvc-1"), Layer::Itself),
+        ("sys/dev/block", volume("pvc-1"), Layer::Itself),
+        ("udev", device("disk/by-id/a"), Layer::Itself),
+        ("udev/b259:0", device("disk/by-id/a"), Layer::Itself),
+        ("sys/class/block", device("vda"), Layer::Itself),
+        ("sys/class/block", group("my-vg"), Layer::Itself),
+        // The disk of a partition.
+        ("sys/devices/vda/dev", device("vda2"), Layer::Itself),
+        (
+            "sys/devices/dm-0/dm/name",
+            device("my-vg/fast-lv"),
+            Layer::Itself,
+        ),
+        ("sys/devices/dm-0/dm/uuid", group("my-vg"), Layer::Itself),
+        // It has no disks of its own then.
+        ("sys/devices/dm-0/slaves", device("dm-0"), Layer::Disks),
+        ("sys/devices/dm-0/slaves", group("my-vg"), Layer::Disks),
+    ] {
+        disks.spoil(path);
+        let error = disks.devices().look().find(&block, layer).unwrap_err();
+        assert!(matches!(error, BlockError::Io { .. }), "{path}: {error}");
+        disks.mend(path);
+        let error = disks.devices().look().find(&block, layer).err();
+        assert!(error.is_none(), "{path}: {error:?}");
+    }
+}
+
+#[test]
+fn a_machine_without_udev_has_no_names_of_it() {
+    let (directory, disks) = machine();
+    fs::remove_dir(directory.path().join("udev")).unwrap();
+    assert_eq!(
+        found(&disks, &device("disk/by-id/a"), Layer::Itself),
+        "no block device is called /dev/disk/by-id/a"
+    );
+}
+
+#[test]
 fn what_is_mounted_mapped_and_noted_is_read_once_in_a_look() {
     let (_directory, disks) = machine();
     disks.note(number("259:0"), "disk/by-id/a");
@@ -180,6 +233,7 @@ fn a_device_that_has_gone_is_not_found_by_its_note() {
 
 #[test]
 fn paths_of_mounts_are_read_as_the_kernel_escapes_them() {
-    assert_eq!(unescaped(r"/a\040b\134c\x"), br"/a b\c\x");
-    assert_eq!(unescaped(r"/a\04"), br"/a\04");
+    assert_eq!(unescaped(br"/a\040b\134c\x"), br"/a b\c\x");
+    assert_eq!(unescaped(br"/a\04"), br"/a\04");
+    assert_eq!(unescaped(b"/\xff\\040\\\xff\xff"), b"/\xff \\\xff\xff");
 }

@@ -4,7 +4,8 @@
 //! name means is found out at each write, because it changes. What was there before our first value
 //! is noted on the group itself, so that a device that is named no more has it back, also after a
 //! restart. A number that has become another device's is left alone: the kernel shows nothing for
-//! it, and then there is nothing to give back.
+//! it, and then there is nothing to give back. While it cannot be found out what a name means, any
+//! device of ours may be what it means, and none is given back.
 
 use super::{
     Applied, Cgroups, Generation, ReadError, WriteError, Written, error::DeviceError, table::File,
@@ -72,8 +73,8 @@ impl Cgroups {
         self.devices.as_ref().map(BlockDevices::look)
     }
 
-    /// Brings a value to the kernel for all devices that it names, and gives those back that it names
-    /// no more. A device that is not found, or refused, stops none of the others.
+    /// Brings a value to the kernel for all devices that it names, and gives those back that it is
+    /// known to name no more. A device that is not found, or refused, stops none of the others.
     pub(super) fn write_per_device(
         &self,
         at: &CgroupPath,
@@ -100,9 +101,10 @@ impl Cgroups {
                 changes.push((*number, Some(line)));
             }
         }
+        let is_known = !lacking.iter().any(|it| it.source.leaves_open());
         let left = ours
             .iter()
-            .filter(|(number, _)| !wanted.contains_key(number));
+            .filter(|(number, _)| is_known && !wanted.contains_key(number));
         for (number, before) in left.clone() {
             if held.contains_key(number) && held.get(number) != before.as_ref() {
                 changes.push((*number, before.as_ref()));

@@ -146,3 +146,12 @@ impl WriteError {
         }
     }
 }
+
+// === impl DeviceError ===
+
+impl DeviceError {
+    /// Whether there may be such a device all the same: it could not be found out.
+    pub(super) fn leaves_open(&self) -> bool {
+        matches!(self, Self::NoDevices | Self::Unknown(BlockError::Io { .. }))
+    }
+}

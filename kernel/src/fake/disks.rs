@@ -26,7 +26,7 @@ impl FakeDisks {
         for directory in ["sys/class/block", "sys/dev/block", "proc/self", "udev"] {
             fs::create_dir_all(root.join(directory)).expect("a directory of a test");
         }
-        fs::write(root.join("proc/self/mountinfo"), "").expect("a file of a test");
+        disks.unmount_all();
         disks
     }
 
@@ -76,23 +76,60 @@ impl FakeDisks {
         }
     }
 
-    /// Gives a device another name, as udev does.
+    /// Gives a device another name, as udev does. What udev has read from a device need not be text.
     pub fn note(&self, number: DeviceNumber, name: &str) {
-        let text = format!("S:disk/by-uuid/other\nS:{name}\nE:ID_FS_TYPE=ext4\n");
+        let text = format!("S:disk/by-uuid/other\nS:{name}\nE:ID_FS_TYPE=ext4\nE:X=");
+        let text = [text.as_bytes(), b"\xff\n"].concat();
         fs::write(self.0.join(format!("udev/b{number}")), text).expect("a file of a test");
     }
 
     /// Mounts what is on a device as a volume of a pod.
     pub fn mount(&self, number: DeviceNumber, pod: &str, volume: &str) {
+        let at = format!("{pod}/volumes/kubernetes.io~csi/{volume}/mount");
+        self.mounted(number, b"/", &at);
+    }
+
+    /// Mounts a directory that is on a device as a `subPath` of a pod, which may rename it.
+    pub fn bind(&self, number: DeviceNumber, directory: &[u8], pod: &str) {
+        let at = format!("{pod}/volume-subpaths/data/app/0");
+        self.mounted(number, directory, &at);
+    }
+
+    /// Nothing is mounted any more.
+    pub fn unmount_all(&self) {
+        fs::write(self.0.join("proc/self/mountinfo"), "").expect("a file of a test");
+    }
+
+    /// Makes a file or a directory one that is there and cannot be read.
+    pub fn spoil(&self, path: &str) {
+        let at = self.0.join(path);
+        let is_file = at.is_file();
+        fs::rename(&at, aside(&at)).expect("it is there");
+        let spoilt = match is_file {
+            true => fs::create_dir(&at),
+            false => fs::write(&at, ""),
+        };
+        spoilt.expect("a file or a directory of a test");
+    }
+
+    /// Makes it what it was.
+    pub fn mend(&self, path: &str) {
+        let at = self.0.join(path);
+        let removed = match at.is_dir() {
+            true => fs::remove_dir(&at),
+            false => fs::remove_file(&at),
+        };
+        removed.expect("it was spoilt");
+        fs::rename(aside(&at), at).expect("it was spoilt");
+    }
+
+    fn mounted(&self, number: DeviceNumber, root: &[u8], at: &str) {
         let file = self.0.join("proc/self/mountinfo");
-        let mut text = fs::read_to_string(&file).expect("a file of a test");
-        let at = self.0.join(format!(
-            "kubelet/pods/{pod}/volumes/kubernetes.io~csi/{volume}/mount"
-        ));
-        let at = at.display();
-        text.push_str(&format!(
-            "36 35 {number} / {at} rw shared:1 - ext4 /dev/x rw\n"
-        ));
+        let mut text = fs::read(&file).expect("a file of a test");
+        let at = self.0.join("kubelet/pods").join(at);
+        text.extend(format!("36 35 {number} ").into_bytes());
+        text.extend(root);
+        text.extend(format!(" {} rw shared:1 - ext4 /dev/x rw\n", at.display()).into_bytes());
         fs::write(file, text).expect("a file of a test");
     }
 
@@ -109,4 +146,9 @@ impl FakeDisks {
         }
         at
     }
+}
+
+/// Where what cannot be read is kept.
+fn aside(path: &Path) -> PathBuf {
+    path.with_extension("aside")
 }

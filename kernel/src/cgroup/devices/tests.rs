@@ -3,7 +3,7 @@ use crate::{
     cgroup::{Change, Controller, Tree},
     fake::{Errno, FakeDisks, FakeTree},
 };
-use koord_model::{BlockName, CostRates, IoWeight, Latency};
+use koord_model::{BlockName, CostRates, IoWeight, Latency, PodUid};
 use tempfile::TempDir;
 
 struct Machine {
@@ -294,6 +294,52 @@ fn a_device_that_is_not_there_stops_none_of_the_others() {
             machine.tree.add_device(number);
         }
         assert_eq!(machine.write(&value).unwrap(), Written::Adjusted);
+    }
+}
+
+#[test]
+fn what_cannot_be_found_out_is_given_back_once_it_can() {
+    let volume = Block::PodVolume {
+        pod: PodUid::new("uid-1").unwrap(),
+        volume: BlockName::volume("pvc-1").unwrap(),
+    };
+    let value = |of_disk| {
+        let rates = [(device("vda"), rate(of_disk)), (volume.clone(), rate(6))];
+        Value::IoReadBps(rates.into_iter().collect())
+    };
+    for generation in BOTH {
+        let machine = on(generation);
+        machine.disks.mount(number("252:16"), "uid-1", "pvc-1");
+        machine.write(&value(5)).unwrap();
+        machine.tree.take_writes();
+
+        machine.disks.spoil("proc/self/mountinfo");
+        let error = machine.write(&value(7)).unwrap_err();
+        let (whose, source) = error.lacking().unwrap();
+        assert_eq!(whose, "volume pvc-1");
+        assert!(source.to_string().starts_with("cannot read "), "{source}");
+        assert!(!machine.cgroups.holds(&machine.at, &value(7)).unwrap());
+        // What is found has its new value all the same.
+        assert_eq!(
+            machine.texts(),
+            [either(generation, "252:0 7", "252:0 rbps=7")]
+        );
+        machine.disks.mend("proc/self/mountinfo");
+        assert_eq!(machine.write(&value(7)).unwrap(), Written::Equal);
+
+        // Nor is anything given back by whoever knows no devices at all.
+        let blind = Cgroups::over(machine.tree.clone());
+        assert!(blind.write(&machine.at, &value(7)).is_err());
+        assert_eq!(machine.texts(), [""; 0]);
+
+        machine.disks.unmount_all();
+        let error = machine.write(&value(7)).unwrap_err();
+        let source = error.lacking().unwrap().1.to_string();
+        assert!(source.starts_with("nothing is mounted at "), "{source}");
+        assert_eq!(
+            machine.texts(),
+            [either(generation, "252:16 0", "252:16 rbps=max")]
+        );
     }
 }
 

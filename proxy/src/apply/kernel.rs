@@ -45,8 +45,8 @@ pub struct Outcome {
 /// Changes of one leveled update.
 struct Batch {
     changes: Vec<Change>,
-    /// What of it later limits come behind.
-    under_way: UnderWay,
+    /// Later limits of the group come behind it.
+    under_way: Option<UnderWay>,
     done: oneshot::Sender<Vec<Outcome>>,
 }
 
@@ -166,7 +166,7 @@ impl Writer {
     /// bottom; values that are there already are not written. One answer per change, in order. None
     /// of them is to have memory reclaimed: see [`split`](Self::split).
     pub async fn write(&self, changes: Vec<Change>) -> Vec<Outcome> {
-        batch(&self.jobs, changes, UnderWay::default(), Job::Apply).await
+        batch(&self.jobs, changes, None, Job::Apply).await
     }
 
     /// Whether one of the [`RECLAIMERS`] is there, and has not to be waited for.
@@ -174,18 +174,26 @@ impl Writer {
         self.slow[thread].start()
     }
 
-    /// The same by one of the [`RECLAIMERS`], for changes that may have memory reclaimed; whoever asks
-    /// gives no group to two of them. Limits come behind those of their group that were asked for
-    /// before, and these may still be with the thread that writes all else.
-    pub async fn reclaim(&self, thread: usize, changes: Vec<Change>) -> Vec<Outcome> {
-        let limits = changes.iter().filter(|it| is_limit(it));
-        let limits: Vec<CgroupPath> = limits.map(|it| it.at.clone()).collect();
-        let has_limits = !limits.is_empty();
-        let under_way = self.reclaiming.begin(limits);
-        if has_limits {
-            self.jobs.ask(|done| Job::Reach { done }).await;
+    /// The same by one of the [`RECLAIMERS`], for a limit that may have memory reclaimed; whoever asks
+    /// gives no group to two of them. It comes behind limits of its group that were asked for before,
+    /// which may still be with the thread that writes all else, and only if it `is_wanted` then. No
+    /// answer if it is not.
+    pub async fn reclaim(
+        &self,
+        thread: usize,
+        change: Change,
+        is_wanted: impl FnOnce() -> bool,
+    ) -> Option<Outcome> {
+        // From here on limits of the group come behind it, so none is written after the question and
+        // before it.
+        let under_way = self.reclaiming.begin(change.at.clone());
+        self.jobs.ask(|done| Job::Reach { done }).await;
+        if !is_wanted() {
+            return None;
         }
-        batch(&self.slow[thread], changes, under_way, |batch| batch).await
+        let (worker, under_way) = (&self.slow[thread], Some(under_way));
+        let outcomes = batch(worker, vec![change], under_way, |batch| batch).await;
+        outcomes.into_iter().next()
     }
 
     /// Brings the threads of control groups into groups. One answer for each, in order.
@@ -258,7 +266,7 @@ fn is_limit(change: &Change) -> bool {
 async fn batch<J: Send + 'static>(
     worker: &Worker<J>,
     changes: Vec<Change>,
-    under_way: UnderWay,
+    under_way: Option<UnderWay>,
     job: impl FnOnce(Batch) -> J,
 ) -> Vec<Outcome> {
     if changes.is_empty() {

@@ -12,10 +12,10 @@ use std::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reclaiming(Arc<Mutex<HashMap<CgroupPath, usize>>>);
 
-/// Limits of these groups. Dropped when they are written, could not be, or were never sent.
-#[derive(Debug, Default)]
+/// A limit of this group. Dropped when it is written, could not be, or was never sent.
+#[derive(Debug)]
 pub(super) struct UnderWay {
-    groups: Vec<CgroupPath>,
+    group: CgroupPath,
     all: Reclaiming,
 }
 
@@ -26,14 +26,10 @@ impl Reclaiming {
         self.lock().contains_key(group)
     }
 
-    pub(super) fn begin(&self, groups: Vec<CgroupPath>) -> UnderWay {
-        let mut all = self.lock();
-        for group in &groups {
-            *all.entry(group.clone()).or_default() += 1;
-        }
-        drop(all);
+    pub(super) fn begin(&self, group: CgroupPath) -> UnderWay {
+        *self.lock().entry(group.clone()).or_default() += 1;
         UnderWay {
-            groups,
+            group,
             all: self.clone(),
         }
     }
@@ -47,12 +43,10 @@ impl Reclaiming {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let mut all = self.all.lock();
-        for group in &self.groups {
-            if let Some(left) = all.get_mut(group) {
-                *left -= 1;
-                if *left == 0 {
-                    all.remove(group);
-                }
+        if let Some(left) = all.get_mut(&self.group) {
+            *left -= 1;
+            if *left == 0 {
+                all.remove(&self.group);
             }
         }
     }

@@ -77,13 +77,16 @@ pub(super) fn at(pod: &str) -> CgroupPath {
     CgroupPath::parse("pods").unwrap().join(pod).unwrap()
 }
 
+/// What everybody uses on a [`ReclaimingTree`].
+const USED_BYTES: u64 = 1 << 30;
+
 /// A tree on which everybody uses 1 GiB, and writing `memory.high` or a limit takes until the test says
 /// otherwise.
 #[derive(Debug)]
 pub(crate) struct ReclaimingTree {
     tree: FakeTree,
-    /// All groups, without one.
-    only: Option<CgroupPath>,
+    /// All groups, without one. Told is each write that takes time.
+    only: Option<(CgroupPath, mpsc::Sender<()>)>,
     done: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -98,12 +101,25 @@ impl ReclaimingTree {
         }
     }
 
-    /// The same where it takes no time but for one group.
-    pub(crate) fn only_at(self, at: CgroupPath) -> Self {
+    /// The same where it takes no time but for one group, for values below what is used. The test is
+    /// told when such a write has `begun`.
+    pub(crate) fn only_at(self, at: CgroupPath, begun: mpsc::Sender<()>) -> Self {
         Self {
-            only: Some(at),
+            only: Some((at, begun)),
             ..self
         }
+    }
+
+    /// Whether writing this takes time.
+    fn reclaims(&self, at: &CgroupPath, text: &str) -> bool {
+        let Some((only, begun)) = &self.only else {
+            return true;
+        };
+        let reclaims = only == at && text.parse::<u64>().is_ok_and(|bytes| bytes < USED_BYTES);
+        if reclaims {
+            begun.send(()).unwrap();
+        }
+        reclaims
     }
 }
 
@@ -126,7 +142,7 @@ impl Tree for ReclaimingTree {
 
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
         match file {
-            "memory.current" => Ok("1073741824\n".to_owned()),
+            "memory.current" => Ok(format!("{USED_BYTES}\n")),
             file => self.tree.read(controller, at, file),
         }
     }
@@ -138,8 +154,7 @@ impl Tree for ReclaimingTree {
         file: &str,
         text: &str,
     ) -> io::Result<()> {
-        let takes_time = self.only.as_ref().is_none_or(|only| only == at);
-        if takes_time && ["memory.high", "memory.max"].contains(&file) {
+        if ["memory.high", "memory.max"].contains(&file) && self.reclaims(at, text) {
             self.done.lock().unwrap().recv().unwrap();
         }
         self.tree.write(controller, at, file, text)

@@ -103,10 +103,15 @@ impl Bench {
         Self::over_reclaiming(tree.clone(), ReclaimingTree::new(tree, done))
     }
 
-    /// The same where that is so of limits of the container alone.
-    pub(crate) fn reclaiming_of_container(tree: FakeTree, done: mpsc::Receiver<()>) -> Self {
-        let at = CgroupPath::parse(CONTAINER).unwrap();
-        Self::over_reclaiming(tree.clone(), ReclaimingTree::new(tree, done).only_at(at))
+    /// The same where that is so of one group alone, for values below that. The test is told when such
+    /// a write has `begun`.
+    pub(crate) fn reclaiming_at(
+        tree: FakeTree,
+        at: CgroupPath,
+        (begun, done): (mpsc::Sender<()>, mpsc::Receiver<()>),
+    ) -> Self {
+        let reclaiming = ReclaimingTree::new(tree.clone(), done).only_at(at, begun);
+        Self::over_reclaiming(tree, reclaiming)
     }
 
     fn over_reclaiming(tree: FakeTree, reclaiming: ReclaimingTree) -> Self {

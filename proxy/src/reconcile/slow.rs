@@ -4,6 +4,10 @@
 //! So they are done beside all else, by a few threads of which each has what is of one pod at a time,
 //! and noted when they come. A pod whose memory stands still has one thread, and nobody else waits for
 //! it. Where as many do as there are threads, the rest waits, and a person is told.
+//!
+//! Of a pod a thread writes one change after the other. While it stands still over one, others may be
+//! decided otherwise: each is written only if it is wanted when its own turn comes, and what needs no
+//! memory any more, of a group that is not being written, does not wait at all.
 
 use super::{note_node, note_pod};
 use crate::{
@@ -20,6 +24,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     mem,
     rc::Rc,
+    slice,
     time::Duration,
 };
 use tokio::{
@@ -68,7 +73,7 @@ struct State {
     waiting: HashMap<Whose, Vec<Change>>,
     /// What the threads have, and of which groups that is.
     under_way: Vec<(Whose, Vec<CgroupPath>)>,
-    /// Who has more for what a thread has: they are looked at anew once that is done.
+    /// Who has more for what a thread has: they are looked at anew when it has written the next of it.
     behind: HashSet<Whose>,
 }
 
@@ -163,11 +168,11 @@ async fn serve(hub: &Rc<Hub>, thread: usize) {
     slow.state.borrow_mut().threads += 1;
     slow.note(hub);
     loop {
-        let (whose, changes) = begin(hub).await;
-        let applied = hub.writer().reclaim(thread, changes.clone()).await;
-        match &whose {
-            Whose::Pod(sandbox) => note_pod(hub, sandbox, &changes, &applied),
-            Whose::Node => note_node(hub, &changes, &applied),
+        let (whose, mut changes) = begin(hub).await;
+        // From the bottom up, as limits go that are lowered at once.
+        changes.sort_by_key(|change| change.at.depth());
+        while let Some(change) = changes.pop() {
+            write(hub, thread, &whose, &change).await;
         }
         end(hub, &whose);
     }
@@ -178,11 +183,12 @@ async fn begin(hub: &Hub) -> (Whose, Vec<Change>) {
     let slow = &hub.queue().slow;
     loop {
         let next = slow.state.borrow_mut().pop();
-        let Some((whose, changes)) = next else {
+        let Some((whose, mut changes)) = next else {
             slow.pushed.notified().await;
             continue;
         };
-        let changes = still_wanted(hub, &whose, changes);
+        let wanted = wanted(hub, &whose);
+        changes.retain(|change| wanted.contains(change));
         let begins = !changes.is_empty() && slow.state.borrow_mut().begin(&whose, &changes);
         slow.note(hub);
         if begins {
@@ -191,25 +197,48 @@ async fn begin(hub: &Hub) -> (Whose, Vec<Change>) {
     }
 }
 
+/// Has one of them written, unless it was decided otherwise while it waited for those before it.
+async fn write(hub: &Hub, thread: usize, whose: &Whose, change: &Change) {
+    let is_wanted = || wanted(hub, whose).contains(change);
+    let writer = hub.writer();
+    let outcome = writer.reclaim(thread, change.clone(), is_wanted).await;
+    let (changes, applied) = (slice::from_ref(change), outcome.as_slice());
+    match whose {
+        Whose::Pod(sandbox) => note_pod(hub, sandbox, changes, applied),
+        Whose::Node => note_node(hub, changes, applied),
+    }
+    // What came of this group meanwhile may need no memory, and the next may stand still for ever.
+    look_anew(hub);
+}
+
 fn end(hub: &Hub, whose: &Whose) {
-    let queue = hub.queue();
-    let mut state = queue.slow.state.borrow_mut();
+    let slow = &hub.queue().slow;
+    let mut state = slow.state.borrow_mut();
     state.under_way.retain(|(it, _)| it != whose);
-    let behind = mem::take(&mut state.behind);
     drop(state);
+    look_anew(hub);
+    slow.note(hub);
+}
+
+/// Has those looked at who have more.
+fn look_anew(hub: &Hub) {
+    let queue = hub.queue();
+    let behind = mem::take(&mut queue.slow.state.borrow_mut().behind);
     for whose in behind {
         match whose {
             Whose::Pod(sandbox) => queue.push(sandbox),
             Whose::Node => queue.push_node(),
         }
     }
-    queue.slow.note(hub);
 }
 
-/// Those of the changes that are wanted now: what waited may have been decided otherwise since.
-fn still_wanted(hub: &Hub, whose: &Whose, mut changes: Vec<Change>) -> Vec<Change> {
+/// What is wanted now: what waited may have been decided otherwise since.
+fn wanted(hub: &Hub, whose: &Whose) -> Vec<Change> {
+    if !hub.enforces() {
+        return Vec::new();
+    }
     let ledger = hub.ledger().borrow();
-    let wanted: Vec<Change> = match whose {
+    match whose {
         Whose::Pod(sandbox) => {
             let pod = ledger.pod(sandbox).into_iter();
             pod.flat_map(|pod| {
@@ -226,9 +255,7 @@ fn still_wanted(hub: &Hub, whose: &Whose, mut changes: Vec<Change>) -> Vec<Chang
             .iter()
             .flat_map(|group| super::changes(&group.target))
             .collect(),
-    };
-    changes.retain(|change| hub.enforces() && wanted.contains(change));
-    changes
+    }
 }
 
 /// Tells when no thread gets free for those that wait, and when one did after all; never ends.
@@ -371,6 +398,21 @@ mod tests {
             looked_at,
             ["sandbox-1", "sandbox-2"].map(|name| SandboxId::new(name).unwrap())
         );
+    }
+
+    #[tokio::test]
+    async fn who_has_more_is_looked_at_before_the_rest_of_a_pod_is_written() {
+        let bench = bench();
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
+        assert_eq!(next(&bench).await, Some(pod("sandbox-1")));
+        let queue = bench.hub.queue();
+        queue.drain();
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
+        // Nobody wants that one, so nothing comes of it that would be looked at.
+        let withdrawn = limit(&bench, 1 << 20).remove(0);
+        write(&bench.hub, 0, &pod("sandbox-1"), &withdrawn).await;
+        assert_eq!(queue.drain(), [sandbox()]);
+        assert_eq!(bench.tree.take_writes(), []);
     }
 
     #[tokio::test]

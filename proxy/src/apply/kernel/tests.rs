@@ -68,7 +68,7 @@ impl Groups {
     }
 }
 
-fn applied(outcomes: Vec<Outcome>) -> Vec<Applied> {
+fn applied(outcomes: impl IntoIterator<Item = Outcome>) -> Vec<Applied> {
     let mut applied = Vec::new();
     for outcome in outcomes {
         applied.push(outcome.applied);
@@ -271,12 +271,13 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
         value,
     };
     let (high, min) = (MemoryLimit::Bytes(8192), MemoryProtection::Bytes(4096));
-    let (slow, fast) = writer.split(vec![
+    let (mut slow, fast) = writer.split(vec![
         change(&old, CpuQuota::Micros(20_000).into()),
         change(&old, Value::MemoryHigh(high)),
         change(&old, Value::MemoryMin(min)),
     ]);
-    let lowered = async { tokio::join!(writer.reclaim(0, slow), writer.write(fast)) };
+    let slow = writer.reclaim(0, slow.remove(0), || true);
+    let lowered = async { tokio::join!(slow, writer.write(fast)) };
     let after = async {
         // It was asked for after the other.
         let quota = change(&new, CpuQuota::Micros(50_000).into());
@@ -312,7 +313,7 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
         [1 << 29, 1 << 30, 1 << 31].map(is_slow),
         [true, false, false]
     );
-    let lowered = writer.reclaim(0, vec![limit(1 << 29)]);
+    let lowered = writer.reclaim(0, limit(1 << 29), || true);
     let after = async {
         let quota = Change {
             at: at.clone(),
@@ -340,22 +341,44 @@ async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to
     // The second one reclaims, and comes behind the first; so does the third, which does not.
     let (wide, narrow, wider) = tokio::join!(
         writer.write(vec![limit(1 << 31)]),
-        writer.reclaim(0, vec![limit(1 << 29)]),
+        writer.reclaim(0, limit(1 << 29), || true),
         async {
             assert!(writer.is_slow(&limit(1 << 32)));
             (0..4).for_each(|_| pod.reclaimed.send(()).unwrap());
-            writer.reclaim(0, vec![limit(1 << 32)]).await
+            writer.reclaim(0, limit(1 << 32), || true).await
         },
     );
-    for mut outcomes in [wide, narrow, wider] {
-        assert_eq!(outcomes.remove(0).first, first);
+    for outcome in [wide.into_iter().next(), narrow, wider] {
+        assert_eq!(outcome.unwrap().first, first);
     }
     let held = pod.tree.read(Controller::Memory, at, "memory.max");
     assert_eq!(held.unwrap().trim_end(), "4294967296");
     assert!(!writer.is_slow(&limit(1 << 32)));
     // One that is given up before it is sent holds up no other.
-    drop(writer.reclaiming.begin(vec![at.clone()]));
+    drop(writer.reclaiming.begin(at.clone()));
     assert!(!writer.is_slow(&limit(1 << 32)));
+}
+
+#[tokio::test]
+async fn a_limit_that_is_withdrawn_while_those_before_it_are_written_is_not_written() {
+    let pod = Limited::new();
+    let Limited { writer, at, .. } = &pod;
+    let held = || {
+        let text = pod.tree.read(Controller::Memory, at, "memory.max");
+        text.unwrap().trim_end().to_owned()
+    };
+    let (_, withdrawn, ()) = tokio::join!(
+        writer.write(vec![pod.limit(1 << 31)]),
+        writer.reclaim(0, pod.limit(1 << 29), || {
+            assert_eq!(held(), "2147483648", "whoever decides is asked too early");
+            assert!(writer.is_slow(&pod.limit(1 << 32)), "one could come before");
+            false
+        }),
+        async { (0..2).for_each(|_| pod.reclaimed.send(()).unwrap()) },
+    );
+    assert!(withdrawn.is_none(), "{withdrawn:?}");
+    assert_eq!(held(), "2147483648");
+    assert!(!writer.is_slow(&pod.limit(1 << 32)));
 }
 
 /// A kernel that says what cookie a thread has when the test lets it.

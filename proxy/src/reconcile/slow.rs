@@ -107,8 +107,16 @@ impl State {
         true
     }
 
+    /// Whether some wait because all threads there are have something. That there is none the worker
+    /// tells.
     fn is_full(&self) -> bool {
-        self.under_way.len() >= self.threads && !self.line.is_empty()
+        let is_busy = self.threads > 0 && self.under_way.len() >= self.threads;
+        is_busy && !self.line.is_empty()
+    }
+
+    fn pods_waiting(&self) -> usize {
+        let is_pod = |whose: &&Whose| matches!(whose, Whose::Pod(_));
+        self.line.iter().filter(is_pod).count()
     }
 }
 
@@ -274,8 +282,8 @@ async fn tell(hub: &Rc<Hub>) {
                 let lasts = timeout_at(since + PATIENCE, moved).await.is_err();
                 if lasts && slow.full_since.get() == Some(since) {
                     slow.told.set(Some(since));
-                    let pods = slow.state.borrow().line.len();
-                    let reason = format!("of {}", under_way(hub).join(", "));
+                    let pods = slow.state.borrow().pods_waiting();
+                    let reason = reason(hub);
                     warn!(reason, pods, "{STANDSTILL}");
                 }
             }
@@ -284,8 +292,8 @@ async fn tell(hub: &Rc<Hub>) {
     }
 }
 
-/// Those whose memory is reclaimed, as people call them.
-fn under_way(hub: &Hub) -> Vec<String> {
+/// Whose memory it is, as people call them.
+fn reason(hub: &Hub) -> String {
     let ledger = hub.ledger().borrow();
     let state = hub.queue().slow.state.borrow();
     let name = |(whose, _): &(Whose, Vec<CgroupPath>)| match whose {
@@ -293,9 +301,10 @@ fn under_way(hub: &Hub) -> Vec<String> {
             Some(pod) => format!("{}/{}", Name(&pod.view.namespace), Name(&pod.view.name)),
             None => sandbox.to_string(),
         },
-        Whose::Node => "node".to_owned(),
+        Whose::Node => "the node's own groups".to_owned(),
     };
-    state.under_way.iter().map(name).collect()
+    let names: Vec<String> = state.under_way.iter().map(name).collect();
+    format!("memory of {} stands still", names.join(", "))
 }
 
 #[cfg(test)]
@@ -374,6 +383,33 @@ mod tests {
             () = tell(&bench.hub) => unreachable!("it never ends"),
             () = told => {}
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_no_thread_can_be_had_nothing_is_said_to_stand_still() {
+        let bench = bench();
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
+        let told = timeout(Duration::from_secs(600), tell(&bench.hub)).await;
+        assert!(told.is_err(), "it never ends");
+        assert_eq!(bench.hub.queue().standstill(), None);
+    }
+
+    #[tokio::test]
+    async fn what_stands_still_is_named_and_the_pods_that_wait_are_counted() {
+        let bench = bench();
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
+        assert_eq!(next(&bench).await, Some(pod("sandbox-1")));
+        let queue = bench.hub.queue();
+        assert!(queue.slow.state.borrow_mut().begin(&Whose::Node, &[]));
+        assert_eq!(
+            reason(&bench.hub),
+            "memory of default/batch, the node's own groups stands still"
+        );
+        push(&bench.hub, pod("sandbox-2"), Vec::new());
+        assert_eq!(queue.slow.state.borrow().pods_waiting(), 1);
+        end(&bench.hub, &Whose::Node);
+        push(&bench.hub, Whose::Node, Vec::new());
+        assert_eq!(queue.slow.state.borrow().pods_waiting(), 1);
     }
 
     #[tokio::test]

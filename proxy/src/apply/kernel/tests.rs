@@ -330,7 +330,7 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
 }
 
 #[tokio::test]
-async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to_both_threads() {
+async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to_every_thread() {
     let pod = Limited::new();
     let Limited { writer, at, .. } = &pod;
     let limit = |bytes| pod.limit(bytes);

@@ -124,3 +124,27 @@ async fn a_raised_limit_waits_for_no_other_group_of_its_pod_and_the_one_before_i
     let texts: Vec<&str> = written.iter().map(|it| it.text.trim_end()).collect();
     assert_eq!(texts, ["1073741824"]);
 }
+
+#[tokio::test]
+async fn a_limit_that_is_raised_while_the_lower_one_is_written_comes_after_it() {
+    let stuck = Stuck::new("kubepods/besteffort/poduid-1/container-1");
+    let bench = &stuck.bench;
+    let test = async {
+        stuck.slow_down(50);
+        stuck.stands().await;
+        until(|| bench.shown("cpu.max") == "100000 100000").await;
+        bench.write("cpu.max", "50000 100000");
+        stuck.slow_down(100);
+        // The pod is held as a whole after what is new of it.
+        until(|| bench.shown("cpu.max") == "100000 100000").await;
+        assert_eq!(stuck.high(&stuck.at), "max");
+        stuck.reclaimed.send(()).unwrap();
+        stuck.is_done().await;
+        until(|| stuck.high(&stuck.at) == "1073741824").await;
+    };
+    stuck.run(test).await;
+    let mut written = bench.tree.take_writes();
+    written.retain(|it| it.file == "memory.high");
+    let texts: Vec<&str> = written.iter().map(|it| it.text.trim_end()).collect();
+    assert_eq!(texts, ["536870912", "1073741824"]);
+}

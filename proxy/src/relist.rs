@@ -238,9 +238,7 @@ fn end(
     let missing = &mut news.missing;
     missing.keep(|sandbox| pods.contains(sandbox.as_str()) && ledger.pod(sandbox).is_none());
     hub.metrics().sandboxes_missing(missing.len());
-    hub.metrics()
-        .ledger_size(ledger.pods_len(), ledger.containers_len());
-    hub.queue().forget_all_but(&ledger, hub);
+    hub.count_and_forget_the_gone(&ledger);
     Counted {
         pods: ledger.pods_len(),
         containers: ledger.containers_len(),

@@ -118,14 +118,15 @@ impl Hub {
             } => self.doubt(&pending.effect, code),
             Reply::Lost => self.doubt(&pending.effect, None),
         }
-        self.count_ledger();
+        self.count_and_forget_the_gone(&self.ledger.borrow());
     }
 
-    pub(super) fn count_ledger(&self) {
-        let ledger = self.ledger.borrow();
+    /// Pods and containers have come or gone: says how many there are, and drops what waits of pods that
+    /// are gone.
+    pub(crate) fn count_and_forget_the_gone(&self, ledger: &Ledger) {
         self.metrics
             .ledger_size(ledger.pods_len(), ledger.containers_len());
-        self.queue.forget_all_but(&ledger, self);
+        self.queue.forget_all_but(ledger, self);
     }
 
     /// Nothing came of a call. What was done for it beforehand is not as was decided.

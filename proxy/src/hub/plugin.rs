@@ -69,7 +69,7 @@ impl Hub {
             self.queue.push(pod.sandbox.clone());
         }
         self.queue.push_node();
-        self.count_ledger();
+        self.count_and_forget_the_gone(&self.ledger.borrow());
         updates
     }
 
@@ -90,7 +90,7 @@ impl Hub {
             false,
         );
         self.commit(Effect::Run(Box::new(planned)).into(), Some(&pod.id));
-        self.count_ledger();
+        self.count_and_forget_the_gone(&self.ledger.borrow());
         Ok(Some(sandbox))
     }
 
@@ -203,7 +203,7 @@ impl Hub {
     /// The runtime has done what was decided about, and this is its id.
     pub(crate) fn done(&self, pending: Pending, id: &str) {
         self.commit(pending, Some(id));
-        self.count_ledger();
+        self.count_and_forget_the_gone(&self.ledger.borrow());
     }
 
     /// A container is about to run: its control group is there. Says whose settings are to be

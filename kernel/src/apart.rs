@@ -74,16 +74,23 @@ impl Copies {
     ///
     /// When it cannot be found out what there is. The thread then has what others may wait for, and may
     /// try again.
-    pub fn leave(&self) -> io::Result<()> {
+    pub fn leave(self) -> Result<(), (Self, io::Error)> {
+        self.close().map_err(|error| (self, error))
+    }
+
+    fn close(&self) -> io::Result<()> {
         let standard: Vec<PathBuf> = STANDARD.filter_map(|it| leads_to(it).ok()).collect();
+        let is_standard = |to: &PathBuf| standard.contains(to);
         let is_for_others =
-            |it: &i32| leads_to(*it).is_ok_and(|to| is_connection(&to) && !standard.contains(&to));
+            |it: &i32| leads_to(*it).is_ok_and(|to| is_connection(&to) && !is_standard(&to));
         // These first: to find out the rest takes a descriptor, and there may be none left.
         for descriptor in self.0.iter().copied().filter(is_for_others) {
             close(descriptor);
         }
         for descriptor in descriptors()? {
-            if is_for_others(&descriptor) || has_lock(descriptor)? {
+            // A lock that a standard stream has too is not freed by it, and the log goes there.
+            let is_standard = leads_to(descriptor).is_ok_and(|to| is_standard(&to));
+            if is_for_others(&descriptor) || (!is_standard && has_lock(descriptor)?) {
                 close(descriptor);
             }
         }
@@ -119,8 +126,9 @@ fn has_lock(descriptor: i32) -> io::Result<bool> {
 
 /// Closes a descriptor in this thread's own table.
 fn close(descriptor: i32) {
-    // SAFETY: it is a number of the table that this thread got by itself, whose copy nobody else can use,
-    // and whoever had that made is told that it goes.
+    // SAFETY: it is a number of the table that this thread got by itself, and whoever had that made is told
+    // that the copy goes. Threads that are started from here have the same table, and no use for it: what
+    // the log has is spared.
     unsafe { libc::close(descriptor) };
 }
 
@@ -147,7 +155,10 @@ mod tests {
     use std::{
         fs::File,
         io::Read,
-        os::unix::net::{UnixListener, UnixStream},
+        os::{
+            fd::{AsFd, AsRawFd},
+            unix::net::{UnixListener, UnixStream},
+        },
         sync::mpsc,
         thread,
         time::{Duration, Instant},
@@ -220,6 +231,20 @@ mod tests {
         });
         go.send(()).unwrap();
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn what_the_log_goes_to_stays_though_it_is_locked() {
+        let log = io::stderr().as_fd().try_clone_to_owned().unwrap();
+        flock(&log, FlockOperation::NonBlockingLockShared).unwrap();
+        let number = log.as_raw_fd();
+        let thread = thread::spawn(move || {
+            stand_apart().unwrap().leave().unwrap();
+            leads_to(number).is_ok()
+        });
+        let stays = thread.join().unwrap();
+        flock(&log, FlockOperation::Unlock).unwrap();
+        assert!(stays);
     }
 
     #[test]

@@ -154,7 +154,8 @@ fn stand_apart(thread: &'static str) {
         }
     };
     let mut told = false;
-    while let Err(error) = copies.leave() {
+    let mut left = copies.leave();
+    while let Err((copies, error)) = left {
         if !mem::replace(&mut told, true) {
             let error = &error as &dyn Error;
             warn!(
@@ -163,6 +164,7 @@ fn stand_apart(thread: &'static str) {
             );
         }
         thread::sleep(RETRY);
+        left = copies.leave();
     }
 }
 

@@ -324,23 +324,48 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target, part: Part) -> V
 
 /// Brings all that a pod has in line, but for that for which memory is to be reclaimed first: it
 /// comes later.
+#[cfg(test)]
 pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
     part_of(hub, sandbox, Part::Whole).await;
 }
 
+/// Brings to the kernel what was decided of a pod since it was held against that, and its threads into
+/// their groups: what something of it has to have before it runs.
+pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
+    let is_done = write(hub, sandbox, Part::New).await;
+    if !is_done {
+        // What it had before may not be as it was, and bounds what it is to have.
+        write(hub, sandbox, Part::Whole).await;
+    }
+    join(hub, sandbox, Part::Whole).await;
+}
+
 async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
+    write(hub, sandbox, part).await;
+    join(hub, sandbox, part).await;
+}
+
+/// Brings values to the kernel that need no memory reclaimed first. Whether it took them all.
+async fn write(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool {
     if !hub.enforces() {
-        return;
+        return true;
     }
     let (slow, fast) = hub.writer().split(changes_of_pod(hub, sandbox, part));
     if !slow.is_empty() {
         slow::push(hub, Whose::Pod(sandbox.clone()), slow);
     }
-    if !fast.is_empty() {
-        let applied = hub.writer().write(fast.clone()).await;
-        note_pod(hub, sandbox, &fast, &applied);
+    if fast.is_empty() {
+        return true;
     }
-    threads::join(hub, sandbox, part).await;
+    let applied = hub.writer().write(fast.clone()).await;
+    note_pod(hub, sandbox, &fast, &applied);
+    applied.iter().all(|outcome| outcome.applied.is_ok())
+}
+
+async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
+    if hub.enforces() {
+        threads::join(hub, sandbox, part).await;
+    }
 }
 
 /// What is to be held against the kernel of a pod.

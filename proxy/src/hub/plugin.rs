@@ -212,7 +212,13 @@ impl Hub {
         self.meet(pod, container);
         let id = ContainerId::new(&container.id).ok()?;
         self.commit(Effect::Start(id).into(), None);
-        SandboxId::new(&pod.id).ok()
+        let sandbox = SandboxId::new(&pod.id).ok()?;
+        // What its pod's directory has may be a sum, and bounds what the container has.
+        let mut ledger = self.ledger.borrow_mut();
+        if let Some(pod) = ledger.pod_mut(&sandbox).filter(|pod| pod.ready) {
+            self.decide_directories(pod);
+        }
+        Some(sandbox)
     }
 
     /// A container has started. A list that was asked for since its start was told may have said that

@@ -220,12 +220,13 @@ impl Handler {
         }
     }
 
-    /// Brings a pod's values to the kernel before the runtime goes on.
+    /// Brings what is new of a pod to the kernel before the runtime goes on. All else of it is looked at
+    /// beside.
     async fn write(&self, sandbox: Option<SandboxId>) {
         let Some(sandbox) = sandbox else {
             return;
         };
-        let written = reconcile::pod(&self.hub, &sandbox);
+        let written = reconcile::new_of_pod(&self.hub, &sandbox);
         if timeout(self.patience, written).await.is_err() {
             debug!(%sandbox, "settings are late");
         }

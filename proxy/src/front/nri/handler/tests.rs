@@ -198,6 +198,41 @@ async fn a_pods_values_are_in_the_kernel_before_the_runtime_goes_on() {
 }
 
 #[tokio::test]
+async fn a_start_waits_for_what_is_new_alone_and_the_rest_is_looked_at_after_it() {
+    let (bench, plugin) = plugin();
+    plugin.answer(happened(Event::RunPodSandbox)).await;
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    bench.hub.queue().drain();
+    bench
+        .tree
+        .write(Controller::Cpu, &bench.pod, "cpu.cfs_quota_us", "-1")
+        .unwrap();
+    bench.tree.take_writes();
+    plugin.answer(happened(Event::StartContainer)).await;
+    assert_eq!(bench.shown("cpu.shares"), "512");
+    let writes = bench.tree.take_writes();
+    assert!(
+        writes.iter().all(|write| write.at == bench.container),
+        "{writes:?}"
+    );
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+}
+
+#[tokio::test]
+async fn a_start_has_a_value_that_the_kernel_refuses_below_what_somebody_wrote_above_it() {
+    let (bench, plugin) = plugin();
+    plugin.answer(happened(Event::RunPodSandbox)).await;
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    // Less than the container is to have.
+    bench
+        .tree
+        .write(Controller::Cpu, &bench.pod, "cpu.cfs_quota_us", "70000")
+        .unwrap();
+    plugin.answer(happened(Event::StartContainer)).await;
+    assert_eq!(bench.shown("cpu.cfs_quota_us"), "100000");
+}
+
+#[tokio::test]
 async fn a_pod_beside_the_kubelets_tiers_is_told_where_a_synchronisation_brings_it() {
     for (cgroup_parent, expected) in [
         ("/kubepods/besteffort/poduid-1", None),

@@ -49,17 +49,20 @@ pub fn stand_behind() -> io::Result<()> {
 
 /// Fixes two thresholds of the C library's allocator at what they are at start. Left alone, they
 /// grow with the largest block that was ever freed, and the memory of one burst of large messages
-/// would stay with us for good. `false` if the allocator refused, or is not glibc's.
+/// would stay with us for good. All threads share one arena: those beside the data path need little, and
+/// each would have one of its own. `false` if the allocator refused, or is not glibc's.
 pub fn tune_allocator() -> bool {
     #[cfg(target_env = "gnu")]
     {
-        let set = |parameter| {
+        let set = |parameter, value| {
             // SAFETY: `mallopt` takes two numbers, holds the allocator's lock, and may be called at
             // any time.
-            let answer = unsafe { libc::mallopt(parameter, ALLOCATOR_THRESHOLD) };
+            let answer = unsafe { libc::mallopt(parameter, value) };
             answer == 1
         };
-        set(libc::M_MMAP_THRESHOLD) && set(libc::M_TRIM_THRESHOLD)
+        set(libc::M_MMAP_THRESHOLD, ALLOCATOR_THRESHOLD)
+            && set(libc::M_TRIM_THRESHOLD, ALLOCATOR_THRESHOLD)
+            && set(libc::M_ARENA_MAX, 1)
     }
     #[cfg(not(target_env = "gnu"))]
     false
@@ -178,7 +181,7 @@ mod tests {
     };
 
     #[test]
-    fn the_allocator_takes_both_thresholds() {
+    fn the_allocator_takes_both_thresholds_and_one_arena() {
         assert_eq!(tune_allocator(), cfg!(target_env = "gnu"));
     }
 

@@ -48,9 +48,43 @@ pub struct Container {
     pub target: Target,
     /// How often the runtime was asked about it and gave no answer.
     pub asked_in_vain: u32,
-    /// What the runtime had it have before it was told what is decided, until it has said what was
-    /// asked for: from then on it shows only what it was told.
-    pub before_us: Option<Box<Requested>>,
+    /// What the runtime was told before it has said what was asked for.
+    pub told_first: Option<Box<ToldFirst>>,
+}
+
+/// What a runtime was told of a container, of which it shows only what it was told from then on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToldFirst {
+    /// What it had it have until then.
+    pub before: Requested,
+    /// What it has it have since, as far as nobody else has told it anything.
+    pub since: Requested,
+}
+
+// === impl ToldFirst ===
+
+impl ToldFirst {
+    /// What it would show if it had not been told, where it shows this.
+    pub fn untold(&self, shown: Requested) -> Requested {
+        let Self { before, since } = self;
+        let mut untold = shown;
+        if untold.cpu_shares == since.cpu_shares {
+            untold.cpu_shares = before.cpu_shares;
+        }
+        if (untold.cpu_quota, untold.cpu_period) == (since.cpu_quota, since.cpu_period) {
+            (untold.cpu_quota, untold.cpu_period) = (before.cpu_quota, before.cpu_period);
+        }
+        if untold.memory_limit == since.memory_limit {
+            untold.memory_limit = before.memory_limit;
+        }
+        if untold.cpuset_cpus == since.cpuset_cpus {
+            untold.cpuset_cpus.clone_from(&before.cpuset_cpus);
+        }
+        if untold.unified == since.unified {
+            untold.unified.clone_from(&before.unified);
+        }
+        untold
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -130,7 +164,7 @@ impl Container {
             life: Life::Created,
             target: Target::default(),
             asked_in_vain: 0,
-            before_us: None,
+            told_first: None,
         }
     }
 

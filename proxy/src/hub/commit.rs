@@ -268,7 +268,7 @@ impl Hub {
             life: Life::Created,
             target: new.target,
             asked_in_vain: 0,
-            before_us: None,
+            told_first: None,
         };
         container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
         let newer = self.renew(pod, new.pod, new.said);

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     apply::{cri::has_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
-    ledger::{Life, Unasked},
+    ledger::{Life, ToldFirst, Unasked},
     originals,
     relist::Listed,
     status::Status,
@@ -344,8 +344,14 @@ impl Hub {
         let now = resources(container);
         let update = patch::update(id.as_str(), &now, &mut known.target, limits)?;
         if known.target.unasked == Unasked::Unheard {
-            let now = || Box::new(seen::requested(Some(&now)));
-            known.before_us.get_or_insert_with(now);
+            let now = seen::requested(Some(&now));
+            let said = update.linux.as_ref().and_then(|it| it.resources.as_ref());
+            let since = view::overlaid(&now, seen::requested(said));
+            let before = match &known.told_first {
+                Some(earlier) => earlier.untold(now),
+                None => now,
+            };
+            known.told_first = Some(Box::new(ToldFirst { before, since }));
         }
         Some(ContainerUpdate {
             // One that is gone meanwhile must not take the others with it.

@@ -83,7 +83,15 @@ impl State {
     fn push(&mut self, whose: Whose, changes: Vec<Change>) {
         if self.under_way.iter().any(|(it, _)| *it == whose) {
             self.behind.insert(whose);
-        } else if self.waiting.insert(whose.clone(), changes).is_none() {
+            return;
+        }
+        let is_new = !self.waiting.contains_key(&whose);
+        let waiting = self.waiting.entry(whose.clone()).or_default();
+        // Who brings them may have looked at a part of it. What is not wanted any more is left out later.
+        let key = |it: &Change| (it.at.clone(), it.value.setting());
+        waiting.retain(|it| !changes.iter().any(|new| key(new) == key(it)));
+        waiting.extend(changes);
+        if is_new {
             self.line.push_back(whose);
         }
     }
@@ -410,6 +418,24 @@ mod tests {
         end(&bench.hub, &Whose::Node);
         push(&bench.hub, Whose::Node, Vec::new());
         assert_eq!(queue.slow.state.borrow().pods_waiting(), 1);
+    }
+
+    #[test]
+    fn a_look_at_a_part_of_a_pod_leaves_the_rest_waiting() {
+        let limit = |group, bytes| Change {
+            at: CgroupPath::parse(group).unwrap(),
+            value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
+        };
+        let mut state = State::default();
+        for changes in [
+            vec![limit("pod/a", 2), limit("pod/b", 2)],
+            vec![limit("pod/b", 1)],
+        ] {
+            state.push(pod("sandbox-1"), changes);
+        }
+        let all = vec![limit("pod/a", 2), limit("pod/b", 1)];
+        assert_eq!(state.pop(), Some((pod("sandbox-1"), all)));
+        assert_eq!(state.pop(), None);
     }
 
     #[tokio::test]

@@ -179,8 +179,14 @@ fn take(
     if !hub.watches() && container.target.unasked != Unasked::Unheard {
         return;
     }
-    let before_us = container.before_us.take();
-    let said = said.map(|said| said.unless_told(before_us));
+    let told = container.told_first.take();
+    let said = said.map(|said| Said {
+        now: match told {
+            Some(told) => told.untold(said.now),
+            None => said.now,
+        },
+        ..said
+    });
     container.hear(match &said {
         Some(said) if hub.watches() || said.is_as_created() => Unasked::Nothing,
         _ => Unasked::Unknown,
@@ -260,17 +266,6 @@ impl Said {
                 ..view::requested(Some(&now))
             },
         })
-    }
-
-    /// The same where the runtime was told what is decided before it was asked.
-    fn unless_told(mut self, before_us: Option<Box<Requested>>) -> Self {
-        if let Some(before) = before_us {
-            self.now = Requested {
-                oom_score_adj: self.now.oom_score_adj,
-                ..*before
-            };
-        }
-        self
     }
 
     /// Whether nobody has changed it since its creation, which tells nothing of its score.

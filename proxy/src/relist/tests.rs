@@ -326,10 +326,33 @@ async fn a_container_that_was_there_before_us_gets_back_what_the_runtime_says_it
 
 #[tokio::test]
 async fn what_was_asked_is_known_though_the_runtime_was_told_what_is_decided_before_it_was_asked() {
-    // It has written that by now.
-    const INFO: &str = r#"{"config":{"linux":{"resources":{"cpu_shares":1024}}},
+    let written = r#""shares":512,"quota":100000"#;
+    for (spec, shares, quota) in [
+        (written, "1024", "-1"),
+        // It has not yet.
+        (r#""shares":1024"#, "1024", "-1"),
+        // Somebody else has told it something since.
+        (r#""shares":512,"quota":300000"#, "1024", "100000"),
+    ] {
+        let listed = synchronized(spec);
+        let hub = &listed.bench.hub;
+        listed.bench.write("cpu.shares", "512");
+        listed.bench.write("cpu.cfs_quota_us", "100000");
+        listed.list(Scope::All).await;
+        assert!(hub.switch_hook("BatchResource", false));
+        crate::reconcile::pod(hub, &sandbox()).await;
+        assert_eq!(listed.bench.shown("cpu.shares"), shares, "{spec}");
+        assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), quota, "{spec}");
+    }
+}
+
+/// A container that was created with 1,024 shares and nothing else, as its runtime tells its plugin before
+/// that tells it what is decided. Of its CPUs the spec says this, once a list asks.
+fn synchronized(spec: &str) -> Scripted {
+    let info = r#"{"config":{"linux":{"resources":{"cpu_shares":1024}}},
         "runtimeSpec":{"process":{"oomScoreAdj":1000},
-            "linux":{"resources":{"cpu":{"shares":512,"quota":100000}}}}}"#;
+            "linux":{"resources":{"cpu":{SPEC}}}}}"#;
+    let info = info.replace("SPEC", spec);
     let mut pod = listed_pod();
     pod.set_state(cri::PodSandboxState::SandboxReady);
     let told = nri::PodSandbox {
@@ -362,21 +385,11 @@ async fn what_was_asked_is_known_though_the_runtime_was_told_what_is_decided_bef
         ..Default::default()
     };
     running.set_state(nri::ContainerState::ContainerRunning);
-    let listed = Scripted::of(
-        FakeTree::new(Generation::V1, 2),
-        pod,
-        listed_container(),
-        INFO,
-    );
+    let tree = FakeTree::new(Generation::V1, 2);
+    let listed = Scripted::of(tree, pod, listed_container(), &info);
     let hub = &listed.bench.hub;
     assert_eq!(hub.synchronize(&[told], &[running]).len(), 1);
-    listed.bench.write("cpu.shares", "512");
-    listed.bench.write("cpu.cfs_quota_us", "100000");
-    listed.list(Scope::All).await;
-    assert!(hub.switch_hook("BatchResource", false));
-    crate::reconcile::pod(hub, &sandbox()).await;
-    assert_eq!(listed.bench.shown("cpu.shares"), "1024");
-    assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "-1");
+    listed
 }
 
 /// A guaranteed pod on a bench that has its directory, with this annotation of its author's.

@@ -5,7 +5,8 @@
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Proxy, ProxyOptions, binary, classes, static_pod};
 use koord_testkit::{
-    Containerd, ContainerdVersion, Kubelet, Options, PodCgroups, Testbed, poll::wait_until, setup,
+    Containerd, ContainerdVersion, Kubelet, Options, PodCgroups, Testbed, poll::wait_patiently,
+    setup,
 };
 use serde_json::{Value, json};
 use std::{
@@ -271,13 +272,13 @@ fn a_container_serves(version: ContainerdVersion, front: Front) -> Result<()> {
 
     let kubelet = Kubelet::start(testbed, &containerd.socket(), json!({}))?;
     kubelet.apply(&pod_of(&manifest, testbed, &own)?)?;
-    wait_until("the container serves its front", || agent.serves());
+    wait_patiently("the container serves its front", || agent.serves());
     let pods = classes::all(&share_pool);
     for pod in &pods {
         kubelet.apply(&static_pod::manifest(pod))?;
     }
     static_pod::settled(&cgroups, &kubelet, &pods);
-    wait_until("the container is ready", || {
+    wait_patiently("the container is ready", || {
         let pods = kubelet.pods().unwrap_or_default();
         let own = pods
             .iter()

@@ -7,7 +7,7 @@ use koord_integration::{
     Front, Node, ProxyOptions, classes,
     static_pod::{manifest, settled},
 };
-use koord_testkit::{ContainerdVersion, Kubelet, PodQos, poll::wait_until};
+use koord_testkit::{ContainerdVersion, Kubelet, PodQos, poll::wait_patiently};
 use serde_json::json;
 
 fn start(version: ContainerdVersion, front: Front) -> Result<(Node, Kubelet)> {
@@ -35,7 +35,7 @@ fn classes_hold(version: ContainerdVersion, front: Front) -> Result<()> {
         kubelet.remove(&pod.name)?;
     }
     // A kubelet removes a pod's group only once it is empty, and tries for as long as it is not.
-    wait_until("the groups of all pods are gone", || {
+    wait_patiently("the groups of all pods are gone", || {
         let mut pods = pods.iter();
         pods.all(|pod| {
             let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);

@@ -10,7 +10,10 @@ use koord_integration::{
     classes::{self, PodSpecOf},
     static_pod::{manifest, ready, settled},
 };
-use koord_testkit::{ContainerdVersion, Kubelet, PodCgroup, PodQos, poll::wait_until};
+use koord_testkit::{
+    ContainerdVersion, Kubelet, PodCgroup, PodQos,
+    poll::{wait_patiently, wait_until},
+};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
@@ -158,7 +161,7 @@ fn each_has_one_owner(front: Front) -> Result<()> {
     let single = exclusive();
     let during = seen(&watched, || {
         kubelet.apply(&manifest(&single)).expect("a manifest");
-        wait_until("the pod has a CPU of its own", || {
+        wait_patiently("the pod has a CPU of its own", || {
             let container = ready(&kubelet, &single);
             container.is_some_and(|it| Watched::of(&node, &single, it).cpus() == "1")
         });

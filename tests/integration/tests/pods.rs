@@ -7,7 +7,11 @@ use koord_integration::{
     classes::{self, PodSpecOf},
     static_pod::{self, manifest},
 };
-use koord_testkit::{CLIENT_PEM, ContainerdVersion, Kubelet, cri::PodSpec, poll::wait_until};
+use koord_testkit::{
+    CLIENT_PEM, ContainerdVersion, Kubelet,
+    cri::PodSpec,
+    poll::{wait_patiently, wait_until},
+};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -262,7 +266,7 @@ fn what_a_kubelet_says_of_pods_is_in_force_and_stays_when_it_is_gone() -> Result
     let pod = classes::be("batch");
     kubelet.apply(&manifest(&pod))?;
     let mut container = None;
-    wait_until("the pod is ready", || {
+    wait_patiently("the pod is ready", || {
         container = static_pod::ready(&kubelet, &pod);
         container.is_some()
     });
@@ -289,7 +293,7 @@ fn what_a_kubelet_says_of_pods_is_in_force_and_stays_when_it_is_gone() -> Result
     kubelet.apply(&half)?;
     comes_to(&running, HALVED);
     let mut same = None;
-    wait_until("the pod is ready as before", || {
+    wait_patiently("the pod is ready as before", || {
         same = static_pod::ready(&kubelet, &pod);
         same.is_some()
     });

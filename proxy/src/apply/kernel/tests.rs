@@ -340,6 +340,7 @@ async fn limits_of_one_group_are_written_in_order_and_what_was_there_is_known_to
     });
     // The second one reclaims, and comes behind the first; so does the third, which does not.
     let (wide, narrow, wider) = tokio::join!(
+        biased;
         writer.write(vec![limit(1 << 31)]),
         writer.reclaim(0, limit(1 << 29), || true),
         async {

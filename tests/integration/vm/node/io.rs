@@ -224,7 +224,7 @@ async fn measured() -> Result<()> {
         if is_shown {
             return Ok(());
         }
-        ensure!(rounds < 5, "{beside} of {alone} beside {kept}");
+        ensure!(rounds < 20, "{beside} of {alone} beside {kept}");
     }
 }
 

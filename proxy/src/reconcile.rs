@@ -332,34 +332,38 @@ pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
 /// Brings to the kernel what was decided of a pod since it was held against that, and its threads into
 /// their groups: what something of it has to have before it runs.
 pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
-    let is_done = write(hub, sandbox, Part::New).await;
-    if !is_done {
-        // What it had before may not be as it was, and bounds what it is to have.
-        write(hub, sandbox, Part::Whole).await;
+    let (changes, applied) = write(hub, sandbox, Part::New).await;
+    let outcomes = changes.into_iter().zip(applied);
+    let (refused, taken): (Vec<_>, Vec<_>) =
+        outcomes.partition(|(_, it)| matches!(Applied::from(&it.applied), Applied::Refused(_)));
+    let (changes, applied): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
+    note_pod(hub, sandbox, &changes, &applied);
+    if !refused.is_empty() {
+        // What it had before may not be as it was, and bounds what it is to have. What is refused then
+        // is told.
+        let (changes, applied) = write(hub, sandbox, Part::Whole).await;
+        note_pod(hub, sandbox, &changes, &applied);
     }
     join(hub, sandbox, Part::Whole).await;
 }
 
 async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
-    write(hub, sandbox, part).await;
+    let (changes, applied) = write(hub, sandbox, part).await;
+    note_pod(hub, sandbox, &changes, &applied);
     join(hub, sandbox, part).await;
 }
 
-/// Brings values to the kernel that need no memory reclaimed first. Whether it took them all.
-async fn write(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool {
+/// Brings values to the kernel that need no memory reclaimed first. What came of each.
+async fn write(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> (Vec<Change>, Vec<Outcome>) {
     if !hub.enforces() {
-        return true;
+        return Default::default();
     }
     let (slow, fast) = hub.writer().split(changes_of_pod(hub, sandbox, part));
     if !slow.is_empty() {
         slow::push(hub, Whose::Pod(sandbox.clone()), slow);
     }
-    if fast.is_empty() {
-        return true;
-    }
     let applied = hub.writer().write(fast.clone()).await;
-    note_pod(hub, sandbox, &fast, &applied);
-    applied.iter().all(|outcome| outcome.applied.is_ok())
+    (fast, applied)
 }
 
 async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
@@ -402,6 +406,9 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
 /// Notes what became of changes of a pod. Decisions may have changed meanwhile, so answers find their
 /// entry by place and value.
 fn note_pod(hub: &Hub, sandbox: &SandboxId, changes: &[Change], applied: &[Outcome]) {
+    if changes.is_empty() {
+        return;
+    }
     let mut ledger = hub.ledger().borrow_mut();
     let Some(pod) = ledger.pod_mut(sandbox) else {
         return;

@@ -160,7 +160,8 @@ impl Slow {
     }
 }
 
-/// Has these written when a thread is free; they take the place of what waits of the same pod.
+/// Has these written when a thread is free; they take the place of what waits of the same settings of the
+/// same groups.
 pub(super) fn push(hub: &Hub, whose: Whose, changes: Vec<Change>) {
     let slow = &hub.queue().slow;
     slow.state.borrow_mut().push(whose, changes);

@@ -230,6 +230,8 @@ async fn a_start_has_a_value_that_the_kernel_refuses_below_what_somebody_wrote_a
         .unwrap();
     plugin.answer(happened(Event::StartContainer)).await;
     assert_eq!(bench.shown("cpu.cfs_quota_us"), "100000");
+    let metrics = bench.hub.metrics().encode().unwrap();
+    assert!(!metrics.contains("refused"), "{metrics}");
 }
 
 #[tokio::test]
@@ -316,14 +318,14 @@ async fn a_synchronisation_takes_in_what_is_there_and_drops_what_is_not() {
     assert_eq!(bench.hub.ledger().borrow().pods_len(), 0);
 }
 
-#[tokio::test]
-async fn the_burst_of_a_pod_goes_though_its_policy_does_before_it_is_looked_at() {
-    let (bench, plugin) = plugin();
+/// A guaranteed pod on a bench that lets what has a limit save up for bursts, with a limit and what it has
+/// saved in its directory and in that of its container, which come beside.
+fn saving(bench: &Bench, burst: &str) -> (PodSandbox, [CgroupPath; 2]) {
     let own = CgroupPath::parse("kubepods/poduid-2").unwrap();
-    let of_container = own.join("container-1").unwrap();
-    bench.tree.make(&of_container);
-    let files = [("cpu.cfs_quota_us", "50000"), ("cpu.cfs_burst_us", "50000")];
-    for at in [&own, &of_container] {
+    let groups = [own.join("container-1").unwrap(), own];
+    bench.tree.make(&groups[0]);
+    let files = [("cpu.cfs_quota_us", "50000"), ("cpu.cfs_burst_us", burst)];
+    for at in groups.iter().rev() {
         for (file, text) in files {
             bench.tree.write(Controller::Cpu, at, file, text).unwrap();
         }
@@ -337,6 +339,45 @@ async fn the_burst_of_a_pod_goes_though_its_policy_does_before_it_is_looked_at()
     pod.annotations.clear();
     pod.uid = "uid-2".to_owned();
     pod.linux.as_mut().unwrap().cgroup_parent = "/kubepods/poduid-2".to_owned();
+    (pod, groups)
+}
+
+#[tokio::test]
+async fn a_start_waits_for_what_a_pods_directory_has_for_its_containers() {
+    let (bench, plugin) = plugin();
+    let (pod, groups) = saving(&bench, "0");
+    let mut container = told_container();
+    let cpu = LinuxCpu {
+        quota: Some(OptionalInt64 { value: 50_000 }),
+        period: Some(OptionalUInt64 { value: 100_000 }),
+        ..LinuxCpu::default()
+    };
+    container.linux.as_mut().unwrap().resources = Some(LinuxResources {
+        cpu: Some(cpu),
+        ..LinuxResources::default()
+    });
+    let happened = |event| Asked::Happened {
+        event,
+        pod: Some(pod.clone()),
+        container: Some(container.clone()),
+    };
+    let creation = Asked::CreateContainer(CreateContainerRequest {
+        pod: Some(pod.clone()),
+        container: Some(container.clone()),
+    });
+    plugin.answer(happened(Event::RunPodSandbox)).await;
+    plugin.answer(creation).await;
+    plugin.answer(happened(Event::StartContainer)).await;
+    for at in &groups {
+        let held = bench.tree.read(Controller::Cpu, at, "cpu.cfs_burst_us");
+        assert_eq!(held.unwrap().trim_end(), "50000", "{at}");
+    }
+}
+
+#[tokio::test]
+async fn the_burst_of_a_pod_goes_though_its_policy_does_before_it_is_looked_at() {
+    let (bench, plugin) = plugin();
+    let (pod, groups) = saving(&bench, "50000");
     let mut container = told_container();
     container.state = ContainerState::ContainerRunning.into();
     let asked = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
@@ -349,7 +390,7 @@ async fn the_burst_of_a_pod_goes_though_its_policy_does_before_it_is_looked_at()
         .await;
     bench.hub.set_node_policy(NodePolicy::default().into());
     crate::reconcile::pod(&bench.hub, &sandbox()).await;
-    for at in [&own, &of_container] {
+    for at in &groups {
         let held = bench.tree.read(Controller::Cpu, at, "cpu.cfs_burst_us");
         assert_eq!(held.unwrap().trim_end(), "0", "{at}");
     }

@@ -24,8 +24,8 @@ struct Arguments {
     /// Size of ListImages' message in bytes.
     #[arg(long, default_value_t = 1 << 20)]
     list_bytes: usize,
-    /// List what clients make, and nothing else.
-    #[arg(long, conflicts_with = "pods")]
+    /// List the containers too that clients make.
+    #[arg(long)]
     keep: bool,
 }
 

@@ -2,8 +2,10 @@
 //!
 //! It answers every method that a proxy may call for its own knowledge (lists, statuses, versions)
 //! with whole CRI messages of a made-up state, gives new sandboxes and containers ids of their own,
-//! and echoes what it does not know. If it is to keep what clients make, its state is that. Asked for
-//! [`LAST_UPDATE`], it says what arrived as the last update of a container.
+//! and echoes what it does not know. It lists the pods that clients run as well, until they remove
+//! them: whoever makes containers in a pod that no list has is taken for mistaken. Containers are
+//! forgotten unless they are to be kept. Asked for [`LAST_UPDATE`], it says what arrived as the last
+//! update of a container.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -41,7 +43,7 @@ pub struct State {
     pub containers: usize,
     /// Size of ListImages' message, at least 16 bytes.
     pub list_bytes: usize,
-    /// The lists show what clients have made, and nothing else. Nothing of it ever ends.
+    /// The lists show the containers too that clients have made. Those end with their pods.
     pub keeps: bool,
 }
 
@@ -49,10 +51,13 @@ pub struct State {
 #[derive(Debug)]
 pub struct Instant {
     fixed: HashMap<&'static str, Bytes>,
+    /// What was there before any client, as the lists begin.
+    pod_list: Vec<u8>,
+    container_list: Vec<u8>,
     pods: HashMap<String, PodSandbox>,
     containers: HashMap<String, Container>,
-    /// What clients have made, where that is kept.
-    made: Option<RefCell<Made>>,
+    made: RefCell<Made>,
+    keeps: bool,
     /// The DATA of the last UpdateContainerResources.
     last_update: RefCell<Vec<Bytes>>,
     next_id: Cell<u64>,
@@ -63,8 +68,14 @@ pub struct Instant {
 /// Pods and containers of clients, in the order in which they came.
 #[derive(Debug, Default)]
 struct Made {
-    pods: Vec<PodSandbox>,
+    pods: Vec<MadePod>,
     containers: Vec<Container>,
+}
+
+#[derive(Debug)]
+struct MadePod {
+    listed: PodSandbox,
+    cgroup_parent: String,
 }
 
 impl Instant {
@@ -77,7 +88,6 @@ impl Instant {
         let empty = Frame::plain(Bytes::new()).encode();
         let mut fixed: HashMap<&'static str, Bytes> = [
             "StopPodSandbox",
-            "RemovePodSandbox",
             "StartContainer",
             "StopContainer",
             "RemoveContainer",
@@ -91,22 +101,23 @@ impl Instant {
             |method, message: Vec<u8>| fixed.insert(method, Frame::plain(message).encode());
         answer("Version", version());
         answer("ListImages", list_of_bytes(state.list_bytes));
-        let list = ListPodSandboxResponse {
+        let pod_list = ListPodSandboxResponse {
             items: pods.clone(),
         };
-        answer("ListPodSandbox", list.encode_to_vec());
-        let list = ListContainersResponse {
+        let container_list = ListContainersResponse {
             containers: containers.clone(),
         };
-        answer("ListContainers", list.encode_to_vec());
         Self {
             fixed,
+            pod_list: pod_list.encode_to_vec(),
+            container_list: container_list.encode_to_vec(),
             pods: pods.into_iter().map(|it| (it.id.clone(), it)).collect(),
             containers: containers
                 .into_iter()
                 .map(|it| (it.id.clone(), it))
                 .collect(),
-            made: state.keeps.then(RefCell::default),
+            made: RefCell::default(),
+            keeps: state.keeps,
             last_update: RefCell::default(),
             next_id: Cell::new(1 << 32),
             head: HeaderMap::from_iter([(
@@ -171,8 +182,7 @@ impl Instant {
 
     /// The DATA of the answer to a request's DATA.
     fn reply(&self, method: &str, data: Vec<Bytes>) -> Vec<Bytes> {
-        let made = self.made.as_ref();
-        if let Some(reply) = made.and_then(|made| self.keep(made, method, &data)) {
+        if let Some(reply) = self.manage(method, &data) {
             return vec![Frame::plain(reply).encode()];
         }
         match method {
@@ -184,10 +194,6 @@ impl Instant {
             return vec![fixed.clone()];
         }
         let message = match method {
-            "RunPodSandbox" => PodSandboxId {
-                pod_sandbox_id: self.new_id(),
-            }
-            .encode_to_vec(),
             "CreateContainer" => ContainerId {
                 container_id: self.new_id(),
             }
@@ -199,34 +205,46 @@ impl Instant {
         vec![Frame::plain(message).encode()]
     }
 
-    /// The answer to a call that makes, starts or lists what is kept.
-    fn keep(&self, made: &RefCell<Made>, method: &str, data: &[Bytes]) -> Option<Vec<u8>> {
-        let mut made = made.borrow_mut();
+    /// The answer to a call that makes, starts, ends or lists what clients make.
+    fn manage(&self, method: &str, data: &[Bytes]) -> Option<Vec<u8>> {
+        let mut made = self.made.borrow_mut();
         Some(match method {
             "RunPodSandbox" => {
                 let id = self.new_id();
-                made.pods.push(kept_pod(&id, message(data)?)?);
+                made.pods.push(made_pod(&id, message(data)?)?);
                 PodSandboxId { pod_sandbox_id: id }.encode_to_vec()
             }
-            "CreateContainer" => {
+            "RemovePodSandbox" => {
+                let id = message::<PodSandboxId>(data)?.pod_sandbox_id;
+                made.pods.retain(|pod| pod.listed.id != id);
+                made.containers.retain(|it| it.pod_sandbox_id != id);
+                Empty {}.encode_to_vec()
+            }
+            "CreateContainer" if self.keeps => {
                 let id = self.new_id();
                 made.containers.push(kept_container(&id, message(data)?)?);
                 ContainerId { container_id: id }.encode_to_vec()
             }
-            "StartContainer" => {
+            "StartContainer" if self.keeps => {
                 let id = message::<ContainerId>(data)?.container_id;
                 let mut containers = made.containers.iter_mut();
                 containers.find(|it| it.id == id)?.state = ContainerState::Running.into();
                 Empty {}.encode_to_vec()
             }
-            "ListPodSandbox" => ListPodSandboxResponse {
-                items: made.pods.clone(),
+            // Repeated fields of two encoded messages, one behind the other, are one list.
+            "ListPodSandbox" => {
+                let listed = made.pods.iter().map(|pod| pod.listed.clone());
+                let more = ListPodSandboxResponse {
+                    items: listed.collect(),
+                };
+                [&*self.pod_list, &more.encode_to_vec()].concat()
             }
-            .encode_to_vec(),
-            "ListContainers" => ListContainersResponse {
-                containers: made.containers.clone(),
+            "ListContainers" => {
+                let more = ListContainersResponse {
+                    containers: made.containers.clone(),
+                };
+                [&*self.container_list, &more.encode_to_vec()].concat()
             }
-            .encode_to_vec(),
             _ => return None,
         })
     }
@@ -238,10 +256,13 @@ impl Instant {
     }
 
     fn pod_status(&self, id: &str) -> PodSandboxStatusResponse {
-        let Some(pod) = self.pods.get(id) else {
-            return PodSandboxStatusResponse::default();
+        let made = self.made.borrow();
+        let made = made.pods.iter().find(|pod| pod.listed.id == id);
+        let (pod, parent) = match (self.pods.get(id), made) {
+            (Some(pod), _) => (pod, cgroup_parent(pod)),
+            (None, Some(made)) => (&made.listed, made.cgroup_parent.clone()),
+            (None, None) => return PodSandboxStatusResponse::default(),
         };
-        let parent = cgroup_parent(pod);
         let info = json!({
             "pid": 1,
             "config": {"linux": {"cgroup_parent": parent}},
@@ -294,9 +315,9 @@ fn message<M: Message + Default>(data: &[Bytes]) -> Option<M> {
     M::decode(frames.next()?.message).ok()
 }
 
-fn kept_pod(id: &str, request: RunPodSandboxRequest) -> Option<PodSandbox> {
+fn made_pod(id: &str, request: RunPodSandboxRequest) -> Option<MadePod> {
     let config = request.config?;
-    Some(PodSandbox {
+    let listed = PodSandbox {
         id: id.to_owned(),
         metadata: config.metadata,
         state: 0,
@@ -304,6 +325,10 @@ fn kept_pod(id: &str, request: RunPodSandboxRequest) -> Option<PodSandbox> {
         labels: config.labels,
         annotations: config.annotations,
         runtime_handler: request.runtime_handler,
+    };
+    Some(MadePod {
+        listed,
+        cgroup_parent: config.linux.map(|it| it.cgroup_parent).unwrap_or_default(),
     })
 }
 
@@ -495,29 +520,50 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_clients_make_is_listed_where_it_is_kept() {
+    async fn a_clients_pod_is_listed_until_it_is_removed_and_its_container_is_forgotten() {
+        with_clients(async |cri, _| {
+            let pod = crate::cri::PodSpec::new("web").annotation("key", "value");
+            let container = crate::cri::ContainerSpec::new("main");
+            let sandbox = cri.run_pod(&pod).await.unwrap();
+            let created = cri.create_container(&sandbox, &container, &pod);
+            created.await.unwrap();
+
+            let pods = cri.list_pods().await.unwrap();
+            assert_eq!((pods.len(), &pods[2].id), (3, &sandbox));
+            assert_eq!(pods[2].metadata.as_ref().unwrap().uid, "uid-web");
+            assert_eq!(pods[2].annotations["key"], "value");
+            let status = cri.pod_status(&sandbox).await.unwrap();
+            assert_eq!(status.status.unwrap().id, sandbox);
+            assert_eq!(cri.list_containers().await.unwrap().len(), 5);
+
+            cri.remove_pod(&sandbox).await.unwrap();
+            assert_eq!(cri.list_pods().await.unwrap().len(), 2);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_clients_container_is_listed_where_it_is_kept() {
         let state = State {
             keeps: true,
             ..STATE
         };
         with_clients_of(&state, async |cri, _| {
-            let pod = crate::cri::PodSpec::new("web").annotation("key", "value");
+            let pod = crate::cri::PodSpec::new("web");
             let container = crate::cri::ContainerSpec::new("main");
             let sandbox = cri.run_pod(&pod).await.unwrap();
             let created = cri.create_container(&sandbox, &container, &pod);
             let id = created.await.unwrap();
             let listed = cri.list_containers().await.unwrap();
-            assert_eq!(listed[0].state(), ContainerState::Created);
+            assert_eq!((listed.len(), &listed[5].id), (6, &id));
+            assert_eq!(listed[5].state(), ContainerState::Created);
+            assert_eq!(listed[5].pod_sandbox_id, sandbox);
             cri.start_container(&id).await.unwrap();
-
-            let pods = cri.list_pods().await.unwrap();
-            assert_eq!((pods.len(), &pods[0].id), (1, &sandbox));
-            assert_eq!(pods[0].metadata.as_ref().unwrap().uid, "uid-web");
-            assert_eq!(pods[0].annotations["key"], "value");
             let listed = cri.list_containers().await.unwrap();
-            assert_eq!((listed.len(), &listed[0].id), (1, &id));
-            assert_eq!(listed[0].pod_sandbox_id, sandbox);
-            assert_eq!(listed[0].state(), ContainerState::Running);
+            assert_eq!(listed[5].state(), ContainerState::Running);
+
+            cri.remove_pod(&sandbox).await.unwrap();
+            assert_eq!(cri.list_containers().await.unwrap().len(), 5);
         })
         .await;
     }

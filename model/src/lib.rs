@@ -36,8 +36,8 @@ pub use self::{
     id::{ContainerId, IdError, PodUid, SandboxId},
     injection::{Bind, DeviceNode, Env, EnvValue, Injection},
     memory::{
-        MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, WmarkMinAdj, WmarkRatio,
-        WmarkScale,
+        MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, WmarkMinAdj,
+        WmarkRatio, WmarkScale,
     },
     network::{NetClass, NetPriority, NetRate, NetShare, NodeNetwork, PodNetwork},
     pci::{PciAddress, PciAddressError},

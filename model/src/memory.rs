@@ -17,6 +17,10 @@ pub enum MemoryProtection {
     All,
 }
 
+/// How many bytes of a control group's memory may be page cache; 0 is as many as there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageCacheSize(u64);
+
 /// Small numbers that a kernel file takes in a range of its own.
 macro_rules! bounded {
     ($($(#[$doc:meta])* $name:ident($file:literal, $min:literal to $max:literal, new $new:literal)),+ $(,)?) => {$(
@@ -122,6 +126,36 @@ impl fmt::Display for MemoryProtection {
     }
 }
 
+// === impl PageCacheSize ===
+
+impl PageCacheSize {
+    pub const MIN: i64 = 0;
+    pub const MAX: i64 = i64::MAX;
+    /// What the kernel gives where nobody says anything.
+    pub const DEFAULT: Self = Self(0);
+
+    pub fn new(bytes: i64) -> Result<Self, RangeError> {
+        let (min, max) = (Self::MIN.into(), Self::MAX.into());
+        check("memory.pagecache_limit.size", bytes.into(), min, max)?;
+        Ok(Self(bytes.unsigned_abs()))
+    }
+
+    /// As many bytes, or the most that there can be.
+    pub fn of_bytes(bytes: u64) -> Self {
+        Self(bytes.min(Self::MAX.unsigned_abs()))
+    }
+
+    pub fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for PageCacheSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +168,19 @@ mod tests {
         let error = OomPriority::new(13).unwrap_err().to_string();
         assert_eq!(error, "memory.priority 13 is outside 0 to 12");
         assert_eq!(WmarkMinAdj::new(-25).unwrap().to_string(), "-25");
+    }
+
+    #[test]
+    fn a_page_cache_is_no_less_than_nothing_and_no_more_than_a_file_can_say() {
+        let error = PageCacheSize::new(-1).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "memory.pagecache_limit.size -1 is outside 0 to 9223372036854775807"
+        );
+        let most = PageCacheSize::new(i64::MAX).unwrap();
+        assert_eq!(most.to_string(), "9223372036854775807");
+        assert_eq!(PageCacheSize::of_bytes(u64::MAX), most);
+        assert_eq!(PageCacheSize::new(0).unwrap(), PageCacheSize::DEFAULT);
     }
 
     #[test]

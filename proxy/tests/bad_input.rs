@@ -130,6 +130,11 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
                 "percentage 101 is outside 0 to 100",
             ),
             bad(r#"{"wmarkRatio":"95"}"#, "value is a string"),
+            bad(
+                r#"{"pageCacheLimitSize":-1}"#,
+                "memory.pagecache_limit.size -1 is outside 0 to",
+            ),
+            bad(r#"{"pageCacheEnable":1}"#, "not a boolean"),
             bad(format!(r#"{{"priority":{digits}}}"#), "value is a number"),
         ],
         RESCTRL => bad_shares(),

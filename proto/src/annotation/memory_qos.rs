@@ -5,7 +5,9 @@ use super::{
     json::{self, Decode},
 };
 use crate::keys::annotation::MEMORY_QOS;
-use koord_model::{OomPriority, QosClass, RangeError, WmarkMinAdj, WmarkRatio, WmarkScale};
+use koord_model::{
+    OomPriority, PageCacheSize, QosClass, RangeError, WmarkMinAdj, WmarkRatio, WmarkScale,
+};
 
 /// What is said of memory; what is not said is not decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,14 @@ pub struct MemoryQos {
     pub priority_enable: Option<Switch>,
     pub priority: Option<OomPriority>,
     pub oom_kill_group: Option<Switch>,
+    /// Whether page cache is limited, whatever is said of how much it may be.
+    pub page_cache_enable: Option<bool>,
+    /// Of the limit: how much of a pod's memory may be page cache.
+    pub page_cache_limit_percent: Option<Percent>,
+    /// The same in bytes, which goes before it.
+    pub page_cache_limit_size: Option<PageCacheSize>,
+    /// Whether who makes more of it waits until it is reclaimed.
+    pub page_cache_reclaim_sync: Option<bool>,
 }
 
 /// The annotation [`MEMORY_QOS`]: what it says is laid over what its policy names, field by field.
@@ -61,6 +71,10 @@ json::object!(MemoryQos {
     "priorityEnable" => priority_enable,
     "priority" => priority,
     "oomKillGroup" => oom_kill_group,
+    "pageCacheEnable" => page_cache_enable,
+    "pageCacheLimitPercent" => page_cache_limit_percent,
+    "pageCacheLimitSize" => page_cache_limit_size,
+    "pageCacheReclaimSync" => page_cache_reclaim_sync,
 });
 
 /// The part of the annotation that is not [`MemoryQos`]; both lie in one object.
@@ -90,15 +104,17 @@ impl MemoryQos {
         }
     }
 
-    /// Whether anything of it depends on what is requested.
+    /// Whether anything of it depends on what is requested, or on the limit.
     pub fn is_of_request(&self) -> bool {
         let parts = [
             self.min_limit_percent,
             self.low_limit_percent,
             self.throttling_percent,
+            self.page_cache_limit_percent,
         ];
         let mut parts = parts.into_iter().flatten();
-        parts.any(|percent| !percent.is_zero())
+        let size = self.page_cache_limit_size.unwrap_or(PageCacheSize::DEFAULT);
+        parts.any(|percent| !percent.is_zero()) || size > PageCacheSize::DEFAULT
     }
 
     /// What this says, and below it what the other does.
@@ -114,6 +130,14 @@ impl MemoryQos {
             priority_enable: self.priority_enable.or(below.priority_enable),
             priority: self.priority.or(below.priority),
             oom_kill_group: self.oom_kill_group.or(below.oom_kill_group),
+            page_cache_enable: self.page_cache_enable.or(below.page_cache_enable),
+            page_cache_limit_percent: self
+                .page_cache_limit_percent
+                .or(below.page_cache_limit_percent),
+            page_cache_limit_size: self.page_cache_limit_size.or(below.page_cache_limit_size),
+            page_cache_reclaim_sync: self
+                .page_cache_reclaim_sync
+                .or(below.page_cache_reclaim_sync),
         }
     }
 }
@@ -236,5 +260,6 @@ ranged!(
     WmarkRatio,
     WmarkScale,
     WmarkMinAdj,
-    OomPriority
+    OomPriority,
+    PageCacheSize
 );

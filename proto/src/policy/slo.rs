@@ -5,8 +5,8 @@ use super::{
 };
 use crate::annotation::{BurstPercent, CpuBurstPolicy, MemoryQos, Percent, Switch};
 use koord_model::{
-    Bandwidth, Bvt, CacheRange, NodeNetwork, OomPriority, QosClass, WmarkMinAdj, WmarkRatio,
-    WmarkScale,
+    Bandwidth, Bvt, CacheRange, NodeNetwork, OomPriority, PageCacheSize, QosClass, WmarkMinAdj,
+    WmarkRatio, WmarkScale,
 };
 
 /// The parts of a NodeSLO's `spec` that the node's hooks need, with defaults filled in.
@@ -239,6 +239,11 @@ fn read_memory_qos(section: &Place<'_>, class: QosClass) -> Option<MemoryQos> {
         priority: number("priority", OomPriority::MIN, OomPriority::MAX)
             .and_then(|it| OomPriority::new(it).ok()),
         oom_kill_group: switch("oomKillGroup"),
+        page_cache_enable: section.field("pageCacheEnable").boolean(),
+        page_cache_limit_percent: percent("pageCacheLimitPercent"),
+        page_cache_limit_size: number("pageCacheLimitSize", PageCacheSize::MIN, PageCacheSize::MAX)
+            .and_then(|it| PageCacheSize::new(it).ok()),
+        page_cache_reclaim_sync: section.field("pageCacheReclaimSync").boolean(),
     };
     let enable = section.field("enable").boolean().unwrap_or_default();
     enable.then(|| said.over(MemoryQos::of_class(class)))

@@ -6,7 +6,8 @@ use crate::annotation::{
     CpuBurstPolicy, MemoryQos, Percent, SharedPool, Switch, SystemQosResource,
 };
 use koord_model::{
-    Bandwidth, Bvt, CacheRange, OomPriority, QosClass, WmarkMinAdj, WmarkRatio, WmarkScale,
+    Bandwidth, Bvt, CacheRange, OomPriority, PageCacheSize, QosClass, WmarkMinAdj, WmarkRatio,
+    WmarkScale,
 };
 use std::error::Error;
 
@@ -256,7 +257,8 @@ fn memory_qos_is_laid_over_the_defaults_of_its_class_while_it_is_enabled() {
             lsrClass: {memoryQOS: {enable: true}},
             lsClass: {memoryQOS: {enable: true, minLimitPercent: 0, lowLimitPercent: 100,
               throttlingPercent: 80, wmarkRatio: 0, wmarkScalePermill: 1000, wmarkMinAdj: -10,
-              priorityEnable: 1, priority: 12, oomKillGroup: 0}},
+              priorityEnable: 1, priority: 12, oomKillGroup: 0, pageCacheEnable: false,
+              pageCacheLimitPercent: 100, pageCacheLimitSize: 0, pageCacheReclaimSync: true}},
             beClass: {memoryQOS: {wmarkRatio: 95}},
             systemClass: {memoryQOS: {enable: true, priority: 1}}}}",
     );
@@ -270,6 +272,10 @@ fn memory_qos_is_laid_over_the_defaults_of_its_class_while_it_is_enabled() {
         priority_enable: Some(Switch(true)),
         priority: OomPriority::new(12).ok(),
         oom_kill_group: Some(Switch(false)),
+        page_cache_enable: Some(false),
+        page_cache_limit_percent: Percent::new(100).ok(),
+        page_cache_limit_size: Some(PageCacheSize::DEFAULT),
+        page_cache_reclaim_sync: Some(true),
         ..memory_qos(0, 1_000, -10)
     };
     assert_eq!(strategy.ls_class.memory_qos, Some(all));
@@ -286,7 +292,9 @@ fn each_wrong_value_of_memory_qos_costs_that_value_only() {
     let (slo, issues) = slo_issues(
         "{resourceQOSStrategy: {lsClass: {memoryQOS: {enable: true, minLimitPercent: 101,
             lowLimitPercent: -1, throttlingPercent: '80', wmarkRatio: 101, wmarkScalePermill: 0,
-            wmarkMinAdj: 51, priorityEnable: 2, priority: 13, oomKillGroup: true}},
+            wmarkMinAdj: 51, priorityEnable: 2, priority: 13, oomKillGroup: true,
+            pageCacheEnable: 1, pageCacheLimitPercent: 101, pageCacheLimitSize: -1,
+            pageCacheReclaimSync: 'true'}},
           beClass: {memoryQOS: {enable: 1, priority: 5}}}}",
     );
     let of_ls = |key: &str, what: &str| {
@@ -304,6 +312,13 @@ fn each_wrong_value_of_memory_qos_costs_that_value_only() {
             of_ls("priorityEnable", "2 is outside 0 to 1"),
             of_ls("priority", "13 is outside 0 to 12"),
             of_ls("oomKillGroup", "is true, not a whole number"),
+            of_ls("pageCacheEnable", "is 1, not a boolean"),
+            of_ls("pageCacheLimitPercent", "101 is outside 0 to 100"),
+            of_ls(
+                "pageCacheLimitSize",
+                "-1 is outside 0 to 9223372036854775807"
+            ),
+            of_ls("pageCacheReclaimSync", "is \"true\", not a boolean"),
             "\"spec.resourceQOSStrategy.beClass.memoryQOS.enable\": value is 1, not a boolean"
                 .to_owned(),
         ]

@@ -7,8 +7,8 @@
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares,
     CpusetCpus, Injection, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, NodeNetwork,
-    OomPriority, OomScoreAdj, PerBlock, PodNetwork, Setting, Value, WmarkMinAdj, WmarkRatio,
-    WmarkScale,
+    OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, Setting, Value, WmarkMinAdj,
+    WmarkRatio, WmarkScale,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -59,6 +59,10 @@ adjustment! {
     memory_use_priority_oom: MemoryUsePriorityOom(bool),
     /// Never of a tier: a kill there would be one of all its pods.
     memory_oom_group: MemoryOomGroup(bool),
+    /// Of pods' own directories only, as the next two.
+    memory_page_cache_size: MemoryPageCacheSize(PageCacheSize),
+    memory_page_cache_sync: MemoryPageCacheSync(bool),
+    memory_page_cache_enable: MemoryPageCacheEnable(bool),
     cpu_bvt: CpuBvt(Bvt),
     /// On pod directories only: elsewhere it stops the kubelet or breaks updates.
     cpu_idle: CpuIdle(bool),

@@ -115,6 +115,9 @@ const OF_VENDORS: &[Setting] = &[
     Setting::MemoryWmarkMinAdj,
     Setting::MemoryPriority,
     Setting::MemoryUsePriorityOom,
+    Setting::MemoryPageCacheSize,
+    Setting::MemoryPageCacheSync,
+    Setting::MemoryPageCacheEnable,
 ];
 
 const OF_RATES: &[Setting] = &[

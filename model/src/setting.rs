@@ -3,7 +3,7 @@
 use crate::{
     Bvt, CacheGroup, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares, CpusetCpus,
     Injection, IoRate, IoWeight, MemoryLimit, MemoryProtection, NodeNetwork, OomPriority,
-    OomScoreAdj, PerBlock, PodNetwork, WmarkMinAdj, WmarkRatio, WmarkScale,
+    OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::{fmt, sync::Arc};
 
@@ -74,6 +74,12 @@ settings! {
     MemoryUsePriorityOom(bool) = "memory.use_priority_oom",
     /// Whether all of the group is killed when one of it is, for want of memory.
     MemoryOomGroup(bool) = "memory.oom.group",
+    /// How much of the group's memory may be page cache, once that is limited.
+    MemoryPageCacheSize(PageCacheSize) = "memory.pagecache_limit.size",
+    /// Whether who makes more page cache than that waits until it is reclaimed.
+    MemoryPageCacheSync(bool) = "memory.pagecache_limit.sync",
+    /// Whether page cache is limited.
+    MemoryPageCacheEnable(bool) = "memory.pagecache_limit.enable",
     /// Group identity.
     CpuBvt(Bvt) = "cpu.bvt_warp_ns",
     /// Whether the group runs only when nothing else does.
@@ -157,6 +163,9 @@ impl Setting {
             | Self::MemoryPriority
             | Self::MemoryUsePriorityOom
             | Self::MemoryOomGroup
+            | Self::MemoryPageCacheSize
+            | Self::MemoryPageCacheSync
+            | Self::MemoryPageCacheEnable
             | Self::CpuBvt
             | Self::CpuIdle
             | Self::CoreSched

@@ -9,6 +9,11 @@
 //! requests no runtime is told: where no source of pods tells it either, nothing of it is kept, and
 //! its containers are not slowed down.
 //!
+//! How much of a pod's memory may be page cache is said in bytes, of which no more count than its
+//! limit, or in percent of its limit. Where nobody knows the limit neither counts, and percent of no
+//! limit are nothing: such a pod's page cache is not limited. The kernel has a switch for the whole
+//! node too (`/sys/kernel/mm/pagecache_limit/enabled`), which is not ours.
+//!
 //! What is kept for a pod its tier has to keep too; that follows from what is decided here, and is
 //! added where all pods are known.
 //!
@@ -19,14 +24,15 @@
 //! - a class that is not enabled gives back what was there before, which upstream overwrites;
 //! - `oomKillGroup` of a class is for its pods and containers and never for a tier: upstream sets it
 //!   there too, where one process too many would end every pod of the node;
-//! - a container is not slowed down below what it takes to start one.
+//! - a container is not slowed down below what it takes to start one;
+//! - page cache is limited on both versions of cgroup, which upstream does on v2 alone.
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, MIN_MEMORY_BYTES, Maturity},
     view::{ContainerKind, ContainerView, NodeView, PodView, Stage, View, newest},
 };
-use koord_model::{KubeQos, MemoryLimit, MemoryProtection, QosClass, Setting};
+use koord_model::{KubeQos, MemoryLimit, MemoryProtection, PageCacheSize, QosClass, Setting};
 use koord_proto::{
     annotation::{ExtendedContainer, MemoryQos, MemoryQosPolicy, PodMemoryQos},
     keys::{annotation, label},
@@ -57,6 +63,9 @@ pub(super) const META: HookMeta = HookMeta {
         Setting::MemoryPriority,
         Setting::MemoryUsePriorityOom,
         Setting::MemoryOomGroup,
+        Setting::MemoryPageCacheSize,
+        Setting::MemoryPageCacheSync,
+        Setting::MemoryPageCacheEnable,
     ],
 };
 
@@ -93,7 +102,10 @@ impl Hook for MemoryQosHook {
             memory_wmark_scale: qos.wmark_scale_permill,
             memory_wmark_min_adj: qos.wmark_min_adj,
             memory_oom_group: qos.oom_kill_group.map(|switch| switch.0),
-            ..ranked(&qos)
+            ..match view.container {
+                Some(_) => ranked(&qos),
+                None => with_page_cache(&qos, amount),
+            }
         };
         Ok(possible(adjustment, view.node))
     }
@@ -158,6 +170,20 @@ fn ranked(qos: &MemoryQos) -> Adjustment {
     }
 }
 
+/// The same of a pod, with how much of its memory may be page cache. Upstream's rules: some size turns
+/// the limit on and none turns it off, unless it is said which.
+fn with_page_cache(qos: &MemoryQos, amount: Option<Amount>) -> Adjustment {
+    let size = amount.and_then(|amount| amount.page_cache(qos));
+    let limits = size.map(|size| size > PageCacheSize::DEFAULT);
+    let unasked = (limits == Some(true)).then_some(false);
+    Adjustment {
+        memory_page_cache_size: size,
+        memory_page_cache_sync: qos.page_cache_reclaim_sync.or(unasked),
+        memory_page_cache_enable: qos.page_cache_enable.or(limits),
+        ..ranked(qos)
+    }
+}
+
 /// What of it this kernel has.
 fn possible(mut adjustment: Adjustment, node: &NodeView) -> Adjustment {
     for setting in META.settings {
@@ -178,13 +204,18 @@ impl Amount {
         }
         Ok(match (view.pod.kube_qos, view.container) {
             (KubeQos::Guaranteed, Some(container)) => Self::guaranteed(container),
-            (KubeQos::Guaranteed, None) => Self::together(view.containers, Self::guaranteed),
-            (KubeQos::Burstable, container) => match &view.pod.spec {
-                Some(spec) => match container {
-                    Some(container) => Some(Self::burstable(spec, container)),
-                    None => Self::together(view.containers, |it| Some(Self::burstable(spec, it))),
-                },
-                None => None,
+            (KubeQos::Guaranteed, None) => {
+                let amounts = newest(view.containers).map(Self::guaranteed);
+                Self::together(amounts.filter(|amount| *amount != Some(Self::NOTHING)))
+            }
+            (KubeQos::Burstable, container) => match (&view.pod.spec, container) {
+                (Some(spec), Some(container)) => Some(Self::burstable(spec, container)),
+                (Some(spec), None) => {
+                    let named = newest(view.containers);
+                    let named = named.filter(|it| spec.container(&it.name).is_some());
+                    Self::together(named.map(|it| Some(Self::burstable(spec, it))))
+                }
+                (None, _) => None,
             },
             (KubeQos::BestEffort, _) => Some(Self::NOTHING),
         })
@@ -228,15 +259,11 @@ impl Amount {
         })
     }
 
-    /// What the containers of a pod ask for.
-    fn together(
-        containers: &[&ContainerView],
-        of: impl Fn(&ContainerView) -> Option<Self>,
-    ) -> Option<Self> {
-        let amounts = newest(containers).map(of);
-        amounts
-            .reduce(|one, other| Some(one?.and(other?)))
-            .unwrap_or(Some(Self::NOTHING))
+    /// What the containers of a pod ask for that count for it: not those that are there for a look at
+    /// the others, which would leave it without a limit. Unknown before the first of them is there.
+    fn together(amounts: impl Iterator<Item = Option<Self>>) -> Option<Self> {
+        let together = amounts.reduce(|one, other| Some(one?.and(other?)));
+        together.flatten()
     }
 
     /// Both together: one without a limit makes the whole one without.
@@ -253,6 +280,18 @@ impl Amount {
         let min = qos.min_limit_percent.unwrap_or_default().of(self.request);
         let low = qos.low_limit_percent.unwrap_or_default().of(self.request);
         (min, if low > 0 { low.max(min) } else { 0 })
+    }
+
+    /// `memory.pagecache_limit.size`. Bytes go before percent.
+    fn page_cache(self, qos: &MemoryQos) -> Option<PageCacheSize> {
+        match (qos.page_cache_limit_size, self.limit) {
+            (Some(size), None) => Some(size),
+            (Some(size), Some(limit)) => Some(size.min(PageCacheSize::of_bytes(limit))),
+            (None, limit) => {
+                let part = qos.page_cache_limit_percent?.of(limit?);
+                Some(PageCacheSize::of_bytes(part))
+            }
+        }
     }
 
     /// `memory.high`. A container without a limit is limited by what pods may have.

@@ -53,7 +53,7 @@ const SOUND: [(&str, &str); 11] = [
     (annotation::CPU_BURST, r#"{"policy":"auto"}"#),
     (
         annotation::MEMORY_QOS,
-        r#"{"policy":"auto","minLimitPercent":50,"lowLimitPercent":60,"throttlingPercent":50,"priorityEnable":1,"priority":3,"oomKillGroup":1}"#,
+        r#"{"policy":"auto","minLimitPercent":50,"lowLimitPercent":60,"throttlingPercent":50,"priorityEnable":1,"priority":3,"oomKillGroup":1,"pageCacheLimitPercent":10}"#,
     ),
     (
         annotation::RESCTRL,

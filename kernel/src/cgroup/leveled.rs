@@ -69,12 +69,13 @@ impl Cgroups {
     /// `cpu.idle` and `cpu.shares` of one group go together: idle is cleared before shares are
     /// written and set after, since the kernel refuses the shares of an idle group. So do a quota
     /// and its burst, which is lowered before and raised after: the kernel refuses one above it.
+    /// A limit of the page cache is turned off before its size is written, and on after.
     /// [`CpusetCpus::All`] is what the parent has after the changes.
     pub fn apply(&self, changes: &[Change]) -> Vec<Applied> {
         let mut order: Vec<usize> = (0..changes.len()).collect();
         order.sort_by_key(|&index| {
             let Change { at, value } = &changes[index];
-            (at.depth(), value.setting() != Setting::CpuIdle)
+            (at.depth(), !table::comes_first(value))
         });
         let mut outcomes: Vec<Option<Applied>> = changes.iter().map(|_| None).collect();
         let mut waiting = Vec::new();

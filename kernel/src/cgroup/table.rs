@@ -8,7 +8,8 @@
 use super::{Controller, Generation, WeightCurve};
 use koord_model::{
     Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MAX_CPU, MemoryLimit,
-    MemoryProtection, OomPriority, RangeError, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    MemoryProtection, OomPriority, PageCacheSize, RangeError, Setting, Value, WmarkMinAdj,
+    WmarkRatio, WmarkScale,
 };
 
 /// Where a setting lives.
@@ -64,7 +65,10 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::MemoryWmarkMinAdj
         | Setting::MemoryPriority
         | Setting::MemoryUsePriorityOom
-        | Setting::MemoryOomGroup => Controller::Memory,
+        | Setting::MemoryOomGroup
+        | Setting::MemoryPageCacheSize
+        | Setting::MemoryPageCacheSync
+        | Setting::MemoryPageCacheEnable => Controller::Memory,
         Setting::IoReadBps
         | Setting::IoWriteBps
         | Setting::IoReadIops
@@ -92,6 +96,9 @@ fn names(setting: Setting) -> Names {
         | Setting::MemoryPriority
         | Setting::MemoryUsePriorityOom
         | Setting::MemoryOomGroup
+        | Setting::MemoryPageCacheSize
+        | Setting::MemoryPageCacheSync
+        | Setting::MemoryPageCacheEnable
         | Setting::CpuBvt
         | Setting::CpuIdle => (setting.name(), setting.name()),
         Setting::IoReadBps | Setting::IoWriteBps | Setting::IoReadIops | Setting::IoWriteIops => {
@@ -167,6 +174,7 @@ pub(super) fn parse(
     terms: Terms,
 ) -> Option<Value> {
     let text = text.trim();
+    let number = || text.parse::<i64>().ok();
     Some(match (setting, generation) {
         (Setting::CpuShares, Generation::V1) => CpuShares::new(text.parse().ok()?).ok()?.into(),
         (Setting::CpuShares, Generation::V2) => {
@@ -187,20 +195,20 @@ pub(super) fn parse(
         (Setting::MemoryLow, _) => Value::MemoryLow(protection(text, terms.page)?),
         (Setting::MemoryHigh, _) if text == "max" => Value::MemoryHigh(MemoryLimit::Unlimited),
         (Setting::MemoryHigh, _) => Value::MemoryHigh(whole_pages(text.parse().ok()?, terms.page)),
-        (Setting::MemoryWmarkRatio, _) => {
-            Value::MemoryWmarkRatio(WmarkRatio::new(text.parse().ok()?).ok()?)
-        }
-        (Setting::MemoryWmarkScale, _) => {
-            Value::MemoryWmarkScale(WmarkScale::new(text.parse().ok()?).ok()?)
-        }
+        (Setting::MemoryWmarkRatio, _) => Value::MemoryWmarkRatio(WmarkRatio::new(number()?).ok()?),
+        (Setting::MemoryWmarkScale, _) => Value::MemoryWmarkScale(WmarkScale::new(number()?).ok()?),
         (Setting::MemoryWmarkMinAdj, _) => {
-            Value::MemoryWmarkMinAdj(WmarkMinAdj::new(text.parse().ok()?).ok()?)
+            Value::MemoryWmarkMinAdj(WmarkMinAdj::new(number()?).ok()?)
         }
-        (Setting::MemoryPriority, _) => {
-            Value::MemoryPriority(OomPriority::new(text.parse().ok()?).ok()?)
-        }
+        (Setting::MemoryPriority, _) => Value::MemoryPriority(OomPriority::new(number()?).ok()?),
         (Setting::MemoryUsePriorityOom, _) => Value::MemoryUsePriorityOom(switch(text)?),
         (Setting::MemoryOomGroup, _) => Value::MemoryOomGroup(switch(text)?),
+        (Setting::MemoryPageCacheSize, _) => {
+            let size = PageCacheSize::new(number()?).ok()?;
+            Value::MemoryPageCacheSize(cached_pages(size, terms.page))
+        }
+        (Setting::MemoryPageCacheSync, _) => Value::MemoryPageCacheSync(switch(text)?),
+        (Setting::MemoryPageCacheEnable, _) => Value::MemoryPageCacheEnable(switch(text)?),
         (Setting::CpuBvt, _) => Bvt::new(text.parse().ok()?).ok()?.into(),
         (Setting::CpuIdle, _) => Value::CpuIdle(switch(text)?),
         (
@@ -259,9 +267,12 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         Value::MemoryWmarkMinAdj(adj) => adj.to_string(),
         Value::MemoryPriority(priority) => priority.to_string(),
         Value::CpuBvt(bvt) => bvt.to_string(),
-        Value::CpuIdle(on) | Value::MemoryUsePriorityOom(on) | Value::MemoryOomGroup(on) => {
-            u8::from(*on).to_string()
-        }
+        Value::MemoryPageCacheSize(size) => size.to_string(),
+        Value::CpuIdle(on)
+        | Value::MemoryUsePriorityOom(on)
+        | Value::MemoryOomGroup(on)
+        | Value::MemoryPageCacheSync(on)
+        | Value::MemoryPageCacheEnable(on) => u8::from(*on).to_string(),
         // Is read as no value, and so never written.
         Value::CoreSched(_)
         | Value::Resctrl(_)
@@ -312,6 +323,9 @@ pub(super) fn settle(
         }
         Value::MemoryMin(kept) => Value::MemoryMin(kept_pages(*kept, terms.page)),
         Value::MemoryLow(kept) => Value::MemoryLow(kept_pages(*kept, terms.page)),
+        Value::MemoryPageCacheSize(size) => {
+            Value::MemoryPageCacheSize(cached_pages(*size, terms.page))
+        }
         Value::CpuQuota(CpuQuota::Unlimited)
         | Value::CpuBurst(_)
         | Value::CpusetCpus(CpusetCpus::All)
@@ -323,6 +337,8 @@ pub(super) fn settle(
         | Value::MemoryPriority(_)
         | Value::MemoryUsePriorityOom(_)
         | Value::MemoryOomGroup(_)
+        | Value::MemoryPageCacheSync(_)
+        | Value::MemoryPageCacheEnable(_)
         | Value::CpuBvt(_)
         | Value::CpuIdle(_)
         | Value::CoreSched(_)
@@ -342,6 +358,15 @@ pub(super) fn settle(
     })
 }
 
+/// Whether a change comes before the others of its group: the kernel refuses the shares of an idle
+/// group, and a limit of page cache that ends is not to count with another size on its way.
+pub(super) fn comes_first(value: &Value) -> bool {
+    matches!(
+        value,
+        Value::CpuIdle(_) | Value::MemoryPageCacheEnable(false)
+    )
+}
+
 /// The value to write first, from the top down, so that the children of this group may follow;
 /// `None` if they may already, and the new value has to wait until they have.
 pub(super) fn widened(old: &Value, new: &Value) -> Option<Value> {
@@ -359,7 +384,10 @@ pub(super) fn widened(old: &Value, new: &Value) -> Option<Value> {
         }
         // Before a quota becomes less than it is, and after one becomes more.
         (Value::CpuBurst(old), Value::CpuBurst(wanted)) => (wanted < old).then(|| new.clone()),
-        (Value::CpusetCpus(CpusetCpus::All), _) | (Value::CpuIdle(_), Value::CpuIdle(true)) => None,
+        // A limit of page cache is turned on once its size is there.
+        (Value::CpusetCpus(CpusetCpus::All), _)
+        | (Value::CpuIdle(_), Value::CpuIdle(true))
+        | (Value::MemoryPageCacheEnable(_), Value::MemoryPageCacheEnable(true)) => None,
         // Neither parent nor child limits the others.
         _ => Some(new.clone()),
     }
@@ -392,6 +420,10 @@ fn kept_pages(kept: MemoryProtection, page: u64) -> MemoryProtection {
         MemoryLimit::Bytes(bytes) => MemoryProtection::Bytes(bytes),
         MemoryLimit::Unlimited => MemoryProtection::All,
     }
+}
+
+fn cached_pages(size: PageCacheSize, page: u64) -> PageCacheSize {
+    PageCacheSize::of_bytes(size.bytes() / page * page)
 }
 
 /// The kernel counts memory in pages, up to the most that a signed number of bytes can say.

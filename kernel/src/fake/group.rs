@@ -22,6 +22,7 @@ pub(super) struct Group {
     pub(super) memory_min: u64,
     pub(super) memory_low: u64,
     pub(super) memory_high: u64,
+    page_cache: u64,
     /// Of the files with a small number in a range, by name.
     small: BTreeMap<&'static str, i64>,
     pub(super) pids: BTreeSet<u32>,
@@ -38,13 +39,15 @@ const DEFAULT_SHARES: u64 = 1024;
 
 /// Files with a small number: name, least, most, and what a new group has. All but the first are of
 /// kernels of Anolis and Alibaba Cloud, as their documentation has it.
-const SMALL: [(&str, i64, i64, i64); 6] = [
+const SMALL: [(&str, i64, i64, i64); 8] = [
     ("memory.oom.group", 0, 1, 0),
     ("memory.wmark_ratio", 0, 100, 0),
     ("memory.wmark_scale_factor", 1, 1_000, 50),
     ("memory.wmark_min_adj", -25, 50, 0),
     ("memory.priority", 0, 12, 0),
     ("memory.use_priority_oom", 0, 1, 0),
+    ("memory.pagecache_limit.sync", 0, 1, 0),
+    ("memory.pagecache_limit.enable", 0, 1, 0),
 ];
 
 /// What a new group on cgroup v1 is charged for by itself: less cannot be its limit.
@@ -69,6 +72,7 @@ impl Group {
             memory_min: 0,
             memory_low: 0,
             memory_high: text::NO_LIMIT,
+            page_cache: 0,
             small: SMALL
                 .iter()
                 .map(|(file, _, _, new)| (*file, *new))
@@ -101,6 +105,7 @@ impl Group {
             (_, "memory.min") => text::bytes_or_max(self.memory_min),
             (_, "memory.low") => text::bytes_or_max(self.memory_low),
             (_, "memory.high") => text::bytes_or_max(self.memory_high),
+            (_, "memory.pagecache_limit.size") => self.page_cache.to_string(),
             (_, file) if self.small.contains_key(file) => self.small[file].to_string(),
             (_, "cgroup.procs")
             | (Generation::V1, "tasks")
@@ -179,6 +184,15 @@ impl Group {
             "memory.min" => &mut self.memory_min,
             "memory.low" => &mut self.memory_low,
             "memory.high" => &mut self.memory_high,
+            // No more than the limit, as its documentation has it.
+            "memory.pagecache_limit.size" => {
+                let size = text::bytes(written, "max")?;
+                if size > self.memory_limit {
+                    return Err(Errno::INVAL);
+                }
+                self.page_cache = size;
+                return Ok(());
+            }
             file => return self.set_small(file, written),
         };
         *bytes = text::bytes(written, "max")?;

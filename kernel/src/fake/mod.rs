@@ -402,6 +402,9 @@ fn lacking_on_mainline(generation: Generation) -> BTreeSet<String> {
         "memory.wmark_min_adj",
         "memory.priority",
         "memory.use_priority_oom",
+        "memory.pagecache_limit.size",
+        "memory.pagecache_limit.sync",
+        "memory.pagecache_limit.enable",
     ];
     let of_v2 = [
         "memory.min",

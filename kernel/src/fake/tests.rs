@@ -1,6 +1,8 @@
 use super::{Errno, FakeTree, Write};
 use crate::cgroup::{Cgroups, Change, Generation, Written};
-use koord_model::{Bvt, CgroupPath, CpuQuota, CpusetCpus, Setting};
+use koord_model::{
+    Bvt, CgroupPath, CpuQuota, CpusetCpus, MemoryLimit, PageCacheSize, Setting, Value,
+};
 
 fn path(text: &str) -> CgroupPath {
     CgroupPath::parse(text).unwrap()
@@ -67,6 +69,66 @@ fn a_set_of_cpus_is_swapped_in_one_write_where_nothing_around_it_changes() {
         // Here each bounds the other, at every moment.
         let both = written(&[("pod/c", "2-3"), ("pod/c/inner", "3")]);
         assert_eq!(both, "pod/c=0-3 pod/c/inner=0,3 pod/c/inner=3 pod/c=2-3");
+    }
+}
+
+#[test]
+fn page_cache_is_limited_once_its_size_is_there_and_no_more_before_that_goes() {
+    for generation in [Generation::V1, Generation::V2] {
+        let tree = FakeTree::new(generation, 2).with_memory_qos();
+        tree.make(&path("pod"));
+        let cgroups = Cgroups::over(tree.clone());
+        let written = |values: [Value; 3]| {
+            let changes = values.map(|value| Change {
+                at: path("pod"),
+                value,
+            });
+            for outcome in cgroups.apply(&changes) {
+                outcome.unwrap();
+            }
+            let written = tree.take_writes().into_iter();
+            let text = |Write { file, text, .. }| format!("{file}={text}");
+            written.map(text).collect::<Vec<_>>()
+        };
+        let size = |bytes| Value::MemoryPageCacheSize(PageCacheSize::of_bytes(bytes));
+        let (sync, enable) = (Value::MemoryPageCacheSync, Value::MemoryPageCacheEnable);
+        // In whole pages.
+        assert_eq!(
+            written([enable(true), sync(true), size(10_000)]),
+            [
+                "memory.pagecache_limit.sync=1",
+                "memory.pagecache_limit.size=8192",
+                "memory.pagecache_limit.enable=1",
+            ]
+        );
+        let again = written([enable(true), sync(true), size(10_000)]);
+        assert_eq!(again, [""; 0]);
+        assert_eq!(
+            written([size(0), sync(false), enable(false)]),
+            [
+                "memory.pagecache_limit.enable=0",
+                "memory.pagecache_limit.size=0",
+                "memory.pagecache_limit.sync=0",
+            ]
+        );
+    }
+}
+
+#[test]
+fn page_cache_is_not_limited_to_more_than_the_group_may_have() {
+    for generation in [Generation::V1, Generation::V2] {
+        let tree = FakeTree::new(generation, 2).with_memory_qos();
+        let pod = path("pod");
+        tree.make(&pod);
+        let cgroups = Cgroups::over(tree);
+        let size = |bytes| Value::MemoryPageCacheSize(PageCacheSize::of_bytes(bytes));
+        cgroups
+            .write(&pod, &MemoryLimit::Bytes(1_048_576).into())
+            .unwrap();
+        assert!(cgroups.write(&pod, &size(1_052_672)).is_err());
+        cgroups.write(&pod, &size(1_048_576)).unwrap();
+        let held = cgroups.read(&pod, Setting::MemoryPageCacheSize);
+        assert_eq!(held.unwrap(), size(1_048_576));
     }
 }
 

@@ -155,4 +155,5 @@ pub(super) const SCRIPT: &[Step] = &[
     refuses("m", OOM_GROUP, "-1", Errno::INVAL),
     refuses("m", OOM_GROUP, "x", Errno::INVAL),
     refuses("m", "memory.wmark_ratio", "95", Errno::NOENT),
+    refuses("m", "memory.pagecache_limit.size", "0", Errno::NOENT),
 ];

@@ -380,6 +380,7 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
          cpu.shares, cpu.cfs_quota_us, cpu.cfs_burst_us, cpuset.cpus, memory.limit_in_bytes, \
          memory.min, memory.low, memory.high, memory.wmark_ratio, memory.wmark_scale_factor, \
          memory.wmark_min_adj, memory.priority, memory.use_priority_oom, memory.oom.group, \
+         memory.pagecache_limit.size, memory.pagecache_limit.sync, memory.pagecache_limit.enable, \
          cpu.bvt_warp_ns, cpu.idle, core_sched, resctrl, oom_score_adj, blkio.throttle.read_bps_device, \
          blkio.throttle.write_bps_device, blkio.throttle.read_iops_device, \
          blkio.throttle.write_iops_device, blkio.cost.weight, blkio.cost.qos, \

@@ -9,8 +9,8 @@ use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, OomScoreAdj, PerBlock, PodNetwork, Setting, Value, WmarkMinAdj,
-    WmarkRatio, WmarkScale,
+    MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, Setting,
+    Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::sync::Arc;
 
@@ -296,6 +296,9 @@ impl Target {
                 | Setting::MemoryWmarkMinAdj
                 | Setting::MemoryPriority
                 | Setting::MemoryUsePriorityOom
+                | Setting::MemoryPageCacheSize
+                | Setting::MemoryPageCacheSync
+                | Setting::MemoryPageCacheEnable
                 | Setting::CpuBvt
                 | Setting::CpuIdle
                 | Setting::CoreSched
@@ -475,6 +478,9 @@ fn default(setting: Setting) -> Value {
         Setting::MemoryPriority => Value::MemoryPriority(OomPriority::DEFAULT),
         Setting::MemoryUsePriorityOom => Value::MemoryUsePriorityOom(false),
         Setting::MemoryOomGroup => Value::MemoryOomGroup(false),
+        Setting::MemoryPageCacheSize => Value::MemoryPageCacheSize(PageCacheSize::DEFAULT),
+        Setting::MemoryPageCacheSync => Value::MemoryPageCacheSync(false),
+        Setting::MemoryPageCacheEnable => Value::MemoryPageCacheEnable(false),
         Setting::CpuBvt => Bvt::default().into(),
         Setting::CpuIdle => Value::CpuIdle(false),
         Setting::CoreSched => CoreGroup::None.into(),

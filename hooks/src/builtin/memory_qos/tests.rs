@@ -301,6 +301,9 @@ fn what_containers_ask_for_is_wanted_where_the_limits_of_guaranteed_pods_count()
         (MemoryQos { min_limit_percent: percent(1), ..MemoryQos::default() }, true),
         (MemoryQos { low_limit_percent: percent(1), ..MemoryQos::default() }, true),
         (MemoryQos { throttling_percent: percent(1), ..MemoryQos::default() }, true),
+        (MemoryQos { page_cache_limit_percent: percent(1), ..MemoryQos::default() }, true),
+        (MemoryQos { page_cache_limit_size: PageCacheSize::new(1).ok(), ..MemoryQos::default() }, true),
+        (MemoryQos { page_cache_limit_size: PageCacheSize::new(0).ok(), ..MemoryQos::default() }, false),
         (MemoryQos { min_limit_percent: percent(0), ..MemoryQos::default() }, false),
         (MemoryQos::of_class(QosClass::Lsr), false),
     ] {
@@ -338,6 +341,136 @@ fn what_vendors_have_is_for_pods_and_containers_as_the_policy_says() {
     assert_eq!(of_container(&pod, &container("main"), &node), all);
     assert_eq!(of_pod(&pod, &[], &node), all);
     assert_eq!(of_container(&pod, &sandbox(), &node), "");
+}
+
+/// What is decided of page cache, in the words of the files.
+fn of_page_cache(pod: &PodView, containers: &[&ContainerView], node: &NodeView) -> String {
+    of_pod(pod, containers, node).replace("memory.pagecache_limit.", "")
+}
+
+fn percent(percent: i64) -> MemoryQos {
+    MemoryQos {
+        page_cache_limit_percent: Percent::new(percent).ok(),
+        ..MemoryQos::default()
+    }
+}
+
+fn size(bytes: i64) -> MemoryQos {
+    MemoryQos {
+        page_cache_limit_size: PageCacheSize::new(bytes).ok(),
+        ..MemoryQos::default()
+    }
+}
+
+#[test]
+fn page_cache_is_limited_to_bytes_or_a_part_of_the_limit() {
+    let switched = |on, qos| MemoryQos {
+        page_cache_enable: Some(on),
+        ..qos
+    };
+    let waiting = |qos| MemoryQos {
+        page_cache_reclaim_sync: Some(true),
+        ..qos
+    };
+    let both = |bytes| MemoryQos {
+        page_cache_limit_percent: Percent::new(10).ok(),
+        ..size(bytes)
+    };
+    // Of 1,001 bytes.
+    for (qos, decided) in [
+        (percent(10), "size=100 sync=false enable=true"),
+        (percent(33), "size=330 sync=false enable=true"),
+        (percent(100), "size=1001 sync=false enable=true"),
+        (percent(0), "size=0 enable=false"),
+        (size(500), "size=500 sync=false enable=true"),
+        (size(1_002), "size=1001 sync=false enable=true"),
+        (size(i64::MAX), "size=1001 sync=false enable=true"),
+        (size(0), "size=0 enable=false"),
+        (both(500), "size=500 sync=false enable=true"),
+        (both(0), "size=0 enable=false"),
+        (waiting(percent(10)), "size=100 sync=true enable=true"),
+        (waiting(size(0)), "size=0 sync=true enable=false"),
+        (waiting(MemoryQos::default()), "sync=true"),
+        (switched(false, percent(10)), "size=100 sync=false enable=false"),
+        (switched(true, size(0)), "size=0 enable=true"),
+        (switched(true, MemoryQos::default()), "enable=true"),
+        (MemoryQos::default(), ""),
+    ] {
+        let (node, pod) = (treating(qos), batch("", "1001"));
+        assert_eq!(of_page_cache(&pod, &[], &node), decided, "{qos:?}");
+        // It is the pod's alone.
+        assert_eq!(of_container(&pod, &container("main"), &node), "", "{qos:?}");
+        assert!(MemoryQosHook.decide_node(&node).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn without_a_limit_page_cache_is_limited_to_bytes_alone() {
+    let (by_percent, by_size) = (treating(percent(10)), treating(size(500)));
+    for pod in [batch("100Mi", ""), in_tier(KubeQos::BestEffort, pod("LS", &[]))] {
+        assert_eq!(of_page_cache(&pod, &[], &by_percent), "");
+        let decided = of_page_cache(&pod, &[], &by_size);
+        assert_eq!(decided, "size=500 sync=false enable=true");
+    }
+}
+
+#[test]
+fn the_limit_of_page_cache_is_that_of_the_containers_together() {
+    let node = treating(percent(10));
+    let (web, log) = (limited("web", 1_000), limited("log", 500));
+    let limited_to = |bytes: u64| format!("size={bytes} sync=false enable=true");
+    assert_eq!(of_page_cache(&guaranteed(&[]), &[&web, &log], &node), limited_to(150));
+    // A debugger, which has no limit, does not lift it.
+    let debugger = container("debugger");
+    assert_eq!(of_page_cache(&guaranteed(&[]), &[&web, &debugger], &node), limited_to(100));
+    let pod = burstable(&[("main", None, Some(700)), ("side", Some(60), None)]);
+    let (main, side) = (container("main"), container("side"));
+    assert_eq!(of_page_cache(&pod, &[&main, &debugger], &node), limited_to(70));
+    // One of the pod's own does.
+    assert_eq!(of_page_cache(&pod, &[&main, &side], &node), "");
+}
+
+#[test]
+fn page_cache_is_not_limited_where_nobody_knows_the_limit() {
+    let nobody_knows = in_tier(KubeQos::Burstable, pod("LS", &[]));
+    let (main, before_us) = (limited("main", 1_000), unheard("main"));
+    for node in [treating(percent(10)), treating(size(500))] {
+        assert_eq!(of_page_cache(&nobody_knows, &[&main], &node), "");
+        assert_eq!(of_page_cache(&guaranteed(&[]), &[], &node), "");
+        assert_eq!(of_page_cache(&guaranteed(&[]), &[&before_us], &node), "");
+    }
+    let off = treating(MemoryQos {
+        page_cache_enable: Some(false),
+        ..size(500)
+    });
+    assert_eq!(of_page_cache(&nobody_knows, &[&main], &off), "enable=false");
+}
+
+#[test]
+fn of_page_cache_too_an_annotation_is_laid_over_the_class() {
+    const SPEC: &str = r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-memory":"1000"}}}}"#;
+    let node = treating(MemoryQos {
+        page_cache_reclaim_sync: Some(true),
+        ..percent(10)
+    });
+    for (own, decided) in [
+        ("{}", "size=100 sync=true enable=true"),
+        (r#"{"pageCacheLimitPercent":20}"#, "size=200 sync=true enable=true"),
+        (r#"{"pageCacheLimitSize":300}"#, "size=300 sync=true enable=true"),
+        (r#"{"PAGECACHELIMITsize":0}"#, "size=0 sync=true enable=false"),
+        (r#"{"pagecachereclaimsync":false}"#, "size=100 sync=false enable=true"),
+        (r#"{"pageCacheEnable":false}"#, "size=100 sync=true enable=false"),
+        (r#"{"pageCacheEnable":null}"#, "size=100 sync=true enable=true"),
+        (r#"{"policy":"none"}"#, ""),
+        (r#"{"policy":"none","pageCacheLimitSize":300}"#, "size=300 sync=false enable=true"),
+    ] {
+        let annotations = [
+            (annotation::EXTENDED_RESOURCE_SPEC, SPEC),
+            (annotation::MEMORY_QOS, own),
+        ];
+        let pod = in_tier(KubeQos::BestEffort, pod("BE", &annotations));
+        assert_eq!(of_page_cache(&pod, &[], &node), decided, "{own}");
+    }
 }
 
 #[test]
@@ -459,6 +592,26 @@ fn a_wrong_value_of_an_annotation_is_named_with_its_range() {
         (r#"{"wmarkMinAdj":51}"#, "$.wmarkMinAdj", "memory.wmark_min_adj 51 is outside -25 to 50"),
         (r#"{"priority":13}"#, "$.priority", "memory.priority 13 is outside 0 to 12"),
         (r#"{"priorityEnable":2}"#, "$.priorityEnable", "switch 2 is outside 0 to 1"),
+        (
+            r#"{"pageCacheLimitPercent":101}"#,
+            "$.pageCacheLimitPercent",
+            "percentage 101 is outside 0 to 100",
+        ),
+        (
+            r#"{"pageCacheLimitSize":-1}"#,
+            "$.pageCacheLimitSize",
+            "memory.pagecache_limit.size -1 is outside 0 to 9223372036854775807",
+        ),
+        (
+            r#"{"pageCacheEnable":1}"#,
+            "$.pageCacheEnable",
+            "value is a number, not a boolean",
+        ),
+        (
+            r#"{"pageCacheReclaimSync":"true"}"#,
+            "$.pageCacheReclaimSync",
+            "value is a string, not a boolean",
+        ),
     ] {
         let pod = pod("LS", &[(annotation::MEMORY_QOS, text)]);
         let error = decide_container(&MemoryQosHook, &pod, &container("main"), &crate::fixture::node());
@@ -479,6 +632,7 @@ fn what_a_kernel_has_no_file_for_is_not_decided() {
         wmark_ratio: WmarkRatio::new(95).ok(),
         priority_enable: Switch::new(1).ok(),
         oom_kill_group: Switch::new(1).ok(),
+        page_cache_limit_percent: Percent::new(10).ok(),
         ..kept()
     });
     // Mainline with cgroup v2.
@@ -495,6 +649,10 @@ fn what_a_kernel_has_no_file_for_is_not_decided() {
         "memory.min=52428800 memory.low=78643200 memory.high=209715200 memory.oom.group=true"
     );
     assert!(MemoryQosHook.decide_node(&node).unwrap().is_empty());
+    assert_eq!(
+        of_pod(&batch("100Mi", "300Mi"), &[], &node),
+        "memory.min=52428800 memory.low=78643200 memory.oom.group=true"
+    );
     // Mainline with cgroup v1.
     node.kernel.files = [Setting::MemoryLimit].into();
     assert!(MemoryQosHook.unsupported(&node).is_some());

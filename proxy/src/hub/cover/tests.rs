@@ -27,7 +27,8 @@ const SPEC: &str = r#"{"containers":{"main":{
 
 /// All that can be said, of the class of the pod.
 const ALL: &str = "minLimitPercent: 50, lowLimitPercent: 75, throttlingPercent: 50, \
-                   priorityEnable: 1, priority: 3, oomKillGroup: 1";
+                   priorityEnable: 1, priority: 3, oomKillGroup: 1, \
+                   pageCacheLimitPercent: 10, pageCacheReclaimSync: true";
 
 fn policy(memory_qos: &str) -> NodePolicy {
     policy_of("beClass", memory_qos)
@@ -88,6 +89,9 @@ fn files(bench: &Bench) -> Vec<(&'static str, [String; 4])> {
         "memory.priority",
         "memory.use_priority_oom",
         "memory.oom.group",
+        "memory.pagecache_limit.size",
+        "memory.pagecache_limit.sync",
+        "memory.pagecache_limit.enable",
     ];
     files
         .iter()
@@ -95,7 +99,7 @@ fn files(bench: &Bench) -> Vec<(&'static str, [String; 4])> {
         .collect()
 }
 
-const UNTOUCHED: [(&str, [&str; 4]); 9] = [
+const UNTOUCHED: [(&str, [&str; 4]); 12] = [
     ("memory.min", ["0"; 4]),
     ("memory.low", ["0"; 4]),
     ("memory.high", ["max"; 4]),
@@ -105,6 +109,9 @@ const UNTOUCHED: [(&str, [&str; 4]); 9] = [
     ("memory.priority", ["0"; 4]),
     ("memory.use_priority_oom", ["0"; 4]),
     ("memory.oom.group", ["0"; 4]),
+    ("memory.pagecache_limit.size", ["0"; 4]),
+    ("memory.pagecache_limit.sync", ["0"; 4]),
+    ("memory.pagecache_limit.enable", ["0"; 4]),
 ];
 
 fn assert_untouched(bench: &Bench) {
@@ -131,6 +138,12 @@ async fn each_level_has_its_part_and_gives_it_back() {
                 ("memory.priority", text(["0", "3", "3", "3"])),
                 ("memory.use_priority_oom", text(["0", "1", "1", "1"])),
                 ("memory.oom.group", text(["0", "0", "1", "1"])),
+                (
+                    "memory.pagecache_limit.size",
+                    text(["0", "0", "31457280", "0"])
+                ),
+                ("memory.pagecache_limit.sync", text(["0", "0", "1", "0"])),
+                ("memory.pagecache_limit.enable", text(["0", "0", "1", "0"])),
             ]
         );
         bench.tree.take_writes();
@@ -145,6 +158,38 @@ async fn each_level_has_its_part_and_gives_it_back() {
         settle(&bench.hub).await;
         assert!(bench.hub.switch_hook("MemoryQOS", false));
         settle(&bench.hub).await;
+        assert_untouched(&bench);
+    }
+}
+
+#[tokio::test]
+async fn page_cache_of_a_pod_is_limited_last_and_let_go_first() {
+    for generation in [Generation::V1, Generation::V2] {
+        let bench = bench(generation);
+        let written = || {
+            let writes = bench.tree.take_writes().into_iter();
+            let of_page_cache = writes.filter_map(|it| {
+                let file = it.file.strip_prefix("memory.pagecache_limit.")?;
+                Some(format!("{file}={}", it.text))
+            });
+            of_page_cache.collect::<Vec<_>>().join(" ")
+        };
+        // Of 300 MiB.
+        for (said, expected) in [
+            ("pageCacheLimitPercent: 10", "size=31457280 sync=1 enable=1"),
+            ("pageCacheLimitSize: 4096", "size=4096"),
+            ("pageCacheLimitSize: 0", "enable=0 size=0"),
+            ("pageCacheLimitSize: 8192", "size=8192 enable=1"),
+        ] {
+            let policy = enabled(&format!("pageCacheReclaimSync: true, {said}"));
+            bench.hub.set_node_policy(policy.into());
+            settle(&bench.hub).await;
+            assert_eq!(written(), expected, "{said}");
+        }
+        bench.hub.set_node_policy(policy("enable: false").into());
+        settle(&bench.hub).await;
+        let given_back = written();
+        assert!(given_back.starts_with("enable=0 "), "{given_back}");
         assert_untouched(&bench);
     }
 }

@@ -78,7 +78,11 @@ pub enum StartError {
 
 /// Where events come in.
 enum Entrance {
-    Clients(UnixListener),
+    Clients {
+        listener: UnixListener,
+        /// Was handed to us, and stays when we go.
+        stays: bool,
+    },
     Runtime(nri::Front),
     /// By what the runtime tells, if that; a plugin without hooks has nothing to say.
     Nobody,
@@ -149,7 +153,11 @@ impl App {
         let claim = acts.then(|| Claim::lay(&config.runtime_endpoint, &hub));
         let mut files = Vec::new();
         let entrance = match config.front {
-            Front::Cri => Entrance::Clients(listen(&config, systemd, &mut files)?),
+            Front::Cri => {
+                let listener = listen(&config, systemd, &mut files)?;
+                let stays = files.is_empty();
+                Entrance::Clients { listener, stays }
+            }
             Front::Nri if launched.is_none() && config.mode == Mode::PassThrough => {
                 Entrance::Nobody
             }
@@ -162,7 +170,7 @@ impl App {
         if hub.watches() {
             remarks.extend(watching::remarks(&hub.policy()));
         }
-        let is_handed = config.front == Front::Cri && files.is_empty();
+        let is_handed = matches!(entrance, Entrance::Clients { stays: true, .. });
         let administrators = listen_for_administrators(&config, is_launched, is_handed)?;
         Ok(Self {
             condition: Rc::new(Condition {
@@ -262,8 +270,8 @@ async fn serve(
     stopping: impl Future<Output = ()>,
 ) -> usize {
     let limits = config.limits;
-    let clients = match entrance {
-        Entrance::Clients(clients) => clients,
+    let (clients, socket_stays) = match entrance {
+        Entrance::Clients { listener, stays } => (listener, stays),
         Entrance::Runtime(front) => {
             front.serve(stopping).await;
             return 0;
@@ -280,6 +288,7 @@ async fn serve(
         max_message_bytes: limits.max_message_bytes,
         hold_timeout: limits.hold_timeout,
         hooks: config.mode != Mode::PassThrough,
+        socket_stays,
     };
     let front = cri::Front::new(clients, options, hub, metrics);
     front.serve(stopping, limits.grace_period).await

@@ -24,6 +24,8 @@ use support::{
 };
 
 const WAIT: &str = "/a.b/Wait";
+/// Another one.
+const OTHER_WAIT: &str = "/a.b/OtherWait";
 const POD_STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 
 /// Bound for what should happen at once, long for a loaded machine. What must not be waited for takes
@@ -303,6 +305,61 @@ async fn at_a_stop_calls_in_flight_finish_and_no_new_ones_are_taken() {
     }
     // Long before the grace is over.
     assert_eq!(node.ended().code(), Some(0));
+}
+
+#[tokio::test]
+async fn at_a_stop_a_socket_that_stays_is_served_until_the_calls_in_flight_are_done() {
+    let (first, second) = (Gate::new(), Gate::new());
+    let late = Reply::message("late");
+    let script = script()
+        .once(WAIT, late.clone().held(&first))
+        .once(OTHER_WAIT, late.held(&second));
+    let mut node = Node::handed(script, &["--grace-period=10m"]);
+    let client = node.client().await;
+    let call = begin(&client, WAIT, "").await;
+    arrived(node.script(), WAIT).await;
+
+    node.signal("-TERM");
+    let refused = async || client.open("/a.b/New", Vec::new()).await.is_err();
+    wait_until_async("the client has heard of it", refused).await;
+    // The next of us is not there before this one has ended.
+    let newcomer = node.client().await;
+    let echo = || RawRequest::unary("/a.b/Echo", "x");
+    let reply = newcomer.call(echo()).await.unwrap();
+    assert_eq!(reply.messages, [Frame::plain("x")]);
+
+    // It may have a long call of its own.
+    let its_call = begin(&newcomer, OTHER_WAIT, "").await;
+    arrived(node.script(), OTHER_WAIT).await;
+    first.open();
+    assert_eq!(call.collect().await.messages, [Frame::plain("late")]);
+    let refused = async || newcomer.open("/a.b/New", Vec::new()).await.is_err();
+    wait_until_async("the newcomer has heard of it", refused).await;
+    let reply = node.call(echo()).await;
+    assert_eq!(reply.messages, [Frame::plain("x")]);
+
+    second.open();
+    assert_eq!(its_call.collect().await.messages, [Frame::plain("late")]);
+    // Long before the grace is over, and clients wait for the next of us.
+    assert_eq!(node.ended().code(), Some(0));
+    assert!(UnixStream::connect(node.socket()).is_ok());
+    assert!(!node.log().contains("stopped with calls in flight"));
+}
+
+#[tokio::test]
+async fn at_a_stop_a_call_that_does_not_finish_ends_a_socket_that_stays_too() {
+    let never = Reply::message("never").held(&Gate::new());
+    let mut node = Node::handed(script().always(WAIT, never), &["--grace-period=3s"]);
+    let client = node.client().await;
+    let call = begin(&client, WAIT, "").await;
+    arrived(node.script(), WAIT).await;
+    let start = Instant::now();
+    node.signal("-TERM");
+    assert_eq!(call.collect().await.grpc_status(), None);
+    assert_eq!(node.ended().code(), Some(0));
+    let took = start.elapsed();
+    assert!(took >= Duration::from_secs(3), "{took:?}");
+    assert!(node.log().contains("stopped with calls in flight"));
 }
 
 #[tokio::test]

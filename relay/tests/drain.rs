@@ -4,7 +4,7 @@
 
 mod support;
 
-use koord_relay::{Breach, Event, Limits, Side};
+use koord_relay::{Event, Limits, Side};
 use support::exchange::{CLAIMED, ENDLESS, Exchange, OTHER, TAG, message, request, trailers};
 use support::frame;
 
@@ -39,11 +39,46 @@ fn drain_lets_calls_finish_and_takes_no_new_ones() {
     assert!(!exchange.pair.is_drained(), "the replies are not written");
     exchange.at_client();
     assert!(exchange.pair.is_drained());
-    let late = frame::headers(5, &request(OTHER), true);
-    let violation = exchange.pair.feed(Side::Client, &late).unwrap_err();
+}
+
+#[test]
+fn a_stream_that_crossed_the_last_goaway_is_dropped_and_no_other_for_it() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), false));
+    exchange.pair.drain();
+    let told = exchange.at_client();
+    exchange.client(&acknowledgement(&told));
+    assert_eq!(exchange.at_client(), frame::goaway(1, 0));
+    exchange.at_runtime();
+
+    // The library had it ready, and wrote the acknowledgement first.
+    exchange.client(&frame::headers(3, &request(OTHER), false));
+    exchange.client(&frame::data(3, b"a message", true));
+    assert_eq!(exchange.at_runtime(), b"");
+    assert!(!exchange.pair.is_drained(), "a call is open");
+    // The call in flight goes on, and its end comes.
+    exchange.client(&frame::data(1, b"more", true));
+    assert_eq!(exchange.at_runtime(), frame::data(1, b"more", true));
+    exchange.runtime(&frame::headers(1, &trailers("0"), true));
+    exchange.at_client();
+    assert!(exchange.pair.is_drained());
+}
+
+#[test]
+fn headers_of_a_dropped_stream_are_none_of_the_runtimes_table() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), false));
+    exchange.pair.drain();
+    let told = exchange.at_client();
+    exchange.client(&acknowledgement(&told));
+    exchange.at_runtime();
+
+    // Literal with indexing, "x: y"; then trailers of the other stream that refer to it (62).
+    exchange.client(&frame::headers(3, b"\x40\x01x\x01y", true));
+    exchange.client(&frame::headers(1, b"\xbe", true));
     assert_eq!(
-        violation.breach,
-        Breach::OutOfPlace("stream opened after GOAWAY")
+        exchange.at_runtime(),
+        frame::headers(1, b"\x00\x01x\x01y", true)
     );
 }
 
@@ -90,18 +125,25 @@ fn drain_before_the_runtime_speaks_waits_for_its_settings() {
 }
 
 #[test]
-fn drain_of_a_silent_connection_waits_for_its_acknowledgement_alone() {
+fn drain_of_a_silent_connection_waits_for_its_client_alone() {
     let mut exchange = Exchange::connected();
     exchange.client(&frame::headers(1, &request(OTHER), true));
-    assert!(!exchange.pair.awaits_acknowledgement_alone());
+    assert!(!exchange.pair.awaits_the_client_alone());
     exchange.pair.drain();
     assert!(
-        !exchange.pair.awaits_acknowledgement_alone(),
+        !exchange.pair.awaits_the_client_alone(),
         "a call is open"
     );
     exchange.runtime(&frame::headers(1, &trailers("0"), true));
-    assert!(exchange.pair.awaits_acknowledgement_alone());
+    assert!(exchange.pair.awaits_the_client_alone());
     assert!(!exchange.pair.is_drained());
+    // It has heard; the last GOAWAY is written, and then nothing is awaited.
+    let told = exchange.at_client();
+    exchange.client(&acknowledgement(&told));
+    assert!(exchange.pair.awaits_the_client_alone());
+    exchange.at_client();
+    assert!(exchange.pair.is_drained());
+    assert!(!exchange.pair.awaits_the_client_alone());
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert_eq!(config.limits.max_message_bytes, 16_777_216);
     assert_eq!(config.limits.large_message_slots, 4);
     assert_eq!(config.limits.hold_timeout, Duration::from_millis(500));
-    assert_eq!(config.limits.grace_period, Duration::from_secs(25));
+    assert_eq!(config.limits.grace_period, Duration::from_secs(60));
     assert!(!config.hooks.disable_unset_cpu_quota);
     let library = "/usr/local/vgpu/libvgpu.so";
     assert_eq!(config.hooks.hami_core_library, library);

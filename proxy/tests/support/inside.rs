@@ -57,6 +57,7 @@ impl Inside {
             hold_timeout: Duration::MAX,
             max_message_bytes: 16 << 20,
             hooks: true,
+            socket_stays: false,
         };
         let hub = hub(chain, hold_timeout, &metrics);
         let front = Front::new(listener, options, hub, metrics.clone());

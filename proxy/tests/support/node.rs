@@ -12,7 +12,10 @@ use koord_testkit::{
 use std::{
     fs::{self, DirEntry},
     io::{self, Read, Write},
-    os::unix::net::{UnixDatagram, UnixStream},
+    os::{
+        fd::OwnedFd,
+        unix::net::{UnixDatagram, UnixListener, UnixStream},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
@@ -33,6 +36,8 @@ pub struct Node {
     pub runtime: Option<ScriptedRuntime>,
     script: Script,
     args: Vec<String>,
+    /// The socket for clients, where it is not the proxy's own.
+    handed: Option<UnixListener>,
     child: Reaped,
     dir: TempDir,
 }
@@ -68,15 +73,27 @@ impl Node {
 
     /// A proxy before this runtime, once it has said that it is ready and listed the runtime.
     pub fn with(script: Script, args: &[&str]) -> Self {
+        Self::below(tempfile::tempdir().unwrap(), script, args, None)
+    }
+
+    /// The same with a socket for clients that is handed over, as systemd does it, and stays.
+    pub fn handed(script: Script, args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("proxy")).unwrap();
+        let listener = UnixListener::bind(dir.path().join("proxy/proxy.sock")).unwrap();
+        Self::below(dir, script, args, Some(listener))
+    }
+
+    fn below(dir: TempDir, script: Script, args: &[&str], handed: Option<UnixListener>) -> Self {
         let socket = dir.path().join("runtime.sock");
         let runtime = ScriptedRuntime::listen(&socket, script.clone()).unwrap();
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         let node = Self {
             runtime: Some(runtime),
             script,
-            child: launch(dir.path(), &args),
+            child: launch(dir.path(), &args, handed.as_ref()),
             args,
+            handed,
             dir,
         };
         node.wait_until_ready();
@@ -101,8 +118,9 @@ impl Node {
         Self {
             runtime: None,
             script: script(),
-            child: launch(dir.path(), &all),
+            child: launch(dir.path(), &all, None),
             args: all,
+            handed: None,
             dir,
         }
     }
@@ -118,7 +136,7 @@ impl Node {
 
     /// Starts the process again.
     pub fn restart(&mut self) {
-        self.child = launch(self.dir.path(), &self.args);
+        self.child = launch(self.dir.path(), &self.args, self.handed.as_ref());
     }
 
     /// Puts the runtime where it was, with the same script and record.
@@ -280,7 +298,7 @@ impl Drop for Reaped {
 }
 
 /// Starts the binary, told to stay within `dir`, and waits until it says that it is ready.
-fn launch(dir: &Path, args: &[String]) -> Reaped {
+fn launch(dir: &Path, args: &[String], handed: Option<&UnixListener>) -> Reaped {
     let notify = dir.join("notify");
     fs::remove_file(&notify).ok();
     let manager = UnixDatagram::bind(&notify).unwrap();
@@ -292,7 +310,15 @@ fn launch(dir: &Path, args: &[String]) -> Reaped {
         .unwrap();
     let flag = |name: &str, path: &str| format!("--{name}={}", dir.join(path).display());
     let excludes = args.iter().any(|arg| arg.starts_with(HANDLERS));
-    let child = Command::new(PROXY)
+    let mut command = match handed {
+        Some(listener) => with_socket(listener),
+        None => {
+            let mut command = Command::new(PROXY);
+            command.stdin(Stdio::null());
+            command
+        }
+    };
+    let child = command
         .arg(flag("koord-runtimeproxy-endpoint", "proxy/proxy.sock"))
         .arg(flag("remote-runtime-service-endpoint", "runtime.sock"))
         .arg(flag("admin-endpoint", "admin/admin.sock"))
@@ -303,7 +329,6 @@ fn launch(dir: &Path, args: &[String]) -> Reaped {
         .args(args)
         .env_clear()
         .env("NOTIFY_SOCKET", &notify)
-        .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
@@ -313,4 +338,14 @@ fn launch(dir: &Path, args: &[String]) -> Reaped {
     let length = manager.recv(&mut told).expect("it says that it is ready");
     assert!(told[..length].starts_with(b"READY=1\n"));
     child
+}
+
+/// The binary with a socket that is descriptor 3, of which the environment says so by the process's own
+/// id.
+fn with_socket(listener: &UnixListener) -> Command {
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", PROXY]);
+    shell.stdin(OwnedFd::from(listener.try_clone().unwrap()));
+    shell
 }

@@ -131,12 +131,17 @@ impl Pair {
     }
 
     /// Ends a detached stream that the client has an answer for: neither end is to send anything
-    /// more on it. What is on its way is swallowed for as long as the stream is remembered.
+    /// more on it.
     pub(super) fn bury(&mut self, id: StreamId, client_ended: bool) {
         frame::rst_stream(self.to_runtime.own(), id, Code::Cancel);
         if !client_ended {
             frame::rst_stream(self.to_client.own(), id, Code::NoError);
         }
+        self.entomb(id);
+    }
+
+    /// Has what comes on a stream swallowed, for as long as it is remembered.
+    pub(super) fn entomb(&mut self, id: StreamId) {
         self.streams.insert(id, Stream::tombstone());
         self.tombstones.push_back(id);
         if self.tombstones.len() > self.limits.tombstones

@@ -65,11 +65,13 @@ impl Pair {
         told && self.nothing_is_open()
     }
 
-    /// True while nothing is left of a drain but that the client says it has heard of it, which a
-    /// dead one never does.
+    /// True while nothing is left of a drain but that the client reads what was written to it and says
+    /// that it has heard, which a dead one never does.
     #[must_use]
-    pub fn awaits_acknowledgement_alone(&self) -> bool {
-        self.drain == Drain::Announced && self.nothing_is_open()
+    pub fn awaits_the_client_alone(&self) -> bool {
+        matches!(self.drain, Drain::Announced | Drain::Final(_))
+            && self.nothing_is_open()
+            && !self.is_drained()
     }
 
     /// True while a client waits for an answer, or listens to one that has no end.

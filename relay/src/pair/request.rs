@@ -31,7 +31,7 @@ impl Pair {
             return Err(Breach::OutOfPlace("HEADERS on a stream that cannot open"));
         }
         if self.drain.is_final() {
-            return Err(Breach::OutOfPlace("stream opened after GOAWAY"));
+            return self.turn_away(block);
         }
         let limit = self.limits.open_streams;
         if self.open_streams() >= limit {
@@ -60,6 +60,20 @@ impl Pair {
             self.pass_unopened(block.stream, Unopened::Crowded);
         }
         self.settle_stream(block.stream);
+        Ok(())
+    }
+
+    /// Drops a stream that is above the last one that our last GOAWAY names. The client may have opened it
+    /// before it read that, even behind its acknowledgement, which some libraries put before what waits
+    /// to be written; it counts as never taken, and is tried elsewhere (RFC 9113, section 6.8).
+    fn turn_away(&mut self, block: &Block<'_>) -> Result<(), Breach> {
+        self.last_stream = block.stream;
+        let rewrite = &mut self.client.rewrite;
+        // The runtime never sees what this block puts into the table.
+        rewrite.active = true;
+        let decoder = &mut self.client.decoder;
+        decoder.decode(block.fragment, |item| rewrite.keep_resize(item))?;
+        self.entomb(block.stream);
         Ok(())
     }
 

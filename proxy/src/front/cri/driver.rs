@@ -34,9 +34,10 @@ use tokio::{
 const TURNS: usize = 32;
 /// How long the last bytes to one side may take after the other side closed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client without a call may take to say that it has heard of a graceful stop: one that
-/// lives does at once, and a dead one is not to cost every stop its whole grace.
-const ACKNOWLEDGEMENT: Duration = Duration::from_secs(2);
+/// How long a client without a call that is to go may leave unsaid that it has heard of it, and
+/// unread what it was answered: one that lives does both at once, and a dead one is not to cost every
+/// stop its whole grace.
+const DEAF: Duration = Duration::from_secs(2);
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -59,11 +60,11 @@ pub(super) struct Driver {
     closing: Option<Closing>,
     /// By when the preface is there or, when closing, the rest written.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Ready when a graceful stop begins; `None` once this connection is to end, for that or to
+    /// Ready when all are told to go; `None` once this connection is to end, for that or to
     /// make room.
     stop: Option<Waited<()>>,
-    /// By when the client is to have heard of it.
-    acknowledgement: Option<Pin<Box<Sleep>>>,
+    /// By when a client that everything waits for is to have read something.
+    deaf: Option<Pin<Box<Sleep>>>,
     /// What claimed calls are held for.
     decisions: Decisions,
     /// What the replies of the claimed calls that went on will commit.
@@ -93,7 +94,7 @@ impl Driver {
         guest: Guest,
         shared: Rc<Shared>,
     ) -> Self {
-        let stop = shared.drain.clone().started();
+        let stop = shared.drain.clone().told();
         Self {
             id,
             guest,
@@ -103,7 +104,7 @@ impl Driver {
             closing: None,
             deadline: Some(Box::pin(sleep(PREFACE_TIMEOUT))),
             stop: Some(Box::pin(stop)),
-            acknowledgement: None,
+            deaf: None,
             decisions: Decisions::default(),
             pending: HashMap::new(),
             slots: Tenant::new(id, shared.slots.clone()),
@@ -145,7 +146,6 @@ impl Driver {
     /// The calls in flight finish, and the client takes new ones elsewhere.
     fn ask_to_go(&mut self) {
         if self.stop.take().is_some() {
-            self.acknowledgement = Some(Box::pin(sleep(ACKNOWLEDGEMENT)));
             self.pair.drain();
         }
     }
@@ -171,7 +171,10 @@ impl Driver {
         self.make_room();
         progress |= self.handle_events();
         progress |= self.write(cx, Side::Runtime)?;
-        progress |= self.write(cx, Side::Client)?;
+        if self.write(cx, Side::Client)? {
+            progress = true;
+            self.deaf = None;
+        }
         self.slots.note_headway(|stream| {
             let waits_for_us = self.pair.held(stream).is_some();
             (!waits_for_us).then(|| self.pair.queued(stream))
@@ -193,11 +196,16 @@ impl Driver {
         Ok(progress)
     }
 
-    /// Whether a client without a call has not said for long that it heard of the stop.
+    /// Whether a client that is to go, and for which alone all waits, has neither read nor said a thing
+    /// for long.
     fn is_deaf(&mut self, cx: &mut Context<'_>) -> bool {
-        let timer = self.acknowledgement.as_mut();
-        self.pair.awaits_acknowledgement_alone()
-            && timer.is_some_and(|timer| timer.as_mut().poll(cx).is_ready())
+        if !self.pair.awaits_the_client_alone() {
+            self.deaf = None;
+            return false;
+        }
+        let timer = || Box::pin(sleep(DEAF));
+        let timer = self.deaf.get_or_insert_with(timer);
+        timer.as_mut().poll(cx).is_ready()
     }
 
     /// Charges what is held to what all connections may hold together.

@@ -32,9 +32,9 @@ use std::{
 };
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::watch,
+    sync::{mpsc, watch},
     task::{JoinError, JoinSet},
-    time::{Instant, MissedTickBehavior},
+    time::{Instant, MissedTickBehavior, timeout, timeout_at},
 };
 use tracing::{debug, error, info, warn};
 
@@ -49,6 +49,10 @@ const SMALL_MESSAGES: usize = 64 << 20;
 const SPARE: usize = 8;
 /// How long accepting pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a stop lets newcomers wait for the next of us, before it serves them itself until the
+/// calls in flight are done. A kubelet takes a runtime for gone that leaves a new connection without
+/// an answer for 5 s (`minConnectionTimeout` of its CRI client).
+const LAST_ORDERS: Duration = Duration::from_secs(1);
 
 /// What a front needs to know.
 #[derive(Clone, Debug)]
@@ -66,6 +70,8 @@ pub struct Options {
     pub hold_timeout: Duration,
     /// Open claimed calls; false passes everything through.
     pub hooks: bool,
+    /// The socket is not ours and stays when we go: clients wait in it for the next of us.
+    pub socket_stays: bool,
 }
 
 /// One accepted connection; later ones have higher numbers.
@@ -76,11 +82,12 @@ struct ConnectionId(u64);
 struct Seat {
     id: ConnectionId,
     shared: Rc<Shared>,
+    _attendance: mpsc::Sender<()>,
 }
 
-/// Tells connections that a graceful stop has begun.
+/// Tells connections to go: all that are there when its number rises.
 #[derive(Clone, Debug)]
-struct DrainSignal(watch::Receiver<bool>);
+struct DrainSignal(watch::Receiver<u64>);
 
 /// What the connections of one front share.
 struct Shared {
@@ -103,19 +110,26 @@ pub struct Front {
     shared: Rc<Shared>,
     max_connections: usize,
     hold_timeout: Duration,
+    socket_stays: bool,
     complaints: RateLimited,
-    drain: watch::Sender<bool>,
+    drain: watch::Sender<u64>,
     connections: JoinSet<()>,
+    /// Those that have not been told to go have a clone each.
+    attendance: (mpsc::Sender<()>, mpsc::Receiver<()>),
     next: u64,
 }
 
 // === impl DrainSignal ===
 
 impl DrainSignal {
-    async fn started(mut self) {
-        // A front that is gone has nothing to drain: never ready.
-        if self.0.wait_for(|draining| *draining).await.is_err() {
-            std::future::pending::<()>().await;
+    /// Ready once all that are there now are told to go.
+    fn told(mut self) -> impl Future<Output = ()> {
+        let now = *self.0.borrow();
+        async move {
+            // A front that is gone has nothing to drain: never ready.
+            if self.0.wait_for(|told| *told > now).await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
@@ -140,7 +154,7 @@ impl Front {
         hub: Rc<Hub>,
         metrics: Rc<Metrics>,
     ) -> Self {
-        let (drain, draining) = watch::channel(false);
+        let (drain, draining) = watch::channel(0);
         let limits = Limits {
             max_message: options.max_message_bytes,
             ..Limits::default()
@@ -149,9 +163,11 @@ impl Front {
             listener,
             max_connections: options.max_connections,
             hold_timeout: options.hold_timeout,
+            socket_stays: options.socket_stays,
             complaints: RateLimited::default(),
             drain,
             connections: JoinSet::new(),
+            attendance: mpsc::channel(1),
             next: 0,
             shared: Rc::new(Shared {
                 claims: Method::claims(options.hooks),
@@ -175,6 +191,19 @@ impl Front {
     /// Accepts until `stop` is ready, then lets the calls in flight finish, at most for `grace`.
     /// Gives back how many connections were still open at the end. Must run in a `LocalSet`.
     pub async fn serve(mut self, stop: impl Future<Output = ()>, grace: Duration) -> usize {
+        self.accept_until(stop).await;
+        let until = Instant::now() + grace;
+        info!(
+            connections = self.connections.len(),
+            "draining: calls in flight finish, and their clients take new ones elsewhere"
+        );
+        if self.socket_stays {
+            self.make_way(until).await;
+        }
+        self.drain(until).await
+    }
+
+    async fn accept_until(&mut self, stop: impl Future) {
         let mut stop = std::pin::pin!(stop);
         let mut sweep = tokio::time::interval(SLOT_SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -182,7 +211,7 @@ impl Front {
             tokio::select! {
                 // Accepting comes last: who connects without end must not keep the rest from us.
                 biased;
-                () = &mut stop => break,
+                _ = &mut stop => break,
                 // An idle process sleeps: nothing is swept while nobody waits for a place.
                 () = self.shared.slots.crowded(), if !self.shared.slots.are_crowded() => {}
                 _ = sweep.tick(), if self.shared.slots.are_crowded() => {
@@ -202,26 +231,46 @@ impl Front {
                 },
             }
         }
-        self.drain(grace).await
     }
 
-    async fn drain(mut self, grace: Duration) -> usize {
-        // Nothing new: what connects from here on meets a closed socket, or waits in the backlog
-        // of a socket that systemd holds for the next of us.
-        drop(self.listener);
-        self.drain.send_replace(true);
-        info!(
-            connections = self.connections.len(),
-            "draining: calls in flight finish, no new ones are taken"
-        );
-        let all = async {
-            while let Some(ended) = self.connections.join_next().await {
-                reap(ended);
+    /// Comes back when nobody is connected, or when there is just time left for last orders.
+    ///
+    /// A container may take half a minute to stop and an image longer to come, and nobody else serves
+    /// before we have ended: so as long as such a call is in flight, those that come are served.
+    async fn make_way(&mut self, until: Instant) {
+        while Instant::now() + LAST_ORDERS < until {
+            let told = self.tell_all_to_go();
+            if timeout(LAST_ORDERS, all_ended(&mut self.connections)).await.is_ok() {
+                return;
             }
-        };
+            self.accept_until(timeout_at(until - LAST_ORDERS, told)).await;
+        }
+    }
+
+    async fn drain(mut self, until: Instant) -> usize {
+        drop(self.tell_all_to_go());
+        // Nothing new: what connects from here on meets a closed socket, or waits in the backlog
+        // of a socket that stays for the next of us.
+        let Self {
+            listener,
+            mut connections,
+            ..
+        } = self;
+        drop(listener);
         // Whether time was left is said by what is left: nothing, if it was.
-        tokio::time::timeout(grace, all).await.ok();
-        self.connections.len()
+        timeout_at(until, all_ended(&mut connections)).await.ok();
+        connections.len()
+    }
+
+    /// Tells all that are connected; ready when they have gone.
+    fn tell_all_to_go(&mut self) -> impl Future<Output = ()> + use<> {
+        let (sender, mut told) = std::mem::replace(&mut self.attendance, mpsc::channel(1));
+        drop(sender);
+        self.drain.send_modify(|told| *told += 1);
+        async move {
+            // Nobody sends; it ends with the last sender.
+            told.recv().await;
+        }
     }
 
     fn admit(&mut self, stream: UnixStream) {
@@ -244,7 +293,11 @@ impl Front {
         self.shared.metrics.connection_opened();
         let shared = self.shared.clone();
         let driver = Driver::new(id, stream, guest, shared.clone());
-        let seat = Seat { id, shared };
+        let seat = Seat {
+            id,
+            shared,
+            _attendance: self.attendance.0.clone(),
+        };
         self.connections.spawn_local(async move {
             let ended = driver.run().await;
             report(&ended, &seat.shared.metrics);
@@ -274,6 +327,12 @@ impl Front {
     /// Whether this may be said now, and how often it was not.
     fn complaint(&mut self, what: &'static str) -> Option<u64> {
         self.complaints.permit("-", what, Instant::now().into())
+    }
+}
+
+async fn all_ended(connections: &mut JoinSet<()>) {
+    while let Some(ended) = connections.join_next().await {
+        reap(ended);
     }
 }
 

@@ -29,6 +29,7 @@ fn options(runtime: &Path) -> Options {
         max_message_bytes: 1 << 20,
         hold_timeout: PATIENCE,
         hooks: true,
+        socket_stays: false,
     }
 }
 

@@ -28,6 +28,7 @@ pub mod shutdown;
 pub mod socket;
 pub mod stand_by;
 pub mod start_guard;
+pub mod state_lock;
 pub mod status;
 pub mod systemd;
 pub mod view;

@@ -10,6 +10,7 @@ use koord_runtime_proxy::{
     log, panic_report,
     shutdown::Signals,
     start_guard::StartGuard,
+    state_lock::StateLock,
     status::chain_of,
     systemd::Variables,
 };
@@ -41,6 +42,8 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
         warn!(error, "the limit of descriptors stays");
     }
     let systemd = Variables::read(std::env::var_os);
+    let may_overlap = launched.is_some() || systemd.hands_over(std::process::id());
+    let _state = StateLock::take(&config.state_dir, may_overlap)?;
     let watchdog = systemd.watchdog(std::process::id());
     let (guard, verdict, noted) = StartGuard::begin(&config.state_dir, SystemTime::now(), watchdog);
     if let Err(error) = noted {
@@ -72,8 +75,5 @@ fn ask(admin: &Path, question: &Question) -> Result<ExitCode, Box<dyn Error>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(question.ask(admin))?;
     answer.print(io::stdout())?;
-    Ok(match answer.good {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    Ok(ExitCode::from(u8::from(!answer.good)))
 }

@@ -59,6 +59,12 @@ impl Variables {
         }
     }
 
+    /// Whether process `pid` is handed a socket.
+    pub fn hands_over(&self, pid: u32) -> bool {
+        let count = self.listen_fds.as_deref();
+        self.listen_pid == Some(pid.to_string()) && count.is_some_and(|count| count != "0")
+    }
+
     /// The time within which process `pid` owes a sign of life, if it does.
     pub fn watchdog(&self, pid: u32) -> Option<Duration> {
         if let Some(meant) = &self.watchdog_pid

@@ -141,13 +141,18 @@ fn signal(child: &Child, name: &str) {
 
 /// The binary, told to stay within `dir`.
 fn command(dir: &Path) -> Command {
+    command_with_state(dir, &dir.join("state"))
+}
+
+/// The binary, told to stay within `dir` but for its state.
+fn command_with_state(dir: &Path, state: &Path) -> Command {
     let mut command = Command::new(PROXY);
     let flag = |name: &str, path: &str| format!("--{name}={}", dir.join(path).display());
     command
         .arg(flag("koord-runtimeproxy-endpoint", "proxy/proxy.sock"))
         .arg(flag("remote-runtime-service-endpoint", "runtime.sock"))
         .arg(flag("admin-endpoint", "admin/admin.sock"))
-        .arg(flag("state-dir", "state"))
+        .arg(format!("--state-dir={}", state.display()))
         .arg(flag("hook-server-dir", "hookserver.d"))
         .arg("--node-name=node-1")
         .env_clear()
@@ -312,18 +317,50 @@ fn call_that_is_never_answered() -> Vec<u8> {
 #[test]
 fn a_second_proxy_on_the_same_socket_is_refused_and_the_first_stays() {
     let proxy = Proxy::start(&[]);
-    let second = command(proxy.dir.path()).output().unwrap();
-    assert_eq!(second.status.code(), Some(1));
-    let said = String::from_utf8(second.stderr).unwrap();
-    assert!(said.contains("another process"), "{said}");
+    let state = proxy.path("state of another");
+    let second = || {
+        command_with_state(proxy.dir.path(), &state)
+            .output()
+            .unwrap()
+    };
+    let refused = second();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("another process is about to serve"), "{said}");
     assert!(UnixStream::connect(proxy.path("proxy/proxy.sock")).is_ok());
     assert!(UnixStream::connect(proxy.path("admin/admin.sock")).is_ok());
     // Being refused is no crash: a fourth does not take itself for one in a crash loop.
     for _ in 0..3 {
-        let refused = command(proxy.dir.path()).output().unwrap();
-        let said = String::from_utf8(refused.stderr).unwrap();
+        let said = String::from_utf8(second().stderr).unwrap();
         assert!(!said.contains("hooks off"), "{said}");
     }
+}
+
+#[test]
+fn a_second_proxy_with_the_same_state_directory_is_refused_and_a_killed_one_is_in_nobodys_way() {
+    let mut proxy = Proxy::start(&[]);
+    let state = proxy.path("state");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut second = Reaped(
+        command_with_state(elsewhere.path(), &state)
+            .spawn()
+            .unwrap(),
+    );
+    assert_eq!(ended(&mut second.0).code(), Some(1));
+    let mut said = String::new();
+    let stderr = second.0.stderr.as_mut().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    let refusal = format!(
+        "another process (pid {}) uses the state directory {}: each proxy needs a --state-dir of \
+         its own",
+        proxy.child.0.id(),
+        state.display()
+    );
+    assert!(said.contains(&refusal), "{said}");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    proxy.signal("-KILL");
+    proxy.ended();
+    proxy.restart();
 }
 
 #[test]
@@ -448,12 +485,12 @@ fn three_crashes_in_a_minute_lead_to_pass_through_and_a_clean_stop_leads_back() 
     let status = String::from_utf8(proxy.ask(&["status", "--json"]).stdout).unwrap();
     assert!(status.contains("ended badly"), "{status}");
     assert!(proxy.log().contains("hooks off"), "{}", proxy.log());
-    // A start that is refused has seen no clean stop.
+    // A start that is refused has seen no clean stop: the three and this one stay noted.
     let refused = command(proxy.dir.path()).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let notes = fs::read(proxy.path("state/starts.json")).unwrap();
     let notes: serde_json::Value = serde_json::from_slice(&notes).unwrap();
-    assert_eq!(notes["uncleanStartsMs"].as_array().unwrap().len(), 3);
+    assert_eq!(notes["uncleanStartsMs"].as_array().unwrap().len(), 4);
     proxy.signal("-TERM");
     assert!(proxy.told().starts_with("STOPPING=1\n"));
     proxy.ended();
@@ -644,6 +681,29 @@ fn a_socket_that_is_handed_over_stays_and_clients_wait_in_it_for_the_next_of_us(
     let mut preface = [0; 24];
     served.read_exact(&mut preface).unwrap();
     assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+}
+
+#[test]
+fn who_is_handed_the_socket_of_one_that_has_yet_to_end_does_not_wait_for_its_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("handed.sock")).unwrap();
+    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let log = dir.path().join("log");
+    let start = || {
+        let mut shell = handed(dir.path(), &listener);
+        let log = fs::File::create(&log).unwrap();
+        let child = Reaped(shell.stderr(log).spawn().unwrap());
+        assert!(told(&manager).starts_with("READY=1\n"));
+        child
+    };
+    let _first = start();
+    let _second = start();
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(
+        log.contains("the state directory could not be locked"),
+        "{log}"
+    );
 }
 
 #[test]

@@ -1,0 +1,197 @@
+//! The state directory is one process's at a time.
+//!
+//! Two of us with one directory would count each other's starts as crashes, and a clean stop of one
+//! would take away what the other had noted. So whoever keeps its state there holds a lock of a file
+//! in it, which goes with its process, however that ends. The file stays and says who that is; to
+//! remove it would let two processes lock two files of one name.
+//!
+//! As with [`start_guard`](crate::start_guard), a directory that cannot be written costs only this
+//! protection.
+
+use crate::regular_file;
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags},
+    io::Errno,
+};
+use std::{
+    error::Error,
+    fmt,
+    fs::{DirBuilder, File},
+    io::{self, Write},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    process,
+};
+use thiserror::Error;
+use tracing::warn;
+
+const FILE_NAME: &str = "lock";
+/// Bytes of the file that are looked at: a number.
+const MAX_FILE: u64 = 16;
+
+/// Keeps others out of a state directory until it is dropped.
+#[derive(Debug)]
+#[must_use = "the directory is ours as long as this is there"]
+pub struct StateLock {
+    _file: File,
+}
+
+/// Why a state directory is not ours.
+#[derive(Debug, Error)]
+pub enum StateLockError {
+    #[error(
+        "another {holder} uses the state directory {}: each proxy needs a --state-dir of its own",
+        path.display()
+    )]
+    Anothers { path: PathBuf, holder: Holder },
+    #[error("cannot {step} {}", path.display())]
+    Io {
+        step: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The process that has a directory, as far as it said which.
+#[derive(Debug)]
+pub struct Holder(Option<u32>);
+
+// === impl StateLock ===
+
+impl StateLock {
+    /// Takes `state_dir`, which is made if it is not there; `None` if it could not be had and is gone on
+    /// without.
+    ///
+    /// `may_overlap`: one of us may have yet to end whose part we are to take, because our clients or
+    /// our runtime were handed to us. To be refused then would leave these with nobody.
+    ///
+    /// # Errors
+    ///
+    /// When another process has it.
+    pub fn take(state_dir: &Path, may_overlap: bool) -> Result<Option<Self>, StateLockError> {
+        let error = match Self::lock(state_dir) {
+            Ok(lock) => return Ok(Some(lock)),
+            Err(error) => error,
+        };
+        if matches!(error, StateLockError::Anothers { .. }) && !may_overlap {
+            return Err(error);
+        }
+        let error = &error as &dyn Error;
+        warn!(error, "the state directory could not be locked");
+        Ok(None)
+    }
+
+    fn lock(state_dir: &Path) -> Result<Self, StateLockError> {
+        let failed = |step, path: &Path, source| StateLockError::Io {
+            step,
+            path: path.to_owned(),
+            source,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(state_dir)
+            .map_err(|error| failed("make", state_dir, error))?;
+        let path = state_dir.join(FILE_NAME);
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| failed("open", &path, errno.into()))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(StateLockError::Anothers {
+                    path: state_dir.to_owned(),
+                    holder: Holder::said_in(&path),
+                });
+            }
+            Err(errno) => return Err(failed("lock", &path, errno.into())),
+        }
+        let mut file = File::from(file);
+        // Where there is no room for the number, the next one is refused without it.
+        file.set_len(0)
+            .and_then(|()| writeln!(file, "{}", process::id()))
+            .ok();
+        Ok(Self { _file: file })
+    }
+}
+
+// === impl Holder ===
+
+impl Holder {
+    fn said_in(path: &Path) -> Self {
+        let said = regular_file::read(path, MAX_FILE).ok();
+        let text = said.and_then(|bytes| String::from_utf8(bytes).ok());
+        let pid: Option<u32> = text.and_then(|text| text.trim_end().parse().ok());
+        // To itself, in a container of its own; to everybody else that is another.
+        Self(pid.filter(|pid| *pid > 1))
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(pid) => write!(f, "process (pid {pid})"),
+            None => f.write_str("process"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "files for tests")]
+mod tests {
+    use super::*;
+    use koord_testkit::poll::wait_until;
+
+    fn refusal(state_dir: &Path) -> String {
+        StateLock::take(state_dir, false).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_directory_has_one_owner_whom_the_next_one_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("a/state");
+        let first = StateLock::take(&state, false).unwrap();
+        assert!(first.is_some());
+        let (pid, path) = (process::id(), state.display());
+        let advice = "each proxy needs a --state-dir of its own";
+        assert_eq!(
+            refusal(&state),
+            format!("another process (pid {pid}) uses the state directory {path}: {advice}")
+        );
+        // What it said may be lost.
+        for said in [
+            "",
+            "-1\n",
+            "1\n",
+            "4294967296\n",
+            "12 monkeys\n",
+            "11111111111111111",
+        ] {
+            std::fs::write(state.join("lock"), said).unwrap();
+            assert_eq!(
+                refusal(&state),
+                format!("another process uses the state directory {path}: {advice}")
+            );
+        }
+        assert!(StateLock::take(&state, true).unwrap().is_none());
+        drop(first);
+        // Threads and children of other tests have copies for a moment.
+        wait_until("the lock is free", || {
+            StateLock::take(&state, false).is_ok_and(|lock| lock.is_some())
+        });
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_locked_stops_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "precious").unwrap();
+        let none = StateLock::take(&file.join("state"), false).unwrap();
+        assert!(none.is_none());
+        // Nor is a link followed that somebody laid there.
+        std::os::unix::fs::symlink(&file, dir.path().join("lock")).unwrap();
+        assert!(StateLock::take(dir.path(), false).unwrap().is_none());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+    }
+}

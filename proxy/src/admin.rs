@@ -25,6 +25,7 @@ use std::{
     collections::BTreeSet,
     convert::Infallible,
     error::Error,
+    path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -55,8 +56,10 @@ pub struct Condition {
     pub mode: Mode,
     pub front: Front,
     pub beside_koordlet: BesideKoordlet,
-    /// What a person should know: why hooks are off, what is not served.
+    /// What a person should know since the start: why hooks are off, what is not served.
     pub remarks: Vec<String>,
+    /// The runtime's socket.
+    pub runtime: PathBuf,
     /// The name of this node in the policy.
     pub node_name: String,
     /// What the policy file last said; `None` without one.
@@ -220,16 +223,12 @@ impl Admin {
         let names = |settings: &BTreeSet<Setting>| -> Vec<_> {
             settings.iter().map(|setting| setting.name()).collect()
         };
-        let remarks = self.condition.remarks.iter().map(String::as_str);
-        let remarks = remarks.chain(self.hub.standing_by());
-        let remarks = remarks.chain(self.hub.koordlet_remark());
-        let remarks: Vec<_> = remarks.chain(self.hub.queue().standstill()).collect();
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "mode": self.condition.mode.as_str(),
             "front": self.condition.front.as_str(),
             "runtime": runtime,
-            "remarks": remarks,
+            "remarks": self.remarks(),
             "runtimeUp": self.hub.runtime_is_up(),
             "pluginUp": plugin.then(|| self.hub.plugin_is_up()),
             "feed": self.hub.watches().then(|| self.hub.feed()),
@@ -243,6 +242,45 @@ impl Admin {
             "pods": self.pods_report(),
         });
         reply(StatusCode::OK, JSON, status.to_string() + "\n")
+    }
+
+    /// What a person should know: since the start, and at this moment.
+    fn remarks(&self) -> Vec<String> {
+        let (hub, condition) = (&self.hub, &self.condition);
+        let mut remarks = condition.remarks.clone();
+        let now = [
+            hub.standing_by(),
+            hub.koordlet_remark(),
+            hub.queue().standstill(),
+        ];
+        remarks.extend(now.into_iter().flatten().map(str::to_owned));
+        // Nothing is asked of it to pass calls through.
+        if condition.mode != Mode::PassThrough && !hub.runtime_is_up() {
+            remarks.push(format!(
+                "the runtime does not answer at {}: what is known of its pods may be old, and it is \
+                 asked again until it answers",
+                condition.runtime.display()
+            ));
+        }
+        if let Some(PolicyState {
+            error: Some(error), ..
+        }) = &*condition.policy.borrow()
+        {
+            remarks.push(format!(
+                "the policy file cannot be used as it is, so what it said when it last could be \
+                 used stays in force: {}",
+                chain_of(&**error)
+            ));
+        }
+        if let Some(directory) = hub.pod_elsewhere() {
+            let policy = hub.policy();
+            remarks.push(format!(
+                "a pod's control group is {directory}, which is not below {}, where the kubelet's \
+                 pods are taken to be: is --cgroup-root the kubelet's cgroupRoot?",
+                policy.node().tiers.kubepods
+            ));
+        }
+        remarks
     }
 
     fn policy(&self) -> Reply {

@@ -178,6 +178,7 @@ impl App {
                 front: config.front,
                 beside_koordlet: config.hooks.beside_koordlet,
                 remarks,
+                runtime: config.runtime_endpoint.clone(),
                 node_name: config.node_name.clone(),
                 policy: RefCell::default(),
                 pods: pods.as_ref().map(PodSource::subscribe),

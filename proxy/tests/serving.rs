@@ -6,11 +6,13 @@
 mod support;
 
 use bytes::Bytes;
+use koord_proto::cri;
 use koord_testkit::{
     Frame, RawClient, RawRequest, RawStream,
     poll::{wait_until, wait_until_async},
     scripted::{CallEnd, Gate, Reply, Script},
 };
+use prost::Message;
 use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
@@ -402,4 +404,60 @@ fn the_thread_for_groups_is_there_from_the_start_where_a_hook_can_use_it() {
     // It starts after all of those that write.
     wait_until("the last one has started", || has(&node, "neighbour"));
     assert!(!has(&node, "thread-groups"));
+}
+
+fn remarks(node: &Node) -> Vec<String> {
+    let status = node.status();
+    let remarks = status["remarks"].as_array().unwrap().iter();
+    remarks.map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn what_a_person_should_know_of_this_moment_is_told_in_sentences() {
+    let policy = "--node-policy=/no-such-directory/policy.yaml";
+    let node = Node::with(listed_once(), &[policy]);
+    let request = cri::RunPodSandboxRequest {
+        config: Some(cri::PodSandboxConfig {
+            metadata: Some(cri::PodSandboxMetadata {
+                uid: "uid-1".to_owned(),
+                namespace: "default".to_owned(),
+                name: "elsewhere".to_owned(),
+                ..Default::default()
+            }),
+            linux: Some(cri::LinuxPodSandboxConfig {
+                cgroup_parent: "/other/kubepods/poduid-1".to_owned(),
+            }),
+            ..Default::default()
+        }),
+        runtime_handler: String::new(),
+    };
+    let run = RawRequest::unary(method::RUN, request.encode_to_vec());
+    assert_eq!(node.call(run).await.grpc_status(), Some(0));
+    let policy = "the policy file cannot be used as it is, so what it said when it last could be used \
+                  stays in force: cannot read /no-such-directory/policy.yaml: No such file or \
+                  directory (os error 2)";
+    wait_until(policy, || remarks(&node).iter().any(|it| it == policy));
+    // What follows is the name that this machine's kubelet would give it.
+    let elsewhere = "a pod's control group is /other/kubepods/poduid-1, which is not below \
+                     /no-such-root/";
+    let question = ", where the kubelet's pods are taken to be: is --cgroup-root the kubelet's \
+                    cgroupRoot?";
+    let is_told = |it: &String| it.starts_with(elsewhere) && it.ends_with(question);
+    wait_until(elsewhere, || remarks(&node).iter().any(is_told));
+    let runtime = |it: &String| it.contains("the runtime does not answer");
+    assert!(!remarks(&node).iter().any(runtime), "it has been listed");
+}
+
+#[test]
+fn a_runtime_that_does_not_answer_is_told_by_its_socket() {
+    let node = Node::without_runtime(&[]);
+    let remark = format!(
+        "the runtime does not answer at {}: what is known of its pods may be old, and it is asked \
+         again until it answers",
+        node.path("runtime.sock").display()
+    );
+    wait_until(&remark, || remarks(&node).contains(&remark));
+    let passing = Node::without_runtime(&["--mode=pass-through"]);
+    let told = remarks(&passing).concat();
+    assert!(!told.contains("does not answer"), "it is not asked there");
 }

@@ -266,6 +266,7 @@ async fn a_policy_that_says_the_same_again_has_nothing_decided_anew() {
         front: Front::Cri,
         beside_koordlet: BesideKoordlet::No,
         remarks: Vec::new(),
+        runtime: "/run/runtime.sock".into(),
         node_name: "node-1".to_owned(),
         policy: RefCell::default(),
         pods: None,

@@ -567,13 +567,7 @@ fn a_policy_of_other_nodes_alone_is_told_with_our_name() {
     });
     assert_eq!(
         lines.collect::<Vec<_>>(),
-        [
-            "error -",
-            "inForce -",
-            "issues -",
-            "node node-1",
-            "otherNodes 1"
-        ]
+        ["inForce -", "issues -", "node node-1", "otherNodes 1"]
     );
     let told = "the node policy is about other nodes alone node=\"node-1\" other_nodes=1";
     assert!(proxy.log().contains(told), "{}", proxy.log());

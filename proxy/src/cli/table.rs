@@ -181,7 +181,8 @@ fn things(said: &Value) -> String {
 }
 
 /// Objects are told by the path of their keys, list items by their name where they have one. What
-/// has nothing but a name is told by it.
+/// has nothing but a name is told by it, and what there is not, as a plugin's part on another front, by
+/// nothing.
 fn add_rows(table: &mut Table, path: &str, value: &Value) {
     let below = |key: &str| match path {
         "" => key.to_owned(),
@@ -208,7 +209,7 @@ fn add_rows(table: &mut Table, path: &str, value: &Value) {
                 }
             }
         }
-        Value::Null => add_row(table, path, NONE),
+        Value::Null => {}
         Value::String(text) => add_row(table, path, text),
         Value::Bool(_) | Value::Number(_) => add_row(table, path, &value.to_string()),
     }
@@ -323,7 +324,7 @@ mod tests {
     fn the_status_has_a_row_for_each_thing() {
         let json = r#"{"mode": "enforce", "runtimeUp": true, "remarks": ["one", "two"],
             "hooks": [{"name": "BatchResource"}, {"name": "GroupIdentity", "unsupported": "no"}],
-            "policy": {"inForce": []}}"#;
+            "feed": null, "policy": {"inForce": [], "error": null}}"#;
         assert_eq!(
             lines(&status(json).unwrap()),
             [

@@ -12,7 +12,7 @@ use std::{
 /// What is known of the runtime beyond its lists.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
-    /// How it tells of its containers.
+    /// How it is followed; `None` while it is away.
     feed: Cell<Option<&'static str>>,
     /// Containers whose resources somebody has changed since the last list.
     changed: RefCell<HashSet<ContainerId>>,
@@ -26,7 +26,7 @@ impl Hub {
         self.watching.is_some()
     }
 
-    /// How the runtime tells of its containers, if it does.
+    /// By what the runtime is followed, while it is.
     pub fn feed(&self) -> Option<&'static str> {
         self.watching.as_ref()?.feed.get()
     }

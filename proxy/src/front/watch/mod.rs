@@ -28,6 +28,8 @@ use tracing::warn;
 
 /// How often a runtime is listed that does not tell of its containers.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// The same for people.
+const LISTED: &str = "lists alone, one every five seconds";
 /// Waiting grows from the first to the last while the runtime is away.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_millis(500);
@@ -104,7 +106,7 @@ async fn follow(hub: &Hub, endpoint: &Arc<Path>) -> Result<Infallible, Ended> {
             return Err(Ended::Over(Box::new(status)));
         }
     }
-    hub.set_feed(None);
+    hub.set_feed(Some(LISTED));
     warn!("the runtime does not tell of its containers: it is listed every five seconds");
     while hub.runtime_is_up() || !hub.is_whole() {
         hub.relist_soon();

@@ -53,6 +53,12 @@ pub enum Problem {
     EmptyPath,
     #[error("kind {kind:?} of {api_version:?} is none that is read here")]
     UnknownKind { kind: String, api_version: String },
+    #[error("in document {document} it is {found:?}, and of this kind {expected:?} is expected")]
+    ApiVersion {
+        document: usize,
+        found: String,
+        expected: &'static str,
+    },
     #[error("document is about another node than {expected:?}, the first that was named")]
     OtherNode { expected: String },
     #[error("document takes the place of an earlier one")]
@@ -66,6 +72,16 @@ pub enum PolicyError {
     TooLong { length: usize },
     #[error("policy is empty")]
     Empty,
+    #[error(
+        "document {document} of kind {kind:?} has the key {key:?} again in line {line}, and each key is \
+         expected once"
+    )]
+    DuplicateKey {
+        document: usize,
+        kind: String,
+        key: String,
+        line: u64,
+    },
     #[error("policy is no YAML stream")]
     Syntax(#[source] ParserError),
 }

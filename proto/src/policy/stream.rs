@@ -22,12 +22,12 @@ pub struct Parsed {
     pub other_nodes: usize,
 }
 
-/// The kinds that are read, with the group of their `apiVersion`.
+/// The kinds that are read, with their `apiVersion`; of a group any version will do.
 const KINDS: [(&str, &str, Kind); 3] = [
-    ("NodeSLO", "slo.koordinator.sh/", Kind::Slo),
+    ("NodeSLO", "slo.koordinator.sh/v1alpha1", Kind::Slo),
     (
         "NodeResourceTopology",
-        "topology.node.k8s.io/",
+        "topology.node.k8s.io/v1alpha1",
         Kind::Topology,
     ),
     ("Node", "v1", Kind::Node),
@@ -67,7 +67,7 @@ impl NodePolicy {
             alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
         };
         let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options)
-            .map_err(|error| PolicyError::Syntax(ParserError::of(error)))?;
+            .map_err(|error| unread(error, yaml))?;
         // Whoever writes the file has only begun, or failed: a list without items says that there is
         // no policy.
         if documents.iter().all(Value::is_null) {
@@ -81,15 +81,15 @@ impl NodePolicy {
             issues: RefCell::default(),
             other_nodes: 0,
         };
-        for document in &documents {
+        for (number, document) in (1..).zip(&documents) {
             if text_at(document, "/kind") == "List" {
                 let items = document.get("items").and_then(Value::as_array);
                 items
                     .into_iter()
                     .flatten()
-                    .for_each(|item| reader.take(item));
+                    .for_each(|item| reader.take(number, item));
             } else {
-                reader.take(document);
+                reader.take(number, document);
             }
         }
         Ok(Parsed {
@@ -97,6 +97,61 @@ impl NodePolicy {
             issues: reader.issues.into_inner(),
             other_nodes: reader.other_nodes,
         })
+    }
+}
+
+fn unread(error: serde_saphyr::Error, yaml: &str) -> PolicyError {
+    match error {
+        serde_saphyr::Error::DuplicateMappingKey {
+            key: Some(key),
+            location,
+        } => {
+            let line = location.line();
+            let (document, kind) = document_of(yaml, line);
+            PolicyError::DuplicateKey {
+                document,
+                kind: cut(kind),
+                key: cut(&key),
+                line,
+            }
+        }
+        error => PolicyError::Syntax(ParserError::of(error)),
+    }
+}
+
+/// The document that a line of a stream is in, counted as far as they say anything, and its kind. The
+/// text alone tells: who could not read a document has nothing else of it.
+fn document_of(yaml: &str, line: u64) -> (usize, &str) {
+    let (mut document, mut kind, mut is_empty) = (1, "", true);
+    for (number, text) in (1..).zip(yaml.lines()) {
+        let begun = text
+            .strip_prefix("---")
+            .filter(|rest| rest.is_empty() || rest.starts_with(' '));
+        if begun.is_some() {
+            if number > line {
+                break;
+            }
+            document += usize::from(!is_empty);
+            (kind, is_empty) = ("", true);
+        }
+        let text = begun.unwrap_or(text);
+        let said = text.trim_start();
+        is_empty &= said.is_empty() || said.starts_with('#');
+        if let Some(named) = text.strip_prefix("kind:") {
+            let word = named.split_whitespace().next().unwrap_or_default();
+            kind = word.trim_matches(['"', '\'']);
+        }
+    }
+    (document, kind)
+}
+
+/// Whether an `apiVersion` is the expected one, or another version of its group.
+fn is_version_of(expected: &str, api_version: &str) -> bool {
+    match expected.split_once('/') {
+        None => api_version == expected,
+        Some((group, _)) => api_version
+            .split_once('/')
+            .is_some_and(|(named, _)| named == group),
     }
 }
 
@@ -108,22 +163,28 @@ fn text_at<'a>(document: &'a Value, pointer: &str) -> &'a str {
 // === impl Reader ===
 
 impl Reader {
-    fn take(&mut self, document: &Value) {
+    /// Takes an object of the document of this number.
+    fn take(&mut self, number: usize, document: &Value) {
         let (kind, api_version) = (text_at(document, "/kind"), text_at(document, "/apiVersion"));
         let name = text_at(document, "/metadata/name");
         let (shown_kind, shown_name) = (cut(kind), cut(name));
         let object = Object::new(&shown_kind, &shown_name, document, &self.issues);
-        let known = KINDS.iter().find(|(name, group, _)| {
-            let versioned = group.ends_with('/');
-            *name == kind && (api_version == *group || versioned && api_version.starts_with(group))
-        });
-        let Some((_, _, known)) = known else {
+        let known = KINDS.iter().find(|(name, ..)| *name == kind);
+        let Some(&(_, expected, known)) = known else {
             object.root().report(Problem::UnknownKind {
                 kind: shown_kind.clone(),
                 api_version: cut(api_version),
             });
             return;
         };
+        if !is_version_of(expected, api_version) {
+            let place = object.root().field("apiVersion");
+            return place.report(Problem::ApiVersion {
+                document: number,
+                found: cut(api_version),
+                expected,
+            });
+        }
         if name.is_empty() {
             let place = object.root().field("metadata").field("name");
             return place.report(Problem::Missing);

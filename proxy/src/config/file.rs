@@ -23,10 +23,11 @@ pub(super) fn read(text: &str, path: &Path, issues: &mut Vec<Issue>) -> RawConfi
     let said: BTreeMap<String, Scalar> = match said {
         Ok(said) => said.unwrap_or_default(),
         Err(source) => {
+            let (key, problem) = unread(source);
             issues.push(Issue {
-                key: String::new(),
+                key,
                 origin,
-                problem: Problem::Syntax(Box::new(source)),
+                problem,
             });
             return raw;
         }
@@ -51,6 +52,20 @@ pub(super) fn read(text: &str, path: &Path, issues: &mut Vec<Issue>) -> RawConfi
         });
     }
     raw
+}
+
+/// Why nothing of a file is used, and of which key, if it is one.
+fn unread(error: serde_saphyr::Error) -> (String, Problem) {
+    match error {
+        serde_saphyr::Error::DuplicateMappingKey {
+            key: Some(key),
+            location,
+        } => {
+            let line = location.line();
+            (key, Problem::Duplicate { line })
+        }
+        error => (String::new(), Problem::Syntax(Box::new(error))),
+    }
 }
 
 /// A value in the file. Numbers and booleans are taken as they would be written in a flag.

@@ -218,6 +218,8 @@ pub enum Problem {
     Unreadable(#[source] FileError),
     #[error("is no YAML mapping")]
     Syntax(#[source] Box<serde_saphyr::Error>),
+    #[error("is there again in line {line}, and each key is expected once")]
+    Duplicate { line: u64 },
     #[error("is not a known key")]
     UnknownKey,
     #[error("takes one value, not a list")]

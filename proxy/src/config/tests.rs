@@ -300,6 +300,10 @@ fn what_koordlet_calls_its_plugin_by_names_ours() {
 fn a_file_that_cannot_be_used_is_one_issue() {
     assert_eq!(complaints(&[], "- a\n- b\n").len(), 1);
     assert!(complaints(&[], "mode: {a: b}\n")[0].starts_with("FILE is no YAML mapping: "));
+    assert_eq!(
+        complaints(&[], "mode: observe\nfront: cri\nmode: enforce\n"),
+        ["FILE: mode is there again in line 3, and each key is expected once"]
+    );
     let missing = Path::new("/nonexistent/config.yaml");
     let error = Config::resolve(flags(&[]), Some(missing), &surroundings()).unwrap_err();
     assert_eq!(

@@ -73,11 +73,13 @@ struct CommandLine {
 pub enum Question {
     /// What runs, in which mode, and what a person should know
     Status {
+        /// The whole answer, as JSON
         #[arg(long)]
         json: bool,
     },
     /// Every setting of every pod and of the node: asked, desired, by whom, and what the kernel holds
     Ledger {
+        /// The whole answer, as JSON
         #[arg(long)]
         json: bool,
     },
@@ -87,11 +89,13 @@ pub enum Question {
         /// container's id, the directory of a tier or host application, or `node` for all of these
         #[arg(value_name = "POD-OR-CONTAINER")]
         id: String,
+        /// The whole answer, as JSON
         #[arg(long)]
         json: bool,
     },
     /// Which policy documents are in force, and what is wrong with the policy file
     Policy {
+        /// The whole answer, as JSON
         #[arg(long)]
         json: bool,
     },
@@ -99,15 +103,22 @@ pub enum Question {
     Health,
     /// Switches a hook off, which gives back what it had decided, or on again; until a restart
     Hook {
+        /// As `status` names it
         name: String,
         /// on or off
         #[arg(value_parser = ["on", "off"])]
         state: String,
     },
     /// The log filter, or a new one
-    Log { filter: Option<String> },
+    Log {
+        /// Such as info,koord_runtime_proxy::hub=debug; until a restart
+        filter: Option<String>,
+    },
     /// Any page of the admin socket, such as /metrics
-    Get { path: String },
+    Get {
+        /// Begins with a slash
+        path: String,
+    },
 }
 
 /// An answer: what is printed, and whether it is good news.
@@ -263,5 +274,23 @@ fn surroundings(environment: impl Fn(&'static str) -> Option<OsString>) -> Surro
             .into_owned(),
         log_filter: environment(LOG_FILTER_VARIABLE).and_then(|filter| filter.into_string().ok()),
         launch: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_help_of_every_question_says_what_each_of_its_words_is_for() {
+        let command = CommandLine::command();
+        assert_eq!(command.get_subcommands().count(), 8);
+        for question in command.get_subcommands() {
+            for argument in question.get_arguments() {
+                let (question, name) = (question.get_name(), argument.get_id());
+                assert!(argument.get_help().is_some(), "{question} {name}");
+            }
+        }
     }
 }

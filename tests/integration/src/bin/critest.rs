@@ -81,6 +81,8 @@ fn parse(args: &[OsString]) -> Result<Run<'_>> {
         "containerd 1.6 has no NRI"
     );
     let (critest, flags) = args.split_first().context(USAGE)?;
+    // What is left is no flag of ours; `--help` is one of those.
+    ensure!(!critest.as_encoded_bytes().starts_with(b"-"), USAGE);
     Ok(Run {
         versions,
         front,
@@ -249,4 +251,20 @@ fn succeed(command: &mut Command) -> Result<()> {
         .with_context(|| format!("run {command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_that_is_not_known_has_the_usage_said_and_nothing_started() {
+        for args in [&["--help"][..], &["--front", "nri", "-h"], &[]] {
+            let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+            let error = parse(&args).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), Some(USAGE), "{args:?}");
+        }
+        let args = ["./critest", "--help"].map(OsString::from);
+        assert!(parse(&args).is_ok_and(|run| run.flags == ["--help"]));
+    }
 }

@@ -53,7 +53,7 @@ pub struct Container {
 }
 
 /// What a runtime was told of a container, of which it shows only what it was told from then on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ToldFirst {
     /// What it had it have until then.
     pub before: Requested,

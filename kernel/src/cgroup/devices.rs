@@ -15,8 +15,10 @@ use crate::block::{BlockDevices, Layer, Look};
 use koord_model::{
     Block, CgroupPath, CostModel, CostQos, DeviceNumber, IoRate, PerBlock, Setting, Value,
 };
+use rustix::io::Errno;
 use std::{
     collections::BTreeMap,
+    io,
     sync::{Mutex, MutexGuard},
 };
 use tracing::debug;
@@ -86,7 +88,7 @@ impl Cgroups {
         let file = self.file(at, setting).map_err(unread)?;
         let place = Place { at, setting, file };
         let held = self.lines(place).map_err(unread)?;
-        let ours = self.before(place);
+        let ours = self.before(place).map_err(unread)?;
         let Wanted {
             lines: wanted,
             mut lacking,
@@ -141,7 +143,9 @@ impl Cgroups {
         };
         let devices = self.look_at_devices();
         let Wanted { lines, lacking } = wanted(value, devices.as_ref());
-        let ours = self.before(place);
+        let Ok(ours) = self.before(place) else {
+            return false;
+        };
         lacking.is_empty()
             && lines
                 .iter()
@@ -200,16 +204,24 @@ impl Cgroups {
         Ok(())
     }
 
-    /// What the devices of ours had before us.
-    fn before(&self, Place { at, setting, file }: Place<'_>) -> Before {
+    /// What the devices of ours had before us. A note that cannot be read now is an error: taken for none
+    /// it would be replaced by one that says that they had our values before us.
+    fn before(&self, Place { at, setting, file }: Place<'_>) -> Result<Before, ReadError> {
         let remembered = self.notes.lock().get(&(at.clone(), setting)).cloned();
-        let noted = || self.tree.note(file.controller, at, setting.name());
-        let text = remembered.or_else(|| noted().ok()).unwrap_or_default();
+        let text = match remembered {
+            Some(text) => text,
+            None => match self.tree.note(file.controller, at, setting.name()) {
+                Err(error) if passes(&error) => {
+                    return Err(self.unreadable(at, Some(setting), file.name, error));
+                }
+                noted => noted.unwrap_or_default(),
+            },
+        };
         let line = |line: &str| match line.split_once(' ') {
             Some((number, before)) => Some((number.parse().ok()?, Some(before.to_owned()))),
             None => Some((line.parse().ok()?, None)),
         };
-        text.lines().filter_map(line).collect()
+        Ok(text.lines().filter_map(line).collect())
     }
 
     fn note(&self, Place { at, setting, file }: Place<'_>, old: &Before, new: &Before) {
@@ -304,6 +316,12 @@ fn found<T: Copy + Ord>(
         lines: lines.collect(),
         lacking,
     }
+}
+
+/// Whether it is for want of something that there may be again. That groups take no notes stays so.
+fn passes(error: &io::Error) -> bool {
+    let wants = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| wants.contains(&errno))
 }
 
 /// The first of them, and how many more there are: a pod says how many there can be.

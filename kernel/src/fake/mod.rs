@@ -48,6 +48,8 @@ struct State {
     lacking: BTreeSet<String>,
     devices: BTreeSet<DeviceNumber>,
     takes_notes: bool,
+    /// Why no note can be read.
+    unread_notes: Option<Errno>,
     groups: BTreeMap<CgroupPath, Group>,
     failures: Vec<(CgroupPath, String, Errno)>,
     /// Why nothing can be looked at.
@@ -71,6 +73,7 @@ impl FakeTree {
             lacking: lacking_on_mainline(generation),
             devices: BTreeSet::new(),
             takes_notes: true,
+            unread_notes: None,
             groups: [(CgroupPath::root(), Group::new(online))].into(),
             failures: Vec::new(),
             blind: None,
@@ -173,6 +176,11 @@ impl FakeTree {
         self.state().blind = errno;
     }
 
+    /// Makes every reading of a note fail, until told that none does.
+    pub fn fail_notes(&self, errno: Option<Errno>) {
+        self.state().unread_notes = errno;
+    }
+
     /// What was written since the last call, in order; refused writes are not in it.
     pub fn take_writes(&self) -> Vec<Write> {
         mem::take(&mut self.state().writes)
@@ -243,6 +251,9 @@ impl Tree for FakeTree {
         let group = state.groups.get(at).ok_or(Errno::NOENT)?;
         if !state.takes_notes {
             return Err(Errno::OPNOTSUPP.into());
+        }
+        if let Some(errno) = state.unread_notes {
+            return Err(errno.into());
         }
         Ok(group.notes.get(name).cloned().unwrap_or_default())
     }

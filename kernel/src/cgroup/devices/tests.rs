@@ -268,6 +268,33 @@ fn a_group_that_takes_no_notes_is_remembered_until_a_restart() {
 }
 
 #[test]
+fn a_note_that_cannot_be_read_now_is_not_taken_for_none() {
+    for generation in BOTH {
+        let machine = on(generation);
+        let named = read_bps(&[("vda", 5)]);
+        machine.meddle(either(generation, "252:0 7", "252:0 rbps=7"));
+        machine.write(&named).unwrap();
+        machine.tree.take_writes();
+
+        machine.tree.fail_notes(Some(Errno::MFILE));
+        for value in [&named, &read_bps(&[("vda", 6)]), &read_bps(&[])] {
+            let error = machine.write(value).unwrap_err();
+            let errno = Some(Errno::MFILE.raw_os_error());
+            assert_eq!(error.errno(), errno, "{error}");
+            assert_eq!(machine.cgroups.holds(&machine.at, value), Some(false));
+        }
+        assert_eq!(machine.texts(), [""; 0]);
+
+        machine.tree.fail_notes(None);
+        machine.write(&read_bps(&[])).unwrap();
+        assert_eq!(
+            machine.texts(),
+            [either(generation, "252:0 7", "252:0 rbps=7")]
+        );
+    }
+}
+
+#[test]
 fn a_device_that_is_not_there_stops_none_of_the_others() {
     for generation in BOTH {
         let machine = on(generation);

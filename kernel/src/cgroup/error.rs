@@ -52,7 +52,7 @@ pub enum WriteError {
         source: io::Error,
     },
     /// All other devices have theirs.
-    #[error("{file} of cgroup {at} has no value for {whose}")]
+    #[error("{file} of cgroup {at} is not as it should be for {whose}")]
     Lacking {
         at: CgroupPath,
         file: &'static str,

@@ -303,7 +303,7 @@ fn a_device_that_is_not_there_stops_none_of_the_others() {
         assert_eq!(
             error.to_string(),
             format!(
-                "{} of cgroup /kubepods has no value for /dev/sdx, /dev/sdy",
+                "{} of cgroup /kubepods is not as it should be for /dev/sdx, /dev/sdy",
                 either(generation, "blkio.throttle.read_bps_device", "io.max")
             )
         );

@@ -173,17 +173,7 @@ impl App {
         let is_handed = matches!(entrance, Entrance::Clients { stays: true, .. });
         let administrators = listen_for_administrators(&config, is_launched, is_handed)?;
         Ok(Self {
-            condition: Rc::new(Condition {
-                mode: config.mode,
-                front: config.front,
-                beside_koordlet: config.hooks.beside_koordlet,
-                remarks,
-                runtime: config.runtime_endpoint.clone(),
-                node_name: config.node_name.clone(),
-                policy: RefCell::default(),
-                pods: pods.as_ref().map(PodSource::subscribe),
-                draining: Cell::new(false),
-            }),
+            condition: Rc::new(condition(&config, remarks, pods.as_ref())),
             notifier: Rc::new(Notifier::new(systemd)),
             config,
             hub,
@@ -427,6 +417,20 @@ fn rdma_probe(config: &Config) -> Option<RdmaProbe> {
         sys_root: config.roots.sys.clone(),
         nodes: (config.front == Front::Cri).then(|| PathBuf::from("/dev")),
     })
+}
+
+fn condition(config: &Config, remarks: Vec<String>, pods: Option<&PodSource>) -> Condition {
+    Condition {
+        mode: config.mode,
+        front: config.front,
+        beside_koordlet: config.hooks.beside_koordlet,
+        remarks,
+        runtime: config.runtime_endpoint.clone(),
+        node_name: config.node_name.clone(),
+        policy: RefCell::default(),
+        pods: pods.map(PodSource::subscribe),
+        draining: Cell::new(false),
+    }
 }
 
 fn new_metrics(config: &Config) -> Rc<Metrics> {

@@ -20,7 +20,7 @@ use koord_kernel::{
 };
 use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
 use koord_proto::{cri, keys::annotation};
-use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
+use std::{collections::HashSet, error::Error, mem, path::Path, rc::Rc, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
@@ -94,21 +94,25 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
                 }
             }
             Err(error) => {
-                hub.ledger().borrow_mut().abandon_list();
-                hub.metrics().relisted(false, started.elapsed());
-                hub.runtime_lost();
-                if !complained {
+                fail(&hub, started.elapsed());
+                if !mem::replace(&mut complained, true) {
                     warn!(
                         error = &error as &dyn Error,
                         "the runtime cannot be listed; trying again until it can"
                     );
-                    complained = true;
                 }
                 sleep(retry).await;
                 retry = LAST_RETRY.min(retry * 2);
             }
         }
     }
+}
+
+/// Notes a list that took so long and came to nothing.
+fn fail(hub: &Hub, took: Duration) {
+    hub.ledger().borrow_mut().abandon_list();
+    hub.metrics().relisted(false, took);
+    hub.runtime_lost();
 }
 
 /// Which pods are held against the kernel after a list.

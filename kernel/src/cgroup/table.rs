@@ -177,15 +177,9 @@ pub(super) fn parse(
     let number = || text.parse::<i64>().ok();
     Some(match (setting, generation) {
         (Setting::CpuShares, Generation::V1) => CpuShares::new(text.parse().ok()?).ok()?.into(),
-        (Setting::CpuShares, Generation::V2) => {
-            let weight = CpuWeight::new(text.parse().ok()?).ok()?;
-            terms.curve.shares(weight).into()
-        }
+        (Setting::CpuShares, Generation::V2) => weighed(text, terms.curve)?.into(),
         (Setting::CpuQuota, Generation::V1) => quota(text.parse::<i64>().ok()?).into(),
-        (Setting::CpuQuota, Generation::V2) => match text.split_whitespace().next()? {
-            "max" => CpuQuota::Unlimited.into(),
-            micros => CpuQuota::Micros(micros.parse().ok()?).into(),
-        },
+        (Setting::CpuQuota, Generation::V2) => quota_before_period(text)?.into(),
         (Setting::CpuBurst, _) => CpuBurst::from_micros(text.parse().ok()?).ok()?.into(),
         (Setting::CpusetCpus, Generation::V2) if text.is_empty() => CpusetCpus::All.into(),
         (Setting::CpusetCpus, _) => CpusetCpus::Only(text.parse().ok()?).into(),
@@ -232,6 +226,19 @@ pub(super) fn parse(
             | Setting::IoCostModel,
             _,
         ) => return None,
+    })
+}
+
+/// The shares that a weight stands for.
+fn weighed(text: &str, curve: WeightCurve) -> Option<CpuShares> {
+    let weight = CpuWeight::new(text.parse().ok()?).ok()?;
+    Some(curve.shares(weight))
+}
+
+fn quota_before_period(text: &str) -> Option<CpuQuota> {
+    Some(match text.split_whitespace().next()? {
+        "max" => CpuQuota::Unlimited,
+        micros => CpuQuota::Micros(micros.parse().ok()?),
     })
 }
 

@@ -247,13 +247,15 @@ impl Batch {
         let mut replaced = replaced.lock().unwrap_or_else(PoisonError::into_inner);
         let outcomes = changes.iter().zip(applied);
         let outcomes = outcomes.map(|(change, applied)| Outcome {
-            first: replaced.hear(cgroups, change, &applied),
+            first: replaced.hear(change, &applied),
             applied,
         });
         let outcomes = outcomes.collect();
         drop(under_way);
         // Whoever asked may have gone away; its answer then has no reader, and that is fine.
         done.send(outcomes).ok();
+        // No answer waits for that.
+        replaced.forget_the_gone(cgroups);
     }
 }
 

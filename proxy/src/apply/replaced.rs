@@ -7,37 +7,40 @@
 
 use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, Setting, Value};
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    mem,
+};
 
-/// Groups that are remembered before it is looked for the first time which of them have gone.
-const FEW: usize = 64;
+/// Groups that are looked at for each new one: with more than one, those that have gone get fewer.
+const LOOKS: usize = 2;
 
-/// What the first write of ours replaced, by group.
+/// What the first write of ours replaced.
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
+    /// By group; nothing of one whose values are all there again.
     groups: HashMap<CgroupPath, Vec<Written>>,
-    /// How many were left when those that have gone were forgotten last.
-    left: usize,
+    /// Each of these groups, the one first that was not looked at for longest.
+    in_turn: VecDeque<CgroupPath>,
+    /// How many are to be looked at.
+    due: usize,
 }
 
 // === impl Replaced ===
 
 impl Replaced {
     /// Hears what became of a change. What our first value replaced there.
-    pub(super) fn hear(
-        &mut self,
-        cgroups: &Cgroups,
-        change: &Change,
-        applied: &Applied,
-    ) -> Option<Written> {
+    pub(super) fn hear(&mut self, change: &Change, applied: &Applied) -> Option<Written> {
         match applied {
             Ok(written @ (Written::Changed { .. } | Written::Idled { .. })) => {
-                self.remember(cgroups, change, written);
+                self.remember(change, written);
             }
             Ok(Written::Equal | Written::Adjusted | Written::Masked) => {}
             Err(error) => {
-                if error.is_gone() {
-                    self.groups.remove(&change.at);
+                if let Some(known) = self.groups.get_mut(&change.at)
+                    && error.is_gone()
+                {
+                    known.clear();
                 }
                 return None;
             }
@@ -48,32 +51,39 @@ impl Replaced {
             return Some(known[index].clone());
         }
         // It is there again.
-        let first = known.swap_remove(index);
-        if known.is_empty() {
-            self.groups.remove(&change.at);
-        }
-        Some(first)
+        Some(known.swap_remove(index))
     }
 
-    fn remember(&mut self, cgroups: &Cgroups, change: &Change, written: &Written) {
-        if !self.groups.contains_key(&change.at) {
-            self.forget_the_gone(cgroups);
-        }
-        let known = self.groups.entry(change.at.clone()).or_default();
+    fn remember(&mut self, change: &Change, written: &Written) {
+        let known = match self.groups.entry(change.at.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                self.in_turn.push_back(change.at.clone());
+                self.due += LOOKS;
+                new.insert(Vec::new())
+            }
+        };
         if !known.iter().any(|it| is_of(it, change)) {
             known.push(written.clone());
         }
     }
 
-    /// Nobody tells that a group has gone. Looked at are all, but only when they have doubled.
-    fn forget_the_gone(&mut self, cgroups: &Cgroups) {
-        if self.groups.len() < 2 * self.left.max(FEW) {
-            return;
+    /// Nobody tells that a group has gone. So a few are looked at for each that is new: all at once, of
+    /// which there may be thousands, would keep whoever comes next waiting.
+    pub(super) fn forget_the_gone(&mut self, cgroups: &Cgroups) {
+        let due = mem::take(&mut self.due).min(self.in_turn.len());
+        for _ in 0..due {
+            let Some(at) = self.in_turn.pop_front() else {
+                return;
+            };
+            let is_used = self.groups.get(&at).is_some_and(|known| !known.is_empty());
+            // One of which it cannot be found out stays.
+            if is_used && cgroups.exists(&at).unwrap_or(true) {
+                self.in_turn.push_back(at);
+            } else {
+                self.groups.remove(&at);
+            }
         }
-        // One of which that is unknown stays.
-        self.groups
-            .retain(|at, _| cgroups.exists(at).unwrap_or(true));
-        self.left = self.groups.len();
     }
 }
 
@@ -123,8 +133,15 @@ mod tests {
                 value,
             };
             let applied = self.cgroups.apply(std::slice::from_ref(&change)).remove(0);
-            let first = self.replaced.hear(&self.cgroups, &change, &applied);
+            let first = self.replaced.hear(&change, &applied);
+            self.replaced.forget_the_gone(&self.cgroups);
             first.as_ref().map(old_of)
+        }
+
+        /// Whether anything is known of any group.
+        fn knows(&self) -> bool {
+            let mut groups = self.replaced.groups.values();
+            groups.any(|known| !known.is_empty())
         }
 
         fn make(&self, at: &str) {
@@ -146,7 +163,7 @@ mod tests {
         assert_eq!(groups.give("kubepods/pod1", quota(20_000)), unlimited);
         let back = CpuQuota::Unlimited.into();
         assert_eq!(groups.give("kubepods/pod1", back), unlimited);
-        assert!(groups.replaced.groups.is_empty());
+        assert!(!groups.knows());
         let back = CpuQuota::Unlimited.into();
         assert_eq!(groups.give("kubepods/pod1", back), None);
     }
@@ -162,14 +179,14 @@ mod tests {
         };
         for _ in 0..2 {
             let applied = groups.cgroups.apply(std::slice::from_ref(&idle)).remove(0);
-            let first = groups.replaced.hear(&groups.cgroups, &idle, &applied);
+            let first = groups.replaced.hear(&idle, &applied);
             let Some(Written::Idled { shares }) = first else {
                 panic!("{first:?}");
             };
             assert_eq!(shares.unwrap().to_string(), "1024");
         }
         groups.give("kubepods/pod1", Value::CpuIdle(false));
-        assert!(groups.replaced.groups.is_empty());
+        assert!(!groups.knows());
     }
 
     #[test]
@@ -180,7 +197,7 @@ mod tests {
         let gone = CgroupPath::parse("kubepods/pod1").unwrap();
         groups.tree.remove(&gone);
         assert_eq!(groups.give("kubepods/pod1", quota(50_000)), None);
-        assert!(groups.replaced.groups.is_empty());
+        assert!(!groups.knows());
 
         for number in 0..1_000 {
             let at = format!("kubepods/pod{number}");
@@ -188,6 +205,38 @@ mod tests {
             groups.give(&at, quota(50_000));
             groups.tree.remove(&CgroupPath::parse(&at).unwrap());
         }
-        assert!(groups.replaced.groups.len() <= 2 * FEW);
+        assert!(groups.replaced.groups.len() <= 2);
+        assert!(groups.replaced.in_turn.len() <= 2);
+    }
+
+    #[test]
+    fn a_group_whose_values_come_and_go_is_remembered_once() {
+        let mut groups = Groups::new();
+        groups.make("kubepods/pod1");
+        for _ in 0..100 {
+            groups.give("kubepods/pod1", quota(50_000));
+            groups.give("kubepods/pod1", CpuQuota::Unlimited.into());
+        }
+        assert_eq!(groups.replaced.in_turn.len(), 1);
+    }
+
+    #[test]
+    fn of_many_groups_that_have_gone_a_few_are_looked_at_with_each_new_one() {
+        let mut groups = Groups::new();
+        for number in 0..200 {
+            let at = format!("kubepods/old{number}");
+            groups.make(&at);
+            groups.give(&at, quota(50_000));
+        }
+        groups.tree.remove(&CgroupPath::parse("kubepods").unwrap());
+        let mut left = Vec::new();
+        for number in 0..100 {
+            let at = format!("kubepods/new{number}");
+            groups.make(&at);
+            groups.give(&at, quota(50_000));
+            left.push(groups.replaced.groups.len());
+        }
+        // One is new, two have gone.
+        assert_eq!((left[0], left[1], left[99]), (199, 198, 100));
     }
 }

@@ -332,14 +332,20 @@ fn walk(top: &OwnedFd, (at, file): Below<'_>, flags: OFlags) -> Result<OwnedFd, 
     }
 }
 
-/// What a file has, in as few calls as there can be: thousands are read at a change of policy.
+/// What a file has, in as few calls as there can be: thousands are read at a change of policy, and events
+/// of a runtime wait for some.
+///
+/// What gives less than it was asked for has no more. The kernel stops short of that only before a record
+/// that does not fit into its own buffer (`seq_read_iter` in `fs/seq_file.c`), which is a page at least:
+/// these files are of one record, or of one for each process.
 fn read_all(file: OwnedFd) -> io::Result<String> {
     let mut text = Vec::new();
     let mut part = [0; 512];
     loop {
-        match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut part))? {
-            0 => break,
-            count => text.extend_from_slice(&part[..count]),
+        let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut part))?;
+        text.extend_from_slice(&part[..count]);
+        if count < part.len() {
+            break;
         }
     }
     String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
@@ -370,7 +376,10 @@ fn listable(directory: impl AsFd) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::{
+        io::Write,
+        os::unix::{fs::symlink, net::UnixStream},
+    };
 
     #[test]
     fn a_directory_without_control_groups_is_refused() {
@@ -392,6 +401,23 @@ mod tests {
             assert_eq!(looked(unknown), None, "{unknown}");
         }
         assert!(is_there(Ok(())).unwrap());
+    }
+
+    #[test]
+    fn what_gives_less_than_it_was_asked_for_is_not_read_again() {
+        for length in [7, 1_200] {
+            let text = "x".repeat(length);
+            let (file, mut end) = UnixStream::pair().unwrap();
+            end.write_all(text.as_bytes()).unwrap();
+            // Nothing more comes, and another read is refused.
+            file.set_nonblocking(true).unwrap();
+            assert_eq!(read_all(file.into()).unwrap(), text);
+        }
+        let text = "x".repeat(1_024);
+        let (file, mut end) = UnixStream::pair().unwrap();
+        end.write_all(text.as_bytes()).unwrap();
+        drop(end);
+        assert_eq!(read_all(file.into()).unwrap(), text);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! state before and the state after keep the kernel's rules, so does every step between them,
 //! whatever the order of the changes.
 
-use super::{Applied, Cgroups, WriteError, Written, table};
+use super::{Applied, Cgroups, WriteError, Written, table, unread};
 use crate::block::Look;
 use koord_model::{CgroupPath, CpusetCpus, Setting, Value};
 use std::collections::{HashMap, HashSet};
@@ -79,10 +79,11 @@ impl Cgroups {
         });
         let mut outcomes: Vec<Option<Applied>> = changes.iter().map(|_| None).collect();
         let mut waiting = Vec::new();
-        let mut cpusets = CpuSets::of(changes);
+        let (mut cpusets, mut awake) = (CpuSets::of(changes), HashSet::new());
         let devices = self.look_at_devices();
         for index in order {
-            match self.widen(&changes[index], &mut cpusets, devices.as_ref()) {
+            let found = (&mut cpusets, &mut awake);
+            match self.widen(&changes[index], found, devices.as_ref()) {
                 Ok(Step::Done(written)) => outcomes[index] = Some(Ok(written)),
                 Ok(Step::Waits { old, now, wanted }) => waiting.push((index, old, now, wanted)),
                 Err(error) => outcomes[index] = Some(Err(error)),
@@ -95,11 +96,11 @@ impl Cgroups {
         outcomes.into_iter().map(answered).collect()
     }
 
-    /// The first pass over one change.
+    /// The first pass over one change. `awake` are the groups of which it was found that they are not idle.
     fn widen<'a>(
         &self,
         Change { at, value }: &'a Change,
-        cpusets: &mut CpuSets<'a>,
+        (cpusets, awake): (&mut CpuSets<'a>, &mut HashSet<&'a CgroupPath>),
         devices: Option<&Look<'_>>,
     ) -> Result<Step, WriteError> {
         if value.setting().is_of_devices() {
@@ -110,9 +111,16 @@ impl Cgroups {
         if is_set {
             cpusets.wanted.insert(at, wanted.clone());
         }
-        let Some(old) = self.held_unless_masked(at, value)? else {
+        let held = match awake.contains(at) {
+            true => self.held_awake(at, value).map(Some),
+            false => self.held_unless_masked(at, value),
+        };
+        let Some(old) = held? else {
             return Ok(Step::Done(Written::Masked));
         };
+        if old == Value::CpuIdle(false) {
+            awake.insert(at);
+        }
         if old == wanted {
             return Ok(Step::Done(Written::Equal));
         }
@@ -129,6 +137,12 @@ impl Cgroups {
             return Ok(Step::Done(Written::Changed { old }));
         }
         Ok(Step::Waits { old, now, wanted })
+    }
+
+    /// What a group holds that is not idle, where `value` is to be written.
+    fn held_awake(&self, at: &CgroupPath, value: &Value) -> Result<Value, WriteError> {
+        let held = self.read_awake(at, value.setting());
+        held.map_err(|source| unread(at, value, source))
     }
 
     /// [`settled`](Self::settled), but all CPUs are those that the parent will have.

@@ -154,10 +154,15 @@ impl Cgroups {
     /// On cgroup v2 many shares become one weight: the least of them is returned, and writing it
     /// back gives the same weight.
     pub fn read(&self, at: &CgroupPath, setting: Setting) -> Result<Value, ReadError> {
-        let file = self.file(at, setting)?;
         if setting == Setting::CpuShares && self.is_idle(at) {
             return Err(ReadError::Masked { at: at.clone() });
         }
+        self.read_awake(at, setting)
+    }
+
+    /// The same of a group that is not idle.
+    fn read_awake(&self, at: &CgroupPath, setting: Setting) -> Result<Value, ReadError> {
+        let file = self.file(at, setting)?;
         let text = self.text(at, setting, file.name)?;
         table::parse(setting, file.generation, &text, self.terms())
             .ok_or_else(|| malformed(at, file.name, text))
@@ -333,7 +338,8 @@ impl Cgroups {
     /// Writes a settled value where the kernel has `now`, and had `old` before.
     fn replace(&self, at: &CgroupPath, now: &Value, old: Value, wanted: &Value) -> Applied {
         let idles = *wanted == Value::CpuIdle(true);
-        let shares = idles.then(|| self.read(at, Setting::CpuShares).ok());
+        // It is not idle yet.
+        let shares = idles.then(|| self.read_awake(at, Setting::CpuShares).ok());
         self.put(at, now, wanted)?;
         Ok(match shares {
             Some(shares) => Written::Idled { shares },

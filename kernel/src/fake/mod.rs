@@ -54,6 +54,8 @@ struct State {
     failures: Vec<(CgroupPath, String, Errno)>,
     /// Why nothing can be looked at.
     blind: Option<Errno>,
+    /// How often each file was read.
+    reads: BTreeMap<String, usize>,
     writes: Vec<Write>,
 }
 
@@ -77,6 +79,7 @@ impl FakeTree {
             groups: [(CgroupPath::root(), Group::new(online))].into(),
             failures: Vec::new(),
             blind: None,
+            reads: BTreeMap::new(),
             writes: Vec::new(),
         })))
     }
@@ -186,6 +189,11 @@ impl FakeTree {
         mem::take(&mut self.state().writes)
     }
 
+    /// How often files of this name were read since the last call.
+    pub fn take_reads(&self, file: &str) -> usize {
+        self.state().reads.remove(file).unwrap_or_default()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0
             .lock()
@@ -221,8 +229,9 @@ impl Tree for FakeTree {
     }
 
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
-        let state = self.state();
+        let mut state = self.state();
         state.sees()?;
+        *state.reads.entry(file.to_owned()).or_default() += 1;
         Ok(state.read(controller, at, file)?)
     }
 

@@ -1,7 +1,7 @@
 use super::{Errno, FakeTree, Write};
 use crate::cgroup::{Cgroups, Change, Generation, Written};
 use koord_model::{
-    Bvt, CgroupPath, CpuQuota, CpusetCpus, MemoryLimit, PageCacheSize, Setting, Value,
+    Bvt, CgroupPath, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, PageCacheSize, Setting, Value,
 };
 
 fn path(text: &str) -> CgroupPath {
@@ -173,6 +173,25 @@ fn group_identity_is_there_only_on_kernels_that_have_it() {
         );
         assert_eq!(cgroups.read(&pod, Setting::CpuBvt).unwrap(), bvt(-1));
         assert_eq!(texts(&tree), [("pod".to_owned(), "-1".to_owned())]);
+    }
+}
+
+#[test]
+fn a_group_that_becomes_idle_is_asked_once_whether_it_is() {
+    for generation in [Generation::V1, Generation::V2] {
+        let (tree, cgroups) = tree(generation);
+        let pod = |value| Change {
+            at: path("pod"),
+            value,
+        };
+        let shares = CpuShares::new(512).unwrap().into();
+        let applied = cgroups.apply(&[pod(shares), pod(Value::CpuIdle(true))]);
+        assert!(applied.iter().all(Result::is_ok), "{applied:?}");
+        assert_eq!(tree.take_reads("cpu.idle"), 1);
+        // Shares of one that is idle are not looked at.
+        let shares = CpuShares::new(700).unwrap().into();
+        let applied = cgroups.apply(&[pod(shares), pod(Value::CpuIdle(true))]);
+        assert_eq!(applied[0].as_ref().unwrap(), &Written::Masked);
     }
 }
 

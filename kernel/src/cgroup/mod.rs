@@ -353,7 +353,7 @@ impl Cgroups {
             .file(at, new.setting())
             .map_err(|source| unread(at, new, source))?;
         let text = table::render(new, file.generation, self.terms());
-        let together = self.make_room_with_swap(at, new);
+        let together = self.make_room_with_swap(at, old, new);
         self.tree
             .write(file.controller, at, file.name, &text)
             .map_err(|source| WriteError::Refused {

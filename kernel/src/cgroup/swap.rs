@@ -19,10 +19,19 @@ pub(super) struct Together(Option<MemoryLimit>);
 
 impl Cgroups {
     /// Has memory and swap together take a limit that is about to be written.
-    pub(super) fn make_room_with_swap(&self, at: &CgroupPath, new: &Value) -> Together {
+    pub(super) fn make_room_with_swap(
+        &self,
+        at: &CgroupPath,
+        old: &Value,
+        new: &Value,
+    ) -> Together {
         let Value::MemoryLimit(limit) = new else {
             return Together(None);
         };
+        // What both may have is never below it: nothing is in the way, and nothing was the same.
+        if *old == Value::MemoryLimit(MemoryLimit::Unlimited) {
+            return Together(None);
+        }
         if self.generation(Setting::MemoryLimit) != Some(Generation::V1) {
             return Together(None);
         }

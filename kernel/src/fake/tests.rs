@@ -196,6 +196,18 @@ fn a_group_that_becomes_idle_is_asked_once_whether_it_is() {
 }
 
 #[test]
+fn memory_and_swap_together_are_looked_at_where_memory_has_a_limit() {
+    let (tree, cgroups) = tree(Generation::V1);
+    let limit = |gib: u64| MemoryLimit::Bytes(gib << 30).into();
+    for (gib, looks) in [(2, 0), (1, 1), (3, 1)] {
+        let applied = cgroups.write(&path("pod"), &limit(gib));
+        assert!(matches!(applied, Ok(Written::Changed { .. })), "{gib}");
+        let read = tree.take_reads("memory.memsw.limit_in_bytes");
+        assert_eq!(read, looks, "{gib}");
+    }
+}
+
+#[test]
 fn a_kernel_without_idle_groups_has_shares_all_the_same() {
     let tree = FakeTree::new(Generation::V1, 2).without("cpu.idle");
     let cgroups = Cgroups::over(tree.clone());

@@ -20,6 +20,7 @@ use std::{
     collections::{BTreeSet, HashSet, VecDeque},
     error::Error,
     rc::Rc,
+    time::Duration,
 };
 use tokio::{
     sync::Notify,
@@ -33,6 +34,10 @@ mod threads;
 
 pub(crate) use self::threads::{has_group, starting};
 
+/// How long after word of a pod the rest of it is looked at, at most. What is told of it in a row, as of a
+/// container's start, costs one look, and hardly anything of it shares the CPUs with that.
+const SOON: Duration = Duration::from_millis(50);
+
 /// Pods in the order in which they were pushed, each once.
 #[derive(Debug, Default)]
 struct Line(VecDeque<SandboxId>, HashSet<SandboxId>);
@@ -45,6 +50,8 @@ pub(crate) struct Queue {
     changed: RefCell<Line>,
     /// Those that are to wait from a moment on.
     later: RefCell<BTreeSet<(Instant, SandboxId)>>,
+    /// Those that are looked at a little later, and when.
+    soon: RefCell<Option<(Instant, Line)>>,
     /// Tiers and host applications.
     node: Cell<bool>,
     /// Groups that nobody may want any more.
@@ -138,8 +145,35 @@ impl Queue {
         self.pushed.notify_one();
     }
 
+    /// Has a pod looked at in a moment, once, however much is told of it until then. What nobody has held
+    /// against the kernel yet does not wait so long: it is its caller's, or
+    /// [`push_if_new`](Self::push_if_new)'s.
+    pub(crate) fn push_soon(&self, sandbox: SandboxId) {
+        let mut soon = self.soon.borrow_mut();
+        if soon.is_none() {
+            // Who waits may have to wait for less.
+            self.pushed.notify_one();
+        }
+        let (_, pods) = soon.get_or_insert_with(|| (Instant::now() + SOON, Line::default()));
+        pods.push(sandbox);
+    }
+
+    fn push_all(&self, pods: Option<(Instant, Line)>) {
+        let pods = pods.into_iter().flat_map(|(_, Line(pods, _))| pods);
+        pods.for_each(|sandbox| self.push(sandbox));
+    }
+
+    /// When the next pod's moment comes.
+    fn moment(&self) -> Option<Instant> {
+        let later = self.later.borrow().first().map(|(moment, _)| *moment);
+        let soon = self.soon.borrow().as_ref().map(|(moment, _)| *moment);
+        later.into_iter().chain(soon).min()
+    }
+
     /// Pushes the pods whose moment has come.
     fn push_due(&self, now: Instant) {
+        let soon = self.soon.borrow_mut().take_if(|(moment, _)| *moment <= now);
+        self.push_all(soon);
         let mut later = self.later.borrow_mut();
         while later.first().is_some_and(|(moment, _)| *moment <= now)
             && let Some((_, sandbox)) = later.pop_first()
@@ -194,12 +228,19 @@ impl Queue {
     /// The pods that wait, which do so no more.
     #[cfg(test)]
     pub(crate) fn drain(&self) -> Vec<SandboxId> {
+        self.push_all(self.soon.take());
         let pods = std::iter::from_fn(|| self.pop());
         pods.filter_map(|work| match work {
             Work::Pod(sandbox, Part::Whole) => Some(sandbox),
             _ => None,
         })
         .collect()
+    }
+
+    /// Whether a pod is looked at as soon as somebody can.
+    #[cfg(test)]
+    pub(crate) fn is_pressed(&self) -> bool {
+        !self.waiting.borrow().0.is_empty()
     }
 
     /// Whether tiers and host applications wait.
@@ -213,7 +254,7 @@ impl Queue {
             if let Some(work) = self.pop() {
                 return work;
             }
-            let moment = self.later.borrow().first().map(|(moment, _)| *moment);
+            let moment = self.moment();
             let pushed = self.pushed.notified();
             match moment {
                 Some(moment) => drop(timeout_at(moment, pushed).await),

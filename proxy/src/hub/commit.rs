@@ -166,7 +166,10 @@ impl Hub {
             Effect::Nothing => {}
             Effect::Unknown => self.relist_soon(),
             Effect::Run(pod) => match name.and_then(|name| SandboxId::new(name).ok()) {
-                Some(sandbox) => self.commit_run(&mut ledger, *pod, sandbox, stale),
+                Some(sandbox) => {
+                    self.commit_run(&mut ledger, *pod, sandbox.clone(), stale);
+                    self.queue.push(sandbox);
+                }
                 None => self.relist_soon(),
             },
             Effect::Create(sandbox, new) => match name.and_then(|name| ContainerId::new(name).ok())
@@ -179,15 +182,11 @@ impl Hub {
                 self.check_container(&ledger, &id);
             }
             Effect::Start(id) => {
-                if let Some(container) = ledger.tell_container(&id) {
-                    container.life = Life::Running;
-                }
+                commit_start(&mut ledger, &id);
                 self.check_container(&ledger, &id);
             }
             Effect::UpdatePod(sandbox, requested) => {
-                if let Some(pod) = ledger.tell_pod(&sandbox) {
-                    pod.own.ask_anew(|setting| asked(&requested, setting));
-                }
+                commit_pod_update(&mut ledger, &sandbox, &requested);
                 self.queue.push(sandbox);
             }
             Effect::Stop(id) => {
@@ -212,9 +211,16 @@ impl Hub {
         }
     }
 
-    fn commit_run(&self, ledger: &mut Ledger, new: NewPod, sandbox: SandboxId, stale: bool) {
+    /// The pod is in the ledger from here on; whoever says so has it looked at.
+    pub(super) fn commit_run(
+        &self,
+        ledger: &mut Ledger,
+        new: NewPod,
+        sandbox: SandboxId,
+        stale: bool,
+    ) {
         let mut pod = Pod {
-            sandbox: sandbox.clone(),
+            sandbox,
             view: new.view,
             said: new.said,
             exemption: new.exemption,
@@ -232,7 +238,6 @@ impl Hub {
         }
         self.cover(&pod);
         ledger.insert_pod(pod);
-        self.queue.push(sandbox);
     }
 
     fn commit_stop(&self, ledger: &mut Ledger, sandbox: &SandboxId) {
@@ -317,5 +322,21 @@ impl Hub {
             Some(sandbox) => self.queue.push(sandbox.clone()),
             None => self.relist_soon(),
         }
+    }
+}
+
+/// A container runs, or is about to. False if it is not known.
+pub(super) fn commit_start(ledger: &mut Ledger, id: &ContainerId) -> bool {
+    let Some(container) = ledger.tell_container(id) else {
+        return false;
+    };
+    container.life = Life::Running;
+    true
+}
+
+/// Another amount is asked for a pod as a whole: that is what comes back one day.
+pub(super) fn commit_pod_update(ledger: &mut Ledger, sandbox: &SandboxId, requested: &Requested) {
+    if let Some(pod) = ledger.tell_pod(sandbox) {
+        pod.own.ask_anew(|setting| asked(requested, setting));
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{
     Answer, Hub, Pending, Untouched,
-    commit::{Effect, Update},
+    commit::{Effect, Update, commit_pod_update, commit_start},
     plan::PlannedUpdate,
 };
 use crate::{
@@ -89,7 +89,10 @@ impl Hub {
             self.hands_off(planned.exemption),
             false,
         );
-        self.commit(Effect::Run(Box::new(planned)).into(), Some(&pod.id));
+        let mut ledger = self.ledger.borrow_mut();
+        self.commit_run(&mut ledger, planned, sandbox.clone(), false);
+        drop(ledger);
+        self.queue.push_soon(sandbox.clone());
         self.count_and_forget_the_gone(&self.ledger.borrow());
         Ok(Some(sandbox))
     }
@@ -211,13 +214,16 @@ impl Hub {
     pub(crate) fn starts(&self, pod: &PodSandbox, container: &Container) -> Option<SandboxId> {
         self.meet(pod, container);
         let id = ContainerId::new(&container.id).ok()?;
-        self.commit(Effect::Start(id).into(), None);
+        let mut ledger = self.ledger.borrow_mut();
+        if !commit_start(&mut ledger, &id) {
+            self.relist_soon();
+        }
         let sandbox = SandboxId::new(&pod.id).ok()?;
         // What its pod's directory has may be a sum, and bounds what the container has.
-        let mut ledger = self.ledger.borrow_mut();
         if let Some(pod) = ledger.pod_mut(&sandbox).filter(|pod| pod.ready) {
             self.decide_directories(pod);
         }
+        self.queue.push_soon(sandbox.clone());
         Some(sandbox)
     }
 
@@ -231,9 +237,11 @@ impl Hub {
             known.is_some_and(|(_, known)| known.life == Life::Exited)
         });
         if ended {
-            self.look_at(pod);
-        } else {
-            self.starts(pod, container);
+            self.look_soon_at(pod);
+        } else if let Some(sandbox) = self.starts(pod, container)
+            && let Some(pod) = self.ledger.borrow().pod(&sandbox)
+        {
+            self.queue.push_if_new(pod);
         }
     }
 
@@ -273,13 +281,26 @@ impl Hub {
         };
         let [resources, overhead] = [resources, overhead].map(|it| it.map(seen::in_cri));
         let requested = view::requested_of_pod(resources.as_ref(), overhead.as_ref());
-        self.commit(Effect::UpdatePod(sandbox, requested).into(), None);
+        let mut ledger = self.ledger.borrow_mut();
+        commit_pod_update(&mut ledger, &sandbox, &requested);
+        if let Some(pod) = ledger.pod(&sandbox) {
+            self.queue.push_if_new(pod);
+        }
+        self.queue.push_soon(sandbox);
     }
 
     /// Something may have changed in a pod: its values are held against the kernel.
     pub(crate) fn look_at(&self, pod: &PodSandbox) {
         if let Ok(sandbox) = SandboxId::new(&pod.id) {
             self.queue.push(sandbox);
+        }
+    }
+
+    /// The same where nothing has been written over that was in force: what else is told of the pod in
+    /// a row shares one look.
+    pub(crate) fn look_soon_at(&self, pod: &PodSandbox) {
+        if let Ok(sandbox) = SandboxId::new(&pod.id) {
+            self.queue.push_soon(sandbox);
         }
     }
 

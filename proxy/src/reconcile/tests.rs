@@ -431,3 +431,28 @@ async fn a_pod_that_is_pushed_for_a_moment_is_looked_at_then() {
     assert_eq!(first, ("sandbox-2".to_owned(), 2));
     assert_eq!(looked_at().await, ("sandbox-1".to_owned(), 10));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_of_pods_in_a_row_costs_each_of_them_one_look() {
+    let queue = Queue::default();
+    let start = Instant::now();
+    let looked_at = async || match queue.next().await {
+        Work::Pod(sandbox, Part::Whole) => (sandbox.to_string(), start.elapsed().as_millis() / 10),
+        _ => panic!("no pod as a whole"),
+    };
+    let other = SandboxId::new("sandbox-2").unwrap();
+    let told = async {
+        for _ in 0..4 {
+            queue.push_soon(sandbox());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        queue.push_soon(other.clone());
+    };
+    let (first, ()) = tokio::join!(biased; looked_at(), told);
+    assert_eq!(first, ("sandbox-1".to_owned(), 5));
+    assert_eq!(looked_at().await, ("sandbox-2".to_owned(), 5));
+    assert!(queue.pop().is_none());
+    // What comes after it has a moment of its own.
+    queue.push_soon(other.clone());
+    assert_eq!(looked_at().await, ("sandbox-2".to_owned(), 10));
+}

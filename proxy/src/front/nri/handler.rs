@@ -172,7 +172,7 @@ impl Handler {
                 hub.look_at(pod);
             }
             (Event::PostStartContainer, Some(container)) => hub.has_started(pod, container),
-            (Event::PostUpdatePodSandbox, _) => hub.look_at(pod),
+            (Event::PostUpdatePodSandbox, _) => hub.look_soon_at(pod),
             (Event::RemoveContainer, Some(container)) => {
                 self.pending.borrow_mut().remove(&container.id);
                 hub.container_removed(&container.id);

@@ -219,6 +219,25 @@ async fn a_start_waits_for_what_is_new_alone_and_the_rest_is_looked_at_after_it(
 }
 
 #[tokio::test]
+async fn what_is_held_already_is_looked_at_at_once_only_where_it_was_written_over() {
+    let (bench, plugin) = plugin();
+    let queue = bench.hub.queue();
+    let events = [
+        Event::RunPodSandbox,
+        Event::StartContainer,
+        Event::PostStartContainer,
+        Event::PostUpdatePodSandbox,
+    ];
+    for event in events {
+        plugin.answer(happened(event)).await;
+        assert!(!queue.is_pressed(), "{event:?}");
+        assert_eq!(queue.drain(), [sandbox()], "{event:?}");
+    }
+    plugin.answer(happened(Event::PostUpdateContainer)).await;
+    assert!(queue.is_pressed());
+}
+
+#[tokio::test]
 async fn a_start_has_a_value_that_the_kernel_refuses_below_what_somebody_wrote_above_it() {
     let (bench, plugin) = plugin();
     plugin.answer(happened(Event::RunPodSandbox)).await;

@@ -24,6 +24,7 @@ use std::{
 };
 use tokio::{
     sync::Notify,
+    task::yield_now,
     time::{Instant, timeout_at},
 };
 use tracing::{info, warn};
@@ -283,7 +284,10 @@ pub async fn run(hub: Rc<Hub>) {
     let queue = hub.queue();
     let hold = async {
         loop {
-            match queue.next().await {
+            let work = queue.next().await;
+            // Whoever has pushed it may have an answer to give, which does not wait for a look.
+            yield_now().await;
+            match work {
                 Work::Network => queue.tells.notify_one(),
                 work => work.run(&hub).await,
             }

@@ -432,6 +432,31 @@ async fn a_pod_that_is_pushed_for_a_moment_is_looked_at_then() {
     assert_eq!(looked_at().await, ("sandbox-1".to_owned(), 10));
 }
 
+#[tokio::test]
+async fn who_pushes_a_pod_goes_on_before_it_is_looked_at() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    bench.hub.queue().drain();
+    // Is read where pods are looked at, by the thread that answers.
+    let looks = || bench.tree.take_reads("memory.usage_in_bytes");
+    let pushing = async {
+        yield_now().await;
+        looks();
+        bench.hub.queue().push(sandbox());
+        yield_now().await;
+        assert_eq!(looks(), 0);
+        while looks() == 0 {
+            yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = run(bench.hub.clone()) => unreachable!("it never ends"),
+        pushed = tokio::time::timeout(Duration::from_secs(30), pushing) => {
+            pushed.expect("the pod is looked at");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_told_of_pods_in_a_row_costs_each_of_them_one_look() {
     let queue = Queue::default();

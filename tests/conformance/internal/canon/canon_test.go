@@ -49,6 +49,46 @@ func TestTextIsReplacedByTypeAndNumberedByFirstAppearance(t *testing.T) {
 	}
 }
 
+func TestTextThatOnlyResemblesAMaskedTypeIsComparedAsItIs(t *testing.T) {
+	mask := reading()
+	for _, text := range []string{
+		// Ids.
+		firstID[:63], firstID + "1", strings.ToUpper(strings.Repeat("a", 64)), digest, firstID[:13],
+		// Ports and tokens.
+		"10.0.0.1", "registry.local:5000", "pause:3", "1.2.3.4.5", "/execute/aB3_x-9Z", "/exec/aB3_x-9", "/exec/aB3_x-9Zq",
+		// Process numbers.
+		"/proc/self/ns/net", "/process/4711/x", "pid 4711", "4711", "/proc/4711x",
+		// Measurements and temporary files of runc and containerd.
+		"usage: 344064", "current usage is 344064", "concurrent usage: 344064", "limit 344064, memory usage: 1",
+		"/tmp/runc-process", "/tmp/runc-processes-12", "/tmp/process12", "tmpmount12",
+		// Times.
+		"2023-11-14 22:13:21", "2023-11-14T22:13:21", "22:13:21Z", "1969-12-31T23:59:59Z", "1700000000000000005",
+		// Paths of another run.
+		"/tmp/logs-2/pod", "/tmp/logs", "kube",
+	} {
+		if got := mask.text(text); got != text {
+			t.Errorf("%q reads %q", text, got)
+		}
+	}
+}
+
+func TestOfWhatIsMaskedTheRestOfTheTextIsCompared(t *testing.T) {
+	for _, pair := range [][2]string{
+		{"10.0.0.1:40001", "10.0.0.2:40001"},
+		{"http://127.0.0.1:40001/exec/aB3_x-9Z", "http://127.0.0.1:40001/attach/aB3_x-9Z"},
+		{"/proc/4711/ns/net", "/proc/4711/ns/ipc"},
+		{"current usage: 1", "peak usage: 1"},
+		{"/runc-process1", "/tmpmount1"},
+		{"/tmp/logs-1/a", "/tmp/logs-1/b"},
+		{"/tmp/logs-1", "/tmp/logs-12"},
+		{"at 2023-11-14T22:13:21Z", "by 2023-11-14T22:13:21Z"},
+	} {
+		if a, b := reading().text(pair[0]), reading().text(pair[1]); a == b {
+			t.Errorf("%q and %q both read %q", pair[0], pair[1], a)
+		}
+	}
+}
+
 func TestTimesKeepZeroSignAndPeriod(t *testing.T) {
 	mask := reading()
 	for _, example := range []struct {
@@ -133,6 +173,27 @@ func TestVerboseInfoIsComparedValueByValue(t *testing.T) {
 		"reply.info[info].list[1]":      `"x"`,
 		"reply.info[info].id":           `"id#1"`,
 		"reply.info[plain]":             `"not JSON"`,
+	} {
+		if found[path] != wanted {
+			t.Errorf("%s reads %q, not %q", path, found[path], wanted)
+		}
+	}
+}
+
+func TestNumbersInVerboseInfoAreComparedButForProcessesAndTimes(t *testing.T) {
+	info := `{"pids":77,"ppid":78,"uid":79,"pid":-1,"Pid":0,"before":1499999999999999999,"after":3000000000000000001,"rate":1.5}`
+	reply := &runtime.ContainerStatusResponse{Info: map[string]string{"info": info, "pid": "80"}}
+	found := leaves(t, runtime.RuntimeService_ContainerStatus_FullMethodName, reply)
+	for path, wanted := range map[string]string{
+		"reply.info[info].pids":   "77",
+		"reply.info[info].ppid":   "78",
+		"reply.info[info].uid":    "79",
+		"reply.info[info].pid":    "-1",
+		"reply.info[info].Pid":    "0",
+		"reply.info[info].before": "1499999999999999999",
+		"reply.info[info].after":  "3000000000000000001",
+		"reply.info[info].rate":   "1.5",
+		"reply.info[pid]":         "80",
 	} {
 		if found[path] != wanted {
 			t.Errorf("%s reads %q, not %q", path, found[path], wanted)

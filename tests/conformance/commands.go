@@ -143,7 +143,7 @@ func runMutate(_ context.Context, arguments []string) error {
 func runMutateLive(ctx context.Context, arguments []string) error {
 	flags := flag.NewFlagSet("mutate-live", flag.ExitOnError)
 	config := suiteFlags(flags)
-	count := flags.Int("count", 12, "alterations to make, each in a run of its own")
+	rounds := flags.Int("rounds", 1, "runs with one alteration in each scenario")
 	seed := flags.Uint64("seed", 1, "which alterations")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -151,7 +151,7 @@ func runMutateLive(ctx context.Context, arguments []string) error {
 	if err := checkSuiteFlags(config); err != nil {
 		return err
 	}
-	return mutate.Live(ctx, *config, *count, *seed)
+	return mutate.Live(ctx, *config, *rounds, *seed)
 }
 
 func runRegistry(ctx context.Context, arguments []string) error {

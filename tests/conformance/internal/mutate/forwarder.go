@@ -16,13 +16,12 @@ import (
 )
 
 // Forwarder passes every gRPC call on to another socket. It is a proxy that
-// alters one reply, if it is told to, and is otherwise as honest as the
+// alters the replies that it is told to, and is otherwise as honest as the
 // library allows.
 type Forwarder struct {
 	server  *grpc.Server
 	backend *grpc.ClientConn
 	alter   Alter
-	hits    atomic.Int64
 }
 
 // Alter may replace the reply with this index of the named step.
@@ -56,9 +55,6 @@ func (f *Forwarder) Close() error {
 	f.server.Stop()
 	return f.backend.Close()
 }
-
-// Hits counts the replies that were altered.
-func (f *Forwarder) Hits() int64 { return f.hits.Load() }
 
 func (f *Forwarder) handle(client grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(client)
@@ -105,7 +101,6 @@ func (f *Forwarder) replies(step, method string, backend grpc.ClientStream, clie
 			return err
 		}
 		if altered, ok := f.alter(step, method, index, reply); ok {
-			f.hits.Add(1)
 			reply = altered
 		}
 		if err := client.SendMsg(reply); err != nil {

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
+	"sync/atomic"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -23,11 +24,11 @@ import (
 // status in older versions.
 const answeredByLibrary = "method-without-service"
 
-// Live runs the suite through a proxy that alters one field of one reply, and
-// checks that the comparison with a direct run fails, count times with another
-// field of another method. Before, it checks that the same proxy without an
-// alteration makes no difference.
-func Live(ctx context.Context, config suite.Config, count int, seed uint64) error {
+// Live runs the suite through a proxy that alters one field of one reply of each
+// scenario, and checks that the comparison with a direct run fails in each; as
+// many rounds, each with other fields. Before, it checks that the same proxy
+// without an alteration makes no difference.
+func Live(ctx context.Context, config suite.Config, rounds int, seed uint64) error {
 	directory, err := os.MkdirTemp("", "conformance-live-")
 	if err != nil {
 		return err
@@ -42,24 +43,19 @@ func Live(ctx context.Context, config suite.Config, count int, seed uint64) erro
 	if err != nil {
 		return err
 	}
-	differences = slices.DeleteFunc(differences, func(d compare.Difference) bool { return d.Step == answeredByLibrary })
 	if len(differences) > 0 {
 		return fmt.Errorf("%d differences through an honest proxy, the first: %s", len(differences), differences[0])
 	}
 	config.Log("an honest proxy makes no difference")
+	random, used := rand.New(rand.NewPCG(seed, seed)), map[string]int{}
 	var unnoticed []error
-	for _, alteration := range pick(direct, count, rand.New(rand.NewPCG(seed, seed))) {
-		differences, hits, err := live.through(ctx, &alteration)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s: %w", alteration, err)
-		case hits == 0:
-			unnoticed = append(unnoticed, fmt.Errorf("never applied: %s", alteration))
-		case len(differences) == 0:
-			unnoticed = append(unnoticed, fmt.Errorf("unnoticed: %s", alteration))
-		default:
-			config.Log("noticed, %d differences: %s", len(differences), alteration)
+	for range rounds {
+		alterations := pick(direct, used, random)
+		differences, applied, err := live.through(ctx, alterations)
+		if err != nil {
+			return err
 		}
+		unnoticed = append(unnoticed, live.judge(alterations, differences, applied)...)
 	}
 	return errors.Join(unnoticed...)
 }
@@ -70,30 +66,64 @@ type liveRun struct {
 	directory string
 }
 
-// through runs the suite by way of the forwarder: all scenarios without an
-// alteration, else the one where it shows.
-func (l *liveRun) through(ctx context.Context, alteration *Alteration) ([]compare.Difference, int64, error) {
-	alter := func(string, string, int, []byte) ([]byte, bool) { return nil, false }
+// judge lists the alterations that were not made, or made no difference in their
+// scenario. In the others they cannot make one: ids are numbered within each.
+func (l *liveRun) judge(alterations []Alteration, differences []compare.Difference, applied []bool) []error {
+	var unnoticed []error
+	for i, alteration := range alterations {
+		count := 0
+		for _, difference := range differences {
+			if difference.Scenario == alteration.Scenario {
+				count++
+			}
+		}
+		switch {
+		case !applied[i]:
+			unnoticed = append(unnoticed, fmt.Errorf("never applied: %s", alteration))
+		case count == 0:
+			unnoticed = append(unnoticed, fmt.Errorf("unnoticed: %s", alteration))
+		default:
+			l.config.Log("noticed, %d differences: %s", count, alteration)
+		}
+	}
+	return unnoticed
+}
+
+// through runs the suite by way of the forwarder, which makes these alterations,
+// and tells which of them it made.
+func (l *liveRun) through(ctx context.Context, alterations []Alteration) ([]compare.Difference, []bool, error) {
+	applied := make([]atomic.Bool, len(alterations))
+	alter := func(step, method string, index int, data []byte) ([]byte, bool) {
+		for i := range alterations {
+			if altered, ok := alterations[i].alter(step, method, index, data); ok {
+				applied[i].Store(true)
+				return altered, true
+			}
+		}
+		return nil, false
+	}
 	config := l.config
-	direct := *l.direct
-	if alteration != nil {
-		alter = alteration.alter
-		config.Only = []string{alteration.Scenario}
+	if len(alterations) > 0 {
 		config.Log = func(string, ...any) {}
-		direct.Scenarios = []transcript.Scenario{*l.direct.Scenario(alteration.Scenario)}
 	}
 	socket := filepath.Join(l.directory, "proxy.sock")
 	forwarder, err := NewForwarder(socket, l.config.Endpoint, alter)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	config.Endpoint = socket
 	proxied, err := suite.Run(ctx, config)
 	err = errors.Join(err, forwarder.Close())
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	return compare.Transcripts(&direct, proxied), forwarder.Hits(), nil
+	differences := slices.DeleteFunc(compare.Transcripts(l.direct, proxied),
+		func(d compare.Difference) bool { return d.Step == answeredByLibrary })
+	made := make([]bool, len(applied))
+	for i := range applied {
+		made[i] = applied[i].Load()
+	}
+	return differences, made, nil
 }
 
 // alter changes the reply if it is the one. A reply of another shape than the
@@ -106,35 +136,40 @@ func (a *Alteration) alter(step, method string, index int, data []byte) ([]byte,
 	return altered, err == nil
 }
 
-// pick chooses alterations at random, of as many methods as there are before
-// any comes twice.
-func pick(recorded *transcript.Transcript, count int, random *rand.Rand) []Alteration {
-	byMethod := map[string][]Alteration{}
-	for i := range recorded.Scenarios {
-		scenario := &recorded.Scenarios[i]
-		for j := range scenario.Steps {
-			step := &scenario.Steps[j]
-			if step.Method == runtime.RuntimeService_GetContainerEvents_FullMethodName {
-				// The suite takes the events before its own off the stream.
-				continue
-			}
-			for _, alteration := range Of(scenario.Name, step) {
-				if alteration.Nature == canon.Exact && alteration.token < 0 && alteration.How != Blank {
-					byMethod[step.Method] = append(byMethod[step.Method], alteration)
-				}
-			}
-		}
-	}
-	methods := make([]string, 0, len(byMethod))
-	for method := range byMethod {
-		methods = append(methods, method)
-	}
-	sort.Strings(methods)
-	random.Shuffle(len(methods), func(i, j int) { methods[i], methods[j] = methods[j], methods[i] })
+// pick chooses one alteration of each scenario at random, of a method of which
+// the fewest have been chosen before.
+func pick(recorded *transcript.Transcript, used map[string]int, random *rand.Rand) []Alteration {
 	var picked []Alteration
-	for i := 0; len(picked) < count && len(methods) > 0; i++ {
-		list := byMethod[methods[i%len(methods)]]
+	for i := range recorded.Scenarios {
+		byMethod := alterable(&recorded.Scenarios[i])
+		methods := slices.Sorted(maps.Keys(byMethod))
+		if len(methods) == 0 {
+			continue
+		}
+		random.Shuffle(len(methods), func(i, j int) { methods[i], methods[j] = methods[j], methods[i] })
+		method := slices.MinFunc(methods, func(a, b string) int { return used[a] - used[b] })
+		used[method]++
+		list := byMethod[method]
 		picked = append(picked, list[random.IntN(len(list))])
 	}
 	return picked
+}
+
+// alterable lists the alterations of a scenario that have to be noticed, by the
+// method whose reply they are made in.
+func alterable(scenario *transcript.Scenario) map[string][]Alteration {
+	byMethod := map[string][]Alteration{}
+	for i := range scenario.Steps {
+		step := &scenario.Steps[i]
+		if step.Method == runtime.RuntimeService_GetContainerEvents_FullMethodName {
+			// The suite takes the events before its own off the stream.
+			continue
+		}
+		for _, alteration := range Of(scenario.Name, step) {
+			if alteration.Nature == canon.Exact && alteration.token < 0 && alteration.How != Blank {
+				byMethod[step.Method] = append(byMethod[step.Method], alteration)
+			}
+		}
+	}
+	return byMethod
 }

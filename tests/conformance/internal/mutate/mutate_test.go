@@ -1,12 +1,15 @@
 package mutate
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"koord/conformance/internal/compare"
+	"koord/conformance/internal/suite"
 	"koord/conformance/internal/transcript"
 )
 
@@ -103,5 +106,27 @@ func TestASilentComparisonIsReported(t *testing.T) {
 	}
 	if (Tally{}).Print(&out) == nil {
 		t.Fatal("a transcript without a reply passed")
+	}
+}
+
+func TestOneReplyOfEachScenarioIsAlteredAndEachHasToMakeADifference(t *testing.T) {
+	recorded := recorded(t)
+	again := recorded.Scenarios[0]
+	again.Name = "two"
+	recorded.Scenarios = append(recorded.Scenarios, again, transcript.Scenario{Name: "silent"})
+	picked := pick(recorded, map[string]int{}, rand.New(rand.NewPCG(1, 1)))
+	if len(picked) != 2 || picked[0].Scenario != "one" || picked[1].Scenario != "two" {
+		t.Fatalf("%v", picked)
+	}
+	live := &liveRun{config: suite.Config{Log: t.Logf}}
+	ofOne := []compare.Difference{{Scenario: "one"}}
+	if wrong := live.judge(picked[:1], ofOne, []bool{true}); len(wrong) != 0 {
+		t.Fatalf("noticed, but reported: %v", wrong)
+	}
+	if wrong := live.judge(picked, ofOne, []bool{true, true}); len(wrong) != 1 {
+		t.Fatalf("a difference of one scenario counts in another: %v", wrong)
+	}
+	if wrong := live.judge(picked[:1], ofOne, []bool{false}); len(wrong) != 1 {
+		t.Fatalf("an alteration that was never made passed: %v", wrong)
 	}
 }

@@ -347,29 +347,36 @@ fn a_proxy_that_stood_still_for_too_long_comes_back_and_is_told_everything() {
 #[test]
 fn many_questions_at_once_are_answered_each_once_in_frames_that_go_can_queue() {
     let node = Node::plugin(&[]);
-    let runtime = runtime(&node, Generation::V0_12).with_request_timeout(PATIENT);
-    let mut plugin = runtime.take_plugin().unwrap();
-    plugin.synchronize(&[pod(0)], &[]).unwrap();
-    // Their answers fit the 256 places of a slow reader's queue as one frame each, and not as two.
-    let asked: Vec<u32> = (0..200)
-        .map(|index| {
-            let mut container = container(0);
-            container.id = format!("container-{index}");
-            let about = Some(&container);
-            plugin.ask_about("CreateContainer", &pod(0), about).unwrap()
-        })
-        .collect();
-    wait_until("all are decided", || {
-        node.metric(r#"calls_total{method="CreateContainer",result="patched"}"#) == 200
-    });
-    let mut answered: Vec<u32> = asked
-        .iter()
-        .map(|_| {
-            let (number, answer) = plugin.next_answer().unwrap();
-            assert!(!answer.unwrap().is_empty());
-            number
-        })
-        .collect();
-    answered.sort_unstable();
-    assert_eq!(answered, asked);
+    for (floods, generation) in (1..).zip(Generation::ALL) {
+        let runtime = runtime(&node, generation).with_request_timeout(PATIENT);
+        let mut plugin = runtime.take_plugin().unwrap();
+        plugin.synchronize(&[pod(0)], &[]).unwrap();
+        // Their answers fit the 256 places of a slow reader's queue as one frame each, and not as two.
+        let asked: Vec<u32> = (0..200)
+            .map(|index| {
+                let mut container = container(0);
+                container.id = format!("container-{index}");
+                let about = Some(&container);
+                plugin.ask_about("CreateContainer", &pod(0), about).unwrap()
+            })
+            .collect();
+        wait_until("all are decided", || {
+            let patched = r#"calls_total{method="CreateContainer",result="patched"}"#;
+            node.metric(patched) == 200 * floods
+        });
+        let mut answered: Vec<u32> = asked
+            .iter()
+            .map(|_| {
+                let (number, answer) = plugin.next_answer().unwrap();
+                assert!(!answer.unwrap().is_empty(), "{generation:?}");
+                number
+            })
+            .collect();
+        answered.sort_unstable();
+        assert_eq!(answered, asked, "{generation:?}");
+        // Nothing comes after the answers.
+        plugin.listen(Duration::from_millis(50)).unwrap();
+    }
+    assert_eq!(node.metric(r#"plugin_sessions_total{result="ok"}"#), 5);
+    assert_eq!(node.metric("plugin_late_answers_total"), 0);
 }

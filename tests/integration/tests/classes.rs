@@ -1,7 +1,7 @@
 //! Each class of pod on a real containerd and this machine's kernel: the values after creation,
 //! after updates, after a change of policy, and where hooks have to stay away.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
@@ -11,7 +11,7 @@ use koord_testkit::{
     cri::{CriClient, PodSpec, message::LinuxContainerResources},
     poll::wait_until,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
 
 fn options() -> Result<ProxyOptions> {
     Ok(ProxyOptions {
@@ -24,25 +24,66 @@ fn options() -> Result<ProxyOptions> {
     })
 }
 
-/// What a container's control groups hold.
-fn snapshot(cgroup: &PodCgroup, container: &str) -> Result<BTreeMap<&'static str, String>> {
-    const FILES: [(&str, &str); 8] = [
-        ("cpu", "cpu.shares"),
-        ("cpu", "cpu.cfs_quota_us"),
-        ("cpu", "cpu.cfs_period_us"),
-        ("cpuset", "cpuset.cpus"),
-        ("cpuset", "cpuset.mems"),
-        ("memory", "memory.limit_in_bytes"),
-        ("memory", "memory.soft_limit_in_bytes"),
-        ("pids", "pids.max"),
-    ];
-    FILES
-        .into_iter()
-        .map(|(controller, file)| {
-            let held = cgroup.read(controller, Some(container), file);
-            Ok((file, held.with_context(|| file)?))
-        })
-        .collect()
+/// How the names of files end that count, measure, or list who is there: they change by themselves.
+const COUNTERS: [&str; 28] = [
+    ".current",
+    ".events",
+    ".events.local",
+    ".failcnt",
+    ".io_service_bytes",
+    ".io_service_bytes_recursive",
+    ".io_serviced",
+    ".io_serviced_recursive",
+    ".peak",
+    ".procs",
+    ".slabinfo",
+    ".stat",
+    ".stat.local",
+    ".threads",
+    ".usage",
+    ".usage_all",
+    ".usage_percpu",
+    ".usage_percpu_sys",
+    ".usage_percpu_user",
+    ".usage_sys",
+    ".usage_user",
+    "cpu.pressure",
+    "io.pressure",
+    "memory.pressure",
+    "memory_pressure",
+    "numa_stat",
+    "tasks",
+    "usage_in_bytes",
+];
+
+/// What a container's control groups hold: every file that can be read, in the directories of all
+/// controllers, but for those that change by themselves.
+fn snapshot(cgroup: &PodCgroup, container: &str) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for directory in cgroup.directories(Some(container)) {
+        for entry in fs::read_dir(directory)? {
+            let file = entry?.path();
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            let counts = COUNTERS.iter().any(|ending| name.ends_with(ending));
+            if counts || !file.is_file() {
+                continue;
+            }
+            // Some can be written only.
+            let Ok(held) = fs::read_to_string(&file) else {
+                continue;
+            };
+            // Each hierarchy has these.
+            let is_everywhere = name.starts_with("cgroup.") || name == "notify_on_release";
+            let name = if is_everywhere {
+                file.display().to_string()
+            } else {
+                name.into_owned()
+            };
+            let before = all.insert(name, held.trim_end().to_owned());
+            ensure!(before.is_none(), "two of {}", file.display());
+        }
+    }
+    Ok(all)
 }
 
 async fn each_class_has_its_values(version: ContainerdVersion) -> Result<()> {
@@ -117,10 +158,14 @@ async fn changed_by(
     cgroup: &PodCgroup,
     container: &str,
     update: LinuxContainerResources,
-) -> Result<BTreeMap<&'static str, String>> {
+) -> Result<BTreeMap<String, String>> {
     let before = snapshot(cgroup, container)?;
     client.update_resources(container, update).await?;
     let mut after = snapshot(cgroup, container)?;
+    ensure!(
+        before.keys().eq(after.keys()),
+        "files come or go: {before:?} {after:?}"
+    );
     after.retain(|file, value| before[file] != *value);
     Ok(after)
 }
@@ -129,51 +174,61 @@ async fn an_update_changes_only_what_it_names(version: ContainerdVersion) -> Res
     let node = Node::start(version, options()?)?;
     let client = node.client().await?;
     let share_pool = classes::share_pool()?;
-    let shares = |cpu_shares| LinuxContainerResources {
-        cpu_shares,
-        ..Default::default()
-    };
-    let none: BTreeMap<&str, String> = BTreeMap::new();
-    let one = |file, value: &str| BTreeMap::from([(file, value.to_owned())]);
+    let lsr = node.run(&client, &classes::lsr("redis")).await?;
+    let be = node.run(&client, &classes::be("batch")).await?;
+    let plain = node
+        .run(&client, &classes::plain("plain", &share_pool))
+        .await?;
+    // What is written beside the calls is there.
+    all_are_looked_at(&node, &client, "before").await?;
 
-    let pod = classes::lsr("redis");
-    let lsr = node.run(&client, &pod).await?;
-    let changed = changed_by(&client, &lsr.cgroup, &lsr.container, shares(1024)).await?;
-    assert_eq!(changed, one("cpu.shares", "1024"));
+    let none = BTreeMap::new();
+    let lsr = |update| changed_by(&client, &lsr.cgroup, &lsr.container, update);
+    assert_eq!(lsr(shares(1024)).await?, changed(&["cpu.shares"], "1024"));
     let quota = LinuxContainerResources {
         cpu_period: 100_000,
         cpu_quota: 40_000,
         ..Default::default()
     };
-    let changed = changed_by(&client, &lsr.cgroup, &lsr.container, quota).await?;
-    assert_eq!(changed, none, "the hook's quota is unlimited and stays so");
+    let stays = "the hook's quota is unlimited and stays so";
+    assert_eq!(lsr(quota).await?, none, "{stays}");
 
-    let pod = classes::be("batch");
-    let be = node.run(&client, &pod).await?;
-    let memory = LinuxContainerResources {
+    let memory = || LinuxContainerResources {
         memory_limit_in_bytes: 64 << 20,
         ..Default::default()
     };
-    let changed = changed_by(&client, &be.cgroup, &be.container, memory).await?;
-    assert_eq!(changed, none, "the hook's memory limit stays");
-    let changed = changed_by(&client, &be.cgroup, &be.container, shares(9)).await?;
-    assert_eq!(changed, none, "the hook's shares stay");
+    let be = |update| changed_by(&client, &be.cgroup, &be.container, update);
+    assert_eq!(be(memory()).await?, none, "the hook's memory limit stays");
+    assert_eq!(be(shares(9)).await?, none, "the hook's shares stay");
 
-    let pod = classes::plain("plain", &share_pool);
-    let plain = node.run(&client, &pod).await?;
-    let memory = LinuxContainerResources {
-        memory_limit_in_bytes: 64 << 20,
-        ..Default::default()
-    };
-    let changed = changed_by(&client, &plain.cgroup, &plain.container, memory).await?;
-    assert_eq!(changed, one("memory.limit_in_bytes", "67108864"));
+    let of_plain = |update| changed_by(&client, &plain.cgroup, &plain.container, update);
+    // containerd lets a container swap no more than it may have.
+    let both = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
+    assert_eq!(of_plain(memory()).await?, changed(&both, "67108864"));
     let cpus = LinuxContainerResources {
         cpuset_cpus: "0".to_owned(),
         ..Default::default()
     };
-    let changed = changed_by(&client, &plain.cgroup, &plain.container, cpus).await?;
-    assert_eq!(changed, none, "the hook's cpuset stays");
+    assert_eq!(of_plain(cpus).await?, none, "the hook's cpuset stays");
+
+    // Nor is anything else written once the answer has come.
+    let before = snapshot(&plain.cgroup, &plain.container)?;
+    all_are_looked_at(&node, &client, "after").await?;
+    assert_eq!(snapshot(&plain.cgroup, &plain.container)?, before);
     Ok(())
+}
+
+fn shares(cpu_shares: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpu_shares,
+        ..Default::default()
+    }
+}
+
+/// These files with this value.
+fn changed(files: &[&str], value: &str) -> BTreeMap<String, String> {
+    let files = files.iter().map(|file| (*file).to_owned());
+    files.map(|file| (file, value.to_owned())).collect()
 }
 
 #[tokio::test]
@@ -328,8 +383,8 @@ async fn a_pod_that_is_idle_no_more_has_the_shares_of_before() -> Result<()> {
 
 /// Waits until all pods that have started have been held against the kernel. They are one after the
 /// other, as they come, so one that comes last and has a value back that was written over is proof.
-async fn all_are_looked_at(node: &Node, client: &CriClient) -> Result<()> {
-    let pod = classes::be("last");
+async fn all_are_looked_at(node: &Node, client: &CriClient, name: &str) -> Result<()> {
+    let pod = classes::be(name);
     let last = node.run(client, &pod).await?;
     wait_until("the values of the last", || pod.wrong(&last).is_empty());
     last.cgroup.write("cpu", None, "cpu.idle", "0")?;
@@ -362,7 +417,7 @@ async fn pods_that_are_exempt_are_left_alone() -> Result<()> {
     for pod in [skipped, excluded] {
         pods.push((node.run(&client, &pod).await?, pod.name));
     }
-    all_are_looked_at(&node, &client).await?;
+    all_are_looked_at(&node, &client, "last").await?;
     for (running, name) in pods {
         let held = snapshot(&running.cgroup, &running.container)?;
         assert_eq!(held["cpu.shares"], "2", "{name}");

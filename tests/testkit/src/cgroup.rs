@@ -255,6 +255,17 @@ impl PodCgroup {
         below(hierarchy, &self.path)
     }
 
+    /// The directories of this pod, or of the container `id` in it, in all hierarchies where there is
+    /// one.
+    pub fn directories(&self, container: Option<&str>) -> Vec<PathBuf> {
+        let all = self.hierarchies.iter().map(|hierarchy| {
+            let mut directory = below(hierarchy, &self.path);
+            directory.extend(container);
+            directory
+        });
+        all.filter(|directory| directory.is_dir()).collect()
+    }
+
     /// What the kernel holds in a file of the pod, or of the container `id` in it, without the line end.
     ///
     /// # Errors

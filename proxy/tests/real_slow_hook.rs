@@ -38,6 +38,10 @@ use tokio::{sync::oneshot, task::LocalSet};
 /// what we do decides whether an answer is in time, not how busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(12);
 
+/// How often it is tried with those two seconds. A machine that is busy for one of them may lose a
+/// plugin that answered; one that never does is closed each time.
+const ATTEMPTS: usize = 3;
+
 /// Gives every container 300 shares, after some thought.
 struct Thoughtful {
     thought: Arc<Thought>,
@@ -287,4 +291,57 @@ async fn a_slow_hook_never_costs_us_containerd_1_7() {
 #[tokio::test]
 async fn a_slow_hook_never_costs_us_containerd_2() {
     a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V2).await;
+}
+
+/// A container whose creation is thought about until the runtime has it. Whether the runtime, which
+/// waits no longer than it does by itself, has kept its plugin.
+async fn keeps_its_plugin_by_itself(version: ContainerdVersion) -> bool {
+    let options = Options {
+        nri: true,
+        ..Options::default()
+    };
+    let containerd = Containerd::start(version, &options).unwrap();
+    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    let qos = PodQos::Burstable { milli_cpu: 250 };
+    let cgroup = cgroups.pod("uid-slow", qos).unwrap();
+    let pod = PodSpec::new("slow").cgroup(&cgroup);
+    let client = CriClient::connect(&containerd.socket()).await.unwrap();
+    let sandbox = client.run_pod(&pod).await.unwrap();
+
+    let thought = Arc::new(Thought::default());
+    let plugin = Running::start(containerd.nri_socket(), thought.clone());
+    let up = || plugin.metric("plugin_up");
+    wait_until_async("it is registered", async || up() == 1).await;
+    thought.begins_with(Stage::Container);
+    let created = client.create_container(&sandbox, &main(), &pod).await;
+    // The runtime went on while the hook was at it.
+    let was_asked = thought.has_begun();
+    thought.over.store(true, Ordering::SeqCst);
+    let Ok(id) = created else {
+        return false;
+    };
+    client.start_container(&id).await.unwrap();
+    let held = || cgroup.read("cpu", Some(&id), "cpu.shares").unwrap();
+    // One that was closed knows the container by its next session alone.
+    wait_until_async("the hook's shares", async || held() == "300").await;
+    was_asked && plugin.metric(r#"plugin_sessions_total{result="ok"}"#) == 1
+}
+
+async fn the_limit_that_runtimes_have_is_kept(version: ContainerdVersion) {
+    for _ in 0..ATTEMPTS {
+        if keeps_its_plugin_by_itself(version).await {
+            return;
+        }
+    }
+    panic!("closed by {version} in each of {ATTEMPTS} attempts");
+}
+
+#[tokio::test]
+async fn a_slow_hook_keeps_within_the_limit_that_containerd_1_7_has_by_itself() {
+    the_limit_that_runtimes_have_is_kept(ContainerdVersion::V1_7).await;
+}
+
+#[tokio::test]
+async fn a_slow_hook_keeps_within_the_limit_that_containerd_2_has_by_itself() {
+    the_limit_that_runtimes_have_is_kept(ContainerdVersion::V2).await;
 }

@@ -115,8 +115,8 @@ fn pods_of_a_kubelet_outlive_the_same_kills_by_nri() -> Result<()> {
 }
 
 /// What the kubelet asks for anew is there, in the same container, and what the hooks set stays.
-fn a_resize_keeps_the_rest(front: Front) -> Result<()> {
-    let (node, kubelet) = start(ContainerdVersion::V2, front)?;
+fn a_resize_keeps_the_rest(version: ContainerdVersion, front: Front) -> Result<()> {
+    let (node, kubelet) = start(version, front)?;
     let mut pod = classes::ls("web", &classes::share_pool()?);
     kubelet.apply(&manifest(&pod))?;
     let before = settled(&node.cgroups, &kubelet, std::slice::from_ref(&pod));
@@ -134,10 +134,16 @@ fn a_resize_keeps_the_rest(front: Front) -> Result<()> {
 
 #[test]
 fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest() -> Result<()> {
-    a_resize_keeps_the_rest(Front::Cri)
+    a_resize_keeps_the_rest(ContainerdVersion::V2, Front::Cri)
 }
 
 #[test]
 fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest_by_nri() -> Result<()> {
-    a_resize_keeps_the_rest(Front::Nri)
+    a_resize_keeps_the_rest(ContainerdVersion::V2, Front::Nri)
+}
+
+#[test]
+fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest_by_nri_on_containerd_1_7()
+-> Result<()> {
+    a_resize_keeps_the_rest(ContainerdVersion::V1_7, Front::Nri)
 }

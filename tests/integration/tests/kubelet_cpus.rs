@@ -30,7 +30,7 @@ const OURS: &str = "1";
 const QUIET: Duration = Duration::from_millis(3_500);
 const SAMPLE: Duration = Duration::from_millis(5);
 
-fn start(front: Front) -> Result<(Node, Kubelet)> {
+fn start(version: ContainerdVersion, front: Front) -> Result<(Node, Kubelet)> {
     let policy = classes::node_policy(OURS).replace(
         "  annotations:\n",
         "  annotations:\n    kubelet.koordinator.sh/cpu-manager-policy: '{\"policy\":\"static\"}'\n",
@@ -40,7 +40,7 @@ fn start(front: Front) -> Result<(Node, Kubelet)> {
         front,
         ..ProxyOptions::default()
     };
-    let node = Node::start(ContainerdVersion::V2, options)?;
+    let node = Node::start(version, options)?;
     let changes = json!({
         "cpuManagerPolicy": "static",
         "cpuManagerReconcilePeriod": "1s",
@@ -130,8 +130,8 @@ fn pods(kubelet: &Kubelet) -> Result<Vec<PodSpecOf>> {
     Ok(pods)
 }
 
-fn each_has_one_owner(front: Front) -> Result<()> {
-    let (node, kubelet) = start(front)?;
+fn each_has_one_owner(version: ContainerdVersion, front: Front) -> Result<()> {
+    let (node, kubelet) = start(version, front)?;
     let pods = pods(&kubelet)?;
     let containers = settled(&node.cgroups, &kubelet, &pods);
     let watched = pods.iter().zip(containers);
@@ -192,10 +192,15 @@ fn each_has_one_owner(front: Front) -> Result<()> {
 
 #[test]
 fn a_static_cpu_manager_and_hooks_have_each_their_own_containers() -> Result<()> {
-    each_has_one_owner(Front::Cri)
+    each_has_one_owner(ContainerdVersion::V2, Front::Cri)
+}
+
+#[test]
+fn a_static_cpu_manager_and_hooks_have_each_their_own_containers_on_containerd_1_7() -> Result<()> {
+    each_has_one_owner(ContainerdVersion::V1_7, Front::Cri)
 }
 
 #[test]
 fn a_static_cpu_manager_and_hooks_have_each_their_own_containers_by_nri() -> Result<()> {
-    each_has_one_owner(Front::Nri)
+    each_has_one_owner(ContainerdVersion::V2, Front::Nri)
 }

@@ -114,6 +114,8 @@ async fn one_acts_and_the_other_takes_over(version: ContainerdVersion) -> Result
     // Who comes back finds the other acting.
     node.launch_proxy()?;
     ensure!(standing_by(&node.proxy)?.is_some(), "both act");
+    let log = node.proxy.log();
+    ensure!(log.contains("it has the lock: standing by"), "{log}");
     let last = classes::ls("last", OF_FRONT);
     all.push(run(&node, &front.socket(), last).await?);
     wait_for(&all, OF_FRONT);

@@ -208,32 +208,38 @@ fn an_alteration_of_any_reply_of_containerd_2_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// Scenarios that take a few seconds together.
-const BRIEF: &str = "--only=life-cycle,lists,exec-sync-large,streaming,unknown-ids,empty-requests,\
-                     invalid-requests,updates,payloads,v1alpha2";
+/// Scenarios that take a few seconds together, three times over. One that calls v1alpha2 is not among
+/// them: containerd 1.7 tells of that in its status until it is restarted.
+const BRIEF: [&str; 2] = [
+    "--rounds=3",
+    "--only=life-cycle,lists,exec-sync-large,streaming,unknown-ids,empty-requests,\
+     invalid-requests,updates,payloads",
+];
+
+/// All scenarios, once.
+const WHOLE: [&str; 1] = ["--rounds=1"];
 
 /// A proxy that alters one field of one reply of each scenario is found out in each; the one that does
 /// so here alters nothing first, which makes no difference.
-fn altered_fields_are_noticed(version: ContainerdVersion, only: Option<&str>) -> Result<()> {
+fn altered_fields_are_noticed(version: ContainerdVersion, which: &[&str]) -> Result<()> {
     let program = program()?;
     let mut node = node(version, Front::Cri)?;
     let runtime = node.containerd.socket();
-    let mut command = vec!["mutate-live", "--rounds=1", "--seed=1"];
-    command.extend(only);
+    let command = [&["mutate-live", "--seed=1"][..], which].concat();
     run(program, &mut node, &runtime, &command)
 }
 
 #[test]
 fn a_proxy_that_alters_fields_on_their_way_is_noticed_on_containerd_1_6() -> Result<()> {
-    altered_fields_are_noticed(ContainerdVersion::V1_6, Some(BRIEF))
+    altered_fields_are_noticed(ContainerdVersion::V1_6, &BRIEF)
 }
 
 #[test]
 fn a_proxy_that_alters_fields_on_their_way_is_noticed_on_containerd_1_7() -> Result<()> {
-    altered_fields_are_noticed(ContainerdVersion::V1_7, Some(BRIEF))
+    altered_fields_are_noticed(ContainerdVersion::V1_7, &BRIEF)
 }
 
 #[test]
 fn a_proxy_that_alters_fields_on_their_way_is_noticed_on_containerd_2() -> Result<()> {
-    altered_fields_are_noticed(ContainerdVersion::V2, None)
+    altered_fields_are_noticed(ContainerdVersion::V2, &WHOLE)
 }

@@ -156,9 +156,10 @@ func pick(recorded *transcript.Transcript, used map[string]int, random *rand.Ran
 }
 
 // alterable lists the alterations of a scenario that have to be noticed, by the
-// method whose reply they are made in.
+// method whose reply they are made in: those of fields, and what is put into
+// empty replies only where there are no others.
 func alterable(scenario *transcript.Scenario) map[string][]Alteration {
-	byMethod := map[string][]Alteration{}
+	ofFields, ofReplies := map[string][]Alteration{}, map[string][]Alteration{}
 	for i := range scenario.Steps {
 		step := &scenario.Steps[i]
 		if step.Method == runtime.RuntimeService_GetContainerEvents_FullMethodName {
@@ -166,10 +167,16 @@ func alterable(scenario *transcript.Scenario) map[string][]Alteration {
 			continue
 		}
 		for _, alteration := range Of(scenario.Name, step) {
-			if alteration.Nature == canon.Exact && alteration.token < 0 && alteration.How != Blank {
-				byMethod[step.Method] = append(byMethod[step.Method], alteration)
+			switch {
+			case len(alteration.at) == 0:
+				ofReplies[step.Method] = append(ofReplies[step.Method], alteration)
+			case alteration.Nature == canon.Exact && alteration.token < 0 && alteration.How != Blank:
+				ofFields[step.Method] = append(ofFields[step.Method], alteration)
 			}
 		}
 	}
-	return byMethod
+	if len(ofFields) == 0 {
+		return ofReplies
+	}
+	return ofFields
 }

@@ -225,6 +225,11 @@ impl Proxy {
         self.send(Signal::KILL)
     }
 
+    /// Asks it to stop and waits for nothing.
+    pub fn send_stop(&self) -> Result<()> {
+        self.send(Signal::TERM)
+    }
+
     /// Has it stand still, whatever it is at.
     pub fn stand_still(&self) -> Result<()> {
         self.send(Signal::STOP)
@@ -243,21 +248,23 @@ impl Proxy {
 
     /// Kills it as the kernel's OOM killer would.
     pub fn kill9(&mut self) -> Result<()> {
-        self.end(Signal::KILL).map(drop)
+        if self.child.is_none() {
+            return Ok(());
+        }
+        self.send_kill()?;
+        self.wait().map(drop)
     }
 
     /// Asks it to stop and gives its exit status.
     pub fn stop(&mut self) -> Result<ExitStatus> {
-        self.end(Signal::TERM)?.context("it was not running")
+        self.send_stop()?;
+        self.wait()
     }
 
-    fn end(&mut self, signal: Signal) -> Result<Option<ExitStatus>> {
-        let Some(mut child) = self.child.take() else {
-            return Ok(None);
-        };
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.context("a child has an id")?, signal)?;
-        Ok(Some(child.wait()?))
+    /// Waits for its end and gives its exit status.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        let mut child = self.child.take().context("it was not running")?;
+        Ok(child.wait()?)
     }
 
     /// Asks the admin socket: status code and body.

@@ -230,6 +230,16 @@ impl Kubelet {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// What the first container of that name in that pod has written, each line as the runtime keeps it.
+    /// It is there also while the pod is being stopped, when a kubelet shows nobody the logs of a static
+    /// pod any more.
+    #[must_use]
+    pub fn container_log(&self, pod: &str, uid: &str, container: &str) -> String {
+        let pod = format!("default_{pod}-node_{uid}");
+        let logs = self.directory.join("logs").join(pod).join(container);
+        fs::read_to_string(logs.join("0.log")).unwrap_or_default()
+    }
+
     /// What it wrote, for a failed test.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! What a kubelet could not do for a pod: which of it a kill cut off, which is of one kind, and what the
-//! proxy has ended of itself.
+//! What a kubelet could not do for a pod: which of it a kill cut off, which is of one kind, for what it
+//! found no runtime, and what the proxy has ended of itself.
 
 use anyhow::Result;
 use koord_integration::Node;
@@ -39,6 +39,15 @@ const CUT_OFF: &[&str] = &[
     "use of closed network connection",
 ];
 
+/// What is in a line of a kubelet whose client has given up a new connection: nobody said a word on it, for
+/// 5 s or until it ended, or nobody listens.
+const UNREACHED: [&str; 2] = ["error reading server preface", "connection refused"];
+
+/// What is in that of a call which nobody answered in time, and in that of a probe: of a command that takes
+/// longer than its probe allows the runtime itself says so.
+const OVERDUE: [&str; 2] = ["rpc error", "context deadline exceeded"];
+const PROBE: &str = "ExecSync";
+
 /// What is in that of a kubelet which misses a file of its own: no runtime was asked. One that is killed
 /// while it starts a pod which is to go has made half of the pod's places, or removed half of them.
 const OF_ITS_OWN: [&str; 2] = ["open /", "/kubelet/root/pods/"];
@@ -64,6 +73,16 @@ fn is_cut_off(line: &str) -> bool {
 pub(super) fn cut_off(log: &str) -> Vec<&str> {
     let errors = log.lines().filter(|it| it.starts_with('E'));
     errors.filter(|it| is_cut_off(it)).collect()
+}
+
+/// Every warning and error that there was no runtime to be reached, whether or not a call waited for it.
+pub(super) fn unreached(log: &str) -> Vec<&str> {
+    let told = log.lines().filter(|it| it.starts_with(['W', 'E']));
+    let is_unreached = |line: &&str| {
+        let is_overdue = OVERDUE.iter().all(|it| line.contains(it)) && !line.contains(PROBE);
+        is_overdue || UNREACHED.iter().any(|it| line.contains(it))
+    };
+    told.filter(is_unreached).collect()
 }
 
 /// The failures of calls that were cut off in the first `before` lines of a kubelet's log, or behind
@@ -162,6 +181,28 @@ fn a_call_that_was_cut_off_before_the_kills_or_long_after_them_was_so_by_none() 
     assert_eq!(found(1, 4), 1);
     assert_eq!(found(0, 3), 1);
     assert_eq!(found(1, 2), 3);
+}
+
+#[test]
+fn a_runtime_that_is_not_reached_is_told_from_a_command_that_takes_long() {
+    let silent = "W1122 logging.go:55] [core] [Channel #1 SubChannel #2]grpc: \
+                  addrConn.createTransport failed to connect to {Addr: \"/it/handed.sock\", }. \
+                  Err: connection error: desc = \"error reading server preface: read unix \
+                  @->/it/handed.sock: use of closed network connection\"";
+    let error = |call: &str, why: &str| {
+        format!("E1122 log.go:32] \"{call} from runtime service failed\" err=\"rpc error: {why}\"")
+    };
+    let overdue = error(
+        "StopContainer",
+        "code = DeadlineExceeded desc = context deadline exceeded",
+    );
+    let probe = error(
+        "ExecSync cmd",
+        "code = DeadlineExceeded desc = timeout 1s exceeded: context deadline exceeded",
+    );
+    let other = error("StartContainer", "code = Unknown desc = no image");
+    let log = format!("{silent}\n{overdue}\n{probe}\n{other}\nI1122 connection refused\n");
+    assert_eq!(unreached(&log), [silent, overdue.as_str()]);
 }
 
 #[test]

@@ -5,13 +5,13 @@
 //! A call that was cut off is taken for the doing of what was ended between the first end and some seconds
 //! after the last, and for ours at any other time. Which time that is, the place of its line in the
 //! kubelet's log says: the times there have neither year nor zone. Where nothing but the proxy is
-//! restarted, and not killed, no call at all may be cut off.
+//! restarted, and not killed, no call at all may be cut off or find nobody, however long another one takes.
 
 mod failure;
 mod stage;
 
 use crate::{
-    failure::{OURS, cut_off, failures, kinds},
+    failure::{OURS, cut_off, failures, kinds, unreached},
     stage::{End, Part, Script, Stage},
 };
 use anyhow::{Result, anyhow, ensure};
@@ -101,8 +101,12 @@ fn outlives(script: Script, front: Front) -> Result<()> {
 }
 
 fn goes_unnoticed(front: Front) -> Result<()> {
-    let log = churn(RESTARTS_OF_US, front)?;
-    let noticed = [failures(&log), cut_off(&log)].concat();
+    has_noticed_nothing(&churn(RESTARTS_OF_US, front)?)
+}
+
+/// Fails with what the kubelet that logged this has noticed of restarts.
+fn has_noticed_nothing(log: &str) -> Result<()> {
+    let noticed = [failures(log), cut_off(log), unreached(log)].concat();
     ensure!(noticed.is_empty(), "it noticed a restart: {noticed:#?}");
     Ok(())
 }
@@ -164,4 +168,12 @@ fn a_kubelet_notices_no_restart_of_the_proxy() -> Result<()> {
 #[test]
 fn a_kubelet_notices_no_restart_of_the_proxy_by_nri() -> Result<()> {
     goes_unnoticed(Front::Nri)
+}
+
+#[test]
+fn a_kubelet_notices_no_restart_while_a_container_takes_long_to_stop() -> Result<()> {
+    let mut stage = Stage::start(Some(Front::Cri), RESTARTS_OF_US)?;
+    stage.restart_amid_a_stop()?;
+    stage.settle();
+    has_noticed_nothing(&stage.kubelet.log())
 }

@@ -35,6 +35,15 @@ const CALM: Duration = Duration::from_secs(10);
 /// The number of a pod that comes then.
 const LATE: usize = 101;
 
+/// The numbers of a pod that takes long to stop and of one that comes meanwhile.
+const SLOW: usize = 5;
+const NEWCOMER: usize = 6;
+/// How long the former has: twice as long as a kubelet waits for a word on a new connection, and more.
+const LONG: Duration = Duration::from_secs(12);
+/// What it runs: says that it was asked to end, and goes on. What a first process has no trap for does not
+/// reach it.
+const STUBBORN: &str = "trap 'echo asked' TERM; echo alive; while :; do sleep 0.2; done";
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     Proxy,
@@ -206,6 +215,45 @@ impl Stage {
             Part::Kubelet => kubelet.launch(node.testbed())?,
         }
         Ok(Instant::now())
+    }
+
+    /// Restarts the proxy while the kubelet has a container stopped that does not end when asked to. Another
+    /// pod comes meanwhile.
+    pub(super) fn restart_amid_a_stop(&mut self) -> Result<()> {
+        let share_pool = classes::share_pool()?;
+        let slow = pod(SLOW, &share_pool);
+        let mut manifest = manifest(&slow);
+        manifest["spec"]["terminationGracePeriodSeconds"] = json!(LONG.as_secs());
+        manifest["spec"]["containers"][0]["command"] = json!(["sh", "-c", STUBBORN]);
+        self.kubelet.apply(&manifest)?;
+        self.passing.push(slow.clone());
+        self.settle();
+        self.await_word(&slow, "alive");
+
+        let removed = Instant::now();
+        self.kubelet.remove(&slow.name)?;
+        self.gone.append(&mut self.passing);
+        // By that word the runtime is at the call.
+        self.await_word(&slow, "asked");
+        self.node.proxy.send_stop()?;
+        wait_until("the proxy drains", || {
+            self.node.proxy.log().contains("draining")
+        });
+        self.pass(NEWCOMER, &share_pool)?;
+        let status = self.node.proxy.wait()?;
+        let took = removed.elapsed();
+        ensure!(status.success(), "the proxy stopped with {status}");
+        ensure!(took >= LONG, "a call was in flight at its end: {took:?}");
+        thread::sleep(PAUSE);
+        self.node.launch_proxy()
+    }
+
+    /// Waits until the pod's container has written that.
+    fn await_word(&self, pod: &PodSpecOf, word: &str) {
+        wait_until(&format!("{} says {word:?}", pod.name), || {
+            let log = self.kubelet.container_log(&pod.name, pod.pod.uid(), "main");
+            log.contains(word)
+        });
     }
 
     /// Has one more pod come when all is calm again. What was cut off then, or before the first end, was

@@ -282,7 +282,10 @@ async fn serve(
         socket_stays,
     };
     let front = cri::Front::new(clients, options, hub, metrics);
-    front.serve(stopping, limits.grace_period).await
+    // A kubelet calls a runtime down that it has not reached for 30 s.
+    let usual = Duration::from_secs(if socket_stays { 60 } else { 25 });
+    let grace = limits.grace_period.unwrap_or(usual);
+    front.serve(stopping, grace).await
 }
 
 fn plugin(

@@ -128,22 +128,36 @@ fn drain_before_the_runtime_speaks_waits_for_its_settings() {
 fn drain_of_a_silent_connection_waits_for_its_client_alone() {
     let mut exchange = Exchange::connected();
     exchange.client(&frame::headers(1, &request(OTHER), true));
-    assert!(!exchange.pair.awaits_the_client_alone());
+    assert_eq!(exchange.pair.awaits_alone(), None);
     exchange.pair.drain();
-    assert!(
-        !exchange.pair.awaits_the_client_alone(),
-        "a call is open"
-    );
+    assert_eq!(exchange.pair.awaits_alone(), None, "a call is open");
     exchange.runtime(&frame::headers(1, &trailers("0"), true));
-    assert!(exchange.pair.awaits_the_client_alone());
+    assert_eq!(exchange.pair.awaits_alone(), Some(Side::Client));
     assert!(!exchange.pair.is_drained());
     // It has heard; the last GOAWAY is written, and then nothing is awaited.
     let told = exchange.at_client();
     exchange.client(&acknowledgement(&told));
-    assert!(exchange.pair.awaits_the_client_alone());
+    assert_eq!(exchange.pair.awaits_alone(), Some(Side::Client));
     exchange.at_client();
     assert!(exchange.pair.is_drained());
-    assert!(!exchange.pair.awaits_the_client_alone());
+    assert_eq!(exchange.pair.awaits_alone(), None);
+}
+
+#[test]
+fn who_has_just_connected_is_told_to_go_once_the_runtime_has_spoken() {
+    let mut exchange = Exchange::new(Limits::default());
+    exchange.client(frame::PREFACE);
+    exchange.client(&frame::settings(&[]));
+    exchange.pair.drain();
+    assert!(!exchange.pair.is_drained(), "it would meet a closed door");
+    assert_eq!(exchange.pair.awaits_alone(), Some(Side::Runtime));
+    exchange.runtime(&frame::settings(&[]));
+    let told = exchange.at_client();
+    assert_eq!(told[9..26], frame::goaway(EVERY, 0));
+    assert_eq!(exchange.pair.awaits_alone(), Some(Side::Client));
+    exchange.client(&acknowledgement(&told));
+    assert_eq!(exchange.at_client(), frame::goaway(0, 0));
+    assert!(exchange.pair.is_drained());
 }
 
 #[test]

@@ -136,8 +136,8 @@ keys! {
         "What has to outlive a restart";
     ADMIN_ENDPOINT "admin-endpoint" <"SOCKET"> = "/run/koord-runtime-proxy/admin.sock":
         "Unix socket for metrics, health, log level and ledger";
-    GRACE_PERIOD "grace-period" <"DURATION"> = "60s":
-        "How long calls in flight may take to finish at a stop, 0s to 10m";
+    GRACE_PERIOD "grace-period" <"DURATION|auto"> = "auto":
+        "How long calls in flight may take to finish at a stop, 0s to 10m; auto: 60s where systemd keeps the socket, and 25s where it is ours, since nobody else is served meanwhile";
     MAX_CONNECTIONS "max-connections" <"COUNT"> = "512":
         "Client connections at most, 1 to 65536; from seven eighths of them on, the one that was longest without a call is asked to go";
     MAX_MESSAGE "max-message-bytes" <"SIZE"> = "16MiB":

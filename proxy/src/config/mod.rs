@@ -144,8 +144,8 @@ pub struct Limits {
     pub large_message_slots: usize,
     /// How long a request may wait for its decision.
     pub hold_timeout: Duration,
-    /// How long calls in flight may take at a stop.
-    pub grace_period: Duration,
+    /// How long calls in flight may take at a stop; `None` as the socket has it.
+    pub grace_period: Option<Duration>,
 }
 
 /// Where the kernel's file systems are, and the directories of other programs.

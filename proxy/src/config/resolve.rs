@@ -120,8 +120,9 @@ impl Resolver {
                 large_message_slots: self.take(key::LARGE_SLOTS, |t| value::count(t, 1..=64)),
                 hold_timeout: self
                     .take(key::HOLD_TIMEOUT, |t| value::duration(t, MS(10)..=SECS(30))),
-                grace_period: self.take(key::GRACE_PERIOD, |t| {
-                    value::duration(t, Duration::ZERO..=SECS(600))
+                grace_period: self.take(key::GRACE_PERIOD, |text| match text {
+                    "auto" => Ok(None),
+                    _ => value::duration(text, Duration::ZERO..=SECS(600)).map(Some),
                 }),
             },
             roots: Roots {

@@ -72,7 +72,7 @@ fn defaults_of_our_own_keys_are_as_documented() {
     assert_eq!(config.limits.max_message_bytes, 16_777_216);
     assert_eq!(config.limits.large_message_slots, 4);
     assert_eq!(config.limits.hold_timeout, Duration::from_millis(500));
-    assert_eq!(config.limits.grace_period, Duration::from_secs(60));
+    assert_eq!(config.limits.grace_period, None);
     assert!(!config.hooks.disable_unset_cpu_quota);
     let library = "/usr/local/vgpu/libvgpu.so";
     assert_eq!(config.hooks.hami_core_library, library);
@@ -316,7 +316,7 @@ fn a_file_that_cannot_be_used_is_one_issue() {
 fn durations_and_sizes_need_their_units_and_stay_in_range() {
     let grace = |text: &str| {
         let config = resolve(&[&format!("--grace-period={text}")]);
-        config.map(|config| config.limits.grace_period).ok()
+        config.ok().and_then(|config| config.limits.grace_period)
     };
     assert_eq!(grace("500ms"), Some(Duration::from_millis(500)));
     assert_eq!(grace("0s"), Some(Duration::ZERO));
@@ -332,6 +332,10 @@ fn durations_and_sizes_need_their_units_and_stay_in_range() {
         "99999999999999999999s",
     ] {
         assert_eq!(grace(bad), None, "{bad}");
+        assert!(
+            resolve(&[&format!("--grace-period={bad}")]).is_err(),
+            "{bad}"
+        );
     }
     let size = |text: &str| {
         let config = resolve(&["--max-message-bytes", text]);

@@ -59,19 +59,24 @@ impl Pair {
     pub fn is_drained(&self) -> bool {
         let told = match self.drain {
             Drain::Off | Drain::Announced => false,
-            Drain::Asked => true,
+            // Who has spoken HTTP/2 is told, for which the runtime's SETTINGS have to go first.
+            Drain::Asked => !self.preface_seen(),
             Drain::Final(_) => self.to_client.len() == 0,
         };
         told && self.nothing_is_open()
     }
 
-    /// True while nothing is left of a drain but that the client reads what was written to it and says
-    /// that it has heard, which a dead one never does.
+    /// Whom a drain still waits for that no call is left in: the runtime, without whose SETTINGS the
+    /// client is told nothing, or the client, which is to read what was written to it and to say that it
+    /// has heard. A dead one never does.
     #[must_use]
-    pub fn awaits_the_client_alone(&self) -> bool {
-        matches!(self.drain, Drain::Announced | Drain::Final(_))
-            && self.nothing_is_open()
-            && !self.is_drained()
+    pub fn awaits_alone(&self) -> Option<Side> {
+        let side = match self.drain {
+            Drain::Off => return None,
+            Drain::Asked => Side::Runtime,
+            Drain::Announced | Drain::Final(_) => Side::Client,
+        };
+        (self.nothing_is_open() && !self.is_drained()).then_some(side)
     }
 
     /// True while a client waits for an answer, or listens to one that has no end.

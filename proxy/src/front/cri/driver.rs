@@ -38,6 +38,10 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// unread what it was answered: one that lives does both at once, and a dead one is not to cost every
 /// stop its whole grace.
 const DEAF: Duration = Duration::from_secs(2);
+/// How long a client that is to go, and has no call, waits for the runtime's SETTINGS, which have to be
+/// there before it can be told. It is less than newcomers wait at a stop: a runtime that takes connections
+/// and says nothing would else keep a stop going for as long as it is given.
+const DUMB: Duration = Duration::from_millis(300);
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -63,8 +67,8 @@ pub(super) struct Driver {
     /// Ready when all are told to go; `None` once this connection is to end, for that or to
     /// make room.
     stop: Option<Waited<()>>,
-    /// By when a client that everything waits for is to have read something.
-    deaf: Option<Pin<Box<Sleep>>>,
+    /// By when the side that alone is waited for is to have read or said something.
+    patience: Option<(Side, Pin<Box<Sleep>>)>,
     /// What claimed calls are held for.
     decisions: Decisions,
     /// What the replies of the claimed calls that went on will commit.
@@ -104,7 +108,7 @@ impl Driver {
             closing: None,
             deadline: Some(Box::pin(sleep(PREFACE_TIMEOUT))),
             stop: Some(Box::pin(stop)),
-            deaf: None,
+            patience: None,
             decisions: Decisions::default(),
             pending: HashMap::new(),
             slots: Tenant::new(id, shared.slots.clone()),
@@ -173,7 +177,7 @@ impl Driver {
         progress |= self.write(cx, Side::Runtime)?;
         if self.write(cx, Side::Client)? {
             progress = true;
-            self.deaf = None;
+            self.patience = None;
         }
         self.slots.note_headway(|stream| {
             let waits_for_us = self.pair.held(stream).is_some();
@@ -185,7 +189,7 @@ impl Driver {
         {
             return Err(self.ended());
         }
-        if self.stop.is_none() && (self.pair.is_drained() || self.is_deaf(cx)) {
+        if self.stop.is_none() && (self.pair.is_drained() || self.is_given_up(cx)) {
             return Err(Ended::Drained);
         }
         if let Some(deadline) = &mut self.deadline
@@ -196,15 +200,21 @@ impl Driver {
         Ok(progress)
     }
 
-    /// Whether a client that is to go, and for which alone all waits, has neither read nor said a thing
-    /// for long.
-    fn is_deaf(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.pair.awaits_the_client_alone() {
-            self.deaf = None;
+    /// Whether a client that is to go has waited for long without a call: for itself, who has neither read
+    /// nor said a thing, or for the runtime.
+    fn is_given_up(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(side) = self.pair.awaits_alone() else {
+            self.patience = None;
             return false;
-        }
-        let timer = || Box::pin(sleep(DEAF));
-        let timer = self.deaf.get_or_insert_with(timer);
+        };
+        let patience = match side {
+            Side::Client => DEAF,
+            Side::Runtime => DUMB,
+        };
+        let running = self.patience.take().filter(|(of, _)| *of == side);
+        let (_, timer) = self
+            .patience
+            .insert(running.unwrap_or_else(|| (side, Box::pin(sleep(patience)))));
         timer.as_mut().poll(cx).is_ready()
     }
 

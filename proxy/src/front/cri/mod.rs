@@ -53,6 +53,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// calls in flight are done. A kubelet takes a runtime for gone that leaves a new connection without
 /// an answer for 5 s (`minConnectionTimeout` of its CRI client).
 const LAST_ORDERS: Duration = Duration::from_secs(1);
+/// How long before the end of its time a stop serves nobody new: calls that are shorter are not cut off by
+/// it, and who waits has the next of us before a kubelet's patience is over.
+const CLOSING_TIME: Duration = Duration::from_secs(3);
 
 /// What a front needs to know.
 #[derive(Clone, Debug)]
@@ -233,17 +236,21 @@ impl Front {
         }
     }
 
-    /// Comes back when nobody is connected, or when there is just time left for last orders.
+    /// Comes back when nobody is connected, or at closing time.
     ///
     /// A container may take half a minute to stop and an image longer to come, and nobody else serves
     /// before we have ended: so as long as such a call is in flight, those that come are served.
     async fn make_way(&mut self, until: Instant) {
-        while Instant::now() + LAST_ORDERS < until {
+        while Instant::now() + CLOSING_TIME < until {
             let told = self.tell_all_to_go();
-            if timeout(LAST_ORDERS, all_ended(&mut self.connections)).await.is_ok() {
+            if timeout(LAST_ORDERS, all_ended(&mut self.connections))
+                .await
+                .is_ok()
+            {
                 return;
             }
-            self.accept_until(timeout_at(until - LAST_ORDERS, told)).await;
+            self.accept_until(timeout_at(until - CLOSING_TIME, told))
+                .await;
         }
     }
 

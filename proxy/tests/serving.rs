@@ -349,22 +349,6 @@ async fn at_a_stop_a_socket_that_stays_is_served_until_the_calls_in_flight_are_d
 }
 
 #[tokio::test]
-async fn at_a_stop_a_call_that_does_not_finish_ends_a_socket_that_stays_too() {
-    let never = Reply::message("never").held(&Gate::new());
-    let mut node = Node::handed(script().always(WAIT, never), &["--grace-period=5s"]);
-    let client = node.client().await;
-    let call = begin(&client, WAIT, "").await;
-    arrived(node.script(), WAIT).await;
-    let start = Instant::now();
-    node.signal("-TERM");
-    assert_eq!(call.collect().await.grpc_status(), None);
-    assert_eq!(node.ended().code(), Some(0));
-    let took = start.elapsed();
-    assert!(took >= Duration::from_secs(5), "{took:?}");
-    assert!(node.log().contains("stopped with calls in flight"));
-}
-
-#[tokio::test]
 async fn a_dead_client_without_a_call_does_not_cost_the_whole_grace() {
     let mut node = Node::with(script(), &["--grace-period=10m"]);
     let mut client = UnixStream::connect(node.socket()).unwrap();
@@ -379,20 +363,31 @@ async fn a_dead_client_without_a_call_does_not_cost_the_whole_grace() {
     assert!(!node.log().contains("stopped with calls in flight"));
 }
 
-#[tokio::test]
-async fn a_call_that_does_not_finish_is_waited_for_as_long_as_was_said() {
+/// A call that is never answered holds up the end of a node for as long as it was told to wait.
+async fn is_waited_for(start: impl FnOnce(Script, &[&str]) -> Node, grace: Duration) {
     let never = Reply::message("never").held(&Gate::new());
-    let mut node = Node::with(script().always(WAIT, never), &["--grace-period=1s"]);
+    let grace_period = format!("--grace-period={}s", grace.as_secs());
+    let mut node = start(script().always(WAIT, never), &[&grace_period]);
     let client = node.client().await;
     let call = begin(&client, WAIT, "").await;
     arrived(node.script(), WAIT).await;
-    let start = Instant::now();
+    let begun = Instant::now();
     node.signal("-TERM");
     assert_eq!(call.collect().await.grpc_status(), None);
     assert_eq!(node.ended().code(), Some(0));
-    let took = start.elapsed();
-    assert!(took >= Duration::from_secs(1), "{took:?}");
+    let took = begun.elapsed();
+    assert!(took >= grace, "{took:?}");
     assert!(node.log().contains("stopped with calls in flight"));
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_finish_is_waited_for_as_long_as_was_said() {
+    is_waited_for(Node::with, Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_finish_holds_up_a_socket_that_stays_as_long() {
+    is_waited_for(Node::handed, Duration::from_secs(5)).await;
 }
 
 #[test]

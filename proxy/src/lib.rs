@@ -11,6 +11,7 @@ pub mod front;
 mod hami_core;
 pub mod hub;
 pub mod ledger;
+mod lock_file;
 pub mod log;
 pub mod metrics;
 pub mod neighbour;

@@ -12,9 +12,10 @@
 //! A socket that a service manager hands over has the mode that its unit says, so whoever accepts
 //! looks at the peer as well.
 
+use crate::lock_file;
 use rustix::{
     fd::OwnedFd,
-    fs::{FlockOperation, Mode, OFlags},
+    fs::Mode,
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
 };
@@ -155,20 +156,14 @@ fn lock(socket: &Path) -> Result<OwnedFd, BindError> {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
     let path = PathBuf::from(path);
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let failed = |errno: Errno| BindError::Io {
+    let file = lock_file::take(&path).map_err(|errno| BindError::Io {
         step: "lock",
-        path: path.clone(),
+        path,
         source: errno.into(),
-    };
-    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(BindError::Locked {
-            path: socket.to_owned(),
-        }),
-        Err(errno) => Err(failed(errno)),
-    }
+    })?;
+    file.ok_or_else(|| BindError::Locked {
+        path: socket.to_owned(),
+    })
 }
 
 /// Removes what a process that is gone has left at `path`.

@@ -2,17 +2,12 @@
 //!
 //! Two of us with one directory would count each other's starts as crashes, and a clean stop of one
 //! would take away what the other had noted. So whoever keeps its state there holds a lock of a file
-//! in it, which goes with its process, however that ends. The file stays and says who that is; to
-//! remove it would let two processes lock two files of one name.
+//! in it, which goes with its process, however that ends. The file stays and says who that is.
 //!
 //! As with [`start_guard`](crate::start_guard), a directory that cannot be written costs only this
 //! protection.
 
-use crate::regular_file;
-use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
-    io::Errno,
-};
+use crate::{lock_file, regular_file};
 use std::{
     error::Error,
     fmt,
@@ -94,19 +89,13 @@ impl StateLock {
             .create(state_dir)
             .map_err(|error| failed("make", state_dir, error))?;
         let path = state_dir.join(FILE_NAME);
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| failed("open", &path, errno.into()))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(StateLockError::Anothers {
-                    path: state_dir.to_owned(),
-                    holder: Holder::said_in(&path),
-                });
-            }
-            Err(errno) => return Err(failed("lock", &path, errno.into())),
-        }
+        let locked = lock_file::take(&path).map_err(|errno| failed("lock", &path, errno.into()))?;
+        let Some(file) = locked else {
+            return Err(StateLockError::Anothers {
+                path: state_dir.to_owned(),
+                holder: Holder::said_in(&path),
+            });
+        };
         let mut file = File::from(file);
         // Where there is no room for the number, the next one is refused without it.
         file.set_len(0)

@@ -429,8 +429,12 @@ fn kept_pages(kept: MemoryProtection, page: u64) -> MemoryProtection {
     }
 }
 
+/// Less than a page is one page: none at all would be no limit.
 fn cached_pages(size: PageCacheSize, page: u64) -> PageCacheSize {
-    PageCacheSize::of_bytes(size.bytes() / page * page)
+    match size.bytes() {
+        0 => size,
+        bytes => PageCacheSize::of_bytes((bytes / page * page).max(page)),
+    }
 }
 
 /// The kernel counts memory in pages, up to the most that a signed number of bytes can say.

@@ -103,6 +103,12 @@ fn page_cache_is_limited_once_its_size_is_there_and_no_more_before_that_goes() {
         );
         let again = written([enable(true), sync(true), size(10_000)]);
         assert_eq!(again, [""; 0]);
+        // No page would be no limit.
+        for bytes in [1, 4_095] {
+            let least = written([enable(true), sync(true), size(bytes)]);
+            assert_eq!(least, ["memory.pagecache_limit.size=4096"]);
+            written([enable(true), sync(true), size(10_000)]);
+        }
         assert_eq!(
             written([size(0), sync(false), enable(false)]),
             [

@@ -32,7 +32,8 @@ use self::{
 };
 use crate::block::BlockDevices;
 use koord_model::{
-    CgroupPath, CpuPeriod, CpuSet, CpuShares, CpuWeight, CpusetCpus, Setting, Value,
+    CgroupPath, CpuPeriod, CpuSet, CpuShares, CpuWeight, CpusetCpus, MemoryLimit, PageCacheSize,
+    Setting, Value,
 };
 use std::{io, path::Path, sync::OnceLock};
 use tracing::debug;
@@ -273,9 +274,9 @@ impl Cgroups {
     }
 
     /// Brings one value to the kernel, unless it is in force as far as the kernel can hold it:
-    /// weights are compared as weights, memory limits as whole pages, and all CPUs are those of
-    /// the parent. Values that parents or children limit go through
-    /// [`apply`](Self::apply).
+    /// weights are compared as weights, memory limits as whole pages, sizes of page cache up to the
+    /// memory limit, and all CPUs are those of the parent. Values that parents or children limit go
+    /// through [`apply`](Self::apply).
     pub fn write(&self, at: &CgroupPath, value: &Value) -> Applied {
         if value.setting().is_of_devices() {
             return self.write_per_device(at, value, self.look_at_devices().as_ref());
@@ -313,11 +314,29 @@ impl Cgroups {
                 .every_cpu(at, file)
                 .map_err(|source| unread(at, value, source));
         }
-        table::settle(value, file.generation, self.terms()).map_err(|source| WriteError::Range {
+        let settled = table::settle(value, file.generation, self.terms());
+        let settled = settled.map_err(|source| WriteError::Range {
             at: at.clone(),
             value: value.clone(),
             source,
+        })?;
+        Ok(match settled {
+            Value::MemoryPageCacheSize(size) => {
+                Value::MemoryPageCacheSize(self.within_limit(at, size))
+            }
+            settled => settled,
         })
+    }
+
+    /// No more page cache than the group may have memory: newer kernels refuse a size above that
+    /// (EINVAL), and older ones hold less than was written.
+    fn within_limit(&self, at: &CgroupPath, size: PageCacheSize) -> PageCacheSize {
+        match self.read(at, Setting::MemoryLimit) {
+            Ok(Value::MemoryLimit(MemoryLimit::Bytes(limit))) => {
+                size.min(PageCacheSize::of_bytes(limit))
+            }
+            _ => size,
+        }
     }
 
     /// What a group has to hold to have every CPU of its parent. Only a set that was never given

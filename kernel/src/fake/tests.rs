@@ -126,15 +126,26 @@ fn page_cache_is_not_limited_to_more_than_the_group_may_have() {
         let tree = FakeTree::new(generation, 2).with_memory_qos();
         let pod = path("pod");
         tree.make(&pod);
-        let cgroups = Cgroups::over(tree);
+        let cgroups = Cgroups::over(tree.clone());
         let size = |bytes| Value::MemoryPageCacheSize(PageCacheSize::of_bytes(bytes));
-        cgroups
-            .write(&pod, &MemoryLimit::Bytes(1_048_576).into())
-            .unwrap();
-        assert!(cgroups.write(&pod, &size(1_052_672)).is_err());
-        cgroups.write(&pod, &size(1_048_576)).unwrap();
+        let limit_to = |bytes| {
+            let limit = Value::MemoryLimit(MemoryLimit::Bytes(bytes));
+            cgroups.write(&pod, &limit).unwrap();
+            tree.take_writes();
+        };
+        limit_to(1_048_576);
+        cgroups.write(&pod, &size(1_052_672)).unwrap();
         let held = cgroups.read(&pod, Setting::MemoryPageCacheSize);
         assert_eq!(held.unwrap(), size(1_048_576));
+        assert_eq!(cgroups.holds(&pod, &size(1_052_672)), Some(true));
+        assert_eq!(cgroups.holds(&pod, &size(1_044_480)), Some(false));
+        // Once it may have more, it has as much as was asked for.
+        limit_to(2_097_152);
+        assert_eq!(cgroups.holds(&pod, &size(1_052_672)), Some(false));
+        cgroups.write(&pod, &size(1_052_672)).unwrap();
+        assert_eq!(texts(&tree), [("pod".to_owned(), "1052672".to_owned())]);
+        let again = cgroups.write(&pod, &size(1_052_672)).unwrap();
+        assert_eq!(again, Written::Equal);
     }
 }
 

@@ -59,7 +59,7 @@ adjustment! {
     memory_use_priority_oom: MemoryUsePriorityOom(bool),
     /// Never of a tier: a kill there would be one of all its pods.
     memory_oom_group: MemoryOomGroup(bool),
-    /// Of pods' own directories only, as the next two.
+    /// Of pods and containers only, as the next two; a container has no size of its own.
     memory_page_cache_size: MemoryPageCacheSize(PageCacheSize),
     memory_page_cache_sync: MemoryPageCacheSync(bool),
     memory_page_cache_enable: MemoryPageCacheEnable(bool),

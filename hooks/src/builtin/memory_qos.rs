@@ -11,8 +11,9 @@
 //!
 //! How much of a pod's memory may be page cache is said in bytes, of which no more count than its
 //! limit, or in percent of its limit. Where nobody knows the limit neither counts, and percent of no
-//! limit are nothing: such a pod's page cache is not limited. The kernel has a switch for the whole
-//! node too (`/sys/kernel/mm/pagecache_limit/enabled`), which is not ours.
+//! limit are nothing: such a pod's page cache is not limited. The kernel has a switch for each group,
+//! so containers have theirs turned with the pod's, and one for the whole node
+//! (`/sys/kernel/mm/pagecache_limit/enabled`), which is not ours.
 //!
 //! What is kept for a pod its tier has to keep too; that follows from what is decided here, and is
 //! added where all pods are known.
@@ -25,7 +26,8 @@
 //! - `oomKillGroup` of a class is for its pods and containers and never for a tier: upstream sets it
 //!   there too, where one process too many would end every pod of the node;
 //! - a container is not slowed down below what it takes to start one;
-//! - page cache is limited on both versions of cgroup, which upstream does on v2 alone.
+//! - page cache is limited on both versions of cgroup, which upstream does on v2 alone, and containers
+//!   that were made before their pod was limited are too, of which upstream writes nothing.
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},
@@ -103,7 +105,7 @@ impl Hook for MemoryQosHook {
             memory_wmark_min_adj: qos.wmark_min_adj,
             memory_oom_group: qos.oom_kill_group.map(|switch| switch.0),
             ..match view.container {
-                Some(_) => ranked(&qos),
+                Some(_) => in_container(&qos),
                 None => with_page_cache(&qos, amount),
             }
         };
@@ -170,14 +172,37 @@ fn ranked(qos: &MemoryQos) -> Adjustment {
     }
 }
 
-/// The same of a pod, with how much of its memory may be page cache. Upstream's rules: some size turns
-/// the limit on and none turns it off, unless it is said which.
+/// The same of a pod, with how much of its memory may be page cache.
 fn with_page_cache(qos: &MemoryQos, amount: Option<Amount>) -> Adjustment {
     let size = amount.and_then(|amount| amount.page_cache(qos));
     let limits = size.map(|size| size > PageCacheSize::DEFAULT);
-    let unasked = (limits == Some(true)).then_some(false);
     Adjustment {
         memory_page_cache_size: size,
+        ..switched(qos, limits)
+    }
+}
+
+/// The same of a container. The kernel asks the group that a page is charged to, and those above it
+/// only while each is switched on; and a new group has what the one above it had when it was made. So
+/// each container has the switch, and no size of its own.
+fn in_container(qos: &MemoryQos) -> Adjustment {
+    let size = qos.page_cache_limit_size;
+    let by_size = size.map(|size| size > PageCacheSize::DEFAULT);
+    let percent = qos.page_cache_limit_percent;
+    let limits = by_size.or_else(|| percent.map(|percent| !percent.is_zero()));
+    let switched = switched(qos, limits);
+    let no_size = |_| PageCacheSize::DEFAULT;
+    Adjustment {
+        memory_page_cache_size: switched.memory_page_cache_enable.map(no_size),
+        ..switched
+    }
+}
+
+/// Whether page cache is limited, by upstream's rules: some size turns the limit on and none turns it
+/// off, unless it is said which.
+fn switched(qos: &MemoryQos, limits: Option<bool>) -> Adjustment {
+    let unasked = (limits == Some(true)).then_some(false);
+    Adjustment {
         memory_page_cache_sync: qos.page_cache_reclaim_sync.or(unasked),
         memory_page_cache_enable: qos.page_cache_enable.or(limits),
         ..ranked(qos)

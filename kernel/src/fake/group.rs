@@ -83,6 +83,19 @@ impl Group {
         }
     }
 
+    /// A new group in this one, with its limit of page cache: `mem_cgroup_css_alloc` of newer kernels
+    /// of Anolis. Older ones copy the switches alone.
+    pub(super) fn below(&self) -> Self {
+        let mut group = Self::new(CpuSet::new());
+        group.page_cache = self.page_cache;
+        for (file, number) in &self.small {
+            if file.starts_with("memory.pagecache_limit.") {
+                group.small.insert(*file, *number);
+            }
+        }
+        group
+    }
+
     /// What a file shows; `None` if there is no such file.
     pub(super) fn show(&self, generation: Generation, file: &str) -> Option<String> {
         let quota = self.quota.map(|quota| quota.to_string());

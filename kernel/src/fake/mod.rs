@@ -124,11 +124,13 @@ impl FakeTree {
 
     /// Makes a group, and those above it.
     pub fn make(&self, at: &CgroupPath) {
-        if let Some(parent) = at.parent() {
-            self.make(&parent);
-        }
-        let group = || Group::new(CpuSet::new());
-        self.state().groups.entry(at.clone()).or_insert_with(group);
+        let Some(parent) = at.parent() else {
+            return;
+        };
+        self.make(&parent);
+        let mut state = self.state();
+        let group = state.groups[&parent].below();
+        state.groups.entry(at.clone()).or_insert(group);
     }
 
     /// Removes a group with all below it, as a runtime does.

@@ -398,9 +398,42 @@ fn page_cache_is_limited_to_bytes_or_a_part_of_the_limit() {
     ] {
         let (node, pod) = (treating(qos), batch("", "1001"));
         assert_eq!(of_page_cache(&pod, &[], &node), decided, "{qos:?}");
-        // It is the pod's alone.
-        assert_eq!(of_container(&pod, &container("main"), &node), "", "{qos:?}");
         assert!(MemoryQosHook.decide_node(&node).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn containers_have_the_switch_of_their_pod_and_no_size() {
+    let said = |enable, sync, qos| MemoryQos {
+        page_cache_enable: enable,
+        page_cache_reclaim_sync: sync,
+        ..qos
+    };
+    let both = |bytes| MemoryQos {
+        page_cache_limit_percent: Percent::new(10).ok(),
+        ..size(bytes)
+    };
+    let nothing = MemoryQos::default();
+    for (qos, decided) in [
+        (percent(10), "size=0 sync=false enable=true"),
+        (percent(0), "size=0 enable=false"),
+        (size(500), "size=0 sync=false enable=true"),
+        (size(0), "size=0 enable=false"),
+        (both(500), "size=0 sync=false enable=true"),
+        (both(0), "size=0 enable=false"),
+        (said(None, Some(true), percent(10)), "size=0 sync=true enable=true"),
+        (said(None, Some(true), size(0)), "size=0 sync=true enable=false"),
+        (said(None, Some(true), nothing), "sync=true"),
+        (said(Some(false), None, percent(10)), "size=0 sync=false enable=false"),
+        (said(Some(true), None, size(0)), "size=0 enable=true"),
+        (said(Some(true), None, nothing), "size=0 enable=true"),
+        (nothing, ""),
+    ] {
+        let (node, pod) = (treating(qos), batch("", "1001"));
+        let of = |it: &ContainerView| of_container(&pod, it, &node);
+        let of_main = of(&container("main")).replace("memory.pagecache_limit.", "");
+        assert_eq!(of_main, decided, "{qos:?}");
+        assert_eq!(of(&sandbox()), "", "{qos:?}");
     }
 }
 

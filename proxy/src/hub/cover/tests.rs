@@ -6,7 +6,7 @@ use crate::{
         Hub,
         testing::{Bench, container, sandbox},
     },
-    ledger::Applied,
+    ledger::{Applied, Container, Life},
     reconcile,
 };
 use koord_hooks::{Requested, Unified};
@@ -14,7 +14,7 @@ use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
     fake::FakeTree,
 };
-use koord_model::{CgroupPath, MemoryLimit, Setting};
+use koord_model::{CgroupPath, ContainerId, MemoryLimit, Setting};
 use koord_proto::{
     keys::{annotation, label},
     policy::{NodePolicy, Parsed},
@@ -142,8 +142,8 @@ async fn each_level_has_its_part_and_gives_it_back() {
                     "memory.pagecache_limit.size",
                     text(["0", "0", "31457280", "0"])
                 ),
-                ("memory.pagecache_limit.sync", text(["0", "0", "1", "0"])),
-                ("memory.pagecache_limit.enable", text(["0", "0", "1", "0"])),
+                ("memory.pagecache_limit.sync", text(["0", "0", "1", "1"])),
+                ("memory.pagecache_limit.enable", text(["0", "0", "1", "1"])),
             ]
         );
         bench.tree.take_writes();
@@ -170,16 +170,27 @@ async fn page_cache_of_a_pod_is_limited_last_and_let_go_first() {
             let writes = bench.tree.take_writes().into_iter();
             let of_page_cache = writes.filter_map(|it| {
                 let file = it.file.strip_prefix("memory.pagecache_limit.")?;
-                Some(format!("{file}={}", it.text))
+                let is_pod = it.at == bench.pod;
+                let group = if is_pod { "pod" } else { "container" };
+                Some(format!("{group}.{file}={}", it.text))
             });
             of_page_cache.collect::<Vec<_>>().join(" ")
         };
         // Of 300 MiB.
         for (said, expected) in [
-            ("pageCacheLimitPercent: 10", "size=31457280 sync=1 enable=1"),
-            ("pageCacheLimitSize: 4096", "size=4096"),
-            ("pageCacheLimitSize: 0", "enable=0 size=0"),
-            ("pageCacheLimitSize: 8192", "size=8192 enable=1"),
+            (
+                "pageCacheLimitPercent: 10",
+                "pod.size=31457280 pod.sync=1 container.sync=1 container.enable=1 pod.enable=1",
+            ),
+            ("pageCacheLimitSize: 4096", "pod.size=4096"),
+            (
+                "pageCacheLimitSize: 0",
+                "pod.enable=0 pod.size=0 container.enable=0",
+            ),
+            (
+                "pageCacheLimitSize: 8192",
+                "pod.size=8192 container.enable=1 pod.enable=1",
+            ),
         ] {
             let policy = enabled(&format!("pageCacheReclaimSync: true, {said}"));
             bench.hub.set_node_policy(policy.into());
@@ -189,7 +200,42 @@ async fn page_cache_of_a_pod_is_limited_last_and_let_go_first() {
         bench.hub.set_node_policy(policy("enable: false").into());
         settle(&bench.hub).await;
         let given_back = written();
-        assert!(given_back.starts_with("enable=0 "), "{given_back}");
+        assert!(given_back.starts_with("pod.enable=0 "), "{given_back}");
+        assert_untouched(&bench);
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_is_made_while_its_pod_is_limited_gives_back_what_it_was_made_with() {
+    for generation in [Generation::V1, Generation::V2] {
+        let bench = bench(generation);
+        let limited = "pageCacheLimitPercent: 10, pageCacheReclaimSync: true";
+        bench.hub.set_node_policy(enabled(limited).into());
+        settle(&bench.hub).await;
+        let late = bench.pod.join("container-2").unwrap();
+        bench.tree.make(&late);
+        let shown = || {
+            ["size", "sync", "enable"].map(|file| {
+                let file = format!("memory.pagecache_limit.{file}");
+                let text = bench.tree.read(Controller::Memory, &late, &file);
+                text.unwrap().trim_end().to_owned()
+            })
+        };
+        assert_eq!(shown(), ["31457280", "1", "1"], "as the kernel made it");
+        {
+            let id = ContainerId::new("container-2").unwrap();
+            let mut container = Container::new(id, "late".to_owned(), Requested::default());
+            container.life = Life::Running;
+            container.target = Target::at(Some(late.clone()));
+            let mut ledger = bench.hub.ledger().borrow_mut();
+            ledger.list_container(&sandbox(), container);
+            bench.hub.decide_again(ledger.pod_mut(&sandbox()).unwrap());
+        }
+        settle(&bench.hub).await;
+        assert_eq!(shown(), ["0", "1", "1"]);
+        bench.hub.set_node_policy(policy("enable: false").into());
+        settle(&bench.hub).await;
+        assert_eq!(shown(), ["0", "0", "0"]);
         assert_untouched(&bench);
     }
 }

@@ -15,15 +15,16 @@ use koord_testkit::{
 use prost::Message;
 use std::{
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    os::unix::net::{UnixListener, UnixStream},
     time::{Duration, Instant},
 };
 use support::{
     method,
-    node::{Node, listed_once, script},
+    node::{Node, PATIENCE, listed_once, script},
     pod::{Pod, SANDBOX},
     wire::Tree,
 };
+use tokio::time::timeout;
 
 const WAIT: &str = "/a.b/Wait";
 /// Another one.
@@ -345,6 +346,59 @@ async fn at_a_stop_a_socket_that_stays_is_served_until_the_calls_in_flight_are_d
     // Long before the grace is over, and clients wait for the next of us.
     assert_eq!(node.ended().code(), Some(0));
     assert!(UnixStream::connect(node.socket()).is_ok());
+    assert!(!node.log().contains("stopped with calls in flight"));
+}
+
+#[tokio::test]
+async fn at_a_stop_who_waits_for_a_place_waits_no_longer_than_else() {
+    let flags = [
+        "--large-message-slots=1",
+        "--hold-timeout=2s",
+        "--grace-period=10m",
+    ];
+    let mut node = Node::with(script(), &flags);
+    // Three MiB are said to come, and do not; they have the one place.
+    let halting = node.client().await;
+    let mut half = halting.open(method::CREATE, Vec::new()).await.unwrap();
+    half.send_data(Bytes::from_static(&[0, 0, 0x30, 0, 0, 1, 2, 3]), false)
+        .unwrap();
+    let holds = async |bytes| node.metric("held_bytes") >= bytes;
+    wait_until_async("the start is held", async || holds(8).await).await;
+    let client = node.client().await;
+    let waiting = begin(&client, method::CREATE, vec![0; 2 << 20]).await;
+    wait_until_async("the other waits", async || holds(1 << 20).await).await;
+    node.signal("-TERM");
+    let reply = timeout(PATIENCE, waiting.collect()).await;
+    assert_eq!(reply.expect("it is let on").grpc_status(), Some(0));
+    drop(half);
+    halting.closed().await.ok();
+    client.closed().await.ok();
+    assert_eq!(node.ended().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_runtime_that_takes_connections_and_says_nothing_does_not_cost_the_whole_grace() {
+    let mut node = Node::without_runtime(&["--grace-period=10m"]);
+    std::fs::remove_file(node.path("runtime.sock")).ok();
+    let mute = UnixListener::bind(node.path("runtime.sock")).unwrap();
+    let mut client = UnixStream::connect(node.socket()).unwrap();
+    // Its SETTINGS are like nobody else's.
+    let mut opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    opening.extend([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 77]);
+    client.write_all(&opening).unwrap();
+    let mut taken = Vec::new();
+    loop {
+        let (mut connection, _) = mute.accept().unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut seen = vec![0; opening.len()];
+        connection.read_exact(&mut seen).unwrap();
+        taken.push(connection);
+        if seen == opening {
+            break;
+        }
+    }
+    node.signal("-TERM");
+    assert_eq!(node.ended().code(), Some(0));
     assert!(!node.log().contains("stopped with calls in flight"));
 }
 

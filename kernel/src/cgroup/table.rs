@@ -199,7 +199,8 @@ pub(super) fn parse(
         (Setting::MemoryOomGroup, _) => Value::MemoryOomGroup(switch(text)?),
         (Setting::MemoryPageCacheSize, _) => {
             let size = PageCacheSize::new(number()?).ok()?;
-            Value::MemoryPageCacheSize(cached_pages(size, terms.page))
+            let whole = size.bytes() / terms.page * terms.page;
+            Value::MemoryPageCacheSize(PageCacheSize::of_bytes(whole))
         }
         (Setting::MemoryPageCacheSync, _) => Value::MemoryPageCacheSync(switch(text)?),
         (Setting::MemoryPageCacheEnable, _) => Value::MemoryPageCacheEnable(switch(text)?),

@@ -137,7 +137,7 @@ keys! {
     ADMIN_ENDPOINT "admin-endpoint" <"SOCKET"> = "/run/koord-runtime-proxy/admin.sock":
         "Unix socket for metrics, health, log level and ledger";
     GRACE_PERIOD "grace-period" <"DURATION|auto"> = "auto":
-        "How long calls in flight may take to finish at a stop, 0s to 10m; auto: 60s where systemd keeps the socket, and 25s where it is ours, since nobody else is served meanwhile";
+        "How long calls in flight may take to finish at a stop, 0s to 10m; auto: 60s where systemd keeps the socket, and 25s where it is ours, since nobody else is served meanwhile; TimeoutStopSec= of the unit (75s) has to be longer";
     MAX_CONNECTIONS "max-connections" <"COUNT"> = "512":
         "Client connections at most, 1 to 65536; from seven eighths of them on, the one that was longest without a call is asked to go";
     MAX_MESSAGE "max-message-bytes" <"SIZE"> = "16MiB":

@@ -120,10 +120,7 @@ impl Resolver {
                 large_message_slots: self.take(key::LARGE_SLOTS, |t| value::count(t, 1..=64)),
                 hold_timeout: self
                     .take(key::HOLD_TIMEOUT, |t| value::duration(t, MS(10)..=SECS(30))),
-                grace_period: self.take(key::GRACE_PERIOD, |text| match text {
-                    "auto" => Ok(None),
-                    _ => value::duration(text, Duration::ZERO..=SECS(600)).map(Some),
-                }),
+                grace_period: self.take(key::GRACE_PERIOD, value::grace_period),
             },
             roots: Roots {
                 cgroup: self.take(key::CGROUP_MOUNT, value::directory),

@@ -253,7 +253,8 @@ fn every_bad_key_is_reported_in_one_run() {
             "FILE: max-connections cannot be \"0\": expected a whole number from 1 to 65536",
             "FILE: hold-timeout cannot be \"1ms\": expected a duration in ms, s, m or h from 10ms \
              to 30s",
-            "--grace-period cannot be \"25\": expected a duration in ms, s, m or h from 0s to 10m",
+            "--grace-period cannot be \"25\": expected auto, or a duration in ms, s, m or h from 0s \
+             to 10m",
         ]
     );
 }

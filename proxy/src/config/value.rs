@@ -142,6 +142,22 @@ pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Parsed<Du
         })
 }
 
+/// How long calls may take at a stop; `None` as the socket has it.
+pub(super) fn grace_period(text: &str) -> Parsed<Option<Duration>> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let grace = duration(text, Duration::ZERO..=Duration::from_secs(600));
+    grace.map(Some).map_err(|error| match error {
+        ValueError::OutOfRange { least, most, .. } => ValueError::OutOfRange {
+            what: "auto, or a duration in ms, s, m or h",
+            least,
+            most,
+        },
+        error => error,
+    })
+}
+
 /// A comma list of names; empty names are refused, an empty list is none.
 pub(super) fn names(text: &str) -> Parsed<BTreeSet<String>> {
     if text.is_empty() {

@@ -24,6 +24,7 @@ use crate::{
 use koord_relay::{Claims, Limits};
 use std::{
     cell::{Cell, RefCell},
+    convert::Infallible,
     error::Error,
     path::Path,
     rc::Rc,
@@ -54,8 +55,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// an answer for 5 s (`minConnectionTimeout` of its CRI client).
 const LAST_ORDERS: Duration = Duration::from_secs(1);
 /// How long before the end of its time a stop serves nobody new: calls that are shorter are not cut off by
-/// it, and who waits has the next of us before a kubelet's patience is over.
-const CLOSING_TIME: Duration = Duration::from_secs(3);
+/// it. With [`LAST_ORDERS`] just before it, who waits has the next of us before a kubelet's patience is over.
+const CLOSING_TIME: Duration = Duration::from_secs(2);
 
 /// What a front needs to know.
 #[derive(Clone, Debug)]
@@ -193,7 +194,15 @@ impl Front {
 
     /// Accepts until `stop` is ready, then lets the calls in flight finish, at most for `grace`.
     /// Gives back how many connections were still open at the end. Must run in a `LocalSet`.
-    pub async fn serve(mut self, stop: impl Future<Output = ()>, grace: Duration) -> usize {
+    pub async fn serve(self, stop: impl Future<Output = ()>, grace: Duration) -> usize {
+        let sweep = sweep(self.shared.clone(), self.hold_timeout);
+        tokio::select! {
+            left = self.serve_all(stop, grace) => left,
+            never = sweep => match never {},
+        }
+    }
+
+    async fn serve_all(mut self, stop: impl Future<Output = ()>, grace: Duration) -> usize {
         self.accept_until(stop).await;
         let until = Instant::now() + grace;
         info!(
@@ -208,19 +217,11 @@ impl Front {
 
     async fn accept_until(&mut self, stop: impl Future) {
         let mut stop = std::pin::pin!(stop);
-        let mut sweep = tokio::time::interval(SLOT_SWEEP);
-        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 // Accepting comes last: who connects without end must not keep the rest from us.
                 biased;
                 _ = &mut stop => break,
-                // An idle process sleeps: nothing is swept while nobody waits for a place.
-                () = self.shared.slots.crowded(), if !self.shared.slots.are_crowded() => {}
-                _ = sweep.tick(), if self.shared.slots.are_crowded() => {
-                    let slots = &self.shared.slots;
-                    slots.evict_overdue(Instant::now(), self.hold_timeout);
-                }
                 Some(ended) = self.connections.join_next() => reap(ended),
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream),
@@ -334,6 +335,18 @@ impl Front {
     /// Whether this may be said now, and how often it was not.
     fn complaint(&mut self, what: &'static str) -> Option<u64> {
         self.complaints.permit("-", what, Instant::now().into())
+    }
+}
+
+/// Looks after the places for large messages, at a stop too. An idle process sleeps: nothing is swept while
+/// nobody waits for a place.
+async fn sweep(shared: Rc<Shared>, hold_timeout: Duration) -> Infallible {
+    let mut tick = tokio::time::interval(SLOT_SWEEP);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        shared.slots.crowded().await;
+        tick.tick().await;
+        shared.slots.evict_overdue(Instant::now(), hold_timeout);
     }
 }
 

@@ -37,11 +37,11 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client without a call that is to go may leave unsaid that it has heard of it, and
 /// unread what it was answered: one that lives does both at once, and a dead one is not to cost every
 /// stop its whole grace.
-const DEAF: Duration = Duration::from_secs(2);
+const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a client that is to go, and has no call, waits for the runtime's SETTINGS, which have to be
 /// there before it can be told. It is less than newcomers wait at a stop: a runtime that takes connections
 /// and says nothing would else keep a stop going for as long as it is given.
-const DUMB: Duration = Duration::from_millis(300);
+const RUNTIME_PATIENCE: Duration = Duration::from_millis(300);
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -208,8 +208,8 @@ impl Driver {
             return false;
         };
         let patience = match side {
-            Side::Client => DEAF,
-            Side::Runtime => DUMB,
+            Side::Client => CLIENT_PATIENCE,
+            Side::Runtime => RUNTIME_PATIENCE,
         };
         let running = self.patience.take().filter(|(of, _)| *of == side);
         let (_, timer) = self

@@ -1,8 +1,9 @@
-//! A processor that keeps the rules of resctrl, for tests that run it out of classes.
+//! A processor that keeps the rules of resctrl, for tests that run it out of classes and of monitoring
+//! groups.
 
 use crate::{
     core_sched::Tid,
-    resctrl::{Groups, ResctrlError},
+    resctrl::{Groups, MONITORS, ResctrlError},
 };
 use koord_model::CacheShares;
 use rustix::io::Errno;
@@ -20,8 +21,10 @@ struct State {
     /// Beside the root's.
     classes: usize,
     groups: BTreeMap<String, Group>,
-    /// Each thread's group; `None` is the root's.
-    threads: BTreeMap<Tid, Option<String>>,
+    /// How many monitoring groups there may be; `None` where nothing is counted.
+    most_monitors: Option<usize>,
+    monitors: BTreeSet<String>,
+    threads: BTreeMap<Tid, Place>,
     /// Groups that cannot be removed.
     held: BTreeSet<String>,
     changes: usize,
@@ -33,6 +36,14 @@ struct Group {
     shares: CacheShares,
 }
 
+/// Where a thread is.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// `None` is the root's.
+    group: Option<String>,
+    monitor: Option<String>,
+}
+
 // === impl FakeResctrl ===
 
 impl FakeResctrl {
@@ -41,10 +52,19 @@ impl FakeResctrl {
         Self(Arc::new(Mutex::new(State {
             classes,
             groups: BTreeMap::new(),
+            most_monitors: None,
+            monitors: BTreeSet::new(),
             threads: BTreeMap::new(),
             held: BTreeSet::new(),
             changes: 0,
         })))
+    }
+
+    /// The same with as many monitoring groups.
+    #[must_use]
+    pub fn monitoring(self, most: usize) -> Self {
+        self.state().most_monitors = Some(most);
+        self
     }
 
     /// A group that somebody else makes.
@@ -58,11 +78,11 @@ impl FakeResctrl {
         self.state().held.insert(name.to_owned());
     }
 
-    /// Starts a thread, in the group of the one that starts it.
+    /// Starts a thread, in the groups of the one that starts it.
     pub fn fork(&self, parent: Option<Tid>, child: Tid) {
         let mut state = self.state();
-        let group = parent.and_then(|parent| state.threads[&parent].clone());
-        state.threads.insert(child, group);
+        let place = parent.map(|parent| state.threads[&parent].clone());
+        state.threads.insert(child, place.unwrap_or_default());
     }
 
     /// Ends a thread.
@@ -72,7 +92,14 @@ impl FakeResctrl {
 
     /// The group of a thread; the root's is empty.
     pub fn group_of(&self, thread: Tid) -> String {
-        self.state().threads[&thread].clone().unwrap_or_default()
+        let place = self.state().threads[&thread].clone();
+        place.group.unwrap_or_default()
+    }
+
+    /// The monitoring group of a thread; empty if it has none of its own.
+    pub fn monitor_of(&self, thread: Tid) -> String {
+        let place = self.state().threads[&thread].clone();
+        place.monitor.unwrap_or_default()
     }
 
     /// What a group has, as a person reads it; `None` if there is none.
@@ -102,6 +129,9 @@ impl FakeResctrl {
 impl Groups for FakeResctrl {
     fn own(&self, name: &str) -> Result<bool, ResctrlError> {
         let mut state = self.state();
+        if let Some((group, _)) = name.split_once(MONITORS) {
+            return state.monitor(group, name);
+        }
         let made = !state.groups.contains_key(name);
         if made && state.groups.len() == state.classes {
             return Err(ResctrlError::NoMoreClasses {
@@ -121,17 +151,27 @@ impl Groups for FakeResctrl {
         Ok(self.names(|group| group.ours))
     }
 
+    fn monitors(&self) -> Result<Vec<String>, ResctrlError> {
+        Ok(self.state().monitors.iter().cloned().collect())
+    }
+
     fn remove(&self, name: &str) -> Result<(), ResctrlError> {
         let mut state = self.state();
         if state.held.contains(name) {
             return Err(failed(name, "removed", Errno::BUSY));
         }
-        state.changes += usize::from(state.groups.remove(name).is_some());
-        let mut groups = state.threads.values_mut();
-        groups
-            .by_ref()
-            .filter(|it| it.as_deref() == Some(name))
-            .for_each(|it| *it = None);
+        let removed = state.groups.remove(name).is_some() || state.monitors.remove(name);
+        state.changes += usize::from(removed);
+        let within = format!("{name}{MONITORS}");
+        state.monitors.retain(|it| !it.starts_with(&within));
+        for place in state.threads.values_mut() {
+            if place.group.as_deref() == Some(name) {
+                *place = Place::default();
+            }
+            if place.monitor.as_deref() == Some(name) {
+                place.monitor = None;
+            }
+        }
         Ok(())
     }
 
@@ -146,37 +186,93 @@ impl Groups for FakeResctrl {
 
     fn threads(&self, name: &str) -> Result<Vec<Tid>, ResctrlError> {
         let state = self.state();
-        if !state.groups.contains_key(name) {
+        if !state.has(name) {
             return Err(gone(name));
         }
         let threads = state.threads.iter();
-        let inside = threads.filter(|(_, group)| group.as_deref() == Some(name));
+        let inside = threads.filter(|(_, Place { group, monitor })| {
+            [group, monitor]
+                .iter()
+                .any(|it| it.as_deref() == Some(name))
+        });
         Ok(inside.map(|(thread, _)| *thread).collect())
     }
 
     fn add(&self, name: &str, thread: Tid) -> Result<bool, ResctrlError> {
         let mut state = self.state();
-        if !state.groups.contains_key(name) {
+        if !state.has(name) {
             return Err(gone(name));
         }
-        Ok(state.put(thread, Some(name.to_owned())))
+        let Some((group, _)) = name.split_once(MONITORS) else {
+            let place = Place {
+                group: Some(name.to_owned()),
+                monitor: None,
+            };
+            return Ok(state.put(thread, place));
+        };
+        let Some(place) = state.threads.get(&thread).cloned() else {
+            return Ok(false);
+        };
+        if place.group.as_deref() != Some(group) {
+            return Err(elsewhere(name, thread));
+        }
+        let monitor = Some(name.to_owned());
+        Ok(state.put(thread, Place { monitor, ..place }))
     }
 
     fn release(&self, thread: Tid) -> Result<bool, ResctrlError> {
-        Ok(self.state().put(thread, None))
+        Ok(self.state().put(thread, Place::default()))
     }
 }
 
 // === impl State ===
 
 impl State {
-    fn put(&mut self, thread: Tid, group: Option<String>) -> bool {
+    fn has(&self, name: &str) -> bool {
+        self.groups.contains_key(name) || self.monitors.contains(name)
+    }
+
+    /// Makes a monitoring group, if the group around it is there.
+    fn monitor(&mut self, group: &str, name: &str) -> Result<bool, ResctrlError> {
+        let owned = || name.to_owned();
+        let Some(most) = self.most_monitors else {
+            return Err(ResctrlError::Unmonitored { name: owned() });
+        };
+        if !self.groups.contains_key(group) {
+            return Err(failed(name, "made", Errno::NOENT));
+        }
+        if self.monitors.contains(name) {
+            return Ok(false);
+        }
+        if self.monitors.len() == most {
+            return Err(ResctrlError::NoMoreMonitors {
+                name: owned(),
+                source: Errno::NOSPC.into(),
+            });
+        }
+        self.monitors.insert(owned());
+        self.changes += 1;
+        Ok(true)
+    }
+
+    fn put(&mut self, thread: Tid, place: Place) -> bool {
         let Some(own) = self.threads.get_mut(&thread) else {
             return false;
         };
-        *own = group;
+        *own = place;
         self.changes += 1;
         true
+    }
+}
+
+/// A monitoring group takes no thread of another group than the one around it.
+fn elsewhere(name: &str, thread: Tid) -> ResctrlError {
+    ResctrlError::Refused {
+        name: name.to_owned(),
+        file: "tasks",
+        text: format!("{thread}\n"),
+        status: "Can't move task to different control group".to_owned(),
+        source: Errno::INVAL.into(),
     }
 }
 

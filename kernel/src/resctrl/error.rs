@@ -13,6 +13,10 @@ pub enum ResctrlError {
     Unlisted { source: io::Error },
     #[error("the processor has no more classes for group {name}")]
     NoMoreClasses { name: String },
+    #[error("the processor has no more monitoring ids (RMIDs) to spare for group {name}")]
+    NoMoreMonitors { name: String, source: io::Error },
+    #[error("the kernel monitors no groups, so there is no {name}")]
+    Unmonitored { name: String },
     #[error("group {name} cannot be {action}")]
     Group {
         name: String,
@@ -44,6 +48,8 @@ impl ResctrlError {
             Self::Name { .. }
             | Self::Unlisted { .. }
             | Self::NoMoreClasses { .. }
+            | Self::NoMoreMonitors { .. }
+            | Self::Unmonitored { .. }
             | Self::Malformed { .. } => false,
         }
     }
@@ -53,9 +59,10 @@ impl ResctrlError {
         match self {
             Self::Group { source, .. }
             | Self::Refused { source, .. }
+            | Self::NoMoreMonitors { source, .. }
             | Self::Unlisted { source } => source.raw_os_error(),
             Self::NoMoreClasses { .. } => Some(Errno::NOSPC.raw_os_error()),
-            Self::Name { .. } | Self::Malformed { .. } => None,
+            Self::Name { .. } | Self::Unmonitored { .. } | Self::Malformed { .. } => None,
         }
     }
 }

@@ -4,6 +4,13 @@
 //! each a group, so making one may fail for good. The kernel says why it refused a write in a file of
 //! its own, and an error here carries that.
 //!
+//! Within a group there may be monitoring groups, each a directory in its `mon_groups`, called by that
+//! path here (`LS/mon_groups/NAME`). What the threads of one use is counted apart; they have what the
+//! group around has, and are among its threads too. One of another group is refused, and one that comes
+//! into a group leaves its monitoring group. Groups of both kinds take a monitoring id (RMID) each, of
+//! which a processor has more than classes. The last ones are left to classes that may still be made: to
+//! be counted is not worth a part of the cache.
+//!
 //! Whose a group is, nothing in it says. The directories of those that are ours have the sticky bit,
 //! which nobody else has a use for there: it needs no right but that of the owner, is there from the
 //! moment that the group is, and outlives the process that made it.
@@ -36,7 +43,8 @@ use std::{
 
 /// The groups of this machine: the kernel's, or those of a fake that keeps its rules.
 pub trait Groups: fmt::Debug + Send {
-    /// Makes a group of ours, or has the one of that name be ours. Whether it was made.
+    /// Makes a group or monitoring group of ours, or has the one of that name be ours. Whether it was
+    /// made.
     fn own(&self, name: &str) -> Result<bool, ResctrlError>;
 
     /// The names of all groups but the root's.
@@ -45,7 +53,11 @@ pub trait Groups: fmt::Debug + Send {
     /// Those that are ours, whoever of us made them.
     fn owned(&self) -> Result<Vec<String>, ResctrlError>;
 
-    /// Removes a group; its threads are the root's from then on.
+    /// The monitoring groups that are ours, of all groups but the root's.
+    fn monitors(&self) -> Result<Vec<String>, ResctrlError>;
+
+    /// Removes a group with its monitoring groups; its threads are the root's from then on. Those of a
+    /// monitoring group are no more than the group's around it.
     fn remove(&self, name: &str) -> Result<(), ResctrlError>;
 
     /// Gives a group these shares, as far as there is something to share out. Whether it had others.
@@ -68,6 +80,8 @@ pub struct Resctrl {
     ways: Option<u64>,
     vendor: Vendor,
     granularity: Granularity,
+    /// How many monitoring groups leave every class an id; `None` if the kernel has none of them.
+    most_monitors: Option<usize>,
     /// What the root had when it was opened: which resources and caches there are.
     whole: Schemata,
 }
@@ -76,6 +90,8 @@ pub struct Resctrl {
 const MOUNT_POINT: &str = "fs/resctrl";
 /// The root's own directories, which are no groups.
 const RESERVED: [&str; 3] = ["info", "mon_data", "mon_groups"];
+/// What is between a group and a monitoring group of it in the latter's path.
+pub(crate) const MONITORS: &str = "/mon_groups/";
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
@@ -122,7 +138,13 @@ impl Resctrl {
             bandwidth_step: told("MB", "bandwidth_gran").and_then(number),
         };
         let ways = of_cache("cbm_mask").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+        let count = |text: String| text.parse::<usize>().ok();
+        let classes = [of_cache("num_closids"), told("MB", "num_closids")];
+        // A group takes a class of each resource, so there are as many as the one with the fewest has.
+        let classes = classes.into_iter().flatten().filter_map(count).min();
+        let ids = told("L3_MON", "num_rmids").and_then(count);
         Ok(Self {
+            most_monitors: ids.map(|ids| ids.saturating_sub(classes.unwrap_or(1))),
             root,
             ways,
             vendor,
@@ -170,23 +192,51 @@ impl Resctrl {
         Ok(true)
     }
 
-    fn directories(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>, ResctrlError> {
+    /// The directories at a place below the root that are called as a group may be.
+    fn directories(&self, at: &str) -> Result<Vec<String>, ResctrlError> {
         let unlisted = |errno: Errno| ResctrlError::Unlisted {
             source: errno.into(),
         };
-        let listed = rustix::fs::openat(&self.root, ".", DIRECTORY, Mode::empty());
-        let listed = Dir::new(listed.map_err(unlisted)?).map_err(unlisted)?;
+        let listed = match rustix::fs::openat(&self.root, at, DIRECTORY, Mode::empty()) {
+            // The kernel monitors nothing, or the group has gone.
+            Err(Errno::NOENT) if at != ROOT => return Ok(Vec::new()),
+            listed => Dir::new(listed.map_err(unlisted)?).map_err(unlisted)?,
+        };
         let mut names = Vec::new();
         for entry in listed {
             let entry = entry.map_err(unlisted)?;
             let name = entry.file_name().to_str().unwrap_or(".");
-            let is_group = entry.file_type() == FileType::Directory && check(name).is_ok();
-            if is_group && wanted(name) {
+            if entry.file_type() == FileType::Directory && is_plain(name) {
                 names.push(name.to_owned());
             }
         }
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// The monitoring groups of all groups but the root's, whoever made them.
+    fn all_monitors(&self) -> Result<Vec<String>, ResctrlError> {
+        let mut monitors = Vec::new();
+        for group in self.directories(ROOT)? {
+            let within = format!("{group}{MONITORS}");
+            let names = self.directories(&within)?;
+            monitors.extend(names.iter().map(|name| format!("{within}{name}")));
+        }
+        Ok(monitors)
+    }
+
+    /// Fails if a monitoring group that is not there would take the id of a class that may come.
+    fn spare(&self, name: &str) -> Result<(), ResctrlError> {
+        let Some(most) = self.most_monitors else {
+            return Err(ResctrlError::Unmonitored {
+                name: name.to_owned(),
+            });
+        };
+        let of_root = self.directories("mon_groups")?;
+        match of_root.len() + self.all_monitors()?.len() < most {
+            true => Ok(()),
+            false => Err(no_more_monitors(name, Errno::NOSPC)),
+        }
     }
 
     fn is_owned(&self, name: &str) -> io::Result<bool> {
@@ -225,6 +275,10 @@ impl Resctrl {
 impl Groups for Resctrl {
     fn own(&self, name: &str) -> Result<bool, ResctrlError> {
         check(name)?;
+        let is_monitor = name.contains(MONITORS);
+        if is_monitor && self.is_owned(name).is_err() {
+            self.spare(name)?;
+        }
         match rustix::fs::mkdirat(&self.root, name, DIRECTORY_MODE | OURS) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => {
@@ -235,6 +289,10 @@ impl Groups for Resctrl {
                 }
                 Ok(false)
             }
+            // Busy are ids of groups that have gone, while the cache has something of theirs.
+            Err(errno @ (Errno::NOSPC | Errno::BUSY)) if is_monitor => {
+                Err(no_more_monitors(name, errno))
+            }
             Err(Errno::NOSPC) => Err(ResctrlError::NoMoreClasses {
                 name: name.to_owned(),
             }),
@@ -243,12 +301,20 @@ impl Groups for Resctrl {
     }
 
     fn all(&self) -> Result<Vec<String>, ResctrlError> {
-        self.directories(|_| true)
+        self.directories(ROOT)
     }
 
     fn owned(&self) -> Result<Vec<String>, ResctrlError> {
+        let mut names = self.all()?;
         // One that goes meanwhile is nobody's.
-        self.directories(|name| self.is_owned(name).unwrap_or(false))
+        names.retain(|name| self.is_owned(name).unwrap_or(false));
+        Ok(names)
+    }
+
+    fn monitors(&self) -> Result<Vec<String>, ResctrlError> {
+        let mut names = self.all_monitors()?;
+        names.retain(|name| self.is_owned(name).unwrap_or(false));
+        Ok(names)
     }
 
     fn remove(&self, name: &str) -> Result<(), ResctrlError> {
@@ -289,16 +355,32 @@ const DIRECTORY_MODE: Mode = Mode::from_bits_retain(0o755);
 /// The mark of a group that is ours.
 const OURS: Mode = Mode::SVTX;
 
-/// A name becomes a directory right below the root.
+/// A name becomes a directory right below the root, or the two of a monitoring group and the group
+/// around it.
 fn check(name: &str) -> Result<(), ResctrlError> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let is_plain = !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.');
-    if is_plain && !RESERVED.contains(&name) {
+    let is_name = match name.split_once(MONITORS) {
+        Some((group, monitor)) => is_plain(group) && is_plain(monitor),
+        None => is_plain(name),
+    };
+    if is_name {
         return Ok(());
     }
     Err(ResctrlError::Name {
         name: name.chars().take(64).collect(),
     })
+}
+
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_plain = !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.');
+    is_plain && !RESERVED.contains(&name)
+}
+
+fn no_more_monitors(name: &str, errno: Errno) -> ResctrlError {
+    ResctrlError::NoMoreMonitors {
+        name: name.to_owned(),
+        source: errno.into(),
+    }
 }
 
 fn failed(name: &str, action: &'static str) -> impl FnOnce(io::Error) -> ResctrlError {

@@ -31,6 +31,63 @@ fn groups_that_somebody_else_made_are_not_ours_unless_they_have_our_name() {
     assert_eq!(again.owned().unwrap(), ["LS"]);
 }
 
+/// Five ids and three classes, of which the root has one, leave two to monitoring groups.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a directory of the test's own")]
+fn monitoring_groups_leave_an_id_to_every_class_and_are_found_again() {
+    let (root, _) = mounted();
+    let at = root.path();
+    for directory in [
+        "info/L3",
+        "info/MB",
+        "info/L3_MON",
+        "mon_groups",
+        "LS/mon_groups",
+    ] {
+        std::fs::create_dir_all(at.join(directory)).unwrap();
+    }
+    for (file, text) in [
+        ("info/L3/num_closids", "4\n"),
+        ("info/MB/num_closids", "3\n"),
+        ("info/L3_MON/num_rmids", "5\n"),
+    ] {
+        std::fs::write(at.join(file), text).unwrap();
+    }
+    let open = || Resctrl::open(at, Vendor::Intel).unwrap();
+    let resctrl = open();
+    std::fs::create_dir(at.join("mon_groups/vendor")).unwrap();
+    assert!(resctrl.own("LS/mon_groups/a").unwrap());
+    assert!(!resctrl.own("LS/mon_groups/a").unwrap());
+    let short = resctrl.own("LS/mon_groups/b").unwrap_err();
+    let expected =
+        "the processor has no more monitoring ids (RMIDs) to spare for group LS/mon_groups/b";
+    assert_eq!((&*short.to_string(), short.errno()), (expected, Some(28)));
+    assert!(resctrl.own("BE").unwrap(), "a class has its id");
+
+    let again = open();
+    assert!(!again.own("LS/mon_groups/a").unwrap());
+    assert_eq!(again.monitors().unwrap(), ["LS/mon_groups/a"]);
+    assert_eq!(again.owned().unwrap(), ["BE"]);
+    assert_eq!(again.all().unwrap(), ["BE", "LS"]);
+    again.remove("LS/mon_groups/a").unwrap();
+    assert!(again.own("LS/mon_groups/b").unwrap());
+    let homeless = again.own("BE/mon_groups/b").unwrap_err();
+    assert!(
+        matches!(homeless, ResctrlError::NoMoreMonitors { .. }),
+        "{homeless}"
+    );
+}
+
+#[test]
+fn a_kernel_that_monitors_nothing_says_so() {
+    let (_root, resctrl) = mounted();
+    resctrl.own("LS").unwrap();
+    let error = resctrl.own("LS/mon_groups/a").unwrap_err();
+    let expected = "the kernel monitors no groups, so there is no LS/mon_groups/a";
+    assert_eq!((&*error.to_string(), error.errno()), (expected, None));
+    assert_eq!(resctrl.monitors().unwrap(), [""; 0]);
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a directory of the test's own")]
 fn a_group_has_the_smallest_parts_that_the_kernel_takes() {
@@ -62,7 +119,7 @@ fn a_group_has_the_smallest_parts_that_the_kernel_takes() {
 }
 
 #[test]
-fn a_group_has_a_name_of_its_own_right_below_the_root() {
+fn a_group_has_a_name_of_its_own_right_below_the_root_or_within_a_group() {
     for name in [
         "",
         ".",
@@ -72,6 +129,13 @@ fn a_group_has_a_name_of_its_own_right_below_the_root() {
         "info",
         "mon_data",
         "mon_groups",
+        "mon_groups/a",
+        "/mon_groups/a",
+        "a/mon_groups/",
+        "a/mon_groups/..",
+        "../mon_groups/a",
+        "a/mon_groups/mon_groups",
+        "a/mon_groups/b/mon_groups/c",
         "a b",
         "é",
     ] {
@@ -80,7 +144,12 @@ fn a_group_has_a_name_of_its_own_right_below_the_root() {
             "{name}"
         );
     }
-    for name in ["LSR", "koordlet-5f2b8a9e-1", "pod_1.x"] {
+    for name in [
+        "LSR",
+        "koordlet-5f2b8a9e-1",
+        "pod_1.x",
+        "LS/mon_groups/koordlet-1",
+    ] {
         assert!(check(name).is_ok(), "{name}");
     }
 }

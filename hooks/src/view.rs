@@ -154,6 +154,9 @@ pub struct HookOptions {
     pub be_cpu_manager: bool,
     /// Gate `BECPUIdle`: best-effort pods are idle where the kernel has no group identity.
     pub be_cpu_idle: bool,
+    /// Gate `ResctrlMonitor`: pods that share a part of the caches with their class have monitoring
+    /// groups of their own.
+    pub resctrl_monitor: bool,
     /// `--hami-core-library-directory-path`: the library that keeps a container within its part of a
     /// GPU.
     pub hami_core_library: Arc<str>,
@@ -191,6 +194,7 @@ impl fmt::Display for Stage {
 impl HookOptions {
     pub(crate) const BE_CPU_MANAGER: &'static str = "BECPUManager";
     pub(crate) const BE_CPU_IDLE: &'static str = "BECPUIdle";
+    pub(crate) const RESCTRL_MONITOR: &'static str = "ResctrlMonitor";
     /// Where Koordinator takes the library to be.
     pub const HAMI_CORE_LIBRARY: &'static str = "/usr/local/vgpu/libvgpu.so";
     /// The gate of the hook that gives containers this library.
@@ -208,6 +212,7 @@ impl HookOptions {
             disable_unset_cpu_quota,
             be_cpu_manager: gates.enabled(Self::BE_CPU_MANAGER),
             be_cpu_idle: gates.enabled(Self::BE_CPU_IDLE),
+            resctrl_monitor: gates.enabled(Self::RESCTRL_MONITOR),
             hami_core_library: hami_core_library.into(),
         }
     }

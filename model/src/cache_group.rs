@@ -1,7 +1,7 @@
 //! Groups of threads that share a part of the last-level cache and of the bandwidth to memory.
 
 use crate::{PodUid, RangeError};
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, iter, sync::Arc};
 
 /// The part of a cache from one percentage of it to a greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +42,8 @@ pub enum CacheClass {
 pub struct ClassGroup {
     pub class: CacheClass,
     pub shares: Arc<CacheShares>,
+    /// The pod whose threads have a monitoring group of their own within it.
+    pub monitored: Option<PodUid>,
 }
 
 /// The group that a pod's threads are in.
@@ -167,6 +169,21 @@ impl CacheClass {
     }
 }
 
+// === impl ClassGroup ===
+
+impl ClassGroup {
+    /// The monitoring group of the pod, by its path. It is called as a group of the pod's own is, so
+    /// that a pod's counters are found by one name.
+    pub fn monitor(&self) -> Option<String> {
+        let pod = self.monitored.as_ref()?;
+        Some(format!("{}/mon_groups/koordlet-{pod}", self.class.name()))
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        iter::once(self.class.name().to_owned()).chain(self.monitor())
+    }
+}
+
 // === impl CacheGroup ===
 
 impl CacheGroup {
@@ -179,14 +196,18 @@ impl CacheGroup {
         }
     }
 
-    /// The groups that have to be there for it: its own, and the one that may take its place.
-    pub fn names(&self) -> impl Iterator<Item = String> {
-        let otherwise = match self {
-            Self::Pod { otherwise, .. } => otherwise.as_ref(),
-            Self::Root | Self::Class(_) => None,
-        };
-        let otherwise = otherwise.map(|group| group.class.name().to_owned());
-        self.name().into_iter().chain(otherwise)
+    /// The groups that have to be there for it, those that take its place until the pod `is_in_own`
+    /// among them.
+    pub fn names(&self, is_in_own: bool) -> Vec<String> {
+        match self {
+            Self::Root => Vec::new(),
+            Self::Class(group) => group.names().collect(),
+            Self::Pod { otherwise, .. } => {
+                let otherwise = otherwise.iter().filter(|_| !is_in_own);
+                let otherwise = otherwise.flat_map(ClassGroup::names);
+                self.name().into_iter().chain(otherwise).collect()
+            }
+        }
     }
 }
 
@@ -194,7 +215,13 @@ impl fmt::Display for CacheGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => f.write_str("root"),
-            Self::Class(ClassGroup { class, shares }) => write!(f, "{}: {shares}", class.name()),
+            Self::Class(group) => {
+                write!(f, "{}: {}", group.class.name(), group.shares)?;
+                match group.monitored {
+                    Some(_) => f.write_str(", monitored"),
+                    None => Ok(()),
+                }
+            }
             Self::Pod { pod, shares, .. } => write!(f, "koordlet-{pod}: {shares}"),
         }
     }
@@ -268,16 +295,18 @@ mod tests {
         let class = ClassGroup {
             class: CacheClass::Ls,
             shares: shares.clone(),
+            monitored: None,
         };
         let pod = CacheGroup::Pod {
             pod: PodUid::new("5f2b8a9e").unwrap(),
             shares,
             otherwise: Some(class.clone()),
         };
-        let names = |group: &CacheGroup| group.names().collect::<Vec<_>>();
-        assert_eq!(names(&CacheGroup::Root), [""; 0]);
-        assert_eq!(names(&CacheGroup::Class(class)), ["LS"]);
-        assert_eq!(names(&pod), ["koordlet-5f2b8a9e", "LS"]);
+        assert_eq!(CacheGroup::Root.names(true), [""; 0]);
+        let class = CacheGroup::Class(class);
+        assert_eq!([class.names(true), class.names(false)], [["LS"], ["LS"]]);
+        assert_eq!(pod.names(true), ["koordlet-5f2b8a9e"]);
+        assert_eq!(pod.names(false), ["koordlet-5f2b8a9e", "LS"]);
         let shown = "koordlet-5f2b8a9e: cache 0-100%, bandwidth 100%";
         assert_eq!(pod.to_string(), shown);
         assert_eq!(CacheGroup::Root.to_string(), "root");
@@ -285,5 +314,28 @@ mod tests {
             [CacheClass::Lsr, CacheClass::Be].map(CacheClass::name),
             ["LSR", "BE"]
         );
+    }
+
+    #[test]
+    fn a_monitoring_group_has_its_pods_name_within_that_of_its_class() {
+        let pod = || PodUid::new("5f2b8a9e").unwrap();
+        let class = ClassGroup {
+            class: CacheClass::Be,
+            shares: Arc::default(),
+            monitored: Some(pod()),
+        };
+        let monitor = "BE/mon_groups/koordlet-5f2b8a9e";
+        assert_eq!(class.monitor().as_deref(), Some(monitor));
+        let own = CacheGroup::Pod {
+            pod: pod(),
+            shares: Arc::default(),
+            otherwise: Some(class.clone()),
+        };
+        let class = CacheGroup::Class(class);
+        let shown = "BE: cache 0-100%, bandwidth 100%, monitored";
+        assert_eq!(class.to_string(), shown);
+        assert_eq!(class.names(true), ["BE", monitor]);
+        assert_eq!(own.names(true), ["koordlet-5f2b8a9e"]);
+        assert_eq!(own.names(false), ["koordlet-5f2b8a9e", "BE", monitor]);
     }
 }

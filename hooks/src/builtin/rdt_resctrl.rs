@@ -3,6 +3,10 @@
 //! The policy says which part, and of which classes: `LSE` shares with `LSR`, and `SYSTEM` is left
 //! alone. A pod without a class is in that of its tier.
 //!
+//! Counters of what a group uses are not as few as classes are. So behind the gate `ResctrlMonitor`,
+//! which is our own, each pod has some within the group of its class: what it alone uses can be read
+//! in its monitoring group, and costs no class.
+//!
 //! Where this differs from Koordinator v1.8:
 //! - a container is in its group from its first instruction on, and nothing is written again that is
 //!   as it should be; upstream moves threads and writes shares every second;
@@ -16,8 +20,8 @@
 
 use crate::{
     adjustment::Adjustment,
-    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{NodeView, Stage, View},
+    hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
+    view::{HookOptions, NodeView, Stage, View},
 };
 use koord_model::{CacheClass, CacheGroup, CacheShares, ClassGroup, KubeQos, PerCache, QosClass, Setting};
 use koord_proto::{keys::label, policy::ClassResctrlQos};
@@ -28,7 +32,11 @@ pub(super) const META: HookMeta = HookMeta {
     gate: "RdtResctrl",
     default_on: true,
     maturity: Maturity::Beta,
-    options: &[],
+    options: &[OptionGate {
+        gate: HookOptions::RESCTRL_MONITOR,
+        maturity: Maturity::Own,
+        doc: "each pod in the group of its class has a monitoring group of its own there",
+    }],
     stages: &[Stage::Container],
     fail_policy: FailPolicy::Open,
     doc: "gives each class of pods a part of the cache and of the bandwidth to memory",
@@ -46,7 +54,7 @@ pub(super) struct RdtResctrl;
 impl Hook for RdtResctrl {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
         let class = class(view).filter(|_| view.node.kernel.resctrl);
-        let group = class.and_then(|class| group(view.node, class));
+        let group = class.and_then(|class| group(view, class));
         Ok(Adjustment {
             resctrl: group.map(CacheGroup::Class),
             ..Adjustment::default()
@@ -74,8 +82,11 @@ fn class(view: &View<'_>) -> Option<CacheClass> {
 }
 
 /// The group of a class, if the policy enables it.
-fn group(node: &NodeView, class: CacheClass) -> Option<ClassGroup> {
-    let strategy = &node.policy.slo.as_ref()?.resource_qos_strategy;
+fn group(view: &View<'_>, class: CacheClass) -> Option<ClassGroup> {
+    let NodeView {
+        policy, options, ..
+    } = view.node;
+    let strategy = &policy.slo.as_ref()?.resource_qos_strategy;
     let ClassResctrlQos {
         enable,
         range,
@@ -92,6 +103,7 @@ fn group(node: &NodeView, class: CacheClass) -> Option<ClassGroup> {
     enable.then(|| ClassGroup {
         class,
         shares: Arc::new(shares),
+        monitored: options.resctrl_monitor.then(|| view.pod.uid.clone()),
     })
 }
 
@@ -181,6 +193,21 @@ mod tests {
         });
         assert_eq!(decided("LS", KubeQos::Burstable, &node), "");
         assert_eq!(decided("BE", KubeQos::BestEffort, &node), BE);
+    }
+
+    #[test]
+    fn behind_the_gate_a_pod_is_monitored_within_the_group_of_its_class() {
+        let mut node = under(every_class());
+        node.options.resctrl_monitor = true;
+        let be = "resctrl=BE: cache 0-30%, bandwidth 20%, monitored";
+        assert_eq!(decided("BE", KubeQos::BestEffort, &node), be);
+        assert_eq!(decided("SYSTEM", KubeQos::Burstable, &node), "");
+        let decided = decide_container(&RdtResctrl, &pod("BE", &[]), &container("main"), &node);
+        let Some(CacheGroup::Class(group)) = decided.unwrap().resctrl else {
+            panic!("it is in the group of its class");
+        };
+        let monitor = "BE/mon_groups/koordlet-5f2b8a9e";
+        assert_eq!(group.monitor().as_deref(), Some(monitor));
     }
 
     #[test]

@@ -99,6 +99,7 @@ mod tests {
         let class = ClassGroup {
             class: CacheClass::Ls,
             shares: CacheShares::default().into(),
+            monitored: None,
         };
         let mut earlier = Merged::default();
         let of_class = Adjustment {

@@ -62,7 +62,7 @@ fn the_groups_move_their_own_and_never_ours() {
         ]
     );
     assert!(on(&gates("AllBeta=false")).is_empty());
-    for ours in ["BECPUIdle", "MidResource"] {
+    for ours in ["BECPUIdle", "MidResource", "ResctrlMonitor"] {
         assert!(!gates("AllAlpha=true,AllBeta=true").enabled(ours), "{ours}");
         let named = gates(&format!("AllAlpha=false,AllBeta=false,{ours}=true"));
         assert!(named.enabled(ours), "{ours}");
@@ -120,11 +120,14 @@ fn gates_of_options_become_options() {
         disable_unset_cpu_quota: true,
         be_cpu_manager: true,
         be_cpu_idle: false,
+        resctrl_monitor: false,
         hami_core_library: "/hami.so".into(),
     };
     assert_eq!(options, expected);
     let idle = HookOptions::new(&gates("BECPUIdle=true,AllAlpha=false"), false, "");
     assert!(idle.be_cpu_idle && !idle.be_cpu_manager);
+    let monitor = HookOptions::new(&gates("ResctrlMonitor=true"), false, "");
+    assert!(monitor.resctrl_monitor && !monitor.be_cpu_idle);
     let none = HookOptions::new(&gates(""), false, HookOptions::HAMI_CORE_LIBRARY);
     assert_eq!(none, HookOptions::default());
 }

@@ -4,7 +4,12 @@
 //! have few classes, and each group is one. Groups of ours are known by a mark of their own, so they
 //! are found again after a restart, and those of others are never touched.
 //!
-//! A child is in the group of its parent. So the threads of a member are looked at until none is found
+//! Where a pod is to be monitored, its threads come into a monitoring group within the group of its class
+//! too. Whatever comes into a group leaves its monitoring group, and a monitoring group takes threads of
+//! the group around it alone: so every look brings threads into the one first and then into the other.
+//! Without an id to count by, they are in the group of the class all the same, and this is said.
+//!
+//! A child is in the groups of its parent. So the threads of a member are looked at until none is found
 //! outside, and a pod's shim is in the pod's group: what it starts is from the first instruction on.
 
 use super::threads::{JoinError, Joined, Member, of_member};
@@ -56,13 +61,17 @@ struct Machine {
     proc_root: PathBuf,
 }
 
-/// The group that threads are brought into.
+/// The groups that threads are brought into.
 struct Place {
     name: String,
-    /// It was made, or had other shares.
+    /// The monitoring group within it.
+    monitor: Option<String>,
+    /// One of them was made, or had other shares.
     changed: bool,
     /// Why it is not the one that was wanted.
     instead_of: Option<ResctrlError>,
+    /// Why there is no monitoring group that was wanted.
+    unmonitored: Option<ResctrlError>,
 }
 
 /// What became of the groups that nobody wants.
@@ -135,9 +144,7 @@ impl Caches {
         }
         let prepared = match group {
             CacheGroup::Root => return self.release(cgroups, member),
-            CacheGroup::Class(ClassGroup { class, shares }) => {
-                self.prepare(class.name(), shares, None)
-            }
+            CacheGroup::Class(class) => self.prepare_class(class),
             CacheGroup::Pod {
                 shares, otherwise, ..
             } => {
@@ -146,28 +153,16 @@ impl Caches {
             }
         };
         let place = prepared.map_err(|source| not_placed(member, source))?;
-        let mut joined = match place.changed {
-            true => Joined::Moved,
-            false => Joined::Equal,
-        };
-        for _ in 0..ROUNDS {
-            let threads = of_member(cgroups, &self.procfs, member)?;
-            let outside = self.outside(&place.name, &threads);
-            let outside = outside.map_err(|error| not_placed(member, error))?;
-            if outside.is_empty() {
-                break;
-            }
-            let moved = self.add(&place.name, &outside);
-            if moved.map_err(|error| not_placed(member, error))? {
-                joined = Joined::Moved;
-            }
-        }
-        match place.instead_of {
-            None => Ok(joined),
-            Some(source) => {
+        let moved = self.bring(cgroups, member, &place)?;
+        match (place.instead_of, place.unmonitored) {
+            // That it is not monitored where it should not be is the lesser of the two.
+            (Some(source), _) => {
                 let instead = place.name;
                 Err(not_placed(member, NotPlaced::Shared { instead, source }))
             }
+            (None, Some(source)) => Err(unmonitored(member, place.name, source)),
+            (None, None) if place.changed || moved => Ok(Joined::Moved),
+            (None, None) => Ok(Joined::Equal),
         }
     }
 
@@ -177,11 +172,16 @@ impl Caches {
         let Some(groups) = self.mounted() else {
             return swept;
         };
-        let owned = groups.owned().unwrap_or_else(|error| {
-            swept.failed = Some(error);
-            Vec::new()
-        });
-        for name in owned.iter().filter(|name| !wanted.contains(*name)) {
+        let mut ours = Vec::new();
+        for listed in [groups.monitors(), groups.owned()] {
+            match listed {
+                Ok(names) => ours.extend(names),
+                Err(error) => {
+                    swept.failed.get_or_insert(error);
+                }
+            }
+        }
+        for name in ours.iter().filter(|name| !wanted.contains(*name)) {
             match groups.remove(name) {
                 Ok(()) => {
                     swept.removed += 1;
@@ -199,12 +199,13 @@ impl Caches {
         swept
     }
 
-    /// The groups in which the threads of a control group are, as a person may read them.
+    /// The groups in which the threads of a control group are, as a person may read them: the monitoring
+    /// group where they are in one.
     pub fn describe(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let groups = self.groups.as_ref()?;
         let mut threads = cgroups.threads(at).ok()?;
         let mut shown = Vec::new();
-        for name in groups.all().ok()? {
+        for name in [groups.monitors().ok()?, groups.all().ok()?].concat() {
             let inside = self.inside.entry(name.clone()).or_insert_with(|| {
                 let threads = groups.threads(&name).unwrap_or_default();
                 threads.into_iter().collect()
@@ -234,10 +235,58 @@ impl Caches {
             (Ok(place), _) => Ok(place),
             (Err(error @ ResctrlError::NoMoreClasses { .. }), Some(class)) => Ok(Place {
                 instead_of: Some(error),
-                ..made(groups, class.class.name(), &class.shares)?
+                ..made_for_class(groups, class)?
             }),
             (Err(error), _) => Err(error.into()),
         }
+    }
+
+    /// The same of a class, with the monitoring group of its pod.
+    fn prepare_class(&mut self, class: &ClassGroup) -> Result<Place, NotPlaced> {
+        let groups = self.mount().map_err(NotPlaced::Unmounted)?;
+        Ok(made_for_class(groups, class)?)
+    }
+
+    /// Brings all threads of a member into a group and the monitoring group within it. Whether there
+    /// were any left to move.
+    fn bring(
+        &mut self,
+        cgroups: &Cgroups,
+        member: &Member,
+        place: &Place,
+    ) -> Result<bool, JoinError> {
+        let mut moved = false;
+        for _ in 0..ROUNDS {
+            let threads = of_member(cgroups, &self.procfs, member)?;
+            let in_group = self.add_those_outside(&place.name, &threads);
+            let in_group = in_group.map_err(|error| not_placed(member, error))?;
+            let in_monitor = match &place.monitor {
+                Some(monitor) => self.add_those_outside(monitor, &threads),
+                None => Ok(None),
+            };
+            let in_monitor =
+                in_monitor.map_err(|error| unmonitored(member, place.name.clone(), error))?;
+            let looks = [in_group, in_monitor];
+            if looks == [None, None] {
+                break;
+            }
+            moved |= looks.contains(&Some(true));
+        }
+        Ok(moved)
+    }
+
+    /// Moves those of these threads into a group that are not in it. Whether there were any left to
+    /// move; `None` if all were inside.
+    fn add_those_outside(
+        &mut self,
+        name: &str,
+        threads: &[Tid],
+    ) -> Result<Option<bool>, ResctrlError> {
+        let outside = self.outside(name, threads)?;
+        if outside.is_empty() {
+            return Ok(None);
+        }
+        self.add(name, &outside).map(Some)
     }
 
     /// The threads of these that are not in a group.
@@ -338,14 +387,39 @@ fn not_placed(member: &Member, source: impl Into<NotPlaced>) -> JoinError {
     }
 }
 
+fn unmonitored(member: &Member, within: String, source: ResctrlError) -> JoinError {
+    JoinError::Unmonitored {
+        at: member.at.clone(),
+        within,
+        source: Box::new(source),
+    }
+}
+
+/// Makes the group of a class, unless it is there, and the monitoring group of its pod.
+fn made_for_class(groups: &dyn Groups, class: &ClassGroup) -> Result<Place, ResctrlError> {
+    let mut place = made(groups, class.class.name(), &class.shares)?;
+    if let Some(monitor) = class.monitor() {
+        match groups.own(&monitor) {
+            Ok(made) => {
+                place.changed |= made;
+                place.monitor = Some(monitor);
+            }
+            Err(error) => place.unmonitored = Some(error),
+        }
+    }
+    Ok(place)
+}
+
 /// Makes a group, unless it is there, and gives it its shares.
 fn made(groups: &dyn Groups, name: &str, shares: &CacheShares) -> Result<Place, ResctrlError> {
     let made = groups.own(name)?;
     let shared = groups.share(name, shares)?;
     Ok(Place {
         name: name.to_owned(),
+        monitor: None,
         changed: made || shared,
         instead_of: None,
+        unmonitored: None,
     })
 }
 

@@ -13,6 +13,7 @@ use super::{
 use koord_kernel::{
     cgroup::{Cgroups, ReadError},
     core_sched::Tid,
+    resctrl::ResctrlError,
     task::Procfs,
 };
 use koord_model::{CacheGroup, CgroupPath, CoreGroup, OomScoreAdj, Setting, Value};
@@ -73,6 +74,12 @@ pub enum JoinError {
         at: CgroupPath,
         #[source]
         source: Box<NotPlaced>,
+    },
+    #[error("the threads of cgroup {at} are in group {within}, but are not monitored apart in it")]
+    Unmonitored {
+        at: CgroupPath,
+        within: String,
+        source: Box<ResctrlError>,
     },
     #[error("process {process} of cgroup {at} cannot have the OOM score {score}")]
     OomScore {
@@ -140,6 +147,7 @@ impl JoinError {
         match self {
             Self::Refused { source, .. } | Self::OomScore { source, .. } => source.raw_os_error(),
             Self::Caches { source, .. } => source.errno(),
+            Self::Unmonitored { source, .. } => source.errno(),
             Self::Unsupported | Self::Unlisted { .. } => None,
         }
     }

@@ -122,13 +122,17 @@ impl Bench {
 
     /// The same with a processor that shares its caches out.
     pub(crate) fn sharing(tree: FakeTree, processor: &FakeResctrl) -> Self {
-        // No process of the tree is in a procfs.
-        let procfs = Procfs::at(Path::new("/not/there"));
-        let groups = ThreadGroups {
-            caches: Caches::over(processor.clone(), procfs),
-            ..ThreadGroups::none()
-        };
-        Self::asked(tree, groups, false)
+        Self::asked(tree, caches_of(processor), false)
+    }
+
+    /// The same where every pod of a class is monitored.
+    pub(crate) fn monitoring(tree: FakeTree, processor: &FakeResctrl) -> Self {
+        let parts = (
+            Cgroups::over(tree.clone()),
+            caches_of(processor),
+            no_terway(),
+        );
+        Self::over(tree, parts, ("ResctrlMonitor=true", None), false)
     }
 
     fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
@@ -147,17 +151,17 @@ impl Bench {
         let pod = container.parent().unwrap();
         tree.make(&container);
         tree.make(&pod.join("sandbox-1").unwrap());
+        let gates = FeatureGates::parse(gates).unwrap();
         let probe = Probe {
             sys_root: "/sys".into(),
             cgroup_root: CgroupPath::root(),
-            options: HookOptions::default(),
+            options: HookOptions::new(&gates, false, HookOptions::HAMI_CORE_LIBRARY),
             core_sched: false,
             resctrl: groups.caches.is_supported(),
             hami_core: false,
             rdma,
         };
         let node = probe.look(&cgroups, Default::default()).unwrap();
-        let gates = FeatureGates::parse(gates).unwrap();
         let chain = Chain::new(&gates, &FailPolicies::default());
         let hub = Hub::new(Parts {
             policy: Policy::new(chain, node, "skip"),
@@ -264,6 +268,16 @@ impl Bench {
         let pod = ledger.pod_mut(&sandbox())?;
         let container = pod.container_mut(&container())?;
         container.target.entry_mut(setting).cloned()
+    }
+}
+
+/// The groups of a processor that shares its caches out.
+fn caches_of(processor: &FakeResctrl) -> ThreadGroups {
+    // No process of the tree is in a procfs.
+    let procfs = Procfs::at(Path::new("/not/there"));
+    ThreadGroups {
+        caches: Caches::over(processor.clone(), procfs),
+        ..ThreadGroups::none()
     }
 }
 

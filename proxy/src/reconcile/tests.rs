@@ -95,8 +95,12 @@ async fn of_two_sandboxes_of_one_pod_the_one_that_has_ended_does_not_write_to_th
 /// The best-effort pod of the bench as one that shares caches with its class; its container has a
 /// thread.
 fn sharing(processor: &FakeResctrl) -> Bench {
-    const THREAD: u32 = 11;
     let bench = Bench::sharing(FakeTree::new(Generation::V2, 2), processor);
+    with_thread(bench, processor)
+}
+
+fn with_thread(bench: Bench, processor: &FakeResctrl) -> Bench {
+    const THREAD: u32 = 11;
     processor.fork(None, THREAD.try_into().unwrap());
     bench.tree.enter(&bench.container, THREAD);
     bench.knowing_pod()
@@ -201,6 +205,24 @@ async fn a_group_of_caches_goes_when_its_last_pod_stops() {
     bench.hub.sandbox_stopped("sandbox-1");
     settle(&bench).await;
     assert_eq!(processor.shares_of("BE"), None);
+}
+
+#[tokio::test]
+async fn a_monitoring_group_stays_while_its_pod_runs_and_goes_when_it_stops() {
+    let processor = FakeResctrl::new(7).monitoring(1);
+    let bench = Bench::monitoring(FakeTree::new(Generation::V2, 2), &processor);
+    let bench = with_thread(bench, &processor);
+    bench.hub.list_taken();
+    bench.hub.set_node_policy(best_effort_shares());
+    settle(&bench).await;
+    bench.hub.queue().push_groups();
+    settle(&bench).await;
+    let places = (processor.group_of(11), processor.monitor_of(11));
+    let expected = ("BE", "BE/mon_groups/koordlet-uid-1");
+    assert_eq!((&*places.0, &*places.1), expected);
+    bench.hub.sandbox_stopped("sandbox-1");
+    settle(&bench).await;
+    assert_eq!(processor.monitors().unwrap(), [""; 0]);
 }
 
 #[tokio::test]

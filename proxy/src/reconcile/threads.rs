@@ -95,7 +95,7 @@ pub(super) async fn keep(hub: &Rc<Hub>) {
             groups = removed,
             "groups of caches that nobody is in any more are gone"
         );
-        // A class is free, for which somebody may wait.
+        // A class or an id is free, for which somebody may wait.
         let short = |pod: &&Pod| running(pod).any(|target| target.entries().iter().any(is_short));
         for pod in hub.ledger().borrow().pods().filter(short) {
             hub.queue().push(pod.sandbox.clone());
@@ -126,8 +126,7 @@ fn wanted(pod: &Pod) -> BTreeSet<String> {
     });
     let names = groups.flat_map(|(group, applied)| {
         // Until it is in its own it may be in another.
-        let own = matches!(applied, Applied::Equal | Applied::Written);
-        group.names().take(if own { 1 } else { usize::MAX })
+        group.names(matches!(applied, Applied::Equal | Applied::Written))
     });
     names.collect()
 }
@@ -142,7 +141,7 @@ fn running(pod: &Pod) -> impl Iterator<Item = &Target> {
         .chain(containers.map(|container| &container.target))
 }
 
-/// Whether it waits for a class of the processor.
+/// Whether it waits for a class of the processor, or to be counted apart.
 fn is_short(entry: &Entry) -> bool {
     entry.desired.setting() == Setting::Resctrl && matches!(entry.applied, Applied::Refused(_))
 }

@@ -70,6 +70,17 @@ impl Node {
         threads.map(|thread| self.kernel.group_of(thread))
     }
 
+    fn monitors<const N: usize>(&self, threads: [Tid; N]) -> [String; N] {
+        threads.map(|thread| self.kernel.monitor_of(thread))
+    }
+
+    /// On a processor with as many classes, and ids for as many monitoring groups.
+    fn monitoring(classes: usize, most: usize) -> Self {
+        let node = Self::new(classes);
+        let kernel = node.kernel.clone().monitoring(most);
+        Self { kernel, ..node }
+    }
+
     /// Forgets everything, as a process does that is started anew.
     fn restart(&mut self) {
         self.caches = Caches::over(self.kernel.clone(), self.processes.procfs());
@@ -87,7 +98,16 @@ fn of_class(class: CacheClass, percent: i64) -> ClassGroup {
     ClassGroup {
         class,
         shares: shares(percent).into(),
+        monitored: None,
     }
+}
+
+/// That of BE, where a pod is counted apart.
+fn monitored(pod: &str) -> CacheGroup {
+    CacheGroup::Class(ClassGroup {
+        monitored: Some(PodUid::new(pod).unwrap()),
+        ..of_class(CacheClass::Be, 20)
+    })
 }
 
 fn class(class: CacheClass, percent: i64) -> CacheGroup {
@@ -283,4 +303,109 @@ fn the_groups_of_a_pod_are_shown_each_once() {
     node.kernel.fork(None, 90);
     node.start("a", 90, 91);
     assert_eq!(shown(&mut node).as_deref(), Some("BE root"));
+}
+
+#[test]
+fn a_pod_is_monitored_apart_within_its_class_with_all_that_its_shim_starts() {
+    let mut node = Node::monitoring(1, 2);
+    assert_eq!(node.join("a", &monitored("a")), Joined::Moved);
+    assert_eq!(node.join("b", &class(CacheClass::Be, 20)), Joined::Moved);
+    let monitor = "BE/mon_groups/koordlet-a";
+    assert_eq!(node.groups([10, 11, 20, 21]), ["BE", "BE", "BE", "BE"]);
+    assert_eq!(node.monitors([10, 11, 20, 21]), [monitor, monitor, "", ""]);
+    node.kernel.take_changes();
+    node.start("a", 10, 12);
+    assert_eq!(node.monitors([12]), [monitor]);
+    assert_eq!(node.join("a", &monitored("a")), Joined::Equal);
+    assert_eq!(node.kernel.take_changes(), 0);
+    let shown = node.caches.describe(&node.cgroups, &at("a"));
+    assert_eq!(shown.as_deref(), Some(monitor));
+}
+
+/// Whatever comes into a group leaves its monitoring group, and that takes threads of its group alone.
+#[test]
+fn threads_come_into_the_group_before_its_monitoring_group() {
+    let mut node = Node::monitoring(2, 2);
+    node.join("a", &monitored("a"));
+    node.kernel.fork(None, 90);
+    node.start("a/nested", 90, 91);
+    node.caches.mount().unwrap().add("BE", 11).unwrap();
+    assert_eq!(node.monitors([11, 91]), ["", ""]);
+    assert_eq!(node.join("a", &monitored("a")), Joined::Moved);
+    let monitor = "BE/mon_groups/koordlet-a";
+    assert_eq!(node.monitors([10, 11, 91]), [monitor, monitor, monitor]);
+    let early = node.caches.mount().unwrap().add(monitor, 90).unwrap_err();
+    assert_eq!(early.errno(), Some(22));
+}
+
+#[test]
+fn without_an_id_a_pod_is_in_the_group_of_its_class_all_the_same_and_this_is_said() {
+    let mut node = Node::monitoring(1, 1);
+    node.join("a", &monitored("a"));
+    let error = node.try_join("b", &monitored("b")).unwrap_err();
+    assert_eq!(error.errno(), Some(28));
+    assert_eq!(
+        chain_of(&error),
+        "the threads of cgroup /pods/b are in group BE, but are not monitored apart in it: \
+         the processor has no more monitoring ids (RMIDs) to spare for group \
+         BE/mon_groups/koordlet-b: No space left on device (os error 28)"
+    );
+    assert_eq!(node.groups([20, 21]), ["BE", "BE"]);
+    assert_eq!(node.monitors([20, 21]), ["", ""]);
+    node.kernel.take_changes();
+    node.try_join("b", &monitored("b")).unwrap_err();
+    assert_eq!(node.kernel.take_changes(), 0, "nothing is tried in vain");
+
+    assert_eq!(node.keep(&["BE", "BE/mon_groups/koordlet-b"]), 1);
+    assert_eq!(node.groups([10, 11]), ["BE", "BE"]);
+    assert_eq!(node.monitors([10, 11]), ["", ""]);
+    assert_eq!(node.join("b", &monitored("b")), Joined::Moved);
+    let monitor = "BE/mon_groups/koordlet-b";
+    assert_eq!(node.monitors([20, 21]), [monitor, monitor]);
+}
+
+#[test]
+fn a_kernel_that_monitors_nothing_costs_no_part_of_the_cache() {
+    let mut node = Node::new(1);
+    let error = node.try_join("a", &monitored("a")).unwrap_err();
+    assert_eq!(
+        chain_of(&error),
+        "the threads of cgroup /pods/a are in group BE, but are not monitored apart in it: \
+         the kernel monitors no groups, so there is no BE/mon_groups/koordlet-a"
+    );
+    assert_eq!(node.groups([10, 11]), ["BE", "BE"]);
+}
+
+#[test]
+fn a_pod_without_a_class_of_its_own_is_monitored_within_that_which_it_shares() {
+    let mut node = Node::monitoring(1, 1);
+    let CacheGroup::Class(be) = monitored("a") else {
+        panic!("it is the group of a class");
+    };
+    node.join("b", &class(CacheClass::Be, 20));
+    let error = node.try_join("a", &own("a", 50, Some(be))).unwrap_err();
+    let told = "its threads share with group BE";
+    assert!(chain_of(&error).contains(told), "{}", chain_of(&error));
+    let monitor = "BE/mon_groups/koordlet-a";
+    assert_eq!(node.monitors([10, 11]), [monitor, monitor]);
+}
+
+#[test]
+fn monitoring_groups_are_found_again_after_a_restart_and_go_with_their_pods() {
+    let mut node = Node::monitoring(1, 2);
+    for pod in ["a", "b"] {
+        node.join(pod, &monitored(pod));
+    }
+    node.restart();
+    node.kernel.take_changes();
+    assert_eq!(node.join("a", &monitored("a")), Joined::Equal);
+    assert_eq!(node.kernel.take_changes(), 0);
+    let monitor = "BE/mon_groups/koordlet-a";
+    assert_eq!(node.keep(&["BE", monitor]), 1);
+    assert_eq!(node.monitors([11, 21]), [monitor, ""]);
+    // With the group around it.
+    node.join("a", &CacheGroup::Root);
+    assert_eq!(node.keep(&[]), 2);
+    assert_eq!(node.groups([10, 11]), ["", ""]);
+    assert_eq!(node.join("a", &monitored("a")), Joined::Moved);
 }

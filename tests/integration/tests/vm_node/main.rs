@@ -55,6 +55,21 @@ fn groups_of_caches_are_found_again_and_a_pod_without_one_shares_with_its_class(
 }
 
 #[test]
+fn this_kernel_monitors_within_a_class_and_leaves_ids_to_the_others() -> Result<()> {
+    shared("monitoring_groups_are_made_filled_and_run_out")
+}
+
+#[test]
+fn pods_of_a_class_are_monitored_apart_by_cri() -> Result<()> {
+    shared("pods_of_a_class_are_monitored_by_cri")
+}
+
+#[test]
+fn pods_of_a_class_are_monitored_apart_by_nri() -> Result<()> {
+    shared("pods_of_a_class_are_monitored_by_nri")
+}
+
+#[test]
 fn each_class_has_its_values_on_cgroup_v2_by_cri() -> Result<()> {
     of_classes("classes_have_their_values_by_cri")
 }

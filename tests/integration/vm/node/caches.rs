@@ -29,6 +29,16 @@ pub(super) fn check_all() {
         shares(Front::Nri)
     });
     check("groups_are_found_again_and_run_out", over_a_restart);
+    check(
+        "monitoring_groups_are_made_filled_and_run_out",
+        the_kernel_monitors,
+    );
+    check("pods_of_a_class_are_monitored_by_cri", || {
+        monitored(Front::Cri)
+    });
+    check("pods_of_a_class_are_monitored_by_nri", || {
+        monitored(Front::Nri)
+    });
 }
 
 /// What an applier may count on.
@@ -252,13 +262,155 @@ async fn over_a_restart() -> Result<()> {
     Ok(unmount(ROOT, UnmountFlags::empty())?)
 }
 
+/// What an applier may count on of monitoring.
+async fn the_kernel_monitors() -> Result<()> {
+    let resctrl = Resctrl::of_machine(Path::new("/sys"), Path::new("/proc"))?;
+    let monitor = |number: u32| format!("BE/mon_groups/pod-{number}");
+    ensure!(resctrl.own("BE")?, "it was not there");
+    ensure!(
+        resctrl.own(&monitor(1))? && !resctrl.own(&monitor(1))?,
+        "it is made once"
+    );
+    counted_within_its_group(&resctrl, &monitor(1))?;
+
+    // Sixteen ids, of which eight are for classes. One that has gone may be busy for a second.
+    wait_until("eight are made", || {
+        (1..=8).all(|number| resctrl.own(&monitor(number)).is_ok())
+    });
+    match resctrl.own(&monitor(9)) {
+        Err(ResctrlError::NoMoreMonitors { .. }) => {}
+        other => bail!("{other:?} where no id is to spare"),
+    }
+    let made = resctrl.monitors()?;
+    ensure!(made.len() == 8, "{made:?}");
+    wait_until("so are all seven classes", || {
+        (2..=7).all(|number| resctrl.own(&format!("class-{number}")).is_ok())
+    });
+    resctrl.remove("BE")?;
+    let left = resctrl.monitors()?;
+    ensure!(left.is_empty(), "they outlive their group: {left:?}");
+    drop(resctrl);
+    Ok(unmount(ROOT, UnmountFlags::empty())?)
+}
+
+/// A monitoring group takes a thread of its group alone, loses one that comes into the group anew, and
+/// leaves those that it has to the group.
+fn counted_within_its_group(resctrl: &Resctrl, monitor: &str) -> Result<()> {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "exec sleep 1000"])
+        .spawn()?;
+    let own = Tid::try_from(child.id())?;
+    match resctrl.add(monitor, own) {
+        Err(ResctrlError::Refused { status, .. }) if status.contains("different control") => {}
+        other => bail!("{other:?} for a thread of another group"),
+    }
+    let has = |group: &str| Ok::<_, ResctrlError>(resctrl.threads(group)?.contains(&own));
+    resctrl.add("BE", own)?;
+    resctrl.add(monitor, own)?;
+    ensure!(has("BE")? && has(monitor)?, "it is in both");
+    resctrl.add("BE", own)?;
+    ensure!(has("BE")? && !has(monitor)?, "it came into the group anew");
+    resctrl.add(monitor, own)?;
+    resctrl.remove(monitor)?;
+    ensure!(has("BE")?, "it has left its group");
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+/// Pods that share with their class are counted apart from the first instruction on, over a restart, and
+/// until they go or nobody asks for it.
+async fn monitored(front: Front) -> Result<()> {
+    let mut node = node(ProxyOptions {
+        args: gates("Resctrl=true,ResctrlMonitor=true"),
+        ..options(front)
+    });
+    let client = node.client().await?;
+    let container = ContainerSpec::new("main").command(BOMB);
+    let web = run(&node, &client, &spec("web", "LS"), container).await?;
+    let at_first = monitors(&web)?;
+    ensure!(at_first == set([WEB]), "at first: {at_first:?}");
+    let batch = start(&node, &client, &spec("batch", "BE")).await?;
+    let system = start(&node, &client, &spec("system", "SYSTEM")).await?;
+    let own = spec("own", "LS").annotation(HALF.0, HALF.1);
+    let own = start(&node, &client, &own).await?;
+    for (pod, monitor) in [
+        (&batch, BATCH),
+        (&system, ""),
+        // What its own group counts is its own.
+        (&own, "koordlet-uid-own"),
+    ] {
+        let found = monitors(pod)?;
+        ensure!(found == set([monitor]), "{found:?}, not {monitor:?}");
+    }
+    wait_until("all have started", || {
+        threads(&web.cgroup, &web.container).is_ok_and(|threads| threads.len() > 200)
+    });
+    let later = monitors(&web)?;
+    ensure!(later == set([WEB]), "later: {later:?}");
+    let shim = shim(&batch.cgroup, &batch.sandbox)?;
+    wait_until("the shim is counted with its pod", || {
+        counted(BATCH).is_ok_and(|it| it.contains(&shim))
+    });
+    let (all, inside) = (threads(&batch.cgroup, &batch.container)?, counted(BATCH)?);
+    ensure!(
+        all.iter().all(|it| inside.contains(it)),
+        "{all:?} are not all of {inside:?}"
+    );
+    let occupied = Path::new(ROOT).join(BATCH);
+    let occupied = fs::read_to_string(occupied.join("mon_data/mon_L3_00/llc_occupancy"))?;
+    ensure!(occupied.trim().parse::<u64>().is_ok(), "{occupied}");
+    monitored_until_the_end(&mut node, &web, &batch).await
+}
+
+async fn monitored_until_the_end(node: &mut Node, web: &Pod, batch: &Pod) -> Result<()> {
+    node.proxy.kill9()?;
+    node.launch_proxy()?;
+    let client = node.client().await?;
+    remove(&client, batch).await?;
+    wait_until("it has gone with its pod", || {
+        !Path::new(ROOT).join(BATCH).exists()
+    });
+    let still = monitors(web)?;
+    ensure!(still == set([WEB]), "after a restart: {still:?}");
+
+    node.proxy.kill9()?;
+    node.proxy.set_args(&["--feature-gates", "Resctrl=true"]);
+    node.launch_proxy()?;
+    wait_until("without the gate all are counted with their class", || {
+        monitors(web).is_ok_and(|it| it == set(["LS"]))
+    });
+    for hook in ["RdtResctrl=off", "Resctrl=off"] {
+        let (code, reply) = node.proxy.admin("PUT", "/hooks", hook)?;
+        ensure!(code == 200, "{code}: {reply}");
+    }
+    wait_until("nothing is left once both are switched off", || {
+        names().is_ok_and(|it| it.is_empty())
+    });
+    node.proxy.kill9()?;
+    Ok(unmount(ROOT, UnmountFlags::empty())?)
+}
+
+/// The threads of a monitoring group, as the kernel lists them.
+fn counted(monitor: &str) -> Result<BTreeSet<Tid>> {
+    let text = fs::read_to_string(Path::new(ROOT).join(monitor).join("tasks"))?;
+    Ok(text.lines().map(str::parse).collect::<Result<_, _>>()?)
+}
+
+const WEB: &str = "LS/mon_groups/koordlet-uid-web";
+const BATCH: &str = "BE/mon_groups/koordlet-uid-batch";
+
 fn options(front: Front) -> ProxyOptions {
     ProxyOptions {
         policy: Some(SHARES.to_owned()),
-        args: vec!["--feature-gates".to_owned(), "Resctrl=true".to_owned()],
+        args: gates("Resctrl=true"),
         front,
         ..ProxyOptions::default()
     }
+}
+
+fn gates(on: &str) -> Vec<String> {
+    vec!["--feature-gates".to_owned(), on.to_owned()]
 }
 
 fn spec(name: &str, class: &str) -> PodSpec {
@@ -282,15 +434,34 @@ fn groups(pod: &Pod) -> Result<BTreeSet<String>> {
 }
 
 fn groups_of(threads: &[Tid]) -> Result<BTreeSet<String>> {
-    let group = |thread: &Tid| {
-        let text = fs::read_to_string(format!("/proc/{thread}/cpu_resctrl_groups")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("res:"))?;
-        // The root's is `/`.
-        Some(line.trim().trim_start_matches('/').to_owned())
-    };
+    let group = |thread: &Tid| Some(group_and_monitor(*thread)?.0);
     let groups: BTreeSet<_> = threads.iter().filter_map(group).collect();
     ensure!(!groups.is_empty(), "no thread is there");
     Ok(groups)
+}
+
+/// Where the threads of a pod's container are counted: in monitoring groups, or with the whole group.
+fn monitors(pod: &Pod) -> Result<BTreeSet<String>> {
+    let monitor = |thread: &Tid| {
+        let (group, monitor) = group_and_monitor(*thread)?;
+        match &*monitor {
+            "" => Some(group),
+            _ => Some(format!("{group}/mon_groups/{monitor}")),
+        }
+    };
+    let threads = threads(&pod.cgroup, &pod.container)?;
+    let monitors: BTreeSet<_> = threads.iter().filter_map(monitor).collect();
+    ensure!(!monitors.is_empty(), "no thread is there");
+    Ok(monitors)
+}
+
+/// What the kernel says of a thread; the root's group, and no monitoring group, has no name.
+fn group_and_monitor(thread: Tid) -> Option<(String, String)> {
+    let text = fs::read_to_string(format!("/proc/{thread}/cpu_resctrl_groups")).ok()?;
+    let named = |key| text.lines().find_map(|line| line.strip_prefix(key));
+    // The root's is `/`.
+    let group = named("res:")?.trim().trim_start_matches('/').to_owned();
+    Some((group, named("mon:")?.trim().to_owned()))
 }
 
 fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {

@@ -78,8 +78,8 @@ pub fn ensure_kernel(cache: &Cache) -> Result<PathBuf, SetupError> {
 }
 
 /// A kernel of the same series with what stock ones lack: core scheduling, control groups of both
-/// versions with every controller, and a cache that can be allocated (`tests/setup/vm-kernel/`). The
-/// first build takes minutes.
+/// versions with every controller, and a cache that can be allocated and monitored
+/// (`tests/setup/vm-kernel/`). The first build takes minutes.
 ///
 /// # Errors
 ///

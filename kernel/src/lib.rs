@@ -1,4 +1,4 @@
-//! Everything under `/sys` and `/proc`, control groups among it, and whatever needs `unsafe`.
+//! Everything under `/sys` and `/proc`, control groups among it, netlink, and whatever needs `unsafe`.
 //!
 //! The only room with `unsafe` in it: one operation per block, each with its reason, and none where
 //! `rustix` has a safe form. Roots are handed in, nothing here is global, nothing here decides:
@@ -12,6 +12,7 @@ pub mod cpu;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod neighbour;
+pub mod netlink;
 pub mod process;
 #[cfg(any(test, feature = "fake"))]
 pub mod proof;

@@ -6,9 +6,9 @@
 
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares,
-    CpusetCpus, Injection, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, NodeNetwork,
-    OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, Setting, Value, WmarkMinAdj,
-    WmarkRatio, WmarkScale,
+    CpusetCpus, Injection, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, NetQueues,
+    NodeNetwork, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue, Setting,
+    Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -89,6 +89,10 @@ adjustment! {
     pod_network: PodNetwork(PodNetwork),
     /// Of the root only.
     node_network: NodeNetwork(Arc<NodeNetwork>),
+    /// Of pods' own directories only.
+    pod_queue: PodQueue(PodQueue),
+    /// Of the root only.
+    node_queues: NodeQueues(Arc<NetQueues>),
 }
 
 /// The values that a hook sets for the whole node.

@@ -39,7 +39,9 @@ pub use self::{
         MemoryLimit, MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, WmarkMinAdj,
         WmarkRatio, WmarkScale,
     },
-    network::{NetClass, NetPriority, NetRate, NetShare, NodeNetwork, PodNetwork},
+    network::{
+        NetClass, NetPriority, NetQueues, NetRate, NetShare, NodeNetwork, PodNetwork, PodQueue,
+    },
     pci::{PciAddress, PciAddressError},
     qos::{KubeQos, QosClass, UnknownClass},
     setting::{Setting, Value},

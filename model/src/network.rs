@@ -31,6 +31,16 @@ pub struct NodeNetwork {
     pub best_effort: NetClass,
 }
 
+/// How the kernel's queues share out what a node sends. Nothing is without a limit here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NetQueues {
+    pub total: NetRate,
+    /// What no class of pods sends, and pods of class `SYSTEM`.
+    pub system: NetShare,
+    pub latency_sensitive: NetShare,
+    pub best_effort: NetShare,
+}
+
 /// Whose packets go first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NetPriority {
@@ -50,6 +60,14 @@ pub struct PodNetwork {
     pub egress: NetRate,
 }
 
+/// By which of the kernel's queues a pod sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodQueue {
+    pub priority: NetPriority,
+    /// What it may send at most, in a queue of its own then.
+    pub egress: NetRate,
+}
+
 // === impl NetRate ===
 
 impl NetRate {
@@ -60,8 +78,28 @@ impl NetRate {
         Self(if bits == 0 { 0 } else { (bits / 8).max(1) })
     }
 
+    /// So many bytes in a second.
+    pub const fn of_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
     pub fn bytes(self) -> u64 {
         self.0
+    }
+
+    /// The lower of this limit and another one, where none is none.
+    #[must_use]
+    pub fn within(self, other: Self) -> Self {
+        match (self, other) {
+            (rate, Self::NONE) | (Self::NONE, rate) => rate,
+            (rate, other) => rate.min(other),
+        }
+    }
+
+    /// What is left of it; none if that is nothing.
+    #[must_use]
+    pub fn less(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
     }
 }
 
@@ -103,6 +141,29 @@ impl fmt::Display for NodeNetwork {
     }
 }
 
+// === impl NetQueues ===
+
+impl fmt::Display for NetQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            total,
+            system,
+            latency_sensitive,
+            best_effort,
+        } = self;
+        write!(f, "of {total}")?;
+        let classes = [
+            ("SYSTEM", system),
+            ("LS", latency_sensitive),
+            ("BE", best_effort),
+        ];
+        for (class, NetShare { min, max }) in classes {
+            write!(f, ", {class} sends {} to {max}", min.bytes())?;
+        }
+        Ok(())
+    }
+}
+
 // === impl NetPriority ===
 
 impl NetPriority {
@@ -130,6 +191,15 @@ impl fmt::Display for PodNetwork {
     }
 }
 
+// === impl PodQueue ===
+
+impl fmt::Display for PodQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { priority, egress } = self;
+        write!(f, "priority {}, sends {egress}", priority.rank())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +217,39 @@ mod tests {
             assert_eq!(NetRate::of_bits(bits).bytes(), bytes, "{bits}");
         }
         assert_eq!(NetRate::NONE, NetRate::of_bits(0));
+    }
+
+    #[test]
+    fn the_lower_of_two_limits_counts_and_none_is_no_limit() {
+        let rate = NetRate::of_bytes;
+        for (one, other, both) in [(5, 3, 3), (3, 5, 3), (0, 3, 3), (3, 0, 3), (0, 0, 0)] {
+            assert_eq!(rate(one).within(rate(other)), rate(both), "{one} {other}");
+        }
+        assert_eq!(rate(5).less(rate(3)), rate(2));
+        assert_eq!(rate(3).less(rate(5)), NetRate::NONE);
+    }
+
+    #[test]
+    fn a_person_reads_how_queues_share_it_out() {
+        let share = |min, max| NetShare {
+            min: NetRate::of_bytes(min),
+            max: NetRate::of_bytes(max),
+        };
+        let queues = NetQueues {
+            total: NetRate::of_bytes(100),
+            system: share(50, 100),
+            latency_sensitive: share(40, 100),
+            best_effort: share(10, 20),
+        };
+        assert_eq!(
+            queues.to_string(),
+            "of 100 B/s, SYSTEM sends 50 to 100 B/s, LS sends 40 to 100 B/s, BE sends 10 to 20 B/s"
+        );
+        let pod = PodQueue {
+            priority: NetPriority::LatencySensitive,
+            egress: NetRate::of_bytes(7),
+        };
+        assert_eq!(pod.to_string(), "priority 1, sends 7 B/s");
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use crate::{
     Bvt, CacheGroup, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares, CpusetCpus,
-    Injection, IoRate, IoWeight, MemoryLimit, MemoryProtection, NodeNetwork, OomPriority,
-    OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, WmarkMinAdj, WmarkRatio, WmarkScale,
+    Injection, IoRate, IoWeight, MemoryLimit, MemoryProtection, NetQueues, NodeNetwork,
+    OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue, WmarkMinAdj,
+    WmarkRatio, WmarkScale,
 };
 use std::{fmt, sync::Arc};
 
@@ -109,6 +110,10 @@ settings! {
     PodNetwork(PodNetwork) = "network",
     /// How the node's network is shared out; of the root alone, and told with what pods have.
     NodeNetwork(Arc<NodeNetwork>) = "network.classes",
+    /// By which queue of the kernel the pod sends. The queues are the node's.
+    PodQueue(PodQueue) = "network.queue",
+    /// How the kernel's queues share out what the node sends; of the root alone.
+    NodeQueues(Arc<NetQueues>) = "network.queues",
 }
 
 /// Types that are of one setting alone.
@@ -178,7 +183,9 @@ impl Setting {
             | Self::IoCostQos
             | Self::IoCostModel
             | Self::PodNetwork
-            | Self::NodeNetwork => false,
+            | Self::NodeNetwork
+            | Self::PodQueue
+            | Self::NodeQueues => false,
         }
     }
 
@@ -210,10 +217,14 @@ impl Setting {
         matches!(self, Self::Gpu | Self::Rdma)
     }
 
-    /// Whether another program of the node puts it in force, which is told of all groups together.
-    /// It is told no more once nobody decides it, so nothing is given back.
+    /// Whether it is put in force for all groups together, by another program of the node that is told
+    /// of them, or by the queues of its network. It is no more once nobody decides it, so nothing is
+    /// given back.
     pub fn is_told(self) -> bool {
-        matches!(self, Self::PodNetwork | Self::NodeNetwork)
+        matches!(
+            self,
+            Self::PodNetwork | Self::NodeNetwork | Self::PodQueue | Self::NodeQueues
+        )
     }
 
     /// Whether a file of the control group has it.

@@ -54,7 +54,9 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::Gpu
         | Setting::Rdma
         | Setting::PodNetwork
-        | Setting::NodeNetwork => Controller::Cpu,
+        | Setting::NodeNetwork
+        | Setting::PodQueue
+        | Setting::NodeQueues => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
         Setting::MemoryLimit
         | Setting::MemoryMin
@@ -113,7 +115,9 @@ fn names(setting: Setting) -> Names {
         | Setting::Gpu
         | Setting::Rdma
         | Setting::PodNetwork
-        | Setting::NodeNetwork => THREADS,
+        | Setting::NodeNetwork
+        | Setting::PodQueue
+        | Setting::NodeQueues => THREADS,
         Setting::OomScoreAdj => (PROCESSES, PROCESSES),
     };
     Names { v1, v2 }
@@ -213,7 +217,9 @@ pub(super) fn parse(
             | Setting::Gpu
             | Setting::Rdma
             | Setting::PodNetwork
-            | Setting::NodeNetwork,
+            | Setting::NodeNetwork
+            | Setting::PodQueue
+            | Setting::NodeQueues,
             _,
         ) => return None,
         // Are read and written device by device.
@@ -289,6 +295,8 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         | Value::Rdma(_)
         | Value::PodNetwork(_)
         | Value::NodeNetwork(_)
+        | Value::PodQueue(_)
+        | Value::NodeQueues(_)
         | Value::IoReadBps(_)
         | Value::IoWriteBps(_)
         | Value::IoReadIops(_)
@@ -356,6 +364,8 @@ pub(super) fn settle(
         | Value::Rdma(_)
         | Value::PodNetwork(_)
         | Value::NodeNetwork(_)
+        | Value::PodQueue(_)
+        | Value::NodeQueues(_)
         | Value::IoReadBps(_)
         | Value::IoWriteBps(_)
         | Value::IoReadIops(_)

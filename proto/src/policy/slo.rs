@@ -18,6 +18,9 @@ pub struct NodeSloSpec {
     pub block_qos: BlockQos,
     /// `networkQOS` of that, where the policy has a plugin of the network share it out.
     pub network: Option<NodeNetwork>,
+    /// The same, where queues of the kernel are to. What is kept for classes is then no more than there
+    /// is, and what they receive is not shared out.
+    pub queues: Option<NodeNetwork>,
     pub cpu_burst_strategy: CpuBurstStrategy,
     pub host_applications: Vec<HostApplication>,
 }
@@ -110,13 +113,15 @@ impl NodeSloSpec {
     pub(super) fn read(spec: &Place<'_>) -> Self {
         let applications = spec.field("hostApplications").elements();
         let strategy = spec.section("resourceQOSStrategy");
+        let network = network::read(spec, &strategy);
         Self {
             resource_used_threshold_with_be: ResourceUsedThreshold::read(
                 &spec.section("resourceUsedThresholdWithBE"),
             ),
             resource_qos_strategy: ResourceQosStrategy::read(&strategy),
             block_qos: BlockQos::read(&strategy),
-            network: network::read(spec, &strategy),
+            network: network.by_plugin,
+            queues: network.by_queues,
             cpu_burst_strategy: CpuBurstStrategy::read(&spec.section("cpuBurstStrategy")),
             host_applications: applications
                 .iter()

@@ -9,8 +9,8 @@ use super::Contest;
 use koord_hooks::Merged;
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, Setting,
-    Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue,
+    Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ pub enum Applied {
     Unsupported,
     /// It could not be written; with the kernel's errno, if it was the kernel that refused.
     Refused(Option<i32>),
-    /// It could not be written for some block devices, all others have it; which, and why.
+    /// It could not be written for some block devices, all others have it; which, and why. Where it is of
+    /// no devices, why it is not in force.
     Lacking(Box<str>),
     /// Nobody decides it any more, and what was there before is unknown: it is not touched.
     Left,
@@ -490,6 +491,8 @@ fn default(setting: Setting) -> Value {
         Setting::Rdma => Value::Rdma(Arc::default()),
         Setting::PodNetwork => Value::PodNetwork(PodNetwork::default()),
         Setting::NodeNetwork => Value::NodeNetwork(Arc::default()),
+        Setting::PodQueue => Value::PodQueue(PodQueue::default()),
+        Setting::NodeQueues => Value::NodeQueues(Arc::default()),
         // What each device had before it was named is noted on the group.
         Setting::IoReadBps => Value::IoReadBps(PerBlock::default()),
         Setting::IoWriteBps => Value::IoWriteBps(PerBlock::default()),

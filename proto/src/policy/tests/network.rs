@@ -57,10 +57,9 @@ fn a_class_that_is_not_enabled_has_nothing_kept_and_no_limit() {
 }
 
 #[test]
-fn where_no_plugin_shares_it_out_nothing_is_said() {
-    let wrong = "lsClass: {networkQOS: {enable: true, egressLimit: 101}}";
+fn where_no_plugin_shares_it_out_it_is_told_nothing() {
     for policy in ["tc", "\"\"", "null"] {
-        let (network, issues) = under(policy, "totalNetworkBandwidth: much", wrong);
+        let (network, issues) = under(policy, "totalNetworkBandwidth: 1G", "");
         assert_eq!((network, issues), (None, Vec::new()), "{policy}");
     }
     let (network, issues) = under("terway", "", "");
@@ -114,4 +113,94 @@ fn a_wrong_amount_costs_itself() {
         issues,
         ["\"spec.systemStrategy.totalNetworkBandwidth\": value is a list, not a quantity"]
     );
+}
+
+/// What queues are to share out of 1 Gbit, and what is wrong.
+fn queued(policy: &str, classes: &str) -> (Option<NodeNetwork>, Vec<String>) {
+    let (slo, issues) = slo_issues(&format!(
+        "{{systemStrategy: {{totalNetworkBandwidth: 1G}}, resourceQOSStrategy: \
+         {{policies: {{netQOSPolicy: {policy}}}, {classes}}}}}"
+    ));
+    (slo.queues, issues)
+}
+
+#[test]
+fn queues_share_it_out_where_the_policy_says_so_or_nothing() {
+    let classes = "lsClass: {networkQOS: {enable: true, egressRequest: 40, egressLimit: 100}},
+        beClass: {networkQOS: {enable: true, egressRequest: 8M, egressLimit: 20}}";
+    for policy in ["tc", "\"\"", "null"] {
+        let (network, issues) = queued(policy, classes);
+        assert_eq!(issues, [""; 0], "{policy}");
+        let network = network.unwrap();
+        assert_eq!(network.total.bytes(), 125_000_000);
+        assert_eq!(
+            bytes(network.latency_sensitive.sent),
+            (50_000_000, 125_000_000)
+        );
+        assert_eq!(bytes(network.best_effort.sent), (1_000_000, 25_000_000));
+    }
+    for policy in ["terway-qos", "other"] {
+        assert_eq!(queued(policy, classes).0, None, "{policy}");
+    }
+    // Of which nothing is said, or that there is none.
+    for total in ["", "totalNetworkBandwidth: \"0\""] {
+        let (slo, issues) = slo_issues(&format!(
+            "{{systemStrategy: {{{total}}}, resourceQOSStrategy: \
+             {{lsClass: {{networkQOS: {{enable: true, egressRequest: 50}}}}}}}}"
+        ));
+        assert_eq!((slo.queues, issues), (None, Vec::new()), "{total}");
+    }
+    let classes = "lsClass: {networkQOS: {enable: true, egressRequest: 50M}}";
+    let (slo, issues) = slo_issues(&format!("{{resourceQOSStrategy: {{{classes}}}}}"));
+    assert_eq!((slo.queues, issues), (None, Vec::new()));
+}
+
+#[test]
+fn what_queues_cannot_keep_costs_itself_and_is_said_as_it_is_written() {
+    let place =
+        |class: &str| format!("\"spec.resourceQOSStrategy.{class}.networkQOS.egressRequest\": ");
+    for (ls, be, class, issue, kept) in [
+        // Above its own limit.
+        (
+            "egressRequest: 50, egressLimit: 40",
+            "egressLimit: 0",
+            "lsClass",
+            "value 50 is outside 0 to 40",
+            (0, 0),
+        ),
+        (
+            "egressRequest: 400M, egressLimit: 40M",
+            "egressRequest: 10",
+            "lsClass",
+            "value 400000000 is outside 0 to 40000000",
+            (0, 12_500_000),
+        ),
+        // Above what the class before it leaves.
+        (
+            "egressRequest: 80",
+            "egressRequest: 30",
+            "beClass",
+            "value 30 is outside 0 to 20",
+            (100_000_000, 0),
+        ),
+        (
+            "egressRequest: 100",
+            "egressRequest: 8M",
+            "beClass",
+            "value 8000000 is outside 0 to 0",
+            (125_000_000, 0),
+        ),
+    ] {
+        let (network, issues) = queued(
+            "tc",
+            &format!(
+                "lsClass: {{networkQOS: {{enable: true, {ls}}}}},
+                 beClass: {{networkQOS: {{enable: true, {be}}}}}"
+            ),
+        );
+        assert_eq!(issues, [place(class) + issue]);
+        let network = network.unwrap();
+        let sent = [network.latency_sensitive.sent, network.best_effort.sent];
+        assert_eq!(sent.map(|it| it.min.bytes()), [kept.0, kept.1]);
+    }
 }

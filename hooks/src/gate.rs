@@ -95,7 +95,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("RDMADevices"),
     alpha("ResctrlCollector"),
     alpha("SystemConfig"),
-    alpha("TCNetworkQoS"),
 ];
 
 // === impl FeatureGates ===

@@ -13,6 +13,8 @@ enum Kernel {
     V1,
     /// Of a virtual machine, with a real runtime.
     V2,
+    /// Of the machine that runs the tests, without a runtime: the rest of the way is shown.
+    Alone,
     /// No kernel that tests have is able to: the rest of the way is shown.
     FakeTree,
 }
@@ -57,6 +59,7 @@ const RDMA: &str =
     "tests/integration/tests/rdma.rs::containers_have_their_rdma_devices_on_each_runtime_and_front";
 const TERWAY: &str =
     "tests/integration/tests/terway.rs::terway_is_told_of_pods_and_classes_on_containerd_2";
+const TRAFFIC: &str = "proxy/tests/real_traffic.rs::queues_are_made_changed_and_removed_and_nothing_is_done_to_what_is_so_already";
 const OOM_SCORE: &str =
     "tests/integration/tests/oom_score.rs::scores_follow_the_annotations_on_containerd_2";
 const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_part_of_the_cache_from_the_first_instruction_by_cri";
@@ -95,6 +98,7 @@ const SHOWN: &[Shown] = &[
     shown("RDMADeviceInject", &[Setting::Rdma], Kernel::V2, EVERY_V2),
     shown("TerwayQoS", &[Setting::PodNetwork, Setting::NodeNetwork], Kernel::V1, TERWAY),
     shown("TerwayQoS", &[Setting::PodNetwork, Setting::NodeNetwork], Kernel::V2, EVERY_V2),
+    shown("TCNetworkQoS", &[Setting::PodQueue, Setting::NodeQueues], Kernel::Alone, TRAFFIC),
     shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V1, OOM_SCORE),
     shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V2, EVERY_V2),
     shown("BlkIOReconcile", OF_RATES, Kernel::V1, IO),
@@ -199,8 +203,9 @@ fn page() -> String {
     }
     page.push_str(
         "\nShown on cgroup v1 is what a test of the machine's own kernel reads back with a real runtime,\n\
-         on v2 the same in a virtual machine; `make test` fails where such a test did not run or did not\n\
-         pass. What no kernel here has is shown on a tree that only pretends to be one:\n\n\
+         on v2 the same in a virtual machine, on the kernel alone what a test without one reads back;\n\
+         `make test` fails where such a test did not run or did not pass. What no kernel here has is\n\
+         shown on a tree that only pretends to be one:\n\n\
          | Hook | Sets | Shown on | By |\n\
          | --- | --- | --- | --- |\n",
     );
@@ -241,6 +246,7 @@ impl Kernel {
         match self {
             Self::V1 => "cgroup v1",
             Self::V2 => "cgroup v2",
+            Self::Alone => "the kernel alone",
             Self::FakeTree => "fake tree only",
         }
     }

@@ -4,7 +4,7 @@ use crate::{
     admin::{Admin, Condition},
     apply::{
         caches::Caches, cores::Cores, kernel::Writer, oom_scores::OomScores, terway::Terway,
-        threads::ThreadGroups,
+        threads::ThreadGroups, traffic::Traffic,
     },
     config::{self, Config, Front, Mode},
     front::{
@@ -37,6 +37,7 @@ use koord_kernel::{
     process::{InheritError, inherited_listener},
     task::Procfs,
 };
+use koord_model::Setting;
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
@@ -62,6 +63,10 @@ const ADMIN_RETRY: Duration = Duration::from_secs(1);
 /// Where the threads of control groups are. The kernel tells us and takes from us the numbers that
 /// they have in our own pid namespace, so it is no other procfs, wherever that of the machine is.
 const OWN_PROC: &str = "/proc";
+
+/// What nobody can tell by an address.
+const SENT_BY_THE_NODE: &str = "what pods in the node's network send, and what leaves from the node's \
+     own addresses, is in the queue of the system";
 
 /// Why the process cannot start.
 #[derive(Debug, Error)]
@@ -482,6 +487,9 @@ fn build_hub(
         info!(hook, reason, "a hook can do nothing on this kernel");
         remarks.push(format!("{hook} is unsupported here: {reason}"));
     }
+    if chain.settings().contains(&Setting::PodQueue) {
+        remarks.push(SENT_BY_THE_NODE.to_owned());
+    }
     for gate in config.hooks.gates.unserved() {
         warn!(gate, "a feature gate is on of which nothing is here yet");
         remarks.push(format!(
@@ -498,6 +506,7 @@ fn build_hub(
         exclusions: config.exclusions.clone(),
         writer: Writer::new(cgroups, groups),
         terway: Terway::reading(config.roots.terway.clone()),
+        traffic: Traffic::of_kernel(),
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,

@@ -18,8 +18,12 @@ pub use self::{
 };
 
 use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
-use koord_model::{CgroupPath, ContainerId, PodNetwork, SandboxId, Value};
-use std::collections::{HashMap, HashSet};
+use koord_model::{CgroupPath, ContainerId, PodNetwork, PodQueue, SandboxId, Value};
+use std::{
+    collections::{HashMap, HashSet},
+    mem,
+    net::IpAddr,
+};
 use tokio::time::Instant;
 
 /// Why hooks leave a pod or container alone.
@@ -87,6 +91,16 @@ impl ToldFirst {
     }
 }
 
+/// From where a pod sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// The runtime has not said it, as often as it was asked.
+    Unknown(u32),
+    /// From those of the node, as others do.
+    OfNode,
+    Own(Vec<IpAddr>),
+}
+
 #[derive(Clone, Debug)]
 pub struct Pod {
     pub sandbox: SandboxId,
@@ -102,6 +116,7 @@ pub struct Pod {
     /// The sandbox (pause) container.
     pub pause: Target,
     pub containers: Vec<Container>,
+    pub addresses: Addresses,
     /// Containers with an update under way for which bursts were lowered, and until when it is taken
     /// to be.
     pub lowered: Vec<(ContainerId, Instant)>,
@@ -176,9 +191,32 @@ impl Container {
     }
 }
 
+// === impl Addresses ===
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self::Unknown(0)
+    }
+}
+
 // === impl Pod ===
 
 impl Pod {
+    /// By which of the kernel's queues it sends, if that is decided.
+    pub fn queue(&self) -> Option<PodQueue> {
+        let mut entries = self.own.entries().iter();
+        entries.find_map(|entry| match entry.desired {
+            Value::PodQueue(queue) => Some(queue),
+            _ => None,
+        })
+    }
+
+    /// Whether it counts from where it sends, and nobody has said it yet.
+    pub fn lacks_addresses(&self) -> bool {
+        let is_unknown = matches!(self.addresses, Addresses::Unknown(_));
+        is_unknown && self.ready && self.queue().is_some()
+    }
+
     /// What it has of the node's network, if that is decided.
     pub fn network(&self) -> Option<PodNetwork> {
         let mut entries = self.own.entries().iter();
@@ -329,6 +367,7 @@ impl Ledger {
         pod.told = self.tick();
         if let Some(known) = self.pods.get_mut(&pod.sandbox) {
             pod.containers.append(&mut known.containers);
+            pod.addresses = mem::take(&mut known.addresses);
         }
         self.pods.insert(pod.sandbox.clone(), pod);
     }

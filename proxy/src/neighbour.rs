@@ -406,6 +406,7 @@ mod tests {
                     "RDMADeviceInject",
                     "RdtResctrl",
                     "Resctrl",
+                    "TCNetworkQoS",
                     "TerwayQoS",
                 ],
             ),

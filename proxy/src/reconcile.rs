@@ -30,8 +30,10 @@ use tokio::{
 use tracing::{info, warn};
 
 mod slow;
+mod standing;
 mod terway;
 mod threads;
+mod traffic;
 
 pub(crate) use self::threads::{has_group, starting};
 
@@ -57,11 +59,13 @@ pub(crate) struct Queue {
     node: Cell<bool>,
     /// Groups that nobody may want any more.
     groups: Cell<bool>,
-    /// What the network plugin is told.
+    /// What the network plugin is told, and what queues there are.
     network: Cell<bool>,
     pushed: Notify,
     /// No pod waits, and the network plugin is to be told.
     tells: Notify,
+    /// The same of the queues.
+    shapes: Notify,
     slow: Slow,
 }
 
@@ -195,7 +199,8 @@ impl Queue {
         self.pushed.notify_one();
     }
 
-    /// Has the network plugin told of all pods, once none waits.
+    /// Has the network plugin told of all pods, and the queues of the network made for them, once none
+    /// waits.
     pub(crate) fn push_network(&self) {
         self.network.set(true);
         self.pushed.notify_one();
@@ -273,13 +278,16 @@ impl Work {
             Self::Pod(sandbox, part) => part_of(hub, &sandbox, part).await,
             Self::Node => node(hub).await,
             Self::Groups => threads::keep(hub).await,
-            Self::Network => terway::keep(hub).await,
+            Self::Network => {
+                terway::keep(hub).await;
+                traffic::keep(hub).await;
+            }
         }
     }
 }
 
 /// Brings pods in line as they are pushed; never ends. For what the network plugin is told, on a disk,
-/// and for memory that is reclaimed no pod waits.
+/// for the queues of the network, and for memory that is reclaimed no pod waits.
 pub async fn run(hub: Rc<Hub>) {
     let queue = hub.queue();
     let hold = async {
@@ -288,7 +296,10 @@ pub async fn run(hub: Rc<Hub>) {
             // Whoever has pushed it may have an answer to give, which does not wait for a look.
             yield_now().await;
             match work {
-                Work::Network => queue.tells.notify_one(),
+                Work::Network => {
+                    queue.tells.notify_one();
+                    queue.shapes.notify_one();
+                }
                 work => work.run(&hub).await,
             }
         }
@@ -296,10 +307,16 @@ pub async fn run(hub: Rc<Hub>) {
     let tell = async {
         loop {
             queue.tells.notified().await;
-            Work::Network.run(&hub).await;
+            terway::keep(&hub).await;
         }
     };
-    tokio::join!(hold, tell, slow::run(&hub));
+    let shape = async {
+        loop {
+            queue.shapes.notified().await;
+            traffic::keep(&hub).await;
+        }
+    };
+    tokio::join!(hold, tell, shape, slow::run(&hub));
 }
 
 /// The writes that a target asks for; none while it is unknown where it is.

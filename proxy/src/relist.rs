@@ -24,6 +24,7 @@ use std::{collections::HashSet, error::Error, mem, path::Path, rc::Rc, sync::Arc
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
+mod address;
 mod changed;
 mod missing;
 mod origin;
@@ -199,6 +200,7 @@ async fn list(
     let learned = weight::learn(hub, (&mut runtime, &mut patience)).await;
     let asking = (&mut runtime, &mut patience);
     origin::learn(hub, asking, scope, &containers, &mut news).await;
+    address::learn(hub, (&mut runtime, &mut patience)).await;
     let scope = match learned {
         true => Scope::All,
         false => scope,

@@ -94,6 +94,20 @@ impl Runtime {
         Ok(if_there(status)?.and_then(|status| info(&status.info)))
     }
 
+    /// What the runtime says of a sandbox; `None` if it is gone.
+    pub async fn sandbox_status(
+        &mut self,
+        sandbox: &str,
+    ) -> Result<Option<cri::PodSandboxStatus>, RuntimeError> {
+        let request = cri::PodSandboxStatusRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            verbose: false,
+        };
+        let reply = self.client.pod_sandbox_status(request);
+        let status = answer("PodSandboxStatus", POD_DEADLINE, reply).await;
+        Ok(if_there(status)?.and_then(|status| status.status))
+    }
+
     /// What the runtime says of a container beyond the API; `None` if it is gone or says nothing.
     pub async fn container_info(
         &mut self,

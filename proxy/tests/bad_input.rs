@@ -376,7 +376,8 @@ async fn create(node: &Node, pod: &Pod) -> RawReply {
 fn node(args: &[&str]) -> Node {
     let every_hook = "--feature-gates=CPUNormalization=true,CgroupReconcile=true,Resctrl=true,\
                       OOMScoreAdj=true,BlkIOReconcile=true,GPUEnvInject=true,MidResource=true,\
-                      RDMADeviceInject=true,TerwayQoS=true,CoreSched=true";
+                      RDMADeviceInject=true,TerwayQoS=true,TCNetworkQoS=true,\
+                      CoreSched=true";
     Node::with(
         listed_once(),
         &[args, &["--log-format=json", every_hook]].concat(),

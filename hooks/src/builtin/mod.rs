@@ -40,6 +40,7 @@ builtin_hooks! {
     gpu_env_inject::GpuEnvInject,
     rdma_device_inject::RdmaDeviceInject,
     terway_qos::TerwayQos,
+    tc_network_qos::TcNetworkQos,
 }
 
 #[cfg(test)]

@@ -77,6 +77,7 @@ fn nodes() -> Vec<NodeView> {
     let policy = NodePolicy {
         slo: Some(NodeSloSpec {
             network: Some(NodeNetwork::default()),
+            queues: Some(NodeNetwork::default()),
             host_applications: vec![host_application(
                 "nginx",
                 Some(QosClass::Ls),

@@ -184,12 +184,49 @@ pub struct PodSandboxStatusRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxStatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub status: ::core::option::Option<PodSandboxStatus>,
     /// Only if verbose; under "info" a JSON object with `pid`, `config` and `runtimeSpec`.
     #[prost(map = "string, string", tag = "2")]
     pub info: ::std::collections::HashMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PodSandboxStatus {
+    #[prost(message, optional, tag = "5")]
+    pub network: ::core::option::Option<PodSandboxNetworkStatus>,
+    #[prost(message, optional, tag = "6")]
+    pub linux: ::core::option::Option<LinuxPodSandboxStatus>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PodSandboxNetworkStatus {
+    #[prost(string, tag = "1")]
+    pub ip: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub additional_ips: ::prost::alloc::vec::Vec<PodIp>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PodIp {
+    #[prost(string, tag = "1")]
+    pub ip: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LinuxPodSandboxStatus {
+    #[prost(message, optional, tag = "1")]
+    pub namespaces: ::core::option::Option<Namespace>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Namespace {
+    #[prost(message, optional, tag = "2")]
+    pub options: ::core::option::Option<NamespaceOption>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NamespaceOption {
+    /// 2 is that of the node.
+    #[prost(int32, tag = "1")]
+    pub network: i32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListContainersRequest {}

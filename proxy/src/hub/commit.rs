@@ -229,6 +229,7 @@ impl Hub {
             own: new.own,
             pause: new.pause,
             containers: Vec::new(),
+            addresses: Default::default(),
             lowered: Vec::new(),
             told: 0,
         };

@@ -414,26 +414,34 @@ impl Hub {
         let containers = pod.containers.iter();
         let living = containers.filter(|container| container.life != Life::Exited);
         let living: Vec<&ContainerView> = living.map(|container| &container.view).collect();
-        let (kept, network) = (Kept::by(&pod.own), pod.network());
+        let kept = Kept::by(&pod.own);
+        let (network, queue) = (pod.network(), pod.queue());
         let targets = (&mut pod.own, &mut pod.pause);
         self.decide_pod(&pod.view, &living, pod.exemption, targets)
             .ok();
         if kept != Kept::by(&pod.own) {
             self.queue.push_node();
         }
-        if network != pod.network() {
+        if (network, queue) != (pod.network(), pod.queue()) {
             self.queue.push_network();
+        }
+        if queue.is_none() && pod.lacks_addresses() {
+            // A list asks from where it sends.
+            self.relist_soon();
         }
     }
 
-    /// A pod has come or ended: what was kept for it is kept for its tier, or is no more, and the
-    /// network plugin is told of it, or no more.
+    /// A pod has come or ended: what was kept for it is kept for its tier, or is no more, and it has its
+    /// part of the network, or has it no more.
     pub(crate) fn cover(&self, pod: &Pod) {
         if Kept::by(&pod.own) != Kept::default() {
             self.queue.push_node();
         }
-        if pod.network().is_some() {
+        if pod.network().is_some() || pod.queue().is_some() {
             self.queue.push_network();
+        }
+        if pod.lacks_addresses() {
+            self.relist_soon();
         }
     }
 

@@ -40,7 +40,7 @@ use self::{
 };
 
 use crate::{
-    apply::{kernel::Writer, terway::Terway},
+    apply::{kernel::Writer, terway::Terway, traffic::Traffic},
     config::Exclusions,
     front::cri::Method,
     ledger::{Exemption, Ledger, Pod, Said, Target},
@@ -158,6 +158,7 @@ pub struct Parts {
     pub exclusions: Exclusions,
     pub writer: Writer,
     pub terway: Terway,
+    pub traffic: Traffic,
     pub metrics: Rc<Metrics>,
     /// Bytes that the runtime takes in one message.
     pub max_message_bytes: usize,
@@ -176,6 +177,7 @@ pub struct Hub {
     exclusions: Exclusions,
     writer: Writer,
     terway: Terway,
+    traffic: Traffic,
     metrics: Rc<Metrics>,
     complaints: RefCell<Complaints>,
     max_message_bytes: usize,
@@ -216,6 +218,7 @@ impl Hub {
             exclusions: parts.exclusions,
             writer: parts.writer,
             terway: parts.terway,
+            traffic: parts.traffic,
             metrics: parts.metrics,
             complaints: RefCell::default(),
             max_message_bytes: parts.max_message_bytes,
@@ -327,6 +330,10 @@ impl Hub {
 
     pub(crate) fn terway(&self) -> &Terway {
         &self.terway
+    }
+
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

@@ -71,6 +71,7 @@ impl Hub {
             own: Target::at(own),
             parent,
             containers: Vec::new(),
+            addresses: Default::default(),
             lowered: Vec::new(),
             told: 0,
             sandbox,

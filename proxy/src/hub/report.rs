@@ -273,7 +273,10 @@ fn report(entry: &Entry) -> SettingReport {
             Applied::Refused(Some(errno)) => {
                 format!("refused: {}", std::io::Error::from_raw_os_error(*errno))
             }
-            Applied::Lacking(why) => format!("not for all devices: {why}"),
+            Applied::Lacking(why) if entry.desired.setting().is_of_devices() => {
+                format!("not for all devices: {why}")
+            }
+            Applied::Lacking(why) => format!("not in force: {why}"),
             Applied::Left => "left: what was before is unknown".to_owned(),
             Applied::Paused | Applied::Yielded => {
                 let pause = entry.contest.pause(Instant::now()).unwrap_or_default();

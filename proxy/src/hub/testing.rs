@@ -7,7 +7,7 @@ use super::{Effects, Hub, Parts, Policy};
 use crate::{
     apply::{
         caches::Caches, kernel::Writer, terway::Terway, testing::ReclaimingTree,
-        threads::ThreadGroups,
+        threads::ThreadGroups, traffic::Traffic,
     },
     config::Exclusions,
     ledger::{Container, Entry, Life, Pod, Target},
@@ -71,14 +71,14 @@ impl Bench {
     /// The same on a machine with block devices, whose hook is on.
     pub(crate) fn with_devices(tree: FakeTree, devices: BlockDevices) -> Self {
         let cgroups = Cgroups::over(tree.clone()).with_devices(devices);
-        let parts = (cgroups, ThreadGroups::none(), no_terway());
+        let parts = (cgroups, ThreadGroups::none(), no_network());
         Self::over(tree, parts, ("BlkIOReconcile=true", None), false)
     }
 
     /// The same on a machine whose devices of RDMA are below `sys`. The hook is on.
     pub(crate) fn with_rdma(tree: FakeTree, sys: &Path) -> Self {
         let cgroups = Cgroups::over(tree.clone());
-        let parts = (cgroups, ThreadGroups::none(), no_terway());
+        let parts = (cgroups, ThreadGroups::none(), no_network());
         let probe = RdmaProbe {
             sys_root: sys.to_owned(),
             nodes: None,
@@ -89,8 +89,15 @@ impl Bench {
     /// The same with this network plugin, whose hook is on, or is not here.
     pub(crate) fn with_terway(tree: FakeTree, terway: Terway, is_on: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
-        let parts = (cgroups, ThreadGroups::none(), terway);
+        let parts = (cgroups, ThreadGroups::none(), (terway, no_network().1));
         Self::over(tree, parts, (&format!("TerwayQoS={is_on}"), None), false)
+    }
+
+    /// The same with these queues of the network, whose hook is on, or is not here.
+    pub(crate) fn with_traffic(tree: FakeTree, traffic: Traffic, is_on: bool) -> Self {
+        let cgroups = Cgroups::over(tree.clone());
+        let parts = (cgroups, ThreadGroups::none(), (no_network().0, traffic));
+        Self::over(tree, parts, (&format!("TCNetworkQoS={is_on}"), None), false)
     }
 
     /// The same where nobody asks it.
@@ -116,7 +123,7 @@ impl Bench {
 
     fn over_reclaiming(tree: FakeTree, reclaiming: ReclaimingTree) -> Self {
         let cgroups = Cgroups::over(reclaiming);
-        let parts = (cgroups, ThreadGroups::none(), no_terway());
+        let parts = (cgroups, ThreadGroups::none(), no_network());
         Self::over(tree, parts, ("CgroupReconcile=true", None), false)
     }
 
@@ -127,23 +134,25 @@ impl Bench {
 
     /// The same where every pod of a class is monitored.
     pub(crate) fn monitoring(tree: FakeTree, processor: &FakeResctrl) -> Self {
-        let parts = (
-            Cgroups::over(tree.clone()),
-            caches_of(processor),
-            no_terway(),
-        );
+        let cgroups = Cgroups::over(tree.clone());
+        let parts = (cgroups, caches_of(processor), no_network());
         Self::over(tree, parts, ("ResctrlMonitor=true", None), false)
     }
 
     fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
         let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true,GPUEnvInject=true";
-        Self::over(tree, (cgroups, groups, no_terway()), (gates, None), watches)
+        Self::over(
+            tree,
+            (cgroups, groups, no_network()),
+            (gates, None),
+            watches,
+        )
     }
 
     fn over(
         tree: FakeTree,
-        (cgroups, groups, terway): (Cgroups, ThreadGroups, Terway),
+        (cgroups, groups, (terway, traffic)): (Cgroups, ThreadGroups, (Terway, Traffic)),
         (gates, rdma): (&str, Option<RdmaProbe>),
         watches: bool,
     ) -> Self {
@@ -174,6 +183,7 @@ impl Bench {
             },
             writer: Writer::new(cgroups, groups),
             terway,
+            traffic,
             metrics: Rc::new(Metrics::new()),
             max_message_bytes: 16 << 20,
             hold_timeout: Duration::from_millis(500),
@@ -222,6 +232,7 @@ impl Bench {
             own: Target::at(Some(bench.pod.clone())),
             pause: Target::default(),
             containers: Vec::new(),
+            addresses: Default::default(),
             lowered: Vec::new(),
             told: 0,
             said: Default::default(),
@@ -281,8 +292,9 @@ fn caches_of(processor: &FakeResctrl) -> ThreadGroups {
     }
 }
 
-fn no_terway() -> Terway {
-    Terway::reading("/not/there".into())
+fn no_network() -> (Terway, Traffic) {
+    let terway = Terway::reading("/not/there".into());
+    (terway, Traffic::by(|_| Ok(false)))
 }
 
 pub(crate) fn sandbox() -> SandboxId {

@@ -32,6 +32,7 @@ fn pod(id: &str) -> Pod {
         own: Target::default(),
         pause: Target::default(),
         containers: Vec::new(),
+        addresses: Default::default(),
         lowered: Vec::new(),
         told: 0,
         said: Default::default(),

@@ -4,6 +4,7 @@
 mod devices;
 mod slow;
 mod terway;
+mod traffic;
 
 use super::*;
 use crate::hub::testing::{Bench, sandbox};

@@ -16,6 +16,7 @@ use prost::Message;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
+mod addresses;
 mod watching;
 
 struct Scripted {
@@ -651,6 +652,7 @@ async fn a_sandbox_without_an_answer_is_asked_about_again_after_all_others() {
         let info = r#"{"config":{"linux":{"cgroup_parent":"/elsewhere"}}}"#;
         let said = cri::PodSandboxStatusResponse {
             info: [("info".to_owned(), info.to_owned())].into(),
+            ..Default::default()
         };
         for is_known in answers {
             let reply = match is_known {
@@ -691,6 +693,7 @@ async fn a_pod_beside_the_kubelets_tiers_is_told_where_a_list_brings_it() {
         let info = format!(r#"{{"config":{{"linux":{{"cgroup_parent":"{parent}"}}}}}}"#);
         let status = cri::PodSandboxStatusResponse {
             info: [("info".to_owned(), info)].into(),
+            ..Default::default()
         };
         let path = "/runtime.v1.RuntimeService/PodSandboxStatus";
         let reply = Reply::message(status.encode_to_vec());

@@ -6,7 +6,7 @@ use koord_hooks::{Chain, HookOptions};
 use koord_kernel::cgroup::Cgroups;
 use koord_model::CgroupPath;
 use koord_runtime_proxy::{
-    apply::{kernel::Writer, terway::Terway, threads::ThreadGroups},
+    apply::{kernel::Writer, terway::Terway, threads::ThreadGroups, traffic::Traffic},
     config::Exclusions,
     front::cri::{Front, Options},
     hub::{Effects, Hub, Parts, Policy},
@@ -115,6 +115,7 @@ pub fn hub(chain: Chain, hold_timeout: Duration, metrics: &Rc<Metrics>) -> Rc<Hu
         },
         writer: Writer::new(cgroups, ThreadGroups::none()),
         terway: Terway::reading("/not/there".into()),
+        traffic: Traffic::by(|_| Ok(false)),
         metrics: metrics.clone(),
         max_message_bytes: 16 << 20,
         hold_timeout,

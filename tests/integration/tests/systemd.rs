@@ -158,6 +158,15 @@ fn nor_against_that_for_terway_which_opens_one_directory_more() -> Result<()> {
 }
 
 #[test]
+fn nor_against_that_for_queues_of_the_network_which_opens_that_and_no_port() -> Result<()> {
+    let said = taken("koord-runtime-proxy.service.d/10-traffic.conf")?;
+    assert_eq!(values(&said, "PrivateNetwork"), ["no"]);
+    assert_eq!(values(&said, "RestrictAddressFamilies"), ["AF_NETLINK"]);
+    assert_eq!(values(&said, "CapabilityBoundingSet"), ["CAP_NET_ADMIN"]);
+    Ok(())
+}
+
+#[test]
 fn nor_against_those_that_let_it_ask_the_kubelet() -> Result<()> {
     taken("koord-runtime-proxy.service.d/10-kubelet.conf")?;
     Ok(())

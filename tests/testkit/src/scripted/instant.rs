@@ -269,7 +269,12 @@ impl Instant {
             "runtimeSpec": {"linux": {"cgroupsPath": format!("{parent}/{id}")}},
         });
         PodSandboxStatusResponse {
-            status: Some(pod.clone()),
+            // Where a list has labels, a status has other things.
+            status: Some(PodSandbox {
+                labels: Map::default(),
+                annotations: Map::default(),
+                ..pod.clone()
+            }),
             info: Map::from([("info".to_owned(), info.to_string())]),
         }
     }

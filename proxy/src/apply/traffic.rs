@@ -1,0 +1,224 @@
+//! What classes and pods send, in queues of the kernel: on each interface with a default route a queueing
+//! discipline of the kind `htb`, with a class for each class of pods and for each pod with a limit of its
+//! own, and filters that know a pod by its address.
+//!
+//! What is there is listed, and only what differs is written: nobody has to remember anything, so what a
+//! process before us has left is taken over. It is ours by a mark in what it is made with, and no other
+//! is ever changed. All of it happens on a thread of its own, because the kernel's network has one lock
+//! for which anybody may wait.
+
+mod shape;
+#[cfg(test)]
+mod tests;
+
+pub use self::shape::{Member, Shape};
+
+use self::shape::{HTB, Held, QDISC, Step, priority, steps};
+use crate::worker::Worker;
+use koord_kernel::netlink::{
+    NetlinkError, Socket,
+    route::{self, Family},
+    traffic::{Class, Filter, Handle, Qdisc},
+};
+use std::{cell::Cell, collections::BTreeSet};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+/// The stack of the thread, in bytes.
+const STACK: usize = 128 << 10;
+
+/// The queues of this node's network.
+#[derive(Debug)]
+pub struct Traffic {
+    worker: Worker<Job>,
+    /// Queues of ours may be there, as at every start.
+    there: Cell<bool>,
+    /// That it fails is in the log.
+    pub complained: Cell<bool>,
+}
+
+/// Why queues are not as they should be.
+#[derive(Debug, Error)]
+pub enum TrafficError {
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    #[error("interface {interface} has queues that are not ours: {kind} {handle}")]
+    Foreign {
+        interface: String,
+        kind: String,
+        handle: Handle,
+    },
+    #[error("no interface has a default route")]
+    NoRoute,
+}
+
+struct Job {
+    /// `None` has them removed.
+    shape: Option<Shape>,
+    done: oneshot::Sender<Result<bool, TrafficError>>,
+}
+
+// === impl Traffic ===
+
+impl Traffic {
+    /// That of the network namespace in which this process is.
+    pub fn of_kernel() -> Self {
+        Self::by(bring)
+    }
+
+    /// One that `work` puts in force, or removes where there is nothing to be; whether it had to do
+    /// anything. It is called on a thread that starts with the first job.
+    pub fn by(
+        mut work: impl FnMut(Option<&Shape>) -> Result<bool, TrafficError> + Send + 'static,
+    ) -> Self {
+        Self {
+            worker: Worker::new("traffic", STACK, move |Job { shape, done }| {
+                // Whoever asked may have gone away; its answer then has no reader, and that is fine.
+                done.send(work(shape.as_ref())).ok();
+            }),
+            there: Cell::new(true),
+            complained: Cell::default(),
+        }
+    }
+
+    /// Whether queues of ours may be there, from before a restart too.
+    pub fn is_there(&self) -> bool {
+        self.there.get()
+    }
+
+    /// Has the queues be so, or not be there. Whether anything had to be done; `None` if there is no
+    /// thread to do it.
+    pub async fn bring(&self, shape: Option<Shape>) -> Option<Result<bool, TrafficError>> {
+        let is_wanted = shape.is_some();
+        if is_wanted {
+            self.there.set(true);
+        }
+        let done = self.worker.ask(|done| Job { shape, done }).await?;
+        if !is_wanted && done.is_ok() {
+            self.there.set(false);
+        }
+        Some(done)
+    }
+}
+
+/// Brings the queues of all interfaces in line with what they should be. What fails for one keeps it
+/// from no other.
+pub fn bring(shape: Option<&Shape>) -> Result<bool, TrafficError> {
+    let mut socket = match (Socket::open(), shape) {
+        // Who may have no such socket has made nothing over one.
+        (Err(error), None) if error.is_without_socket() => return Ok(false),
+        (socket, _) => socket?,
+    };
+    let qdiscs = match socket.list("list queues", &Qdisc::dump(), Qdisc::read) {
+        // Nor is there any where the kernel has none.
+        Err(error) if shape.is_none() && error.is_unsupported() => return Ok(false),
+        qdiscs => qdiscs?,
+    };
+    let links = match shape {
+        Some(_) => default_links(&mut socket)?,
+        None => BTreeSet::new(),
+    };
+    let mut done = Ok(false);
+    for qdisc in qdiscs.iter().filter(|it| is_ours(it)) {
+        if !links.contains(&qdisc.link) {
+            let removed = socket.ask("remove queues", &Qdisc::delete(qdisc.link, QDISC));
+            note(
+                &mut done,
+                removed.map(|()| true).map_err(TrafficError::from),
+            );
+        }
+    }
+    if let Some(shape) = shape {
+        for link in &links {
+            let own = qdiscs.iter().find(|it| is_of(it, *link));
+            note(&mut done, bring_link(&mut socket, *link, own, shape));
+        }
+        if links.is_empty() {
+            note(&mut done, Err(TrafficError::NoRoute));
+        }
+    }
+    done
+}
+
+/// Adds what came of one thing to what came of all: the first error, or whether anything was done.
+fn note(all: &mut Result<bool, TrafficError>, one: Result<bool, TrafficError>) {
+    let Ok(done) = all else {
+        return;
+    };
+    match one {
+        Ok(more) => *done |= more,
+        Err(error) => *all = Err(error),
+    }
+}
+
+/// The interfaces by which packets leave that no other route is for.
+fn default_links(socket: &mut Socket) -> Result<BTreeSet<u32>, NetlinkError> {
+    let mut links = BTreeSet::new();
+    for family in [Family::V4, Family::V6] {
+        // There may be very many others.
+        let read = |kind, payload: &[u8]| {
+            let found = route::default_links(kind, payload);
+            (!found.is_empty()).then_some(found)
+        };
+        let found = socket.list("list routes", &route::dump(family), read)?;
+        links.extend(found.into_iter().flatten());
+    }
+    Ok(links)
+}
+
+/// Whether a qdisc is an interface's own.
+fn is_of(qdisc: &Qdisc, link: u32) -> bool {
+    qdisc.link == link && qdisc.parent == Handle::ROOT
+}
+
+fn is_ours(qdisc: &Qdisc) -> bool {
+    is_of(qdisc, qdisc.link) && qdisc.handle == QDISC && qdisc.htb == Some(HTB)
+}
+
+fn bring_link(
+    socket: &mut Socket,
+    link: u32,
+    own: Option<&Qdisc>,
+    shape: &Shape,
+) -> Result<bool, TrafficError> {
+    let is_there = own.is_some_and(is_ours);
+    if let Some(other) = own.filter(|it| !is_there && it.handle.is_given()) {
+        let name = socket.name(link);
+        return Err(TrafficError::Foreign {
+            interface: name.unwrap_or_else(|_| link.to_string()),
+            kind: other.kind.clone(),
+            handle: other.handle,
+        });
+    }
+    if !is_there {
+        socket.ask("make queues", &Qdisc::add_htb(link, QDISC, HTB))?;
+    }
+    let held = Held {
+        classes: socket.list("list queues", &Class::dump(link), Class::read)?,
+        filters: socket.list("list filters", &Filter::dump(link, QDISC), Filter::read)?,
+    };
+    let steps = steps(&held, shape);
+    let mut done = Ok(!is_there || !steps.is_empty());
+    for step in steps {
+        match take(socket, link, step) {
+            // What the kernel refuses of one pod keeps it from no other.
+            Err(error @ NetlinkError::Refused { .. }) => note(&mut done, Err(error.into())),
+            taken => taken?,
+        }
+    }
+    done
+}
+
+fn take(socket: &mut Socket, link: u32, step: Step) -> Result<(), NetlinkError> {
+    let (what, request) = match step {
+        Step::Put(class) => ("make a queue", class.put(link)),
+        Step::Remove(class) => ("remove a queue", Class::delete(link, class)),
+        Step::Add(source, class) => {
+            let filter = (priority(source), source, class);
+            ("make a filter", Filter::add(link, QDISC, filter))
+        }
+        Step::Redirect(filter, class) => ("change a filter", filter.redirect(link, QDISC, class)),
+        Step::Withdraw(filter) => ("remove a filter", filter.delete(link, QDISC)),
+    };
+    socket.ask(what, &request)
+}

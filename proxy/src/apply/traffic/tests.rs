@@ -1,0 +1,313 @@
+//! What queues there are, and what is done where there are others.
+
+use super::{shape::FIRST_OF_PODS, *};
+use koord_model::{
+    NetPriority::{self, BestEffort, LatencySensitive, System},
+    NetQueues, NetRate, NetShare, PodQueue,
+};
+use std::net::IpAddr;
+
+/// 1 Gbit: 50 MB/s are kept for LS pods, 10 MB/s for BE pods, which send at most 25.
+fn queues() -> NetQueues {
+    let share = |min, max| NetShare {
+        min: NetRate::of_bytes(min),
+        max: NetRate::of_bytes(max),
+    };
+    NetQueues {
+        total: NetRate::of_bytes(125_000_000),
+        system: share(65_000_000, 125_000_000),
+        latency_sensitive: share(50_000_000, 125_000_000),
+        best_effort: share(10_000_000, 25_000_000),
+    }
+}
+
+fn sends(priority: NetPriority, egress: u64) -> PodQueue {
+    PodQueue {
+        priority,
+        egress: NetRate::of_bytes(egress),
+    }
+}
+
+/// The queues with these pods, each of which has one address.
+fn shape(pods: &[(&str, PodQueue, &str)]) -> Shape {
+    let addresses: Vec<[IpAddr; 1]> = pods
+        .iter()
+        .map(|(_, _, it)| [it.parse().unwrap()])
+        .collect();
+    let members = pods.iter().zip(&addresses);
+    let members = members.map(|((uid, queue, _), addresses)| Member {
+        uid,
+        queue: *queue,
+        addresses,
+    });
+    Shape::of(&queues(), members)
+}
+
+/// As `tc` would show it, with bursts as the kernel counts them.
+fn text(class: &Class) -> String {
+    let Class {
+        handle,
+        parent,
+        rate,
+        ceil,
+        burst,
+        ceil_burst,
+        quantum,
+        priority,
+    } = class;
+    format!(
+        "{handle} of {parent}: {rate} to {ceil}, burst {burst} to {ceil_burst}, \
+         quantum {quantum}, prio {priority}"
+    )
+}
+
+const OF_NODE: [&str; 6] = [
+    "1:1 of root: 125000000 to 125000000, burst 15825 to 15825, quantum 1600, prio 0",
+    "1:2 of 1:1: 65000000 to 125000000, burst 16009 to 15825, quantum 125000, prio 1",
+    "1:5 of 1:1: 50000000 to 125000000, burst 16125 to 15825, quantum 1600, prio 0",
+    "1:3 of 1:5: 1000 to 125000000, burst 25015625 to 15825, quantum 125000, prio 2",
+    "1:6 of 1:1: 10000000 to 25000000, burst 18125 to 16625, quantum 1600, prio 0",
+    "1:4 of 1:6: 1000 to 25000000, burst 25015625 to 16625, quantum 25000, prio 3",
+];
+
+/// The steps that make a shape from nothing, each as it is told.
+fn made(shape: &Shape) -> Vec<String> {
+    let steps = steps(&Held::default(), shape);
+    steps.iter().map(told).collect()
+}
+
+fn told(step: &Step) -> String {
+    match step {
+        Step::Put(class) => text(class),
+        Step::Remove(class) => format!("no {class}"),
+        Step::Add(source, class) => format!("{source} to {class}"),
+        Step::Redirect(filter, class) => format!("{} to {class} now", filter.source),
+        Step::Withdraw(filter) => format!("{} to {} no more", filter.source, filter.class),
+    }
+}
+
+/// What a kernel holds that was brought to this.
+fn held(shape: &Shape) -> Held {
+    let mut held = Held::default();
+    for step in steps(&held, shape) {
+        match step {
+            Step::Put(class) => held.classes.push(class),
+            Step::Add(source, class) => {
+                let handle = u32::try_from(held.filters.len()).unwrap();
+                held.filters.push(Filter {
+                    handle: 0x8000_0800 + handle,
+                    priority: priority(source),
+                    source,
+                    class,
+                });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    held
+}
+
+fn changes(from: &Shape, to: &Shape) -> Vec<String> {
+    steps(&held(from), to).iter().map(told).collect()
+}
+
+#[test]
+fn classes_have_what_is_kept_for_them_and_their_limits() {
+    assert_eq!(made(&shape(&[])), OF_NODE);
+}
+
+#[test]
+fn a_pod_sends_by_the_queue_of_its_class_and_one_of_the_system_needs_no_filter() {
+    let shape = shape(&[
+        ("uid-3", sends(BestEffort, 0), "fd00::3"),
+        ("uid-2", sends(LatencySensitive, 0), "10.0.0.2"),
+        ("uid-1", sends(System, 0), "10.0.0.1"),
+    ]);
+    let made = made(&shape);
+    assert_eq!(made[..6], OF_NODE);
+    assert_eq!(made[6..], ["10.0.0.2 to 1:3", "fd00::3 to 1:4"]);
+}
+
+#[test]
+fn a_pod_with_a_limit_has_a_queue_of_its_own_within_its_class() {
+    let shape = shape(&[
+        ("uid-1", sends(LatencySensitive, 1_000_000), "10.0.0.1"),
+        // More than its class may send.
+        ("uid-3", sends(BestEffort, 100_000_000), "10.0.0.3"),
+        ("uid-2", sends(System, 1_000_000), "10.0.0.2"),
+        // Less than what a class without anything kept has.
+        ("a", sends(LatencySensitive, 1), "10.0.0.4"),
+    ]);
+    let made = made(&shape);
+    assert_eq!(
+        made[6..],
+        [
+            "1:6cb2 of 1:5: 1 to 1, burst 4294967295 to 4294967295, quantum 1600, prio 2",
+            "1:5951 of 1:5: 1000 to 1000000, burst 25015625 to 40625, quantum 1600, prio 2",
+            "1:1895 of 1:1: 1000 to 1000000, burst 25015625 to 40625, quantum 1600, prio 1",
+            "1:d7c6 of 1:6: 1000 to 25000000, burst 25015625 to 16625, quantum 25000, prio 3",
+            "10.0.0.1 to 1:5951",
+            "10.0.0.2 to 1:1895",
+            "10.0.0.3 to 1:d7c6",
+            "10.0.0.4 to 1:6cb2",
+        ]
+    );
+}
+
+#[test]
+fn a_pod_without_an_address_has_no_queue() {
+    let pod = Member {
+        uid: "uid-1",
+        queue: sends(LatencySensitive, 1_000_000),
+        addresses: &[],
+    };
+    assert_eq!(Shape::of(&queues(), [pod].into_iter()), shape(&[]));
+}
+
+#[test]
+fn two_pods_that_come_to_one_number_have_two_whatever_the_order() {
+    let one = ("pod-42", sends(LatencySensitive, 1_000_000), "10.0.0.1");
+    let other = ("pod-60", sends(LatencySensitive, 2_000_000), "10.0.0.2");
+    for pods in [[one, other], [other, one]] {
+        let made = made(&shape(&pods));
+        let filters = ["10.0.0.1 to 1:564d", "10.0.0.2 to 1:564e"];
+        assert_eq!(made[8..], filters);
+    }
+}
+
+#[test]
+fn numbers_of_pods_are_none_of_the_nodes_and_each_class_of_pods_has_its_own() {
+    for (priority, first, last, other) in [
+        (System, FIRST_OF_PODS, 0x555e, LatencySensitive),
+        (LatencySensitive, 0x555f, 0xaaad, BestEffort),
+        (BestEffort, 0xaaae, 0xfffc, System),
+    ] {
+        let number = |priority, taken: &BTreeSet<u16>| shape::number("uid-1", priority, taken);
+        let mut taken: BTreeSet<u16> = (first..=last).collect();
+        assert_eq!(number(priority, &taken), None);
+        assert!(number(other, &taken).is_some());
+        // The last is followed by the first.
+        taken.remove(&last);
+        assert_eq!(number(priority, &taken), Some(last));
+        taken.insert(last);
+        taken.remove(&first);
+        assert_eq!(number(priority, &taken), Some(first));
+    }
+}
+
+#[test]
+fn an_address_that_two_pods_have_is_always_that_of_the_same() {
+    let one = ("a", sends(LatencySensitive, 0), "10.0.0.1");
+    let other = ("b", sends(BestEffort, 0), "10.0.0.1");
+    for pods in [[one, other], [other, one]] {
+        assert_eq!(made(&shape(&pods))[6..], ["10.0.0.1 to 1:3"]);
+    }
+}
+
+#[test]
+fn where_all_is_as_it_should_be_nothing_is_done() {
+    let pods = [
+        ("uid-1", sends(LatencySensitive, 1_000_000), "10.0.0.1"),
+        ("uid-2", sends(BestEffort, 0), "fd00::2"),
+    ];
+    assert_eq!(changes(&shape(&pods), &shape(&pods)), [""; 0]);
+}
+
+#[test]
+fn a_filter_comes_after_its_class_and_goes_before_it() {
+    let with_limit = shape(&[("uid-1", sends(LatencySensitive, 1_000_000), "10.0.0.1")]);
+    let without = shape(&[("uid-1", sends(LatencySensitive, 0), "10.0.0.1")]);
+    assert_eq!(
+        changes(&without, &with_limit),
+        [
+            "1:5951 of 1:5: 1000 to 1000000, burst 25015625 to 40625, quantum 1600, prio 2",
+            "10.0.0.1 to 1:5951 now",
+        ]
+    );
+    assert_eq!(
+        changes(&with_limit, &without),
+        ["10.0.0.1 to 1:3 now", "no 1:5951"]
+    );
+    assert_eq!(
+        changes(&with_limit, &shape(&[])),
+        ["10.0.0.1 to 1:5951 no more", "no 1:5951"]
+    );
+    // Another class of pods: a class cannot be moved, so it is another one.
+    let best_effort = shape(&[("uid-1", sends(BestEffort, 1_000_000), "10.0.0.1")]);
+    assert_eq!(
+        changes(&with_limit, &best_effort),
+        [
+            "1:aea0 of 1:6: 1000 to 1000000, burst 25015625 to 40625, quantum 1600, prio 3",
+            "10.0.0.1 to 1:aea0 now",
+            "no 1:5951",
+        ]
+    );
+}
+
+#[test]
+fn while_something_of_a_pod_is_unknown_what_is_there_of_others_stays() {
+    let pods = [
+        ("uid-1", sends(LatencySensitive, 1_000_000), "10.0.0.1"),
+        ("uid-3", sends(BestEffort, 0), "10.0.0.3"),
+    ];
+    let later = shape(&[("uid-3", sends(LatencySensitive, 0), "10.0.0.3")]);
+    assert_eq!(
+        changes(&shape(&pods), &later.keeping_others()),
+        ["10.0.0.3 to 1:3 now"]
+    );
+}
+
+#[test]
+fn another_limit_changes_the_class_alone() {
+    let limited = |egress| shape(&[("uid-1", sends(LatencySensitive, egress), "10.0.0.1")]);
+    assert_eq!(
+        changes(&limited(5_000_000), &limited(1_000_000)),
+        ["1:5951 of 1:5: 1000 to 1000000, burst 25015625 to 40625, quantum 1600, prio 2"]
+    );
+}
+
+#[test]
+fn a_filter_that_is_there_twice_goes_once_and_one_of_another_priority_stays() {
+    let shape = shape(&[("uid-1", sends(LatencySensitive, 0), "10.0.0.1")]);
+    let mut held = held(&shape);
+    let mut other = held.filters[0];
+    other.priority = 9;
+    held.filters.extend([held.filters[0], other]);
+    let done: Vec<_> = steps(&held, &shape).iter().map(told).collect();
+    assert_eq!(done, ["10.0.0.1 to 1:3 no more"]);
+}
+
+#[test]
+fn a_class_below_another_is_removed_before_it_is_made_where_it_belongs() {
+    let shape = shape(&[]);
+    let mut held = held(&shape);
+    held.classes[3].parent = Handle::new(1, 1);
+    let done: Vec<_> = steps(&held, &shape).iter().map(told).collect();
+    assert_eq!(done, ["no 1:3", OF_NODE[3]]);
+}
+
+#[test]
+fn who_sends_to_a_class_that_is_to_be_removed_does_so_again_once_it_is_there() {
+    let shape = shape(&[("uid-1", sends(LatencySensitive, 0), "10.0.0.1")]);
+    let mut held = held(&shape);
+    held.classes[3].parent = Handle::new(1, 1);
+    let done: Vec<_> = steps(&held, &shape).iter().map(told).collect();
+    let again = [
+        "10.0.0.1 to 1:3 no more",
+        "no 1:3",
+        OF_NODE[3],
+        "10.0.0.1 to 1:3",
+    ];
+    assert_eq!(done, again);
+}
+
+#[test]
+fn what_fails_is_told_whatever_is_done_after_it() {
+    let mut all = Ok(false);
+    note(&mut all, Ok(true));
+    note(&mut all, Ok(false));
+    assert!(matches!(all, Ok(true)));
+    note(&mut all, Err(TrafficError::NoRoute));
+    note(&mut all, Ok(true));
+    assert!(matches!(all, Err(TrafficError::NoRoute)));
+}

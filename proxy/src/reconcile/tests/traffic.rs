@@ -1,0 +1,255 @@
+//! The best-effort pod of the bench and the queues by which it sends.
+
+use super::*;
+use crate::{
+    apply::traffic::{Member, Shape, Traffic, TrafficError},
+    hub::NodeLock,
+    ledger::Addresses,
+};
+use koord_model::{NetPriority, NetQueues, NetRate, NetShare, PodQueue};
+use std::{net::IpAddr, sync::Mutex};
+
+/// What was to be there, each time.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<Vec<Option<Shape>>>>);
+
+impl Asked {
+    /// A network whose queues differ at the first time, or are refused each time.
+    fn traffic(&self, is_refused: bool) -> Traffic {
+        let asked = self.clone();
+        Traffic::by(move |shape| {
+            let mut asked = asked.0.lock().unwrap();
+            let differs = asked.last() != Some(&shape.cloned());
+            asked.push(shape.cloned());
+            match is_refused {
+                true => Err(TrafficError::NoRoute),
+                false => Ok(differs),
+            }
+        })
+    }
+
+    fn take(&self) -> Vec<Option<Shape>> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+fn bench(asked: &Asked, is_on: bool) -> Bench {
+    with(asked.traffic(false), is_on)
+}
+
+fn with(traffic: Traffic, is_on: bool) -> Bench {
+    let tree = FakeTree::new(Generation::V1, 2);
+    let bench = Bench::with_traffic(tree, traffic, is_on).knowing_pod();
+    bench.hub.queue().drain();
+    bench
+}
+
+fn policy(strategy: &str) -> Arc<NodePolicy> {
+    let slo = format!(
+        "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
+         spec: {{systemStrategy: {{totalNetworkBandwidth: 1G}}, \
+         resourceQOSStrategy: {{{strategy}}}}}\n"
+    );
+    let parsed = NodePolicy::parse_stream(&slo, None).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    Arc::new(parsed.policy)
+}
+
+fn by_queues() -> Arc<NodePolicy> {
+    policy(
+        "policies: {netQOSPolicy: tc}, \
+         lsClass: {networkQOS: {enable: true, egressRequest: 40}}, \
+         beClass: {networkQOS: {enable: true, egressLimit: 20}}",
+    )
+}
+
+/// What that policy comes to, with the bench's pod if it sends from these.
+fn shape(addresses: &[&str]) -> Option<Shape> {
+    let share = |min, max| NetShare {
+        min: NetRate::of_bytes(min),
+        max: NetRate::of_bytes(max),
+    };
+    let queues = NetQueues {
+        total: NetRate::of_bytes(125_000_000),
+        system: share(75_000_000, 125_000_000),
+        latency_sensitive: share(50_000_000, 125_000_000),
+        best_effort: share(0, 25_000_000),
+    };
+    let addresses: Vec<IpAddr> = addresses.iter().map(|it| it.parse().unwrap()).collect();
+    let queue = PodQueue {
+        priority: NetPriority::BestEffort,
+        egress: NetRate::NONE,
+    };
+    let pod = Member {
+        uid: "uid-1",
+        queue,
+        addresses: &addresses,
+    };
+    Some(Shape::of(&queues, [pod].into_iter()))
+}
+
+/// The same before it is known from where the pod sends.
+fn in_part() -> Option<Shape> {
+    shape(&[]).map(Shape::keeping_others)
+}
+
+fn sends_from(bench: &Bench, addresses: Addresses) {
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    ledger.pod_mut(&sandbox()).unwrap().addresses = addresses;
+}
+
+fn own() -> Addresses {
+    Addresses::Own(vec![
+        "10.1.2.3".parse().unwrap(),
+        "fd00::3".parse().unwrap(),
+    ])
+}
+
+/// A bench with all queues that there are to be.
+async fn queued(asked: &Asked) -> Bench {
+    let bench = bench(asked, true);
+    bench.hub.set_node_policy(by_queues());
+    sends_from(&bench, own());
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(asked.take(), [shape(&["10.1.2.3", "fd00::3"])]);
+    bench
+}
+
+/// What the ledger says of the pod's own directory, and of the root.
+fn noted(bench: &Bench) -> [Applied; 2] {
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let root = ledger
+        .node
+        .iter_mut()
+        .find_map(|group| group.target.entry_mut(Setting::NodeQueues));
+    let root = root.unwrap().applied.clone();
+    let own = &mut ledger.pod_mut(&sandbox()).unwrap().own;
+    [
+        own.entry_mut(Setting::PodQueue).unwrap().applied.clone(),
+        root,
+    ]
+}
+
+#[tokio::test]
+async fn queues_are_those_of_the_policy_and_of_pods_until_they_are_gone() {
+    let asked = Asked::default();
+    let bench = queued(&asked).await;
+    assert_eq!(noted(&bench), [Applied::Written, Applied::Written]);
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(asked.take().len(), 1);
+    bench.hub.sandbox_stopped("sandbox-1");
+    settle(&bench).await;
+    assert_eq!(asked.take(), [shape(&[])]);
+}
+
+#[tokio::test]
+async fn before_the_first_list_and_while_another_acts_nothing_is_done() {
+    let asked = Asked::default();
+    let bench = bench(&asked, true);
+    bench.hub.set_node_policy(by_queues());
+    settle(&bench).await;
+    bench.hub.set_lock(NodeLock::Anothers);
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(asked.take(), []);
+    bench.hub.set_lock(NodeLock::Ours);
+    settle(&bench).await;
+    assert_eq!(asked.take(), [in_part()]);
+}
+
+#[tokio::test]
+async fn what_is_decided_no_more_is_removed_once_also_after_a_restart_without_the_hook() {
+    let asked = Asked::default();
+    let bench = queued(&asked).await;
+    let plugin = policy("policies: {netQOSPolicy: terway-qos}");
+    bench.hub.set_node_policy(plugin);
+    settle(&bench).await;
+    assert_eq!(asked.take(), [None]);
+    bench.hub.set_node_policy(by_queues());
+    settle(&bench).await;
+    assert_eq!(asked.take().len(), 1);
+    assert!(bench.hub.switch_hook("TCNetworkQoS", false));
+    settle(&bench).await;
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(asked.take(), [None]);
+
+    let without = self::bench(&asked, false);
+    for _ in 0..2 {
+        without.hub.list_taken();
+        settle(&without).await;
+    }
+    assert_eq!(asked.take(), [None]);
+}
+
+#[tokio::test]
+async fn without_a_policy_and_while_the_hook_rests_queues_stay() {
+    let asked = Asked::default();
+    let bench = bench(&asked, true);
+    bench.hub.list_taken();
+    settle(&bench).await;
+    bench.hub.set_resting(["TCNetworkQoS"].into());
+    bench.hub.set_node_policy(by_queues());
+    settle(&bench).await;
+    assert_eq!(asked.take(), []);
+}
+
+#[tokio::test]
+async fn a_pod_without_addresses_of_its_own_has_no_queue_and_it_is_said_why() {
+    let asked = Asked::default();
+    let bench = bench(&asked, true);
+    bench.hub.set_node_policy(by_queues());
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(noted(&bench), [Applied::Pending, Applied::Written]);
+    sends_from(&bench, Addresses::OfNode);
+    bench.hub.list_taken();
+    settle(&bench).await;
+    let why = "it sends from the node's own addresses, as others do";
+    assert_eq!(
+        noted(&bench),
+        [Applied::Lacking(why.into()), Applied::Written]
+    );
+    assert_eq!(asked.take(), [in_part(), shape(&[])]);
+    let report = serde_json::to_string(&bench.hub.report(None).await).unwrap();
+    assert!(report.contains(&format!("not in force: {why}")), "{report}");
+}
+
+#[tokio::test]
+async fn a_network_that_cannot_have_queues_is_said_with_the_reason() {
+    let bench = with(Asked::default().traffic(true), true);
+    bench.hub.set_node_policy(by_queues());
+    sends_from(&bench, own());
+    bench.hub.list_taken();
+    settle(&bench).await;
+    let why = Applied::Lacking("no interface has a default route".into());
+    assert_eq!(noted(&bench), [why.clone(), why]);
+    assert!(bench.hub.traffic().complained.get());
+}
+
+#[tokio::test]
+async fn a_network_that_hangs_keeps_no_pod_from_its_values() {
+    let (begun, has_begun) = mpsc::channel();
+    let (_never, hangs) = mpsc::channel::<()>();
+    let traffic = Traffic::by(move |_| {
+        begun.send(()).ok();
+        hangs.recv().ok();
+        Ok(false)
+    });
+    let bench = with(traffic, false);
+    bench.hub.list_taken();
+    let written = async {
+        until(|| has_begun.try_recv().is_ok()).await;
+        bench.write("cpu.shares", "2");
+        bench.hub.queue().push(sandbox());
+        until(|| bench.shown("cpu.shares") == "512").await;
+    };
+    tokio::select! {
+        () = run(bench.hub.clone()) => unreachable!("it never ends"),
+        written = tokio::time::timeout(Duration::from_secs(30), written) => {
+            written.expect("a pod waits for the network");
+        }
+    }
+}

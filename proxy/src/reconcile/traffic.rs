@@ -1,0 +1,98 @@
+//! What queues the node's network has for all pods together.
+
+use super::standing::{self, Standing};
+use crate::{
+    apply::traffic::{Member, Shape, TrafficError},
+    hub::Hub,
+    ledger::{Addresses, Applied, Ledger, Pod},
+    status::chain_of,
+};
+use koord_model::{NetQueues, Setting, Value};
+use std::{error::Error, rc::Rc};
+use tracing::warn;
+
+/// Why a pod has no queue whose packets are the node's.
+const OF_NODE: &str = "it sends from the node's own addresses, as others do";
+
+/// Brings the queues in line. Before the first list nobody knows which pods there are.
+pub(super) async fn keep(hub: &Rc<Hub>) {
+    if !hub.enforces() || !hub.is_whole() {
+        return;
+    }
+    let shape = match Standing::of(hub, Setting::NodeQueues) {
+        Standing::Decided(Value::NodeQueues(queues)) => {
+            Some(shape(&queues, &hub.ledger().borrow()))
+        }
+        Standing::Nothing if hub.traffic().is_there() => None,
+        _ => return,
+    };
+    if let Some(done) = hub.traffic().bring(shape).await {
+        note(hub, &done);
+    }
+}
+
+/// What there is to be for pods that are there and of which it is known from where they send. As long as
+/// that is unknown of one, as after a start, it keeps what it may have from before.
+fn shape(queues: &NetQueues, ledger: &Ledger) -> Shape {
+    let ready = ledger.pods().filter(|pod| pod.ready);
+    let shape = Shape::of(queues, ready.filter_map(member));
+    match ledger.pods().any(Pod::lacks_addresses) {
+        true => shape.keeping_others(),
+        false => shape,
+    }
+}
+
+fn member(pod: &Pod) -> Option<Member<'_>> {
+    let Addresses::Own(addresses) = &pod.addresses else {
+        return None;
+    };
+    Some(Member {
+        uid: pod.view.uid.as_str(),
+        queue: pod.queue()?,
+        addresses,
+    })
+}
+
+/// Notes what became of it with the node and with each pod, and writes a line when it begins to fail.
+fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
+    let result = applied(done);
+    let mut ledger = hub.ledger().borrow_mut();
+    let groups = ledger.node.iter_mut().map(|group| &mut group.target);
+    standing::note(hub, groups, Setting::NodeQueues, &result);
+    for pod in ledger.pods_mut().filter(|pod| pod.ready) {
+        let result = match pod.addresses {
+            // It was no part of it yet.
+            Addresses::Unknown(_) => continue,
+            Addresses::OfNode => Applied::Lacking(OF_NODE.into()),
+            Addresses::Own(_) => result.clone(),
+        };
+        standing::note(hub, [&mut pod.own].into_iter(), Setting::PodQueue, &result);
+    }
+    let complained = &hub.traffic().complained;
+    let Err(error) = done else {
+        complained.set(false);
+        return;
+    };
+    if !complained.get()
+        && let Some(suppressed) = hub.may_complain("-", Setting::NodeQueues.name())
+    {
+        complained.set(true);
+        let error = error as &dyn Error;
+        warn!(
+            error,
+            suppressed, "the network has not the queues that were decided"
+        );
+    }
+}
+
+fn applied(done: &Result<bool, TrafficError>) -> Applied {
+    match done {
+        Ok(true) => Applied::Written,
+        Ok(false) => Applied::Equal,
+        Err(TrafficError::Netlink(error)) if error.is_unsupported() => Applied::Unsupported,
+        Err(TrafficError::Netlink(error)) => Applied::Refused(error.errno()),
+        Err(error @ (TrafficError::Foreign { .. } | TrafficError::NoRoute)) => {
+            Applied::Lacking(chain_of(error).into())
+        }
+    }
+}

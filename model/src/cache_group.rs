@@ -57,7 +57,7 @@ pub enum CacheGroup {
         pod: PodUid,
         shares: Arc<CacheShares>,
         /// Where it is while the processor has no class left for it.
-        otherwise: Option<ClassGroup>,
+        otherwise: Option<Box<ClassGroup>>,
     },
 }
 
@@ -203,8 +203,8 @@ impl CacheGroup {
             Self::Root => Vec::new(),
             Self::Class(group) => group.names().collect(),
             Self::Pod { otherwise, .. } => {
-                let otherwise = otherwise.iter().filter(|_| !is_in_own);
-                let otherwise = otherwise.flat_map(ClassGroup::names);
+                let otherwise = otherwise.as_deref().filter(|_| !is_in_own);
+                let otherwise = otherwise.into_iter().flat_map(ClassGroup::names);
                 self.name().into_iter().chain(otherwise).collect()
             }
         }
@@ -300,7 +300,7 @@ mod tests {
         let pod = CacheGroup::Pod {
             pod: PodUid::new("5f2b8a9e").unwrap(),
             shares,
-            otherwise: Some(class.clone()),
+            otherwise: Some(Box::new(class.clone())),
         };
         assert_eq!(CacheGroup::Root.names(true), [""; 0]);
         let class = CacheGroup::Class(class);
@@ -329,7 +329,7 @@ mod tests {
         let own = CacheGroup::Pod {
             pod: pod(),
             shares: Arc::default(),
-            otherwise: Some(class.clone()),
+            otherwise: Some(Box::new(class.clone())),
         };
         let class = CacheGroup::Class(class);
         let shown = "BE: cache 0-100%, bandwidth 100%, monitored";

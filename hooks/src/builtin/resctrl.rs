@@ -50,7 +50,7 @@ impl Hook for Resctrl {
             return Ok(Adjustment::default());
         }
         let otherwise = match view.earlier.get(Setting::Resctrl) {
-            Some((Value::Resctrl(CacheGroup::Class(group)), _)) => Some(group.clone()),
+            Some((Value::Resctrl(CacheGroup::Class(group)), _)) => Some(Box::new(group.clone())),
             _ => None,
         };
         let adjustment = Adjustment {
@@ -120,7 +120,7 @@ mod tests {
         let Some(CacheGroup::Pod { otherwise, .. }) = &adjustment.resctrl else {
             panic!("{adjustment:?}");
         };
-        assert_eq!(*otherwise, Some(class));
+        assert_eq!(otherwise.as_deref(), Some(&class));
         earlier.merge("Resctrl", adjustment).unwrap();
         let (_, owner) = earlier.get(Setting::Resctrl).unwrap();
         assert_eq!((owner.hook, owner.overridden), ("Resctrl", &["RdtResctrl"][..]));

@@ -149,7 +149,7 @@ impl Caches {
                 shares, otherwise, ..
             } => {
                 let name = group.name().unwrap_or_default();
-                self.prepare(&name, shares, otherwise.as_ref())
+                self.prepare(&name, shares, otherwise.as_deref())
             }
         };
         let place = prepared.map_err(|source| not_placed(member, source))?;

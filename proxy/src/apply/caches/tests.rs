@@ -118,7 +118,7 @@ fn own(pod: &str, percent: i64, otherwise: Option<ClassGroup>) -> CacheGroup {
     CacheGroup::Pod {
         pod: PodUid::new(pod).unwrap(),
         shares: shares(percent).into(),
-        otherwise,
+        otherwise: otherwise.map(Box::new),
     }
 }
 

@@ -6,68 +6,30 @@
 //!
 //! What takes as long as reclaiming memory or as a disk does, is waited for beside (`slow.rs`).
 
-use self::slow::{Slow, Whose};
+use self::slow::Whose;
 use crate::{
     apply::kernel::Outcome,
     hub::Hub,
-    ledger::{Applied, Entry, Ledger, Life, Pod, Rival, Route, Scope, Target},
+    ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
     status::chain_of,
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
-use std::{
-    cell::{Cell, RefCell},
-    collections::{BTreeSet, HashSet, VecDeque},
-    error::Error,
-    rc::Rc,
-    time::Duration,
-};
-use tokio::{
-    sync::Notify,
-    task::yield_now,
-    time::{Instant, timeout_at},
-};
+use std::{error::Error, rc::Rc};
+use tokio::{task::yield_now, time::Instant};
 use tracing::{info, warn};
 
+mod queue;
 mod slow;
 mod standing;
 mod terway;
 mod threads;
 mod traffic;
 
-pub(crate) use self::threads::{has_group, starting};
-
-/// How long after word of a pod the rest of it is looked at, at most. What is told of it in a row, as of a
-/// container's start, costs one look, and hardly anything of it shares the CPUs with that.
-const SOON: Duration = Duration::from_millis(50);
-
-/// Pods in the order in which they were pushed, each once.
-#[derive(Debug, Default)]
-struct Line(VecDeque<SandboxId>, HashSet<SandboxId>);
-
-/// Pods that wait to be looked at.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    waiting: RefCell<Line>,
-    /// Those that were decided about anew: what is new of them comes before anything else of any pod.
-    changed: RefCell<Line>,
-    /// Those that are to wait from a moment on.
-    later: RefCell<BTreeSet<(Instant, SandboxId)>>,
-    /// Those that are looked at a little later, and when.
-    soon: RefCell<Option<(Instant, Line)>>,
-    /// Tiers and host applications.
-    node: Cell<bool>,
-    /// Groups that nobody may want any more.
-    groups: Cell<bool>,
-    /// What the network plugin is told, and what queues there are.
-    network: Cell<bool>,
-    pushed: Notify,
-    /// No pod waits, and the network plugin is to be told.
-    tells: Notify,
-    /// The same of the queues.
-    shapes: Notify,
-    slow: Slow,
-}
+pub(crate) use self::{
+    queue::Queue,
+    threads::{has_group, starting},
+};
 
 /// What of a pod is looked at.
 #[derive(Clone, Copy)]
@@ -84,25 +46,6 @@ enum Work {
     Network,
 }
 
-// === impl Line ===
-
-impl Line {
-    /// False if it is in there.
-    fn push(&mut self, sandbox: SandboxId) -> bool {
-        let is_new = self.1.insert(sandbox.clone());
-        if is_new {
-            self.0.push_back(sandbox);
-        }
-        is_new
-    }
-
-    fn pop(&mut self) -> Option<SandboxId> {
-        let sandbox = self.0.pop_front()?;
-        self.1.remove(&sandbox);
-        Some(sandbox)
-    }
-}
-
 // === impl Part ===
 
 impl Part {
@@ -110,162 +53,6 @@ impl Part {
         match self {
             Self::Whole => true,
             Self::New => entry.applied == Applied::Pending,
-        }
-    }
-}
-
-// === impl Queue ===
-
-impl Queue {
-    pub(crate) fn push(&self, sandbox: SandboxId) {
-        if self.waiting.borrow_mut().push(sandbox) {
-            self.pushed.notify_one();
-        }
-    }
-
-    /// A pod was decided about anew.
-    pub(crate) fn push_decided(&self, pod: &Pod) {
-        self.push_if_new(pod);
-        self.push(pod.sandbox.clone());
-    }
-
-    /// The same where nothing is to be looked at but what is decided otherwise than before.
-    pub(crate) fn push_if_new(&self, pod: &Pod) {
-        let targets = pod.containers.iter().map(|container| &container.target);
-        let mut entries = [&pod.own, &pod.pause]
-            .into_iter()
-            .chain(targets)
-            .flat_map(Target::entries);
-        if entries.any(|entry| Part::New.has(entry))
-            && self.changed.borrow_mut().push(pod.sandbox.clone())
-        {
-            self.pushed.notify_one();
-        }
-    }
-
-    /// Has a pod looked at at this moment too, whatever comes before.
-    pub(crate) fn push_at(&self, moment: Instant, sandbox: SandboxId) {
-        self.later.borrow_mut().insert((moment, sandbox));
-        // Who waits may have to wait for less.
-        self.pushed.notify_one();
-    }
-
-    /// Has a pod looked at in a moment, once, however much is told of it until then. What nobody has held
-    /// against the kernel yet does not wait so long: it is its caller's, or
-    /// [`push_if_new`](Self::push_if_new)'s.
-    pub(crate) fn push_soon(&self, sandbox: SandboxId) {
-        let mut soon = self.soon.borrow_mut();
-        if soon.is_none() {
-            // Who waits may have to wait for less.
-            self.pushed.notify_one();
-        }
-        let (_, pods) = soon.get_or_insert_with(|| (Instant::now() + SOON, Line::default()));
-        pods.push(sandbox);
-    }
-
-    fn push_all(&self, pods: Option<(Instant, Line)>) {
-        let pods = pods.into_iter().flat_map(|(_, Line(pods, _))| pods);
-        pods.for_each(|sandbox| self.push(sandbox));
-    }
-
-    /// When the next pod's moment comes.
-    fn moment(&self) -> Option<Instant> {
-        let later = self.later.borrow().first().map(|(moment, _)| *moment);
-        let soon = self.soon.borrow().as_ref().map(|(moment, _)| *moment);
-        later.into_iter().chain(soon).min()
-    }
-
-    /// Pushes the pods whose moment has come.
-    fn push_due(&self, now: Instant) {
-        let soon = self.soon.borrow_mut().take_if(|(moment, _)| *moment <= now);
-        self.push_all(soon);
-        let mut later = self.later.borrow_mut();
-        while later.first().is_some_and(|(moment, _)| *moment <= now)
-            && let Some((_, sandbox)) = later.pop_first()
-        {
-            self.push(sandbox);
-        }
-    }
-
-    pub(crate) fn push_node(&self) {
-        self.node.set(true);
-        self.network.set(true);
-        self.push_groups();
-    }
-
-    /// Has the groups that nobody wants any more removed, once no pod waits that may.
-    pub(crate) fn push_groups(&self) {
-        self.groups.set(true);
-        self.pushed.notify_one();
-    }
-
-    /// Has the network plugin told of all pods, and the queues of the network made for them, once none
-    /// waits.
-    pub(crate) fn push_network(&self) {
-        self.network.set(true);
-        self.pushed.notify_one();
-    }
-
-    fn pop(&self) -> Option<Work> {
-        self.push_due(Instant::now());
-        if self.node.take() {
-            return Some(Work::Node);
-        }
-        if let Some(sandbox) = self.changed.borrow_mut().pop() {
-            return Some(Work::Pod(sandbox, Part::New));
-        }
-        if let Some(sandbox) = self.waiting.borrow_mut().pop() {
-            return Some(Work::Pod(sandbox, Part::Whole));
-        }
-        let groups = self.groups.take().then_some(Work::Groups);
-        groups.or_else(|| self.network.take().then_some(Work::Network))
-    }
-
-    /// Pods have left the ledger.
-    pub(crate) fn forget_all_but(&self, ledger: &Ledger, hub: &Hub) {
-        self.slow.forget_all_but(ledger, hub);
-    }
-
-    /// What a person should know of memory that is not reclaimed.
-    pub(crate) fn standstill(&self) -> Option<&'static str> {
-        self.slow.standstill()
-    }
-
-    /// The pods that wait, which do so no more.
-    #[cfg(test)]
-    pub(crate) fn drain(&self) -> Vec<SandboxId> {
-        self.push_all(self.soon.take());
-        let pods = std::iter::from_fn(|| self.pop());
-        pods.filter_map(|work| match work {
-            Work::Pod(sandbox, Part::Whole) => Some(sandbox),
-            _ => None,
-        })
-        .collect()
-    }
-
-    /// Whether a pod is looked at as soon as somebody can.
-    #[cfg(test)]
-    pub(crate) fn is_pressed(&self) -> bool {
-        !self.waiting.borrow().0.is_empty()
-    }
-
-    /// Whether tiers and host applications wait.
-    #[cfg(test)]
-    pub(crate) fn has_node(&self) -> bool {
-        self.node.get()
-    }
-
-    async fn next(&self) -> Work {
-        loop {
-            if let Some(work) = self.pop() {
-                return work;
-            }
-            let moment = self.moment();
-            let pushed = self.pushed.notified();
-            match moment {
-                Some(moment) => drop(timeout_at(moment, pushed).await),
-                None => pushed.await,
-            }
         }
     }
 }

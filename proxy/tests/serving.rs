@@ -14,8 +14,10 @@ use koord_testkit::{
 };
 use prost::Message;
 use std::{
+    future::ready,
     io::{Read, Write},
     os::unix::net::{UnixListener, UnixStream},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 use support::{
@@ -24,7 +26,10 @@ use support::{
     pod::{Pod, SANDBOX},
     wire::Tree,
 };
-use tokio::time::timeout;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 const WAIT: &str = "/a.b/Wait";
 /// Another one.
@@ -347,6 +352,40 @@ async fn at_a_stop_a_socket_that_stays_is_served_until_the_calls_in_flight_are_d
     assert_eq!(node.ended().code(), Some(0));
     assert!(UnixStream::connect(node.socket()).is_ok());
     assert!(!node.log().contains("stopped with calls in flight"));
+}
+
+/// Calls one thing after another, and connects again where it is told to go.
+async fn call_on(socket: PathBuf, begin: Duration) {
+    sleep(begin).await;
+    loop {
+        // Who connects once nobody serves the socket waits there.
+        let client = RawClient::connect(&socket).await.unwrap();
+        while let Ok(reply) = client.call(RawRequest::unary(WAIT, "")).await {
+            assert_eq!(reply.grpc_status(), Some(0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn at_a_stop_calls_that_follow_each_other_do_not_keep_it_going() {
+    let reply = Reply::message("late").after(Duration::from_millis(1_500));
+    let flags = ["--grace-period=10m"];
+    let mut node = Node::handed(script().always(WAIT, reply), &flags);
+    // No two of them begin or end together.
+    let mut callers = JoinSet::new();
+    for begin in [0, 375, 750, 1_125] {
+        callers.spawn(call_on(node.socket(), Duration::from_millis(begin)));
+    }
+    arrived(node.script(), WAIT).await;
+    sleep(Duration::from_secs(2)).await;
+    node.signal("-TERM");
+    wait_until_async("the end of the proxy", || ready(node.has_ended())).await;
+    assert_eq!(node.ended().code(), Some(0));
+    assert!(!node.log().contains("stopped with calls in flight"));
+    callers.abort_all();
+    while let Some(ended) = callers.join_next().await {
+        assert!(ended.is_err_and(|ended| ended.is_cancelled()));
+    }
 }
 
 #[tokio::test]

@@ -161,11 +161,17 @@ fn who_has_just_connected_is_told_to_go_once_the_runtime_has_spoken() {
 }
 
 #[test]
-fn drain_of_a_connection_that_never_began_is_over_at_once() {
+fn who_has_connected_and_said_nothing_yet_is_told_to_go_once_it_does() {
     let mut exchange = Exchange::new(Limits::default());
-    assert!(!exchange.pair.is_drained());
     exchange.pair.drain();
-    assert!(exchange.pair.is_drained());
+    assert!(!exchange.pair.is_drained(), "it would meet a closed door");
+    assert_eq!(exchange.pair.awaits_alone(), Some(Side::Runtime));
+    exchange.client(frame::PREFACE);
+    exchange.client(&frame::settings(&[]));
+    exchange.runtime(&frame::settings(&[]));
+    let told = exchange.at_client();
+    assert_eq!(told[9..26], frame::goaway(EVERY, 0));
+    assert_eq!(exchange.pair.awaits_alone(), Some(Side::Client));
 }
 
 #[test]

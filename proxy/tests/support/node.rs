@@ -280,6 +280,11 @@ impl Node {
         });
         status.unwrap()
     }
+
+    /// Whether it has ended, for those who go on until then.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.0.try_wait().unwrap().is_some()
+    }
 }
 
 /// The value of a series in the text of all metrics; 0 when it is not there.

@@ -58,17 +58,16 @@ impl Pair {
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let told = match self.drain {
-            Drain::Off | Drain::Announced => false,
-            // Who has spoken HTTP/2 is told, for which the runtime's SETTINGS have to go first.
-            Drain::Asked => !self.preface_seen(),
+            // The client is to be told yet, for which its preface and the runtime's SETTINGS have to be there.
+            Drain::Off | Drain::Asked | Drain::Announced => false,
             Drain::Final(_) => self.to_client.len() == 0,
         };
         told && self.nothing_is_open()
     }
 
     /// Whom a drain still waits for that no call is left in: the runtime, without whose SETTINGS the
-    /// client is told nothing, or the client, which is to read what was written to it and to say that it
-    /// has heard. A dead one never does.
+    /// client is told nothing, and which is asked for them once the client has shown its preface; or the
+    /// client, which is to read what was written to it and to say that it has heard. A dead one never does.
     #[must_use]
     pub fn awaits_alone(&self) -> Option<Side> {
         let side = match self.drain {

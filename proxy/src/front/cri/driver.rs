@@ -38,9 +38,10 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// unread what it was answered: one that lives does both at once, and a dead one is not to cost every
 /// stop its whole grace.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a client that is to go, and has no call, waits for the runtime's SETTINGS, which have to be
-/// there before it can be told. It is less than newcomers wait at a stop: a runtime that takes connections
-/// and says nothing would else keep a stop going for as long as it is given.
+/// How long a client that is to go, and has no call, may leave its preface unsaid and then wait for the
+/// runtime's SETTINGS, which have to be there before it can be told. It is less than newcomers wait at a
+/// stop: a runtime that takes connections and says nothing, and clients that do so, would else keep a stop
+/// going for as long as it is given.
 const RUNTIME_PATIENCE: Duration = Duration::from_millis(300);
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;

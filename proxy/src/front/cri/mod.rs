@@ -11,10 +11,13 @@ mod guests;
 mod method;
 mod room;
 mod slots;
+mod stop;
 
 pub(crate) use self::{dial::connect, method::Method};
 
-use self::{driver::Driver, ended::Ended, guests::Guests, room::Room, slots::Slots};
+use self::{
+    driver::Driver, ended::Ended, guests::Guests, room::Room, slots::Slots, stop::DrainSignal,
+};
 use crate::{
     hub::Hub,
     log::RateLimited,
@@ -35,9 +38,9 @@ use tokio::{
     net::{UnixListener, UnixStream},
     sync::{mpsc, watch},
     task::{JoinError, JoinSet},
-    time::{Instant, MissedTickBehavior, timeout, timeout_at},
+    time::{Instant, MissedTickBehavior},
 };
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
 /// One read takes at most this much; the buffer is shared by all connections of the thread.
 const READ_BUFFER: usize = 64 * 1024;
@@ -50,14 +53,6 @@ const SMALL_MESSAGES: usize = 64 << 20;
 const SPARE: usize = 8;
 /// How long accepting pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a stop lets newcomers wait for the next of us, before it serves them itself until the
-/// calls in flight are done. A kubelet takes a runtime for gone that leaves a new connection without
-/// an answer for 5 s (`minConnectionTimeout` of its CRI client).
-const LAST_ORDERS: Duration = Duration::from_secs(1);
-/// How long before the end of its time a stop serves nobody new: calls that are shorter are not cut off by
-/// it. With [`LAST_ORDERS`] just before it, who waits has the next of us before a kubelet's patience is over.
-const CLOSING_TIME: Duration = Duration::from_secs(2);
-
 /// What a front needs to know.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -89,10 +84,6 @@ struct Seat {
     _attendance: mpsc::Sender<()>,
 }
 
-/// Tells connections to go: all that are there when its number rises.
-#[derive(Clone, Debug)]
-struct DrainSignal(watch::Receiver<u64>);
-
 /// What the connections of one front share.
 struct Shared {
     claims: Claims,
@@ -121,21 +112,6 @@ pub struct Front {
     /// Those that have not been told to go have a clone each.
     attendance: (mpsc::Sender<()>, mpsc::Receiver<()>),
     next: u64,
-}
-
-// === impl DrainSignal ===
-
-impl DrainSignal {
-    /// Ready once all that are there now are told to go.
-    fn told(mut self) -> impl Future<Output = ()> {
-        let now = *self.0.borrow();
-        async move {
-            // A front that is gone has nothing to drain: never ready.
-            if self.0.wait_for(|told| *told > now).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
 }
 
 // === impl Seat ===
@@ -202,19 +178,6 @@ impl Front {
         }
     }
 
-    async fn serve_all(mut self, stop: impl Future<Output = ()>, grace: Duration) -> usize {
-        self.accept_until(stop).await;
-        let until = Instant::now() + grace;
-        info!(
-            connections = self.connections.len(),
-            "draining: calls in flight finish, and their clients take new ones elsewhere"
-        );
-        if self.socket_stays {
-            self.make_way(until).await;
-        }
-        self.drain(until).await
-    }
-
     async fn accept_until(&mut self, stop: impl Future) {
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -234,50 +197,6 @@ impl Front {
                     }
                 },
             }
-        }
-    }
-
-    /// Comes back when nobody is connected, or at closing time.
-    ///
-    /// A container may take half a minute to stop and an image longer to come, and nobody else serves
-    /// before we have ended: so as long as such a call is in flight, those that come are served.
-    async fn make_way(&mut self, until: Instant) {
-        while Instant::now() + CLOSING_TIME < until {
-            let told = self.tell_all_to_go();
-            if timeout(LAST_ORDERS, all_ended(&mut self.connections))
-                .await
-                .is_ok()
-            {
-                return;
-            }
-            self.accept_until(timeout_at(until - CLOSING_TIME, told))
-                .await;
-        }
-    }
-
-    async fn drain(mut self, until: Instant) -> usize {
-        drop(self.tell_all_to_go());
-        // Nothing new: what connects from here on meets a closed socket, or waits in the backlog
-        // of a socket that stays for the next of us.
-        let Self {
-            listener,
-            mut connections,
-            ..
-        } = self;
-        drop(listener);
-        // Whether time was left is said by what is left: nothing, if it was.
-        timeout_at(until, all_ended(&mut connections)).await.ok();
-        connections.len()
-    }
-
-    /// Tells all that are connected; ready when they have gone.
-    fn tell_all_to_go(&mut self) -> impl Future<Output = ()> + use<> {
-        let (sender, mut told) = std::mem::replace(&mut self.attendance, mpsc::channel(1));
-        drop(sender);
-        self.drain.send_modify(|told| *told += 1);
-        async move {
-            // Nobody sends; it ends with the last sender.
-            told.recv().await;
         }
     }
 
@@ -347,12 +266,6 @@ async fn sweep(shared: Rc<Shared>, hold_timeout: Duration) -> Infallible {
         shared.slots.crowded().await;
         tick.tick().await;
         shared.slots.evict_overdue(Instant::now(), hold_timeout);
-    }
-}
-
-async fn all_ended(connections: &mut JoinSet<()>) {
-    while let Some(ended) = connections.join_next().await {
-        reap(ended);
     }
 }
 

@@ -320,22 +320,28 @@ impl Cgroups {
             value: value.clone(),
             source,
         })?;
-        Ok(match settled {
-            Value::MemoryPageCacheSize(size) => {
-                Value::MemoryPageCacheSize(self.within_limit(at, size))
-            }
-            settled => settled,
-        })
+        let Value::MemoryPageCacheSize(size) = settled else {
+            return Ok(settled);
+        };
+        let size = self.within_limit(at, size);
+        let size = size.map_err(|source| unread(at, value, source))?;
+        Ok(Value::MemoryPageCacheSize(size))
     }
 
     /// No more page cache than the group may have memory: newer kernels refuse a size above that
     /// (EINVAL), and older ones hold less than was written.
-    fn within_limit(&self, at: &CgroupPath, size: PageCacheSize) -> PageCacheSize {
+    fn within_limit(
+        &self,
+        at: &CgroupPath,
+        size: PageCacheSize,
+    ) -> Result<PageCacheSize, ReadError> {
         match self.read(at, Setting::MemoryLimit) {
             Ok(Value::MemoryLimit(MemoryLimit::Bytes(limit))) => {
-                size.min(PageCacheSize::of_bytes(limit))
+                Ok(size.min(PageCacheSize::of_bytes(limit)))
             }
-            _ => size,
+            // The root has no limit of its own.
+            Ok(_) | Err(ReadError::Unsupported { .. }) => Ok(size),
+            Err(error) => Err(error),
         }
     }
 

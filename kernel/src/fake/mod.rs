@@ -52,6 +52,7 @@ struct State {
     unread_notes: Option<Errno>,
     groups: BTreeMap<CgroupPath, Group>,
     failures: Vec<(CgroupPath, String, Errno)>,
+    unread: Vec<(CgroupPath, String, Errno)>,
     /// Why nothing can be looked at.
     blind: Option<Errno>,
     /// How often each file was read.
@@ -78,6 +79,7 @@ impl FakeTree {
             unread_notes: None,
             groups: [(CgroupPath::root(), Group::new(online))].into(),
             failures: Vec::new(),
+            unread: Vec::new(),
             blind: None,
             reads: BTreeMap::new(),
             writes: Vec::new(),
@@ -176,6 +178,12 @@ impl FakeTree {
         self.state().failures.push(failure);
     }
 
+    /// Makes the next reading of a file fail.
+    pub fn fail_next_read(&self, at: &CgroupPath, file: &str, errno: Errno) {
+        let failure = (at.clone(), file.to_owned(), errno);
+        self.state().unread.push(failure);
+    }
+
     /// Makes every look fail, until told that none does.
     pub fn fail_looks(&self, errno: Option<Errno>) {
         self.state().blind = errno;
@@ -234,6 +242,9 @@ impl Tree for FakeTree {
         let mut state = self.state();
         state.sees()?;
         *state.reads.entry(file.to_owned()).or_default() += 1;
+        if let Some(errno) = take(&mut state.unread, at, file) {
+            return Err(errno.into());
+        }
         Ok(state.read(controller, at, file)?)
     }
 
@@ -283,6 +294,17 @@ impl Tree for FakeTree {
     }
 }
 
+/// The failure that was planned for a file, once.
+fn take(
+    failures: &mut Vec<(CgroupPath, String, Errno)>,
+    at: &CgroupPath,
+    file: &str,
+) -> Option<Errno> {
+    let planned = |(path, name, _): &(CgroupPath, String, Errno)| path == at && name == file;
+    let index = failures.iter().position(planned)?;
+    Some(failures.remove(index).2)
+}
+
 // === impl State ===
 
 impl State {
@@ -319,9 +341,8 @@ impl State {
         text: &str,
     ) -> Result<(), Errno> {
         self.read(controller, at, file)?;
-        let planned = |(path, name, _): &(CgroupPath, String, Errno)| path == at && name == file;
-        if let Some(index) = self.failures.iter().position(planned) {
-            return Err(self.failures.remove(index).2);
+        if let Some(errno) = take(&mut self.failures, at, file) {
+            return Err(errno);
         }
         if text.is_empty() {
             return Ok(());

@@ -146,6 +146,15 @@ fn page_cache_is_not_limited_to_more_than_the_group_may_have() {
         assert_eq!(texts(&tree), [("pod".to_owned(), "1052672".to_owned())]);
         let again = cgroups.write(&pod, &size(1_052_672)).unwrap();
         assert_eq!(again, Written::Equal);
+        // How much it may have is not known.
+        let limit = match generation {
+            Generation::V1 => "memory.limit_in_bytes",
+            Generation::V2 => "memory.max",
+        };
+        tree.fail_next_read(&pod, limit, Errno::MFILE);
+        let error = cgroups.write(&pod, &size(4_194_304)).unwrap_err();
+        assert_eq!(error.errno(), Some(libc::EMFILE));
+        assert_eq!(tree.take_writes(), []);
     }
 }
 

@@ -328,7 +328,9 @@ fn note(
         return comes_back;
     }
     let was_there = matches!(entry.applied, Applied::Equal | Applied::Written);
-    if was_there && result == Applied::Written {
+    // What this comes to follows the group's limit of memory, which is the kubelet's to move.
+    let follows = setting == Setting::MemoryPageCacheSize;
+    if was_there && result == Applied::Written && !follows {
         let rival = Rival::of(&change.at, scope, setting);
         hub.metrics().setting_contested(setting, rival);
         entry.contest.round(Instant::now(), rival);

@@ -206,6 +206,37 @@ async fn page_cache_of_a_pod_is_limited_last_and_let_go_first() {
 }
 
 #[tokio::test]
+async fn nobody_contests_a_size_that_follows_what_the_kubelet_lets_the_pod_have() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V2, 2).with_memory_qos());
+    {
+        // Nobody but the kubelet limits its memory.
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.view.labels = [(label::QOS_CLASS, "LS")].into_iter().collect();
+        bench.hub.decide_again(pod);
+    }
+    let policy = policy_of("lsClass", "enable: true, pageCacheLimitSize: 8192");
+    bench.hub.set_node_policy(policy.into());
+    for (limit, size) in [
+        ("4096", "4096"),
+        ("8192", "8192"),
+        ("4096", "4096"),
+        ("16384", "8192"),
+        ("4096", "4096"),
+    ] {
+        bench
+            .tree
+            .write(Controller::Memory, &bench.pod, "memory.max", limit)
+            .unwrap();
+        settle(&bench.hub).await;
+        let shown = &shown(&bench, "memory.pagecache_limit.size")[2];
+        assert_eq!(shown, size, "of {limit}");
+    }
+    let metrics = bench.hub.metrics().encode().unwrap();
+    assert!(!metrics.contains("contested_settings_total{"), "{metrics}");
+}
+
+#[tokio::test]
 async fn a_container_that_is_made_while_its_pod_is_limited_gives_back_what_it_was_made_with() {
     for generation in [Generation::V1, Generation::V2] {
         let bench = bench(generation);

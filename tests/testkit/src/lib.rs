@@ -4,7 +4,7 @@
 //! a stock kernel for a virtual machine. Doubles only for what a real part cannot do on command:
 //! a runtime that answers by script and records every byte ([`scripted`]), one that speaks NRI as five
 //! generations do ([`nri`]), a client that sends every byte as told ([`RawClient`]), a plain byte relay
-//! to measure against.
+//! and a plugin that says nothing to measure against.
 //!
 //! Nothing here uses the code under test: messages, framing and cgroup paths are this crate's own.
 //! Whatever it starts or creates belongs to a [`Testbed`] and disappears with it, however its owner

@@ -6,7 +6,10 @@
 //! and it can be slow and write in pieces ([`Manner`]), which Go seldom is.
 //!
 //! Everything blocks, so a test reads from top to bottom.
+//!
+//! At the other end of its socket, to measure a plugin against, is [`echo()`].
 
+mod echo;
 mod generation;
 pub mod message;
 mod plugin;
@@ -14,6 +17,7 @@ mod plugin;
 mod tests;
 mod wire;
 
+pub use echo::echo;
 pub use generation::Generation;
 pub use plugin::{Answer, Plugin};
 pub use wire::{Message, Violation, Wire};

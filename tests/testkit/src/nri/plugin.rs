@@ -20,7 +20,7 @@ use crate::poll::bound;
 /// What runtimes say they wait for a registration.
 const REGISTRATION: Duration = Duration::from_secs(5);
 
-const RUNTIME_SERVICE: &str = "nri.pkg.api.v1alpha1.Runtime";
+pub(super) const RUNTIME_SERVICE: &str = "nri.pkg.api.v1alpha1.Runtime";
 const PLUGIN_SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 
 /// What a question came to: the answer's payload, or code and text of an error.

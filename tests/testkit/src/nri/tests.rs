@@ -1,8 +1,10 @@
+use super::message::{Container, CreateContainerResponse, LinuxResources, PodSandbox};
 use super::plugin::Line;
 use super::wire::{Message, Violation, Wire};
-use super::{Generation, Manner, NriError};
+use super::{Generation, Manner, NriError, NriRuntime, echo};
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A frame for connection `id`.
@@ -165,4 +167,55 @@ fn a_question_is_written_as_go_writes_it() {
     assert_eq!(bytes[..8], *b"\0\0\0\x01\0\0\x10\0");
     // 5,010 - 4,096.
     assert_eq!(bytes[8 + 4096..][..8], *b"\0\0\0\x01\0\0\x03\x92");
+}
+
+#[test]
+fn an_echo_is_registered_for_everything_and_says_nothing_to_any_question() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("nri.sock");
+    let runtime = NriRuntime::listen(&socket, Generation::V0_12).unwrap();
+    let stream = UnixStream::connect(&socket).unwrap();
+    let echo = thread::spawn(move || echo(stream));
+    let mut plugin = runtime.take_plugin().unwrap();
+    assert_eq!((&*plugin.name, &*plugin.index), ("echo", "00"));
+    assert_eq!(plugin.events, 0x3fff);
+    let pod = PodSandbox::default();
+    let mut container = Container::default();
+    // In one frame, and in two.
+    for length in [1, 9_000] {
+        container.env = vec!["x".repeat(length)];
+        let created = plugin.create(&pod, &container).unwrap();
+        assert_eq!(created, CreateContainerResponse::default());
+        let asked = LinuxResources::best_effort();
+        let updated = plugin.update(&pod, &container, &asked).unwrap();
+        assert_eq!(updated.len(), 0);
+        plugin.stop(&pod, &container).unwrap();
+        plugin.resize(&pod, &asked).unwrap();
+        let event = "StartContainer";
+        plugin.tell(event, &pod, Some(&container)).unwrap();
+    }
+    // When its runtime goes it has nothing more to do.
+    drop(plugin);
+    echo.join().unwrap().unwrap();
+}
+
+#[test]
+fn an_echo_writes_as_a_plugin_does_that_go_can_read() {
+    let wire = wire();
+    let said = wire.reply(5, b"");
+    assert_eq!(said, b"\0\0\0\x01\0\0\0\x0a\0\0\0\0\0\0\0\x05\x02\0");
+    let called = wire.call(1, b"hi");
+    assert_eq!(called, b"\0\0\0\x02\0\0\0\x0c\0\0\0\x02\0\0\0\x01\x01\0hi");
+}
+
+#[test]
+fn what_is_no_question_ends_an_echo() {
+    let mut wire = wire();
+    wire.feed(&frame(1, &message(1, 2, 0))).unwrap();
+    let kind = Violation::Kind {
+        connection: 1,
+        kind: 2,
+        flags: 0,
+    };
+    assert_eq!(wire.question(), Err(kind));
 }

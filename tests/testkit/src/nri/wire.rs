@@ -108,7 +108,7 @@ struct Head {
     flags: u8,
 }
 
-/// The runtime's end of one socket.
+/// The runtime's end of one socket; what the plugin's end needs that only answers is here too.
 #[derive(Debug)]
 pub struct Wire {
     largest_frame: usize,
@@ -208,6 +208,31 @@ impl Wire {
     /// The bytes of an answer to a call of the plugin's.
     pub fn answer(&self, number: u32, body: &[u8]) -> Vec<u8> {
         self.write(OF_RUNTIME, number, RESPONSE, body)
+    }
+
+    /// At the plugin's end: the number of the next question, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`message`](Self::message).
+    pub(super) fn question(&mut self) -> Result<Option<u32>, Violation> {
+        // Nothing comes there but the answer to the registration, which says nothing.
+        self.of_runtime.queue.clear();
+        let Some((head, _)) = self.of_plugin.next()? else {
+            return Ok(None);
+        };
+        let Head { number, .. } = head.plain(OF_PLUGIN, REQUEST)?;
+        Ok(Some(number))
+    }
+
+    /// At the plugin's end: the bytes of a call.
+    pub(super) fn call(&self, number: u32, body: &[u8]) -> Vec<u8> {
+        self.write(OF_RUNTIME, number, REQUEST, body)
+    }
+
+    /// At the plugin's end: the bytes of an answer to a question.
+    pub(super) fn reply(&self, number: u32, body: &[u8]) -> Vec<u8> {
+        self.write(OF_PLUGIN, number, RESPONSE, body)
     }
 
     /// As Go writes: what fits its buffer together with the head, then the rest.

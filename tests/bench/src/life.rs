@@ -1,9 +1,24 @@
 //! The events of a pod's life, from the run of its sandbox to the removal, told to the proxy as a plugin:
 //! how long it keeps each.
 //!
-//! Control groups are this machine's own, made and removed as kubelet and runtime do. The double carries out
-//! nothing of what it is answered, so at a container's start the plugin finds every value still missing
-//! and writes it: more than it has to where a runtime has done its part.
+//! In the same lives each is told to an [echo](crate::echo) too. What that takes is the machine's part,
+//! with the double's own: to write the question and to read the answer. Between two questions to the
+//! plugin there is less of a pause than any runtime leaves, about as long as the echo takes.
+//!
+//! Control groups are this machine's own, made and removed as kubelet and runtime do, between the
+//! questions and on the CPUs that all of it shares; the kernel goes on with that behind whoever asked for
+//! it. The double carries out nothing of what it is answered, so at a container's start the plugin finds
+//! every value still missing and writes it: more than it has to where a runtime has done its part.
+//!
+//! To two events the answer has to wait for the kernel, whose part an echo does not show. On cgroup v1:
+//!
+//! - at `RunPodSandbox` the pod's directory is given `cpu.shares`, `cpu.cfs_quota_us`,
+//!   `memory.limit_in_bytes` and `cpu.idle`;
+//! - at `StartContainer` the container's is given the first three.
+//!
+//! Each of these is read before it is written. Beside them are read how much memory is in use, the length
+//! of the quota's period, whether a group that is given shares is idle, and once more the shares of one
+//! that is about to be. Every read and every write is of a file that is opened for it and closed.
 
 use crate::{
     load::Sample,
@@ -16,7 +31,7 @@ use koord_testkit::{
     PodCgroup, PodCgroups, PodQos,
     nri::{
         Plugin,
-        message::{Container, LinuxCpu, LinuxResources, OptionalU64, PodSandbox},
+        message::{Container, ContainerUpdate, LinuxCpu, LinuxResources, OptionalU64, PodSandbox},
     },
 };
 use std::time::{Duration, Instant};
@@ -42,8 +57,22 @@ const LIVES: usize = 320;
 /// Numbers from here on are of pods that the plugin has not met.
 const FIRST: usize = 1 << 20;
 
+/// Who is told of every event.
+pub(crate) struct Ends<'a> {
+    pub(crate) plugin: &'a mut Plugin,
+    pub(crate) echo: &'a mut Plugin,
+}
+
+/// How long one event was kept.
+pub(crate) struct Kept {
+    pub(crate) event: &'static str,
+    pub(crate) plugin: Row,
+    pub(crate) echo: Row,
+}
+
 /// A pod with one container, and their control groups.
 struct Life {
+    number: usize,
     spec: PodSpecOf,
     pod: PodSandbox,
     container: Container,
@@ -52,38 +81,72 @@ struct Life {
 
 /// Lives in waves of so many pods: each event by turns of all of them.
 pub(crate) fn measure(
-    (plugin, cgroups): (&mut Plugin, &PodCgroups),
+    ends: &mut Ends<'_>,
+    cgroups: &PodCgroups,
     rounds: usize,
     pods: usize,
-) -> Result<Vec<(&'static str, Row)>> {
-    let mut samples = EVENTS.map(|_| Vec::new());
-    // The first round warms up and is thrown away.
+) -> Result<Vec<Kept>> {
+    let mut samples = EVENTS.map(|_| [Vec::new(), Vec::new()]);
+    // The first round warms up and is thrown away: what is left to do of a synchronisation, a look at
+    // every pod of it, falls into it. Runtimes synchronise once and tell of lives from then on.
     for round in 0..=rounds {
-        let mut latencies = EVENTS.map(|_| Vec::with_capacity(LIVES));
+        let mut latencies = EVENTS.map(|_| [(); 2].map(|()| Vec::with_capacity(LIVES)));
         for first in (0..LIVES).step_by(pods) {
-            let numbers = first..first + pods;
-            let lives = numbers.map(|number| Life::new(cgroups, FIRST + round * LIVES + number));
+            let numbers = (first..first + pods).map(|it| FIRST + round * LIVES + it);
+            let lives = numbers.map(|number| Life::new(cgroups, number));
             let lives = lives.collect::<Result<Vec<_>>>()?;
             for (event, latencies) in EVENTS.iter().zip(&mut latencies) {
                 for life in &lives {
-                    life.prepare(event, plugin, cgroups)?;
-                    let begun = Instant::now();
-                    life.tell(event, plugin)?;
-                    latencies.push(u64::try_from(begun.elapsed().as_nanos())?);
-                    life.check(event)?;
+                    life.prepare(event, ends.plugin, cgroups)?;
+                    let took = ends.tell(life, event)?;
+                    for (latencies, took) in latencies.iter_mut().zip(took) {
+                        latencies.push(took);
+                    }
                 }
             }
             lives.iter().try_for_each(|life| life.cgroup.remove())?;
         }
         if round > 0 {
-            for (samples, latencies) in samples.iter_mut().zip(latencies) {
+            let latencies = latencies.into_iter().flatten();
+            for (samples, latencies) in samples.iter_mut().flatten().zip(latencies) {
                 let spent = Duration::from_nanos(latencies.iter().sum());
                 samples.push(Sample::of(latencies, spent, None));
             }
         }
     }
-    let rows = samples.map(|samples| Row::named("plugin", &samples));
-    Ok(EVENTS.into_iter().zip(rows).collect())
+    let kept = EVENTS.into_iter().zip(samples);
+    Ok(kept
+        .map(|(event, [plugin, echo])| Kept {
+            event,
+            plugin: Row::named("plugin", &plugin),
+            echo: Row::named("echo", &echo),
+        })
+        .collect())
+}
+
+// === impl Ends ===
+
+impl Ends<'_> {
+    /// Tells of an event, and says how long the plugin and the echo took to answer. Who is told first
+    /// changes from life to life, so that what goes on behind an answer, or behind what was prepared,
+    /// costs the one as often as the other.
+    fn tell(&mut self, life: &Life, event: &str) -> Result<[u64; 2]> {
+        if life.number.is_multiple_of(2) {
+            let (echo, _) = life.tell(event, self.echo)?;
+            Ok([self.tell_plugin(life, event)?, echo])
+        } else {
+            let plugin = self.tell_plugin(life, event)?;
+            let (echo, _) = life.tell(event, self.echo)?;
+            Ok([plugin, echo])
+        }
+    }
+
+    fn tell_plugin(&mut self, life: &Life, event: &str) -> Result<u64> {
+        let (took, updates) = life.tell(event, self.plugin)?;
+        // Before anything else gives the plugin time.
+        life.check(event, &updates)?;
+        Ok(took)
+    }
 }
 
 // === impl Life ===
@@ -94,6 +157,7 @@ impl Life {
         let pod = pod_in(number, cgroup.path());
         cgroups.container(&cgroup, &pod.id)?;
         Ok(Self {
+            number,
             spec: classes::be("batch"),
             container: Container {
                 pod_sandbox_id: pod.id.clone(),
@@ -117,26 +181,31 @@ impl Life {
         Ok(())
     }
 
-    fn tell(&self, event: &str, plugin: &mut Plugin) -> Result<()> {
+    /// Tells of an event. How long the answer took in nanoseconds, and what it says.
+    fn tell(&self, event: &str, plugin: &mut Plugin) -> Result<(u64, Vec<ContainerUpdate>)> {
         let Self { pod, container, .. } = self;
+        let mut updates = Vec::new();
+        let begun = Instant::now();
         match event {
-            "UpdateContainer" => {
-                let updates = plugin.update(pod, container, &shares(1_024))?;
-                let linux = updates.into_iter().next().and_then(|it| it.linux);
-                let cpu = linux.and_then(|it| it.resources).and_then(|it| it.cpu);
-                let said = cpu.and_then(|it| it.shares).map(|it| it.value);
-                ensure!(said == Some(512), "an update was answered with {said:?}");
-            }
+            "UpdateContainer" => updates = plugin.update(pod, container, &shares(1_024))?,
             "UpdatePodSandbox" => plugin.resize(pod, &shares(1_024))?,
             "StopContainer" => plugin.stop(pod, container)?,
             _ if event.ends_with("PodSandbox") => plugin.tell(event, pod, None)?,
             _ => plugin.tell(event, pod, Some(container))?,
         }
-        Ok(())
+        Ok((u64::try_from(begun.elapsed().as_nanos())?, updates))
     }
 
-    /// What waits for writes to the kernel has to have waited.
-    fn check(&self, event: &str) -> Result<()> {
+    /// An update has to be answered with what was decided, and what waits for writes to the kernel has to
+    /// have waited.
+    fn check(&self, event: &str, updates: &[ContainerUpdate]) -> Result<()> {
+        if event == "UpdateContainer" {
+            let linux = updates.first().and_then(|it| it.linux.as_ref());
+            let resources = linux.and_then(|it| it.resources.as_ref());
+            let cpu = resources.and_then(|it| it.cpu.as_ref());
+            let said = cpu.and_then(|it| it.shares).map(|it| it.value);
+            ensure!(said == Some(512), "an update was answered with {said:?}");
+        }
         let wrong = match event {
             "RunPodSandbox" => {
                 let mut of_pod = self.spec.clone();

@@ -6,6 +6,7 @@
 //! ratios hold where absolute times do not.
 #![forbid(unsafe_code)]
 
+mod echo;
 mod life;
 mod load;
 mod nri;

@@ -2,10 +2,11 @@
 //!
 //! The runtime is the test kit's double. Real ones ask one thing at a time, whatever many pods want. Many
 //! questions at once are more than any asks; they are held to the same limit, as a promise of their own.
-//! The other events of a pod's life are told by turns alone.
+//! The other events of a pod's life are told by turns alone, and an echo is told of them beside.
 
 use crate::{
-    life::{self, EVENTS},
+    echo::Echo,
+    life::{self, EVENTS, Ends},
     load::Sample,
     parts::proxy_options,
     report::{NRI_CONTAINERS, Row},
@@ -40,6 +41,8 @@ pub(crate) struct Asked {
     pub(crate) pods: usize,
     pub(crate) order: Order,
     pub(crate) row: Row,
+    /// Of an echo that was told of the same, if one was.
+    pub(crate) echo: Option<Row>,
 }
 
 /// When the runtime asks about the next pod.
@@ -86,24 +89,41 @@ pub(crate) fn measure(rounds: usize, wants: Wants<'_>) -> Result<Nri> {
     ensure!(!updates.is_empty(), "no container was to be changed");
     let mut asked = asked_about_creations(rounds, wants, (&mut plugin, pid), &pods)?;
     let cgroups = PodCgroups::new(&testbed)?;
-    for count in AT_ONCE {
-        if EVENTS.iter().any(|event| wants(event, count)) {
-            let told = life::measure((&mut plugin, &cgroups), rounds, count)?;
-            let told = told.into_iter().map(|(event, row)| Asked {
-                event,
-                pods: count,
-                order: Order::Turns,
-                row,
-            });
-            asked.extend(told.filter(|it| wants(it.event, count)));
-        }
-    }
+    let mut echo = Echo::start(&testbed)?;
+    let mut ends = Ends {
+        plugin: &mut plugin,
+        echo: &mut echo.plugin,
+    };
+    asked.extend(asked_in_lives(rounds, wants, &mut ends, &cgroups)?);
     let resident_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
     proxy.stop()?;
     Ok(Nri {
         asked,
         resident_bytes,
     })
+}
+
+fn asked_in_lives(
+    rounds: usize,
+    wants: Wants<'_>,
+    ends: &mut Ends<'_>,
+    cgroups: &PodCgroups,
+) -> Result<Vec<Asked>> {
+    let mut asked = Vec::new();
+    for pods in AT_ONCE {
+        if EVENTS.iter().any(|event| wants(event, pods)) {
+            let kept = life::measure(ends, cgroups, rounds, pods)?;
+            let kept = kept.into_iter().filter(|it| wants(it.event, pods));
+            asked.extend(kept.map(|it| Asked {
+                event: it.event,
+                pods,
+                order: Order::Turns,
+                row: it.plugin,
+                echo: Some(it.echo),
+            }));
+        }
+    }
+    Ok(asked)
 }
 
 fn asked_about_creations(
@@ -135,6 +155,7 @@ fn asked_about_creations(
             pods: count,
             order,
             row: Row::named(way, &samples),
+            echo: None,
         });
     }
     Ok(asked)

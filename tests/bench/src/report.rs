@@ -111,30 +111,9 @@ impl Report {
         self.real.push(group);
     }
 
-    /// The figures of a plugin and what was promised of them.
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "the memory of a process is far below 2^52"
-    )]
+    /// The figures of a plugin and what was promised of them: of itself, whatever an echo took.
     pub(crate) fn add_nri(&mut self, nri: Nri) {
-        for Asked {
-            event,
-            pods,
-            order,
-            row,
-        } in &nri.asked
-        {
-            let asked = match order {
-                Order::Turns => "by turns, as runtimes ask",
-                Order::Together => "all at once",
-            };
-            let what =
-                format!("nri, {event}, {pods} pod(s) {asked}: event in to reply out, p99 µs");
-            self.promises.push(Promise::new(what, row.p99_us, 300.0));
-        }
-        let what = format!("nri, resident with {NRI_CONTAINERS} containers, MiB");
-        let measured = nri.resident_bytes as f64 / MIB;
-        self.promises.push(Promise::new(what, measured, 24.0));
+        self.promises.extend(plugin_promises(&nri));
         self.nri = Some(nri);
     }
 
@@ -238,6 +217,25 @@ fn promises(kind: Kind, group: &Group) -> Vec<Promise> {
     }
 }
 
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "the memory of a process is far below 2^52"
+)]
+fn plugin_promises(nri: &Nri) -> Vec<Promise> {
+    let asked = nri.asked.iter().map(|it| {
+        let (event, pods) = (it.event, it.pods);
+        let asked = match it.order {
+            Order::Turns => "by turns, as runtimes ask",
+            Order::Together => "all at once",
+        };
+        let what = format!("nri, {event}, {pods} pod(s) {asked}: event in to reply out, p99 µs");
+        Promise::new(what, it.row.p99_us, 300.0)
+    });
+    let what = format!("nri, resident with {NRI_CONTAINERS} containers, MiB");
+    let resident = Promise::new(what, nri.resident_bytes as f64 / MIB, 24.0);
+    asked.chain([resident]).collect()
+}
+
 // === impl Promise ===
 
 impl Promise {
@@ -268,7 +266,12 @@ impl fmt::Display for Report {
                 add(&mut table, group, row);
             }
         }
-        for asked in self.nri.iter().flat_map(|nri| &nri.asked) {
+        let (lives, creations): (Vec<_>, Vec<_>) = self
+            .nri
+            .iter()
+            .flat_map(|nri| &nri.asked)
+            .partition(|asked| asked.echo.is_some());
+        for asked in creations {
             let group = Group {
                 stack: "nri".to_owned(),
                 kind: asked.event.to_owned(),
@@ -283,6 +286,9 @@ impl fmt::Display for Report {
             }
         }
         writeln!(f, "{table}")?;
+        if !lives.is_empty() {
+            writeln!(f, "{}", beside_echo(&lives))?;
+        }
         if !self.pod_starts.is_empty() {
             writeln!(f, "{}", starts(&self.pod_starts))?;
         }
@@ -318,6 +324,39 @@ fn starts(all: &[PodStarts]) -> Table {
             p95,
             most,
         ]);
+    }
+    table
+}
+
+/// Events beside what the machine takes to ask about them and to answer: what is left is the plugin's,
+/// with the kernel's part where it writes. That is of the figures, not of single answers.
+fn beside_echo(lives: &[&Asked]) -> Table {
+    let mut table = styled([
+        "nri event",
+        "pods",
+        "plugin p50 µs",
+        "p99 µs",
+        "echo p50 µs",
+        "p99 µs",
+        "difference p50 µs",
+        "p99 µs",
+    ]);
+    for asked in lives {
+        let Some(echo) = &asked.echo else {
+            continue;
+        };
+        let plugin = &asked.row;
+        let figures = [
+            plugin.p50_us,
+            plugin.p99_us,
+            echo.p50_us,
+            echo.p99_us,
+            plugin.p50_us - echo.p50_us,
+            plugin.p99_us - echo.p99_us,
+        ];
+        let figures = figures.map(|us| format!("{us:.0}"));
+        let cells = [asked.event.to_owned(), asked.pods.to_string()];
+        table.add_row(cells.into_iter().chain(figures));
     }
     table
 }
@@ -392,6 +431,7 @@ mod tests {
             pods: 16,
             order,
             row: row("plugin", 100.0, p99_us, 10_000.0),
+            echo: None,
         };
         let mut report = Report::default();
         report.add_nri(Nri {
@@ -413,5 +453,49 @@ mod tests {
         ];
         assert_eq!(kept, expected);
         assert_eq!(report.to_string().matches("MISSED").count(), 1);
+    }
+
+    fn started() -> Nri {
+        let started = Asked {
+            event: "StartContainer",
+            pods: 16,
+            order: Order::Turns,
+            row: row("plugin", 390.0, 301.0, 2_000.0),
+            echo: Some(row("echo", 61.0, 190.0, 10_000.0)),
+        };
+        Nri {
+            asked: vec![started],
+            resident_bytes: 17 << 20,
+        }
+    }
+
+    #[test]
+    fn an_echo_is_shown_beside_the_plugin_and_takes_nothing_off_its_promise() {
+        let mut report = Report::default();
+        report.add_nri(started());
+        let promises = report.promises.iter();
+        let kept: Vec<_> = promises.map(|it| (it.measured, it.kept)).collect();
+        assert_eq!(kept, [(301.0, false), (17.0, true)]);
+
+        let shown = report.to_string();
+        let line = shown.lines().find(|line| line.contains("StartContainer"));
+        let cells = line.unwrap().split(['│', '┆']).map(str::trim);
+        let cells: Vec<_> = cells.filter(|cell| !cell.is_empty()).collect();
+        let expected = [
+            "StartContainer",
+            "16",
+            "390",
+            "301",
+            "61",
+            "190",
+            "329",
+            "111",
+        ];
+        assert_eq!(cells, expected);
+
+        let figures = serde_json::json!(report);
+        let asked = &figures["nri"]["asked"][0];
+        assert_eq!(asked["row"]["p99_us"], 301.0);
+        assert_eq!(asked["echo"]["p99_us"], 190.0);
     }
 }

@@ -22,7 +22,7 @@
 
 use crate::{
     load::Sample,
-    nri::{container, pod_in},
+    nri::{container, pod, pod_in},
     report::Row,
 };
 use anyhow::{Result, ensure};
@@ -70,19 +70,21 @@ pub(crate) struct Kept {
     pub(crate) echo: Row,
 }
 
-/// A pod with one container, and their control groups.
+/// A pod with one container.
 struct Life {
     number: usize,
     spec: PodSpecOf,
     pod: PodSandbox,
     container: Container,
-    cgroup: PodCgroup,
+    /// Theirs, where they have any.
+    cgroup: Option<PodCgroup>,
 }
 
-/// Lives in waves of so many pods: each event by turns of all of them.
+/// Lives in waves of so many pods: each event by turns of all of them. Without control groups there is
+/// nothing that anything is written to.
 pub(crate) fn measure(
     ends: &mut Ends<'_>,
-    cgroups: &PodCgroups,
+    cgroups: Option<&PodCgroups>,
     rounds: usize,
     pods: usize,
 ) -> Result<Vec<Kept>> {
@@ -104,7 +106,7 @@ pub(crate) fn measure(
                     }
                 }
             }
-            lives.iter().try_for_each(|life| life.cgroup.remove())?;
+            lives.iter().try_for_each(Life::remove)?;
         }
         if round > 0 {
             let latencies = latencies.into_iter().flatten();
@@ -152,11 +154,18 @@ impl Ends<'_> {
 // === impl Life ===
 
 impl Life {
-    fn new(cgroups: &PodCgroups, number: usize) -> Result<Self> {
+    fn new(cgroups: Option<&PodCgroups>, number: usize) -> Result<Self> {
+        let Some(cgroups) = cgroups else {
+            return Ok(Self::of(number, pod(number), None));
+        };
         let cgroup = cgroups.pod(&format!("uid-{number}"), PodQos::BestEffort)?;
         let pod = pod_in(number, cgroup.path());
         cgroups.container(&cgroup, &pod.id)?;
-        Ok(Self {
+        Ok(Self::of(number, pod, Some(cgroup)))
+    }
+
+    fn of(number: usize, pod: PodSandbox, cgroup: Option<PodCgroup>) -> Self {
+        Self {
             number,
             spec: classes::be("batch"),
             container: Container {
@@ -165,17 +174,24 @@ impl Life {
             },
             pod,
             cgroup,
-        })
+        }
     }
 
     /// What a runtime does before it tells of this, which is not measured.
-    fn prepare(&self, event: &str, plugin: &mut Plugin, cgroups: &PodCgroups) -> Result<()> {
-        match event {
-            "PostCreateContainer" => {
+    fn prepare(
+        &self,
+        event: &str,
+        plugin: &mut Plugin,
+        cgroups: Option<&PodCgroups>,
+    ) -> Result<()> {
+        match (event, cgroups.zip(self.cgroup.as_ref())) {
+            ("PostCreateContainer", _) => {
                 let answer = plugin.create(&self.pod, &self.container)?;
                 ensure!(answer.adjust.is_some(), "a creation was not adjusted");
             }
-            "StartContainer" => cgroups.container(&self.cgroup, &self.container.id)?,
+            ("StartContainer", Some((cgroups, cgroup))) => {
+                cgroups.container(cgroup, &self.container.id)?;
+            }
             _ => {}
         }
         Ok(())
@@ -206,17 +222,21 @@ impl Life {
             let said = cpu.and_then(|it| it.shares).map(|it| it.value);
             ensure!(said == Some(512), "an update was answered with {said:?}");
         }
-        let wrong = match event {
-            "RunPodSandbox" => {
+        let wrong = match (event, &self.cgroup) {
+            ("RunPodSandbox", Some(cgroup)) => {
                 let mut of_pod = self.spec.clone();
                 of_pod.expected.retain(|it| it.scope == Scope::Pod);
-                of_pod.wrong_in(&self.cgroup, &self.container.id)
+                of_pod.wrong_in(cgroup, &self.container.id)
             }
-            "StartContainer" => self.spec.wrong_in(&self.cgroup, &self.container.id),
+            ("StartContainer", Some(cgroup)) => self.spec.wrong_in(cgroup, &self.container.id),
             _ => Vec::new(),
         };
         ensure!(wrong.is_empty(), "answered to {event} too early: {wrong:?}");
         Ok(())
+    }
+
+    fn remove(&self) -> Result<()> {
+        Ok(self.cgroup.iter().try_for_each(PodCgroup::remove)?)
     }
 }
 

@@ -58,6 +58,11 @@ struct Arguments {
     /// Leave out the part with a real containerd.
     #[arg(long)]
     no_real: bool,
+    /// Make no control groups for the pods whose lives a plugin is told of: what it takes where there is
+    /// nothing to write to, and the machine is not busy with making and removing them. Nothing is promised
+    /// of that.
+    #[arg(long, requires = "only")]
+    no_cgroups: bool,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -101,7 +106,8 @@ async fn run(arguments: Arguments) -> Result<()> {
     let wants = |event: &str, pods| arguments.wants(&format!("nri, {event}, {pods} caller(s)"));
     if nri::wants_any(&wants) {
         eprintln!("measuring as a plugin that knows 1,000 pods and 5,000 containers");
-        report.add_nri(nri::measure(arguments.rounds, &wants)?);
+        let has_groups = !arguments.no_cgroups;
+        report.add_nri(nri::measure(arguments.rounds, &wants, has_groups)?);
     }
     if !arguments.no_real && arguments.wants(pod_start::NAME) {
         eprintln!("measuring {}", pod_start::NAME);
@@ -182,4 +188,17 @@ async fn interleaved(parts: &Parts, load: &Load, rounds: usize) -> Result<Vec<Ro
         .zip(measured)
         .map(|(target, samples)| Row::median(target, &samples))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_groups_are_left_out_only_where_nothing_is_written() {
+        let parsed = |args: &[&str]| Arguments::try_parse_from([&["bench"][..], args].concat());
+        let only = ["--only", "nri", "--no-cgroups"];
+        assert!(parsed(&only).is_ok_and(|it| it.no_cgroups && it.only.is_some()));
+        assert!(parsed(&["--no-cgroups"]).is_err());
+    }
 }

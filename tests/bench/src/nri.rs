@@ -57,6 +57,8 @@ pub(crate) enum Order {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Nri {
     pub(crate) asked: Vec<Asked>,
+    /// Lives had control groups.
+    pub(crate) has_groups: bool,
     /// Resident with all containers known, after all that.
     pub(crate) resident_bytes: u64,
 }
@@ -69,7 +71,7 @@ pub(crate) fn wants_any(wants: Wants<'_>) -> bool {
     all.any(|event| AT_ONCE.iter().any(|&pods| wants(event, pods)))
 }
 
-pub(crate) fn measure(rounds: usize, wants: Wants<'_>) -> Result<Nri> {
+pub(crate) fn measure(rounds: usize, wants: Wants<'_>, has_groups: bool) -> Result<Nri> {
     let testbed = Testbed::new()?;
     let socket = testbed.directory().join("nri.sock");
     let runtime = NriRuntime::listen(&socket, Generation::V0_12)?;
@@ -88,17 +90,18 @@ pub(crate) fn measure(rounds: usize, wants: Wants<'_>) -> Result<Nri> {
     let updates = plugin.synchronize(&pods, &containers)?;
     ensure!(!updates.is_empty(), "no container was to be changed");
     let mut asked = asked_about_creations(rounds, wants, (&mut plugin, pid), &pods)?;
-    let cgroups = PodCgroups::new(&testbed)?;
+    let cgroups = has_groups.then(|| PodCgroups::new(&testbed)).transpose()?;
     let mut echo = Echo::start(&testbed)?;
     let mut ends = Ends {
         plugin: &mut plugin,
         echo: &mut echo.plugin,
     };
-    asked.extend(asked_in_lives(rounds, wants, &mut ends, &cgroups)?);
+    asked.extend(asked_in_lives(rounds, wants, &mut ends, cgroups.as_ref())?);
     let resident_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
     proxy.stop()?;
     Ok(Nri {
         asked,
+        has_groups,
         resident_bytes,
     })
 }
@@ -107,7 +110,7 @@ fn asked_in_lives(
     rounds: usize,
     wants: Wants<'_>,
     ends: &mut Ends<'_>,
-    cgroups: &PodCgroups,
+    cgroups: Option<&PodCgroups>,
 ) -> Result<Vec<Asked>> {
     let mut asked = Vec::new();
     for pods in AT_ONCE {
@@ -223,7 +226,7 @@ fn ask(
 }
 
 /// The demo's best-effort pod, many times.
-fn pod(index: usize) -> PodSandbox {
+pub(crate) fn pod(index: usize) -> PodSandbox {
     let cgroup_parent = format!("/kubepods/besteffort/poduid-{index}");
     pod_in(index, &cgroup_parent)
 }

@@ -113,7 +113,9 @@ impl Report {
 
     /// The figures of a plugin and what was promised of them: of itself, whatever an echo took.
     pub(crate) fn add_nri(&mut self, nri: Nri) {
-        self.promises.extend(plugin_promises(&nri));
+        if nri.has_groups {
+            self.promises.extend(plugin_promises(&nri));
+        }
         self.nri = Some(nri);
     }
 
@@ -436,6 +438,7 @@ mod tests {
         let mut report = Report::default();
         report.add_nri(Nri {
             asked: vec![asked(Order::Turns, 300.0), asked(Order::Together, 301.0)],
+            has_groups: true,
             resident_bytes: 17 << 20,
         });
         let promises = report.promises.iter();
@@ -455,7 +458,7 @@ mod tests {
         assert_eq!(report.to_string().matches("MISSED").count(), 1);
     }
 
-    fn started() -> Nri {
+    fn started(has_groups: bool) -> Nri {
         let started = Asked {
             event: "StartContainer",
             pods: 16,
@@ -465,6 +468,7 @@ mod tests {
         };
         Nri {
             asked: vec![started],
+            has_groups,
             resident_bytes: 17 << 20,
         }
     }
@@ -472,7 +476,7 @@ mod tests {
     #[test]
     fn an_echo_is_shown_beside_the_plugin_and_takes_nothing_off_its_promise() {
         let mut report = Report::default();
-        report.add_nri(started());
+        report.add_nri(started(true));
         let promises = report.promises.iter();
         let kept: Vec<_> = promises.map(|it| (it.measured, it.kept)).collect();
         assert_eq!(kept, [(301.0, false), (17.0, true)]);
@@ -497,5 +501,13 @@ mod tests {
         let asked = &figures["nri"]["asked"][0];
         assert_eq!(asked["row"]["p99_us"], 301.0);
         assert_eq!(asked["echo"]["p99_us"], 190.0);
+    }
+
+    #[test]
+    fn of_lives_without_control_groups_nothing_is_promised() {
+        let mut report = Report::default();
+        report.add_nri(started(false));
+        assert!(report.promises.is_empty());
+        assert!(report.to_string().contains("StartContainer"));
     }
 }

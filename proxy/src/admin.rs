@@ -185,6 +185,8 @@ impl Admin {
             "the runtime does not ask us as its plugin\n"
         } else if !self.hub.is_whole() {
             "the runtime has not been listed yet\n"
+        } else if !self.hub.knows_of_koordlet() {
+            "whether koordlet runs here is not known yet\n"
         } else {
             return reply(StatusCode::OK, TEXT, "ready\n");
         };

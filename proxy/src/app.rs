@@ -153,7 +153,7 @@ impl App {
         let hub = build_hub(&config, cgroups, policy_now, metrics.clone(), &mut remarks);
         let pods = open_pods(&config, &hub, &metrics);
         let neighbour = Neighbour::new(&config);
-        hub.set_resting(neighbour.resting().clone());
+        neighbour.begin(&hub);
         let acts = config.mode == Mode::Enforce;
         let claim = acts.then(|| Claim::lay(&config.runtime_endpoint, &hub));
         let mut files = Vec::new();

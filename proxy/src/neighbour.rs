@@ -11,6 +11,10 @@
 //! Looking at all processes takes milliseconds, so a thread beside the data path does it. A look that
 //! failed, or does not end, says nothing: neither that koordlet is there nor that it is gone. Nobody
 //! else is asked for a command line, because the author of a pod could have the answer never come.
+//!
+//! What is written beside koordlet is written over what it has written. So a start says and writes
+//! nothing before the first look, which does not wait for the runtime unless somebody is in a pod: whose
+//! pods there are its first list says. A first look that says nothing holds a start for two seconds.
 
 use crate::{
     config::{BesideKoordlet, Config},
@@ -39,6 +43,8 @@ use tracing::{info, warn};
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long a look may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same of the first, for which all that we would say and write waits.
+const FIRST_PATIENCE: Duration = Duration::from_secs(2);
 /// So many looks in which it is not seen make it gone: one that is replaced or restarts comes back
 /// sooner.
 const GONE_AFTER: u32 = 10;
@@ -51,6 +57,9 @@ const NAME: &str = "koordlet";
 /// What a person has to know where one of root's could be koordlet, and could be a pod's.
 const UNPLACED: &str =
     "a process called koordlet runs that cannot be placed: say --beside-koordlet=yes or no";
+/// The same where it may be a pod's, and after a minute nobody has told whose pods there are.
+const UNLISTED: &str = "a process called koordlet runs in a pod, and the runtime does not say whose \
+                        that is: say --beside-koordlet=yes or no";
 
 /// The hooks that rest because koordlet does their part.
 pub type Resting = BTreeSet<&'static str>;
@@ -64,9 +73,11 @@ pub struct Neighbour {
     namespace: String,
     resting: Resting,
     unseen: u32,
+    /// How long the next look may take.
+    patience: Duration,
     /// That the last look did not end was told.
     hangs: bool,
-    /// That one cannot be placed was told.
+    /// Why it is unknown who one is was told.
     told: bool,
 }
 
@@ -75,6 +86,8 @@ pub struct Neighbour {
 struct Found {
     /// The hooks that those cover who are believed; `None` if nobody is.
     covers: Option<Resting>,
+    /// Somebody is not believed, which who knows more pods of the operator's might.
+    in_doubt: bool,
     /// Somebody is not believed because it cannot be known where it is.
     unplaced: bool,
 }
@@ -97,17 +110,23 @@ impl Neighbour {
             proc_root: config.roots.proc.clone(),
             namespace: hooks.koordlet_namespace.clone(),
             unseen: 0,
+            patience: FIRST_PATIENCE,
             hangs: false,
             told: false,
         }
     }
 
-    pub fn resting(&self) -> &Resting {
-        &self.resting
+    /// Before anything is decided: has hooks rest of which that is said and, where it is to be found
+    /// out, nothing be said or written before.
+    pub fn begin(&self, hub: &Hub) {
+        hub.set_resting(self.resting.clone());
+        if self.beside == BesideKoordlet::Auto {
+            hub.await_koordlet(FIRST_PATIENCE);
+        }
     }
 
     /// Keeps looking, and has the hub's hooks rest or work. Never ends.
-    pub async fn watch(mut self, hub: Rc<Hub>) {
+    pub async fn watch(self, hub: Rc<Hub>) {
         if self.beside != BesideKoordlet::Auto {
             std::future::pending::<()>().await;
         }
@@ -119,21 +138,50 @@ impl Neighbour {
             }
         });
         looker.start();
-        // Before that nobody knows whose a pod is.
-        hub.whole().await;
+        self.keep_looking(&looker, &hub).await;
+    }
+
+    /// The same by a thread that looks.
+    async fn keep_looking(mut self, looker: &Worker<Look>, hub: &Hub) {
         loop {
+            // Before that nobody knows whose a pod is.
+            let is_whole = hub.is_whole();
             let operators = self.operators(&hub.ledger().borrow());
-            if let Some(found) = self.ask(&looker, operators).await {
-                if found.unplaced && !mem::replace(&mut self.told, true) {
-                    warn!(reason = UNPLACED, "whether koordlet runs here is unknown");
-                }
-                hub.set_koordlet_remark(found.unplaced.then_some(UNPLACED));
-                if self.take(found.covers) {
-                    hub.set_resting(self.resting.clone());
-                }
+            let found = self.ask(looker, operators).await;
+            let in_doubt = !is_whole && found.as_ref().is_some_and(|found| found.in_doubt);
+            if !in_doubt {
+                self.hear(found, hub);
             }
-            sleep(PERIOD).await;
+            if is_whole {
+                sleep(PERIOD).await;
+            } else if timeout(PERIOD, hub.whole()).await.is_err() && in_doubt {
+                self.tell(Some(UNLISTED), hub);
+                // As where one cannot be placed.
+                self.hear(None, hub);
+            }
         }
+    }
+
+    /// Takes in what a look has found; `None` if it cannot be known now who is there.
+    fn hear(&mut self, found: Option<Found>, hub: &Hub) {
+        if let Some(found) = found {
+            self.tell(found.unplaced.then_some(UNPLACED), hub);
+            if self.take(found.covers) {
+                hub.set_resting(self.resting.clone());
+            }
+        }
+        self.patience = PATIENCE;
+        hub.koordlet_is_known();
+    }
+
+    /// Tells a person why it is unknown who somebody is, if it is; in the log once.
+    fn tell(&mut self, reason: Option<&'static str>, hub: &Hub) {
+        if let Some(reason) = reason
+            && !mem::replace(&mut self.told, true)
+        {
+            warn!(reason, "whether koordlet runs here is unknown");
+        }
+        hub.set_koordlet_remark(reason);
     }
 
     /// Where the pods are in which koordlet may be.
@@ -146,7 +194,7 @@ impl Neighbour {
 
     /// Has a look taken; `None` if it cannot be known now who is there.
     async fn ask(&mut self, looker: &Worker<Look>, operators: Vec<CgroupPath>) -> Option<Found> {
-        let looked = timeout(PATIENCE, looker.ask(|done| (operators, done))).await;
+        let looked = timeout(self.patience, looker.ask(|done| (operators, done))).await;
         let hung = mem::replace(&mut self.hangs, looked.is_err());
         if self.hangs && !hung {
             let reason = "a look at the processes does not end";
@@ -225,8 +273,9 @@ fn look(proc_root: &Path, operators: &[CgroupPath]) -> Option<Found> {
         if let Some(words) = process.words {
             let covers = found.covers.get_or_insert_default();
             covers.extend(covered(&gates(&words)));
-        } else if is_unplaced(&process.cgroups) {
-            found.unplaced = true;
+        } else {
+            found.in_doubt = true;
+            found.unplaced |= is_unplaced(&process.cgroups);
         }
     });
     if let Err(error) = looked {
@@ -270,12 +319,24 @@ mod tests {
     #![expect(clippy::disallowed_methods, reason = "a test's own files")]
 
     use super::*;
-    use crate::hub::testing::Bench;
+    use crate::{
+        front::cri::Method,
+        hub::{
+            Answer, Opening, Untouched,
+            testing::{Bench, sandbox},
+        },
+        reconcile,
+    };
     use koord_kernel::{cgroup::Generation, fake::FakeTree};
+    use koord_proto::cri;
+    use prost::Message;
     use std::{fs, sync::mpsc};
+    use tempfile::TempDir;
     use tokio::time::{self, Instant};
 
     const HOST: &str = "0::/system.slice/koordlet.service";
+    /// Of the pod of the bench, whose namespace is `default`.
+    const IN_POD: &str = "0::/kubepods/besteffort/poduid-1/c";
 
     fn neighbour(namespace: &str) -> Neighbour {
         Neighbour {
@@ -284,6 +345,7 @@ mod tests {
             namespace: namespace.to_owned(),
             resting: Resting::new(),
             unseen: 0,
+            patience: PATIENCE,
             hangs: false,
             told: false,
         }
@@ -297,6 +359,14 @@ mod tests {
 
     /// What is found where there is such a process.
     fn found(line: &str, cgroup: &str, namespace: &str) -> Found {
+        let root = running(line, cgroup);
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+        let operators = neighbour(namespace).operators(&bench.hub.ledger().borrow());
+        look(root.path(), &operators).unwrap()
+    }
+
+    /// A `/proc` with such a process.
+    fn running(line: &str, cgroup: &str) -> TempDir {
         let root = tempfile::tempdir().unwrap();
         let process = root.path().join("7");
         fs::create_dir(&process).unwrap();
@@ -307,9 +377,21 @@ mod tests {
         fs::write(process.join("status"), status).unwrap();
         let stat = "7 (koordlet) S 1 7 7 0 -1 4194560 100 0 0 0 250 75";
         fs::write(process.join("stat"), stat).unwrap();
-        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
-        let operators = neighbour(namespace).operators(&bench.hub.ledger().borrow());
-        look(root.path(), &operators).unwrap()
+        root
+    }
+
+    /// The shares of the container of the bench once its pod was held against the kernel: 1,024 or, by
+    /// a hook that koordlet has too, 512.
+    async fn held(bench: &Bench) -> String {
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        bench.shown("cpu.shares")
+    }
+
+    /// Returns once this is so.
+    async fn until(mut holds: impl FnMut() -> bool) {
+        while !holds() {
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     #[test]
@@ -451,6 +533,145 @@ mod tests {
         assert!(!neighbour.hangs);
     }
 
+    #[tokio::test]
+    async fn nothing_is_written_at_a_start_before_koordlet_was_looked_for() {
+        for (cgroup, namespace, shares) in [
+            (HOST, "koordinator-system", "1024"),
+            (IN_POD, "default", "1024"),
+            // A pod's pretence.
+            (IN_POD, "koordinator-system", "512"),
+        ] {
+            let root = running("/koordlet", cgroup);
+            let neighbour = Neighbour {
+                proc_root: root.path().to_owned(),
+                ..neighbour(namespace)
+            };
+            let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+            neighbour.begin(&bench.hub);
+            assert_eq!(held(&bench).await, "1024");
+            let looked = async {
+                bench.hub.list_taken();
+                until(|| bench.hub.knows_of_koordlet()).await;
+                assert_eq!(held(&bench).await, shares, "{cgroup} {namespace}");
+            };
+            tokio::select! {
+                () = neighbour.watch(bench.hub.clone()) => unreachable!("it never ends"),
+                looked = timeout(Duration::from_secs(30), looked) => {
+                    looked.expect("it is looked for");
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_look_that_hangs_holds_a_start_for_two_seconds_and_a_call_for_its_own_time() {
+        let (_never, hangs) = mpsc::channel::<()>();
+        let looker = Worker::new("hangs", STACK, move |(_, done): Look| {
+            hangs.recv().ok();
+            done.send(None).ok();
+        });
+        let neighbour = Neighbour {
+            patience: FIRST_PATIENCE,
+            ..neighbour("")
+        };
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+        neighbour.begin(&bench.hub);
+        let begun = Instant::now();
+        let update = cri::UpdateContainerResourcesRequest {
+            container_id: "container-1".to_owned(),
+            linux: Some(cri::LinuxContainerResources::default()),
+            ..Default::default()
+        };
+        let started = async {
+            let (method, message) = (Method::UpdateContainerResources, update.encode_to_vec());
+            let Opening::Later(decision) = bench.hub.open(method, &message, None) else {
+                panic!("it does not wait");
+            };
+            let answer = decision.await.answer;
+            assert!(matches!(answer, Answer::AsIs(Untouched::UnknownKoordlet)));
+            assert_eq!(begun.elapsed().as_millis() / 10, 50);
+            assert_eq!(held(&bench).await, "1024");
+            until(|| bench.hub.knows_of_koordlet()).await;
+            assert_eq!(begun.elapsed().as_secs(), 2);
+            assert_eq!(held(&bench).await, "512");
+        };
+        tokio::select! {
+            () = neighbour.keep_looking(&looker, &bench.hub) => unreachable!("it never ends"),
+            () = started => {}
+        }
+    }
+
+    /// One to whom somebody could be koordlet until a pod of the operator's is known, and is then. It
+    /// tells each look.
+    fn doubting() -> (Worker<Look>, mpsc::Receiver<()>) {
+        let (looks, looked) = mpsc::channel();
+        let looker = Worker::new("doubts", STACK, move |(operators, done): Look| {
+            let in_doubt = operators.is_empty();
+            let all = || covered(&FeatureGates::default());
+            let found = Found {
+                covers: (!in_doubt).then(all),
+                in_doubt,
+                unplaced: false,
+            };
+            done.send(Some(found)).ok();
+            looks.send(()).ok();
+        });
+        (looker, looked)
+    }
+
+    #[tokio::test]
+    async fn while_only_a_list_can_tell_whose_pod_it_is_a_start_waits_for_that() {
+        let (looker, looked) = doubting();
+        let neighbour = neighbour("default");
+        let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+        let hub = bench.hub.clone();
+        neighbour.begin(&hub);
+        let listed = async {
+            until(|| looked.try_recv().is_ok()).await;
+            // What was found is heard by then.
+            sleep(Duration::from_millis(1)).await;
+            let bench = bench.knowing_pod();
+            assert!(!hub.knows_of_koordlet());
+            assert_eq!(held(&bench).await, "1024");
+            hub.list_taken();
+            until(|| hub.knows_of_koordlet()).await;
+            assert_eq!(held(&bench).await, "1024");
+            assert!(hub.policy().chain().resting().contains("BatchResource"));
+        };
+        tokio::select! {
+            () = neighbour.keep_looking(&looker, &hub) => unreachable!("it never ends"),
+            listed = timeout(Duration::from_secs(30), listed) => {
+                listed.expect("it is looked for");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn where_no_list_tells_it_for_a_minute_hooks_work_and_a_person_is_told() {
+        let (looker, looked) = doubting();
+        let neighbour = neighbour("default");
+        let hub = Bench::new(FakeTree::new(Generation::V1, 2)).hub;
+        neighbour.begin(&hub);
+        let given_up = async {
+            until(|| looked.try_recv().is_ok()).await;
+            // What was found is heard by then.
+            sleep(Duration::from_millis(1)).await;
+            time::pause();
+            sleep(Duration::from_secs(30)).await;
+            assert_eq!((hub.enforces(), hub.koordlet_remark()), (false, None));
+            sleep(Duration::from_secs(31)).await;
+            let told = Some(
+                "a process called koordlet runs in a pod, and the runtime does not say whose that \
+                 is: say --beside-koordlet=yes or no",
+            );
+            assert_eq!((hub.enforces(), hub.koordlet_remark()), (true, told));
+        };
+        tokio::select! {
+            () = neighbour.keep_looking(&looker, &hub) => unreachable!("it never ends"),
+            () = given_up => {}
+        }
+    }
+
     #[test]
     fn one_that_restarts_is_not_gone_and_one_that_is_gone_for_long_is() {
         let mut neighbour = neighbour("");
@@ -459,13 +680,13 @@ mod tests {
         for _ in 0..9 {
             assert!(!neighbour.take(None));
         }
-        assert_eq!(neighbour.resting(), &all);
+        assert_eq!(neighbour.resting, all);
         assert!(!neighbour.take(Some(all.clone())));
         for _ in 0..9 {
             assert!(!neighbour.take(None));
         }
         assert!(neighbour.take(None));
-        assert!(neighbour.resting().is_empty());
+        assert!(neighbour.resting.is_empty());
         assert!(neighbour.take(Some(all)));
     }
 }

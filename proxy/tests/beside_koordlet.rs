@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::fs;
 use support::{
     method,
-    node::{Node, script},
+    node::{Node, listed_once, script},
     pod::{ASKED_SHARES, BATCH_SHARES, Pod},
 };
 use tempfile::TempDir;
@@ -27,6 +27,13 @@ async fn with(args: &[&str], some_rest: bool) -> (i64, Value, String) {
     let node = Node::with(script(), args);
     let rest = || node.status()["hooks"].to_string().contains("does its part");
     wait_until("it is known who is there", || rest() == some_rest);
+    let shares = created(&node).await;
+    let mut status = node.status();
+    (shares, status["hooks"].take(), node.log())
+}
+
+/// The shares that the runtime is asked to give a best-effort pod's container.
+async fn created(node: &Node) -> i64 {
     let pod = Pod::best_effort("batch");
     node.call(RawRequest::unary(method::RUN, pod.run().encode()))
         .await;
@@ -34,8 +41,7 @@ async fn with(args: &[&str], some_rest: bool) -> (i64, Value, String) {
         .await;
     let request = CreateContainerRequest::decode(node.arrived(method::CREATE)).unwrap();
     let resources = request.config.unwrap().linux.unwrap().resources.unwrap();
-    let mut status = node.status();
-    (resources.cpu_shares, status["hooks"].take(), node.log())
+    resources.cpu_shares
 }
 
 /// What `status` says of why a hook rests.
@@ -81,6 +87,23 @@ async fn hooks_rest_while_koordlet_runs_them_unless_told_otherwise() {
     let (shares, hooks, _) = with(&["--beside-koordlet=yes"], true).await;
     assert_eq!(shares, ASKED_SHARES);
     assert_eq!(rests(&hooks, "GroupIdentity"), "koordlet does its part");
+}
+
+#[tokio::test]
+async fn what_is_called_before_the_first_list_is_left_to_koordlet_too() {
+    for cgroup in [
+        "0::/system.slice/koordlet.service\n",
+        // Only a list says whose pod that is.
+        "0::/kubepods/besteffort/poduid-1/koordlet\n",
+    ] {
+        let root = koordlet_in(cgroup);
+        let proc_root = format!("--proc-root={}", root.path().display());
+        let mut node = Node::with(listed_once(), &[&proc_root]);
+        node.signal("-KILL");
+        node.ended();
+        node.restart();
+        assert_eq!(created(&node).await, ASKED_SHARES, "{cgroup}");
+    }
 }
 
 #[test]

@@ -24,11 +24,7 @@ use tracing::debug;
 impl Hub {
     /// RunPodSandbox: the kubelet has made the pod's directory, nothing runs in it yet, so this is
     /// the moment to write it. What is late is written all the same, and checked after the call.
-    pub(super) fn open_run(
-        self: &Rc<Self>,
-        message: &[u8],
-        timeout: Option<Duration>,
-    ) -> Option<Opening> {
+    pub(super) fn open_run(self: &Rc<Self>, message: &[u8], until: Instant) -> Option<Opening> {
         let inputs = self.policy().inputs();
         let request = cri::RunPodSandboxRequest::read_keeping(message, |key| inputs.has(key))?;
         let config = request.config?;
@@ -46,12 +42,11 @@ impl Hub {
             return Some(Opening::Now(Decision::as_is(why, pending)));
         }
         let hub = self.clone();
-        let patience = self.patience(timeout);
         Some(Opening::Later(Box::pin(async move {
             // What has memory reclaimed, as where the pod had another sandbox before, is held after it.
             let (_, changes) = hub.writer.split(changes);
             let written = hub.writer.write(changes.clone());
-            match tokio::time::timeout(patience, written).await {
+            match timeout_at(until, written).await {
                 Ok(applied) => reconcile::record(&hub, &mut pod.own, &changes, &applied),
                 Err(_) => debug!(pod = %Name(&pod.view.name), "pod settings are late"),
             }
@@ -65,11 +60,7 @@ impl Hub {
     /// tell that, and whether its containers are to be left alone. So where some are, it waits for
     /// the next one, and without an answer it passes as it came: what it lacks for that is written
     /// once it is known.
-    pub(super) fn open_create(
-        self: &Rc<Self>,
-        message: &[u8],
-        timeout: Option<Duration>,
-    ) -> Option<Opening> {
+    pub(super) fn open_create(self: &Rc<Self>, message: &[u8], until: Instant) -> Option<Opening> {
         let inputs = self.policy().inputs();
         let request = cri::CreateContainerRequest::read_keeping(message, |key| inputs.has(key))?;
         let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
@@ -83,7 +74,6 @@ impl Hub {
             self.relist_soon();
         }
         let (hub, message) = (self.clone(), message.to_vec());
-        let until = self.held_until(timeout);
         Some(Opening::Later(Box::pin(async move {
             hub.list_after(seen, until).await;
             let known = hub.ledger.borrow().pod(&sandbox).is_some();
@@ -138,11 +128,7 @@ impl Hub {
 
     /// StartContainer: what a process must have from its first instruction is given now to whoever
     /// starts it. What is late is given to the process itself, after the call.
-    pub(super) fn open_start(
-        self: &Rc<Self>,
-        id: ContainerId,
-        timeout: Option<Duration>,
-    ) -> Opening {
+    pub(super) fn open_start(self: &Rc<Self>, id: ContainerId, until: Instant) -> Opening {
         let members = match self.ledger.borrow().container(&id) {
             Some((pod, _)) if self.enforces() => reconcile::starting(pod, &id),
             _ => Vec::new(),
@@ -151,10 +137,9 @@ impl Hub {
             return Opening::nothing_but(Effect::Start(id));
         }
         let hub = self.clone();
-        let patience = self.patience(timeout);
         Opening::Later(Box::pin(async move {
             let joined = hub.writer.join(members);
-            if tokio::time::timeout(patience, joined).await.is_err() {
+            if timeout_at(until, joined).await.is_err() {
                 debug!(container = %id, "groups of threads are late");
             }
             Decision::as_is(Untouched::Nothing, Effect::Start(id))
@@ -163,14 +148,9 @@ impl Hub {
 
     /// UpdateContainerResources: names the container only, so it needs the ledger; carries all
     /// values in force, because the runtime writes its whole stored spec each time.
-    pub(super) fn open_update(
-        self: &Rc<Self>,
-        message: &[u8],
-        timeout: Option<Duration>,
-    ) -> Option<Opening> {
+    pub(super) fn open_update(self: &Rc<Self>, message: &[u8], until: Instant) -> Option<Opening> {
         let request = cri::UpdateContainerResourcesRequest::read(message)?;
         let id = ContainerId::new(&request.container_id).ok()?;
-        let until = self.held_until(timeout);
         let known = self.ledger.borrow().sandbox_of(&id).is_some();
         if known || self.is_whole() {
             let (decision, lowered) = self.update_with_bursts(&request, id, message);
@@ -281,12 +261,9 @@ impl Hub {
     }
 
     /// How long a call may be held: a part of what its caller has.
-    fn patience(&self, timeout: Option<Duration>) -> Duration {
-        timeout.map_or(self.hold_timeout, |left| self.hold_timeout.min(left / 2))
-    }
-
-    fn held_until(&self, timeout: Option<Duration>) -> Instant {
-        Instant::now() + self.patience(timeout)
+    pub(super) fn held_until(&self, timeout: Option<Duration>) -> Instant {
+        let most = self.hold_timeout;
+        Instant::now() + timeout.map_or(most, |left| most.min(left / 2))
     }
 
     fn is_sound(&self, linux: &cri::LinuxContainerResources) -> bool {

@@ -61,7 +61,10 @@ use std::{
     rc::Rc,
     time::Duration,
 };
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 /// What becomes of a claimed request.
 #[derive(Debug)]
@@ -82,6 +85,8 @@ pub enum Untouched {
     Observing,
     /// Decided but not done, because another one of us acts.
     StandingBy,
+    /// Decided but not done, because it was not known in time whether koordlet decides here.
+    UnknownKoordlet,
     /// The pod or its runtime is exempt.
     Exempt,
     /// The message could not be read.
@@ -174,6 +179,8 @@ pub struct Hub {
     ledger: RefCell<Ledger>,
     effects: Effects,
     another: Another,
+    /// By when calls wait no longer for what is found out about koordlet; `None` once it is known.
+    koordlet_due: watch::Sender<Option<Instant>>,
     exclusions: Exclusions,
     writer: Writer,
     terway: Terway,
@@ -215,6 +222,7 @@ impl Hub {
             ledger: RefCell::default(),
             effects: parts.effects,
             another: Another::default(),
+            koordlet_due: watch::Sender::new(None),
             exclusions: parts.exclusions,
             writer: parts.writer,
             terway: parts.terway,
@@ -260,10 +268,25 @@ impl Hub {
         message: &[u8],
         timeout: Option<Duration>,
     ) -> Opening {
+        let until = self.held_until(timeout);
+        if !method.is_decided_about() || !self.awaits_koordlet() {
+            return self.open_now(method, message, until);
+        }
+        let (hub, message) = (self.clone(), message.to_vec());
+        Opening::Later(Box::pin(async move {
+            hub.koordlet_known(until).await;
+            match hub.open_now(method, &message, until) {
+                Opening::Now(decision) => decision,
+                Opening::Later(decision) => decision.await,
+            }
+        }))
+    }
+
+    fn open_now(self: &Rc<Self>, method: Method, message: &[u8], until: Instant) -> Opening {
         let opening = match method {
-            Method::RunPodSandbox => self.open_run(message, timeout),
-            Method::CreateContainer => self.open_create(message, timeout),
-            Method::UpdateContainerResources => self.open_update(message, timeout),
+            Method::RunPodSandbox => self.open_run(message, until),
+            Method::CreateContainer => self.open_create(message, until),
+            Method::UpdateContainerResources => self.open_update(message, until),
             Method::UpdatePodSandboxResources => updated_pod(message).map(Opening::nothing_but),
             Method::StopPodSandbox => sandbox_id(message)
                 .map(Effect::StopPod)
@@ -271,7 +294,7 @@ impl Hub {
             Method::RemovePodSandbox => sandbox_id(message)
                 .map(Effect::RemovePod)
                 .map(Opening::nothing_but),
-            Method::StartContainer => container_id(message).map(|id| self.open_start(id, timeout)),
+            Method::StartContainer => container_id(message).map(|id| self.open_start(id, until)),
             Method::StopContainer => container_id(message)
                 .map(Effect::Stop)
                 .map(Opening::nothing_but),

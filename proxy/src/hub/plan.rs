@@ -4,6 +4,7 @@
 
 use super::{Effects, Hub, NewContainer, NewPod, Untouched};
 use crate::{
+    apply::cri::has_injected,
     ledger::{Container, Entry, Exemption, Pod, Route, Said, Target},
     status::Status,
     view,
@@ -93,6 +94,10 @@ impl Hub {
         let exemption = self.exemption(&pod);
         let mut target = Target::default();
         self.decide_container(&pod, exemption, &view, &mut target)?;
+        if self.awaits_koordlet() {
+            // Nobody tells the runtime what it can only be made with.
+            has_injected(&mut target, false);
+        }
         Ok(NewContainer {
             view,
             target,
@@ -145,7 +150,8 @@ impl Hub {
         match exemption {
             Some(_) => Some(Untouched::Exempt),
             None if self.effects == Effects::Observe => Some(Untouched::Observing),
-            None => self.standing_by().map(|_| Untouched::StandingBy),
+            None if self.standing_by().is_some() => Some(Untouched::StandingBy),
+            None => self.awaits_koordlet().then_some(Untouched::UnknownKoordlet),
         }
     }
 

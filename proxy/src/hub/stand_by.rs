@@ -1,8 +1,9 @@
-//! Whether decisions take effect: not while we only observe, and not while another one of us acts.
+//! Whether decisions take effect: not while we only observe, not while another one of us acts, and not
+//! before it is known whether koordlet decides here.
 
 use super::{Effects, Hub};
 use std::{cell::Cell, time::Duration};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 /// How long we stand by for another one that was met in what it had done.
@@ -31,7 +32,47 @@ pub(crate) enum NodeLock {
 impl Hub {
     /// Whether what is decided is done.
     pub(crate) fn enforces(&self) -> bool {
+        self.acts() && self.knows_of_koordlet()
+    }
+
+    /// Whether it is up to us to do what is decided.
+    fn acts(&self) -> bool {
         self.effects == Effects::Enforce && self.standing_by().is_none()
+    }
+
+    /// Has nothing be said or written until it is known whether koordlet does the part of hooks here.
+    /// Calls wait for that, none of them for longer than this from now on.
+    pub(crate) fn await_koordlet(&self, patience: Duration) {
+        let due = Instant::now() + patience;
+        self.koordlet_due.send_replace(Some(due));
+    }
+
+    /// It is known whether koordlet runs here, or cannot be: all that was decided meanwhile, and still
+    /// is, is put in force.
+    pub(crate) fn koordlet_is_known(&self) {
+        if self.koordlet_due.send_replace(None).is_some() {
+            self.put_all_in_force();
+        }
+    }
+
+    pub fn knows_of_koordlet(&self) -> bool {
+        self.koordlet_due.borrow().is_none()
+    }
+
+    /// Whether it is for want of that alone that what is decided is not done.
+    pub(super) fn awaits_koordlet(&self) -> bool {
+        self.acts() && !self.knows_of_koordlet()
+    }
+
+    /// Resolves once it is known whether koordlet runs here, at the latest then or when no call waits for
+    /// it any longer; at once where nothing would be done anyway.
+    pub(crate) async fn koordlet_known(&self, until: Instant) {
+        let due = *self.koordlet_due.borrow();
+        if let Some(due) = due.filter(|_| self.acts()) {
+            let mut state = self.koordlet_due.subscribe();
+            let known = state.wait_for(Option::is_none);
+            timeout_at(until.min(due), known).await.ok();
+        }
     }
 
     /// Why nothing is done though it should be, for people.
@@ -68,7 +109,7 @@ impl Hub {
         if self.effects == Effects::Observe || self.another.lock.get() != NodeLock::None {
             return;
         }
-        if self.enforces() {
+        if self.acts() {
             warn!(
                 "a container comes as another koord-runtime-proxy has changed it: standing by for \
                  ten minutes from each such"

@@ -24,6 +24,7 @@ use prost::Message;
 use rustix::io::Errno;
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
+mod beside;
 mod devices;
 mod lost;
 mod updates;

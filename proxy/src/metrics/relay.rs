@@ -171,6 +171,7 @@ impl Metrics {
             Answer::AsIs(Untouched::Nothing) => "as_is",
             Answer::AsIs(Untouched::Observing) => "unhooked_observing",
             Answer::AsIs(Untouched::StandingBy) => "unhooked_standing_by",
+            Answer::AsIs(Untouched::UnknownKoordlet) => "unhooked_unknown_koordlet",
             Answer::AsIs(Untouched::Exempt) => "unhooked_exempt",
             Answer::AsIs(Untouched::Unreadable) => "unhooked_unreadable",
             Answer::AsIs(Untouched::Unsound) => "unhooked_unsound",

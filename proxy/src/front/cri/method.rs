@@ -53,6 +53,17 @@ impl Method {
         }
     }
 
+    /// Whether hooks have a say in it; all others tell what becomes of pods and containers.
+    pub(crate) fn is_decided_about(self) -> bool {
+        matches!(
+            self,
+            Self::RunPodSandbox
+                | Self::CreateContainer
+                | Self::StartContainer
+                | Self::UpdateContainerResources
+        )
+    }
+
     /// The table for the relay: what never ends, and with hooks every claimed path.
     pub(super) fn claims(hooks: bool) -> Claims {
         let claimed = hooks.then(Self::claimed).into_iter().flatten();

@@ -18,7 +18,7 @@ use std::{
     rc::Rc,
     time::Duration,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 /// What we want to know of.
@@ -69,8 +69,11 @@ impl Handler {
         }
     }
 
-    /// Answers a question from memory.
+    /// Answers a question from memory, once it is known whether koordlet decides here: at a start.
     pub(super) async fn answer(&self, asked: Asked) -> Answer {
+        // What is written for an answer may take as long as it may, after that.
+        let until = Instant::now() + self.patience / 2;
+        self.hub.koordlet_known(until).await;
         match asked {
             Asked::Synchronize { pods, containers } => {
                 self.pending.borrow_mut().clear();

@@ -530,6 +530,36 @@ async fn a_hook_that_rests_has_no_part_in_an_answer_until_it_works_again() {
     assert!(adjusted().await);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_question_waits_until_it_is_known_whether_koordlet_is_there_for_an_eighth_of_its_time() {
+    let (bench, plugin) = plugin();
+    bench.hub.await_koordlet(Duration::from_secs(2));
+    let mut pod = told_pod();
+    let allocated = r#"{"gpu":[{"minor":3}]}"#.to_owned();
+    pod.annotations
+        .insert(annotation::DEVICE_ALLOCATED.to_owned(), allocated);
+    let asked = Asked::CreateContainer(CreateContainerRequest {
+        pod: Some(pod),
+        container: Some(told_container()),
+    });
+    let begun = Instant::now();
+    assert_eq!(plugin.answer(asked).await, Answer::Nothing);
+    assert_eq!(begun.elapsed().as_millis() / 10, 25);
+
+    let made = plugin.answer(happened(Event::PostCreateContainer));
+    let known = async { bench.hub.koordlet_is_known() };
+    tokio::join!(biased; made, known);
+    plugin.answer(happened(Event::StartContainer)).await;
+    // It was made without what it can only be made with.
+    let gpu = bench.entry(Setting::Gpu).unwrap();
+    assert_eq!(gpu.applied, Applied::Unsupported);
+
+    bench.hub.await_koordlet(Duration::from_secs(2));
+    let known = async { bench.hub.koordlet_is_known() };
+    let (answer, ()) = tokio::join!(biased; plugin.answer(creation()), known);
+    assert!(matches!(answer, Answer::Adjust(_)));
+}
+
 #[tokio::test]
 async fn a_creation_that_another_proxy_has_changed_is_left_to_it() {
     let (bench, handler) = plugin();

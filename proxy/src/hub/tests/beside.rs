@@ -1,0 +1,110 @@
+//! Beside koordlet: calls before it is known whether it is there.
+
+use super::*;
+use tokio::time::{advance, sleep};
+
+/// The container that is made here.
+const MADE: &str = "kubepods/besteffort/poduid-1/container-2";
+
+/// A creation in the pod, of another container of its name, that asks for 2,048 shares.
+fn creation() -> cri::CreateContainerRequest {
+    let text = |text: &str| text.to_owned();
+    let pod = listed_pod();
+    let resources = cri::LinuxContainerResources {
+        cpu_shares: 2_048,
+        ..Default::default()
+    };
+    cri::CreateContainerRequest {
+        pod_sandbox_id: pod.id,
+        config: Some(cri::ContainerConfig {
+            metadata: Some(cri::ContainerMetadata {
+                name: text("main"),
+                ..Default::default()
+            }),
+            linux: Some(cri::LinuxContainerConfig {
+                resources: Some(resources),
+            }),
+            ..Default::default()
+        }),
+        sandbox_config: Some(cri::PodSandboxConfig {
+            metadata: pod.metadata,
+            labels: pod.labels,
+            annotations: pod.annotations,
+            linux: Some(cri::LinuxPodSandboxConfig {
+                cgroup_parent: text("/kubepods/besteffort/poduid-1"),
+            }),
+        }),
+    }
+}
+
+/// What a creation that has to wait comes to.
+async fn waits(bench: &Bench) -> Decision {
+    let message = creation().encode_to_vec();
+    match bench.hub.open(Method::CreateContainer, &message, None) {
+        Opening::Later(decision) => decision.await,
+        Opening::Now(_) => panic!("it does not wait"),
+    }
+}
+
+/// What a file of a group shows once the pod was held against the kernel.
+async fn held(bench: &Bench, at: &str, file: &str) -> String {
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    let at = CgroupPath::parse(at).unwrap();
+    let text = bench.tree.read(Controller::Cpu, &at, file).unwrap();
+    text.trim_end().to_owned()
+}
+
+fn answered_with(id: &str) -> Reply {
+    Reply::Answered {
+        grpc_status: Some(0),
+        message: Some(id.to_owned().encode_to_vec()),
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_until_it_is_known_whether_koordlet_is_there() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    bench.hub.await_koordlet(PATIENCE);
+    let known = async {
+        sleep(Duration::from_millis(400)).await;
+        bench.hub.koordlet_is_known();
+    };
+    let (decision, ()) = tokio::join!(waits(&bench), known);
+    assert!(matches!(decision.answer, Answer::Patched(_)));
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_has_waited_in_vain_passes_as_it_came_and_gets_its_values_once_it_is_known() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    bench.hub.await_koordlet(PATIENCE);
+    let begun = tokio::time::Instant::now();
+    let decision = waits(&bench).await;
+    assert_eq!(begun.elapsed().as_millis() / 10, 50);
+    let Answer::AsIs(Untouched::UnknownKoordlet) = decision.answer else {
+        panic!("{:?}", decision.answer);
+    };
+    bench
+        .hub
+        .close(decision.pending, answered_with("container-2"));
+    // Once the start has waited, no call does any more.
+    advance(PATIENCE).await;
+    let begun = tokio::time::Instant::now();
+    waits(&bench).await;
+    assert_eq!(begun.elapsed().as_millis() / 10, 0);
+
+    let made = CgroupPath::parse(MADE).unwrap();
+    bench.tree.make(&made);
+    let start = "container-2".to_owned().encode_to_vec();
+    let Opening::Later(start) = bench.hub.open(Method::StartContainer, &start, None) else {
+        panic!("it is decided about, too");
+    };
+    bench.hub.close(start.await.pending, answered(0));
+    bench.hub.queue().drain();
+    assert_eq!(held(&bench, MADE, "cpu.shares").await, "1024");
+    bench.hub.koordlet_is_known();
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    assert_eq!(held(&bench, MADE, "cpu.shares").await, "512");
+}

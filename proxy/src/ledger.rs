@@ -20,7 +20,7 @@ pub use self::{
 use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
 use koord_model::{CgroupPath, ContainerId, PodNetwork, PodQueue, SandboxId, Value};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     mem,
     net::IpAddr,
 };
@@ -306,13 +306,22 @@ impl Ledger {
 
     /// Whatever was left to other writers is ours again.
     pub fn end_contests(&mut self) {
+        self.targets_mut().for_each(Target::end_contests);
+    }
+
+    /// Koordlet does the part of these hooks: see [`Target::rest`].
+    pub fn rest(&mut self, hooks: &BTreeSet<&'static str>) {
+        self.targets_mut().for_each(|target| target.rest(hooks));
+    }
+
+    fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {
         let pods = self.pods.values_mut();
         let of_pods = pods.flat_map(|pod| {
             let containers = pod.containers.iter_mut().map(|c| &mut c.target);
             [&mut pod.own, &mut pod.pause].into_iter().chain(containers)
         });
         let of_node = self.node.iter_mut().map(|group| &mut group.target);
-        of_pods.chain(of_node).for_each(Target::end_contests);
+        of_pods.chain(of_node)
     }
 
     pub fn pods_len(&self) -> usize {

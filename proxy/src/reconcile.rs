@@ -116,6 +116,16 @@ pub(crate) fn changes(target: &Target) -> Vec<Change> {
     held.map(|entry| change(at, entry)).collect()
 }
 
+/// Those of them that are still to be written, which may be long after they were asked for.
+fn changes_now(hub: &Hub, target: &Target) -> Vec<Change> {
+    let Some(at) = &target.at else {
+        return Vec::new();
+    };
+    let entries = target.entries().iter();
+    let held = entries.filter(|entry| is_held(entry) && !is_koordlets(hub, at, entry));
+    held.map(|entry| change(at, entry)).collect()
+}
+
 /// Those of them that a part has.
 fn changes_in(target: &Target, part: Part) -> Vec<Change> {
     let new = |it: &Change| {
@@ -136,6 +146,13 @@ fn change(at: &CgroupPath, entry: &Entry) -> Change {
 /// Whether a value is held against a file of the kernel.
 fn is_held(entry: &Entry) -> bool {
     !entry.applied.is_hands_off() && !entry.is_let_go() && entry.desired.setting().has_file()
+}
+
+/// Whether something else is there than what we had given, of what is given back to koordlet: it is left
+/// to that. It costs a read or two on the data path, so that it is known right before the write.
+fn is_koordlets(hub: &Hub, at: &CgroupPath, entry: &Entry) -> bool {
+    let ours = entry.over.as_ref().filter(|_| !entry.is_let_go());
+    ours.is_some_and(|ours| hub.writer().holds(at, ours) != Some(true))
 }
 
 /// The writes that a running container asks for.
@@ -335,6 +352,9 @@ fn note(
         hub.metrics().setting_contested(setting, rival);
         entry.contest.round(Instant::now(), rival);
     }
+    // Of an earlier write nobody may have heard.
+    let is_there = result == Applied::Equal && outcome.first.is_some();
+    entry.given |= result == Applied::Written || is_there;
     entry.told &= entry.applied == result;
     entry.applied = result;
     match (&outcome.applied, &entry.applied) {
@@ -375,13 +395,17 @@ fn tell(hub: &Hub, entry: &mut Entry, line: impl FnOnce(&Entry, u64)) {
 }
 
 /// Keeps our hands off what is another writer's for now, and off what is nobody's since hooks decide
-/// it no more, and says so.
+/// it no more, and says so. What is koordlet's is forgotten.
 fn stand_back(hub: &Hub, target: &mut Target) {
     let Some(cgroup) = target.at.clone() else {
         return;
     };
     let now = Instant::now();
     for entry in target.entries_mut() {
+        if is_koordlets(hub, &cgroup, entry) {
+            entry.applied = Applied::Equal;
+            continue;
+        }
         let standing = match (&entry.applied, entry.contest.pause(now)) {
             (Applied::Left, _) => Applied::Left,
             (_, Some(_)) if entry.contest.rival.is_none() => Applied::Yielded,
@@ -401,6 +425,7 @@ fn stand_back(hub: &Hub, target: &mut Target) {
             });
         }
     }
+    target.settle();
 }
 
 /// What a container can only be made with, and was not said when it was: nobody asked us.

@@ -86,6 +86,9 @@ pub fn create(
     patch.annotations = vec![(annotation::ORIGINALS.to_owned(), originals)];
     let encoded = bounded(patch.encode(), said(), limits);
     has_injected(target, encoded.is_ok());
+    if encoded.is_ok() {
+        requests(target).for_each(|entry| entry.given = true);
+    }
     encoded
 }
 
@@ -190,7 +193,9 @@ pub fn update(
         return Ok(None);
     }
     let patch = UpdateContainerResourcesPatch { resources: patch };
-    bounded(patch.encode(), target.entries().iter(), limits)
+    let encoded = bounded(patch.encode(), target.entries().iter(), limits)?;
+    requests(target).for_each(|entry| entry.given = true);
+    Ok(encoded)
 }
 
 /// What of a creation is to outlive a restart. Each says a score, but hardly one is ever replaced.

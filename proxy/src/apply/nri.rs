@@ -219,10 +219,11 @@ fn said(list: &str) -> Option<String> {
 impl Said {
     fn of(now: Now<'_>, target: &mut Target, limits: Limits<'_>) -> Self {
         let mut said = Self::default();
-        // What comes back where we set nothing any more goes by the kernel: who sets it instead of
-        // us may say it in the same breath.
+        // What comes back where we set nothing any more, or koordlet decides it, goes by the kernel:
+        // who sets it instead of us may say it in the same breath.
         let theirs = |entry: &Entry| {
-            entry.owner == GIVEN_BACK && !limits.sets.contains(&entry.desired.setting())
+            let is_set = limits.sets.contains(&entry.desired.setting());
+            entry.owner == GIVEN_BACK && (entry.over.is_some() || !is_set)
         };
         let mine = target.entries_mut().filter(|entry| {
             entry.route == Route::Request
@@ -233,7 +234,10 @@ impl Said {
         for entry in mine {
             match said.say(&entry.desired, now, limits) {
                 Outcome::Same => {}
-                Outcome::Said => said.ours.push(entry.desired.clone()),
+                Outcome::Said => {
+                    said.ours.push(entry.desired.clone());
+                    entry.given = true;
+                }
                 Outcome::Unsayable => entry.route = Route::Kernel,
             }
         }

@@ -304,7 +304,7 @@ impl Hub {
         // Nobody is there any more to refuse.
         self.decide_container(view, exemption, &container.view, target)
             .ok();
-        target.leave_unsaid(&update.said);
+        target.hear_said(&update.said);
         target.runtime_rewrote();
     }
 

@@ -303,8 +303,10 @@ impl Hub {
         self.decide_all();
     }
 
-    /// Has these hooks rest, and all others work. What a hook that rests had decided is given back.
+    /// Has these hooks rest, because koordlet does their part, and all others work. What a hook that
+    /// rests had decided is given back as far as it is known to be ours.
     pub fn set_resting(&self, hooks: BTreeSet<&'static str>) {
+        self.ledger.borrow_mut().rest(&hooks);
         self.policy.borrow_mut().chain.rest(hooks);
         self.decide_all();
     }

@@ -12,7 +12,7 @@ use koord_model::{
     MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue,
     Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// How a value gets to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,10 +87,17 @@ pub struct Entry {
     /// What a person should know of `applied` is in the log.
     pub told: bool,
     pub contest: Contest,
+    /// The kernel has it by us, or the runtime was told it.
+    pub given: bool,
+    /// Koordlet decides it now: it is given back only where this, which was given by us, is there still.
+    pub over: Option<Box<Value>>,
 }
 
 /// Owner of a value that hooks no longer decide, and that is as it was before them.
 pub const GIVEN_BACK: &str = "-";
+
+/// What makes the kernel forget the shares of a group.
+const IDLE: Value = Value::CpuIdle(true);
 
 /// A hook that failed at the latest decision, so that nothing of it is among the entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,6 +180,11 @@ impl Entry {
         self.owner == GIVEN_BACK && there
     }
 
+    /// Whether hooks decide this value and we have given it.
+    fn has_given(&self, value: &Value) -> bool {
+        self.given && self.owner != GIVEN_BACK && self.desired == *value
+    }
+
     /// What the kernel held before our first value, where nobody could say what was asked for. After
     /// a restart that may be what we had decided; so what others go without is not believed. Whether
     /// it comes back now: it was left as it is for want of this.
@@ -229,7 +241,8 @@ impl Target {
         route: impl Fn(&Value) -> Route,
         asked: impl Fn(Setting) -> Option<Value>,
     ) {
-        let was_idle = self.is_idle();
+        let idle = self.entries.iter().find(|it| it.desired == IDLE);
+        let was_idle = idle.map(|it| it.over.clone());
         let decided = Vec::with_capacity(merged.iter().count());
         let mut before = std::mem::replace(&mut self.entries, decided);
         for (desired, owner) in merged.iter() {
@@ -244,6 +257,7 @@ impl Target {
                 }
                 _ => (Applied::Pending, false, Contest::default()),
             };
+            let given = old.as_ref().is_some_and(|old| old.has_given(desired));
             let original = self.original(setting, asked(setting), old.map(|old| old.original));
             self.entries.push(Entry {
                 route: route(desired),
@@ -253,15 +267,31 @@ impl Target {
                 applied,
                 told,
                 contest,
+                given,
+                over: None,
             });
         }
         for entry in before {
             let asked = asked(entry.desired.setting());
             self.give_back(entry, asked);
         }
-        if was_idle && !self.is_idle() {
-            self.give_back_shares();
+        let is_idle = self.entries.iter().any(|it| it.desired == IDLE);
+        if let Some(over) = was_idle.filter(|_| !is_idle) {
+            self.give_back_shares(over);
         }
+    }
+
+    /// Hooks rest because koordlet does their part. Of what they had decided that comes back which was
+    /// given by us, as long as it is there: whatever else is there is koordlet's, or was there before us,
+    /// and is forgotten. So is what has no file, of which nobody can tell whose it is.
+    pub fn rest(&mut self, hooks: &BTreeSet<&'static str>) {
+        self.entries.retain_mut(|entry| {
+            if !hooks.contains(entry.owner) {
+                return true;
+            }
+            entry.over = Some(Box::new(entry.desired.clone()));
+            entry.given && entry.desired.setting().has_file()
+        });
     }
 
     /// Takes over a value of ours from before a restart, which is still in force: if nobody decides
@@ -276,6 +306,8 @@ impl Target {
                 applied: Applied::Equal,
                 told: false,
                 contest: Contest::default(),
+                given: false,
+                over: None,
             };
             self.give_back(entry, asked);
         }
@@ -336,12 +368,16 @@ impl Target {
         }
     }
 
-    /// What a call could not carry of these settings comes by the kernel route.
-    pub fn leave_unsaid(&mut self, said: &Self) {
-        let unsaid = said.entries.iter().filter(|it| it.route == Route::Kernel);
-        for setting in unsaid.map(|entry| entry.desired.setting()) {
-            if let Some(entry) = self.entry_mut(setting) {
-                entry.route = Route::Kernel;
+    /// What a call has carried of these settings is given, and what it could not comes by the kernel
+    /// route.
+    pub fn hear_said(&mut self, said: &Self) {
+        for said in &said.entries {
+            let Some(entry) = self.entry_mut(said.desired.setting()) else {
+                continue;
+            };
+            match said.route {
+                Route::Kernel => entry.route = Route::Kernel,
+                Route::Request => entry.given |= said.has_given(&entry.desired),
             }
         }
     }
@@ -372,17 +408,14 @@ impl Target {
         }
     }
 
-    fn is_idle(&self) -> bool {
-        let idle = Value::CpuIdle(true);
-        self.entries.iter().any(|entry| entry.desired == idle)
-    }
-
     /// A group that is idle no more has the kernel's default of 1,024 shares, which is not what was
-    /// there before us.
-    fn give_back_shares(&mut self) {
-        if self.entry_mut(Setting::CpuShares).is_none()
-            && let Some(shares) = self.undecided_shares.clone()
-        {
+    /// there before us. Those of an idle one cannot be seen, so they come back where idleness does.
+    fn give_back_shares(&mut self, over: Option<Box<Value>>) {
+        if let Some(entry) = self.entry_mut(Setting::CpuShares) {
+            if entry.over.is_some() && over.is_some() {
+                entry.over = over;
+            }
+        } else if let Some(shares) = self.undecided_shares.clone() {
             self.entries.push(Entry {
                 original: Original::Value(shares.clone()),
                 desired: shares,
@@ -391,6 +424,8 @@ impl Target {
                 applied: Applied::Pending,
                 told: false,
                 contest: Contest::default(),
+                given: false,
+                over,
             });
         }
     }
@@ -432,6 +467,8 @@ impl Target {
             applied,
             told,
             contest,
+            given: false,
+            over: entry.over,
         });
     }
 

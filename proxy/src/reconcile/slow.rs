@@ -264,13 +264,13 @@ fn wanted(hub: &Hub, whose: &Whose) -> Vec<Change> {
                 let running = containers.filter(|it| it.life == Life::Running);
                 own.chain(running.map(|it| &it.target))
             })
-            .flat_map(super::changes)
+            .flat_map(|target| super::changes_now(hub, target))
             .collect()
         }
         Whose::Node => ledger
             .node
             .iter()
-            .flat_map(|group| super::changes(&group.target))
+            .flat_map(|group| super::changes_now(hub, &group.target))
             .collect(),
     }
 }
@@ -320,7 +320,10 @@ fn reason(hub: &Hub) -> String {
 mod tests {
     use super::*;
     use crate::hub::testing::{Bench, sandbox};
-    use koord_kernel::{cgroup::Generation, fake::FakeTree};
+    use koord_kernel::{
+        cgroup::{Controller, Generation, Tree},
+        fake::FakeTree,
+    };
     use koord_model::{MemoryLimit, Value};
     use tokio::time::timeout;
 
@@ -487,6 +490,28 @@ mod tests {
         push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 30));
         assert_eq!(next(&bench).await, Some(pod("sandbox-1")));
         assert_eq!(waiting(&bench), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_to_koordlet_waits_no_more_once_that_has_written_its_own() {
+        let bench = bench();
+        {
+            let mut ledger = bench.hub.ledger().borrow_mut();
+            let pod = ledger.pod_mut(&sandbox()).unwrap();
+            let asked = Some(MemoryLimit::Bytes(1 << 20));
+            pod.containers[0].view.requested.memory_limit = asked;
+            bench.hub.decide_again(pod);
+        }
+        crate::reconcile::pod(&bench.hub, &sandbox()).await;
+        bench.hub.set_resting(["BatchResource"].into());
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 20));
+        assert_eq!(next(&bench).await, Some(pod("sandbox-1")));
+        end(&bench.hub, &pod("sandbox-1"));
+        let (at, file) = (&bench.container, "memory.max");
+        let written = bench.tree.write(Controller::Memory, at, file, "2147483648");
+        written.unwrap();
+        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 20));
+        assert_eq!(next(&bench).await, None);
     }
 
     #[tokio::test]

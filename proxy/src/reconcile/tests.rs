@@ -357,6 +357,30 @@ async fn what_the_node_should_have_and_has_is_in_the_report() {
     assert_eq!(setting.kernel.as_deref(), Some("-1"));
 }
 
+#[tokio::test]
+async fn a_tier_that_koordlet_has_ranked_keeps_its_rank_when_koordlet_is_found() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2).with_group_identity());
+    let tiers = ["kubepods/besteffort", "kubepods/burstable"];
+    let [best_effort, burstable] = tiers.map(|at| CgroupPath::parse(at).unwrap());
+    bench.tree.make(&burstable);
+    let file = "cpu.bvt_warp_ns";
+    let ranks = || {
+        [&best_effort, &burstable].map(|at| {
+            let text = bench.tree.read(Controller::Cpu, at, file).unwrap();
+            text.trim_end().to_owned()
+        })
+    };
+    bench.hub.set_node_policy(slo(""));
+    node(&bench.hub).await;
+    assert_eq!(ranks(), ["-1", "2"]);
+    let written = bench.tree.write(Controller::Cpu, &best_effort, file, "1");
+    written.unwrap();
+    bench.hub.set_resting(["GroupIdentity"].into());
+    node(&bench.hub).await;
+    assert_eq!(ranks(), ["1", "0"]);
+    assert_eq!(node_ledger(&bench), [""; 0]);
+}
+
 /// What somebody else does to the rank of best-effort pods, and what comes of it.
 async fn somebody_ranks(bench: &Bench) -> String {
     let at = CgroupPath::parse("kubepods/besteffort").unwrap();

@@ -26,16 +26,22 @@ use tracing::debug;
 const ASKED: usize = 64;
 
 /// Takes up what a creation was changed to say, where that is in force and nobody decides it any
-/// more: it is given back. What another value has replaced since is not ours to judge.
+/// more: it is given back. What another value has replaced since is not ours to judge, nor is what
+/// koordlet decides now, who may have written the same.
 pub(super) fn recall(hub: &Hub, container: &mut Container, ours: Vec<Value>) {
     let Container {
         life, view, target, ..
     } = container;
     let at = target.at.clone();
+    let policy = hub.policy();
     for value in ours {
         let setting = value.setting();
+        if let Some(entry) = target.entry_mut(setting) {
+            entry.given |= entry.desired == value;
+            continue;
+        }
         let in_force = match (*life, &at) {
-            _ if target.entry_mut(setting).is_some() => false,
+            _ if policy.chain().rests(setting) => false,
             // The runtime will write it at the start.
             (Life::Created, _) => true,
             // Each process has its own, at which the next check looks.

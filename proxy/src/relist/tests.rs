@@ -123,6 +123,37 @@ async fn after_a_restart_what_nobody_decides_any_more_is_given_back_as_it_was_as
     assert!(listed.bench.entry(Setting::CpuQuota).is_none());
 }
 
+/// The pod, of which batch resources are decided, and its container, made with 512 shares in place of 204.
+fn batch() -> Scripted {
+    let mut pod = listed_pod();
+    pod.set_state(cri::PodSandboxState::SandboxReady);
+    let container = container_with(r#"{"cpuShares":204,"ours":{"cpuShares":512}}"#);
+    let listed = Scripted::of(FakeTree::new(Generation::V1, 2), pod, container, "");
+    listed.bench.write("cpu.shares", "512");
+    listed
+}
+
+#[tokio::test]
+async fn a_start_beside_koordlet_gives_nothing_back_that_koordlet_may_have_written() {
+    let listed = batch();
+    listed.bench.hub.set_resting(["BatchResource"].into());
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "512");
+    assert!(listed.bench.entry(Setting::CpuShares).is_none());
+}
+
+#[tokio::test]
+async fn what_a_creation_was_told_before_a_restart_comes_back_when_koordlet_comes() {
+    let listed = batch();
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "512");
+    listed.bench.hub.set_resting(["BatchResource"].into());
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "204");
+}
+
 #[tokio::test]
 async fn what_a_listed_container_has_from_its_pod_is_no_original() {
     const FORGED: &str = r#"{"cpuShares":262144}"#;

@@ -1,4 +1,4 @@
-//! Beside koordlet: calls before it is known whether it is there.
+//! Beside koordlet: calls before it is known whether it is there, and what comes back when it comes.
 
 use super::*;
 use tokio::time::{advance, sleep};
@@ -44,6 +44,18 @@ async fn waits(bench: &Bench) -> Decision {
         Opening::Later(decision) => decision.await,
         Opening::Now(_) => panic!("it does not wait"),
     }
+}
+
+/// The runtime has made the container, with these shares, and starts it.
+fn make(bench: &Bench, shares: &str) {
+    let made = CgroupPath::parse(MADE).unwrap();
+    bench.tree.make(&made);
+    let written = bench
+        .tree
+        .write(Controller::Cpu, &made, "cpu.shares", shares);
+    written.unwrap();
+    let id = "container-2".to_owned();
+    call(bench, Method::StartContainer, &id, &());
 }
 
 /// What a file of a group shows once the pod was held against the kernel.
@@ -107,4 +119,84 @@ async fn a_call_that_has_waited_in_vain_passes_as_it_came_and_gets_its_values_on
     bench.hub.koordlet_is_known();
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
     assert_eq!(held(&bench, MADE, "cpu.shares").await, "512");
+}
+
+#[tokio::test]
+async fn what_somebody_else_has_written_since_stays_when_koordlet_comes() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let (container, pod) = (bench.container.to_string(), bench.pod.to_string());
+    assert_eq!(held(&bench, &container, "cpu.shares").await, "512");
+    bench.write("cpu.shares", "300");
+    bench.hub.set_resting(["BatchResource"].into());
+    assert_eq!(held(&bench, &container, "cpu.shares").await, "300");
+    // What is as we have written it comes back.
+    assert_eq!(held(&bench, &container, "cpu.cfs_quota_us").await, "-1");
+    assert_eq!(held(&bench, &pod, "cpu.cfs_quota_us").await, "-1");
+}
+
+#[tokio::test]
+async fn what_we_have_not_written_stays_when_koordlet_comes_though_it_is_what_was_decided() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let container = bench.container.to_string();
+    bench.write("cpu.shares", "512");
+    assert_eq!(held(&bench, &container, "cpu.shares").await, "512");
+    bench.hub.set_resting(["BatchResource"].into());
+    assert_eq!(held(&bench, &container, "cpu.shares").await, "512");
+    assert!(bench.entry(Setting::CpuShares).is_none());
+}
+
+#[tokio::test]
+async fn what_was_decided_and_not_done_when_koordlet_comes_is_forgotten() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    bench.write("cpu.shares", "300");
+    bench.hub.set_resting(["BatchResource"].into());
+    let container = bench.container.to_string();
+    assert_eq!(held(&bench, &container, "cpu.shares").await, "300");
+    assert_eq!(bench.tree.take_writes(), []);
+    assert!(bench.entry(Setting::CpuShares).is_none());
+}
+
+#[tokio::test]
+async fn what_a_creation_was_told_comes_back_when_koordlet_comes_as_long_as_it_is_there() {
+    for (there, after) in [("512", "2048"), ("300", "300")] {
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+        let id = "container-2".to_owned();
+        let told = call(&bench, Method::CreateContainer, &creation(), &id);
+        assert!(matches!(told, Answer::Patched(_)));
+        make(&bench, there);
+        bench.hub.set_resting(["BatchResource"].into());
+        assert_eq!(held(&bench, MADE, "cpu.shares").await, after);
+    }
+}
+
+#[tokio::test]
+async fn what_an_update_was_told_comes_back_when_koordlet_comes() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let update = cri::UpdateContainerResourcesRequest {
+        container_id: container().to_string(),
+        linux: Some(cri::LinuxContainerResources {
+            memory_limit_in_bytes: 1 << 30,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let told = call(&bench, Method::UpdateContainerResources, &update, &());
+    assert!(matches!(told, Answer::Patched(_)));
+    // As the runtime does then.
+    bench.write("cpu.shares", "512");
+    bench.hub.set_resting(["BatchResource"].into());
+    let container = bench.container.to_string();
+    assert_eq!(held(&bench, &container, "cpu.shares").await, "1024");
+}
+
+#[tokio::test]
+async fn what_was_written_for_an_earlier_sandbox_of_the_pod_comes_back_when_koordlet_comes() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let (pod, file) = (bench.pod.to_string(), "cpu.cfs_quota_us");
+    assert_eq!(held(&bench, &pod, file).await, "100000");
+    bench.hub.ledger().borrow_mut().remove_pod(&sandbox());
+    let bench = bench.knowing_pod();
+    assert_eq!(held(&bench, &pod, file).await, "100000");
+    bench.hub.set_resting(["BatchResource"].into());
+    assert_eq!(held(&bench, &pod, file).await, "-1");
 }

@@ -153,6 +153,59 @@ fn shares_that_are_decided_are_not_given_back_with_idleness() {
 }
 
 #[test]
+fn of_what_a_hook_that_rests_had_decided_that_comes_back_which_was_given() {
+    let limited = Adjustment {
+        cpu_quota: Some(CpuQuota::Micros(50_000)),
+        oom_score_adj: OomScoreAdj::new(500).ok(),
+        ..Default::default()
+    };
+    let ours = || Some(Box::new(Value::from(CpuQuota::Micros(50_000))));
+    for (hook, given, left) in [
+        ("Hook", true, &[("unlimited", ours())][..]),
+        ("Hook", false, &[]),
+        ("Other", true, &[("50000", None), ("500", None)]),
+    ] {
+        let mut target = Target::default();
+        target.decide(&merged(limited.clone()), |_| Route::Request, |_| None);
+        target.entries.iter_mut().for_each(|it| it.given = given);
+        target.rest(&[hook].into());
+        let still = match hook {
+            "Hook" => Adjustment::default(),
+            _ => limited.clone(),
+        };
+        target.decide(&merged(still), |_| Route::Request, |_| None);
+        let entries = target.entries().iter();
+        let entries = entries.map(|it| (it.desired.to_string(), it.over.clone()));
+        let left = left
+            .iter()
+            .map(|(text, over)| ((*text).to_owned(), over.clone()));
+        assert!(entries.eq(left), "{hook} {given}: {target:?}");
+    }
+}
+
+#[test]
+fn beside_koordlet_shares_come_back_where_idleness_does() {
+    for cpu_shares in [None, CpuShares::new(512).ok()] {
+        let idle = Adjustment {
+            cpu_idle: Some(true),
+            cpu_shares,
+            ..Default::default()
+        };
+        let mut target = Target {
+            undecided_shares: Some(CpuShares::MIN.into()),
+            ..Target::default()
+        };
+        target.decide(&merged(idle), |_| Route::Kernel, |_| None);
+        target.entries.iter_mut().for_each(|it| it.given = true);
+        target.rest(&["Hook"].into());
+        target.decide(&Merged::default(), |_| Route::Kernel, |_| None);
+        let shares = target.entry_mut(Setting::CpuShares).unwrap();
+        assert_eq!(shares.desired.to_string(), "2");
+        assert_eq!(shares.over, Some(Box::new(Value::CpuIdle(true))));
+    }
+}
+
+#[test]
 fn what_was_before_us_decides_what_is_given_back() {
     let quota = |micros| Value::from(CpuQuota::Micros(micros));
     let limited = Adjustment {

@@ -530,6 +530,23 @@ async fn a_hook_that_rests_has_no_part_in_an_answer_until_it_works_again() {
     assert!(adjusted().await);
 }
 
+#[tokio::test]
+async fn what_koordlet_decides_now_is_in_no_answer_though_another_hook_sets_it_too() {
+    let (bench, plugin) = plugin();
+    plugin.answer(creation()).await;
+    plugin.answer(happened(Event::PostCreateContainer)).await;
+    bench.hub.set_resting(["BatchResource"].into());
+    assert!(bench.hub.policy().sayable().contains(&Setting::CpuQuota));
+    let mut container = told_container();
+    container.linux.as_mut().unwrap().resources = Some(batch());
+    let asked = Asked::UpdateContainer(UpdateContainerRequest {
+        pod: Some(told_pod()),
+        container: Some(container),
+        linux_resources: Some(shares(2_048)),
+    });
+    assert_eq!(plugin.answer(asked).await, Answer::Nothing);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_question_waits_until_it_is_known_whether_koordlet_is_there_for_an_eighth_of_its_time() {
     let (bench, plugin) = plugin();

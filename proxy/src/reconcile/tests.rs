@@ -240,6 +240,25 @@ async fn no_group_of_caches_goes_before_the_first_list() {
     assert_eq!(processor.shares_of("BE"), None);
 }
 
+#[tokio::test]
+async fn groups_of_caches_that_koordlet_may_fill_stay_as_they_are() {
+    // The hook that rests, and whether a group of a pod that is gone stays.
+    for (hook, stays) in [("RdtResctrl", false), ("Resctrl", true)] {
+        let processor = FakeResctrl::new(7);
+        let bench = sharing(&processor);
+        bench.hub.list_taken();
+        bench.hub.set_node_policy(best_effort_shares());
+        settle(&bench).await;
+        processor.own("koordlet-uid-2").unwrap();
+        bench.hub.set_resting([hook].into());
+        bench.hub.sandbox_stopped("sandbox-1");
+        settle(&bench).await;
+        assert_eq!(processor.group_of(11), "BE", "{hook}");
+        let of_pod = processor.shares_of("koordlet-uid-2");
+        assert_eq!(of_pod.is_some(), stays, "{hook}");
+    }
+}
+
 /// A NodeSLO that ranks classes and has these host applications.
 fn slo(applications: &str) -> Arc<NodePolicy> {
     let slo = format!(

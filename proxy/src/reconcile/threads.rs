@@ -9,7 +9,7 @@ use crate::{
     hub::Hub,
     ledger::{Applied, Container, Entry, Life, Pod, Route, Target},
 };
-use koord_model::{ContainerId, SandboxId, Setting, Value};
+use koord_model::{CacheClass, ContainerId, SandboxId, Setting, Value};
 use std::{collections::BTreeSet, error::Error, rc::Rc};
 use tracing::{info, warn};
 
@@ -88,8 +88,10 @@ pub(super) async fn keep(hub: &Rc<Hub>) {
     if !hub.enforces() || !hub.is_whole() || !hub.policy().node().kernel.resctrl {
         return;
     }
-    let wanted = hub.ledger().borrow().pods().flat_map(wanted).collect();
-    let Swept { removed, failed } = hub.writer().keep(wanted).await;
+    let Some(kept) = kept(hub) else {
+        return;
+    };
+    let Swept { removed, failed } = hub.writer().keep(kept).await;
     if removed > 0 {
         info!(
             groups = removed,
@@ -110,6 +112,22 @@ pub(super) async fn keep(hub: &Rc<Hub>) {
             suppressed, "groups of caches that nobody is in cannot be removed"
         );
     }
+}
+
+/// The groups that stay; `None` if all do. Koordlet's have the names of ours, and nothing in them says
+/// who has filled them: while it does the part of a hook here they are its own to remove.
+fn kept(hub: &Hub) -> Option<BTreeSet<String>> {
+    let policy = hub.policy();
+    let resting = policy.chain().resting();
+    if resting.contains("Resctrl") {
+        return None;
+    }
+    let mut kept: BTreeSet<String> = hub.ledger().borrow().pods().flat_map(wanted).collect();
+    if resting.contains("RdtResctrl") {
+        let classes = [CacheClass::Lsr, CacheClass::Ls, CacheClass::Be];
+        kept.extend(classes.map(|class| class.name().to_owned()));
+    }
+    Some(kept)
 }
 
 /// Whether groups go with this pod.

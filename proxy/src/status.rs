@@ -34,6 +34,19 @@ impl Status {
         }
     }
 
+    /// A hook with fail policy `Closed` decided what a container can only be made with, before it is known
+    /// whether koordlet does its part.
+    pub fn unknown_koordlet(hook: &str, pod: &PodView) -> Self {
+        Self {
+            code: FAILED_PRECONDITION,
+            message: format!(
+                "koord-runtime-proxy: it is not known yet whether koordlet does the part of hook {hook} \
+                 for pod {}/{}, and it has fail policy Closed",
+                pod.namespace, pod.name,
+            ),
+        }
+    }
+
     /// A hook with fail policy `Closed` decided a value that the request cannot carry.
     pub fn unpatched(hook: &str, pod: &PodView, error: &PatchError) -> Self {
         Self {

@@ -9,7 +9,7 @@ use crate::{
     status::Status,
     view,
 };
-use koord_hooks::{ContainerView, PodView, Requested};
+use koord_hooks::{ContainerView, FailPolicy, PodView, Requested};
 use koord_model::{CgroupPath, CpuPeriod, CpuSet, CpusetCpus, SandboxId, Value};
 use tracing::warn;
 
@@ -96,6 +96,9 @@ impl Hub {
         self.decide_container(&pod, exemption, &view, &mut target)?;
         if self.awaits_koordlet() {
             // Nobody tells the runtime what it can only be made with.
+            if let Some(hook) = self.insists_on_making(&target) {
+                return Err(Status::unknown_koordlet(hook, &pod));
+            }
             has_injected(&mut target, false);
         }
         Ok(NewContainer {
@@ -106,6 +109,17 @@ impl Hub {
             said,
             exemption,
         })
+    }
+
+    /// The hook with fail policy `Closed`, if there is one, whose value a container can only be made with.
+    fn insists_on_making(&self, target: &Target) -> Option<&'static str> {
+        let policy = self.policy();
+        let injected = target
+            .entries()
+            .iter()
+            .filter(|entry| entry.desired.setting().is_injected());
+        let mut hooks = injected.map(|entry| entry.owner);
+        hooks.find(|hook| policy.chain().fail_policy(hook) == Some(FailPolicy::Closed))
     }
 
     /// An update of a known container. It is decided for what is asked now; what was asked before

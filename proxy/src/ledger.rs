@@ -18,7 +18,7 @@ pub use self::{
 };
 
 use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
-use koord_model::{CgroupPath, ContainerId, PodNetwork, PodQueue, SandboxId, Value};
+use koord_model::{CgroupPath, ContainerId, PodNetwork, PodQueue, SandboxId, Setting, Value};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     mem,
@@ -312,6 +312,12 @@ impl Ledger {
     /// Koordlet does the part of these hooks: see [`Target::rest`].
     pub fn rest(&mut self, hooks: &BTreeSet<&'static str>) {
         self.targets_mut().for_each(|target| target.rest(hooks));
+    }
+
+    /// The same where nothing is this process's own yet, of hooks whose settings koordlet `has` then.
+    pub fn leave(&mut self, hooks: &BTreeSet<&'static str>, has: impl Fn(Setting) -> bool) {
+        self.targets_mut()
+            .for_each(|target| target.leave(hooks, &has));
     }
 
     fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {

@@ -77,8 +77,8 @@ pub struct Neighbour {
     patience: Duration,
     /// That the last look did not end was told.
     hangs: bool,
-    /// Why it is unknown who one is was told.
-    told: bool,
+    /// Why it is unknown who one is, as it was told last.
+    told: Option<&'static str>,
 }
 
 /// What a look at all processes found.
@@ -112,7 +112,7 @@ impl Neighbour {
             unseen: 0,
             patience: FIRST_PATIENCE,
             hangs: false,
-            told: false,
+            told: None,
         }
     }
 
@@ -149,8 +149,10 @@ impl Neighbour {
             let operators = self.operators(&hub.ledger().borrow());
             let found = self.ask(looker, operators).await;
             let in_doubt = !is_whole && found.as_ref().is_some_and(|found| found.in_doubt);
-            if !in_doubt {
-                self.hear(found, hub);
+            match found {
+                // Who is believed needs no list. The others may be more of it.
+                Some(found) if in_doubt => self.rest_for(found.covers, hub),
+                found => self.hear(found, hub),
             }
             if is_whole {
                 sleep(PERIOD).await;
@@ -159,6 +161,13 @@ impl Neighbour {
                 // As where one cannot be placed.
                 self.hear(None, hub);
             }
+        }
+    }
+
+    /// Has hooks rest for those that are believed, if anybody is.
+    fn rest_for(&mut self, covers: Option<Resting>, hub: &Hub) {
+        if covers.is_some() && self.take(covers) {
+            hub.set_resting(self.resting.clone());
         }
     }
 
@@ -174,10 +183,10 @@ impl Neighbour {
         hub.koordlet_is_known();
     }
 
-    /// Tells a person why it is unknown who somebody is, if it is; in the log once.
+    /// Tells a person why it is unknown who somebody is, if it is; in the log once in a row.
     fn tell(&mut self, reason: Option<&'static str>, hub: &Hub) {
         if let Some(reason) = reason
-            && !mem::replace(&mut self.told, true)
+            && self.told.replace(reason) != Some(reason)
         {
             warn!(reason, "whether koordlet runs here is unknown");
         }
@@ -347,7 +356,7 @@ mod tests {
             unseen: 0,
             patience: PATIENCE,
             hangs: false,
-            told: false,
+            told: None,
         }
     }
 
@@ -669,6 +678,38 @@ mod tests {
         tokio::select! {
             () = neighbour.keep_looking(&looker, &hub) => unreachable!("it never ends"),
             () = given_up => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_believed_counts_though_others_are_in_doubt() {
+        let (looks, looked) = mpsc::channel();
+        let looker = Worker::new("doubts", STACK, move |(_, done): Look| {
+            let found = Found {
+                covers: Some(covered(&FeatureGates::default())),
+                in_doubt: true,
+                unplaced: false,
+            };
+            done.send(Some(found)).ok();
+            looks.send(()).ok();
+        });
+        let neighbour = neighbour("default");
+        let hub = Bench::new(FakeTree::new(Generation::V1, 2)).hub;
+        neighbour.begin(&hub);
+        let given_up = async {
+            until(|| looked.try_recv().is_ok()).await;
+            until(|| hub.policy().chain().resting().contains("BatchResource")).await;
+            assert!(!hub.enforces());
+            time::pause();
+            sleep(Duration::from_secs(61)).await;
+            assert!(hub.enforces());
+            assert!(hub.policy().chain().resting().contains("BatchResource"));
+        };
+        tokio::select! {
+            () = neighbour.keep_looking(&looker, &hub) => unreachable!("it never ends"),
+            given_up = timeout(Duration::from_secs(90), given_up) => {
+                given_up.expect("somebody is believed");
+            }
         }
     }
 

@@ -306,8 +306,15 @@ impl Hub {
     /// Has these hooks rest, because koordlet does their part, and all others work. What a hook that
     /// rests had decided is given back as far as it is known to be ours.
     pub fn set_resting(&self, hooks: BTreeSet<&'static str>) {
-        self.ledger.borrow_mut().rest(&hooks);
-        self.policy.borrow_mut().chain.rest(hooks);
+        self.policy.borrow_mut().chain.rest(hooks.clone());
+        {
+            let (policy, mut ledger) = (self.policy(), self.ledger.borrow_mut());
+            match self.knows_of_koordlet() {
+                true => ledger.rest(&hooks),
+                // Nothing is this process's own yet: what a list has recalled may be koordlet's by now.
+                false => ledger.leave(&hooks, |setting| policy.chain().rests(setting)),
+            }
+        }
         self.decide_all();
     }
 

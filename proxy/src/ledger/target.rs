@@ -294,6 +294,15 @@ impl Target {
         });
     }
 
+    /// The same where nothing is this process's own yet: what hooks that rest had decided is forgotten, and
+    /// so is what was recalled of settings that koordlet `has` now, whatever is there.
+    pub fn leave(&mut self, hooks: &BTreeSet<&'static str>, has: impl Fn(Setting) -> bool) {
+        self.entries.retain(|entry| {
+            let recalled = entry.owner == GIVEN_BACK && has(entry.desired.setting());
+            !hooks.contains(entry.owner) && !recalled
+        });
+    }
+
     /// Takes over a value of ours from before a restart, which is still in force: if nobody decides
     /// it any more it is given back.
     pub fn recall(&mut self, ours: Value, asked: Option<Value>) {

@@ -144,6 +144,24 @@ async fn a_start_beside_koordlet_gives_nothing_back_that_koordlet_may_have_writt
 }
 
 #[tokio::test]
+async fn a_start_that_hears_of_koordlet_after_its_first_list_gives_nothing_back_either() {
+    // Whether the hook would decide of it here, or only koordlet does.
+    for decides in [true, false] {
+        let listed = batch();
+        let hub = &listed.bench.hub;
+        hub.await_koordlet(Duration::from_secs(2));
+        hub.switch_hook("BatchResource", decides);
+        listed.list(Scope::All).await;
+        assert!(listed.bench.entry(Setting::CpuShares).is_some());
+        hub.set_resting(["BatchResource"].into());
+        hub.koordlet_is_known();
+        crate::reconcile::pod(hub, &sandbox()).await;
+        assert_eq!(listed.bench.shown("cpu.shares"), "512", "{decides}");
+        assert!(listed.bench.entry(Setting::CpuShares).is_none());
+    }
+}
+
+#[tokio::test]
 async fn what_a_creation_was_told_before_a_restart_comes_back_when_koordlet_comes() {
     let listed = batch();
     listed.list(Scope::All).await;

@@ -506,7 +506,7 @@ fn build_hub(
         exclusions: config.exclusions.clone(),
         writer: Writer::new(cgroups, groups),
         terway: Terway::reading(config.roots.terway.clone()),
-        traffic: Traffic::of_kernel(),
+        traffic: Traffic::of_kernel(&config.state_dir),
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,

@@ -2,10 +2,11 @@
 //! discipline of the kind `htb`, with a class for each class of pods and for each pod with a limit of its
 //! own, and filters that know a pod by its address.
 //!
-//! What is there is listed, and only what differs is written: nobody has to remember anything, so what a
-//! process before us has left is taken over. It is ours by a mark in what it is made with, and no other
-//! is ever changed. All of it happens on a thread of its own, because the kernel's network has one lock
-//! for which anybody may wait.
+//! What is there is listed, and only what differs is written, so what a process before us has left is taken
+//! over. It is ours by a mark in what it is made with, and no other is ever changed. Who has never made any
+//! removes none either: that of another one of us in the same network has the same mark. So it is noted
+//! with what outlives a restart that there may be some. All of it happens on a thread of its own, because
+//! the kernel's network has one lock for which anybody may wait.
 
 mod shape;
 #[cfg(test)]
@@ -20,9 +21,19 @@ use koord_kernel::netlink::{
     route::{self, Family},
     traffic::{Class, Filter, Handle, Qdisc},
 };
-use std::{cell::Cell, collections::BTreeSet};
+use std::{
+    cell::Cell,
+    collections::BTreeSet,
+    error::Error,
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
 use thiserror::Error;
 use tokio::sync::oneshot;
+use tracing::debug;
+
+/// The name of the note below the state directory.
+const FILE_NAME: &str = "queues";
 
 /// The stack of the thread, in bytes.
 const STACK: usize = 128 << 10;
@@ -31,7 +42,7 @@ const STACK: usize = 128 << 10;
 #[derive(Debug)]
 pub struct Traffic {
     worker: Worker<Job>,
-    /// Queues of ours may be there, as at every start.
+    /// Queues of ours may be there.
     there: Cell<bool>,
     /// That it fails is in the log.
     pub complained: Cell<bool>,
@@ -52,6 +63,10 @@ pub enum TrafficError {
     NoRoute,
 }
 
+/// That queues of ours may be there: an empty file, which is there before the first of them and goes after
+/// the last. A crash between leaves one that is not true, and the next start finds nothing to remove.
+struct Note(PathBuf);
+
 struct Job {
     /// `None` has them removed.
     shape: Option<Shape>,
@@ -61,13 +76,33 @@ struct Job {
 // === impl Traffic ===
 
 impl Traffic {
-    /// That of the network namespace in which this process is.
-    pub fn of_kernel() -> Self {
-        Self::by(bring)
+    /// That of the network namespace in which this process is, with its note below `state_dir`.
+    pub fn of_kernel(state_dir: &Path) -> Self {
+        Self::noted(state_dir, bring)
     }
 
-    /// One that `work` puts in force, or removes where there is nothing to be; whether it had to do
-    /// anything. It is called on a thread that starts with the first job.
+    fn noted(
+        state_dir: &Path,
+        mut work: impl FnMut(Option<&Shape>) -> Result<bool, TrafficError> + Send + 'static,
+    ) -> Self {
+        let note = Note(state_dir.join(FILE_NAME));
+        let there = note.is_there();
+        let this = Self::by(move |shape| {
+            if shape.is_some() {
+                note.make();
+            }
+            let done = work(shape);
+            if shape.is_none() && done.is_ok() {
+                note.remove();
+            }
+            done
+        });
+        this.there.set(there);
+        this
+    }
+
+    /// One whose queues may be there. `work` puts them in force, or removes them where there is nothing to
+    /// be, and says whether it had to do anything; it is called on a thread that starts with the first job.
     pub fn by(
         mut work: impl FnMut(Option<&Shape>) -> Result<bool, TrafficError> + Send + 'static,
     ) -> Self {
@@ -98,6 +133,33 @@ impl Traffic {
             self.there.set(false);
         }
         Some(done)
+    }
+}
+
+// === impl Note ===
+
+impl Note {
+    fn is_there(&self) -> bool {
+        self.0.exists()
+    }
+
+    /// Where it cannot be had, queues that nobody decides any more after a restart stay: no reason to have
+    /// none now.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it has no content that a crash could leave half of"
+    )]
+    fn make(&self) {
+        if !self.is_there()
+            && let Err(error) = File::create(&self.0)
+        {
+            let error = &error as &dyn Error;
+            debug!(error, "that there are queues cannot be noted");
+        }
+    }
+
+    fn remove(&self) {
+        fs::remove_file(&self.0).ok();
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use koord_model::{NetQueues, Setting, Value};
 use std::{error::Error, rc::Rc};
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Why a pod has no queue whose packets are the node's.
 const OF_NODE: &str = "it sends from the node's own addresses, as others do";
@@ -26,7 +26,11 @@ pub(super) async fn keep(hub: &Rc<Hub>) {
         Standing::Nothing if hub.traffic().is_there() => None,
         _ => return,
     };
+    let is_wanted = shape.is_some();
     if let Some(done) = hub.traffic().bring(shape).await {
+        if !is_wanted && matches!(done, Ok(true)) {
+            info!("queues of the network that nobody decides any more are gone");
+        }
         note(hub, &done);
     }
 }

@@ -1,6 +1,6 @@
-//! Both fronts with every hook on: of the same pods the ledger and the kernel have the same, whichever
-//! of the two they came by, from their creation until all hooks are off, and what the hooks set is what
-//! their page says.
+//! Both fronts with every hook on but that which makes queues of the machine's own network: of the same
+//! pods the ledger and the kernel have the same, whichever of the two they came by, from their creation
+//! until all hooks are off, and what the hooks set is what their page says.
 //!
 //! What each value is to be a machine says for itself, or leaves it to other tests, but for what none of
 //! them shows on every kernel: the score of a process, what shows a container its GPUs, the devices that
@@ -98,7 +98,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Runs pods on it, under policies that together have every hook decide something, and without one;
+    /// Runs pods on it, under policies that together have every hook decide something but `TCNetworkQoS`, and without one;
     /// changes the pods; with all hooks off and on again, and over a restart. Ends with the proxy gone and
     /// nothing of it left that another could meet.
     pub async fn see(&self, node: &mut Node) -> Result<Seen> {

@@ -311,3 +311,19 @@ fn what_fails_is_told_whatever_is_done_after_it() {
     note(&mut all, Ok(true));
     assert!(matches!(all, Err(TrafficError::NoRoute)));
 }
+
+#[tokio::test]
+async fn who_has_made_no_queues_removes_none_after_a_restart_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let traffic = || Traffic::noted(dir.path(), |_| Ok(true));
+    assert!(!traffic().is_there());
+    let shape = || Shape::of(&queues(), [].into_iter());
+    traffic().bring(Some(shape())).await.unwrap().unwrap();
+    assert!(traffic().is_there());
+    // What cannot be removed now may be there still.
+    let failing = Traffic::noted(dir.path(), |_| Err(TrafficError::NoRoute));
+    assert!(failing.bring(None).await.unwrap().is_err());
+    assert!(traffic().is_there());
+    traffic().bring(None).await.unwrap().unwrap();
+    assert!(!traffic().is_there());
+}

@@ -42,7 +42,7 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 /// runtime's SETTINGS, which have to be there before it can be told. It is less than newcomers wait at a
 /// stop: a runtime that takes connections and says nothing, and clients that do so, would else keep a stop
 /// going for as long as it is given.
-const RUNTIME_PATIENCE: Duration = Duration::from_millis(300);
+const PREFACE_PATIENCE: Duration = Duration::from_millis(300);
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -210,7 +210,7 @@ impl Driver {
         };
         let patience = match side {
             Side::Client => CLIENT_PATIENCE,
-            Side::Runtime => RUNTIME_PATIENCE,
+            Side::Runtime => PREFACE_PATIENCE,
         };
         let running = self.patience.take().filter(|(of, _)| *of == side);
         let (_, timer) = self

@@ -14,7 +14,8 @@ use tracing::info;
 /// an answer for 5 s (`minConnectionTimeout` of its CRI client).
 const LAST_ORDERS: Duration = Duration::from_secs(1);
 /// The same once the calls of before the stop are done. What newcomers ask for takes less than this as a
-/// rule, and by then others wait that would be let in if it took longer: the stop would go on for ever.
+/// rule; if it took longer, those who wait by then would be let in, and the stop go on to the end of its
+/// time.
 const LATER_ORDERS: Duration = Duration::from_secs(3);
 /// How long before the end of its time a stop serves nobody new: calls that are shorter are not cut off by
 /// it, and who waits has the next of us before a kubelet's patience is over.

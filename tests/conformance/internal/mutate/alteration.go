@@ -40,7 +40,8 @@ type Alteration struct {
 
 	at locator
 	// position picks the character of a string, or the element of a packed
-	// list, that is changed.
+	// list, that is changed: the last one where the value is a shorter one than
+	// the recorded, as that of an element of a list which stands in for another.
 	position int
 	// token picks the value within JSON; -1 for none.
 	token int
@@ -153,7 +154,7 @@ func (a Alteration) Apply(method string, data []byte) ([]byte, error) {
 	case a.How == Blank:
 		field.Bits, field.Bytes = 0, nil
 	case field.IsPacked():
-		field.Packed[a.position]++
+		field.Packed = changeElement(field.Packed, a.position)
 	case field.Type == protowire.BytesType:
 		field.Bytes = changeByte(field.Bytes, a.position)
 	case field.Known() && field.Descriptor.Kind() == protoreflect.BoolKind:
@@ -231,7 +232,7 @@ func changeByte(data []byte, position int) []byte {
 		return []byte("x")
 	}
 	out := slices.Clone(data)
-	switch at := &out[position]; {
+	switch at := &out[min(position, len(out)-1)]; {
 	case *at == '9', *at == 'f':
 		*at = '1'
 	case *at >= '0' && *at < '9', *at >= 'a' && *at < 'f':
@@ -243,6 +244,16 @@ func changeByte(data []byte, position int) []byte {
 	default:
 		*at ^= 1
 	}
+	return out
+}
+
+// changeElement counts one element up, or puts one into an empty list.
+func changeElement(list []uint64, position int) []uint64 {
+	if len(list) == 0 {
+		return []uint64{1}
+	}
+	out := slices.Clone(list)
+	out[min(position, len(out)-1)]++
 	return out
 }
 

@@ -76,6 +76,41 @@ func TestAnAlterationChangesTheBytesInOnePlace(t *testing.T) {
 	}
 }
 
+// A runtime lists in any order, and what stands where another element was
+// recorded may have shorter values.
+func TestAnAlterationMeetsAShorterValueThanTheRecorded(t *testing.T) {
+	status := func(name string, groups ...int64) []byte {
+		data, err := proto.Marshal(&runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{
+			Id:   name,
+			User: &runtime.ContainerUser{Linux: &runtime.LinuxContainerUser{SupplementalGroups: groups}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	long, short := status("longer", 1, 2, 3), status("a", 7)
+	step := transcript.Step{Name: "status", Method: method, Replies: []transcript.Message{transcript.NewReply(method, long)}}
+	met := 0
+	for _, alteration := range Of("one", &step) {
+		if alteration.How != Change {
+			continue
+		}
+		altered, err := alteration.Apply(method, short)
+		if err != nil {
+			t.Fatalf("%s: %v", alteration, err)
+		}
+		if string(altered) == string(short) {
+			t.Errorf("%s changes nothing", alteration)
+		}
+		met++
+	}
+	// Three characters of the id and each of the three groups.
+	if met != 6 {
+		t.Fatalf("%d changes", met)
+	}
+}
+
 func TestValuesOfJSONAreFoundWhereTheyStand(t *testing.T) {
 	text := []byte(`{"a": [1, "x\"y", true], "b":null}`)
 	wanted := []string{`"a"`, "1", `"x\"y"`, "true", `"b"`, "null"}

@@ -172,11 +172,15 @@ impl CacheClass {
 // === impl ClassGroup ===
 
 impl ClassGroup {
+    /// What is between a group and a monitoring group of it in the latter's path.
+    pub const MONITORS: &'static str = "/mon_groups/";
+
     /// The monitoring group of the pod, by its path. It is called as a group of the pod's own is, so
     /// that a pod's counters are found by one name.
     pub fn monitor(&self) -> Option<String> {
         let pod = self.monitored.as_ref()?;
-        Some(format!("{}/mon_groups/koordlet-{pod}", self.class.name()))
+        let (group, within) = (self.class.name(), Self::MONITORS);
+        Some(format!("{group}{within}koordlet-{pod}"))
     }
 
     fn names(&self) -> impl Iterator<Item = String> {

@@ -27,7 +27,7 @@ pub use self::{
 
 use self::error::is;
 use crate::core_sched::Tid;
-use koord_model::CacheShares;
+use koord_model::{CacheShares, ClassGroup};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags},
     io::Errno,
@@ -90,8 +90,8 @@ pub struct Resctrl {
 const MOUNT_POINT: &str = "fs/resctrl";
 /// The root's own directories, which are no groups.
 const RESERVED: [&str; 3] = ["info", "mon_data", "mon_groups"];
-/// What is between a group and a monitoring group of it in the latter's path.
-pub(crate) const MONITORS: &str = "/mon_groups/";
+/// As paths of monitoring groups have it.
+pub(crate) const MONITORS: &str = ClassGroup::MONITORS;
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)

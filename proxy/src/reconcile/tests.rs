@@ -19,6 +19,18 @@ use std::{
     time::Duration,
 };
 
+/// One that shares out 1 Gbit as `strategy` says.
+fn network_policy(strategy: &str) -> Arc<NodePolicy> {
+    let slo = format!(
+        "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
+         spec: {{systemStrategy: {{totalNetworkBandwidth: 1G}}, \
+         resourceQOSStrategy: {{{strategy}}}}}\n"
+    );
+    let parsed = NodePolicy::parse_stream(&slo, None).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    Arc::new(parsed.policy)
+}
+
 async fn check(bench: &Bench) {
     pod(&bench.hub, &sandbox()).await;
 }

@@ -53,6 +53,7 @@ const SMALL_MESSAGES: usize = 64 << 20;
 const SPARE: usize = 8;
 /// How long accepting pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// What a front needs to know.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -63,7 +63,7 @@ impl Front {
     /// before we have ended: so as long as such a call is in flight, those that come are served.
     async fn make_way(&mut self, closing: Instant) {
         let mut orders = LAST_ORDERS;
-        // Who waits through both waits for too long.
+        // A turn that runs into closing time would have newcomers wait through both.
         while Instant::now() + orders < closing {
             let told = self.tell_all_to_go();
             if timeout(orders, all_ended(&mut self.connections))

@@ -51,19 +51,8 @@ fn bench(folder: &Folder, is_on: bool) -> Bench {
     bench
 }
 
-fn policy(strategy: &str) -> Arc<NodePolicy> {
-    let slo = format!(
-        "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
-         spec: {{systemStrategy: {{totalNetworkBandwidth: 1G}}, \
-         resourceQOSStrategy: {{{strategy}}}}}\n"
-    );
-    let parsed = NodePolicy::parse_stream(&slo, None).unwrap();
-    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
-    Arc::new(parsed.policy)
-}
-
 fn by_terway() -> Arc<NodePolicy> {
-    policy(
+    network_policy(
         "policies: {netQOSPolicy: terway-qos}, \
          lsClass: {networkQOS: {enable: true, egressRequest: 40, egressLimit: 100, \
             ingressRequest: 400M, ingressLimit: 800M}}, \
@@ -147,7 +136,7 @@ async fn what_is_decided_no_more_is_told_no_more() {
     let bench = told(&folder).await;
     bench
         .hub
-        .set_node_policy(policy("policies: {netQOSPolicy: tc}"));
+        .set_node_policy(network_policy("policies: {netQOSPolicy: tc}"));
     settle(&bench).await;
     assert!(folder.names().is_empty());
     bench.hub.set_node_policy(by_terway());

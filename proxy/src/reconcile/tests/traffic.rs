@@ -44,19 +44,8 @@ fn with(traffic: Traffic, is_on: bool) -> Bench {
     bench
 }
 
-fn policy(strategy: &str) -> Arc<NodePolicy> {
-    let slo = format!(
-        "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
-         spec: {{systemStrategy: {{totalNetworkBandwidth: 1G}}, \
-         resourceQOSStrategy: {{{strategy}}}}}\n"
-    );
-    let parsed = NodePolicy::parse_stream(&slo, None).unwrap();
-    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
-    Arc::new(parsed.policy)
-}
-
 fn by_queues() -> Arc<NodePolicy> {
-    policy(
+    network_policy(
         "policies: {netQOSPolicy: tc}, \
          lsClass: {networkQOS: {enable: true, egressRequest: 40}}, \
          beClass: {networkQOS: {enable: true, egressLimit: 20}}",
@@ -163,7 +152,7 @@ async fn before_the_first_list_and_while_another_acts_nothing_is_done() {
 async fn what_is_decided_no_more_is_removed_once_also_after_a_restart_without_the_hook() {
     let asked = Asked::default();
     let bench = queued(&asked).await;
-    let plugin = policy("policies: {netQOSPolicy: terway-qos}");
+    let plugin = network_policy("policies: {netQOSPolicy: terway-qos}");
     bench.hub.set_node_policy(plugin);
     settle(&bench).await;
     assert_eq!(asked.take(), [None]);

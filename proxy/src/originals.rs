@@ -22,6 +22,15 @@ pub struct Origin {
     pub ours: Vec<Value>,
 }
 
+/// An annotation of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Note {
+    origin: Origin,
+    /// The container for which alone it was written; a proxy in front of the runtime does not know which
+    /// that will be.
+    of: Option<String>,
+}
+
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Text {
@@ -29,6 +38,8 @@ struct Text {
     requested: Resources,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ours: Option<Resources>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    of: Option<String>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -54,18 +65,19 @@ struct Resources {
     unified: BTreeMap<String, String>,
 }
 
-/// The annotation's value.
-pub fn to_annotation(origin: &Origin) -> String {
+/// The annotation's value; it is this container's alone where its id is known.
+pub fn to_annotation(origin: &Origin, of: Option<&str>) -> String {
     let text = Text {
         requested: Resources::of_requested(&origin.requested),
         ours: (!origin.ours.is_empty()).then(|| Resources::of_ours(&origin.ours)),
+        of: of.map(str::to_owned),
     };
     serde_json::to_string(&text).expect("numbers and a string always serialise")
 }
 
 /// Reads the annotation back; anything that is not ours to the letter is `None`, since a caller of
 /// CRI may write what it likes there.
-pub fn from_annotation(value: &str) -> Option<Origin> {
+fn from_annotation(value: &str) -> Option<Note> {
     // A derived decoder takes a list for a struct as well.
     if value.len() > MAX_LENGTH || !value.starts_with('{') {
         return None;
@@ -75,18 +87,34 @@ pub fn from_annotation(value: &str) -> Option<Origin> {
         Some(ours) => ours.into_ours()?,
         None => Vec::new(),
     };
-    Some(Origin {
-        requested: text.requested.into_requested()?,
-        ours,
+    Some(Note {
+        origin: Origin {
+            requested: text.requested.into_requested()?,
+            ours,
+        },
+        of: text.of,
     })
 }
 
-/// What a container carries. What it has from its pod is nobody's word: CRI-O gives each container
-/// the annotations of its pod, containerd those that a handler's `pod_annotations` name, and these
-/// are anybody's who may make a pod. One that we gave it stands in the place of the pod's.
-pub fn of_container(annotation: Option<&str>, pod: &PodView) -> Option<Origin> {
-    let from_pod = pod.annotations.get(annotation::ORIGINALS);
-    from_annotation(annotation.filter(|text| from_pod != Some(*text))?)
+/// What a container of this id carries by a list of the runtime. What it has from its pod is nobody's
+/// word: CRI-O gives each container the annotations of its pod, and these are anybody's who may make a
+/// pod. One that we gave it stands in the place of the pod's.
+pub fn of_container(annotation: Option<&str>, id: &str, pod: &PodView) -> Option<Origin> {
+    let text = annotation?;
+    let Note { origin, of } = from_annotation(text)?;
+    let is_ours = match of {
+        Some(of) => of == id,
+        None => pod.annotations.get(annotation::ORIGINALS) != Some(text),
+    };
+    is_ours.then_some(origin)
+}
+
+/// Whether an annotation was written for the container of this id, which nobody knows before it is made.
+/// In a spec no other is believed: containerd puts annotations of the pod there that a handler's
+/// `pod_annotations` name, and as they are when the container is made, so that those of the sandbox
+/// need not be the same.
+pub fn is_of(annotation: &str, id: &str) -> bool {
+    from_annotation(annotation).is_some_and(|note| note.of.as_deref() == Some(id))
 }
 
 // === impl Resources ===
@@ -182,7 +210,7 @@ mod tests {
             requested,
             ours: Vec::new(),
         };
-        let text = to_annotation(&origin);
+        let text = to_annotation(&origin, None);
         assert_eq!(
             text,
             concat!(
@@ -191,8 +219,18 @@ mod tests {
                 r#""memory.min":"4096","memory.oom.group":"1"}}"#
             )
         );
-        assert_eq!(from_annotation(&text), Some(origin));
-        assert_eq!(from_annotation("{}"), Some(Origin::default()));
+        let note = |origin| Some(Note { origin, of: None });
+        assert_eq!(from_annotation(&text), note(origin));
+        assert_eq!(from_annotation("{}"), note(Origin::default()));
+    }
+
+    #[test]
+    fn what_was_written_for_a_container_is_no_other_containers() {
+        let text = to_annotation(&Origin::default(), Some("c-1"));
+        assert_eq!(text, r#"{"of":"c-1"}"#);
+        assert!(is_of(&text, "c-1") && !is_of(&text, "c-2"));
+        // Of any.
+        assert!(!is_of("{}", "c-1") && !is_of(r#"{"of":""}"#, "c-1"));
     }
 
     #[test]
@@ -209,13 +247,13 @@ mod tests {
                     OomScoreAdj::DEFAULT.into(),
                 ],
             };
-            let text = to_annotation(&origin);
+            let text = to_annotation(&origin, None);
             let ours = r#""cpuShares":512,"cpuQuota":-1,"memoryLimit":4096,"cpusetCpus""#;
             assert_eq!(
                 text,
                 format!(r#"{{"ours":{{{ours}:"{list}","oomScoreAdj":0}}}}"#)
             );
-            assert_eq!(from_annotation(&text), Some(origin));
+            assert_eq!(from_annotation(&text), Some(Note { origin, of: None }));
         }
     }
 
@@ -230,6 +268,7 @@ mod tests {
             r#"{"cpuPeriod":5}"#,
             r#"{"cpusetCpus":"x"}"#,
             r#"{"oomScoreAdj":1001}"#,
+            r#"{"of":1}"#,
             &format!("{{\"x\":\"{}\"}}", "y".repeat(MAX_LENGTH)),
         ] {
             assert_eq!(from_annotation(text), None, "{text}");

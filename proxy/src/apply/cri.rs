@@ -82,7 +82,7 @@ pub fn create(
         requested: to_remember(requested, target),
         ours: values(said()).collect(),
     };
-    let originals = originals::to_annotation(&origin);
+    let originals = originals::to_annotation(&origin, None);
     patch.annotations = vec![(annotation::ORIGINALS.to_owned(), originals)];
     let encoded = bounded(patch.encode(), said(), limits);
     has_injected(target, encoded.is_ok());

@@ -96,7 +96,7 @@ pub fn create(
     if !says && env.is_empty() && mounts.is_empty() && !beside {
         return None;
     }
-    let originals = originals::to_annotation(&origin);
+    let originals = originals::to_annotation(&origin, Some(&container.id));
     Some(ContainerAdjustment {
         annotations: [(annotation::ORIGINALS.to_owned(), originals)].into(),
         linux: says.then_some(LinuxContainerAdjustment {

@@ -5,7 +5,7 @@
 use super::{Effects, Hub, NewContainer, NewPod, Untouched};
 use crate::{
     apply::cri::has_injected,
-    ledger::{Container, Entry, Exemption, Pod, Route, Said, Target},
+    ledger::{Container, Entry, Exemption, Pod, Route, Said, Target, Unasked},
     status::Status,
     view,
 };
@@ -92,7 +92,10 @@ impl Hub {
         self.complete(&mut pod, &mut said);
         self.look_at_devices(&pod);
         let exemption = self.exemption(&pod);
-        let mut target = Target::default();
+        let mut target = Target::default().unasked(match view.heard {
+            true => Unasked::Nothing,
+            false => Unasked::Unheard,
+        });
         self.decide_container(&pod, exemption, &view, &mut target)?;
         if self.awaits_koordlet() {
             // Nobody tells the runtime what it can only be made with.

@@ -17,6 +17,7 @@ use crate::{
     status::Status,
     view,
 };
+use koord_hooks::Requested;
 use koord_kernel::cgroup::Change;
 use koord_model::{ContainerId, CpuSet, SandboxId, Setting};
 use koord_proto::{
@@ -111,10 +112,17 @@ impl Hub {
         };
         let mut view = seen::container(container);
         // It is nobody's but who changed the creation before us.
-        let origin = container.annotations.get(annotation::ORIGINALS);
-        if let Some(origin) = originals::of_container(origin.map(String::as_str), &pod) {
+        let noted = container.annotations.get(annotation::ORIGINALS);
+        let noted = noted.map(String::as_str);
+        if let Some(origin) = originals::of_container(noted, &container.id, &pod) {
             self.meet_another();
-            view.requested = origin.requested;
+            if noted.is_some_and(|it| originals::is_of(it, &container.id)) {
+                view.requested = origin.requested;
+            } else if !self.enforces() {
+                // One in front of the runtime, of which a list tells what was asked for, or the pod's
+                // author, who is not believed.
+                (view.requested, view.heard) = (Requested::default(), false);
+            }
         }
         let planned = self.plan_container((&sandbox, pod), parent, view);
         let mut new = self.unless_refused(Method::CreateContainer, planned)?;
@@ -338,6 +346,8 @@ impl Hub {
         };
         let originals = container.annotations.get(annotation::ORIGINALS);
         let originals = originals.map(String::as_str);
+        // What is not this one's for sure is believed of a list alone.
+        let originals = originals.filter(|it| originals::is_of(it, &container.id));
         let listed = Listed::new(id, container.name.clone(), life, originals);
         let mut ledger = self.ledger.borrow_mut();
         let moment = ledger.now();

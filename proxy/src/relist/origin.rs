@@ -177,7 +177,7 @@ fn take(
     };
     let (pod_view, exemption) = (pod.view.clone(), pod.exemption);
     let originals = listed.and_then(|listed| listed.annotations.get(annotation::ORIGINALS));
-    let origin = originals::of_container(originals.map(String::as_str), &pod_view);
+    let origin = originals::of_container(originals.map(String::as_str), id.as_str(), &pod_view);
     let Some(container) = pod.container_mut(id) else {
         return;
     };

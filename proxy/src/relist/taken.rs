@@ -24,7 +24,7 @@ pub(crate) struct Listed<'a> {
 // === impl Listed ===
 
 impl<'a> Listed<'a> {
-    /// `originals` is the annotation that we gave it, if it is not its pod's.
+    /// `originals` is the annotation that we gave it, if it is not its pod's or another container's.
     pub(crate) fn new(
         id: ContainerId,
         name: String,
@@ -54,7 +54,7 @@ impl<'a> Listed<'a> {
         let Some(pod) = ledger.pod_mut(sandbox) else {
             return false;
         };
-        let origin = originals::of_container(self.originals, &pod.view);
+        let origin = originals::of_container(self.originals, self.id.as_str(), &pod.view);
         let newer = pod.told > moment;
         let (pod_view, exemption) = (&pod.view, pod.exemption);
         if let Some(known) = pod.containers.iter_mut().find(|c| c.id == self.id) {

@@ -93,6 +93,7 @@ fn said(
 /// A container that is being made.
 fn made(resources: LinuxResources, score: Option<i64>) -> Container {
     Container {
+        id: "c".to_owned(),
         linux: Some(LinuxContainer {
             resources: Some(resources),
             oom_score_adj: score.map(|value| OptionalInt { value }),
@@ -143,7 +144,7 @@ fn a_creation_is_told_what_differs_and_the_originals() {
     assert_eq!(linux.oom_score_adj, None);
     assert_eq!(
         adjust.annotations["runtimeproxy.koordinator.sh/originals"],
-        r#"{"cpuShares":512,"cpuQuota":10000,"cpuPeriod":20000,"memoryLimit":67108864,"cpusetCpus":"0-3","ours":{"cpuQuota":100000,"memoryLimit":1073741824,"cpusetCpus":"1"}}"#
+        r#"{"cpuShares":512,"cpuQuota":10000,"cpuPeriod":20000,"memoryLimit":67108864,"cpusetCpus":"0-3","ours":{"cpuQuota":100000,"memoryLimit":1073741824,"cpusetCpus":"1"},"of":"c"}"#
     );
 }
 
@@ -170,7 +171,7 @@ fn a_score_is_said_unless_the_runtime_may_not_give_it() {
         assert_eq!(target.entries()[0].route, route, "{there:?} {decided}");
         let annotations = adjust.map(|adjust| adjust.annotations);
         let ours = annotations.and_then(|mut it| it.remove(annotation::ORIGINALS));
-        let expected = said.map(|said| format!(r#"{{"ours":{{"oomScoreAdj":{said}}}}}"#));
+        let expected = said.map(|said| format!(r#"{{"ours":{{"oomScoreAdj":{said}}},"of":"c"}}"#));
         assert_eq!(ours, expected);
     }
 }

@@ -5,6 +5,7 @@ use crate::{
         testing::{BATCH, Bench, container, sandbox},
     },
     ledger::{Applied, Life},
+    relist::Listed,
 };
 use koord_hooks::Stage;
 use koord_kernel::{
@@ -399,7 +400,7 @@ async fn the_burst_of_a_pod_goes_though_its_policy_does_before_it_is_looked_at()
     let (pod, groups) = saving(&bench, "50000");
     let mut container = told_container();
     container.state = ContainerState::ContainerRunning.into();
-    let asked = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
+    let asked = r#"{"cpuQuota":50000,"cpuPeriod":100000,"of":"container-1"}"#;
     container.annotations = [(annotation::ORIGINALS.to_owned(), asked.to_owned())].into();
     plugin
         .answer(Asked::Synchronize {
@@ -587,6 +588,31 @@ async fn a_creation_that_another_proxy_has_changed_is_left_to_it() {
     let why = bench.hub.standing_by().unwrap();
     assert!(why.contains("changes containers before"), "{why}");
     handler.answer(happened(Event::PostCreateContainer)).await;
+    let original = || {
+        let entry = bench.entry(Setting::CpuShares).unwrap();
+        entry.original.value().map(ToString::to_string)
+    };
+    assert_eq!(original(), None);
+    // A list tells what nobody else can have written.
+    let name = "main".to_owned();
+    let listed = Listed::new(container(), name, Life::Created, Some(originals));
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let moment = ledger.now();
+        assert!(listed.take(&bench.hub, &mut ledger, &sandbox(), moment));
+    }
+    assert_eq!(original().as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn what_another_plugin_of_ours_has_noted_for_a_container_is_what_was_asked_for() {
+    let (bench, handler) = plugin();
+    handler.answer(happened(Event::RunPodSandbox)).await;
+    let noted = r#"{"cpuShares":2,"ours":{"cpuShares":512},"of":"container-1"}"#;
+    let created = changed_creation(told_pod(), noted);
+    assert_eq!(handler.answer(created).await, Answer::Nothing);
+    assert!(bench.hub.standing_by().is_some());
+    handler.answer(happened(Event::PostCreateContainer)).await;
     let entry = bench.entry(Setting::CpuShares).unwrap();
     assert_eq!(entry.original.value().unwrap().to_string(), "2");
 }
@@ -697,6 +723,39 @@ async fn what_a_container_has_from_its_pod_makes_nobody_stand_by_and_is_no_origi
     };
     handler.answer(told).await;
     assert_eq!(original(&bench), None);
+}
+
+#[tokio::test]
+async fn what_a_pods_author_has_written_since_its_sandbox_was_made_is_no_original() {
+    // As a runtime tells it that gives a container what the annotation says now.
+    for forged in [
+        r#"{"cpuShares":262144,"ours":{"cpuShares":1024}}"#,
+        r#"{"cpuShares":262144,"ours":{"cpuShares":1024},"of":"container-0"}"#,
+    ] {
+        let (bench, handler) = plugin();
+        bench.hub.set_lock(NodeLock::Ours);
+        let created = changed_creation(told_pod(), forged);
+        let Answer::Adjust(adjust) = handler.answer(created).await else {
+            panic!("not adjusted");
+        };
+        let note = &adjust.annotations[annotation::ORIGINALS];
+        assert!(note.starts_with(r#"{"cpuShares":1024,"#), "{note}");
+        assert!(note.ends_with(r#","of":"container-1"}"#), "{note}");
+
+        let (bench, handler) = plugin();
+        let Asked::CreateContainer(CreateContainerRequest { pod, container }) =
+            changed_creation(told_pod(), forged)
+        else {
+            unreachable!("it was made as a creation");
+        };
+        let told = Asked::Synchronize {
+            pods: pod.into_iter().collect(),
+            containers: container.into_iter().collect(),
+        };
+        handler.answer(told).await;
+        let entry = bench.entry(Setting::CpuShares).unwrap();
+        assert_eq!(entry.original.value(), None, "{forged}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 //! writes its whole stored spec each time, and a value that it does not know it would undo.
 
 use crate::{
-    ledger::{Applied, Entry, Route, Target},
+    ledger::{Applied, Entry, GIVEN_BACK, Route, Target},
     originals::{self, Origin},
 };
 use koord_hooks::Requested;
@@ -208,10 +208,10 @@ pub(super) fn to_remember(requested: &Requested, target: &Target) -> Requested {
     }
 }
 
-/// Whether something was decided that no request or adjustment can say.
+/// Whether something is decided that no request or adjustment can say.
 pub(super) fn has_unsayable(target: &Target) -> bool {
     let mut entries = target.entries().iter();
-    entries.any(|entry| entry.route == Route::Kernel)
+    entries.any(|entry| entry.route == Route::Kernel && entry.owner != GIVEN_BACK)
 }
 
 fn requests(target: &mut Target) -> impl Iterator<Item = &mut Entry> {

@@ -97,6 +97,9 @@ impl Hub {
             false => Unasked::Unheard,
         });
         self.decide_container(&pod, exemption, &view, &mut target)?;
+        if let Some(pod) = self.ledger.borrow().pod(sandbox) {
+            target.give_back_copies(&pod.own);
+        }
         if self.awaits_koordlet() {
             // Nobody tells the runtime what it can only be made with.
             if let Some(hook) = self.insists_on_making(&target) {

@@ -481,6 +481,31 @@ impl Target {
         });
     }
 
+    /// The kernel makes a group with the limits of page cache that the one above it has: what is still to
+    /// be given back there is to be given back here as well.
+    pub fn give_back_copies(&mut self, above: &Self) {
+        let copied = above.entries.iter().filter(|entry| {
+            let is_there = !entry.applied.is_final() && !entry.applied.is_hands_off();
+            entry.owner == GIVEN_BACK && is_there && is_copied(entry.desired.setting())
+        });
+        for entry in copied {
+            let setting = entry.desired.setting();
+            if self.entry_mut(setting).is_none() {
+                self.entries.push(Entry {
+                    desired: default(setting),
+                    owner: GIVEN_BACK,
+                    route: Route::Kernel,
+                    original: Original::Default,
+                    applied: Applied::Pending,
+                    told: false,
+                    contest: Contest::default(),
+                    given: false,
+                    over: None,
+                });
+            }
+        }
+    }
+
     /// Lets go of what was given back and is ours no more.
     pub fn settle(&mut self) {
         self.entries.retain(|entry| {
@@ -496,6 +521,16 @@ fn is_withheld(setting: Setting) -> bool {
     matches!(
         setting,
         Setting::MemoryMin | Setting::MemoryLow | Setting::MemoryHigh
+    )
+}
+
+/// Whether the kernel makes a group with what the one above it has of this.
+fn is_copied(setting: Setting) -> bool {
+    matches!(
+        setting,
+        Setting::MemoryPageCacheSize
+            | Setting::MemoryPageCacheSync
+            | Setting::MemoryPageCacheEnable
     )
 }
 

@@ -17,6 +17,7 @@ use koord_kernel::{
 use koord_model::{CgroupPath, ContainerId, MemoryLimit, Setting};
 use koord_proto::{
     keys::{annotation, label},
+    nri,
     policy::{NodePolicy, Parsed},
 };
 use std::{rc::Rc, time::Duration};
@@ -265,6 +266,55 @@ async fn a_container_that_is_made_while_its_pod_is_limited_gives_back_what_it_wa
         settle(&bench.hub).await;
         assert_eq!(shown(), ["0", "1", "1"]);
         bench.hub.set_node_policy(policy("enable: false").into());
+        settle(&bench.hub).await;
+        assert_eq!(shown(), ["0", "0", "0"]);
+        assert_untouched(&bench);
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_is_made_before_its_pods_limit_is_given_back_has_it_no_longer_than_that() {
+    let text = str::to_owned;
+    let pod = nri::PodSandbox {
+        id: text("sandbox-1"),
+        name: text("batch"),
+        uid: text("uid-1"),
+        namespace: text("default"),
+        labels: [(text(label::QOS_CLASS), text("BE"))].into(),
+        annotations: [(text(annotation::EXTENDED_RESOURCE_SPEC), text(SPEC))].into(),
+        linux: Some(nri::LinuxPodSandbox {
+            cgroup_parent: text("/kubepods/besteffort/poduid-1"),
+            ..nri::LinuxPodSandbox::default()
+        }),
+        ..nri::PodSandbox::default()
+    };
+    let mut late = nri::Container {
+        id: text("container-2"),
+        pod_sandbox_id: text("sandbox-1"),
+        name: text("late"),
+        ..nri::Container::default()
+    };
+    late.set_state(nri::ContainerState::ContainerCreated);
+    for generation in [Generation::V1, Generation::V2] {
+        let bench = bench(generation);
+        let limited = "pageCacheLimitPercent: 10, pageCacheReclaimSync: true";
+        bench.hub.set_node_policy(enabled(limited).into());
+        settle(&bench.hub).await;
+        bench.hub.set_node_policy(policy("enable: false").into());
+        // It is asked for and made before the pod is looked at.
+        let (_, pending) = bench.hub.creation(&pod, &late).unwrap();
+        bench.hub.done(pending, "container-2");
+        let at = bench.pod.join("container-2").unwrap();
+        bench.tree.make(&at);
+        let shown = || {
+            ["size", "sync", "enable"].map(|file| {
+                let file = format!("memory.pagecache_limit.{file}");
+                let text = bench.tree.read(Controller::Memory, &at, &file);
+                text.unwrap().trim_end().to_owned()
+            })
+        };
+        assert_eq!(shown(), ["31457280", "1", "1"], "as the kernel made it");
+        assert_eq!(bench.hub.starts(&pod, &late), Some(sandbox()));
         settle(&bench.hub).await;
         assert_eq!(shown(), ["0", "0", "0"]);
         assert_untouched(&bench);

@@ -137,6 +137,11 @@ impl Chain {
         true
     }
 
+    /// Switches all hooks off.
+    pub fn switch_all_off(&mut self) {
+        self.off = self.hooks().map(|meta| meta.name).collect();
+    }
+
     /// The hooks that are switched off, by name.
     pub fn switched_off(&self) -> &BTreeSet<&'static str> {
         &self.off

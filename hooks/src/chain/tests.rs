@@ -410,3 +410,13 @@ fn hooks_are_about_threads_where_they_can_do_something_to_them() {
     let scores = Chain::new(&gates, &FailPolicies::default());
     assert!(scores.is_about_threads(&without));
 }
+
+#[test]
+fn all_hooks_are_switched_off_at_once() {
+    let mut chain = chain();
+    chain.switch_all_off();
+    assert!(chain.settings().is_empty());
+    assert_eq!(chain.switched_off().len(), chain.hooks().len());
+    assert!(chain.switch("BatchResource", true));
+    assert!(chain.settings().contains(&Setting::CpuShares));
+}

@@ -328,6 +328,12 @@ impl Hub {
         known
     }
 
+    /// Switches all hooks off at once: nothing is decided by some of them while the others are off.
+    pub(crate) fn switch_all_off(&self) {
+        self.policy.borrow_mut().chain.switch_all_off();
+        self.decide_all();
+    }
+
     /// Hears why containers are not given HAMi-core, or that they may be.
     pub(crate) fn set_hami_core(&self, found: Option<UnsafePath>) {
         if self.policy.borrow().node.kernel.hami_core != found {

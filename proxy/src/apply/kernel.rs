@@ -145,7 +145,8 @@ impl Writer {
                 // It has no such share in this period.
                 None => return Some(false),
             },
-            Value::CpuBurst(burst) => burst.in_period(period()).into(),
+            // As far as it went with the quota.
+            Value::CpuBurst(burst) => possible(&self.cgroups, *burst, at, &[]).into(),
             other => other.clone(),
         };
         self.cgroups.holds(at, &scaled)

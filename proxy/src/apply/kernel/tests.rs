@@ -480,3 +480,20 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
     );
     assert_eq!(held(&groups.container), "4000");
 }
+
+#[tokio::test]
+async fn a_burst_is_in_force_as_far_as_it_goes_with_the_quota() {
+    let groups = Groups::new(Generation::V1, "100000", "100000");
+    groups
+        .apply(CpuQuota::Micros(50_000), CpuQuota::Micros(40_000))
+        .await;
+    let burst = |micros| Value::from(CpuBurst::from_micros(micros).unwrap());
+    let change = Change {
+        at: groups.container.clone(),
+        value: burst(70_000),
+    };
+    groups.writer.write(vec![change]).await;
+    let holds = |micros| groups.writer.holds(&groups.container, &burst(micros));
+    assert_eq!(holds(70_000), Some(true));
+    assert_eq!(holds(30_000), Some(false));
+}

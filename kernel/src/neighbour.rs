@@ -32,6 +32,8 @@ const PF_EXITING: u64 = 0x4;
 /// What a process of some name shows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Process {
+    /// Its number, as that `/proc` has it.
+    pub id: u32,
     /// Its control group in each hierarchy, as seen from here.
     pub cgroups: Vec<String>,
     /// Its command line, at least a word; `None` if it was not asked for it.
@@ -49,15 +51,34 @@ pub fn of_root(
     proc_root: &Path,
     name: &str,
     trusted: impl Fn(&[String]) -> bool,
+    each: impl FnMut(Process),
+) -> io::Result<()> {
+    of_root_called(proc_root, |it| it == name.as_bytes(), trusted, each)
+}
+
+/// The same of those, but for the one that asks, whose name is meant.
+///
+/// # Errors
+///
+/// As above.
+pub fn of_root_called(
+    proc_root: &Path,
+    is_meant: impl Fn(&[u8]) -> bool,
+    trusted: impl Fn(&[String]) -> bool,
     mut each: impl FnMut(Process),
 ) -> io::Result<()> {
+    // In the `/proc` of another pid namespace we have another number than we know.
+    let own = fs::read_link(proc_root.join("self")).ok();
     for entry in fs::read_dir(proc_root)? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str());
-        if !number.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        let Some(id) = number.and_then(|number| number.parse::<u32>().ok()) else {
+            continue;
+        };
+        if own.as_ref().is_some_and(|own| path.ends_with(own)) {
             continue;
         }
-        match look(&path, name, &trusted) {
+        match look((path.as_path(), id), &is_meant, &trusted) {
             Ok(Some(process)) => each(process),
             Ok(None) => {}
             Err(error) if is_of_that_one_alone(&error) => {}
@@ -69,14 +90,14 @@ pub fn of_root(
 
 /// A process, if it is one of root's that is called so and runs.
 fn look(
-    path: &Path,
-    name: &str,
+    (path, id): (&Path, u32),
+    is_meant: impl Fn(&[u8]) -> bool,
     trusted: impl Fn(&[String]) -> bool,
 ) -> io::Result<Option<Process>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // Everything is asked of this one, whoever has its number next.
     let process = rustix::fs::open(path, flags, Mode::empty())?;
-    if read(&process, "comm")?.trim_ascii() != name.as_bytes() {
+    if !is_meant(read(&process, "comm")?.trim_ascii()) {
         return Ok(None);
     }
     // In this order: it is where it is said to be if it had run before and did not end before it was
@@ -97,7 +118,7 @@ fn look(
     };
     // Without a word its memory is gone.
     let is_there = words.as_ref().is_none_or(|words| !words.is_empty());
-    Ok(is_there.then_some(Process { cgroups, words }))
+    Ok(is_there.then_some(Process { id, cgroups, words }))
 }
 
 /// Whether an error says only that this process ended, or that it is hidden from us.
@@ -201,6 +222,7 @@ mod tests {
         fs::create_dir(dir.path().join("22")).unwrap();
         let words = ["/koordlet", "--feature-gates=AllAlpha=true", "-v=4"];
         let expected = Process {
+            id: 20,
             cgroups: ["/kubepods/pod1/a:b", "/kubepods/pod1"]
                 .map(str::to_owned)
                 .into(),
@@ -209,6 +231,25 @@ mod tests {
         assert_eq!(all(dir.path(), "koordlet"), [expected]);
         let nowhere = dir.path().join("none");
         assert!(of_root(&nowhere, "koordlet", |_| true, |_| {}).is_err());
+    }
+
+    #[test]
+    fn who_asks_is_none_of_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        process(dir.path(), "20", "10-koord-runtim\n", b"/plugin\0");
+        process(dir.path(), "21", "koord-runtime-p\n", b"/proxy\0");
+        process(dir.path(), "22", "koord-other\n", b"/other\0");
+        let found = || {
+            let mut found = Vec::new();
+            let is_meant = |name: &[u8]| name.windows(12).any(|part| part == b"koord-runtim");
+            let each = |process: Process| found.push(process.id);
+            of_root_called(dir.path(), is_meant, |_| true, each).unwrap();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(found(), [20, 21]);
+        std::os::unix::fs::symlink("21", dir.path().join("self")).unwrap();
+        assert_eq!(found(), [20]);
     }
 
     #[test]
@@ -226,6 +267,7 @@ mod tests {
         let error = look(true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
         let unasked = Process {
+            id: 20,
             cgroups: vec!["/".to_owned()],
             words: None,
         };

@@ -32,7 +32,7 @@ use crate::{
 use koord_hooks::{Chain, FeatureGates, HookOptions};
 use koord_kernel::{
     block::BlockDevices,
-    cgroup::Cgroups,
+    cgroup::{Cgroups, DetectError},
     core_sched,
     process::{InheritError, inherited_listener},
     task::Procfs,
@@ -399,11 +399,7 @@ fn open_cgroups(config: &mut Config, remarks: &mut Vec<String>) -> Cgroups {
     if config.mode == Mode::PassThrough {
         return Cgroups::none();
     }
-    let roots = &config.roots;
-    let udev = Path::new("/run/udev/data");
-    let devices = BlockDevices::new(&roots.sys, &roots.proc, udev, &roots.kubelet);
-    let opened = Cgroups::open(&roots.cgroup).map(|cgroups| cgroups.with_devices(devices));
-    opened.unwrap_or_else(|error| {
+    cgroups_of(&config.roots).unwrap_or_else(|error| {
         error!(
             error = &error as &dyn Error,
             "the control groups of this node cannot be used: passing everything through, hooks off"
@@ -415,6 +411,12 @@ fn open_cgroups(config: &mut Config, remarks: &mut Vec<String>) -> Cgroups {
         config.mode = Mode::PassThrough;
         Cgroups::none()
     })
+}
+
+pub(crate) fn cgroups_of(roots: &config::Roots) -> Result<Cgroups, DetectError> {
+    let udev = Path::new("/run/udev/data");
+    let devices = BlockDevices::new(&roots.sys, &roots.proc, udev, &roots.kubelet);
+    Cgroups::open(&roots.cgroup).map(|cgroups| cgroups.with_devices(devices))
 }
 
 /// Where devices of RDMA are looked for, if containers are to have them. Clients' requests name paths,
@@ -441,14 +443,14 @@ fn condition(config: &Config, remarks: Vec<String>, pods: Option<&PodSource>) ->
     }
 }
 
-fn new_metrics(config: &Config) -> Rc<Metrics> {
+pub(crate) fn new_metrics(config: &Config) -> Rc<Metrics> {
     let metrics = Metrics::new();
     let (mode, front) = (config.mode.as_str(), config.front.as_str());
     metrics.started(mode, front, SystemTime::now());
     Rc::new(metrics)
 }
 
-fn build_hub(
+pub(crate) fn build_hub(
     config: &Config,
     cgroups: Cgroups,
     policy: Option<&PolicyFile>,
@@ -515,7 +517,7 @@ fn build_hub(
 }
 
 /// What a source says at once is in force from the first decision.
-fn open_pods(config: &Config, hub: &Hub, metrics: &Rc<Metrics>) -> Option<PodSource> {
+pub(crate) fn open_pods(config: &Config, hub: &Hub, metrics: &Rc<Metrics>) -> Option<PodSource> {
     if config.mode == Mode::PassThrough {
         return None;
     }

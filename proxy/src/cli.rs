@@ -1,7 +1,8 @@
-//! The command line: running the proxy, and asking one that runs.
+//! The command line: running the proxy, asking one that runs, and giving back what it has set.
 //!
-//! Without a subcommand the process serves. A subcommand puts one question to the admin socket of
-//! a running proxy and prints the answer for a person, or as JSON for a program.
+//! Without a subcommand the process serves, or with `--revert` gives back and ends. A subcommand puts one
+//! question to the admin socket of a running proxy and prints the answer for a person, or as JSON for a
+//! program.
 
 mod ask;
 mod table;
@@ -13,7 +14,7 @@ use crate::{
     front::nri::{LaunchError, Launched},
     status::chain_of,
 };
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use std::{
     ffi::OsString,
     io::{self, Write},
@@ -35,6 +36,9 @@ pub enum Invocation {
     Ask {
         admin: PathBuf,
         question: Question,
+    },
+    Revert {
+        config: Box<Config>,
     },
 }
 
@@ -64,6 +68,9 @@ struct CommandLine {
     config: Option<PathBuf>,
     #[command(flatten)]
     keys: RawConfig,
+    /// Give back what hooks have set on this node, say what, and end; the proxy must not run
+    #[arg(long)]
+    revert: bool,
     #[command(subcommand)]
     question: Option<Question>,
 }
@@ -158,15 +165,39 @@ impl Invocation {
         Ok(Self::Serve { config, launched })
     }
 
+    /// Whether a process with this command line acts on the runtime at `endpoint`. One of which the
+    /// configuration cannot be read from here may.
+    pub(crate) fn may_act_on(words: &[String], endpoint: &Path) -> bool {
+        let surroundings = Surroundings {
+            host_name: "its-own".to_owned(),
+            ..Surroundings::default()
+        };
+        match Self::parse(words.iter().map(OsString::from), &surroundings) {
+            Ok(Self::Serve { config, .. } | Self::Revert { config }) => {
+                config.runtime_endpoint == endpoint
+            }
+            Ok(Self::Ask { .. }) => false,
+            Err(_) => true,
+        }
+    }
+
     /// Reads a command line, the program's name first.
     pub fn parse(
         args: impl IntoIterator<Item = OsString>,
         surroundings: &Surroundings,
     ) -> Result<Self, InvocationError> {
         let said = CommandLine::try_parse_from(args).map_err(InvocationError::CommandLine)?;
+        if said.revert && said.question.is_some() {
+            let reason = "--revert goes with no question: it is for when no proxy runs";
+            let error = CommandLine::command().error(ErrorKind::ArgumentConflict, reason);
+            return Err(InvocationError::CommandLine(error));
+        }
         let config = Config::resolve(said.keys, said.config.as_deref(), surroundings)
             .map_err(InvocationError::Config)?;
         Ok(match said.question {
+            None if said.revert => Self::Revert {
+                config: Box::new(config),
+            },
             None => Self::Serve {
                 config: Box::new(config),
                 launched: None,
@@ -280,7 +311,27 @@ fn surroundings(environment: impl Fn(&'static str) -> Option<OsString>) -> Surro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    #[test]
+    fn a_process_acts_on_the_runtime_that_its_command_line_says() {
+        let acts = |words: &[&str]| {
+            let words = ["koord-runtime-proxy"].iter().chain(words);
+            let words: Vec<String> = words.map(|&word| word.to_owned()).collect();
+            Invocation::may_act_on(&words, Path::new("/run/crio/crio.sock"))
+        };
+        let crio = "--remote-runtime-service-endpoint=/run/crio/crio.sock";
+        assert!(acts(&[crio]));
+        assert!(acts(&[crio, "--front=watch"]));
+        assert!(acts(&[crio, "--revert"]));
+        // What it was told elsewhere may say so.
+        assert!(acts(&["--config=/not/there/config.yaml"]));
+        assert!(acts(&["--of-another-version"]));
+        assert!(!acts(&[crio, "status"]));
+        assert!(!acts(&[
+            "--remote-runtime-service-endpoint=/run/other.sock"
+        ]));
+        assert!(!acts(&[]));
+    }
 
     #[test]
     fn the_help_of_every_question_says_what_each_of_its_words_is_for() {

@@ -54,6 +54,8 @@ pub struct Container {
     pub asked_in_vain: u32,
     /// What the runtime was told before it has said what was asked for.
     pub told_first: Option<Box<ToldFirst>>,
+    /// What its annotation says that its creation was changed to say.
+    pub ours: Box<[Value]>,
 }
 
 /// What a runtime was told of a container, of which it shows only what it was told from then on.
@@ -180,6 +182,7 @@ impl Container {
             target: Target::default(),
             asked_in_vain: 0,
             told_first: None,
+            ours: Box::default(),
         }
     }
 

@@ -24,6 +24,7 @@ pub mod rdma;
 pub mod reconcile;
 pub mod regular_file;
 pub mod relist;
+pub mod revert;
 pub mod runtime;
 pub mod shutdown;
 pub mod socket;

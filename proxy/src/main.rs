@@ -1,20 +1,21 @@
-//! `koord-runtime-proxy`: parse, trace, build, run, drain; or ask one that runs.
+//! `koord-runtime-proxy`: parse, trace, build, run, drain; or ask one that runs; or give back what one
+//! has set.
 #![forbid(unsafe_code)]
 
 use koord_kernel::process;
 use koord_runtime_proxy::{
     app::App,
-    cli::{Invocation, Question},
+    cli::{Answer, Invocation},
     config::Config,
     front::nri::{Launched, Pulse},
-    log, panic_report,
+    log, panic_report, revert,
     shutdown::Signals,
     start_guard::StartGuard,
     state_lock::StateLock,
     status::chain_of,
     systemd::Variables,
 };
-use std::{error::Error, io, path::Path, process::ExitCode, time::SystemTime};
+use std::{error::Error, io, process::ExitCode, time::SystemTime};
 use tokio::runtime::Builder;
 use tracing::warn;
 
@@ -23,7 +24,8 @@ fn main() -> ExitCode {
     let called = Invocation::of_process(std::env::args_os(), std::env::var_os);
     let ended = match called {
         Ok(Invocation::Serve { config, launched }) => serve(*config, launched),
-        Ok(Invocation::Ask { admin, question }) => ask(&admin, &question),
+        Ok(Invocation::Ask { admin, question }) => print(question.ask(&admin)),
+        Ok(Invocation::Revert { config }) => give_back(*config),
         Err(error) => return ExitCode::from(error.report()),
     };
     ended.unwrap_or_else(|error| {
@@ -71,9 +73,19 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(admin: &Path, question: &Question) -> Result<ExitCode, Box<dyn Error>> {
+fn give_back(config: Config) -> Result<ExitCode, Box<dyn Error>> {
+    let (lines, _flush) = log::Queue::new(io::stderr())?;
+    let (dispatch, _) = log::dispatch(&config.log, lines)?;
+    tracing::dispatcher::set_global_default(dispatch)?;
+    panic_report::install();
+    print(revert::run(config))
+}
+
+fn print<E: Error + 'static>(
+    answer: impl Future<Output = Result<Answer, E>>,
+) -> Result<ExitCode, Box<dyn Error>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(question.ask(admin))?;
+    let answer = runtime.block_on(answer)?;
     answer.print(io::stdout())?;
     Ok(ExitCode::from(u8::from(!answer.good)))
 }

@@ -193,8 +193,31 @@ impl Neighbour {
         hub.set_koordlet_remark(reason);
     }
 
+    /// The hooks whose part koordlet does now, for who looks once and knows the pods that there are; `None`
+    /// if that cannot be known. Who has not [begun](Self::begin) has nothing wait for it.
+    pub(crate) async fn once(self, hub: &Hub) -> Option<Resting> {
+        if self.beside != BesideKoordlet::Auto {
+            return Some(self.resting);
+        }
+        let root = self.proc_root.clone();
+        let looker = Worker::new("neighbour", STACK, move |(operators, done): Look| {
+            done.send(look(&root, &operators)).ok();
+        });
+        self.look_once(&looker, hub).await
+    }
+
+    /// The same by a thread that looks.
+    async fn look_once(mut self, looker: &Worker<Look>, hub: &Hub) -> Option<Resting> {
+        // No pod waits for it.
+        self.patience = PATIENCE;
+        let operators = self.operators(&hub.ledger().borrow());
+        let found = self.ask(looker, operators).await?;
+        let is_known = found.covers.is_some() || !found.unplaced;
+        is_known.then(|| found.covers.unwrap_or_default())
+    }
+
     /// Where the pods are in which koordlet may be.
-    fn operators(&self, ledger: &Ledger) -> Vec<CgroupPath> {
+    pub(crate) fn operators(&self, ledger: &Ledger) -> Vec<CgroupPath> {
         let pods = ledger.pods();
         pods.filter(|pod| pod.view.namespace == self.namespace)
             .filter_map(|pod| pod.own.at.clone())
@@ -246,7 +269,7 @@ impl Neighbour {
 }
 
 /// Whether one in these control groups is believed to be who it says it is.
-fn is_believed(cgroups: &[String], operators: &[CgroupPath]) -> bool {
+pub(crate) fn is_believed(cgroups: &[String], operators: &[CgroupPath]) -> bool {
     let is_operators = |at: &String| {
         let at = CgroupPath::parse(at);
         at.is_ok_and(|at| operators.iter().any(|pod| at.is_under(pod)))
@@ -540,6 +563,24 @@ mod tests {
         hang.send(()).unwrap();
         assert!(neighbour.ask(&looker, Vec::new()).await.is_some());
         assert!(!neighbour.hangs);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_looks_but_once_gives_a_look_that_hangs_up_after_ten_seconds() {
+        let (_never, hangs) = mpsc::channel::<()>();
+        let looker = Worker::new("hangs", STACK, move |(_, done): Look| {
+            hangs.recv().ok();
+            done.send(Some(Found::default())).ok();
+        });
+        let neighbour = Neighbour {
+            patience: FIRST_PATIENCE,
+            ..neighbour("")
+        };
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+        let begun = Instant::now();
+        let looked = timeout(PATIENCE * 6, neighbour.look_once(&looker, &bench.hub));
+        assert_eq!(looked.await.expect("it is given up"), None);
+        assert_eq!(begun.elapsed().as_secs(), 10);
     }
 
     #[tokio::test]

@@ -8,15 +8,18 @@
 
 use self::slow::Whose;
 use crate::{
-    apply::kernel::Outcome,
+    apply::{caches::Swept, kernel::Outcome, terway::Told, traffic::TrafficError},
     hub::Hub,
     ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
     status::chain_of,
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
-use std::{error::Error, rc::Rc};
-use tokio::{task::yield_now, time::Instant};
+use std::{error::Error, mem, rc::Rc, time::Duration};
+use tokio::{
+    task::yield_now,
+    time::{Instant, error::Elapsed, sleep, timeout},
+};
 use tracing::{info, warn};
 
 mod queue;
@@ -46,6 +49,19 @@ enum Work {
     Network,
 }
 
+/// What came of what is no pod's alone, as far as that is known in time.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) groups: Result<Swept, Elapsed>,
+    /// What the network plugin is told; nothing if there was nothing to look at.
+    pub(crate) network: Result<Option<Told>, Elapsed>,
+    /// The same of the queues of the network: whether anything had to be done.
+    pub(crate) queues: Result<Option<Result<bool, TrafficError>>, Elapsed>,
+}
+
+/// How long until it is looked again whether memory is reclaimed.
+const PAUSE: Duration = Duration::from_millis(20);
+
 // === impl Part ===
 
 impl Part {
@@ -64,7 +80,9 @@ impl Work {
         match self {
             Self::Pod(sandbox, part) => part_of(hub, &sandbox, part).await,
             Self::Node => node(hub).await,
-            Self::Groups => threads::keep(hub).await,
+            Self::Groups => {
+                threads::keep(hub).await;
+            }
             Self::Network => {
                 terway::keep(hub).await;
                 traffic::keep(hub).await;
@@ -104,6 +122,50 @@ pub async fn run(hub: Rc<Hub>) {
         }
     };
     tokio::join!(hold, tell, shape, slow::run(&hub));
+}
+
+/// Brings everything in line, for who does nothing else meanwhile. For memory that is reclaimed it waits so
+/// long at most, and then so long for threads, of which a pod may have any number, for a disk, and for the
+/// queues of the network.
+pub(crate) async fn once(hub: &Rc<Hub>, patience: Duration) -> Shared {
+    tokio::select! {
+        () = values(hub, patience) => {}
+        () = slow::run(hub) => unreachable!("it never ends"),
+    }
+    let groups = timeout(patience, threads::join_all(hub));
+    let network = timeout(patience, terway::keep(hub));
+    let queues = timeout(patience, traffic::keep(hub));
+    let (groups, network, queues) = tokio::join!(groups, network, queues);
+    Shared {
+        groups,
+        network,
+        queues,
+    }
+}
+
+/// Brings all values in line that are in files of the kernel.
+async fn values(hub: &Rc<Hub>, patience: Duration) {
+    let until = Instant::now() + patience;
+    let queue = hub.queue();
+    let mut again = true;
+    loop {
+        while let Some(work) = queue.pop() {
+            match work {
+                Work::Pod(sandbox, part) => values_of(hub, &sandbox, part).await,
+                Work::Node => node(hub).await,
+                // Once all values are there.
+                Work::Groups | Work::Network => {}
+            }
+        }
+        if !queue.slow.is_done() && Instant::now() < until {
+            sleep(PAUSE).await;
+        } else if mem::take(&mut again) {
+            // What was refused for what others still had then is taken now.
+            queue.push_all(&hub.ledger().borrow());
+        } else {
+            return;
+        }
+    }
 }
 
 /// The writes that a target asks for; none while it is unknown where it is.
@@ -214,9 +276,13 @@ pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
 }
 
 async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
+    values_of(hub, sandbox, part).await;
+    join(hub, sandbox, part).await;
+}
+
+async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     let (changes, applied) = write(hub, sandbox, part).await;
     note_pod(hub, sandbox, &changes, &applied);
-    join(hub, sandbox, part).await;
 }
 
 /// Brings values to the kernel that need no memory reclaimed first. What came of each.

@@ -116,6 +116,34 @@ fn fail(hub: &Hub, took: Duration) {
     hub.runtime_lost();
 }
 
+/// Makes the ledger whole, for who asks no more after it. How many sandboxes are not in it, because the
+/// runtime does not say where they are.
+pub(crate) async fn once(
+    hub: &Rc<Hub>,
+    endpoint: &Arc<Path>,
+    kubepods_above: &CgroupPath,
+) -> Result<usize, RuntimeError> {
+    let mut missing = Missing::default();
+    let mut lists = 0;
+    loop {
+        let listing = list(hub, endpoint, kubepods_above, Scope::Once, &mut missing);
+        let listed = timeout(DEADLINE, listing).await;
+        let late = Err(RuntimeError::Late { call: "the lists" });
+        let Counted { containers, .. } = listed.unwrap_or(late)?;
+        hub.list_taken();
+        lists += 1;
+        // Each asks about some of the containers of which that is unknown what they asked for.
+        if origin::unheard(hub, Scope::Once).is_empty() || lists > containers / origin::ASKED {
+            break;
+        }
+    }
+    // They were decided about before it was known what their containers had asked for.
+    for pod in hub.ledger().borrow_mut().pods_mut() {
+        hub.decide_directories(pod);
+    }
+    Ok(missing.len())
+}
+
 /// Which pods are held against the kernel after a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
@@ -123,6 +151,8 @@ enum Scope {
     All,
     /// Those of which the list told something new: somebody asked.
     News,
+    /// All, and of each container it is asked what it asked for: there is no later list.
+    Once,
 }
 
 /// What a list tells that was not known.
@@ -227,7 +257,7 @@ fn end(
     let gone = less.iter().any(|sandbox| ledger.pod(sandbox).is_none());
     news.pods.extend(less);
     for pod in ledger.pods() {
-        if scope == Scope::All || news.pods.contains(&pod.sandbox) {
+        if scope != Scope::News || news.pods.contains(&pod.sandbox) {
             hub.queue().push(pod.sandbox.clone());
         }
     }
@@ -238,7 +268,7 @@ fn end(
             hub.queue().push(sandbox);
         }
     }
-    if scope == Scope::All || gone {
+    if scope != Scope::News || gone {
         hub.queue().push_node();
     }
     let missing = &mut news.missing;

@@ -128,6 +128,12 @@ pub fn bind(path: &Path, directory: Directory) -> Result<(UnixListener, SocketFi
     Ok((listener, file))
 }
 
+/// Has nobody of us bind `path` for as long as this is held; an error if somebody has, or is about to.
+pub(crate) fn reserve(path: &Path, directory: Directory) -> Result<OwnedFd, BindError> {
+    make_directory(path, directory)?;
+    lock(path)
+}
+
 /// Whether the peer is root, or whoever runs this process. Nobody else has business here.
 pub(crate) fn peer_is_root_or_us(stream: &UnixStream) -> bool {
     let peer = stream.peer_cred().map(|peer| peer.uid());

@@ -66,6 +66,11 @@ impl Claim {
         claim
     }
 
+    /// Whether we have a lock, so that no other of us acts.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.lock, Lock::Ours(_))
+    }
+
     /// Keeps what is ours, and takes over what becomes free; never ends.
     pub async fn keep(mut self, hub: Rc<Hub>) {
         loop {

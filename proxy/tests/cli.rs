@@ -364,6 +364,13 @@ fn a_second_proxy_with_the_same_state_directory_is_refused_and_a_killed_one_is_i
 }
 
 #[test]
+fn giving_back_goes_with_no_question() {
+    let (code, said) = refused(&["--revert", "status"]);
+    assert_eq!(code, Some(64));
+    assert!(said.contains("--revert goes with no question"), "{said}");
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let proxy = Proxy::start(&[]);
     let mut asking = command(proxy.dir.path())

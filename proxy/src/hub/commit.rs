@@ -275,6 +275,7 @@ impl Hub {
             target: new.target,
             asked_in_vain: 0,
             told_first: None,
+            ours: Box::default(),
         };
         container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
         let newer = self.renew(pod, new.pod, new.said);

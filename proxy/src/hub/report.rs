@@ -259,35 +259,40 @@ fn report(entry: &Entry) -> SettingReport {
             Route::Request => "request",
             Route::Kernel => "kernel",
         },
-        applied: match &entry.applied {
-            Applied::Pending if entry.desired.setting().is_injected() => {
-                "unknown: the container was made before".to_owned()
-            }
-            Applied::Pending => "pending".to_owned(),
-            Applied::Equal => "equal".to_owned(),
-            Applied::Written => "written".to_owned(),
-            Applied::Masked => "masked".to_owned(),
-            Applied::Absent => "absent".to_owned(),
-            Applied::Unsupported => "unsupported here".to_owned(),
-            Applied::Refused(None) => "refused".to_owned(),
-            Applied::Refused(Some(errno)) => {
-                format!("refused: {}", std::io::Error::from_raw_os_error(*errno))
-            }
-            Applied::Lacking(why) if entry.desired.setting().is_of_devices() => {
-                format!("not for all devices: {why}")
-            }
-            Applied::Lacking(why) => format!("not in force: {why}"),
-            Applied::Left => "left: what was before is unknown".to_owned(),
-            Applied::Paused | Applied::Yielded => {
-                let pause = entry.contest.pause(Instant::now()).unwrap_or_default();
-                let writer = Rival::name(entry.contest.rival);
-                format!(
-                    "left to another writer ({writer}) for {} s",
-                    pause.as_secs()
-                )
-            }
-        },
+        applied: state(entry),
         kernel: None,
+    }
+}
+
+/// What became of a value, for people.
+pub(crate) fn state(entry: &Entry) -> String {
+    match &entry.applied {
+        Applied::Pending if entry.desired.setting().is_injected() => {
+            "unknown: the container was made before".to_owned()
+        }
+        Applied::Pending => "pending".to_owned(),
+        Applied::Equal => "equal".to_owned(),
+        Applied::Written => "written".to_owned(),
+        Applied::Masked => "masked".to_owned(),
+        Applied::Absent => "absent".to_owned(),
+        Applied::Unsupported => "unsupported here".to_owned(),
+        Applied::Refused(None) => "refused".to_owned(),
+        Applied::Refused(Some(errno)) => {
+            format!("refused: {}", std::io::Error::from_raw_os_error(*errno))
+        }
+        Applied::Lacking(why) if entry.desired.setting().is_of_devices() => {
+            format!("not for all devices: {why}")
+        }
+        Applied::Lacking(why) => format!("not in force: {why}"),
+        Applied::Left => "left: what was before is unknown".to_owned(),
+        Applied::Paused | Applied::Yielded => {
+            let pause = entry.contest.pause(Instant::now()).unwrap_or_default();
+            let writer = Rival::name(entry.contest.rival);
+            format!(
+                "left to another writer ({writer}) for {} s",
+                pause.as_secs()
+            )
+        }
     }
 }
 

@@ -506,6 +506,11 @@ impl Target {
         }
     }
 
+    /// Lets go of what is not ours, which stays as it is.
+    pub fn retain(&mut self, is_ours: impl FnMut(&Entry) -> bool) {
+        self.entries.retain(is_ours);
+    }
+
     /// Lets go of what was given back and is ours no more.
     pub fn settle(&mut self) {
         self.entries.retain(|entry| {

@@ -40,6 +40,9 @@ const LOGGED_ISSUES: usize = 20;
 /// The stack of the thread that asks and parses, in bytes: what is parsed is nested.
 const STACK: usize = 2 << 20;
 
+/// How long until a kubelet is asked again that has just started.
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// What is known of the source.
 #[derive(Clone, Debug, Default)]
 pub struct PodsState {
@@ -159,6 +162,30 @@ impl PodSource {
 
     pub fn subscribe(&self) -> watch::Receiver<PodsState> {
         self.state.subscribe()
+    }
+
+    /// What it says first, for who asks it no more after it. A kubelet that has just started does not
+    /// answer, or knows no pod, and is asked again for so long.
+    pub(crate) async fn first(&self, patience: Duration) -> PodsState {
+        let until = Instant::now() + patience;
+        let mut is_asked = false;
+        loop {
+            let state = self.state.borrow().clone();
+            let answer = state.answer.as_ref();
+            let says_pods = answer.is_some_and(|answer| !answer.pods.is_empty());
+            let is_final = match self.rhythm.word() {
+                Word::Stands => true,
+                Word::OfItsTime => state.failure.is_none() && says_pods,
+            };
+            if is_final || is_asked && Instant::now() >= until {
+                return state;
+            }
+            if is_asked {
+                sleep(AGAIN).await;
+            }
+            self.check(false).await;
+            is_asked = true;
+        }
     }
 
     /// Asks again when there may be something new, and when `reload` is notified; never ends.

@@ -1,7 +1,11 @@
 #![expect(clippy::disallowed_methods, reason = "files for tests")]
 
 use super::*;
-use std::{path::Path, time::Duration};
+use std::{
+    io::{Read, Write},
+    path::Path,
+    time::Duration,
+};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -172,4 +176,55 @@ async fn who_wants_to_hear_it_anew_has_the_source_asked_once() {
         }
     })
     .await;
+}
+
+/// Pods of a kubelet that gives each of these answers once, and then goes.
+fn of_kubelet(answers: &'static [&'static str]) -> PodSource {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/pods", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut request, mut piece) = (Vec::new(), [0; 1024]);
+            while !request.ends_with(b"\r\n\r\n") {
+                let length = stream.read(&mut piece).unwrap();
+                request.extend_from_slice(&piece[..length]);
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let kubelet = config::Kubelet {
+        url: url.parse().unwrap(),
+        interval: PERIOD,
+        timeout: PATIENCE,
+        token_file: None,
+        ca_file: "/nowhere".into(),
+        client: None,
+        server_name: "node-1".to_owned(),
+    };
+    let config = config::Pods::Kubelet(Box::new(kubelet));
+    let inputs = Arc::new(Inputs::new(["a"], []));
+    PodSource::open(&config, inputs, Rc::new(Metrics::new())).unwrap()
+}
+
+const STARTING: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+const NO_PODS: &str = "HTTP/1.1 200 OK\r\ncontent-length: 29\r\n\r\n\
+    {\"kind\":\"PodList\",\"items\":[]}";
+const ONE_POD: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\
+    {\"kind\":\"PodList\",\"items\":[{\"metadata\":{\"namespace\":\"n\",\"name\":\"a\",\"uid\":\"u\"}}]}";
+
+#[tokio::test]
+async fn a_kubelet_that_knows_no_pods_yet_is_asked_again() {
+    let source = of_kubelet(&[STARTING, NO_PODS, ONE_POD]);
+    let state = source.first(PATIENCE).await;
+    assert_eq!(names(&state), ["a"]);
+    assert!(state.failure.is_none());
+}
+
+#[tokio::test]
+async fn a_kubelet_that_knows_no_pods_is_not_asked_without_end() {
+    let source = of_kubelet(&[NO_PODS]);
+    let state = source.first(Duration::ZERO).await;
+    assert!(state.failure.is_none());
+    assert!(state.answer.unwrap().pods.is_empty());
 }

@@ -116,7 +116,7 @@ impl Queue {
         pods.push(sandbox);
     }
 
-    fn push_all(&self, pods: Option<(Instant, Line)>) {
+    fn push_these(&self, pods: Option<(Instant, Line)>) {
         let pods = pods.into_iter().flat_map(|(_, Line(pods, _))| pods);
         pods.for_each(|sandbox| self.push(sandbox));
     }
@@ -131,13 +131,20 @@ impl Queue {
     /// Pushes the pods whose moment has come.
     fn push_due(&self, now: Instant) {
         let soon = self.soon.borrow_mut().take_if(|(moment, _)| *moment <= now);
-        self.push_all(soon);
+        self.push_these(soon);
         let mut later = self.later.borrow_mut();
         while later.first().is_some_and(|(moment, _)| *moment <= now)
             && let Some((_, sandbox)) = later.pop_first()
         {
             self.push(sandbox);
         }
+    }
+
+    pub(super) fn push_all(&self, ledger: &Ledger) {
+        for pod in ledger.pods() {
+            self.push(pod.sandbox.clone());
+        }
+        self.push_node();
     }
 
     pub(crate) fn push_node(&self) {
@@ -187,7 +194,7 @@ impl Queue {
     /// The pods that wait, which do so no more.
     #[cfg(test)]
     pub(crate) fn drain(&self) -> Vec<SandboxId> {
-        self.push_all(self.soon.take());
+        self.push_these(self.soon.take());
         let pods = std::iter::from_fn(|| self.pop());
         pods.filter_map(|work| match work {
             Work::Pod(sandbox, Part::Whole) => Some(sandbox),

@@ -145,6 +145,12 @@ impl Slow {
         self.note(hub);
     }
 
+    /// Whether nothing waits and nothing is under way.
+    pub(super) fn is_done(&self) -> bool {
+        let state = self.state.borrow();
+        state.line.is_empty() && state.under_way.is_empty()
+    }
+
     pub(super) fn standstill(&self) -> Option<&'static str> {
         self.told.get().map(|_| STANDSTILL)
     }

@@ -10,21 +10,22 @@ use koord_model::{Setting, Value};
 use std::{error::Error, rc::Rc};
 use tracing::warn;
 
-/// Brings in line what the plugin is told. Before the first list nobody knows which pods there are.
-pub(super) async fn keep(hub: &Rc<Hub>) {
+/// Brings in line what the plugin is told, and says what came of it, if there was anything to look at.
+/// Before the first list nobody knows which pods there are.
+pub(super) async fn keep(hub: &Rc<Hub>) -> Option<Told> {
     if !hub.enforces() || !hub.is_whole() {
-        return;
+        return None;
     }
     let files = match Standing::of(hub, Setting::NodeNetwork) {
         Standing::Decided(Value::NodeNetwork(network)) => {
             Some(Files::of(&network, hub.ledger().borrow().pods()))
         }
         Standing::Nothing if hub.terway().is_told() => None,
-        _ => return,
+        _ => return None,
     };
-    if let Some(told) = hub.terway().tell(files).await {
-        note(hub, &told);
-    }
+    let told = hub.terway().tell(files).await?;
+    note(hub, &told);
+    Some(told)
 }
 
 /// Notes what became of it with whatever it was about, and writes a line when it begins to fail.

@@ -7,7 +7,7 @@ use crate::{
         threads::{JoinError, Joined, Member, ThreadGroup},
     },
     hub::Hub,
-    ledger::{Applied, Container, Entry, Life, Pod, Route, Target},
+    ledger::{Applied, Container, Entry, Ledger, Life, Pod, Route, Target},
 };
 use koord_model::{CacheClass, ContainerId, SandboxId, Setting, Value};
 use std::{collections::BTreeSet, error::Error, rc::Rc};
@@ -82,19 +82,30 @@ fn members_at(
     })
 }
 
-/// Removes the groups of caches that no pod is in any more. Before the first list nobody knows which
-/// those are.
-pub(super) async fn keep(hub: &Rc<Hub>) {
+/// Brings the threads of all pods into the groups that were decided, and removes groups of caches that no
+/// pod is in any more.
+pub(super) async fn join_all(hub: &Rc<Hub>) -> Swept {
+    let sandboxes = |ledger: &Ledger| ledger.pods().map(|pod| pod.sandbox.clone()).collect();
+    let pods: Vec<SandboxId> = sandboxes(&hub.ledger().borrow());
+    for sandbox in &pods {
+        super::join(hub, sandbox, Part::Whole).await;
+    }
+    keep(hub).await
+}
+
+/// Removes the groups of caches that no pod is in any more, and says what came of it. Before the first
+/// list nobody knows which those are.
+pub(super) async fn keep(hub: &Rc<Hub>) -> Swept {
     if !hub.enforces() || !hub.is_whole() || !hub.policy().node().kernel.resctrl {
-        return;
+        return Swept::default();
     }
     let Some(kept) = kept(hub) else {
-        return;
+        return Swept::default();
     };
-    let Swept { removed, failed } = hub.writer().keep(kept).await;
-    if removed > 0 {
+    let swept = hub.writer().keep(kept).await;
+    if swept.removed > 0 {
         info!(
-            groups = removed,
+            groups = swept.removed,
             "groups of caches that nobody is in any more are gone"
         );
         // A class or an id is free, for which somebody may wait.
@@ -103,7 +114,7 @@ pub(super) async fn keep(hub: &Rc<Hub>) {
             hub.queue().push(pod.sandbox.clone());
         }
     }
-    if let Some(error) = &failed
+    if let Some(error) = &swept.failed
         && let Some(suppressed) = hub.may_complain("-", Setting::Resctrl.name())
     {
         let error = error as &dyn Error;
@@ -112,6 +123,7 @@ pub(super) async fn keep(hub: &Rc<Hub>) {
             suppressed, "groups of caches that nobody is in cannot be removed"
         );
     }
+    swept
 }
 
 /// The groups that stay; `None` if all do. Koordlet's have the names of ours, and nothing in them says

@@ -14,25 +14,26 @@ use tracing::{info, warn};
 /// Why a pod has no queue whose packets are the node's.
 const OF_NODE: &str = "it sends from the node's own addresses, as others do";
 
-/// Brings the queues in line. Before the first list nobody knows which pods there are.
-pub(super) async fn keep(hub: &Rc<Hub>) {
+/// Brings the queues in line, and says whether anything had to be done, if there was anything to look at.
+/// Before the first list nobody knows which pods there are.
+pub(super) async fn keep(hub: &Rc<Hub>) -> Option<Result<bool, TrafficError>> {
     if !hub.enforces() || !hub.is_whole() {
-        return;
+        return None;
     }
     let shape = match Standing::of(hub, Setting::NodeQueues) {
         Standing::Decided(Value::NodeQueues(queues)) => {
             Some(shape(&queues, &hub.ledger().borrow()))
         }
         Standing::Nothing if hub.traffic().is_there() => None,
-        _ => return,
+        _ => return None,
     };
     let is_wanted = shape.is_some();
-    if let Some(done) = hub.traffic().bring(shape).await {
-        if !is_wanted && matches!(done, Ok(true)) {
-            info!("queues of the network that nobody decides any more are gone");
-        }
-        note(hub, &done);
+    let done = hub.traffic().bring(shape).await?;
+    if !is_wanted && matches!(done, Ok(true)) {
+        info!("queues of the network that nobody decides any more are gone");
     }
+    note(hub, &done);
+    Some(done)
 }
 
 /// What there is to be for pods that are there and of which it is known from where they send. As long as

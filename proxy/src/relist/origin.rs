@@ -6,9 +6,10 @@
 //! same nobody has changed it since, we neither, and that is what was asked for. Where they differ
 //! it was somebody: the kubelet, or us before a restart, and so it stays unknown. Where nobody asks us
 //! the spec is what was asked for, and the only one to tell of updates: nothing in it is ours but what
-//! the container's annotation says that another front of ours has put there.
+//! the container's annotation says that another front of ours has put there. A list shows that annotation
+//! where the creation had it from us, and the spec where a plugin gave it to the container.
 
-use super::{News, Patience, Scope};
+use super::{News, Patience, Scope, taken};
 use crate::{
     hub::{Hub, asked},
     ledger::{Container, Life, Original, Pod, Unasked},
@@ -23,21 +24,25 @@ use std::{error::Error, mem};
 use tracing::debug;
 
 /// Containers that are asked about in one list. Each takes a millisecond or two.
-const ASKED: usize = 64;
+pub(super) const ASKED: usize = 64;
 
 /// Takes up what a creation was changed to say, where that is in force and nobody decides it any
 /// more: it is given back. What another value has replaced since is not ours to judge, nor is what
 /// koordlet decides now, who may have written the same.
-pub(super) fn recall(hub: &Hub, container: &mut Container, ours: Vec<Value>) {
+pub(super) fn recall(hub: &Hub, container: &mut Container) {
     let Container {
-        life, view, target, ..
+        life,
+        view,
+        target,
+        ours,
+        ..
     } = container;
     let at = target.at.clone();
     let policy = hub.policy();
-    for value in ours {
+    for value in ours.iter() {
         let setting = value.setting();
         if let Some(entry) = target.entry_mut(setting) {
-            entry.given |= entry.desired == value;
+            entry.given |= entry.desired == *value;
             continue;
         }
         let in_force = match (*life, &at) {
@@ -46,11 +51,11 @@ pub(super) fn recall(hub: &Hub, container: &mut Container, ours: Vec<Value>) {
             (Life::Created, _) => true,
             // Each process has its own, at which the next check looks.
             (Life::Running, Some(_)) if setting.is_of_threads() => true,
-            (Life::Running, Some(at)) => hub.writer().holds(at, &value) == Some(true),
+            (Life::Running, Some(at)) => hub.writer().holds(at, value) == Some(true),
             _ => false,
         };
         if in_force {
-            target.recall(value, asked(&view.requested, setting));
+            target.recall(value.clone(), asked(&view.requested, setting));
         }
     }
 }
@@ -83,7 +88,7 @@ pub(super) async fn learn(
     listed: &[cri::Container],
     news: &mut News<'_>,
 ) {
-    let mut ids = unheard(hub);
+    let mut ids = unheard(hub, scope);
     if hub.watches() {
         ids.extend(changed(hub, scope, news));
     }
@@ -107,15 +112,17 @@ pub(super) async fn learn(
     }
 }
 
-/// Containers that hooks decide something about without knowing what was asked, or would if they knew.
-fn unheard(hub: &Hub) -> Vec<ContainerId> {
+/// Containers that hooks decide something about without knowing what was asked, or would if they knew; and
+/// where there is no later list all of which that is unknown, since it may be known what is ours then.
+pub(super) fn unheard(hub: &Hub, scope: Scope) -> Vec<ContainerId> {
     let policy = hub.policy();
     let ledger = hub.ledger().borrow();
     let counts = |(pod, container): &(&Pod, &Container)| {
         let mut entries = container.target.entries().iter();
         container.target.unasked == Unasked::Unheard
             && container.life != Life::Exited
-            && (entries.any(|entry| entry.original == Original::Unknown)
+            && (scope == Scope::Once
+                || entries.any(|entry| entry.original == Original::Unknown)
                 || policy.reads_requested(&pod.view))
     };
     let containers = ledger
@@ -152,7 +159,7 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
     let mut changed = Vec::new();
     for pod in ledger.pods_mut() {
         for container in &mut pod.containers {
-            let resized = || scope == Scope::All && is_resized(hub, container, &[]);
+            let resized = || scope != Scope::News && is_resized(hub, container, &[]);
             if news.changed.has(&container.id) || resized() {
                 container.target.runtime_rewrote();
                 news.pods.insert(pod.sandbox.clone());
@@ -176,14 +183,35 @@ fn take(
         return;
     };
     let (pod_view, exemption) = (pod.view.clone(), pod.exemption);
-    let originals = listed.and_then(|listed| listed.annotations.get(annotation::ORIGINALS));
-    let origin = originals::of_container(originals.map(String::as_str), id.as_str(), &pod_view);
+    let listed = listed.and_then(|listed| listed.annotations.get(annotation::ORIGINALS));
+    let origin = |text: Option<&str>| originals::of_container(text, id.as_str(), &pod_view);
+    // What a plugin gave it a list of the CRI does not show.
+    let by_spec = || {
+        let noted = info.and_then(originals_in_spec);
+        origin(noted.filter(|text| originals::is_of(text, id.as_str())))
+    };
+    let origin = origin(listed.map(String::as_str)).or_else(by_spec);
     let Some(container) = pod.container_mut(id) else {
         return;
     };
     // While we waited a runtime whose plugin we are may have told more than it shows.
     if !hub.watches() && container.target.unasked != Unasked::Unheard {
         return;
+    }
+    if container.target.unasked == Unasked::Unheard
+        && let Some(Origin { requested, ours }) = origin.clone()
+    {
+        container.told_first = None;
+        container.ours = ours.into();
+        container.hear(Unasked::Nothing);
+        // What updates have told since we run is newer.
+        let newer = mem::take(&mut container.view.requested);
+        container.view.requested = view::overlaid(&requested, newer);
+        taken::decide(hub, (&pod_view, exemption), container);
+        if !hub.watches() {
+            news.pods.insert(pod.sandbox.clone());
+            return;
+        }
     }
     let told = container.told_first.take();
     let said = said.map(|said| Said {
@@ -212,6 +240,12 @@ fn take(
     hub.decide_container(&pod_view, exemption, view, target)
         .ok();
     news.pods.insert(pod.sandbox.clone());
+}
+
+/// The annotation that says what was asked for, as the spec has it.
+fn originals_in_spec(info: &serde_json::Value) -> Option<&str> {
+    let annotations = info.pointer("/runtimeSpec/annotations")?;
+    annotations.get(annotation::ORIGINALS)?.as_str()
 }
 
 /// What a runtime shows of a container.

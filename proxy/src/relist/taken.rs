@@ -75,22 +75,33 @@ impl<'a> Listed<'a> {
         let mut container = Container::new(self.id, self.name, requested);
         container.life = self.life;
         container.target = Target::at(at);
+        container.ours = ours.into();
         container.hear(unasked);
-        let Container { view, target, .. } = &mut container;
-        // Nobody waits for this decision: a failure was logged and counted.
-        hub.decide_container(pod_view, exemption, view, target).ok();
-        if origin::is_resized(hub, &container, &ours) {
-            container.target = Target::at(container.target.at.take());
-            container.hear(Unasked::Resized);
-            let Container { view, target, .. } = &mut container;
-            view.requested.cpu_quota = None;
-            view.requested.cpu_period = None;
-            hub.decide_container(pod_view, exemption, view, target).ok();
-        }
-        origin::recall(hub, &mut container, ours);
+        decide(hub, (pod_view, exemption), &mut container);
         ledger.list_container(sandbox, container);
         true
     }
+}
+
+/// Decides about a container of which it is new what its creation asked for and was changed to say, and
+/// gives back what of that nobody decides any more.
+pub(super) fn decide(
+    hub: &Hub,
+    (pod, exemption): (&PodView, Option<Exemption>),
+    container: &mut Container,
+) {
+    let Container { view, target, .. } = &mut *container;
+    // Nobody waits for this decision: a failure was logged and counted.
+    hub.decide_container(pod, exemption, view, target).ok();
+    if origin::is_resized(hub, container, &container.ours) {
+        container.target = Target::at(container.target.at.take());
+        container.hear(Unasked::Resized);
+        let Container { view, target, .. } = &mut *container;
+        view.requested.cpu_quota = None;
+        view.requested.cpu_period = None;
+        hub.decide_container(pod, exemption, view, target).ok();
+    }
+    origin::recall(hub, container);
 }
 
 /// Takes up what the annotation says that a known container was asked to have. Whether that was news.
@@ -116,6 +127,7 @@ fn hear(
         return false;
     }
     known.hear(Unasked::Nothing);
+    known.ours = ours.into();
     let Container { view, target, .. } = &mut *known;
     // What updates have told since we run is newer.
     let newer = mem::take(&mut view.requested);
@@ -125,6 +137,6 @@ fn hear(
         view.requested.oom_score_adj = requested.oom_score_adj;
     }
     hub.decide_container(pod, exemption, view, target).ok();
-    origin::recall(hub, known, ours);
+    origin::recall(hub, known);
     true
 }

@@ -17,7 +17,7 @@ use std::{
         unix::net::{UnixDatagram, UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     time::Duration,
 };
 use tempfile::TempDir;
@@ -243,6 +243,16 @@ impl Node {
         Some((code, body.to_owned()))
     }
 
+    /// What the binary says to these arguments, with the same places.
+    pub fn ask(&self, args: &[&str]) -> Output {
+        command(self.dir.path()).args(args).output().unwrap()
+    }
+
+    /// The number of the proxy's process.
+    pub fn id(&self) -> u32 {
+        self.child.0.id()
+    }
+
     /// The names of the proxy's threads.
     pub fn threads(&self) -> Vec<String> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.0.id())).unwrap();
@@ -313,7 +323,6 @@ fn launch(dir: &Path, args: &[String], handed: Option<&UnixListener>) -> Reaped 
         .append(true)
         .open(dir.join("log"))
         .unwrap();
-    let flag = |name: &str, path: &str| format!("--{name}={}", dir.join(path).display());
     let excludes = args.iter().any(|arg| arg.starts_with(HANDLERS));
     let mut command = match handed {
         Some(listener) => with_socket(listener),
@@ -324,12 +333,7 @@ fn launch(dir: &Path, args: &[String], handed: Option<&UnixListener>) -> Reaped 
         }
     };
     let child = command
-        .arg(flag("koord-runtimeproxy-endpoint", "proxy/proxy.sock"))
-        .arg(flag("remote-runtime-service-endpoint", "runtime.sock"))
-        .arg(flag("admin-endpoint", "admin/admin.sock"))
-        .arg(flag("state-dir", "state"))
-        .arg(flag("hook-server-dir", "hookserver.d"))
-        .args(["--node-name=node-1", "--cgroup-root=/no-such-root"])
+        .args(flags(dir))
         .args((!excludes).then_some(HANDLERS))
         .args(args)
         .env_clear()
@@ -343,6 +347,29 @@ fn launch(dir: &Path, args: &[String], handed: Option<&UnixListener>) -> Reaped 
     let length = manager.recv(&mut told).expect("it says that it is ready");
     assert!(told[..length].starts_with(b"READY=1\n"));
     child
+}
+
+/// The binary, told to stay within `dir`, to ask something of who runs there or to be run once.
+pub fn command(dir: &Path) -> Command {
+    let mut command = Command::new(PROXY);
+    command.args(flags(dir)).env_clear().stdin(Stdio::null());
+    command
+}
+
+fn flags(dir: &Path) -> Vec<String> {
+    let paths = [
+        ("koord-runtimeproxy-endpoint", "proxy/proxy.sock"),
+        ("remote-runtime-service-endpoint", "runtime.sock"),
+        ("admin-endpoint", "admin/admin.sock"),
+        ("state-dir", "state"),
+        ("hook-server-dir", "hookserver.d"),
+    ];
+    let mut flags: Vec<_> = paths
+        .iter()
+        .map(|(name, path)| format!("--{name}={}", dir.join(path).display()))
+        .collect();
+    flags.extend(["--node-name=node-1", "--cgroup-root=/no-such-root"].map(str::to_owned));
+    flags
 }
 
 /// The binary with a socket that is descriptor 3, of which the environment says so by the process's own

@@ -98,9 +98,9 @@ impl Machine<'_> {
         })
     }
 
-    /// Runs pods on it, under policies that together have every hook decide something but `TCNetworkQoS`, and without one;
-    /// changes the pods; with all hooks off and on again, and over a restart. Ends with the proxy gone and
-    /// nothing of it left that another could meet.
+    /// Runs pods on it, under policies that together have every hook decide something but `TCNetworkQoS`,
+    /// and without one; changes the pods; with all hooks off and on again, and over a restart. Ends with the
+    /// proxy gone, what it has set given back, and nothing of it left that another could meet.
     pub async fn see(&self, node: &mut Node) -> Result<Seen> {
         let mut seen = Seen::default();
         wait_until("the first policy is read", || loads(node) > 0.5);
@@ -138,8 +138,9 @@ impl Machine<'_> {
         self.has_its_devices(&client, &pods[1]).await?;
         switch_all(node, "off")?;
         let state = "with all hooks off after a restart";
-        self.settled(state, node, &pods, &mut seen)?;
+        let (_, off) = self.settled(state, node, &pods, &mut seen)?;
         node.proxy.kill9()?;
+        self.is_taken_back(node, &pods, &off)?;
         self.is_complete(&seen)?;
         Ok(seen)
     }
@@ -173,6 +174,25 @@ impl Machine<'_> {
             is_as_before,
             "before and after a restart: {:#?}",
             different(&before, &after)
+        );
+        Ok(())
+    }
+
+    /// Starts the proxy once more, with all hooks on, and kills it. What it has set is then given back
+    /// without it, which leaves what there is with all hooks off.
+    fn is_taken_back(&self, node: &mut Node, pods: &[RunningPod], off: &Decided) -> Result<()> {
+        node.launch_proxy()?;
+        wait_until("hooks that are on set something", || {
+            self.held(node, pods).is_ok_and(|held| held != *off)
+        });
+        self.settle(node, pods)?;
+        node.proxy.kill9()?;
+        let reverted = node.proxy.revert(node.testbed())?;
+        let held = self.held(node, pods)?;
+        ensure!(
+            held == *off,
+            "with all hooks off, and given back: {:#?}, {reverted:?}",
+            different(off, &held)
         );
         Ok(())
     }
@@ -233,6 +253,12 @@ impl Machine<'_> {
     }
 
     fn find(&self, node: &Node, pods: &[RunningPod]) -> Result<Found> {
+        let held = self.held(node, pods)?;
+        Ok((node.settings()?, held))
+    }
+
+    /// What is there by plain reads.
+    fn held(&self, node: &Node, pods: &[RunningPod]) -> Result<Decided> {
         let mut held = held(pods)?;
         let batch = &pods[2].cgroup;
         for (tier, above) in [("best-effort pods", ".."), ("all pods", "../..")] {
@@ -242,7 +268,7 @@ impl Machine<'_> {
         caches(Path::new("/sys/fs/resctrl"), &mut held)?;
         let root = node.testbed().cgroup_root();
         network(&self.network(), &root, &mut held)?;
-        Ok((node.settings()?, held))
+        Ok(held)
     }
 
     fn at_first(&self) -> Asked<'_> {

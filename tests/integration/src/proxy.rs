@@ -11,7 +11,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus},
+    process::{Child, Command, ExitStatus, Output},
 };
 
 /// The name of a socket that is handed over.
@@ -131,6 +131,21 @@ impl Proxy {
             .append(true)
             .open(self.log_path())?;
         let mut command = self.program(testbed)?;
+        self.configure(&mut command);
+        command.stdout(log.try_clone()?).stderr(log);
+        self.child = Some(command.spawn().context("start the proxy")?);
+        Ok(())
+    }
+
+    /// Has a process of its own give back what it has set, and waits for it.
+    pub fn revert(&self, testbed: &Testbed) -> Result<Output> {
+        let mut command = testbed.command(binary("koord-runtime-proxy")?);
+        self.configure(&mut command);
+        let output = command.arg("--revert").output();
+        output.context("give back what the proxy has set")
+    }
+
+    fn configure(&self, command: &mut Command) {
         command
             .arg("--koord-runtimeproxy-endpoint")
             .arg(self.socket())
@@ -145,9 +160,7 @@ impl Proxy {
             .arg("--node-name")
             .arg("node-1")
             .args((!self.options.as_shipped).then_some("--hold-timeout=20s"))
-            .args(&self.options.args)
-            .stdout(log.try_clone()?)
-            .stderr(log);
+            .args(&self.options.args);
         match self.options.front {
             Front::Cri => {}
             Front::Nri => {
@@ -161,8 +174,6 @@ impl Proxy {
         if self.options.policy.is_some() {
             command.arg("--node-policy").arg(self.policy_path());
         }
-        self.child = Some(command.spawn().context("start the proxy")?);
-        Ok(())
     }
 
     /// The program with its socket, if that is handed over to it.

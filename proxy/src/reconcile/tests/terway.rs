@@ -278,3 +278,18 @@ async fn a_folder_that_hangs_keeps_no_pod_from_its_values() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_folder_that_hangs_is_waited_for_no_longer_than_is_said() {
+    let (never, hangs) = std::sync::mpsc::channel::<()>();
+    let terway = Terway::doing(move || {
+        hangs.recv().ok();
+    });
+    let bench = Bench::with_terway(FakeTree::new(Generation::V1, 2), terway, true).knowing_pod();
+    bench.hub.list_taken();
+    bench.hub.switch_all_off();
+    let once = once(&bench.hub, Duration::from_millis(50));
+    let shared = tokio::time::timeout(Duration::from_secs(30), once).await;
+    assert!(shared.expect("it is not waited for").network.is_err());
+    drop(never);
+}

@@ -219,6 +219,22 @@ async fn a_network_that_cannot_have_queues_is_said_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_network_that_hangs_is_waited_for_no_longer_than_is_said() {
+    let (never, hangs) = mpsc::channel::<()>();
+    let traffic = Traffic::by(move |_| {
+        hangs.recv().ok();
+        Ok(false)
+    });
+    let bench = with(traffic, true);
+    bench.hub.list_taken();
+    bench.hub.switch_all_off();
+    let once = once(&bench.hub, Duration::from_millis(50));
+    let shared = tokio::time::timeout(Duration::from_secs(30), once).await;
+    assert!(shared.expect("it is not waited for").queues.is_err());
+    drop(never);
+}
+
+#[tokio::test]
 async fn a_network_that_hangs_keeps_no_pod_from_its_values() {
     let (begun, has_begun) = mpsc::channel();
     let (_never, hangs) = mpsc::channel::<()>();

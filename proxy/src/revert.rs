@@ -1,0 +1,319 @@
+//! Giving back what hooks have set on this node, once and without serving anybody (`--revert`).
+//!
+//! Nothing tells what is ours but the hooks themselves, what containers carry, and the kernel. So the
+//! ledger is made as at any start, with the hooks on and nothing written; what is not shown to be in force
+//! by our doing is let go of; then all hooks are switched off, upon which each value that is left is given
+//! back as when a person switches off its hook. What only the process knew that wrote a value stays where
+//! it is ours still, and is told.
+//!
+//! One of us that serves would put in force what is given back here. So nothing is begun where one is
+//! met, and none begins meanwhile. What upstream's koordlet does on this node is left to it.
+
+mod ours;
+mod process;
+mod told;
+
+use self::told::Told;
+use crate::{
+    app::{build_hub, cgroups_of, new_metrics, open_pods},
+    cli::Answer,
+    config::{Config, Front, Mode},
+    hub::{Hub, PodsAnswer, Word},
+    ledger::{GIVEN_BACK, Ledger, Life, Pod, Target},
+    log::Name,
+    metrics::Metrics,
+    neighbour::{Neighbour, Resting},
+    pods::SourceError,
+    policy_file::{LoadError, PolicyFile},
+    reconcile, relist,
+    runtime::RuntimeError,
+    socket::{self, BindError, Directory},
+    stand_by::Claim,
+    state_lock::{Holder, StateLock, StateLockError},
+};
+use koord_kernel::cgroup::DetectError;
+use koord_model::{CgroupPath, Setting};
+use rustix::fd::OwnedFd;
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::time::timeout;
+
+/// How long the kernel may reclaim memory for limits that come back, and how long threads, a disk and the
+/// queues of the network may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a kubelet may take after its start until it knows its pods: as a proxy goes, the kubelet is
+/// given another endpoint and started anew.
+const KUBELET_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why nothing is given back at all.
+#[derive(Debug, Error)]
+pub enum RevertError {
+    #[error("a koord-runtime-proxy runs here: stop it first")]
+    Runs(#[from] Another),
+    #[error("others of us cannot be kept from starting meanwhile")]
+    Unguarded(#[source] Box<dyn Error + Send + Sync>),
+    #[error("whether a koord-runtime-proxy runs here cannot be known")]
+    Unseen,
+    #[error("the control groups of this node cannot be used")]
+    Cgroups(#[from] DetectError),
+    #[error("the node policy, by which it is known what was set, cannot be used")]
+    Policy(#[source] Arc<LoadError>),
+    #[error("the source of pods, by which it is known what was set, says nothing")]
+    Pods(#[source] Arc<SourceError>),
+    #[error(
+        "the source of pods, by which it is known what was set, knows none, and some run: try again \
+         once the kubelet knows them"
+    )]
+    NoPods,
+    #[error("whether koordlet runs on this node is unknown: say --beside-koordlet=yes or no")]
+    Koordlet,
+    #[error("the runtime does not say what runs")]
+    Runtime(#[from] RuntimeError),
+}
+
+/// By what another one of us was met.
+#[derive(Debug, Error)]
+pub enum Another {
+    #[error("{holder} has the state directory {}", path.display())]
+    State { path: PathBuf, holder: Holder },
+    #[error(transparent)]
+    Socket(BindError),
+    #[error("it has the lock of the directory of the runtime's socket")]
+    Directory,
+    #[error("process (pid {id}) acts on the same runtime")]
+    Process { id: u32 },
+}
+
+/// What each of us has that serves with this configuration.
+struct Locks {
+    _state: Option<StateLock>,
+    _sockets: Vec<OwnedFd>,
+}
+
+/// A value that is to be given back.
+struct Place {
+    /// Whose it is, for people.
+    of: String,
+    at: CgroupPath,
+    setting: Setting,
+}
+
+/// What the kernel has, in its own words.
+type Held = BTreeMap<(CgroupPath, Setting), String>;
+
+/// Gives back what hooks have set by this configuration, whatever its mode. Must run within a tokio
+/// runtime.
+pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
+    config.mode = Mode::Enforce;
+    let _locks = Locks::take(&config)?;
+    let metrics = new_metrics(&config);
+    let hub = hub(&config, &metrics)?;
+    let claim = Claim::lay(&config.runtime_endpoint, &hub);
+    if hub.standing_by().is_some() {
+        return Err(Another::Directory.into());
+    }
+    let says_pods = take_pods(&config, &hub, &metrics).await?;
+    let endpoint: Arc<Path> = config.runtime_endpoint.as_path().into();
+    let missing = relist::once(&hub, &endpoint, &config.cgroup_root).await?;
+    if !says_pods && hub.ledger().borrow().pods().any(|pod| pod.ready) {
+        return Err(RevertError::NoPods);
+    }
+    // Where the lock of the runtime's directory is ours nobody else acts.
+    let is_alone = claim.is_ours();
+    if !is_alone {
+        let others = process::others(&config, &hub).await;
+        if let Some(&id) = others.ok_or(RevertError::Unseen)?.first() {
+            return Err(Another::Process { id }.into());
+        }
+    }
+    // Until here nothing has been written, so nothing has to wait for it.
+    let covered = Neighbour::new(&config).once(&hub).await;
+    let covered = covered.ok_or(RevertError::Koordlet)?;
+    let mut told = give_back(&hub, covered, missing).await;
+    if !is_alone {
+        for id in process::others(&config, &hub).await.unwrap_or_default() {
+            let line = format!(
+                "koord-runtime-proxy (pid {id}) was started meanwhile, and puts its values in force"
+            );
+            told.not_back.push(line);
+        }
+    }
+    Ok(told.answer())
+}
+
+/// One that knows no pod yet.
+fn hub(config: &Config, metrics: &Rc<Metrics>) -> Result<Rc<Hub>, RevertError> {
+    let open = |path: &Path| PolicyFile::open(path, &config.node_name, metrics.clone());
+    let policy = config.node_policy.as_deref().map(open);
+    let error = |policy: &PolicyFile| policy.subscribe().borrow().error.clone();
+    if let Some(error) = policy.as_ref().and_then(error) {
+        return Err(RevertError::Policy(error));
+    }
+    let cgroups = cgroups_of(&config.roots)?;
+    // What a person is told of a node at a start is not about what was set.
+    let mut remarks = Vec::new();
+    let policy = policy.as_ref();
+    Ok(build_hub(
+        config,
+        cgroups,
+        policy,
+        metrics.clone(),
+        &mut remarks,
+    ))
+}
+
+/// Takes in what the source of pods says, if there is one. False if that may not be all of them: a kubelet
+/// that has just started knows none.
+async fn take_pods(
+    config: &Config,
+    hub: &Rc<Hub>,
+    metrics: &Rc<Metrics>,
+) -> Result<bool, RevertError> {
+    let Some(pods) = open_pods(config, hub, metrics) else {
+        return Ok(true);
+    };
+    let state = pods.first(KUBELET_PATIENCE).await;
+    if let Some((_, error)) = state.failure {
+        return Err(RevertError::Pods(error));
+    }
+    let says = |answer: &PodsAnswer| answer.word == Word::Stands || !answer.pods.is_empty();
+    if let Some(answer) = &state.answer {
+        hub.take_pods(answer);
+    }
+    Ok(state.answer.as_ref().is_some_and(says))
+}
+
+/// Gives back what the hooks of a hub have set that knows the pods and has written nothing, and no hook
+/// that koordlet covers. Of so many sandboxes it is not known where they are.
+async fn give_back(hub: &Rc<Hub>, covered: Resting, missing: usize) -> Told {
+    let mut told = Told::beside(covered.clone());
+    hub.decide_node();
+    if ours::keep(hub, &covered).await.is_err() {
+        let seconds = PATIENCE.as_secs();
+        let line = format!("what threads have cannot be read in {seconds} s, and stays");
+        told.not_back.push(line);
+    }
+    told.add_created(&hub.ledger().borrow());
+    hub.switch_all_off();
+    hub.set_resting(covered);
+    hub.decide_node();
+    let places = places(&hub.ledger().borrow());
+    let files: Vec<_> = places
+        .iter()
+        .map(|it| (it.at.clone(), it.setting))
+        .collect();
+    let before = held_in_time(hub, &files).await;
+    let shared = reconcile::once(hub, PATIENCE).await;
+    let after = held_in_time(hub, &files).await;
+    told.compare(hub, &places, (&before, &after));
+    told.add_shared(&shared);
+    if missing > 0 {
+        let line = format!("{missing} sandboxes: the runtime does not say where they are");
+        told.not_back.push(line);
+    }
+    told
+}
+
+/// What the kernel has of these.
+async fn held(hub: &Hub, wanted: Vec<(CgroupPath, Setting)>) -> Held {
+    let read = hub.writer().read(&wanted).await;
+    let all = wanted.into_iter().zip(read);
+    all.filter_map(|(it, text)| Some((it, text?))).collect()
+}
+
+/// The same, but nothing of threads that cannot be read in time.
+async fn held_in_time(hub: &Hub, wanted: &[(CgroupPath, Setting)]) -> Held {
+    let of_threads = |it: &(CgroupPath, Setting)| it.1.is_of_threads();
+    let (threads, files) = wanted.iter().cloned().partition(of_threads);
+    let threads = timeout(PATIENCE, held(hub, threads));
+    let (threads, mut all) = tokio::join!(threads, held(hub, files));
+    all.extend(threads.unwrap_or_default());
+    all
+}
+
+/// All pods by their names, in that order.
+fn named(ledger: &Ledger) -> impl Iterator<Item = (String, &Pod)> {
+    let mut pods: Vec<_> = ledger.pods().collect();
+    pods.sort_by_key(|pod| (&pod.view.namespace, &pod.view.name, &pod.sandbox));
+    pods.into_iter().map(|pod| {
+        let name = format!("{}/{}", Name(&pod.view.namespace), Name(&pod.view.name));
+        (name, pod)
+    })
+}
+
+/// Control groups and whose they are, as far as something of ours can be in force there.
+fn targets(ledger: &Ledger) -> Vec<(String, &Target)> {
+    let mut targets = Vec::new();
+    for (name, pod) in named(ledger) {
+        if pod.ready {
+            targets.push((name.clone(), &pod.own));
+            targets.push((format!("{name} (sandbox)"), &pod.pause));
+        }
+        let containers = pod.containers.iter();
+        for container in containers.filter(|it| it.life == Life::Running) {
+            let of = format!("{name} {}", Name(&container.view.name));
+            targets.push((of, &container.target));
+        }
+    }
+    for group in ledger.node.iter() {
+        let at = group.target.at.as_ref();
+        let of = at.map_or_else(String::new, ToString::to_string);
+        targets.push((of, &group.target));
+    }
+    targets
+}
+
+/// What nobody decides any more.
+fn places(ledger: &Ledger) -> Vec<Place> {
+    let mut places = Vec::new();
+    for (of, target) in targets(ledger) {
+        let Some(at) = &target.at else {
+            continue;
+        };
+        let undecided = target.entries().iter().filter(|it| it.owner == GIVEN_BACK);
+        places.extend(undecided.map(|entry| Place {
+            of: of.clone(),
+            at: at.clone(),
+            setting: entry.desired.setting(),
+        }));
+    }
+    places
+}
+
+// === impl Locks ===
+
+impl Locks {
+    /// A socket that a service manager holds has no lock of ours, and is not connected to: that would
+    /// start the service.
+    fn take(config: &Config) -> Result<Self, RevertError> {
+        let state = StateLock::take(&config.state_dir, false).map_err(|error| match error {
+            StateLockError::Anothers { path, holder } => Another::State { path, holder }.into(),
+            error @ StateLockError::Io { .. } => RevertError::Unguarded(error.into()),
+        })?;
+        let clients = (config.front == Front::Cri).then_some((&config.endpoint, Directory::Public));
+        let sockets = [(&config.admin_endpoint, Directory::Private)];
+        let sockets = sockets.into_iter().chain(clients);
+        let locks: Result<Vec<OwnedFd>, BindError> = sockets
+            .map(|(path, directory)| socket::reserve(path, directory))
+            .collect();
+        let sockets = locks.map_err(|error| match error.is_anothers() {
+            true => Another::Socket(error).into(),
+            false => RevertError::Unguarded(error.into()),
+        })?;
+        Ok(Self {
+            _state: state,
+            _sockets: sockets,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Which values on a node are ours, as far as that can be shown.
+//!
+//! Decisions alone do not show it: on a node on which we only observed, or never were, hooks decide as
+//! well. A value is ours where the kernel has it as it is decided, or as its container's annotation says
+//! that we changed the creation to. What has a mark of ours (groups of caches, the notes on devices, the
+//! network plugin's files, the network's queues) is known by that, and nothing else of it is touched. All
+//! else stays.
+
+use super::{Held, PATIENCE, held};
+use crate::{
+    hub::Hub,
+    ledger::{Entry, GIVEN_BACK, Ledger, Life, Target},
+    neighbour::Resting,
+};
+use koord_hooks::Chain;
+use koord_model::{CgroupPath, CoreGroup, Setting, Value};
+use std::collections::BTreeSet;
+use tokio::time::{error::Elapsed, timeout};
+
+/// What shows of a value whose it is.
+struct Evidence<'a> {
+    hub: &'a Hub,
+    /// What threads and processes have.
+    threads: Held,
+    /// The hooks whose part koordlet does, and what they set.
+    covered: &'a Resting,
+    theirs: BTreeSet<Setting>,
+}
+
+/// A control group, and what its container's annotation says of it.
+struct Place<'a> {
+    at: &'a CgroupPath,
+    said: &'a [Value],
+    /// It is idle, as it was decided.
+    idles: bool,
+}
+
+/// Lets go of all decisions that are not shown to be in force, and of those that are koordlet's part. An
+/// error if nothing is shown of threads in time.
+pub(super) async fn keep(hub: &Hub, covered: &Resting) -> Result<(), Elapsed> {
+    let wanted = of_threads(&hub.ledger().borrow());
+    let threads = timeout(PATIENCE, held(hub, wanted)).await;
+    let (threads, shown) = match threads {
+        Ok(threads) => (threads, Ok(())),
+        Err(late) => (Held::new(), Err(late)),
+    };
+    let hooks = Chain::builtin_table().filter(|meta| covered.contains(meta.name));
+    let evidence = Evidence {
+        hub,
+        threads,
+        covered,
+        theirs: hooks.flat_map(|meta| meta.settings).copied().collect(),
+    };
+    let mut ledger = hub.ledger().borrow_mut();
+    for pod in ledger.pods_mut() {
+        for target in [&mut pod.own, &mut pod.pause] {
+            evidence.sift(target, &[]);
+        }
+        for container in &mut pod.containers {
+            evidence.sift(&mut container.target, &container.ours);
+        }
+    }
+    for group in ledger.node.iter_mut() {
+        evidence.sift(&mut group.target, &[]);
+    }
+    shown
+}
+
+/// What threads are to have, and where.
+fn of_threads(ledger: &Ledger) -> Vec<(CgroupPath, Setting)> {
+    let targets = ledger.pods().flat_map(|pod| {
+        let containers = pod.containers.iter();
+        let running = containers.filter(|it| it.life == Life::Running);
+        let running = running.map(|container| &container.target);
+        [&pod.pause].into_iter().chain(running)
+    });
+    let placed = targets.filter_map(|target| Some((target.at.as_ref()?, target.entries())));
+    let all = placed.flat_map(|(at, entries)| {
+        let settings = entries.iter().map(|entry| entry.desired.setting());
+        let settings = settings.filter(|setting| setting.is_of_threads());
+        settings.map(move |setting| (at.clone(), setting))
+    });
+    all.collect()
+}
+
+// === impl Evidence ===
+
+impl Evidence<'_> {
+    fn sift(&self, target: &mut Target, said: &[Value]) {
+        let Some(at) = target.at.clone() else {
+            return;
+        };
+        let idle = Value::CpuIdle(true);
+        let is_decided = target.entries().iter().any(|it| it.desired == idle);
+        let place = Place {
+            at: &at,
+            said,
+            idles: is_decided && self.holds(&at, &idle),
+        };
+        target.retain(|entry| !self.is_koordlets(entry) && self.is_ours(&place, entry));
+    }
+
+    fn is_koordlets(&self, entry: &Entry) -> bool {
+        let setting = entry.desired.setting();
+        // Upstream's hooks have no pod idle.
+        if setting == Setting::CpuIdle {
+            return false;
+        }
+        match entry.owner == GIVEN_BACK {
+            true => self.theirs.contains(&setting),
+            false => self.covered.contains(entry.owner),
+        }
+    }
+
+    fn is_ours(&self, place: &Place<'_>, entry: &Entry) -> bool {
+        let setting = entry.desired.setting();
+        let is_marked = setting.is_of_devices() || setting.is_told() || setting == Setting::Resctrl;
+        // The kernel shows no shares of an idle group.
+        if is_marked || place.idles && setting == Setting::CpuShares {
+            return true;
+        }
+        let decided = (entry.owner != GIVEN_BACK).then_some(&entry.desired);
+        let said = place.said.iter().filter(|it| it.setting() == setting);
+        let mut values = decided.into_iter().chain(said);
+        values.any(|value| self.holds(place.at, value))
+    }
+
+    fn holds(&self, at: &CgroupPath, value: &Value) -> bool {
+        let setting = value.setting();
+        if !setting.is_of_threads() {
+            return setting.has_file() && self.hub.writer().holds(at, value) == Some(true);
+        }
+        let Some(text) = self.threads.get(&(at.clone(), setting)) else {
+            return false;
+        };
+        match value {
+            // A cookie has no name: whoever has one has been given it.
+            Value::CoreSched(group) => {
+                *group != CoreGroup::None && text.split(' ').any(|cookie| cookie != "none")
+            }
+            value => *text == value.to_string(),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The best-effort pod of the bench, whose values a process before us has set, on a scripted runtime.
+
+use super::*;
+use crate::{
+    apply::traffic::{Traffic, TrafficError},
+    hub::testing::{Bench, listed_container, listed_pod},
+};
+use koord_kernel::{
+    cgroup::{Controller, Generation, Tree},
+    fake::{FakeResctrl, FakeTree},
+    resctrl::Groups,
+};
+use koord_proto::cri;
+use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
+use prost::Message;
+use tempfile::TempDir;
+
+/// A creation that asked for 204 shares and a fifth of a CPU, and nobody has changed it since.
+const ASKED: &str = r#"{"config":{"linux":{"resources":{"cpu_shares":204,"cpu_quota":20000}}},
+    "runtimeSpec":{"process":{"oomScoreAdj":1000},
+        "linux":{"resources":{"cpu":{"shares":204,"quota":20000}}}}}"#;
+
+struct Node {
+    tree: FakeTree,
+    endpoint: Arc<Path>,
+    _runtime: ScriptedRuntime,
+    _dir: TempDir,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Its pod and container have what is decided of them: 512 shares, a quota of 100 ms. The runtime
+    /// says this of the container.
+    fn with(info: &str) -> Self {
+        Self::of(listed_container(), info)
+    }
+
+    fn of(container: cri::Container, info: &str) -> Self {
+        let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");
+        let message = |message: Vec<u8>| Reply::message(message);
+        let version = cri::VersionResponse {
+            runtime_name: "containerd".to_owned(),
+            ..Default::default()
+        };
+        let mut pod = listed_pod();
+        pod.set_state(cri::PodSandboxState::SandboxReady);
+        let pods = cri::ListPodSandboxResponse { items: vec![pod] };
+        let containers = cri::ListContainersResponse {
+            containers: vec![container],
+        };
+        let status = cri::ContainerStatusResponse {
+            info: [("info".to_owned(), info.to_owned())].into(),
+        };
+        let script = Script::new(Otherwise::Echo)
+            .always(&path("Version"), message(version.encode_to_vec()))
+            .always(&path("ListPodSandbox"), message(pods.encode_to_vec()))
+            .always(&path("ListContainers"), message(containers.encode_to_vec()))
+            .always(&path("ContainerStatus"), message(status.encode_to_vec()));
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("runtime.sock");
+        let node = Self {
+            tree: FakeTree::new(Generation::V1, 2),
+            _runtime: ScriptedRuntime::listen(&socket, script).unwrap(),
+            endpoint: socket.into(),
+            _dir: dir,
+        };
+        let Bench { pod, container, .. } = node.bench();
+        for at in [&pod, &container] {
+            for (file, text) in [("cpu.shares", "512"), ("cpu.cfs_quota_us", "100000")] {
+                node.tree.write(Controller::Cpu, at, file, text).unwrap();
+            }
+        }
+        node
+    }
+
+    /// A process that knows nothing yet.
+    fn bench(&self) -> Bench {
+        Bench::new(self.tree.clone())
+    }
+
+    async fn give_back(&self) -> Answer {
+        self.give_back_beside(Resting::new()).await
+    }
+
+    /// The same beside a koordlet that has these hooks on.
+    async fn give_back_beside(&self, covered: Resting) -> Answer {
+        let hub = self.bench().hub;
+        let listed = relist::once(&hub, &self.endpoint, &CgroupPath::root()).await;
+        give_back(&hub, covered, listed.unwrap()).await.answer()
+    }
+
+    /// Gives pod and container other values than are decided, past all of us.
+    fn hold(&self, [pod_shares, pod_quota, shares, quota]: [&str; 4]) {
+        let Bench { pod, container, .. } = self.bench();
+        for (at, file, text) in [
+            (&container, "cpu.shares", shares),
+            (&container, "cpu.cfs_quota_us", quota),
+            (&pod, "cpu.shares", pod_shares),
+            (&pod, "cpu.cfs_quota_us", pod_quota),
+        ] {
+            self.tree.write(Controller::Cpu, at, file, text).unwrap();
+        }
+    }
+
+    /// Shares and quota of the pod, then those of its container.
+    fn held(&self) -> [String; 4] {
+        let Bench { pod, container, .. } = self.bench();
+        let read = |(at, file)| {
+            let text = self.tree.read(Controller::Cpu, at, file).unwrap();
+            text.trim_end().to_owned()
+        };
+        [
+            (&pod, "cpu.shares"),
+            (&pod, "cpu.cfs_quota_us"),
+            (&container, "cpu.shares"),
+            (&container, "cpu.cfs_quota_us"),
+        ]
+        .map(read)
+    }
+}
+
+#[tokio::test]
+async fn what_a_process_before_us_has_set_is_given_back_and_told_once() {
+    let node = Node::with(ASKED);
+    let answer = node.give_back().await;
+    assert_eq!(node.held(), ["2", "-1", "204", "20000"], "{}", answer.text);
+    assert!(answer.good, "{}", answer.text);
+    for line in [
+        "  default/batch cpu.shares: 512 -> 2",
+        "  default/batch cpu.cfs_quota_us: 100000 -> -1",
+        "  default/batch main cpu.shares: 512 -> 204",
+        "  default/batch main cpu.cfs_quota_us: 100000 -> 20000",
+    ] {
+        assert!(answer.text.lines().any(|it| it == line), "{}", answer.text);
+    }
+    let again = node.give_back().await;
+    assert_eq!(again.text, "there is nothing to give back\n");
+    assert!(again.good);
+    assert_eq!(node.held(), ["2", "-1", "204", "20000"]);
+}
+
+#[tokio::test]
+async fn what_was_asked_for_and_nobody_knows_stays_and_is_told_each_time() {
+    let node = Node::with(r#"{"pid":1}"#);
+    for _ in 0..2 {
+        let answer = node.give_back().await;
+        assert_eq!(node.held(), ["2", "-1", "512", "100000"], "{}", answer.text);
+        assert!(!answer.good, "{}", answer.text);
+        let line = "  default/batch main cpu.shares: 512 stays, left: what was before is unknown";
+        assert!(answer.text.lines().any(|it| it == line), "{}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn what_never_was_in_force_and_nobody_knows_is_not_called_ours() {
+    let node = Node::with(r#"{"pid":1}"#);
+    let others = ["77", "60000", "78", "55000"];
+    node.hold(others);
+    let answer = node.give_back().await;
+    assert_eq!(node.held(), others, "{}", answer.text);
+    assert_eq!(answer.text, "there is nothing to give back\n");
+}
+
+#[tokio::test]
+async fn what_the_kernel_has_otherwise_than_it_is_decided_stays_though_it_is_known_what_was_asked()
+{
+    let node = Node::with(ASKED);
+    let others = ["77", "60000", "78", "55000"];
+    node.hold(others);
+    let answer = node.give_back().await;
+    assert_eq!(node.held(), others, "{}", answer.text);
+    assert_eq!(answer.text, "there is nothing to give back\n");
+    assert!(answer.good);
+    // Of what is ours of one group nothing follows for the rest.
+    node.hold(["77", "100000", "512", "55000"]);
+    let answer = node.give_back().await;
+    assert_eq!(node.held(), ["77", "-1", "204", "55000"], "{}", answer.text);
+}
+
+/// A container whose creation was changed under an earlier policy.
+fn annotated() -> cri::Container {
+    const ORIGINALS: &str = r#"{"cpuShares":204,"cpuQuota":20000,"cpuPeriod":100000,
+        "ours":{"cpuShares":300,"cpuQuota":90000}}"#;
+    let mut container = listed_container();
+    let key = "runtimeproxy.koordinator.sh/originals".to_owned();
+    container.annotations.insert(key, ORIGINALS.to_owned());
+    container
+}
+
+#[tokio::test]
+async fn what_a_creation_was_changed_to_say_is_given_back_though_another_value_is_decided_now() {
+    let node = Node::of(annotated(), "");
+    node.hold(["2", "-1", "300", "90000"]);
+    let answer = node.give_back().await;
+    assert_eq!(node.held(), ["2", "-1", "204", "20000"], "{}", answer.text);
+    assert!(answer.good, "{}", answer.text);
+}
+
+#[tokio::test]
+async fn a_container_that_is_created_and_will_start_with_our_values_is_told() {
+    let mut container = annotated();
+    container.set_state(cri::ContainerState::ContainerCreated);
+    let node = Node::of(container, "");
+    let answer = node.give_back().await;
+    assert!(!answer.good, "{}", answer.text);
+    let line = "  default/batch main is created and not started: it starts with our cpu.shares, \
+                cpu.cfs_quota_us";
+    assert!(answer.text.lines().any(|it| it == line), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn what_koordlet_covers_is_left_to_it() {
+    let node = Node::with(ASKED);
+    let answer = node.give_back_beside(["BatchResource"].into()).await;
+    assert_eq!(node.held(), ["512", "100000", "512", "100000"]);
+    assert_eq!(
+        answer.text,
+        "there is nothing to give back\nleft to koordlet, which does the part of these hooks here: \
+         BatchResource\n"
+    );
+    assert!(answer.good);
+    let answer = node.give_back_beside(["CPUBurst"].into()).await;
+    assert_eq!(node.held(), ["2", "-1", "204", "20000"], "{}", answer.text);
+}
+
+/// What is told on a node without pods on whose network this comes of having no queues.
+async fn without_queues(done: fn() -> Result<bool, TrafficError>, covered: Resting) -> Answer {
+    let traffic = Traffic::by(move |shape| {
+        assert_eq!(shape, None, "there are to be none");
+        done()
+    });
+    let hub = Bench::with_traffic(FakeTree::new(Generation::V1, 2), traffic, true).hub;
+    hub.list_taken();
+    give_back(&hub, covered, 0).await.answer()
+}
+
+#[tokio::test]
+async fn queues_of_the_network_are_removed_and_told_unless_koordlet_has_them() {
+    let answer = without_queues(|| Ok(true), Resting::new()).await;
+    assert_eq!(
+        answer.text,
+        "given back:\n  queues of the network: removed\n"
+    );
+    assert!(answer.good);
+    let answer = without_queues(|| Ok(false), Resting::new()).await;
+    assert_eq!(answer.text, "there is nothing to give back\n");
+    let answer = without_queues(|| Err(TrafficError::NoRoute), Resting::new()).await;
+    assert_eq!(
+        answer.text,
+        "could not be given back:\n  queues of the network: no interface has a default route\n"
+    );
+    assert!(!answer.good);
+    let answer = without_queues(|| Ok(true), ["TCNetworkQoS"].into()).await;
+    assert_eq!(
+        answer.text,
+        "there is nothing to give back\nleft to koordlet, which does the part of these hooks here: \
+         TCNetworkQoS\n"
+    );
+}
+
+#[tokio::test]
+async fn groups_of_caches_go_but_those_that_koordlet_may_fill() {
+    const KOORDLETS: &str = "left to koordlet, which does the part of these hooks here:";
+    const MONITOR: &str = "BE/mon_groups/koordlet-uid-1";
+    for (covered, text, left) in [
+        (
+            Resting::new(),
+            "given back:\n  groups of caches: 2 removed\n".to_owned(),
+            [false, false],
+        ),
+        (
+            Resting::from(["RdtResctrl"]),
+            format!("given back:\n  groups of caches: 1 removed\n{KOORDLETS} RdtResctrl\n"),
+            [true, false],
+        ),
+        (
+            Resting::from(["Resctrl"]),
+            format!("there is nothing to give back\n{KOORDLETS} Resctrl\n"),
+            [true, true],
+        ),
+    ] {
+        // By a process before us, for a pod that has gone since.
+        let processor = FakeResctrl::new(7).monitoring(1);
+        processor.own("BE").unwrap();
+        processor.own(MONITOR).unwrap();
+        let hub = Bench::monitoring(FakeTree::new(Generation::V2, 2), &processor).hub;
+        hub.list_taken();
+        let answer = give_back(&hub, covered, 0).await.answer();
+        assert_eq!(answer.text, text);
+        let groups = [processor.owned().unwrap(), processor.monitors().unwrap()];
+        assert_eq!(groups.map(|names| !names.is_empty()), left, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_runtime_nothing_is_touched() {
+    let node = Node::with(ASKED);
+    let nowhere: Arc<Path> = Path::new("/not/there").into();
+    let hub = node.bench().hub;
+    let failed = relist::once(&hub, &nowhere, &CgroupPath::root()).await;
+    assert!(matches!(failed, Err(RuntimeError::Connect(_))));
+    assert_eq!(node.held(), ["512", "100000", "512", "100000"]);
+}

@@ -1,0 +1,173 @@
+//! What a person reads of what came of it.
+
+use super::{Held, PATIENCE, Place, named, targets};
+use crate::{
+    cli::Answer,
+    hub::{Hub, state},
+    ledger::{Applied, Entry, Ledger, Life},
+    log::Name,
+    neighbour::Resting,
+    reconcile::Shared,
+    status::chain_of,
+};
+use koord_model::CgroupPath;
+use std::collections::BTreeMap;
+
+/// What came of everything, a line for each.
+#[derive(Default)]
+pub(super) struct Told {
+    back: Vec<String>,
+    pub(super) not_back: Vec<String>,
+    /// The hooks whose values are koordlet's.
+    koordlets: Resting,
+}
+
+/// Why a value of ours is in force still; `None` if none is. `held` is what the kernel has.
+fn stays(hub: &Hub, at: &CgroupPath, entry: &Entry, held: Option<&str>) -> Option<String> {
+    let desired = &entry.desired;
+    let is_ours = match entry.applied {
+        Applied::Equal | Applied::Written | Applied::Absent | Applied::Unsupported => false,
+        // It may never have come there.
+        Applied::Left if desired.setting().has_file() => {
+            hub.writer().holds(at, desired) == Some(true)
+        }
+        Applied::Left => held == Some(desired.to_string().as_str()),
+        _ => true,
+    };
+    is_ours.then(|| state(entry))
+}
+
+// === impl Told ===
+
+impl Told {
+    /// Nothing yet, where koordlet does the part of these hooks.
+    pub(super) fn beside(koordlets: Resting) -> Self {
+        Self {
+            koordlets,
+            ..Self::default()
+        }
+    }
+
+    /// Containers that the runtime will start with what was said of them at their creation.
+    pub(super) fn add_created(&mut self, ledger: &Ledger) {
+        for (name, pod) in named(ledger) {
+            let containers = pod.containers.iter();
+            let created = containers.filter(|it| it.life == Life::Created && !it.ours.is_empty());
+            for container in created {
+                let of = Name(&container.view.name);
+                let settings = container.ours.iter().map(|value| value.setting().name());
+                let settings: Vec<_> = settings.collect();
+                self.not_back.push(format!(
+                    "{name} {of} is created and not started: it starts with our {}",
+                    settings.join(", ")
+                ));
+            }
+        }
+    }
+
+    /// What of these the kernel had before and has now.
+    pub(super) fn compare(&mut self, hub: &Hub, places: &[Place], (before, after): (&Held, &Held)) {
+        let ledger = hub.ledger().borrow();
+        let mut entries = BTreeMap::new();
+        for (_, target) in targets(&ledger) {
+            if let Some(at) = &target.at {
+                let here = target.entries().iter();
+                entries.extend(here.map(|entry| ((at, entry.desired.setting()), entry)));
+            }
+        }
+        for Place { of, at, setting } in places {
+            let key = (at.clone(), *setting);
+            let (before, after) = (before.get(&key), after.get(&key));
+            let entry = entries.get(&(at, *setting));
+            let held = after.map(String::as_str);
+            let why = entry.and_then(|entry| stays(hub, at, entry, held));
+            let [old, new] = [before, after].map(|held| match held.map(String::as_str) {
+                None | Some("") => "-",
+                Some(text) => text,
+            });
+            match why {
+                Some(why) => self
+                    .not_back
+                    .push(format!("{of} {setting}: {new} stays, {why}")),
+                None if before != after => {
+                    self.back.push(format!("{of} {setting}: {old} -> {new}"));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// What became of groups of caches, of what the network plugin is told, and of queues.
+    pub(super) fn add_shared(&mut self, shared: &Shared) {
+        let Shared {
+            groups,
+            network,
+            queues,
+        } = shared;
+        let late = |what: &str| format!("{what}: not done in {} s", PATIENCE.as_secs());
+        match groups {
+            Ok(groups) => {
+                if groups.removed > 0 {
+                    let line = format!("groups of caches: {} removed", groups.removed);
+                    self.back.push(line);
+                }
+                if let Some(error) = &groups.failed {
+                    let line = format!("groups of caches: {}", chain_of(error));
+                    self.not_back.push(line);
+                }
+            }
+            Err(_) => self.not_back.push(late("groups of threads")),
+        }
+        let network = match network {
+            Ok(network) => network.as_ref(),
+            Err(_) => {
+                self.not_back.push(late("network"));
+                None
+            }
+        };
+        let network = network.into_iter();
+        for (what, told) in network.flat_map(|it| [("classes", &it.classes), ("pods", &it.pods)]) {
+            match told {
+                Ok(true) => self.back.push(format!("network of {what}: removed")),
+                Err(error) if !error.is_absent() => {
+                    let line = format!("network of {what}: {}", chain_of(error));
+                    self.not_back.push(line);
+                }
+                Ok(false) | Err(_) => {}
+            }
+        }
+        match queues {
+            Ok(Some(Ok(true))) => self.back.push("queues of the network: removed".to_owned()),
+            Ok(Some(Err(error))) => {
+                let line = format!("queues of the network: {}", chain_of(error));
+                self.not_back.push(line);
+            }
+            Ok(Some(Ok(false)) | None) => {}
+            Err(_) => self.not_back.push(late("queues of the network")),
+        }
+    }
+
+    pub(super) fn answer(self) -> Answer {
+        let good = self.not_back.is_empty();
+        let mut text = String::new();
+        for (title, lines) in [
+            ("given back", &self.back),
+            ("could not be given back", &self.not_back),
+        ] {
+            if !lines.is_empty() {
+                text += &format!("{title}:\n  {}\n", lines.join("\n  "));
+            }
+        }
+        if text.is_empty() {
+            text += "there is nothing to give back\n";
+        }
+        if !self.koordlets.is_empty() {
+            let hooks: Vec<_> = self.koordlets.into_iter().collect();
+            text += &format!(
+                "left to koordlet, which does the part of these hooks here: {}\n",
+                hooks.join(", ")
+            );
+        }
+        Answer { text, good }
+    }
+}

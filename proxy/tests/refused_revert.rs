@@ -1,0 +1,178 @@
+//! When nothing is given back by `--revert`: while one of us runs, beside a koordlet of which nothing sure
+//! is known, and by what cannot be used.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test's own files, and it ends at the first failure"
+)]
+
+mod support;
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    process::Output,
+};
+use support::node::{Node, command, script};
+use tempfile::TempDir;
+
+/// What it said why it refuses.
+fn refusal(refused: &Output) -> String {
+    let said = String::from_utf8(refused.stderr.clone()).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(refused.stdout.is_empty(), "{said}");
+    said
+}
+
+#[test]
+fn nothing_is_given_back_while_a_proxy_runs() {
+    for front in ["cri", "watch"] {
+        let node = Node::with(script(), &["--front", front]);
+        let said = refusal(&node.ask(&["--revert", "--front", front]));
+        let why = format!(
+            "a koord-runtime-proxy runs here: stop it first: process (pid {}) has the state directory {}",
+            node.id(),
+            node.path("state").display()
+        );
+        assert!(said.contains(&why), "{said}");
+        assert!(node.ask(&["status"]).status.success());
+    }
+}
+
+#[test]
+fn one_that_serves_is_met_whatever_its_state_directory_and_its_socket_for_administrators_are() {
+    let node = Node::start();
+    let elsewhere = |flag: &str, name: &str| format!("--{flag}={}", node.path(name).display());
+    let (state, admin) = (
+        elsewhere("state-dir", "other-state"),
+        elsewhere("admin-endpoint", "other.sock"),
+    );
+    let said = refusal(&node.ask(&["--revert", &state, &admin]));
+    assert!(said.contains("a koord-runtime-proxy runs here"), "{said}");
+    assert!(said.contains("proxy/proxy.sock"), "{said}");
+    let said = refusal(&node.ask(&["--revert", "--front=watch", &state, &admin]));
+    let why = "it has the lock of the directory of the runtime's socket";
+    assert!(said.contains(why), "{said}");
+}
+
+/// A `/proc` in which there is one process of root's alone, in this control group.
+fn proc_with(name: &str, line: &str, cgroup: &str) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let process = root.path().join("4711");
+    fs::create_dir(&process).unwrap();
+    for (file, text) in [
+        ("comm", name),
+        ("cmdline", line),
+        ("cgroup", cgroup),
+        ("status", "Uid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t9\n"),
+        (
+            "stat",
+            "4711 (it) S 1 4711 4711 0 -1 4194560 100 0 0 0 250 75\n",
+        ),
+    ] {
+        fs::write(process.join(file), text).unwrap();
+    }
+    root
+}
+
+/// A node whose proxy has ended.
+fn left() -> Node {
+    let mut node = Node::start();
+    node.signal("-TERM");
+    assert!(node.ended().success());
+    node
+}
+
+/// As with CRI-O, of whose directory nobody has a lock.
+#[test]
+fn one_that_acts_on_the_runtime_is_met_where_no_lock_tells_of_it() {
+    let node = left();
+    fs::set_permissions(node.path("."), Permissions::from_mode(0o755)).unwrap();
+    let reverted = |name: &str, line: &str| {
+        let root = proc_with(name, line, "0::/system.slice/proxy.service\n");
+        let proc_root = format!("--proc-root={}", root.path().display());
+        node.ask(&["--revert", &proc_root])
+    };
+    let serves = |runtime: &str| {
+        let runtime = node.path(runtime);
+        let flag = format!("--remote-runtime-service-endpoint={}", runtime.display());
+        format!("/proxy\0{flag}\0")
+    };
+    for (name, line) in [
+        ("koord-runtime-p\n", &*serves("runtime.sock")),
+        // Which runtime has launched it nobody can know.
+        (
+            "10-koord-runtim\n",
+            "/opt/nri/plugins/10-koord-runtime-proxy\0",
+        ),
+    ] {
+        let said = refusal(&reverted(name, line));
+        let why = "a koord-runtime-proxy runs here: stop it first: process (pid 4711) acts on the \
+                   same runtime";
+        assert!(said.contains(why), "{said}");
+    }
+    for (name, line) in [
+        ("koord-runtime-p\n", serves("other.sock")),
+        ("koord-scheduler\n", serves("runtime.sock")),
+    ] {
+        let output = reverted(name, &line);
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// What comes of it where a koordlet is in this control group.
+fn beside_koordlet(cgroup: &str, args: &[&str]) -> Output {
+    let line = "/koordlet\0--feature-gates=GroupIdentity=false\0";
+    let root = proc_with("koordlet\n", line, cgroup);
+    let proc_root = format!("--proc-root={}", root.path().display());
+    let all: Vec<_> = ["--revert", &proc_root]
+        .iter()
+        .chain(args)
+        .copied()
+        .collect();
+    left().ask(&all)
+}
+
+#[test]
+fn beside_a_koordlet_that_cannot_be_placed_a_person_has_to_say_whether_it_is_one() {
+    let elsewhere = "0::/../../../kubepods-burstable.slice/cri-containerd-c.scope\n";
+    let said = refusal(&beside_koordlet(elsewhere, &[]));
+    let why = "whether koordlet runs on this node is unknown: say --beside-koordlet=yes or no";
+    assert!(said.contains(why), "{said}");
+    let output = beside_koordlet(elsewhere, &["--beside-koordlet=no"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"there is nothing to give back\n");
+}
+
+#[test]
+fn what_koordlets_own_command_line_has_on_is_left_to_it() {
+    let output = beside_koordlet("0::/system.slice/koordlet.service\n", &[]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "there is nothing to give back\nleft to koordlet, which does the part of these hooks here: \
+         BatchResource, CPUBurst, CPUSetAllocator, RdtResctrl\n"
+    );
+}
+
+#[test]
+fn nothing_is_given_back_by_what_cannot_be_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("none.yaml");
+    let policy = format!("--node-policy={}", missing.display());
+    let pods = format!("--pods={}", missing.display());
+    for (arg, why) in [
+        (
+            "--cgroup-mount=/no-such-mount",
+            "the control groups of this node cannot be used",
+        ),
+        (&*policy, "the node policy"),
+        (&*pods, "the source of pods"),
+    ] {
+        let output = command(dir.path()).args(["--revert", arg]).output();
+        let said = refusal(&output.unwrap());
+        assert!(said.contains(why), "{said}");
+    }
+}

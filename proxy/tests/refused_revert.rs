@@ -13,7 +13,7 @@ mod support;
 use koord_testkit::poll::wait_until;
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     process::Output,
 };
 use support::node::{Node, command, script};
@@ -55,10 +55,16 @@ fn one_that_serves_is_met_whatever_its_state_directory_and_its_socket_for_admini
     assert!(said.contains("proxy/proxy.sock"), "{said}");
     // A lock that anybody could have says nothing; one of root's alone is taken when it is seen.
     fs::set_permissions(node.path("."), Permissions::from_mode(0o700)).unwrap();
-    let why = "it has the lock of the directory of the runtime's socket";
-    wait_until("it is told by the lock", || {
-        refusal(&node.ask(&["--revert", "--front=watch", &state, &admin])).contains(why)
+    let directory = fs::metadata(node.path(".")).unwrap().ino();
+    let (process, inode) = (format!(" {} ", node.id()), format!(":{directory} "));
+    wait_until("the proxy has the lock", || {
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let mut locks = locks.lines();
+        locks.any(|it| it.contains(&process) && it.contains(&inode))
     });
+    let said = refusal(&node.ask(&["--revert", "--front=watch", &state, &admin]));
+    let why = "it has the lock of the directory of the runtime's socket";
+    assert!(said.contains(why), "{said}");
 }
 
 /// A `/proc` in which there is one process of root's alone, in this control group.

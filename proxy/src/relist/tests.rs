@@ -188,35 +188,40 @@ async fn what_a_listed_container_has_from_its_pod_is_no_original() {
 
 #[tokio::test]
 async fn what_a_plugin_has_noted_on_a_container_is_read_in_its_spec() {
-    const NOTED: &str = r#"{"cpuShares":204,"ours":{"cpuShares":512}}"#;
-    let info = serde_json::json!({
-        "config": {"linux": {"resources": {"cpu_shares": 1024}}},
-        "runtimeSpec": {
-            "annotations": {"runtimeproxy.koordinator.sh/originals": NOTED},
-            "linux": {"resources": {"cpu": {"shares": 512}}},
-        },
-    });
-    // What it has from its pod is nobody's word.
-    for (of_pod, shares) in [(None, "204"), (Some(NOTED), "512")] {
-        let mut pod = listed_pod();
-        pod.set_state(cri::PodSandboxState::SandboxReady);
-        let key = "runtimeproxy.koordinator.sh/originals".to_owned();
-        pod.annotations
-            .extend(of_pod.map(|text| (key, text.to_owned())));
-        let tree = FakeTree::new(Generation::V1, 2);
-        let listed = Scripted::of(tree, pod, listed_container(), &info.to_string());
-        listed.bench.write("cpu.shares", "512");
-        listed.list(Scope::All).await;
-        assert!(listed.bench.hub.switch_hook("BatchResource", false));
-        crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
-        assert_eq!(listed.bench.shown("cpu.shares"), shares, "{of_pod:?}");
+    let key = || "runtimeproxy.koordinator.sh/originals".to_owned();
+    // What it may have from its pod is nobody's word, whatever the pod says now.
+    for (of, shares) in [
+        (r#","of":"container-1""#, "204"),
+        (r#","of":"container-0""#, "512"),
+        ("", "512"),
+    ] {
+        let noted = format!(r#"{{"cpuShares":204,"ours":{{"cpuShares":512}}{of}}}"#);
+        let info = serde_json::json!({
+            "config": {"linux": {"resources": {"cpu_shares": 1024}}},
+            "runtimeSpec": {
+                "annotations": {"runtimeproxy.koordinator.sh/originals": noted.as_str()},
+                "linux": {"resources": {"cpu": {"shares": 512}}},
+            },
+        });
+        for of_pod in [None, Some(noted)] {
+            let mut pod = listed_pod();
+            pod.set_state(cri::PodSandboxState::SandboxReady);
+            pod.annotations.extend(of_pod.map(|text| (key(), text)));
+            let tree = FakeTree::new(Generation::V1, 2);
+            let listed = Scripted::of(tree, pod, listed_container(), &info.to_string());
+            listed.bench.write("cpu.shares", "512");
+            listed.list(Scope::All).await;
+            assert!(listed.bench.hub.switch_hook("BatchResource", false));
+            crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+            assert_eq!(listed.bench.shown("cpu.shares"), shares, "{of}");
+        }
     }
 }
 
 #[tokio::test]
 async fn who_lists_but_once_asks_about_containers_too_of_which_nothing_is_decided() {
     let info = serde_json::json!({"runtimeSpec": {"annotations": {
-        "runtimeproxy.koordinator.sh/originals": r#"{"cpuShares":204,"ours":{"cpuShares":512}}"#,
+        "runtimeproxy.koordinator.sh/originals": r#"{"cpuShares":204,"ours":{"cpuShares":512},"of":"container-1"}"#,
     }}});
     let tree = FakeTree::new(Generation::V1, 2);
     let listed = Scripted::of(tree, undecided_pod(), listed_container(), &info.to_string());

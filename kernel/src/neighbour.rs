@@ -13,7 +13,7 @@
 
 use crate::task::field;
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{Mode, OFlags, ResolveFlags},
     io::Errno,
 };
 use std::{
@@ -38,6 +38,8 @@ pub struct Process {
     pub cgroups: Vec<String>,
     /// Its command line, at least a word; `None` if it was not asked for it.
     pub words: Option<Vec<String>>,
+    /// It has started who asks, or who has.
+    pub has_us_run: bool,
 }
 
 /// Shows all processes of root's whose name is `name` (at most 15 bytes, as the kernel keeps it), in
@@ -67,25 +69,66 @@ pub fn of_root_called(
     trusted: impl Fn(&[String]) -> bool,
     mut each: impl FnMut(Process),
 ) -> io::Result<()> {
-    // In the `/proc` of another pid namespace we have another number than we know.
-    let own = fs::read_link(proc_root.join("self")).ok();
+    let line = own_line(proc_root);
     for entry in fs::read_dir(proc_root)? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str());
         let Some(id) = number.and_then(|number| number.parse::<u32>().ok()) else {
             continue;
         };
-        if own.as_ref().is_some_and(|own| path.ends_with(own)) {
+        if line.first() == Some(&id) {
             continue;
         }
         match look((path.as_path(), id), &is_meant, &trusted) {
-            Ok(Some(process)) => each(process),
+            Ok(Some(process)) => each(Process {
+                has_us_run: line.contains(&id),
+                ..process
+            }),
             Ok(None) => {}
             Err(error) if is_of_that_one_alone(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// Whether what a process finds at `theirs` is what we find at `ours`; `None` where that is not to be seen.
+#[must_use]
+pub fn is_same_file((proc_root, id): (&Path, u32), theirs: &Path, ours: &Path) -> Option<bool> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let none = Mode::empty();
+    let root = proc_root.join(id.to_string()).join("root");
+    let root = rustix::fs::open(root, flags | OFlags::DIRECTORY, none).ok()?;
+    // So that a link in it leads to where it leads that process.
+    let within = ResolveFlags::IN_ROOT;
+    let theirs = match rustix::fs::openat2(&root, theirs, flags, none, within) {
+        // Before Linux 5.6, or forbidden: an absolute link leads from our own root.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let below = theirs.strip_prefix("/").unwrap_or(theirs);
+            rustix::fs::openat(&root, below, flags, none)
+        }
+        opened => opened,
+    };
+    let theirs = rustix::fs::fstat(theirs.ok()?).ok()?;
+    let ours = rustix::fs::open(ours, flags, none).ok()?;
+    let ours = rustix::fs::fstat(ours).ok()?;
+    Some((theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino))
+}
+
+/// Who asks, and who has had it started, each by its number in this `/proc`: in that of another pid
+/// namespace we have another one than we know.
+fn own_line(proc_root: &Path) -> Vec<u32> {
+    let own = fs::read_link(proc_root.join("self")).ok();
+    let mut next = own.and_then(|own| own.to_str()?.parse::<u32>().ok());
+    let mut line = Vec::new();
+    while let Some(id) = next.filter(|id| !line.contains(id)) {
+        line.push(id);
+        let stat = fs::read(proc_root.join(id.to_string()).join("stat"));
+        next = stat
+            .ok()
+            .and_then(|stat| parent(&String::from_utf8_lossy(&stat)));
+    }
+    line
 }
 
 /// A process, if it is one of root's that is called so and runs.
@@ -118,7 +161,12 @@ fn look(
     };
     // Without a word its memory is gone.
     let is_there = words.as_ref().is_none_or(|words| !words.is_empty());
-    Ok(is_there.then_some(Process { id, cgroups, words }))
+    Ok(is_there.then_some(Process {
+        id,
+        cgroups,
+        words,
+        has_us_run: false,
+    }))
 }
 
 /// Whether an error says only that this process ended, or that it is hidden from us.
@@ -143,11 +191,21 @@ fn has_run(status: &str) -> bool {
 
 /// Whether it has begun to end; what cannot be read counts as that.
 fn is_exiting(stat: &str) -> bool {
-    // The name in brackets may hold blanks and brackets: count from the last bracket on.
-    let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
-    let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
-    let flags = fields.nth(6).and_then(|flags| flags.parse::<u64>().ok());
+    let flags = behind_name(stat).nth(6);
+    let flags = flags.and_then(|flags| flags.parse::<u64>().ok());
     flags.is_none_or(|flags| flags & PF_EXITING != 0)
+}
+
+/// Who has started it, or has taken it over from whoever did.
+fn parent(stat: &str) -> Option<u32> {
+    behind_name(stat).nth(1)?.parse().ok()
+}
+
+/// The fields of a process from its state on. The name in brackets before them may hold blanks and
+/// brackets: count from the last bracket on.
+fn behind_name(stat: &str) -> impl Iterator<Item = &str> {
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
+    fields.unwrap_or_default().split_ascii_whitespace()
 }
 
 fn words(line: &[u8]) -> Vec<String> {
@@ -227,6 +285,7 @@ mod tests {
                 .map(str::to_owned)
                 .into(),
             words: Some(words.map(str::to_owned).into()),
+            has_us_run: false,
         };
         assert_eq!(all(dir.path(), "koordlet"), [expected]);
         let nowhere = dir.path().join("none");
@@ -253,6 +312,43 @@ mod tests {
     }
 
     #[test]
+    fn who_has_had_us_started_is_told_from_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        for (number, parent) in [("20", "1"), ("21", "20"), ("22", "21"), ("23", "20")] {
+            let process = process(dir.path(), number, "koordlet\n", b"/it\0");
+            let stat = STAT.replace("S 1 ", &format!("S {parent} "));
+            fs::write(process.join("stat"), stat).unwrap();
+        }
+        std::os::unix::fs::symlink("22", dir.path().join("self")).unwrap();
+        let mut found: Vec<_> = all(dir.path(), "koordlet")
+            .iter()
+            .map(|it| (it.id, it.has_us_run))
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, [(20, true), (21, true), (23, false)]);
+    }
+
+    #[test]
+    fn a_file_is_the_same_by_what_it_is_and_not_by_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("20/root");
+        fs::create_dir_all(root.join("host")).unwrap();
+        let ours = dir.path().join("ours.sock");
+        fs::write(&ours, "").unwrap();
+        fs::hard_link(&ours, root.join("host/it.sock")).unwrap();
+        // Where it leads whose root that is.
+        std::os::unix::fs::symlink("/host/it.sock", root.join("it")).unwrap();
+        fs::write(root.join("ours.sock"), "").unwrap();
+        let is_same = |theirs: &str| is_same_file((dir.path(), 20), Path::new(theirs), &ours);
+        assert_eq!(is_same("/host/it.sock"), Some(true));
+        assert_eq!(is_same("/it"), Some(true));
+        assert_eq!(is_same("/ours.sock"), Some(false));
+        assert_eq!(is_same("/not/there"), None);
+        let of_none = is_same_file((dir.path(), 21), Path::new("/ours.sock"), &ours);
+        assert_eq!(of_none, None);
+    }
+
+    #[test]
     fn who_is_not_roots_or_not_trusted_is_not_asked_for_its_command_line() {
         let dir = tempfile::tempdir().unwrap();
         let process = process(dir.path(), "20", "koordlet\n", b"");
@@ -270,6 +366,7 @@ mod tests {
             id: 20,
             cgroups: vec!["/".to_owned()],
             words: None,
+            has_us_run: false,
         };
         assert_eq!(look(false).unwrap(), [unasked]);
         let anybodys = STATUS.replace("\t0\t0\t0\t0", "\t1000\t1000\t1000\t1000");

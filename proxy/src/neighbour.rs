@@ -212,8 +212,19 @@ impl Neighbour {
         self.patience = PATIENCE;
         let operators = self.operators(&hub.ledger().borrow());
         let found = self.ask(looker, operators).await?;
-        let is_known = found.covers.is_some() || !found.unplaced;
+        let is_absent = || !found.unplaced && !self.has_pod(&hub.ledger().borrow());
+        let is_known = found.covers.is_some() || is_absent();
         is_known.then(|| found.covers.unwrap_or_default())
+    }
+
+    /// Whether it has a pod here: between two lives of its container there is no process.
+    fn has_pod(&self, ledger: &Ledger) -> bool {
+        let mut pods = ledger.pods();
+        pods.any(|pod| {
+            let mut containers = pod.containers.iter();
+            let is_operators = pod.ready && pod.view.namespace == self.namespace;
+            is_operators && containers.any(|it| it.view.name == NAME)
+        })
     }
 
     /// Where the pods are in which koordlet may be.
@@ -279,7 +290,7 @@ pub(crate) fn is_believed(cgroups: &[String], operators: &[CgroupPath]) -> bool 
 }
 
 /// Whether these control groups do not say where one is, or only from where we are ourselves.
-fn is_unplaced(cgroups: &[String]) -> bool {
+pub(crate) fn is_unplaced(cgroups: &[String]) -> bool {
     let is_beside_us = |at: &String| at.split('/').any(|name| name == "..");
     cgroups.is_empty() || cgroups.iter().any(is_beside_us)
 }
@@ -357,6 +368,7 @@ mod tests {
             Answer, Opening, Untouched,
             testing::{Bench, sandbox},
         },
+        ledger::Life,
         reconcile,
     };
     use koord_kernel::{cgroup::Generation, fake::FakeTree};
@@ -581,6 +593,29 @@ mod tests {
         let looked = timeout(PATIENCE * 6, neighbour.look_once(&looker, &bench.hub));
         assert_eq!(looked.await.expect("it is given up"), None);
         assert_eq!(begun.elapsed().as_secs(), 10);
+    }
+
+    #[tokio::test]
+    async fn who_looks_but_once_does_not_take_a_koordlet_that_restarts_for_none() {
+        let looked = async |namespace: &str, container: &str, ready: bool| {
+            let looker = Worker::new("idle", STACK, |(_, done): Look| {
+                done.send(Some(Found::default())).ok();
+            });
+            let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+            {
+                let mut ledger = bench.hub.ledger().borrow_mut();
+                let pod = ledger.pod_mut(&sandbox()).unwrap();
+                pod.ready = ready;
+                pod.containers[0].view.name = container.to_owned();
+                pod.containers[0].life = Life::Exited;
+            }
+            neighbour(namespace).look_once(&looker, &bench.hub).await
+        };
+        assert_eq!(looked("default", "koordlet", true).await, None);
+        let nobody = Some(Resting::new());
+        assert_eq!(looked("other", "koordlet", true).await, nobody);
+        assert_eq!(looked("default", "main", true).await, nobody);
+        assert_eq!(looked("default", "koordlet", false).await, nobody);
     }
 
     #[tokio::test]

@@ -165,19 +165,19 @@ impl Invocation {
         Ok(Self::Serve { config, launched })
     }
 
-    /// Whether a process with this command line acts on the runtime at `endpoint`. One of which the
-    /// configuration cannot be read from here may.
-    pub(crate) fn may_act_on(words: &[String], endpoint: &Path) -> bool {
+    /// Whether a process with this command line acts on the runtime whose endpoint `is_ours`; `None` where
+    /// its configuration cannot be read from here.
+    pub(crate) fn acts_on(words: &[String], is_ours: impl Fn(&Path) -> bool) -> Option<bool> {
         let surroundings = Surroundings {
             host_name: "its-own".to_owned(),
             ..Surroundings::default()
         };
         match Self::parse(words.iter().map(OsString::from), &surroundings) {
             Ok(Self::Serve { config, .. } | Self::Revert { config }) => {
-                config.runtime_endpoint == endpoint
+                Some(is_ours(&config.runtime_endpoint))
             }
-            Ok(Self::Ask { .. }) => false,
-            Err(_) => true,
+            Ok(Self::Ask { .. }) => Some(false),
+            Err(_) => None,
         }
     }
 
@@ -317,20 +317,19 @@ mod tests {
         let acts = |words: &[&str]| {
             let words = ["koord-runtime-proxy"].iter().chain(words);
             let words: Vec<String> = words.map(|&word| word.to_owned()).collect();
-            Invocation::may_act_on(&words, Path::new("/run/crio/crio.sock"))
+            Invocation::acts_on(&words, |it| it == Path::new("/run/crio/crio.sock"))
         };
         let crio = "--remote-runtime-service-endpoint=/run/crio/crio.sock";
-        assert!(acts(&[crio]));
-        assert!(acts(&[crio, "--front=watch"]));
-        assert!(acts(&[crio, "--revert"]));
+        assert_eq!(acts(&[crio]), Some(true));
+        assert_eq!(acts(&[crio, "--front=watch"]), Some(true));
+        assert_eq!(acts(&[crio, "--revert"]), Some(true));
         // What it was told elsewhere may say so.
-        assert!(acts(&["--config=/not/there/config.yaml"]));
-        assert!(acts(&["--of-another-version"]));
-        assert!(!acts(&[crio, "status"]));
-        assert!(!acts(&[
-            "--remote-runtime-service-endpoint=/run/other.sock"
-        ]));
-        assert!(!acts(&[]));
+        assert_eq!(acts(&["--config=/not/there/config.yaml"]), None);
+        assert_eq!(acts(&["--of-another-version"]), None);
+        assert_eq!(acts(&[crio, "status"]), Some(false));
+        let other = "--remote-runtime-service-endpoint=/run/other.sock";
+        assert_eq!(acts(&[other]), Some(false));
+        assert_eq!(acts(&[]), Some(false));
     }
 
     #[test]

@@ -116,32 +116,43 @@ fn fail(hub: &Hub, took: Duration) {
     hub.runtime_lost();
 }
 
-/// Makes the ledger whole, for who asks no more after it. How many sandboxes are not in it, because the
-/// runtime does not say where they are.
+/// Makes the ledger whole, for who asks no more after it.
 pub(crate) async fn once(
     hub: &Rc<Hub>,
     endpoint: &Arc<Path>,
     kubepods_above: &CgroupPath,
-) -> Result<usize, RuntimeError> {
+) -> Result<Unsaid, RuntimeError> {
     let mut missing = Missing::default();
-    let mut lists = 0;
-    loop {
+    let mut before = usize::MAX;
+    let containers = loop {
         let listing = list(hub, endpoint, kubepods_above, Scope::Once, &mut missing);
         let listed = timeout(DEADLINE, listing).await;
-        let late = Err(RuntimeError::Late { call: "the lists" });
-        let Counted { containers, .. } = listed.unwrap_or(late)?;
+        listed.unwrap_or(Err(RuntimeError::Late { call: "the lists" }))?;
         hub.list_taken();
-        lists += 1;
-        // Each asks about some of the containers of which that is unknown what they asked for.
-        if origin::unheard(hub, Scope::Once).is_empty() || lists > containers / origin::ASKED {
-            break;
+        let (unheard, unasked) = origin::count_unheard(&hub.ledger().borrow());
+        // Each list asks about some, and first about those of which none has.
+        if unasked == 0 || unasked >= before {
+            break unheard;
         }
-    }
+        before = unasked;
+    };
     // They were decided about before it was known what their containers had asked for.
     for pod in hub.ledger().borrow_mut().pods_mut() {
         hub.decide_directories(pod);
     }
-    Ok(missing.len())
+    Ok(Unsaid {
+        sandboxes: missing.len(),
+        containers,
+    })
+}
+
+/// What the runtime has not said though it was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unsaid {
+    /// So many are not in the ledger, because it is unknown where they are.
+    pub(crate) sandboxes: usize,
+    /// Of so many it is unknown what they asked for.
+    pub(crate) containers: usize,
 }
 
 /// Which pods are held against the kernel after a list.

@@ -13,7 +13,7 @@ mod ours;
 mod process;
 mod told;
 
-use self::told::Told;
+use self::{process::Others, told::Told};
 use crate::{
     app::{build_hub, cgroups_of, new_metrics, open_pods},
     cli::Answer,
@@ -23,9 +23,10 @@ use crate::{
     log::Name,
     metrics::Metrics,
     neighbour::{Neighbour, Resting},
-    pods::SourceError,
+    pods::{PodSource, PodsState, SourceError},
     policy_file::{LoadError, PolicyFile},
-    reconcile, relist,
+    reconcile,
+    relist::{self, Unsaid},
     runtime::RuntimeError,
     socket::{self, BindError, Directory},
     stand_by::Claim,
@@ -35,8 +36,9 @@ use koord_kernel::cgroup::DetectError;
 use koord_model::{CgroupPath, Setting};
 use rustix::fd::OwnedFd;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     error::Error,
+    mem,
     path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
@@ -49,8 +51,8 @@ use tokio::time::timeout;
 /// queues of the network may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a kubelet may take after its start until it knows its pods: as a proxy goes, the kubelet is
-/// given another endpoint and started anew.
+/// How long a kubelet may take after its start until it knows the pods that run: as a proxy goes, the
+/// kubelet is given another endpoint and started anew.
 const KUBELET_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why nothing is given back at all.
@@ -62,6 +64,12 @@ pub enum RevertError {
     Unguarded(#[source] Box<dyn Error + Send + Sync>),
     #[error("whether a koord-runtime-proxy runs here cannot be known")]
     Unseen,
+    #[error(
+        "whether process (pid {id}), which is called as a koord-runtime-proxy, acts on the same runtime \
+         cannot be known from within this control group namespace: stop it, or say --revert on the node \
+         itself"
+    )]
+    Unplaced { id: u32 },
     #[error("the control groups of this node cannot be used")]
     Cgroups(#[from] DetectError),
     #[error("the node policy, by which it is known what was set, cannot be used")]
@@ -109,10 +117,10 @@ struct Place {
 /// What the kernel has, in its own words.
 type Held = BTreeMap<(CgroupPath, Setting), String>;
 
-/// Gives back what hooks have set by this configuration, whatever its mode. Must run within a tokio
-/// runtime.
+/// Gives back what hooks have set by this configuration; where it only observes, what is marked as ours
+/// alone. Must run within a tokio runtime.
 pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
-    config.mode = Mode::Enforce;
+    let mode = mem::replace(&mut config.mode, Mode::Enforce);
     let _locks = Locks::take(&config)?;
     let metrics = new_metrics(&config);
     let hub = hub(&config, &metrics)?;
@@ -120,31 +128,31 @@ pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
     if hub.standing_by().is_some() {
         return Err(Another::Directory.into());
     }
-    let says_pods = take_pods(&config, &hub, &metrics).await?;
-    let endpoint: Arc<Path> = config.runtime_endpoint.as_path().into();
-    let missing = relist::once(&hub, &endpoint, &config.cgroup_root).await?;
-    if !says_pods && hub.ledger().borrow().pods().any(|pod| pod.ready) {
-        return Err(RevertError::NoPods);
+    let source = open_pods(&config, &hub, &metrics);
+    if let Some(source) = &source {
+        hear_at_once(&hub, source).await?;
     }
+    let endpoint: Arc<Path> = config.runtime_endpoint.as_path().into();
+    let unsaid = relist::once(&hub, &endpoint, &config.cgroup_root).await?;
+    let unknown = match &source {
+        Some(source) => hear(&hub, source).await?,
+        None => Vec::new(),
+    };
     // Where the lock of the runtime's directory is ours nobody else acts.
     let is_alone = claim.is_ours();
-    if !is_alone {
-        let others = process::others(&config, &hub).await;
-        if let Some(&id) = others.ok_or(RevertError::Unseen)?.first() {
-            return Err(Another::Process { id }.into());
-        }
-    }
+    let strangers = match is_alone {
+        true => Vec::new(),
+        false => strangers(&config, &hub).await?,
+    };
     // Until here nothing has been written, so nothing has to wait for it.
     let covered = Neighbour::new(&config).once(&hub).await;
     let covered = covered.ok_or(RevertError::Koordlet)?;
-    let mut told = give_back(&hub, covered, missing).await;
+    let mut told = give_back(&hub, mode, covered, unsaid).await;
+    told.add_unknown(&unknown);
+    told.add_strangers(&strangers, &config.hooks.koordlet_namespace);
     if !is_alone {
-        for id in process::others(&config, &hub).await.unwrap_or_default() {
-            let line = format!(
-                "koord-runtime-proxy (pid {id}) was started meanwhile, and puts its values in force"
-            );
-            told.not_back.push(line);
-        }
+        let others = process::others(&config, &hub).await.unwrap_or_default();
+        told.add_started(&others.acting);
     }
     Ok(told.answer())
 }
@@ -170,33 +178,86 @@ fn hub(config: &Config, metrics: &Rc<Metrics>) -> Result<Rc<Hub>, RevertError> {
     ))
 }
 
-/// Takes in what the source of pods says, if there is one. False if that may not be all of them: a kubelet
-/// that has just started knows none.
-async fn take_pods(
-    config: &Config,
-    hub: &Rc<Hub>,
-    metrics: &Rc<Metrics>,
-) -> Result<bool, RevertError> {
-    let Some(pods) = open_pods(config, hub, metrics) else {
-        return Ok(true);
-    };
-    let state = pods.first(KUBELET_PATIENCE).await;
+/// Takes in what a source of pods says at once: what a list tells of a container is held against what is
+/// decided of it. A kubelet that says nothing yet is asked again after that.
+async fn hear_at_once(hub: &Hub, source: &PodSource) -> Result<(), RevertError> {
+    let state = source.said(Duration::ZERO, |_| true).await;
+    match (state.failure, state.answer) {
+        (Some((_, error)), _) if source.word() == Word::Stands => Err(RevertError::Pods(error)),
+        (_, Some(answer)) => {
+            hub.take_pods(&answer);
+            Ok(())
+        }
+        (_, None) => Ok(()),
+    }
+}
+
+/// Takes in what a source of pods says once it is known which there are: a kubelet has just started that
+/// does not know all of them. The names of those that it does not know in time.
+async fn hear(hub: &Hub, source: &PodSource) -> Result<Vec<String>, RevertError> {
+    let is_whole = |answer: &PodsAnswer| unknown_to(answer, &hub.ledger().borrow()).is_empty();
+    let state = source.said(KUBELET_PATIENCE, is_whole).await;
+    take_pods(hub, state)
+}
+
+fn take_pods(hub: &Hub, state: PodsState) -> Result<Vec<String>, RevertError> {
     if let Some((_, error)) = state.failure {
         return Err(RevertError::Pods(error));
     }
-    let says = |answer: &PodsAnswer| answer.word == Word::Stands || !answer.pods.is_empty();
-    if let Some(answer) = &state.answer {
-        hub.take_pods(answer);
+    let says = |it: &PodsAnswer| it.word == Word::Stands || !it.pods.is_empty();
+    let Some(answer) = state.answer.filter(says) else {
+        return match hub.ledger().borrow().pods().any(|pod| pod.ready) {
+            true => Err(RevertError::NoPods),
+            false => Ok(Vec::new()),
+        };
+    };
+    hub.take_pods(&answer);
+    let mut ledger = hub.ledger().borrow_mut();
+    for pod in ledger.pods_mut() {
+        hub.decide_directories(pod);
     }
-    Ok(state.answer.as_ref().is_some_and(says))
+    Ok(unknown_to(&answer, &ledger))
+}
+
+/// The pods that run and of which a kubelet has said nothing.
+fn unknown_to(answer: &PodsAnswer, ledger: &Ledger) -> Vec<String> {
+    if answer.word == Word::Stands {
+        return Vec::new();
+    }
+    let said = answer.pods.iter();
+    let said = said.map(|pod| (pod.uid.as_str(), &*pod.namespace, &*pod.name));
+    let said: HashSet<(&str, &str, &str)> = said.collect();
+    let unknown = named(ledger).filter(|(_, pod)| {
+        let view = &pod.view;
+        pod.ready && !said.contains(&(view.uid.as_str(), &*view.namespace, &*view.name))
+    });
+    unknown.map(|(name, _)| name).collect()
+}
+
+/// Those that are called as we are and are in pods of which anybody may be the author. An error if
+/// somebody else is called so who acts on our runtime, or may.
+async fn strangers(config: &Config, hub: &Hub) -> Result<Vec<u32>, RevertError> {
+    let others = process::others(config, hub).await;
+    let Others {
+        acting,
+        unplaced,
+        strangers,
+    } = others.ok_or(RevertError::Unseen)?;
+    if let Some(&id) = acting.first() {
+        return Err(Another::Process { id }.into());
+    }
+    if let Some(&id) = unplaced.first() {
+        return Err(RevertError::Unplaced { id });
+    }
+    Ok(strangers)
 }
 
 /// Gives back what the hooks of a hub have set that knows the pods and has written nothing, and no hook
-/// that koordlet covers. Of so many sandboxes it is not known where they are.
-async fn give_back(hub: &Rc<Hub>, covered: Resting, missing: usize) -> Told {
+/// that koordlet covers. It was to be done in this mode, and the runtime has left this unsaid.
+async fn give_back(hub: &Rc<Hub>, mode: Mode, covered: Resting, unsaid: Unsaid) -> Told {
     let mut told = Told::beside(covered.clone());
     hub.decide_node();
-    if ours::keep(hub, &covered).await.is_err() {
+    if ours::keep(hub, mode, &covered).await.is_err() {
         let seconds = PATIENCE.as_secs();
         let line = format!("what threads have cannot be read in {seconds} s, and stays");
         told.not_back.push(line);
@@ -215,10 +276,7 @@ async fn give_back(hub: &Rc<Hub>, covered: Resting, missing: usize) -> Told {
     let after = held_in_time(hub, &files).await;
     told.compare(hub, &places, (&before, &after));
     told.add_shared(&shared);
-    if missing > 0 {
-        let line = format!("{missing} sandboxes: the runtime does not say where they are");
-        told.not_back.push(line);
-    }
+    told.add_unsaid(unsaid);
     told
 }
 

@@ -13,7 +13,8 @@ mod support;
 use koord_testkit::poll::wait_until;
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::Path,
     process::Output,
 };
 use support::node::{Node, command, script};
@@ -129,6 +130,85 @@ fn one_that_acts_on_the_runtime_is_met_where_no_lock_tells_of_it() {
     ] {
         let output = reverted(name, &line);
         assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// What comes of it beside one of root's that is called as we are, and serves at this endpoint. What is in
+/// the `/proc` besides is made by `prepare`, given that and the endpoint.
+fn beside_us(cgroup: &str, endpoint: &str, prepare: impl Fn(&Path, &Path)) -> Output {
+    let node = left();
+    fs::set_permissions(node.path("."), Permissions::from_mode(0o755)).unwrap();
+    let socket = node.path("runtime.sock");
+    let endpoint = endpoint.replace("OURS", socket.to_str().unwrap());
+    let line = format!("/proxy\0--remote-runtime-service-endpoint={endpoint}\0");
+    let root = proc_with("koord-runtime-p\n", &line, cgroup);
+    prepare(root.path(), &socket);
+    let proc_root = format!("--proc-root={}", root.path().display());
+    node.ask(&["--revert", &proc_root])
+}
+
+#[test]
+fn a_runtime_is_known_by_its_socket_and_not_by_its_path() {
+    const UNIT: &str = "0::/system.slice/proxy.service\n";
+    // As a volume of a container.
+    let said = refusal(&beside_us(UNIT, "/host/it.sock", |proc_root, socket| {
+        let volume = proc_root.join("4711/root/host");
+        fs::create_dir_all(&volume).unwrap();
+        fs::hard_link(socket, volume.join("it.sock")).unwrap();
+    }));
+    assert!(
+        said.contains("process (pid 4711) acts on the same"),
+        "{said}"
+    );
+    let output = beside_us(UNIT, "OURS", |proc_root, socket| {
+        let there = proc_root.join("4711/root");
+        let there = there.join(socket.strip_prefix("/").unwrap());
+        fs::create_dir_all(there.parent().unwrap()).unwrap();
+        fs::write(there, "").unwrap();
+    });
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn one_of_us_that_cannot_be_placed_refuses_and_one_in_a_pod_of_anybodys_is_told() {
+    let elsewhere = "0::/../../../system.slice/proxy.service\n";
+    let said = refusal(&beside_us(elsewhere, "OURS", |_, _| {}));
+    let why = "whether process (pid 4711), which is called as a koord-runtime-proxy, acts on the same \
+               runtime cannot be known from within this control group namespace: stop it, or say --revert \
+               on the node itself";
+    assert!(said.contains(why), "{said}");
+    let in_pod = "0::/kubepods/besteffort/poduid-9/c\n";
+    let output = beside_us(in_pod, "OURS", |_, _| {});
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        told,
+        "there is nothing to give back\nprocess (pid 4711) is called as a koord-runtime-proxy, in a pod \
+         outside of the namespace koordinator-system: it is not taken for one\n"
+    );
+}
+
+#[test]
+fn a_script_that_is_called_as_we_are_may_give_back_by_us() {
+    let node = left();
+    fs::set_permissions(node.path("."), Permissions::from_mode(0o755)).unwrap();
+    let runtime = node.path("runtime.sock");
+    let serves = format!("--remote-runtime-service-endpoint={}", runtime.display());
+    for (line, refuses) in [
+        ("/bin/sh\0/opt/koord-runtime-revert.sh\0".to_owned(), false),
+        // One that serves takes in those whom their parents leave, where it is the first in a container.
+        (format!("/proxy\0{serves}\0"), true),
+    ] {
+        let root = proc_with("koord-runtime-r\n", &line, "0::/user.slice\n");
+        // It has us run.
+        let own = root.path().join("4712");
+        fs::create_dir(&own).unwrap();
+        let stat = "4712 (koord-runtime-p) S 4711 4711 4711 0 -1 4194560 100 0 0 0 250 75\n";
+        fs::write(own.join("stat"), stat).unwrap();
+        symlink("4712", root.path().join("self")).unwrap();
+        let proc_root = format!("--proc-root={}", root.path().display());
+        let output = node.ask(&["--revert", &proc_root]);
+        assert_eq!(output.status.success(), !refuses, "{output:?}");
     }
 }
 

@@ -164,18 +164,22 @@ impl PodSource {
         self.state.subscribe()
     }
 
-    /// What it says first, for who asks it no more after it. A kubelet that has just started does not
-    /// answer, or knows no pod, and is asked again for so long.
-    pub(crate) async fn first(&self, patience: Duration) -> PodsState {
+    /// What it says, for who asks it no more after it. A kubelet that has just started does not answer, or
+    /// knows but the pods that it starts by itself: it is asked again, for so long, until its answer is
+    /// whole.
+    pub(crate) async fn said(
+        &self,
+        patience: Duration,
+        is_whole: impl Fn(&PodsAnswer) -> bool,
+    ) -> PodsState {
         let until = Instant::now() + patience;
         let mut is_asked = false;
         loop {
             let state = self.state.borrow().clone();
             let answer = state.answer.as_ref();
-            let says_pods = answer.is_some_and(|answer| !answer.pods.is_empty());
-            let is_final = match self.rhythm.word() {
+            let is_final = match self.word() {
                 Word::Stands => true,
-                Word::OfItsTime => state.failure.is_none() && says_pods,
+                Word::OfItsTime => state.failure.is_none() && answer.is_some_and(&is_whole),
             };
             if is_final || is_asked && Instant::now() >= until {
                 return state;
@@ -186,6 +190,11 @@ impl PodSource {
             self.check(false).await;
             is_asked = true;
         }
+    }
+
+    /// How long what it says is meant.
+    pub(crate) fn word(&self) -> Word {
+        self.rhythm.word()
     }
 
     /// Asks again when there may be something new, and when `reload` is notified; never ends.

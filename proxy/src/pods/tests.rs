@@ -210,21 +210,26 @@ fn of_kubelet(answers: &'static [&'static str]) -> PodSource {
 const STARTING: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
 const NO_PODS: &str = "HTTP/1.1 200 OK\r\ncontent-length: 29\r\n\r\n\
     {\"kind\":\"PodList\",\"items\":[]}";
+const TWO_PODS: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\
+    {\"kind\":\"PodList\",\"items\":[\
+    {\"metadata\":{\"namespace\":\"n\",\"name\":\"a\",\"uid\":\"u\"}},\
+    {\"metadata\":{\"namespace\":\"n\",\"name\":\"b\",\"uid\":\"v\"}}]}";
 const ONE_POD: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\
     {\"kind\":\"PodList\",\"items\":[{\"metadata\":{\"namespace\":\"n\",\"name\":\"a\",\"uid\":\"u\"}}]}";
 
 #[tokio::test]
-async fn a_kubelet_that_knows_no_pods_yet_is_asked_again() {
-    let source = of_kubelet(&[STARTING, NO_PODS, ONE_POD]);
-    let state = source.first(PATIENCE).await;
-    assert_eq!(names(&state), ["a"]);
+async fn a_kubelet_that_does_not_know_all_pods_yet_is_asked_again() {
+    let source = of_kubelet(&[STARTING, NO_PODS, ONE_POD, TWO_PODS]);
+    let are_two = |answer: &PodsAnswer| answer.pods.len() == 2;
+    let state = source.said(PATIENCE, are_two).await;
+    assert_eq!(names(&state), ["a", "b"]);
     assert!(state.failure.is_none());
 }
 
 #[tokio::test]
 async fn a_kubelet_that_knows_no_pods_is_not_asked_without_end() {
     let source = of_kubelet(&[NO_PODS]);
-    let state = source.first(Duration::ZERO).await;
+    let state = source.said(Duration::ZERO, |_| false).await;
     assert!(state.failure.is_none());
     assert!(state.answer.unwrap().pods.is_empty());
 }

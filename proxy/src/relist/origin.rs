@@ -12,7 +12,7 @@
 use super::{News, Patience, Scope, taken};
 use crate::{
     hub::{Hub, asked},
-    ledger::{Container, Life, Original, Pod, Unasked},
+    ledger::{Container, Ledger, Life, Original, Pod, Unasked},
     originals::{self, Origin},
     runtime::Runtime,
     view,
@@ -24,7 +24,7 @@ use std::{error::Error, mem};
 use tracing::debug;
 
 /// Containers that are asked about in one list. Each takes a millisecond or two.
-pub(super) const ASKED: usize = 64;
+const ASKED: usize = 64;
 
 /// Takes up what a creation was changed to say, where that is in force and nobody decides it any
 /// more: it is given back. What another value has replaced since is not ours to judge, nor is what
@@ -114,13 +114,12 @@ pub(super) async fn learn(
 
 /// Containers that hooks decide something about without knowing what was asked, or would if they knew; and
 /// where there is no later list all of which that is unknown, since it may be known what is ours then.
-pub(super) fn unheard(hub: &Hub, scope: Scope) -> Vec<ContainerId> {
+fn unheard(hub: &Hub, scope: Scope) -> Vec<ContainerId> {
     let policy = hub.policy();
     let ledger = hub.ledger().borrow();
     let counts = |(pod, container): &(&Pod, &Container)| {
         let mut entries = container.target.entries().iter();
-        container.target.unasked == Unasked::Unheard
-            && container.life != Life::Exited
+        is_unheard(container)
             && (scope == Scope::Once
                 || entries.any(|entry| entry.original == Original::Unknown)
                 || policy.reads_requested(&pod.view))
@@ -132,6 +131,20 @@ pub(super) fn unheard(hub: &Hub, scope: Scope) -> Vec<ContainerId> {
     least_in_vain(counting, ASKED)
         .map(|container| container.id.clone())
         .collect()
+}
+
+/// How many containers there are of which it is unknown what they asked for, and about how many of these
+/// the runtime was not even asked.
+pub(super) fn count_unheard(ledger: &Ledger) -> (usize, usize) {
+    let containers = ledger.pods().flat_map(|pod| &pod.containers);
+    let unheard = containers.filter(|it| is_unheard(it));
+    unheard.fold((0, 0), |(all, unasked), it| {
+        (all + 1, unasked + usize::from(it.asked_in_vain == 0))
+    })
+}
+
+fn is_unheard(container: &Container) -> bool {
+    container.target.unasked == Unasked::Unheard && container.life != Life::Exited
 }
 
 /// So many of these, first those about which the runtime was asked in vain least often.

@@ -230,10 +230,56 @@ async fn who_lists_but_once_asks_about_containers_too_of_which_nothing_is_decide
     listed.list(Scope::All).await;
     assert!(listed.bench.entry(Setting::CpuShares).is_none());
     let endpoint = listed.socket.as_path().into();
-    let missing = once(hub, &endpoint, &CgroupPath::root()).await;
-    assert_eq!(missing.unwrap(), 0);
+    let unsaid = once(hub, &endpoint, &CgroupPath::root()).await;
+    assert_eq!(unsaid.unwrap(), Unsaid::default());
     crate::reconcile::pod(hub, &sandbox()).await;
     assert_eq!(listed.bench.shown("cpu.shares"), "204");
+}
+
+#[tokio::test]
+async fn who_lists_but_once_lists_until_everybody_was_asked_about() {
+    const STATUS: &str = "/runtime.v1.RuntimeService/ContainerStatus";
+    let containers = (1..=4).map(|number| cri::Container {
+        id: format!("container-{number}"),
+        ..listed_container()
+    });
+    let containers = cri::ListContainersResponse {
+        containers: containers.collect(),
+    };
+    let tree = FakeTree::new(Generation::V1, 2);
+    let listed = Scripted::start(tree, r#"{"config":{},"runtimeSpec":{}}"#);
+    let answer = |path: &str, reply| drop(listed.script.clone().once(path, reply));
+    for _ in 0..2 {
+        let reply = Reply::message(containers.encode_to_vec());
+        answer("/runtime.v1.RuntimeService/ListContainers", reply);
+    }
+    // With these a list has no patience left for the last one.
+    for _ in 0..Patience::MOST {
+        let late = Reply::message(Vec::new()).after(Duration::from_secs(60));
+        answer(STATUS, late);
+    }
+    let endpoint = listed.socket.as_path().into();
+    let unsaid = once(&listed.bench.hub, &endpoint, &CgroupPath::root()).await;
+    assert_eq!(unsaid.unwrap(), Unsaid::default());
+}
+
+#[tokio::test]
+async fn containers_of_which_the_runtime_does_not_say_what_they_asked_for_are_counted() {
+    const STATUS: &str = "/runtime.v1.RuntimeService/ContainerStatus";
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
+    drop(
+        listed
+            .script
+            .clone()
+            .once(STATUS, Reply::error(13, "broken")),
+    );
+    let endpoint = listed.socket.as_path().into();
+    let unsaid = once(&listed.bench.hub, &endpoint, &CgroupPath::root()).await;
+    let expected = Unsaid {
+        sandboxes: 0,
+        containers: 1,
+    };
+    assert_eq!(unsaid.unwrap(), expected);
 }
 
 /// A process in the container of the bench, with this score. Raising it takes no privilege, and

@@ -1,13 +1,14 @@
 //! Which values on a node are ours, as far as that can be shown.
 //!
 //! Decisions alone do not show it: on a node on which we only observed, or never were, hooks decide as
-//! well. A value is ours where the kernel has it as it is decided, or as its container's annotation says
-//! that we changed the creation to. What has a mark of ours (groups of caches, the notes on devices, the
-//! network plugin's files, the network's queues) is known by that, and nothing else of it is touched. All
-//! else stays.
+//! well. A value is ours where the kernel has it as it is decided, unless the configuration says that we
+//! only observe, or as its container's annotation says that we changed the creation to. What has a mark of
+//! ours (groups of caches, the notes on devices, the network plugin's files, the network's queues) is known
+//! by that, and nothing else of it is touched. All else stays.
 
-use super::{Held, PATIENCE, held};
+use super::{Held, PATIENCE, held, told::says};
 use crate::{
+    config::Mode,
     hub::Hub,
     ledger::{Entry, GIVEN_BACK, Ledger, Life, Target},
     neighbour::Resting,
@@ -20,6 +21,8 @@ use tokio::time::{error::Elapsed, timeout};
 /// What shows of a value whose it is.
 struct Evidence<'a> {
     hub: &'a Hub,
+    /// What is in force as it is decided is that by us: we did not only observe.
+    enforced: bool,
     /// What threads and processes have.
     threads: Held,
     /// The hooks whose part koordlet does, and what they set.
@@ -37,7 +40,7 @@ struct Place<'a> {
 
 /// Lets go of all decisions that are not shown to be in force, and of those that are koordlet's part. An
 /// error if nothing is shown of threads in time.
-pub(super) async fn keep(hub: &Hub, covered: &Resting) -> Result<(), Elapsed> {
+pub(super) async fn keep(hub: &Hub, mode: Mode, covered: &Resting) -> Result<(), Elapsed> {
     let wanted = of_threads(&hub.ledger().borrow());
     let threads = timeout(PATIENCE, held(hub, wanted)).await;
     let (threads, shown) = match threads {
@@ -47,6 +50,7 @@ pub(super) async fn keep(hub: &Hub, covered: &Resting) -> Result<(), Elapsed> {
     let hooks = Chain::builtin_table().filter(|meta| covered.contains(meta.name));
     let evidence = Evidence {
         hub,
+        enforced: mode != Mode::Observe,
         threads,
         covered,
         theirs: hooks.flat_map(|meta| meta.settings).copied().collect(),
@@ -95,7 +99,7 @@ impl Evidence<'_> {
         let place = Place {
             at: &at,
             said,
-            idles: is_decided && self.holds(&at, &idle),
+            idles: self.enforced && is_decided && self.holds(&at, &idle),
         };
         target.retain(|entry| !self.is_koordlets(entry) && self.is_ours(&place, entry));
     }
@@ -119,7 +123,8 @@ impl Evidence<'_> {
         if is_marked || place.idles && setting == Setting::CpuShares {
             return true;
         }
-        let decided = (entry.owner != GIVEN_BACK).then_some(&entry.desired);
+        let is_decided = self.enforced && entry.owner != GIVEN_BACK;
+        let decided = is_decided.then_some(&entry.desired);
         let said = place.said.iter().filter(|it| it.setting() == setting);
         let mut values = decided.into_iter().chain(said);
         values.any(|value| self.holds(place.at, value))
@@ -138,7 +143,8 @@ impl Evidence<'_> {
             Value::CoreSched(group) => {
                 *group != CoreGroup::None && text.split(' ').any(|cookie| cookie != "none")
             }
-            value => *text == value.to_string(),
+            // One that raised its own leaves the others' as they are.
+            value => says(text, value),
         }
     }
 }

@@ -2,16 +2,17 @@
 //!
 //! Others than root can open the directory of CRI-O's socket, so nobody has a lock of it that says
 //! anything, and a state directory or a socket of another name keeps nobody out. Then it is looked for
-//! those who are called as we are, and believed as upstream's koordlet is.
+//! those who are called as we are, and believed as upstream's koordlet is. Who has had us started may be
+//! called so as well, as a script is, and counts only if its command line says that it serves.
 
 use crate::{
     cli::Invocation,
     config::Config,
     hub::Hub,
-    neighbour::{Neighbour, is_believed},
+    neighbour::{Neighbour, is_believed, is_unplaced},
     worker::Worker,
 };
-use koord_kernel::neighbour::of_root_called;
+use koord_kernel::neighbour::{is_same_file, of_root_called};
 use koord_model::CgroupPath;
 use std::{error::Error, path::Path, time::Duration};
 use tokio::{sync::oneshot, time::timeout};
@@ -27,11 +28,21 @@ const STACK: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A look, given the control groups of the operator's pods.
-type Look = (Vec<CgroupPath>, oneshot::Sender<Option<Vec<u32>>>);
+type Look = (Vec<CgroupPath>, oneshot::Sender<Option<Others>>);
 
-/// The numbers of those that act on our runtime, once it is known which pods there are; `None` if that
-/// cannot be known.
-pub(super) async fn others(config: &Config, hub: &Hub) -> Option<Vec<u32>> {
+/// The numbers of those that are called as we are.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// They act on our runtime, or may.
+    pub(super) acting: Vec<u32>,
+    /// Nobody can know from here where they are, so they are not believed.
+    pub(super) unplaced: Vec<u32>,
+    /// They are in pods that are not the operator's, so they are not believed.
+    pub(super) strangers: Vec<u32>,
+}
+
+/// Who else there is, once it is known which pods there are; `None` if that cannot be known.
+pub(super) async fn others(config: &Config, hub: &Hub) -> Option<Others> {
     let operators = Neighbour::new(config).operators(&hub.ledger().borrow());
     let (root, endpoint) = (config.roots.proc.clone(), config.runtime_endpoint.clone());
     let looker = Worker::new("neighbour", STACK, move |(operators, done): Look| {
@@ -41,16 +52,27 @@ pub(super) async fn others(config: &Config, hub: &Hub) -> Option<Vec<u32>> {
     looked.ok().flatten().flatten()
 }
 
-fn look(proc_root: &Path, endpoint: &Path, operators: &[CgroupPath]) -> Option<Vec<u32>> {
-    let mut found = Vec::new();
+fn look(proc_root: &Path, endpoint: &Path, operators: &[CgroupPath]) -> Option<Others> {
+    let mut found = Others::default();
     let is_meant = |name: &[u8]| name.windows(NAME.len()).any(|part| part == NAME);
     let trusted = |cgroups: &[String]| is_believed(cgroups, operators);
     let looked = of_root_called(proc_root, is_meant, trusted, |process| {
-        let words = process.words.as_ref();
-        let acts =
-            |words: &Vec<String>| is_launched(words) || Invocation::may_act_on(words, endpoint);
-        if words.is_some_and(acts) {
-            found.push(process.id);
+        let Some(words) = &process.words else {
+            match is_unplaced(&process.cgroups) {
+                _ if process.has_us_run => {}
+                true => found.unplaced.push(process.id),
+                false => found.strangers.push(process.id),
+            }
+            return;
+        };
+        // In a container the same path may lead elsewhere, and another one to the same socket.
+        let is_ours = |theirs: &Path| {
+            let is_same = is_same_file((proc_root, process.id), theirs, endpoint);
+            is_same.unwrap_or(theirs == endpoint)
+        };
+        let acts = Invocation::acts_on(words, is_ours);
+        if acts.unwrap_or(!process.has_us_run) || is_launched(words) {
+            found.acting.push(process.id);
         }
     });
     if let Err(error) = looked {

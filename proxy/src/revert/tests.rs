@@ -10,10 +10,16 @@ use koord_kernel::{
     fake::{FakeResctrl, FakeTree},
     resctrl::Groups,
 };
-use koord_proto::cri;
+use koord_model::PodUid;
+use koord_proto::{cri, keys::annotation, pods};
 use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
+use std::{
+    fs,
+    process::{Child, Command},
+};
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 /// A creation that asked for 204 shares and a fifth of a CPU, and nobody has changed it since.
 const ASKED: &str = r#"{"config":{"linux":{"resources":{"cpu_shares":204,"cpu_quota":20000}}},
@@ -37,13 +43,16 @@ impl Node {
     }
 
     fn of(container: cri::Container, info: &str) -> Self {
+        Self::on(listed_pod(), container, info)
+    }
+
+    fn on(mut pod: cri::PodSandbox, container: cri::Container, info: &str) -> Self {
         let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");
         let message = |message: Vec<u8>| Reply::message(message);
         let version = cri::VersionResponse {
             runtime_name: "containerd".to_owned(),
             ..Default::default()
         };
-        let mut pod = listed_pod();
         pod.set_state(cri::PodSandboxState::SandboxReady);
         let pods = cri::ListPodSandboxResponse { items: vec![pod] };
         let containers = cri::ListContainersResponse {
@@ -85,9 +94,19 @@ impl Node {
 
     /// The same beside a koordlet that has these hooks on.
     async fn give_back_beside(&self, covered: Resting) -> Answer {
+        self.give_back_in(Mode::Enforce, covered).await
+    }
+
+    /// The same by a configuration that says this mode.
+    async fn give_back_in(&self, mode: Mode, covered: Resting) -> Answer {
         let hub = self.bench().hub;
-        let listed = relist::once(&hub, &self.endpoint, &CgroupPath::root()).await;
-        give_back(&hub, covered, listed.unwrap()).await.answer()
+        let unsaid = self.list(&hub).await;
+        give_back(&hub, mode, covered, unsaid).await.answer()
+    }
+
+    async fn list(&self, hub: &Rc<Hub>) -> Unsaid {
+        let listed = relist::once(hub, &self.endpoint, &CgroupPath::root()).await;
+        listed.unwrap()
     }
 
     /// Gives pod and container other values than are decided, past all of us.
@@ -198,6 +217,157 @@ async fn what_a_creation_was_changed_to_say_is_given_back_though_another_value_i
 }
 
 #[tokio::test]
+async fn where_we_only_observed_that_is_ours_alone_of_which_something_says_so() {
+    let node = Node::with(ASKED);
+    let as_decided = ["512", "100000", "512", "100000"];
+    assert_eq!(node.held(), as_decided);
+    let observed = async |node: &Node| node.give_back_in(Mode::Observe, Resting::new()).await;
+    let answer = observed(&node).await;
+    assert_eq!(node.held(), as_decided, "{}", answer.text);
+    assert_eq!(answer.text, "there is nothing to give back\n");
+    assert!(answer.good);
+    // A creation was changed before that.
+    let node = Node::of(annotated(), "");
+    node.hold(["512", "100000", "300", "90000"]);
+    let answer = observed(&node).await;
+    assert_eq!(
+        node.held(),
+        ["512", "100000", "204", "20000"],
+        "{}",
+        answer.text
+    );
+    assert!(answer.good, "{}", answer.text);
+}
+
+/// A process in the container of a node, with a score that it may have given itself.
+struct Process(Child);
+
+impl Process {
+    #[expect(clippy::disallowed_methods, reason = "the process is this test's own")]
+    fn start(node: &Node, score: &str) -> Self {
+        let process = Self(Command::new("sleep").arg("1000").spawn().unwrap());
+        fs::write(process.file(), score).unwrap();
+        let Bench { pod, container, .. } = node.bench();
+        let tier = pod.parent().unwrap();
+        // Without CPUs nobody may be in it.
+        for at in [&tier.parent().unwrap(), &tier, &pod, &container] {
+            let all = node
+                .tree
+                .write(Controller::Cpuset, at, "cpuset.cpus", "0-1");
+            all.unwrap();
+        }
+        node.tree.enter(&container, process.0.id());
+        process
+    }
+
+    fn score(&self) -> String {
+        fs::read_to_string(self.file()).unwrap().trim().to_owned()
+    }
+
+    fn file(&self) -> PathBuf {
+        format!("/proc/{}/oom_score_adj", self.0.id()).into()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[tokio::test]
+async fn one_process_with_another_score_does_not_keep_ours_with_the_rest() {
+    let mut pod = listed_pod();
+    let key = annotation::OOM_SCORE_ADJ.to_owned();
+    pod.annotations.insert(key, "500".to_owned());
+    // Nobody knows what was asked for.
+    let node = Node::on(pod.clone(), listed_container(), r#"{"pid":1}"#);
+    let processes = ["500", "700"].map(|score| Process::start(&node, score));
+    let scores = || processes.each_ref().map(Process::score);
+    let answer = node.give_back().await;
+    assert_eq!(scores(), ["500", "700"]);
+    let line =
+        "  default/batch main oom_score_adj: 500 700 stays, left: what was before is unknown";
+    assert!(answer.text.lines().any(|it| it == line), "{}", answer.text);
+
+    let node = Node::on(pod, listed_container(), ASKED);
+    let processes = ["500", "700"].map(|score| Process::start(&node, score));
+    let scores = || processes.each_ref().map(Process::score);
+    let answer = node.give_back().await;
+    assert_eq!(scores(), ["1000", "1000"], "{}", answer.text);
+}
+
+/// What a kubelet says that has started these pods.
+fn said(names: &[&str]) -> PodsState {
+    let pods = names.iter().map(|name| pods::Pod {
+        uid: PodUid::new("uid-1").unwrap(),
+        namespace: "default".to_owned(),
+        name: (*name).to_owned(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        spec: Arc::default(),
+    });
+    let answer = PodsAnswer {
+        pods: pods.map(Arc::new).collect(),
+        asked: Instant::now(),
+        word: Word::OfItsTime,
+    };
+    PodsState {
+        answer: Some(answer),
+        ..PodsState::default()
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_the_kubelet_is_whole_if_it_has_each_pod_that_runs() {
+    let node = Node::with(ASKED);
+    let hub = node.bench().hub;
+    assert_eq!(take_pods(&hub, said(&[])).unwrap(), Vec::<String>::new());
+    node.list(&hub).await;
+    let nothing = take_pods(&hub, said(&[]));
+    assert!(matches!(nothing, Err(RevertError::NoPods)));
+    // Of a kubelet that has just started, which starts static pods by itself.
+    let unknown = take_pods(&hub, said(&["static"])).unwrap();
+    assert_eq!(unknown, ["default/batch"]);
+    let unknown = take_pods(&hub, said(&["static", "batch"])).unwrap();
+    assert_eq!(unknown, Vec::<String>::new());
+    hub.sandbox_stopped("sandbox-1");
+    let unknown = take_pods(&hub, said(&["static"])).unwrap();
+    assert_eq!(unknown, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_is_unknown_or_odd_of_a_node_is_told_and_who_is_odd_fails_nothing() {
+    let hub = Bench::new(FakeTree::new(Generation::V1, 2)).hub;
+    hub.list_taken();
+    let unsaid = Unsaid {
+        sandboxes: 1,
+        containers: 2,
+    };
+    let mut told = give_back(&hub, Mode::Enforce, Resting::new(), unsaid).await;
+    told.add_unknown(&["default/batch".to_owned()]);
+    let answer = told.answer();
+    assert_eq!(
+        answer.text,
+        "could not be given back:\n  \
+         1 sandboxes: the runtime does not say where they are\n  \
+         2 containers: the runtime does not say what they asked for\n  \
+         default/batch: the kubelet does not know it: what was set by its word stays\n"
+    );
+    assert!(!answer.good);
+    let mut told = Told::beside(Resting::new());
+    told.add_strangers(&[7], "operators");
+    let answer = told.answer();
+    assert_eq!(
+        answer.text,
+        "there is nothing to give back\nprocess (pid 7) is called as a koord-runtime-proxy, in a pod \
+         outside of the namespace operators: it is not taken for one\n"
+    );
+    assert!(answer.good);
+}
+
+#[tokio::test]
 async fn a_container_that_is_created_and_will_start_with_our_values_is_told() {
     let mut container = annotated();
     container.set_state(cri::ContainerState::ContainerCreated);
@@ -232,7 +402,15 @@ async fn without_queues(done: fn() -> Result<bool, TrafficError>, covered: Resti
     });
     let hub = Bench::with_traffic(FakeTree::new(Generation::V1, 2), traffic, true).hub;
     hub.list_taken();
-    give_back(&hub, covered, 0).await.answer()
+    give_back_here(&hub, covered).await
+}
+
+/// What is told where the runtime has left nothing unsaid.
+async fn give_back_here(hub: &Rc<Hub>, covered: Resting) -> Answer {
+    let unsaid = Unsaid::default();
+    give_back(hub, Mode::Enforce, covered, unsaid)
+        .await
+        .answer()
 }
 
 #[tokio::test]
@@ -286,7 +464,7 @@ async fn groups_of_caches_go_but_those_that_koordlet_may_fill() {
         processor.own(MONITOR).unwrap();
         let hub = Bench::monitoring(FakeTree::new(Generation::V2, 2), &processor).hub;
         hub.list_taken();
-        let answer = give_back(&hub, covered, 0).await.answer();
+        let answer = give_back_here(&hub, covered).await;
         assert_eq!(answer.text, text);
         let groups = [processor.owned().unwrap(), processor.monitors().unwrap()];
         assert_eq!(groups.map(|names| !names.is_empty()), left, "{text}");

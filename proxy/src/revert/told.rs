@@ -8,9 +8,10 @@ use crate::{
     log::Name,
     neighbour::Resting,
     reconcile::Shared,
+    relist::Unsaid,
     status::chain_of,
 };
-use koord_model::CgroupPath;
+use koord_model::{CgroupPath, Value};
 use std::collections::BTreeMap;
 
 /// What came of everything, a line for each.
@@ -18,6 +19,8 @@ use std::collections::BTreeMap;
 pub(super) struct Told {
     back: Vec<String>,
     pub(super) not_back: Vec<String>,
+    /// What a person may want to look at.
+    remarks: Vec<String>,
     /// The hooks whose values are koordlet's.
     koordlets: Resting,
 }
@@ -31,10 +34,17 @@ fn stays(hub: &Hub, at: &CgroupPath, entry: &Entry, held: Option<&str>) -> Optio
         Applied::Left if desired.setting().has_file() => {
             hub.writer().holds(at, desired) == Some(true)
         }
-        Applied::Left => held == Some(desired.to_string().as_str()),
+        // Some of its processes may have others.
+        Applied::Left => held.is_some_and(|held| says(held, desired)),
         _ => true,
     };
     is_ours.then(|| state(entry))
+}
+
+/// Whether what threads or processes have is this, of some of them at least: each has its own.
+pub(super) fn says(held: &str, value: &Value) -> bool {
+    let value = value.to_string();
+    held.split(' ').any(|it| it == value)
 }
 
 // === impl Told ===
@@ -147,6 +157,53 @@ impl Told {
         }
     }
 
+    /// What the runtime has not said though it was asked.
+    pub(super) fn add_unsaid(&mut self, unsaid: Unsaid) {
+        for (count, of) in [
+            (
+                unsaid.sandboxes,
+                "sandboxes: the runtime does not say where they are",
+            ),
+            (
+                unsaid.containers,
+                "containers: the runtime does not say what they asked for",
+            ),
+        ] {
+            if count > 0 {
+                self.not_back.push(format!("{count} {of}"));
+            }
+        }
+    }
+
+    /// Pods that run and that the kubelet does not know.
+    pub(super) fn add_unknown(&mut self, names: &[String]) {
+        let lines = names.iter().map(|name| {
+            format!("{name}: the kubelet does not know it: what was set by its word stays")
+        });
+        self.not_back.extend(lines);
+    }
+
+    /// Processes that are called as we are, in pods outside of the operator's namespace.
+    pub(super) fn add_strangers(&mut self, ids: &[u32], namespace: &str) {
+        let lines = ids.iter().map(|id| {
+            format!(
+                "process (pid {id}) is called as a koord-runtime-proxy, in a pod outside of the namespace \
+                 {namespace}: it is not taken for one"
+            )
+        });
+        self.remarks.extend(lines);
+    }
+
+    /// Processes of ours that act on the same runtime by now.
+    pub(super) fn add_started(&mut self, ids: &[u32]) {
+        let lines = ids.iter().map(|id| {
+            format!(
+                "koord-runtime-proxy (pid {id}) was started meanwhile, and puts its values in force"
+            )
+        });
+        self.not_back.extend(lines);
+    }
+
     pub(super) fn answer(self) -> Answer {
         let good = self.not_back.is_empty();
         let mut text = String::new();
@@ -167,6 +224,9 @@ impl Told {
                 "left to koordlet, which does the part of these hooks here: {}\n",
                 hooks.join(", ")
             );
+        }
+        for remark in self.remarks {
+            text += &format!("{remark}\n");
         }
         Answer { text, good }
     }

@@ -166,15 +166,21 @@ impl Invocation {
     }
 
     /// Whether a process with this command line acts on the runtime whose endpoint `is_ours`; `None` where
-    /// its configuration cannot be read from here.
-    pub(crate) fn acts_on(words: &[String], is_ours: impl Fn(&Path) -> bool) -> Option<bool> {
+    /// its configuration cannot be read from here: what is by that path is not the file that it `shares`.
+    pub(crate) fn acts_on(
+        words: &[String],
+        is_ours: impl Fn(&Path) -> bool,
+        shares: impl Fn(&Path) -> bool,
+    ) -> Option<bool> {
+        let said = CommandLine::try_parse_from(words).ok()?;
+        let is_readable = said.config.as_deref().is_none_or(shares);
         let surroundings = Surroundings {
             host_name: "its-own".to_owned(),
             ..Surroundings::default()
         };
         match Self::parse(words.iter().map(OsString::from), &surroundings) {
             Ok(Self::Serve { config, .. } | Self::Revert { config }) => {
-                Some(is_ours(&config.runtime_endpoint))
+                is_readable.then(|| is_ours(&config.runtime_endpoint))
             }
             Ok(Self::Ask { .. }) => Some(false),
             Err(_) => None,
@@ -317,7 +323,8 @@ mod tests {
         let acts = |words: &[&str]| {
             let words = ["koord-runtime-proxy"].iter().chain(words);
             let words: Vec<String> = words.map(|&word| word.to_owned()).collect();
-            Invocation::acts_on(&words, |it| it == Path::new("/run/crio/crio.sock"))
+            let shares = |it: &Path| it != Path::new("/in/its/container.yaml");
+            Invocation::acts_on(&words, |it| it == Path::new("/run/crio/crio.sock"), shares)
         };
         let crio = "--remote-runtime-service-endpoint=/run/crio/crio.sock";
         assert_eq!(acts(&[crio]), Some(true));
@@ -325,6 +332,7 @@ mod tests {
         assert_eq!(acts(&[crio, "--revert"]), Some(true));
         // What it was told elsewhere may say so.
         assert_eq!(acts(&["--config=/not/there/config.yaml"]), None);
+        assert_eq!(acts(&[crio, "--config=/in/its/container.yaml"]), None);
         assert_eq!(acts(&["--of-another-version"]), None);
         assert_eq!(acts(&[crio, "status"]), Some(false));
         let other = "--remote-runtime-service-endpoint=/run/other.sock";

@@ -193,9 +193,9 @@ impl Neighbour {
         hub.set_koordlet_remark(reason);
     }
 
-    /// The hooks whose part koordlet does now, for who looks once and knows the pods that there are; `None`
-    /// if that cannot be known. Who has not [begun](Self::begin) has nothing wait for it.
-    pub(crate) async fn once(self, hub: &Hub) -> Option<Resting> {
+    /// The hooks whose part koordlet does now, for who looks once and knows the pods that there are, or all
+    /// but some; `None` if that cannot be known. Who has not [begun](Self::begin) has nothing wait for it.
+    pub(crate) async fn once(self, hub: &Hub, knows_all: bool) -> Option<Resting> {
         if self.beside != BesideKoordlet::Auto {
             return Some(self.resting);
         }
@@ -203,27 +203,34 @@ impl Neighbour {
         let looker = Worker::new("neighbour", STACK, move |(operators, done): Look| {
             done.send(look(&root, &operators)).ok();
         });
-        self.look_once(&looker, hub).await
+        self.look_once(&looker, (hub, knows_all)).await
     }
 
     /// The same by a thread that looks.
-    async fn look_once(mut self, looker: &Worker<Look>, hub: &Hub) -> Option<Resting> {
+    async fn look_once(
+        mut self,
+        looker: &Worker<Look>,
+        (hub, knows_all): (&Hub, bool),
+    ) -> Option<Resting> {
         // No pod waits for it.
         self.patience = PATIENCE;
         let operators = self.operators(&hub.ledger().borrow());
         let found = self.ask(looker, operators).await?;
-        let is_absent = || !found.unplaced && !self.has_pod(&hub.ledger().borrow());
+        // Who is in doubt may be in a pod that is not known.
+        let is_nobody = !found.unplaced && (knows_all || !found.in_doubt);
+        let is_absent = || is_nobody && !self.has_pod(&hub.ledger().borrow());
         let is_known = found.covers.is_some() || is_absent();
         is_known.then(|| found.covers.unwrap_or_default())
     }
 
-    /// Whether it has a pod here: between two lives of its container there is no process.
+    /// Whether it has a pod here, or may have: before its container's life, as while the image is pulled,
+    /// and between two there is no process.
     fn has_pod(&self, ledger: &Ledger) -> bool {
         let mut pods = ledger.pods();
         pods.any(|pod| {
             let mut containers = pod.containers.iter();
             let is_operators = pod.ready && pod.view.namespace == self.namespace;
-            is_operators && containers.any(|it| it.view.name == NAME)
+            is_operators && (pod.containers.is_empty() || containers.any(|it| it.view.name == NAME))
         })
     }
 
@@ -590,14 +597,17 @@ mod tests {
         };
         let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
         let begun = Instant::now();
-        let looked = timeout(PATIENCE * 6, neighbour.look_once(&looker, &bench.hub));
+        let looked = timeout(
+            PATIENCE * 6,
+            neighbour.look_once(&looker, (&bench.hub, true)),
+        );
         assert_eq!(looked.await.expect("it is given up"), None);
         assert_eq!(begun.elapsed().as_secs(), 10);
     }
 
     #[tokio::test]
     async fn who_looks_but_once_does_not_take_a_koordlet_that_restarts_for_none() {
-        let looked = async |namespace: &str, container: &str, ready: bool| {
+        let looked = async |namespace: &str, container: Option<&str>, ready: bool| {
             let looker = Worker::new("idle", STACK, |(_, done): Look| {
                 done.send(Some(Found::default())).ok();
             });
@@ -606,16 +616,45 @@ mod tests {
                 let mut ledger = bench.hub.ledger().borrow_mut();
                 let pod = ledger.pod_mut(&sandbox()).unwrap();
                 pod.ready = ready;
-                pod.containers[0].view.name = container.to_owned();
-                pod.containers[0].life = Life::Exited;
+                pod.containers.truncate(container.iter().len());
+                for (listed, name) in pod.containers.iter_mut().zip(container) {
+                    listed.view.name = name.to_owned();
+                    listed.life = Life::Exited;
+                }
             }
-            neighbour(namespace).look_once(&looker, &bench.hub).await
+            let neighbour = neighbour(namespace);
+            neighbour.look_once(&looker, (&bench.hub, true)).await
         };
-        assert_eq!(looked("default", "koordlet", true).await, None);
+        assert_eq!(looked("default", Some("koordlet"), true).await, None);
+        // Its image may be on its way.
+        assert_eq!(looked("default", None, true).await, None);
         let nobody = Some(Resting::new());
-        assert_eq!(looked("other", "koordlet", true).await, nobody);
-        assert_eq!(looked("default", "main", true).await, nobody);
-        assert_eq!(looked("default", "koordlet", false).await, nobody);
+        assert_eq!(looked("other", Some("koordlet"), true).await, nobody);
+        assert_eq!(looked("other", None, true).await, nobody);
+        assert_eq!(looked("default", Some("main"), true).await, nobody);
+        assert_eq!(looked("default", Some("koordlet"), false).await, nobody);
+    }
+
+    #[tokio::test]
+    async fn who_looks_but_once_takes_nobody_for_a_stranger_while_pods_are_not_known() {
+        for (in_doubt, knows_all, is_known) in [
+            (true, true, true),
+            (true, false, false),
+            (false, false, true),
+        ] {
+            let looker = Worker::new("doubts", STACK, move |(_, done): Look| {
+                let found = Found {
+                    covers: None,
+                    in_doubt,
+                    unplaced: false,
+                };
+                done.send(Some(found)).ok();
+            });
+            let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+            let looked = neighbour("other").look_once(&looker, (&bench.hub, knows_all));
+            let nobody = is_known.then(Resting::new);
+            assert_eq!(looked.await, nobody, "{in_doubt} {knows_all}");
+        }
     }
 
     #[tokio::test]

@@ -70,6 +70,11 @@ pub enum RevertError {
          itself"
     )]
     Unplaced { id: u32 },
+    #[error(
+        "process (pid {id}), which is called as a koord-runtime-proxy, runs in a pod, and the runtime does \
+         not say whose that is: try again"
+    )]
+    Unlisted { id: u32 },
     #[error("the control groups of this node cannot be used")]
     Cgroups(#[from] DetectError),
     #[error("the node policy, by which it is known what was set, cannot be used")]
@@ -138,22 +143,21 @@ pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
         Some(source) => hear(&hub, source).await?,
         None => Vec::new(),
     };
-    // Where the lock of the runtime's directory is ours nobody else acts.
-    let is_alone = claim.is_ours();
-    let strangers = match is_alone {
-        true => Vec::new(),
-        false => strangers(&config, &hub).await?,
+    let knows_all = unsaid.sandboxes == 0;
+    let before = process::others(&config, &hub).await;
+    // Where the lock of the runtime's directory is ours nobody else acts before we end.
+    let strangers = match claim.is_ours() {
+        true => &[],
+        false => strangers(before.as_ref(), knows_all)?,
     };
     // Until here nothing has been written, so nothing has to wait for it.
-    let covered = Neighbour::new(&config).once(&hub).await;
+    let covered = Neighbour::new(&config).once(&hub, knows_all).await;
     let covered = covered.ok_or(RevertError::Koordlet)?;
     let mut told = give_back(&hub, mode, covered, unsaid).await;
     told.add_unknown(&unknown);
-    told.add_strangers(&strangers, &config.hooks.koordlet_namespace);
-    if !is_alone {
-        let others = process::others(&config, &hub).await.unwrap_or_default();
-        told.add_started(&others.acting);
-    }
+    told.add_strangers(strangers, &config.hooks.koordlet_namespace);
+    let after = process::others(&config, &hub).await;
+    told.add_started(before.as_ref(), after.as_ref());
     Ok(told.answer())
 }
 
@@ -235,9 +239,9 @@ fn unknown_to(answer: &PodsAnswer, ledger: &Ledger) -> Vec<String> {
 }
 
 /// Those that are called as we are and are in pods of which anybody may be the author. An error if
-/// somebody else is called so who acts on our runtime, or may.
-async fn strangers(config: &Config, hub: &Hub) -> Result<Vec<u32>, RevertError> {
-    let others = process::others(config, hub).await;
+/// somebody else is called so who acts on our runtime, or may, as where it is not known of all pods whose
+/// they are.
+fn strangers(others: Option<&Others>, knows_all: bool) -> Result<&[u32], RevertError> {
     let Others {
         acting,
         unplaced,
@@ -249,7 +253,10 @@ async fn strangers(config: &Config, hub: &Hub) -> Result<Vec<u32>, RevertError> 
     if let Some(&id) = unplaced.first() {
         return Err(RevertError::Unplaced { id });
     }
-    Ok(strangers)
+    match strangers.first() {
+        Some(&id) if !knows_all => Err(RevertError::Unlisted { id }),
+        _ => Ok(strangers),
+    }
 }
 
 /// Gives back what the hooks of a hub have set that knows the pods and has written nothing, and no hook

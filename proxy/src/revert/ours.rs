@@ -2,7 +2,7 @@
 //!
 //! Decisions alone do not show it: on a node on which we only observed, or never were, hooks decide as
 //! well. A value is ours where the kernel has it as it is decided, unless the configuration says that we
-//! only observe, or as its container's annotation says that we changed the creation to. What has a mark of
+//! only observe or pass through, or as its container's annotation says that we changed the creation to. What has a mark of
 //! ours (groups of caches, the notes on devices, the network plugin's files, the network's queues) is known
 //! by that, and nothing else of it is touched. All else stays.
 
@@ -21,7 +21,7 @@ use tokio::time::{error::Elapsed, timeout};
 /// What shows of a value whose it is.
 struct Evidence<'a> {
     hub: &'a Hub,
-    /// What is in force as it is decided is that by us: we did not only observe.
+    /// What is in force as it is decided is that by us: hooks were in force here.
     enforced: bool,
     /// What threads and processes have.
     threads: Held,
@@ -50,7 +50,7 @@ pub(super) async fn keep(hub: &Hub, mode: Mode, covered: &Resting) -> Result<(),
     let hooks = Chain::builtin_table().filter(|meta| covered.contains(meta.name));
     let evidence = Evidence {
         hub,
-        enforced: mode != Mode::Observe,
+        enforced: mode == Mode::Enforce,
         threads,
         covered,
         theirs: hooks.flat_map(|meta| meta.settings).copied().collect(),

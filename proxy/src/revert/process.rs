@@ -70,7 +70,9 @@ fn look(proc_root: &Path, endpoint: &Path, operators: &[CgroupPath]) -> Option<O
             let is_same = is_same_file((proc_root, process.id), theirs, endpoint);
             is_same.unwrap_or(theirs == endpoint)
         };
-        let acts = Invocation::acts_on(words, is_ours);
+        let shares =
+            |config: &Path| is_same_file((proc_root, process.id), config, config) == Some(true);
+        let acts = Invocation::acts_on(words, is_ours, shares);
         if acts.unwrap_or(!process.has_us_run) || is_launched(words) {
             found.acting.push(process.id);
         }

@@ -222,10 +222,12 @@ async fn where_we_only_observed_that_is_ours_alone_of_which_something_says_so() 
     let as_decided = ["512", "100000", "512", "100000"];
     assert_eq!(node.held(), as_decided);
     let observed = async |node: &Node| node.give_back_in(Mode::Observe, Resting::new()).await;
-    let answer = observed(&node).await;
-    assert_eq!(node.held(), as_decided, "{}", answer.text);
-    assert_eq!(answer.text, "there is nothing to give back\n");
-    assert!(answer.good);
+    let passed = node.give_back_in(Mode::PassThrough, Resting::new()).await;
+    for answer in [observed(&node).await, passed] {
+        assert_eq!(node.held(), as_decided, "{}", answer.text);
+        assert_eq!(answer.text, "there is nothing to give back\n");
+        assert!(answer.good);
+    }
     // A creation was changed before that.
     let node = Node::of(annotated(), "");
     node.hold(["512", "100000", "300", "90000"]);
@@ -365,6 +367,50 @@ async fn what_is_unknown_or_odd_of_a_node_is_told_and_who_is_odd_fails_nothing()
          outside of the namespace operators: it is not taken for one\n"
     );
     assert!(answer.good);
+}
+
+#[test]
+fn who_was_started_meanwhile_or_may_have_been_is_told() {
+    let others = |acting: &[u32], unplaced: &[u32]| Others {
+        acting: acting.to_vec(),
+        unplaced: unplaced.to_vec(),
+        strangers: vec![5],
+    };
+    let said = |before: Option<Others>, after: Option<Others>| {
+        let mut told = Told::beside(Resting::new());
+        told.add_started(before.as_ref(), after.as_ref());
+        told.answer().text
+    };
+    let nothing = "there is nothing to give back\n";
+    let there = || Some(others(&[7], &[8]));
+    assert_eq!(said(there(), there()), nothing);
+    assert_eq!(said(None, Some(others(&[], &[]))), nothing);
+    assert_eq!(
+        said(there(), Some(others(&[9], &[8, 10]))),
+        "could not be given back:\n  \
+         koord-runtime-proxy (pid 9) was started meanwhile: it puts its values in force, or will\n  \
+         koord-runtime-proxy (pid 10) was started meanwhile: it puts its values in force, or will\n"
+    );
+    assert_eq!(
+        said(there(), None),
+        "could not be given back:\n  \
+         whether a koord-runtime-proxy was started meanwhile cannot be known\n"
+    );
+}
+
+#[test]
+fn one_in_a_pod_is_a_strangers_only_where_all_pods_are_known() {
+    let of_pod = Others {
+        strangers: vec![5],
+        ..Others::default()
+    };
+    assert_eq!(strangers(Some(&of_pod), true).unwrap(), [5]);
+    assert!(matches!(
+        strangers(Some(&of_pod), false),
+        Err(RevertError::Unlisted { id: 5 })
+    ));
+    let nobody = Others::default();
+    assert!(strangers(Some(&nobody), false).unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What a person reads of what came of it.
 
-use super::{Held, PATIENCE, Place, named, targets};
+use super::{Held, PATIENCE, Place, named, process::Others, targets};
 use crate::{
     cli::Answer,
     hub::{Hub, state},
@@ -194,14 +194,22 @@ impl Told {
         self.remarks.extend(lines);
     }
 
-    /// Processes of ours that act on the same runtime by now.
-    pub(super) fn add_started(&mut self, ids: &[u32]) {
-        let lines = ids.iter().map(|id| {
+    /// Processes that are called as we are, act on the same runtime or may, and were not there before. One
+    /// that stands by as long as we have the lock acts a second later.
+    pub(super) fn add_started(&mut self, before: Option<&Others>, after: Option<&Others>) {
+        let Some(after) = after else {
+            let line = "whether a koord-runtime-proxy was started meanwhile cannot be known";
+            self.not_back.push(line.to_owned());
+            return;
+        };
+        let may_act = |others: &Others| [&others.acting[..], &others.unplaced].concat();
+        let before = before.map(may_act).unwrap_or_default();
+        let started = may_act(after).into_iter().filter(|id| !before.contains(id));
+        self.not_back.extend(started.map(|id| {
             format!(
-                "koord-runtime-proxy (pid {id}) was started meanwhile, and puts its values in force"
+                "koord-runtime-proxy (pid {id}) was started meanwhile: it puts its values in force, or will"
             )
-        });
-        self.not_back.extend(lines);
+        }));
     }
 
     pub(super) fn answer(self) -> Answer {

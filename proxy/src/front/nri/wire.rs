@@ -95,9 +95,41 @@ impl Readiness {
             false => Interest::READABLE,
         };
         self.0.ready(interest).await?;
-        // So tokio learns that the next change is to be waited for.
-        let taken = || Err::<(), _>(ErrorKind::WouldBlock.into());
-        self.0.try_io(interest, taken).ok();
+        // So tokio learns that the next change is to be waited for, which it takes for one interest at a
+        // time.
+        for one in [Interest::READABLE, Interest::WRITABLE] {
+            let taken = || Err::<(), _>(ErrorKind::WouldBlock.into());
+            self.0.try_io(one, taken).ok();
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use koord_nri::{Limits, Role};
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn who_waits_for_room_waits_until_the_other_end_reads() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let wire = Wire::new(ours, Peer::new(Role::Plugin, Limits::default())).unwrap();
+        let readiness = wire.readiness().unwrap();
+        let changes = async |time| timeout(time, readiness.changed(true)).await.is_ok();
+        // There is room at first.
+        assert!(changes(Duration::from_secs(30)).await);
+        let mut socket = &**wire.socket();
+        while socket.write(&[0; 4096]).is_ok() {}
+        let mut times = 0;
+        while times < 8 && changes(Duration::from_millis(50)).await {
+            times += 1;
+        }
+        assert!(times < 8, "it is woken for nothing");
+        let mut theirs = theirs;
+        theirs.set_nonblocking(true).unwrap();
+        while theirs.read(&mut [0; 4096]).is_ok() {}
+        assert!(changes(Duration::from_secs(30)).await);
     }
 }

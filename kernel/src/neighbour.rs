@@ -42,8 +42,8 @@ pub struct Process {
     pub has_us_run: bool,
 }
 
-/// Shows all processes of root's whose name is `name` (at most 15 bytes, as the kernel keeps it), in
-/// no order. One is root's if that started it, too: what is set-user-ID may be called by anybody, by
+/// Shows all processes of root's whose name is `name` (at most 15 bytes, as the kernel keeps it) but the one
+/// that asks, in no order. One is root's if that started it, too: what is set-user-ID may be called by anybody, by
 /// any name. Those in control groups that are `trusted` are asked for their command line.
 ///
 /// # Errors
@@ -58,7 +58,7 @@ pub fn of_root(
     of_root_called(proc_root, |it| it == name.as_bytes(), trusted, each)
 }
 
-/// The same of those, but for the one that asks, whose name is meant.
+/// The same of those whose name `is_meant`.
 ///
 /// # Errors
 ///

@@ -19,6 +19,7 @@ use std::{
     ffi::OsString,
     io::{self, Write},
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 use thiserror::Error;
 
@@ -292,12 +293,12 @@ impl Question {
 // === impl Answer ===
 
 impl Answer {
-    /// Writes the answer out. Whoever reads may have seen enough (`… ledger | head`), which is no
-    /// failure.
-    pub fn print(&self, mut to: impl Write) -> io::Result<()> {
+    /// Writes the answer out; the exit code says whether it is good news. Whoever reads may have seen
+    /// enough (`… ledger | head`), which is no failure.
+    pub fn print(&self, mut to: impl Write) -> io::Result<ExitCode> {
         match to.write_all(self.text.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-            _ => Ok(()),
+            _ => Ok(ExitCode::from(u8::from(!self.good))),
         }
     }
 }

@@ -8,7 +8,8 @@ use koord_runtime_proxy::{
     cli::{Answer, Invocation},
     config::Config,
     front::nri::{Launched, Pulse},
-    log, panic_report, revert,
+    log::{self, Flush, LogControl},
+    panic_report, revert,
     shutdown::Signals,
     start_guard::StartGuard,
     state_lock::StateLock,
@@ -25,7 +26,9 @@ fn main() -> ExitCode {
     let ended = match called {
         Ok(Invocation::Serve { config, launched }) => serve(*config, launched),
         Ok(Invocation::Ask { admin, question }) => print(question.ask(&admin)),
-        Ok(Invocation::Revert { config }) => give_back(*config),
+        Ok(Invocation::Revert { config }) => {
+            begin_log(&config).and_then(|_log| print(revert::run(*config)))
+        }
         Err(error) => return ExitCode::from(error.report()),
     };
     ended.unwrap_or_else(|error| {
@@ -34,11 +37,17 @@ fn main() -> ExitCode {
     })
 }
 
-fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Box<dyn Error>> {
-    let (lines, _flush) = log::Queue::new(io::stderr())?;
+/// Has what is said from here on go to standard error, all of it as long as the second is there.
+fn begin_log(config: &Config) -> Result<(LogControl, Flush), Box<dyn Error>> {
+    let (lines, flush) = log::Queue::new(io::stderr())?;
     let (dispatch, log) = log::dispatch(&config.log, lines)?;
     tracing::dispatcher::set_global_default(dispatch)?;
     panic_report::install();
+    Ok((log, flush))
+}
+
+fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Box<dyn Error>> {
+    let (log, _flush) = begin_log(&config)?;
     if let Err(error) = process::raise_nofile() {
         let error = &error as &dyn Error;
         warn!(error, "the limit of descriptors stays");
@@ -73,19 +82,10 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
     Ok(ExitCode::SUCCESS)
 }
 
-fn give_back(config: Config) -> Result<ExitCode, Box<dyn Error>> {
-    let (lines, _flush) = log::Queue::new(io::stderr())?;
-    let (dispatch, _) = log::dispatch(&config.log, lines)?;
-    tracing::dispatcher::set_global_default(dispatch)?;
-    panic_report::install();
-    print(revert::run(config))
-}
-
 fn print<E: Error + 'static>(
     answer: impl Future<Output = Result<Answer, E>>,
 ) -> Result<ExitCode, Box<dyn Error>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(answer)?;
-    answer.print(io::stdout())?;
-    Ok(ExitCode::from(u8::from(!answer.good)))
+    Ok(answer.print(io::stdout())?)
 }

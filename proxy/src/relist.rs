@@ -140,8 +140,11 @@ pub(crate) async fn once(
     for pod in hub.ledger().borrow_mut().pods_mut() {
         hub.decide_directories(pod);
     }
+    // Of a runtime that says nothing of it none is missing.
+    let nowhere = |pod: &&Pod| pod.ready && pod.parent.is_none();
+    let nowhere = hub.ledger().borrow().pods().filter(nowhere).count();
     Ok(Unsaid {
-        sandboxes: missing.len(),
+        sandboxes: missing.len() + nowhere,
         containers,
     })
 }
@@ -149,7 +152,7 @@ pub(crate) async fn once(
 /// What the runtime has not said though it was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unsaid {
-    /// So many are not in the ledger, because it is unknown where they are.
+    /// Of so many it is unknown where they are.
     pub(crate) sandboxes: usize,
     /// Of so many it is unknown what they asked for.
     pub(crate) containers: usize,

@@ -18,7 +18,7 @@ use crate::{
     app::{build_hub, cgroups_of, new_metrics, open_pods},
     cli::Answer,
     config::{Config, Front, Mode},
-    hub::{Hub, PodsAnswer, Word},
+    hub::{self, Hub, PodsAnswer, Word},
     ledger::{GIVEN_BACK, Ledger, Life, Pod, Target},
     log::Name,
     metrics::Metrics,
@@ -34,6 +34,7 @@ use crate::{
 };
 use koord_kernel::cgroup::DetectError;
 use koord_model::{CgroupPath, Setting};
+use koord_proto::pods::PodId;
 use rustix::fd::OwnedFd;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -63,18 +64,7 @@ pub enum RevertError {
     #[error("others of us cannot be kept from starting meanwhile")]
     Unguarded(#[source] Box<dyn Error + Send + Sync>),
     #[error("whether a koord-runtime-proxy runs here cannot be known")]
-    Unseen,
-    #[error(
-        "whether process (pid {id}), which is called as a koord-runtime-proxy, acts on the same runtime \
-         cannot be known from within this control group namespace: stop it, or say --revert on the node \
-         itself"
-    )]
-    Unplaced { id: u32 },
-    #[error(
-        "process (pid {id}), which is called as a koord-runtime-proxy, runs in a pod, and the runtime does \
-         not say whose that is: try again"
-    )]
-    Unlisted { id: u32 },
+    InDoubt(#[from] Doubt),
     #[error("the control groups of this node cannot be used")]
     Cgroups(#[from] DetectError),
     #[error("the node policy, by which it is known what was set, cannot be used")]
@@ -105,9 +95,26 @@ pub enum Another {
     Process { id: u32 },
 }
 
+/// Why it cannot be known whether there is another one of us.
+#[derive(Debug, Error)]
+pub enum Doubt {
+    #[error("the processes of this node cannot be looked at")]
+    Unseen,
+    #[error(
+        "process (pid {id}) is called as one, and cannot be placed from within this control group \
+         namespace: stop it, or say --revert on the node itself"
+    )]
+    Unplaced { id: u32 },
+    #[error(
+        "process (pid {id}) is called as one and runs in a pod, and the runtime does not say whose that \
+         is: try again"
+    )]
+    Unlisted { id: u32 },
+}
+
 /// What each of us has that serves with this configuration.
 struct Locks {
-    _state: Option<StateLock>,
+    _state: StateLock,
     _sockets: Vec<OwnedFd>,
 }
 
@@ -144,20 +151,15 @@ pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
         None => Vec::new(),
     };
     let knows_all = unsaid.sandboxes == 0;
-    let before = process::others(&config, &hub).await;
-    // Where the lock of the runtime's directory is ours nobody else acts before we end.
-    let strangers = match claim.is_ours() {
-        true => &[],
-        false => strangers(before.as_ref(), knows_all)?,
-    };
+    let others = process::others(&config, &hub).await;
+    let strangers = strangers(others.as_ref(), claim.is_ours(), knows_all)?;
     // Until here nothing has been written, so nothing has to wait for it.
     let covered = Neighbour::new(&config).once(&hub, knows_all).await;
     let covered = covered.ok_or(RevertError::Koordlet)?;
     let mut told = give_back(&hub, mode, covered, unsaid).await;
     told.add_unknown(&unknown);
     told.add_strangers(strangers, &config.hooks.koordlet_namespace);
-    let after = process::others(&config, &hub).await;
-    told.add_started(before.as_ref(), after.as_ref());
+    told.add_others(process::others(&config, &hub).await.as_ref());
     Ok(told.answer())
 }
 
@@ -170,16 +172,13 @@ fn hub(config: &Config, metrics: &Rc<Metrics>) -> Result<Rc<Hub>, RevertError> {
         return Err(RevertError::Policy(error));
     }
     let cgroups = cgroups_of(&config.roots)?;
-    // What a person is told of a node at a start is not about what was set.
+    // What a person is told of a node at a start is in the log where it counts.
     let mut remarks = Vec::new();
     let policy = policy.as_ref();
-    Ok(build_hub(
-        config,
-        cgroups,
-        policy,
-        metrics.clone(),
-        &mut remarks,
-    ))
+    let hub = build_hub(config, cgroups, policy, metrics.clone(), &mut remarks);
+    // A note says so where the state is of who has made them, which need not be ours.
+    hub.traffic().may_be_there();
+    Ok(hub)
 }
 
 /// Takes in what a source of pods says at once: what a list tells of a container is held against what is
@@ -228,34 +227,38 @@ fn unknown_to(answer: &PodsAnswer, ledger: &Ledger) -> Vec<String> {
     if answer.word == Word::Stands {
         return Vec::new();
     }
-    let said = answer.pods.iter();
-    let said = said.map(|pod| (pod.uid.as_str(), &*pod.namespace, &*pod.name));
-    let said: HashSet<(&str, &str, &str)> = said.collect();
-    let unknown = named(ledger).filter(|(_, pod)| {
-        let view = &pod.view;
-        pod.ready && !said.contains(&(view.uid.as_str(), &*view.namespace, &*view.name))
-    });
+    let said: HashSet<PodId> = answer.pods.iter().map(|pod| pod.id()).collect();
+    let unknown =
+        named(ledger).filter(|(_, pod)| pod.ready && !said.contains(&hub::pod_id(&pod.view)));
     unknown.map(|(name, _)| name).collect()
 }
 
 /// Those that are called as we are and are in pods of which anybody may be the author. An error if
-/// somebody else is called so who acts on our runtime, or may, as where it is not known of all pods whose
-/// they are.
-fn strangers(others: Option<&Others>, knows_all: bool) -> Result<&[u32], RevertError> {
-    let Others {
-        acting,
-        unplaced,
-        strangers,
-    } = others.ok_or(RevertError::Unseen)?;
-    if let Some(&id) = acting.first() {
+/// somebody else is called so who acts on our runtime or waits to, or, where we have no lock that keeps
+/// anybody from acting, who may be one: it is not known of all pods whose they are, for one.
+fn strangers(
+    others: Option<&Others>,
+    has_lock: bool,
+    knows_all: bool,
+) -> Result<&[u32], RevertError> {
+    let Some(others) = others else {
+        return match has_lock {
+            true => Ok(&[]),
+            false => Err(Doubt::Unseen.into()),
+        };
+    };
+    if let Some(&id) = others.acting.first() {
         return Err(Another::Process { id }.into());
     }
-    if let Some(&id) = unplaced.first() {
-        return Err(RevertError::Unplaced { id });
+    if has_lock {
+        return Ok(&[]);
     }
-    match strangers.first() {
-        Some(&id) if !knows_all => Err(RevertError::Unlisted { id }),
-        _ => Ok(strangers),
+    if let Some(&id) = others.unplaced.first() {
+        return Err(Doubt::Unplaced { id }.into());
+    }
+    match others.strangers.first() {
+        Some(&id) if !knows_all => Err(Doubt::Unlisted { id }.into()),
+        _ => Ok(&others.strangers),
     }
 }
 
@@ -269,7 +272,7 @@ async fn give_back(hub: &Rc<Hub>, mode: Mode, covered: Resting, unsaid: Unsaid) 
         let line = format!("what threads have cannot be read in {seconds} s, and stays");
         told.not_back.push(line);
     }
-    told.add_created(&hub.ledger().borrow());
+    told.add_created(&hub.ledger().borrow(), &ours::settings_of(&covered));
     hub.switch_all_off();
     hub.set_resting(covered);
     hub.decide_node();
@@ -359,7 +362,7 @@ impl Locks {
     /// A socket that a service manager holds has no lock of ours, and is not connected to: that would
     /// start the service.
     fn take(config: &Config) -> Result<Self, RevertError> {
-        let state = StateLock::take(&config.state_dir, false).map_err(|error| match error {
+        let state = StateLock::lock(&config.state_dir).map_err(|error| match error {
             StateLockError::Anothers { path, holder } => Another::State { path, holder }.into(),
             error @ StateLockError::Io { .. } => RevertError::Unguarded(error.into()),
         })?;

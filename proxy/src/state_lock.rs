@@ -77,7 +77,12 @@ impl StateLock {
         Ok(None)
     }
 
-    fn lock(state_dir: &Path) -> Result<Self, StateLockError> {
+    /// The same for who goes on with it or not at all.
+    ///
+    /// # Errors
+    ///
+    /// When another process has it, or it cannot be had.
+    pub(crate) fn lock(state_dir: &Path) -> Result<Self, StateLockError> {
         let failed = |step, path: &Path, source| StateLockError::Io {
             step,
             path: path.to_owned(),

@@ -253,6 +253,9 @@ fn nothing_is_given_back_by_what_cannot_be_used() {
     let missing = dir.path().join("none.yaml");
     let policy = format!("--node-policy={}", missing.display());
     let pods = format!("--pods={}", missing.display());
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let state = format!("--state-dir={}", file.join("state").display());
     for (arg, why) in [
         (
             "--cgroup-mount=/no-such-mount",
@@ -260,6 +263,14 @@ fn nothing_is_given_back_by_what_cannot_be_used() {
         ),
         (&*policy, "the node policy"),
         (&*pods, "the source of pods"),
+        (
+            &*state,
+            "others of us cannot be kept from starting meanwhile",
+        ),
+        (
+            "--remote-runtime-service-endpoint=/not/there",
+            "the runtime does not say what runs",
+        ),
     ] {
         let output = command(dir.path()).args(["--revert", arg]).output();
         let said = refusal(&output.unwrap());

@@ -121,6 +121,11 @@ impl Traffic {
         self.there.get()
     }
 
+    /// Has queues of ours looked for, whatever the note says.
+    pub fn may_be_there(&self) {
+        self.there.set(true);
+    }
+
     /// Has the queues be so, or not be there. Whether anything had to be done; `None` if there is no
     /// thread to do it.
     pub async fn bring(&self, shape: Option<Shape>) -> Option<Result<bool, TrafficError>> {

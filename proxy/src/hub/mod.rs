@@ -32,7 +32,7 @@ pub use self::{
     source::{PodsAnswer, Word},
 };
 
-pub(crate) use self::{decide::asked, report::state, stand_by::NodeLock};
+pub(crate) use self::{decide::asked, report::state, source::pod_id, stand_by::NodeLock};
 
 use self::{
     commit::Effect, complaint::Complaints, source::Source, stand_by::Another, told::ToldLately,

@@ -75,7 +75,7 @@ impl Source {
             // Without a source nothing is looked for.
             return None;
         }
-        pods.get(&id(view)).cloned()
+        pods.get(&pod_id(view)).cloned()
     }
 }
 
@@ -88,7 +88,7 @@ impl Told {
     }
 }
 
-fn id(view: &PodView) -> PodId {
+pub(crate) fn pod_id(view: &PodView) -> PodId {
     PodId {
         uid: view.uid.clone(),
         namespace: view.namespace.clone(),
@@ -110,7 +110,7 @@ impl Hub {
         let mut pods: HashMap<PodId, Told> = pods.collect();
         let mut ledger = self.ledger.borrow_mut();
         if answer.word == Word::OfItsTime {
-            let there: HashSet<PodId> = ledger.pods().map(|pod| id(&pod.view)).collect();
+            let there: HashSet<PodId> = ledger.pods().map(|pod| pod_id(&pod.view)).collect();
             for (id, told) in self.source.pods.take() {
                 if there.contains(&id) {
                     // It is no newer for being kept.

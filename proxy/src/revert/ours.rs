@@ -2,9 +2,9 @@
 //!
 //! Decisions alone do not show it: on a node on which we only observed, or never were, hooks decide as
 //! well. A value is ours where the kernel has it as it is decided, unless the configuration says that we
-//! only observe or pass through, or as its container's annotation says that we changed the creation to. What has a mark of
-//! ours (groups of caches, the notes on devices, the network plugin's files, the network's queues) is known
-//! by that, and nothing else of it is touched. All else stays.
+//! only observe or pass through, or as its container's annotation says that we changed the creation to. What
+//! has a mark of ours (groups of caches, the notes on devices, the network plugin's files, the network's
+//! queues) is known by that, and nothing else of it is touched. All else stays.
 
 use super::{Held, PATIENCE, held, told::says};
 use crate::{
@@ -31,7 +31,7 @@ struct Evidence<'a> {
 }
 
 /// A control group, and what its container's annotation says of it.
-struct Place<'a> {
+struct Group<'a> {
     at: &'a CgroupPath,
     said: &'a [Value],
     /// It is idle, as it was decided.
@@ -47,13 +47,12 @@ pub(super) async fn keep(hub: &Hub, mode: Mode, covered: &Resting) -> Result<(),
         Ok(threads) => (threads, Ok(())),
         Err(late) => (Held::new(), Err(late)),
     };
-    let hooks = Chain::builtin_table().filter(|meta| covered.contains(meta.name));
     let evidence = Evidence {
         hub,
         enforced: mode == Mode::Enforce,
         threads,
         covered,
-        theirs: hooks.flat_map(|meta| meta.settings).copied().collect(),
+        theirs: settings_of(covered),
     };
     let mut ledger = hub.ledger().borrow_mut();
     for pod in ledger.pods_mut() {
@@ -68,6 +67,12 @@ pub(super) async fn keep(hub: &Hub, mode: Mode, covered: &Resting) -> Result<(),
         evidence.sift(&mut group.target, &[]);
     }
     shown
+}
+
+/// What these hooks set.
+pub(super) fn settings_of(hooks: &Resting) -> BTreeSet<Setting> {
+    let table = Chain::builtin_table().filter(|meta| hooks.contains(meta.name));
+    table.flat_map(|meta| meta.settings).copied().collect()
 }
 
 /// What threads are to have, and where.
@@ -96,12 +101,12 @@ impl Evidence<'_> {
         };
         let idle = Value::CpuIdle(true);
         let is_decided = target.entries().iter().any(|it| it.desired == idle);
-        let place = Place {
+        let group = Group {
             at: &at,
             said,
             idles: self.enforced && is_decided && self.holds(&at, &idle),
         };
-        target.retain(|entry| !self.is_koordlets(entry) && self.is_ours(&place, entry));
+        target.retain(|entry| !self.is_koordlets(entry) && self.is_ours(&group, entry));
     }
 
     fn is_koordlets(&self, entry: &Entry) -> bool {
@@ -116,18 +121,18 @@ impl Evidence<'_> {
         }
     }
 
-    fn is_ours(&self, place: &Place<'_>, entry: &Entry) -> bool {
+    fn is_ours(&self, group: &Group<'_>, entry: &Entry) -> bool {
         let setting = entry.desired.setting();
         let is_marked = setting.is_of_devices() || setting.is_told() || setting == Setting::Resctrl;
         // The kernel shows no shares of an idle group.
-        if is_marked || place.idles && setting == Setting::CpuShares {
+        if is_marked || group.idles && setting == Setting::CpuShares {
             return true;
         }
         let is_decided = self.enforced && entry.owner != GIVEN_BACK;
         let decided = is_decided.then_some(&entry.desired);
-        let said = place.said.iter().filter(|it| it.setting() == setting);
+        let said = group.said.iter().filter(|it| it.setting() == setting);
         let mut values = decided.into_iter().chain(said);
-        values.any(|value| self.holds(place.at, value))
+        values.any(|value| self.holds(group.at, value))
     }
 
     fn holds(&self, at: &CgroupPath, value: &Value) -> bool {

@@ -45,7 +45,7 @@ pub(super) struct Others {
 pub(super) async fn others(config: &Config, hub: &Hub) -> Option<Others> {
     let operators = Neighbour::new(config).operators(&hub.ledger().borrow());
     let (root, endpoint) = (config.roots.proc.clone(), config.runtime_endpoint.clone());
-    let looker = Worker::new("neighbour", STACK, move |(operators, done): Look| {
+    let looker = Worker::new("others", STACK, move |(operators, done): Look| {
         done.send(look(&root, &endpoint, &operators)).ok();
     });
     let looked = timeout(PATIENCE, looker.ask(|done| (operators, done))).await;

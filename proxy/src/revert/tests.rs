@@ -371,46 +371,79 @@ async fn what_is_unknown_or_odd_of_a_node_is_told_and_who_is_odd_fails_nothing()
 
 #[test]
 fn who_was_started_meanwhile_or_may_have_been_is_told() {
+    let said = |others: Option<Others>| {
+        let mut told = Told::beside(Resting::new());
+        told.add_others(others.as_ref());
+        told.answer().text
+    };
     let others = |acting: &[u32], unplaced: &[u32]| Others {
         acting: acting.to_vec(),
         unplaced: unplaced.to_vec(),
         strangers: vec![5],
     };
-    let said = |before: Option<Others>, after: Option<Others>| {
-        let mut told = Told::beside(Resting::new());
-        told.add_started(before.as_ref(), after.as_ref());
-        told.answer().text
-    };
-    let nothing = "there is nothing to give back\n";
-    let there = || Some(others(&[7], &[8]));
-    assert_eq!(said(there(), there()), nothing);
-    assert_eq!(said(None, Some(others(&[], &[]))), nothing);
     assert_eq!(
-        said(there(), Some(others(&[9], &[8, 10]))),
-        "could not be given back:\n  \
-         koord-runtime-proxy (pid 9) was started meanwhile: it puts its values in force, or will\n  \
-         koord-runtime-proxy (pid 10) was started meanwhile: it puts its values in force, or will\n"
+        said(Some(others(&[], &[]))),
+        "there is nothing to give back\n"
+    );
+    let runs = |id| {
+        format!(
+            "process (pid {id}), called as a koord-runtime-proxy, runs by now: it may put in force again \
+             what was given back\n"
+        )
+    };
+    let (nine, ten) = (runs(9), runs(10));
+    assert_eq!(
+        said(Some(others(&[9], &[10]))),
+        format!("could not be given back:\n  {nine}  {ten}")
     );
     assert_eq!(
-        said(there(), None),
-        "could not be given back:\n  \
-         whether a koord-runtime-proxy was started meanwhile cannot be known\n"
+        said(None),
+        "could not be given back:\n  whether a koord-runtime-proxy runs by now cannot be known\n"
     );
 }
 
 #[test]
-fn one_in_a_pod_is_a_strangers_only_where_all_pods_are_known() {
-    let of_pod = Others {
-        strangers: vec![5],
-        ..Others::default()
-    };
-    assert_eq!(strangers(Some(&of_pod), true).unwrap(), [5]);
+fn whoever_waits_for_our_lock_refuses_and_one_in_a_pod_is_a_strangers_only_where_all_pods_are_known()
+ {
+    let (waits, unplaced, of_pod) = (
+        Others {
+            acting: vec![3],
+            ..Others::default()
+        },
+        Others {
+            unplaced: vec![4],
+            ..Others::default()
+        },
+        Others {
+            strangers: vec![5],
+            ..Others::default()
+        },
+    );
+    for has_lock in [true, false] {
+        let runs = strangers(Some(&waits), has_lock, true);
+        let other = Another::Process { id: 3 };
+        assert_eq!(
+            runs.unwrap_err().to_string(),
+            RevertError::Runs(other).to_string()
+        );
+    }
+    let none: &[u32] = &[];
+    for others in [None, Some(&unplaced), Some(&of_pod)] {
+        assert_eq!(strangers(others, true, false).unwrap(), none);
+    }
     assert!(matches!(
-        strangers(Some(&of_pod), false),
-        Err(RevertError::Unlisted { id: 5 })
+        strangers(None, false, true),
+        Err(RevertError::InDoubt(Doubt::Unseen))
     ));
-    let nobody = Others::default();
-    assert!(strangers(Some(&nobody), false).unwrap().is_empty());
+    assert!(matches!(
+        strangers(Some(&unplaced), false, true),
+        Err(RevertError::InDoubt(Doubt::Unplaced { id: 4 }))
+    ));
+    assert_eq!(strangers(Some(&of_pod), false, true).unwrap(), [5]);
+    assert!(matches!(
+        strangers(Some(&of_pod), false, false),
+        Err(RevertError::InDoubt(Doubt::Unlisted { id: 5 }))
+    ));
 }
 
 #[tokio::test]
@@ -515,14 +548,4 @@ async fn groups_of_caches_go_but_those_that_koordlet_may_fill() {
         let groups = [processor.owned().unwrap(), processor.monitors().unwrap()];
         assert_eq!(groups.map(|names| !names.is_empty()), left, "{text}");
     }
-}
-
-#[tokio::test]
-async fn without_the_runtime_nothing_is_touched() {
-    let node = Node::with(ASKED);
-    let nowhere: Arc<Path> = Path::new("/not/there").into();
-    let hub = node.bench().hub;
-    let failed = relist::once(&hub, &nowhere, &CgroupPath::root()).await;
-    assert!(matches!(failed, Err(RuntimeError::Connect(_))));
-    assert_eq!(node.held(), ["512", "100000", "512", "100000"]);
 }

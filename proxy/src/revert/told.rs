@@ -11,8 +11,11 @@ use crate::{
     relist::Unsaid,
     status::chain_of,
 };
-use koord_model::{CgroupPath, Value};
-use std::collections::BTreeMap;
+use koord_model::{CgroupPath, Setting, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Processes of strangers that are named. A pod may have any number of them.
+const NAMED: usize = 20;
 
 /// What came of everything, a line for each.
 #[derive(Default)]
@@ -58,19 +61,22 @@ impl Told {
         }
     }
 
-    /// Containers that the runtime will start with what was said of them at their creation.
-    pub(super) fn add_created(&mut self, ledger: &Ledger) {
+    /// Containers that the runtime will start with what was said of them at their creation, and koordlet does
+    /// not decide.
+    pub(super) fn add_created(&mut self, ledger: &Ledger, theirs: &BTreeSet<Setting>) {
         for (name, pod) in named(ledger) {
             let containers = pod.containers.iter();
-            let created = containers.filter(|it| it.life == Life::Created && !it.ours.is_empty());
-            for container in created {
+            for container in containers.filter(|it| it.life == Life::Created) {
                 let of = Name(&container.view.name);
-                let settings = container.ours.iter().map(|value| value.setting().name());
-                let settings: Vec<_> = settings.collect();
-                self.not_back.push(format!(
-                    "{name} {of} is created and not started: it starts with our {}",
-                    settings.join(", ")
-                ));
+                let settings = container.ours.iter().map(Value::setting);
+                let settings = settings.filter(|setting| !theirs.contains(setting));
+                let settings: Vec<_> = settings.map(Setting::name).collect();
+                if !settings.is_empty() {
+                    self.not_back.push(format!(
+                        "{name} {of} is created and not started: it starts with our {}",
+                        settings.join(", ")
+                    ));
+                }
             }
         }
     }
@@ -131,16 +137,16 @@ impl Told {
         let network = match network {
             Ok(network) => network.as_ref(),
             Err(_) => {
-                self.not_back.push(late("network"));
+                self.not_back.push(late("Terway's files"));
                 None
             }
         };
         let network = network.into_iter();
         for (what, told) in network.flat_map(|it| [("classes", &it.classes), ("pods", &it.pods)]) {
             match told {
-                Ok(true) => self.back.push(format!("network of {what}: removed")),
+                Ok(true) => self.back.push(format!("Terway's file of {what}: removed")),
                 Err(error) if !error.is_absent() => {
-                    let line = format!("network of {what}: {}", chain_of(error));
+                    let line = format!("Terway's file of {what}: {}", chain_of(error));
                     self.not_back.push(line);
                 }
                 Ok(false) | Err(_) => {}
@@ -185,31 +191,36 @@ impl Told {
 
     /// Processes that are called as we are, in pods outside of the operator's namespace.
     pub(super) fn add_strangers(&mut self, ids: &[u32], namespace: &str) {
-        let lines = ids.iter().map(|id| {
+        let lines = ids.iter().take(NAMED).map(|id| {
             format!(
                 "process (pid {id}) is called as a koord-runtime-proxy, in a pod outside of the namespace \
                  {namespace}: it is not taken for one"
             )
         });
         self.remarks.extend(lines);
+        if let Some(more) = ids.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            self.remarks.push(format!("and {more} more of these"));
+        }
     }
 
-    /// Processes that are called as we are, act on the same runtime or may, and were not there before. One
-    /// that stands by as long as we have the lock acts a second later.
-    pub(super) fn add_started(&mut self, before: Option<&Others>, after: Option<&Others>) {
-        let Some(after) = after else {
-            let line = "whether a koord-runtime-proxy was started meanwhile cannot be known";
+    /// Those that are called as we are and act on the same runtime by now, or may. One that stands by as long
+    /// as we have the lock acts a second later.
+    pub(super) fn add_others(&mut self, others: Option<&Others>) {
+        let Some(Others {
+            acting, unplaced, ..
+        }) = others
+        else {
+            let line = "whether a koord-runtime-proxy runs by now cannot be known";
             self.not_back.push(line.to_owned());
             return;
         };
-        let may_act = |others: &Others| [&others.acting[..], &others.unplaced].concat();
-        let before = before.map(may_act).unwrap_or_default();
-        let started = may_act(after).into_iter().filter(|id| !before.contains(id));
-        self.not_back.extend(started.map(|id| {
+        let lines = acting.iter().chain(unplaced).map(|id| {
             format!(
-                "koord-runtime-proxy (pid {id}) was started meanwhile: it puts its values in force, or will"
+                "process (pid {id}), called as a koord-runtime-proxy, runs by now: it may put in force again \
+                 what was given back"
             )
-        }));
+        });
+        self.not_back.extend(lines);
     }
 
     pub(super) fn answer(self) -> Answer {

@@ -173,12 +173,14 @@ pub fn update(
     Some(ContainerUpdate::new(id, resources))
 }
 
-/// Whether an answer to this update would lose a part of it: the runtime puts our answer in the place
-/// of the request, and there is no limit of memory and swap in what it makes of an answer.
-pub fn would_lose(asked: &LinuxResources) -> bool {
-    let memory = asked.memory.as_ref();
-    let swap = memory.and_then(|memory| memory.swap.as_ref());
-    swap.is_some_and(|swap| swap.value != 0)
+/// Whether an answer to this update of a container whose spec says `there` would lose a part of it: the
+/// runtime puts our answer in the place of the request, and there is no limit of memory and swap in what
+/// it makes of an answer. containerd does not tell what the request says of swap either
+/// (`fromCRILinuxResources` in `internal/cri/nri`). So where the container may swap, a limit of memory
+/// is taken to come with one of both.
+pub fn would_lose(asked: &LinuxResources, there: &LinuxResources) -> bool {
+    let (limit, together) = memory_limits(asked);
+    together != 0 || limit != 0 && may_swap(memory_limits(there))
 }
 
 /// All that could be said goes by the kernel.
@@ -204,6 +206,22 @@ pub fn overlaid(now: &LinuxResources, asked: &LinuxResources) -> LinuxResources 
         }),
         ..now.clone()
     }
+}
+
+/// The limit of memory, and that of memory and swap together; zero is none.
+fn memory_limits(resources: &LinuxResources) -> (i64, i64) {
+    let memory = resources.memory.as_ref();
+    let limit = memory.and_then(|memory| memory.limit);
+    let together = memory.and_then(|memory| memory.swap);
+    (
+        limit.map_or(0, |it| it.value),
+        together.map_or(0, |it| it.value),
+    )
+}
+
+/// Whether these limits leave a container swap.
+fn may_swap((limit, together): (i64, i64)) -> bool {
+    together < 0 || together > limit
 }
 
 fn later<M, V>(now: Option<&M>, asked: Option<&M>, of: impl Fn(&M) -> Option<V>) -> Option<V> {
@@ -327,10 +345,7 @@ impl Said {
         limits: Limits<'_>,
     ) -> Outcome {
         let crio = limits.runtime == RuntimeName::CriO;
-        let memory = now.memory.as_ref();
-        let there = memory.and_then(|m| m.limit).map_or(0, |it| it.value);
-        let swap = memory.and_then(|m| m.swap).map_or(0, |it| it.value);
-        let may_swap = swap < 0 || swap > there;
+        let (there, together) = memory_limits(now);
         let value = limit.as_i64();
         match limit {
             MemoryLimit::Unlimited if there <= 0 => return Outcome::Same,
@@ -340,7 +355,7 @@ impl Said {
             MemoryLimit::Bytes(bytes) if crio && bytes < CRIO_MIN_MEMORY => {
                 return Outcome::Unsayable;
             }
-            MemoryLimit::Bytes(_) if may_swap && (swap < 0 || swap > value) => {
+            MemoryLimit::Bytes(_) if may_swap((there, together)) && may_swap((value, together)) => {
                 return Outcome::Unsayable;
             }
             MemoryLimit::Bytes(_) => {}

@@ -177,13 +177,14 @@ impl Hub {
         let PlannedUpdate { mut target, .. } = self.unless_refused(method, planned)?;
         let why = self.hands_off(pod.exemption);
         let why = why.or_else(|| self.unsound(asked));
+        let there = resources(container);
         let update = if why.is_some() {
             None
-        } else if patch::would_lose(asked) {
+        } else if patch::would_lose(asked, &there) {
             patch::keep_silent(&mut target);
             None
         } else {
-            let now = patch::overlaid(&resources(container), asked);
+            let now = patch::overlaid(&there, asked);
             let cpus = self.cpus_below(pod.parent.as_ref(), &target);
             let sets = self.policy().sayable();
             let limits = self.said_within(cpus.as_ref(), &sets);

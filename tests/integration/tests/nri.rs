@@ -122,6 +122,52 @@ async fn the_values_are_those_of_the_cri_front_on_containerd_2() -> Result<()> {
     the_values_are_those_of_the_cri_front(ContainerdVersion::V2).await
 }
 
+/// What a kubelet asks for a container that may swap as much as it has of memory.
+fn swapping(mib: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpu_shares: 256,
+        memory_limit_in_bytes: mib << 20,
+        memory_swap_limit_in_bytes: 2 * (mib << 20),
+        ..Default::default()
+    }
+}
+
+async fn the_swap_that_an_update_asks_for_is_given(version: ContainerdVersion) -> Result<()> {
+    let node = Node::start(version, options(Front::Nri)?)?;
+    let client = node.client().await?;
+    let mut pod = classes::ls("swaps", &classes::share_pool()?);
+    pod.container = pod.container.resources(swapping(64));
+    let running = node.run(&client, &pod).await?;
+    let limits = || {
+        ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"].map(|file| {
+            let held = running
+                .cgroup
+                .read("memory", Some(&running.container), file);
+            held.unwrap_or_else(|error| error.to_string())
+        })
+    };
+    assert_eq!(limits(), ["67108864", "134217728"]);
+    // The hook has CPUs for it, which an answer would say.
+    let update = LinuxContainerResources {
+        cpuset_cpus: "0".to_owned(),
+        ..swapping(96)
+    };
+    client.update_resources(&running.container, update).await?;
+    wait_until("the hook's CPUs stay", || pod.wrong(&running).is_empty());
+    assert_eq!(limits(), ["100663296", "201326592"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_swap_that_an_update_asks_for_is_given_on_containerd_1_7() -> Result<()> {
+    the_swap_that_an_update_asks_for_is_given(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn the_swap_that_an_update_asks_for_is_given_on_containerd_2() -> Result<()> {
+    the_swap_that_an_update_asks_for_is_given(ContainerdVersion::V2).await
+}
+
 /// The hooks that have something to do on mainline kernels with cgroup v1, where nobody may have a
 /// score below that of containerd.
 const HOOKS: [&str; 11] = [

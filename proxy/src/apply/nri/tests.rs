@@ -372,9 +372,14 @@ fn memory_is_said_unless_it_costs_swap_or_the_runtime_refuses_it() {
 
 #[test]
 fn an_update_that_an_answer_would_cut_short_is_left_alone() {
-    assert!(would_lose(&with_swap(64 * MIB)));
-    assert!(!would_lose(&with_swap(0)));
-    assert!(!would_lose(&now()));
+    let none = LinuxResources::default();
+    assert!(would_lose(&with_swap(64 * MIB), &none));
+    assert!(!would_lose(&with_swap(0), &none));
+    // containerd says nothing of the swap that is asked for: the spec has what there was.
+    for (there, lost) in [(0, false), (64, false), (65, true), (-1, true)] {
+        assert_eq!(would_lose(&now(), &with_swap(there * MIB)), lost, "{there}");
+    }
+    assert!(!would_lose(&none, &with_swap(128 * MIB)));
     let mut target = target(only("1"));
     keep_silent(&mut target);
     assert_eq!(update("c", &now(), &mut target, CONTAINERD), None);

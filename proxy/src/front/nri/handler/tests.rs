@@ -441,7 +441,23 @@ async fn an_update_is_answered_for_the_container_itself_unless_that_would_lose_a
 
     let mut with_swap = batch();
     with_swap.memory.as_mut().unwrap().swap = Some(OptionalInt64 { value: 1 << 31 });
-    assert_eq!(plugin.answer(update(with_swap)).await, Answer::Nothing);
+    let asked = update(with_swap.clone());
+    assert_eq!(plugin.answer(asked).await, Answer::Nothing);
+    // Nor is it answered where the container may swap, for containerd tells of no swap in it.
+    for (there, is_updated) in [(batch(), true), (with_swap, false)] {
+        let mut container = told_container();
+        container.linux.as_mut().unwrap().resources = Some(there);
+        let mut asked = batch();
+        asked.cpu = shares(7).cpu;
+        let asked = Asked::UpdateContainer(UpdateContainerRequest {
+            pod: Some(told_pod()),
+            container: Some(container),
+            linux_resources: Some(asked),
+        });
+        let answer = plugin.answer(asked).await;
+        let updated = matches!(answer, Answer::Update(_));
+        assert_eq!(updated, is_updated, "{answer:?}");
+    }
 }
 
 #[tokio::test]

@@ -173,9 +173,9 @@ fn a_runtime_is_known_by_its_socket_and_not_by_its_path() {
 fn one_of_us_that_cannot_be_placed_refuses_and_one_in_a_pod_of_anybodys_is_told() {
     let elsewhere = "0::/../../../system.slice/proxy.service\n";
     let said = refusal(&beside_us(elsewhere, "OURS", |_, _| {}));
-    let why = "whether process (pid 4711), which is called as a koord-runtime-proxy, acts on the same \
-               runtime cannot be known from within this control group namespace: stop it, or say --revert \
-               on the node itself";
+    let why = "whether a koord-runtime-proxy runs here cannot be known: process (pid 4711) is called as one, \
+               and cannot be placed from within this control group namespace: stop it, or say --revert on \
+               the node itself";
     assert!(said.contains(why), "{said}");
     let in_pod = "0::/kubepods/besteffort/poduid-9/c\n";
     let output = beside_us(in_pod, "OURS", |_, _| {});

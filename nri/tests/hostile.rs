@@ -123,6 +123,36 @@ fn an_end_that_asks_and_does_not_read_is_given_up() {
 }
 
 #[test]
+fn an_end_whose_questions_are_answered_has_to_read_the_answers() {
+    let limits = Limits {
+        output: 1_000,
+        ..Limits::default()
+    };
+    let ask = |reads: bool| {
+        let mut peer = Peer::new(Role::Plugin, limits);
+        for number in (1..2_000).step_by(2) {
+            peer.feed(&framed(TO_PLUGIN, number, REQUEST, 0, &request(b"")))?;
+            let Some(Event::Request(asked)) = peer.next_event() else {
+                panic!("it was not asked");
+            };
+            peer.reply(asked.id, Ok(&[0; 100])).unwrap();
+            if reads {
+                peer.advance(usize::MAX);
+            }
+        }
+        Ok(())
+    };
+    let breach = ask(false).map_err(|violation: Violation| violation.breach);
+    let Err(Breach::NeverReads { waiting, limit }) = breach else {
+        panic!("{breach:?}");
+    };
+    // The first with which it was too much, and no more.
+    assert!((1_001..1_200).contains(&waiting), "{waiting}");
+    assert_eq!(limit, 1_000);
+    ask(true).unwrap();
+}
+
+#[test]
 fn a_stream_that_ends_in_the_middle_is_told_from_one_that_does_not() {
     let whole = framed(TO_PLUGIN, 3, REQUEST, 0, &request(b""));
     let answer = message(3, RESPONSE, 0, &response(b"abc"));

@@ -10,7 +10,7 @@
 use crate::{
     front::cri::connect,
     hub::Hub,
-    ledger::{Life, Pod, Target},
+    ledger::{Ledger, Life, Pod, Target},
     runtime::{Runtime, RuntimeError},
     view,
 };
@@ -140,22 +140,42 @@ pub(crate) async fn once(
     for pod in hub.ledger().borrow_mut().pods_mut() {
         hub.decide_directories(pod);
     }
-    // Of a runtime that says nothing of it none is missing.
-    let nowhere = |pod: &&Pod| pod.ready && pod.parent.is_none();
-    let nowhere = hub.ledger().borrow().pods().filter(nowhere).count();
+    let (nowhere, with_ours) = nowhere(&hub.ledger().borrow());
     Ok(Unsaid {
-        sandboxes: missing.len() + nowhere,
+        sandboxes: missing.len() + with_ours,
+        nowhere,
         containers,
+    })
+}
+
+/// How many pods run of which the runtime says that they are in no control group, and in how many of them
+/// a container says that we changed its creation.
+fn nowhere(ledger: &Ledger) -> (usize, usize) {
+    let pods = ledger
+        .pods()
+        .filter(|pod| pod.ready && pod.parent.is_none());
+    let has_ours = |pod: &Pod| pod.containers.iter().any(|it| !it.ours.is_empty());
+    pods.fold((0, 0), |(all, with_ours), pod| {
+        (all + 1, with_ours + usize::from(has_ours(pod)))
     })
 }
 
 /// What the runtime has not said though it was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unsaid {
-    /// Of so many it is unknown where they are.
+    /// Of so many that may have something of ours it is unknown where they are.
     pub(crate) sandboxes: usize,
+    /// So many are in no control group of which the runtime knows.
+    pub(crate) nowhere: usize,
     /// Of so many it is unknown what they asked for.
     pub(crate) containers: usize,
+}
+
+impl Unsaid {
+    /// Whether it is known of all pods where they are.
+    pub(crate) fn knows_all_places(self) -> bool {
+        self.sandboxes == 0 && self.nowhere == 0
+    }
 }
 
 /// Which pods are held against the kernel after a list.

@@ -150,7 +150,7 @@ pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
         Some(source) => hear(&hub, source).await?,
         None => Vec::new(),
     };
-    let knows_all = unsaid.sandboxes == 0;
+    let knows_all = unsaid.knows_all_places();
     let others = process::others(&config, &hub).await;
     let strangers = strangers(others.as_ref(), claim.is_ours(), knows_all)?;
     // Until here nothing has been written, so nothing has to wait for it.

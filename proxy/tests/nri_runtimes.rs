@@ -19,7 +19,10 @@ use koord_testkit::{
 };
 use prost::Message;
 use serde_json::Value;
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 use support::{
     node::Node,
     pod::{EXTENDED_RESOURCE_SPEC, QOS_CLASS},
@@ -342,6 +345,21 @@ fn a_proxy_that_stood_still_for_too_long_comes_back_and_is_told_everything() {
         let names: Vec<&Value> = pods.iter().map(|pod| &pod["name"]).collect();
         assert_eq!(names, ["pod-1"]);
     }
+}
+
+#[test]
+fn a_runtime_that_takes_us_and_drops_us_is_come_back_to_less_and_less_often() {
+    let node = Node::plugin(&[]);
+    let runtime = runtime(&node, Generation::V0_12);
+    let begun = Instant::now();
+    let mut times = 0;
+    while begun.elapsed() < Duration::from_secs(3) {
+        drop(runtime.take_plugin().unwrap());
+        times += 1;
+    }
+    // After 25, 50, 100 and 200 ms at the least, and then 250 ms each time: 15 times. Always after the
+    // first of these it would be sixty to a hundred and twenty.
+    assert!((2..20).contains(&times), "{times}");
 }
 
 #[test]

@@ -79,10 +79,13 @@ impl Peer {
         while let Some(message) = self.requests.inbound.next(&mut bytes, judge)? {
             let stream = message.head.stream;
             match message.head.kind {
-                kind::REQUEST => match self.request(message) {
-                    Ok(request) => self.tell(Event::Request(request)),
-                    Err(status) => self.refuse(stream, &status)?,
-                },
+                kind::REQUEST => {
+                    self.is_read()?;
+                    match self.request(message) {
+                        Ok(request) => self.tell(Event::Request(request)),
+                        Err(status) => self.refuse(stream, &status)?,
+                    }
+                }
                 // The end of what is sent for a call that is being served says nothing new.
                 kind::DATA if self.requests.open.contains(&stream) => {}
                 kind::DATA => {
@@ -138,13 +141,18 @@ impl Peer {
         })
     }
 
-    /// Answers what nobody is told of. It costs the other end less to ask than us to answer, so it
-    /// has to read what it is told.
-    fn refuse(&mut self, stream: u32, status: &Status) -> Result<(), Breach> {
+    /// It costs the other end less to ask than us to answer, so it has to read what it is told.
+    fn is_read(&self) -> Result<(), Breach> {
         let (waiting, limit) = (self.output.len(), self.limits.output);
-        if waiting > limit {
-            return Err(Breach::NeverReads { waiting, limit });
+        match waiting > limit {
+            true => Err(Breach::NeverReads { waiting, limit }),
+            false => Ok(()),
         }
+    }
+
+    /// Answers what nobody is told of.
+    fn refuse(&mut self, stream: u32, status: &Status) -> Result<(), Breach> {
+        self.is_read()?;
         self.counters.refused += 1;
         self.respond(stream, Err(status))
             .expect("a refusal is a short text");

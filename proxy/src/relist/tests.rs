@@ -9,7 +9,7 @@ use koord_kernel::{
     cgroup::{Controller, Generation, Tree, WeightCurve},
     fake::FakeTree,
 };
-use koord_model::Setting;
+use koord_model::{CpuQuota, Setting};
 use koord_proto::{keys::annotation, nri, policy::NodePolicy};
 use koord_testkit::scripted::{Gate, Otherwise, Reply, Script, ScriptedRuntime};
 use prost::Message;
@@ -277,9 +277,26 @@ async fn containers_of_which_the_runtime_does_not_say_what_they_asked_for_are_co
     let unsaid = once(&listed.bench.hub, &endpoint, &CgroupPath::root()).await;
     let expected = Unsaid {
         sandboxes: 0,
+        nowhere: 0,
         containers: 1,
     };
     assert_eq!(unsaid.unwrap(), expected);
+}
+
+#[test]
+fn of_pods_in_no_control_group_those_count_that_may_have_something_of_ours() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let counted = || nowhere(&bench.hub.ledger().borrow());
+    assert_eq!(counted(), (0, 0));
+    let change = |change: &dyn Fn(&mut Pod)| {
+        change(bench.hub.ledger().borrow_mut().pod_mut(&sandbox()).unwrap());
+    };
+    change(&|pod| pod.parent = None);
+    assert_eq!(counted(), (1, 0));
+    change(&|pod| pod.containers[0].ours = [CpuQuota::Unlimited.into()].into());
+    assert_eq!(counted(), (1, 1));
+    change(&|pod| pod.ready = false);
+    assert_eq!(counted(), (0, 0));
 }
 
 /// A process in the container of the bench, with this score. Raising it takes no privilege, and

@@ -345,6 +345,7 @@ async fn what_is_unknown_or_odd_of_a_node_is_told_and_who_is_odd_fails_nothing()
     hub.list_taken();
     let unsaid = Unsaid {
         sandboxes: 1,
+        nowhere: 0,
         containers: 2,
     };
     let mut told = give_back(&hub, Mode::Enforce, Resting::new(), unsaid).await;
@@ -353,7 +354,7 @@ async fn what_is_unknown_or_odd_of_a_node_is_told_and_who_is_odd_fails_nothing()
     assert_eq!(
         answer.text,
         "could not be given back:\n  \
-         1 sandboxes: the runtime does not say where they are\n  \
+         1 sandboxes: it is not known where they are\n  \
          2 containers: the runtime does not say what they asked for\n  \
          default/batch: the kubelet does not know it: what was set by its word stays\n"
     );

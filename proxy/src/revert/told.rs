@@ -168,7 +168,7 @@ impl Told {
         for (count, of) in [
             (
                 unsaid.sandboxes,
-                "sandboxes: the runtime does not say where they are",
+                "sandboxes: it is not known where they are",
             ),
             (
                 unsaid.containers,

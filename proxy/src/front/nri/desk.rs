@@ -139,13 +139,17 @@ impl Desk {
         self.waiting.iter().map(|waiting| waiting.due).min()
     }
 
-    /// Answers a question. False if it was answered before, by "no change".
+    /// Answers a question. False if it was answered before, by "no change", or if nobody hears it any more.
     ///
     /// # Errors
     ///
     /// When the answer is larger than a message may be; the question then waits for another one.
     pub(super) fn answer(&mut self, ticket: Ticket, answer: Answer) -> Result<bool, SessionError> {
         let Ticket(request) = ticket;
+        if self.is_over() {
+            // Why is told next.
+            return Ok(false);
+        }
         let found = self.waiting.iter().position(|it| it.request == request);
         let Some(at) = found else {
             return Ok(false);

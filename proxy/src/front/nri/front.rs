@@ -19,13 +19,15 @@ use std::{
 };
 use tokio::{
     task::{JoinError, JoinSet},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tracing::{error, info, warn};
 
 /// Waiting grows from the first to the last while the runtime does not take us; half of it is chance.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_millis(500);
+/// A session that lasts for so long has come to stay.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// A plugin.
 pub struct Front {
@@ -111,8 +113,13 @@ impl Front {
         loop {
             match self.register(socket.clone()).await {
                 Ok(session) => {
-                    (retry, complained) = (FIRST_RETRY, false);
+                    let begun = Instant::now();
                     self.talk(session, false).await;
+                    complained = false;
+                    // One that takes us and drops us is as one that does not take us.
+                    if begun.elapsed() >= SETTLED {
+                        retry = FIRST_RETRY;
+                    }
                 }
                 Err(error) => {
                     if !complained {

@@ -18,7 +18,10 @@ use std::{
     rc::Rc,
     time::Duration,
 };
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 use tracing::debug;
 
 /// What we want to know of.
@@ -50,6 +53,8 @@ pub(super) struct Handler {
     /// By the container's id, with their order.
     pending: RefCell<HashMap<String, (u64, Pending)>>,
     decisions: Cell<u64>,
+    /// To go on in the order of arrival after a wait for koordlet.
+    turn: Mutex<()>,
 }
 
 /// Which events we want, where the runtime has them.
@@ -66,6 +71,7 @@ impl Handler {
             patience: request_timeout / 4,
             pending: RefCell::default(),
             decisions: Cell::new(0),
+            turn: Mutex::default(),
         }
     }
 
@@ -73,7 +79,9 @@ impl Handler {
     pub(super) async fn answer(&self, asked: Asked) -> Answer {
         // What is written for an answer may take as long as it may, after that.
         let until = Instant::now() + self.patience / 2;
+        let turn = self.turn.lock().await;
         self.hub.koordlet_known(until).await;
+        drop(turn);
         match asked {
             Asked::Synchronize { pods, containers } => {
                 self.pending.borrow_mut().clear();

@@ -284,12 +284,16 @@ async fn at(due: Option<Instant>) {
 
 /// The next thing that comes before anything is asked.
 async fn event(wire: &mut Wire, readiness: &Readiness) -> Result<Event, SessionError> {
+    let mut more = false;
     loop {
         wire.flush()?;
         if let Some(event) = wire.peer.next_event() {
             return Ok(event);
         }
-        readiness.changed(wire.waits_to_write()).await?;
-        while wire.read()? {}
+        match more {
+            true => yield_now().await,
+            false => readiness.changed(wire.waits_to_write()).await?,
+        }
+        more = wire.read()?;
     }
 }

@@ -251,6 +251,21 @@ async fn a_registration_that_does_not_come_to_pass_is_an_error() {
 }
 
 #[tokio::test]
+async fn who_answers_after_the_end_is_told_why_it_ended() {
+    let (mut session, mut runtime) = session().await;
+    runtime.ask("RunPodSandbox", b"\x0a\x03\x0a\x01p").await;
+    let (ticket, _) = asked(&mut session).await;
+    drop(runtime);
+    // As a watchdog does it while the data path stands still.
+    let desk = session.watched().desk;
+    desk.hand().is_readable();
+    desk.hand().turn(Duration::ZERO);
+    assert!(!session.answer(ticket, Answer::Nothing).unwrap());
+    let ended = session.next().await;
+    assert!(matches!(ended, Err(SessionError::Closed)), "{ended:?}");
+}
+
+#[tokio::test]
 async fn parts_of_a_synchronisation_are_one_question() {
     let (mut session, mut runtime) = session().await;
     // Pod "p" with labels "k" and "l", more; then container "c" of it.

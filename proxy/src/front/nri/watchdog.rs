@@ -46,6 +46,8 @@ use tracing::{info, warn};
 const UNWATCHED: u32 = 8;
 /// So often a watchdog looks whether the data path moves again.
 const STEP: Duration = Duration::from_millis(20);
+/// So often it reads before it lets go of what the data path needs.
+const READS: usize = 16;
 /// The stack of the thread, in bytes.
 const STACK: usize = 2 << 20;
 
@@ -185,7 +187,12 @@ impl Pulse {
             let due = {
                 let mut desk = desk.hand();
                 desk.is_readable();
-                while desk.turn(unread) {}
+                // The data path may want it: who sends without an end is read a part of at a time.
+                for _ in 0..READS {
+                    if !desk.turn(unread) {
+                        break;
+                    }
+                }
                 // What does not fit into the socket is the data path's to write too.
                 if desk.has_news() || desk.wire.waits_to_write() {
                     nudge.notify_one();

@@ -21,7 +21,7 @@ use koord_proto::{
     },
     policy::NodePolicy,
 };
-use tokio::time::advance;
+use tokio::{task::LocalSet, time::advance};
 
 mod bare;
 
@@ -592,6 +592,25 @@ async fn a_question_waits_until_it_is_known_whether_koordlet_is_there_for_an_eig
     let known = async { bench.hub.koordlet_is_known() };
     let (answer, ()) = tokio::join!(biased; plugin.answer(creation()), known);
     assert!(matches!(answer, Answer::Adjust(_)));
+}
+
+#[tokio::test]
+async fn questions_that_wait_for_koordlet_go_on_in_their_order() {
+    let (bench, plugin) = plugin();
+    bench.hub.await_koordlet(Duration::from_secs(30));
+    let (plugin, order) = (Rc::new(plugin), Rc::new(RefCell::new(Vec::new())));
+    let questions = LocalSet::new();
+    for number in 0..32 {
+        let (plugin, order) = (plugin.clone(), order.clone());
+        questions.spawn_local(async move {
+            plugin.answer(happened(Event::PostUpdatePodSandbox)).await;
+            order.borrow_mut().push(number);
+        });
+    }
+    // Once all of them wait.
+    questions.spawn_local(async move { bench.hub.koordlet_is_known() });
+    questions.await;
+    assert_eq!(*order.borrow(), (0..32).collect::<Vec<_>>());
 }
 
 #[tokio::test]

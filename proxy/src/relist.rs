@@ -148,16 +148,20 @@ pub(crate) async fn once(
     })
 }
 
-/// How many pods run of which the runtime says that they are in no control group, and in how many of them
-/// a container says that we changed its creation.
+/// How many pods run of which the runtime names no control group, and in how many of them something may be
+/// ours: hooks decide about it, or a container says that we changed its creation.
 fn nowhere(ledger: &Ledger) -> (usize, usize) {
-    let pods = ledger
-        .pods()
-        .filter(|pod| pod.ready && pod.parent.is_none());
-    let has_ours = |pod: &Pod| pod.containers.iter().any(|it| !it.ours.is_empty());
-    pods.fold((0, 0), |(all, with_ours), pod| {
-        (all + 1, with_ours + usize::from(has_ours(pod)))
-    })
+    let pods = || {
+        let pods = ledger.pods();
+        pods.filter(|pod| pod.ready && pod.parent.is_none())
+    };
+    let may_have_ours = |pod: &&Pod| {
+        let containers = pod.containers.iter();
+        let mut living = containers.filter(|it| it.life != Life::Exited);
+        !pod.own.entries().is_empty()
+            || living.any(|it| !it.target.entries().is_empty() || !it.ours.is_empty())
+    };
+    (pods().count(), pods().filter(may_have_ours).count())
 }
 
 /// What the runtime has not said though it was asked.
@@ -165,7 +169,7 @@ fn nowhere(ledger: &Ledger) -> (usize, usize) {
 pub(crate) struct Unsaid {
     /// Of so many that may have something of ours it is unknown where they are.
     pub(crate) sandboxes: usize,
-    /// So many are in no control group of which the runtime knows.
+    /// Of so many the runtime names no control group, whatever they have.
     pub(crate) nowhere: usize,
     /// Of so many it is unknown what they asked for.
     pub(crate) containers: usize,

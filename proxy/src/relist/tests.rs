@@ -292,9 +292,15 @@ fn of_pods_in_no_control_group_those_count_that_may_have_something_of_ours() {
         change(bench.hub.ledger().borrow_mut().pod_mut(&sandbox()).unwrap());
     };
     change(&|pod| pod.parent = None);
+    assert_eq!(counted(), (1, 1));
+    change(&|pod| pod.own.retain(|_| false));
+    assert_eq!(counted(), (1, 1));
+    change(&|pod| pod.containers[0].target.retain(|_| false));
     assert_eq!(counted(), (1, 0));
     change(&|pod| pod.containers[0].ours = [CpuQuota::Unlimited.into()].into());
     assert_eq!(counted(), (1, 1));
+    change(&|pod| pod.containers[0].life = Life::Exited);
+    assert_eq!(counted(), (1, 0));
     change(&|pod| pod.ready = false);
     assert_eq!(counted(), (0, 0));
 }

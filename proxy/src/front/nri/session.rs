@@ -153,14 +153,14 @@ impl Session {
         mut accepted: bool,
     ) -> Result<Self, SessionError> {
         let readiness = wire.readiness()?;
-        let mut early = None;
+        let (mut early, mut more) = (None, false);
         let runtime = loop {
             if let Some(runtime) = &runtime
                 && (accepted || early.is_some())
             {
                 break Runtime::clone(runtime);
             }
-            match event(&mut wire, &readiness).await? {
+            match event(&mut wire, &readiness, &mut more).await? {
                 Event::Answer { result, .. } => {
                     result.map_err(SessionError::Refused)?;
                     accepted = true;
@@ -282,18 +282,22 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-/// The next thing that comes before anything is asked.
-async fn event(wire: &mut Wire, readiness: &Readiness) -> Result<Event, SessionError> {
-    let mut more = false;
+/// The next thing that comes before anything is asked. `more`: the last read may have left something, of
+/// which nobody is told again.
+async fn event(
+    wire: &mut Wire,
+    readiness: &Readiness,
+    more: &mut bool,
+) -> Result<Event, SessionError> {
     loop {
         wire.flush()?;
         if let Some(event) = wire.peer.next_event() {
             return Ok(event);
         }
-        match more {
+        match *more {
             true => yield_now().await,
             false => readiness.changed(wire.waits_to_write()).await?,
         }
-        more = wire.read()?;
+        *more = wire.read()?;
     }
 }

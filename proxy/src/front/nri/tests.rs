@@ -204,6 +204,23 @@ async fn who_asks_before_it_has_answered_the_registration_has_taken_us() {
     assert_eq!(runtime.answer(call).await.unwrap(), b"");
 }
 
+#[tokio::test]
+async fn a_configuration_that_begins_in_one_read_and_ends_in_another_is_read() {
+    let (stream, mut runtime) = connected();
+    let plugin = plugin();
+    let register = Session::register(stream, &plugin);
+    let (session, ()) = tokio::join!(register, async {
+        let request = runtime.request().await;
+        // A text of 100,000 bytes, which comes behind the answer at once.
+        let text = [b"\x0a\xa0\x8d\x06".to_vec(), vec![b'x'; 100_000]].concat();
+        let configure = [&text, CONFIGURE].concat();
+        runtime.peer.reply(request.id, Ok(b"")).unwrap();
+        let call = runtime.ask("Configure", &configure).await;
+        runtime.answer(call).await.unwrap();
+    });
+    assert_eq!(session.unwrap().runtime().name, "containerd");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_registration_that_does_not_come_to_pass_is_an_error() {
     let plugin = plugin();

@@ -43,8 +43,8 @@ pub struct Process {
 }
 
 /// Shows all processes of root's whose name is `name` (at most 15 bytes, as the kernel keeps it) but the one
-/// that asks, in no order. One is root's if that started it, too: what is set-user-ID may be called by anybody, by
-/// any name. Those in control groups that are `trusted` are asked for their command line.
+/// that asks, in no order. One is root's if that started it, too: what is set-user-ID may be called by
+/// anybody, by any name. Those in control groups that are `trusted` are asked for their command line.
 ///
 /// # Errors
 ///

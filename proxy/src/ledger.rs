@@ -54,7 +54,8 @@ pub struct Container {
     pub asked_in_vain: u32,
     /// What the runtime was told before it has said what was asked for.
     pub told_first: Option<Box<ToldFirst>>,
-    /// What its annotation says that its creation was changed to say.
+    /// What its annotation says that its creation was changed to say, as a list has told it: nothing of one
+    /// that was made while we run.
     pub ours: Box<[Value]>,
 }
 

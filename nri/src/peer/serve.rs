@@ -80,7 +80,7 @@ impl Peer {
             let stream = message.head.stream;
             match message.head.kind {
                 kind::REQUEST => {
-                    self.is_read()?;
+                    self.unless_unread()?;
                     match self.request(message) {
                         Ok(request) => self.tell(Event::Request(request)),
                         Err(status) => self.refuse(stream, &status)?,
@@ -142,7 +142,7 @@ impl Peer {
     }
 
     /// It costs the other end less to ask than us to answer, so it has to read what it is told.
-    fn is_read(&self) -> Result<(), Breach> {
+    fn unless_unread(&self) -> Result<(), Breach> {
         let (waiting, limit) = (self.output.len(), self.limits.output);
         match waiting > limit {
             true => Err(Breach::NeverReads { waiting, limit }),
@@ -152,7 +152,7 @@ impl Peer {
 
     /// Answers what nobody is told of.
     fn refuse(&mut self, stream: u32, status: &Status) -> Result<(), Breach> {
-        self.is_read()?;
+        self.unless_unread()?;
         self.counters.refused += 1;
         self.respond(stream, Err(status))
             .expect("a refusal is a short text");

@@ -31,6 +31,8 @@ use koord_proto::{
     cri,
     keys::{annotation, label},
 };
+use koord_testkit::scripted::{Otherwise, Reply, Script};
+use prost::Message;
 use std::{collections::BTreeSet, path::Path, rc::Rc, sync::mpsc, time::Duration};
 
 /// What is decided: 512 shares, a quota of 100 ms, 1 GiB.
@@ -320,6 +322,34 @@ pub(crate) fn listed_pod() -> cri::PodSandbox {
         annotations: [(text(annotation::EXTENDED_RESOURCE_SPEC), text(BATCH))].into(),
         ..Default::default()
     }
+}
+
+/// What a containerd answers that has this pod and this container, of which it says `info`.
+pub(crate) fn script(pod: cri::PodSandbox, container: cri::Container, info: &str) -> Script {
+    let answer = |method: &str, message: Vec<u8>| {
+        let path = format!("/runtime.v1.RuntimeService/{method}");
+        (path, Reply::message(message))
+    };
+    let version = cri::VersionResponse {
+        runtime_name: "containerd".to_owned(),
+        ..Default::default()
+    };
+    let pods = cri::ListPodSandboxResponse { items: vec![pod] };
+    let containers = cri::ListContainersResponse {
+        containers: vec![container],
+    };
+    let status = cri::ContainerStatusResponse {
+        info: [("info".to_owned(), info.to_owned())].into(),
+    };
+    let answers = [
+        answer("Version", version.encode_to_vec()),
+        answer("ListPodSandbox", pods.encode_to_vec()),
+        answer("ListContainers", containers.encode_to_vec()),
+        answer("ContainerStatus", status.encode_to_vec()),
+    ];
+    let none = Script::new(Otherwise::Echo);
+    let add = |script: Script, (path, reply): (String, Reply)| script.always(&path, reply);
+    answers.into_iter().fold(none, add)
 }
 
 /// The container as the runtime lists it.

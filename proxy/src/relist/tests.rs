@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    hub::testing::{Bench, container, listed_container, listed_pod, sandbox},
+    hub::testing::{Bench, container, listed_container, listed_pod, sandbox, script},
     ledger::{Applied, Route},
 };
 use koord_kernel::{
@@ -11,7 +11,7 @@ use koord_kernel::{
 };
 use koord_model::{CpuQuota, Setting};
 use koord_proto::{keys::annotation, nri, policy::NodePolicy};
-use koord_testkit::scripted::{Gate, Otherwise, Reply, Script, ScriptedRuntime};
+use koord_testkit::scripted::{Gate, Reply, Script, ScriptedRuntime};
 use prost::Message;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -45,24 +45,7 @@ impl Scripted {
         container: cri::Container,
         info: &str,
     ) -> Self {
-        let message = |message: Vec<u8>| Reply::message(message);
-        let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");
-        let version = cri::VersionResponse {
-            runtime_name: "containerd".to_owned(),
-            ..Default::default()
-        };
-        let pods = cri::ListPodSandboxResponse { items: vec![pod] };
-        let containers = cri::ListContainersResponse {
-            containers: vec![container],
-        };
-        let status = cri::ContainerStatusResponse {
-            info: [("info".to_owned(), info.to_owned())].into(),
-        };
-        let script = Script::new(Otherwise::Echo)
-            .always(&path("Version"), message(version.encode_to_vec()))
-            .always(&path("ListPodSandbox"), message(pods.encode_to_vec()))
-            .always(&path("ListContainers"), message(containers.encode_to_vec()))
-            .always(&path("ContainerStatus"), message(status.encode_to_vec()));
+        let script = script(pod, container, info);
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("runtime.sock");
         Self {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     apply::traffic::{Traffic, TrafficError},
-    hub::testing::{Bench, listed_container, listed_pod},
+    hub::testing::{Bench, listed_container, listed_pod, script},
 };
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
@@ -12,8 +12,7 @@ use koord_kernel::{
 };
 use koord_model::PodUid;
 use koord_proto::{cri, keys::annotation, pods};
-use koord_testkit::scripted::{Otherwise, Reply, Script, ScriptedRuntime};
-use prost::Message;
+use koord_testkit::scripted::ScriptedRuntime;
 use std::{
     fs,
     process::{Child, Command},
@@ -47,25 +46,8 @@ impl Node {
     }
 
     fn on(mut pod: cri::PodSandbox, container: cri::Container, info: &str) -> Self {
-        let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");
-        let message = |message: Vec<u8>| Reply::message(message);
-        let version = cri::VersionResponse {
-            runtime_name: "containerd".to_owned(),
-            ..Default::default()
-        };
         pod.set_state(cri::PodSandboxState::SandboxReady);
-        let pods = cri::ListPodSandboxResponse { items: vec![pod] };
-        let containers = cri::ListContainersResponse {
-            containers: vec![container],
-        };
-        let status = cri::ContainerStatusResponse {
-            info: [("info".to_owned(), info.to_owned())].into(),
-        };
-        let script = Script::new(Otherwise::Echo)
-            .always(&path("Version"), message(version.encode_to_vec()))
-            .always(&path("ListPodSandbox"), message(pods.encode_to_vec()))
-            .always(&path("ListContainers"), message(containers.encode_to_vec()))
-            .always(&path("ContainerStatus"), message(status.encode_to_vec()));
+        let script = script(pod, container, info);
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("runtime.sock");
         let node = Self {

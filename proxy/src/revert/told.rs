@@ -198,7 +198,8 @@ impl Told {
             )
         });
         self.remarks.extend(lines);
-        if let Some(more) = ids.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        if ids.len() > NAMED {
+            let more = ids.len() - NAMED;
             self.remarks.push(format!("and {more} more of these"));
         }
     }

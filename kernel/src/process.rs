@@ -3,10 +3,11 @@
 use rustix::{
     fd::{BorrowedFd, OwnedFd},
     io::Errno,
+    mm::{Advice, madvise},
     net::{AddressFamily, SocketType, sockopt},
     process::{Resource, Rlimit, nice},
 };
-use std::io;
+use std::{fs, io, ptr};
 use thiserror::Error;
 
 /// Why a socket that the environment names cannot be used.
@@ -80,6 +81,39 @@ pub fn trim_allocator() -> bool {
     }
     #[cfg(not(target_env = "gnu"))]
     false
+}
+
+/// Unmaps the pages of the program's and its libraries' code, of which those come back that run again,
+/// for about a microsecond each as long as the page cache has them. What ran at the start alone counts
+/// as resident no more, and the kernel may drop it first when memory is short. How many bytes of the
+/// address space that was about; a debugger's breakpoints among them are lost.
+///
+/// # Errors
+///
+/// When the process may not read its own mappings.
+pub fn release_code() -> io::Result<usize> {
+    let mappings = fs::read_to_string("/proc/self/maps")?;
+    let mut released = 0;
+    for (start, end) in mappings.lines().filter_map(code_of_a_file) {
+        let pages = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the range is one mapping of a file that may be executed and not be written, as the
+        // kernel has just said, so what its pages hold is what the file holds, and any thread that
+        // needs one finds the same bytes again. Nothing of ours unmaps code.
+        unsafe { madvise(pages, end - start, Advice::LinuxDontNeed) }?;
+        released += end - start;
+    }
+    Ok(released)
+}
+
+/// Where a mapping begins and ends, from its line in `/proc/PID/maps`, if it is code from a file.
+fn code_of_a_file(line: &str) -> Option<(usize, usize)> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, access) = (words.next()?, words.next()?);
+    let inode = words.nth(2)?;
+    let (start, end) = range.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    let (start, end) = (address(start)?, address(end)?);
+    (access == "r-xp" && inode != "0" && start < end).then_some((start, end))
 }
 
 /// Takes the listening socket that systemd hands over, if it hands over one to this process.
@@ -183,6 +217,56 @@ mod tests {
     #[test]
     fn the_allocator_takes_both_thresholds_and_one_arena() {
         assert_eq!(tune_allocator(), cfg!(target_env = "gnu"));
+    }
+
+    #[test]
+    fn code_that_is_released_is_resident_no_more_and_runs_on() {
+        let resident = || {
+            let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut is_code = false;
+            let mut kib = 0;
+            for line in smaps.lines() {
+                let mut words = line.split_ascii_whitespace();
+                match words.next().unwrap() {
+                    "Rss:" if is_code => kib += words.next().unwrap().parse::<usize>().unwrap(),
+                    word if !word.ends_with(':') => is_code = code_of_a_file(line).is_some(),
+                    _ => {}
+                }
+            }
+            kib
+        };
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        for (start, end) in maps.lines().filter_map(code_of_a_file) {
+            let pages = ptr::with_exposed_provenance_mut(start);
+            // SAFETY: this only reads pages in.
+            unsafe { madvise(pages, end - start, Advice::LinuxPopulateRead) }.unwrap();
+        }
+        let before = resident();
+        let released = release_code().unwrap();
+        let after = resident();
+        assert!(released >= before * 1024, "{released} B of {before} KiB");
+        assert!(after < before * 3 / 4, "{before} KiB, then {after} KiB");
+    }
+
+    #[test]
+    fn only_code_of_files_is_released() {
+        let line = "7f0000001000-7f0000003000 r-xp 00002000 fe:00 1234   /usr/bin/a b (deleted)";
+        assert_eq!(
+            code_of_a_file(line),
+            Some((0x7f00_0000_1000, 0x7f00_0000_3000))
+        );
+        for other in [
+            "",
+            "7f0000001000-7f0000003000",
+            "7f0000001000-7f0000003000 rwxp 00002000 fe:00 1234 /usr/bin/a",
+            "7f0000001000-7f0000003000 r--p 00002000 fe:00 1234 /usr/bin/a",
+            "7f0000001000-7f0000003000 r-xs 00002000 fe:00 1234 /usr/bin/a",
+            "7ffc00000000-7ffc00002000 r-xp 00000000 00:00 0    [vdso]",
+            "7f0000003000-7f0000001000 r-xp 00002000 fe:00 1234 /usr/bin/a",
+            "7f00000x1000-7f0000003000 r-xp 00002000 fe:00 1234 /usr/bin/a",
+        ] {
+            assert_eq!(code_of_a_file(other), None, "{other}");
+        }
     }
 
     #[test]

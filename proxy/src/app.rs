@@ -34,7 +34,7 @@ use koord_kernel::{
     block::BlockDevices,
     cgroup::{Cgroups, DetectError},
     core_sched,
-    process::{InheritError, inherited_listener},
+    process::{InheritError, inherited_listener, release_code},
     task::Procfs,
 };
 use koord_model::Setting;
@@ -56,7 +56,7 @@ use tokio::{
     task::{Id, JoinError, JoinSet, LocalSet},
     time::sleep,
 };
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 /// How often the socket for administrators is tried again.
 const ADMIN_RETRY: Duration = Duration::from_secs(1);
@@ -231,6 +231,7 @@ impl App {
         let endpoint = self.config.admin_endpoint.clone();
         let administer = administer(admin, endpoint, self.administrators);
         tasks.spawn("admin", &local, administer);
+        release_start();
         announce(&self.config);
         self.notifier
             .ready(&format!("serving, mode {}", self.condition.mode));
@@ -305,6 +306,14 @@ fn plugin(
         None => Way::Socket(socket.into()),
     };
     nri::Front::new(way, identity, hub.clone(), metrics.clone(), pulse)
+}
+
+/// What only a start needs stays with us no longer.
+fn release_start() {
+    if let Err(error) = release_code() {
+        let error = &error as &dyn Error;
+        debug!(error, "the code of the start stays mapped");
+    }
 }
 
 fn announce(config: &Config) {

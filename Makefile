@@ -112,7 +112,7 @@ bench: ## direct, byte relay and proxy side by side, as shipped; a table and JSO
 	@cargo build --quiet --locked --workspace --bins --release
 	@GOTOOLCHAIN=local go -C tests/conformance build -o $(abspath $(BUILT))/release/grpc-bench ./cmd/grpc-bench
 	@$(BUILT)/release/bench $(BENCH_ARGS)
-	@$(if $(BENCH_ARGS),:,$(MAKE) promises)
+	@$(if $(filter --only% --help -h,$(BENCH_ARGS)),:,$(MAKE) promises)
 
 # The tests that know times which are promised, and say whether they are kept. A kubelet's churn is run
 # three times with each script and front: a fault that shows in every second churn is then found six times

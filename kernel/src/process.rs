@@ -83,26 +83,46 @@ pub fn trim_allocator() -> bool {
     false
 }
 
-/// Unmaps the pages of the program's and its libraries' code, of which those come back that run again,
-/// for about a microsecond each as long as the page cache has them. What ran at the start alone counts
-/// as resident no more, and the kernel may drop it first when memory is short. How many bytes of the
-/// address space that was about; a debugger's breakpoints among them are lost.
+/// Unmaps the code of the program and its libraries. What runs again is mapped again, for about a
+/// microsecond a page as long as the page cache has it; what ran at the start alone counts as resident
+/// no more, and the kernel may drop it first when memory is short. A mapping with pages of its own, such
+/// as a breakpoint makes, is left alone. How many bytes of the address space that was about.
 ///
 /// # Errors
 ///
-/// When the process may not read its own mappings.
+/// When the process may not read its own mappings, or a filter of system calls refuses it.
 pub fn release_code() -> io::Result<usize> {
-    let mappings = fs::read_to_string("/proc/self/maps")?;
+    let smaps = fs::read_to_string("/proc/self/smaps")?;
     let mut released = 0;
-    for (start, end) in mappings.lines().filter_map(code_of_a_file) {
+    for (start, end) in unwritten_code(&smaps) {
         let pages = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the range is one mapping of a file that may be executed and not be written, as the
-        // kernel has just said, so what its pages hold is what the file holds, and any thread that
-        // needs one finds the same bytes again. Nothing of ours unmaps code.
+        // SAFETY: the kernel has just said that this is a mapping of a file's code which nobody may
+        // write to and which has no page of its own, so its pages hold what the file holds, and a
+        // thread that needs one finds the same bytes again. Nothing of ours unmaps code or writes it.
         unsafe { madvise(pages, end - start, Advice::LinuxDontNeed) }?;
         released += end - start;
     }
     Ok(released)
+}
+
+/// Where mappings of code from files begin and end that hold nothing but what the files hold, by
+/// `/proc/PID/smaps`.
+fn unwritten_code(smaps: &str) -> impl Iterator<Item = (usize, usize)> {
+    let mut code = None;
+    smaps.lines().filter_map(move |line| {
+        let Some(size) = line.strip_prefix("Anonymous:") else {
+            code = code_of_a_file(line).or(code.filter(|_| !is_header(line)));
+            return None;
+        };
+        code.take().filter(|_| size.trim() == "0 kB")
+    })
+}
+
+/// A mapping's first line begins with its addresses, each other one with a name and a colon.
+fn is_header(line: &str) -> bool {
+    line.split(' ')
+        .next()
+        .is_some_and(|word| !word.ends_with(':'))
 }
 
 /// Where a mapping begins and ends, from its line in `/proc/PID/maps`, if it is code from a file.
@@ -205,6 +225,7 @@ pub fn own_uid() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
     use std::{
         io::{Read, Write},
         os::{
@@ -219,33 +240,86 @@ mod tests {
         assert_eq!(tune_allocator(), cfg!(target_env = "gnu"));
     }
 
+    /// What is resident of mappings of code, KiB.
+    fn resident_code() -> usize {
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_code = false;
+        let mut kib = 0;
+        for line in smaps.lines() {
+            if is_header(line) {
+                is_code = code_of_a_file(line).is_some();
+            } else if let Some(size) = line.strip_prefix("Rss:").filter(|_| is_code) {
+                kib += size
+                    .trim()
+                    .strip_suffix(" kB")
+                    .unwrap()
+                    .parse::<usize>()
+                    .unwrap();
+            }
+        }
+        kib
+    }
+
     #[test]
     fn code_that_is_released_is_resident_no_more_and_runs_on() {
-        let resident = || {
-            let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
-            let mut is_code = false;
-            let mut kib = 0;
-            for line in smaps.lines() {
-                let mut words = line.split_ascii_whitespace();
-                match words.next().unwrap() {
-                    "Rss:" if is_code => kib += words.next().unwrap().parse::<usize>().unwrap(),
-                    word if !word.ends_with(':') => is_code = code_of_a_file(line).is_some(),
-                    _ => {}
-                }
-            }
-            kib
-        };
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         for (start, end) in maps.lines().filter_map(code_of_a_file) {
-            let pages = ptr::with_exposed_provenance_mut(start);
-            // SAFETY: this only reads pages in.
-            unsafe { madvise(pages, end - start, Advice::LinuxPopulateRead) }.unwrap();
+            for page in (start..end).step_by(rustix::param::page_size()) {
+                let byte = ptr::with_exposed_provenance::<u8>(page);
+                // SAFETY: code of this process is mapped as long as it runs, and may be read.
+                unsafe { byte.read_volatile() };
+            }
         }
-        let before = resident();
+        let before = resident_code();
         let released = release_code().unwrap();
-        let after = resident();
+        let after = resident_code();
         assert!(released >= before * 1024, "{released} B of {before} KiB");
         assert!(after < before * 3 / 4, "{before} KiB, then {after} KiB");
+    }
+
+    #[test]
+    fn code_that_somebody_has_written_to_stays_as_it_is() {
+        let size = rustix::param::page_size();
+        let file = rustix::fs::memfd_create("code", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&file, &vec![1; size]).unwrap();
+        let (all, code) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MprotectFlags::READ | MprotectFlags::EXEC,
+        );
+        // SAFETY: a mapping of its own, of a file that nobody changes, which nothing else knows of.
+        let page =
+            unsafe { mmap(ptr::null_mut(), size, all, MapFlags::PRIVATE, &file, 0) }.unwrap();
+        let byte = page.cast::<u8>();
+        // SAFETY: it is as long as a page, may be written to until it is code, and is read only then.
+        let held = unsafe {
+            byte.write_volatile(2);
+            mprotect(page, size, code).unwrap();
+            release_code().unwrap();
+            byte.read_volatile()
+        };
+        assert_eq!(held, 2);
+        // SAFETY: nothing points there any more.
+        unsafe { munmap(page, size) }.unwrap();
+    }
+
+    #[test]
+    fn a_mapping_is_released_if_it_has_no_page_of_its_own() {
+        let smaps = "\
+1000-3000 r-xp 00000000 fe:00 12 /a
+Rss:                   8 kB
+Anonymous:             0 kB
+3000-5000 r-xp 00000000 fe:00 12 /b
+Anonymous:             4 kB
+5000-6000 rw-p 00000000 fe:00 12 /b
+Anonymous:             0 kB
+6000-7000 r-xp 00000000 fe:00 12 /without
+7000-8000 rw-p 00000000 00:00 0
+Anonymous:             0 kB
+8000-9000 r-xp 00000000 fe:00 12 /c
+Anonymous:             0 kB
+";
+        let released: Vec<_> = unwritten_code(smaps).collect();
+        assert_eq!(released, [(0x1000, 0x3000), (0x8000, 0x9000)]);
     }
 
     #[test]

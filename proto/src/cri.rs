@@ -21,37 +21,51 @@ mod generated {
 pub use self::generated::*;
 
 macro_rules! requests {
-    ($($request:ident),+ $(,)?) => {$(
+    ($($request:ident: $fields:expr;)+) => {$(
         impl $request {
             /// Decodes the fields that are looked at. `None` if the bytes are no such message; they
             /// are passed on as they came then, and the runtime says what is wrong with them.
             pub fn read(message: &[u8]) -> Option<Self> {
-                Self::decode(message).ok()
+                Self::decode(&*wire::select(message, $fields, &|_| false).ok()?).ok()
             }
         }
     )+};
 }
-
-requests!(
-    RunPodSandboxRequest,
-    CreateContainerRequest,
-    UpdateContainerResourcesRequest,
-    UpdatePodSandboxResourcesRequest,
-);
 
 macro_rules! requests_of_pods {
     ($($request:ident: $fields:expr;)+) => {$(
         impl $request {
-            /// As [`read`](Self::read), with only those labels and annotations whose key `keep`
-            /// takes. It is several times as fast for a pod with many, and one that nobody asks for
-            /// may be no UTF-8.
+            /// As [`read`](Self::read), with those labels and annotations whose key `keep` takes. One
+            /// that nobody asks for may be no UTF-8.
             pub fn read_keeping(message: &[u8], keep: impl Fn(&str) -> bool) -> Option<Self> {
                 let keep = |key: &[u8]| str::from_utf8(key).is_ok_and(&keep);
-                Self::read(&wire::select(message, $fields, &keep).ok()?)
+                Self::decode(&*wire::select(message, $fields, &keep).ok()?).ok()
             }
         }
     )+};
 }
+
+/// The files of cgroup v2 that are looked at among those that a request names in `unified`. Nobody bounds
+/// how many it names, and each would take a hundred bytes of memory and a microsecond.
+pub const UNIFIED: &[&str] = &[
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.oom.group",
+];
+
+/// The fields of a [`LinuxContainerResources`].
+const RESOURCES: Keep = Keep::Fields(&[
+    (1, Keep::Whole),
+    (2, Keep::Whole),
+    (3, Keep::Whole),
+    (4, Keep::Whole),
+    (5, Keep::Whole),
+    (6, Keep::Whole),
+    (7, Keep::Whole),
+    (9, Keep::Named(UNIFIED)),
+    (10, Keep::Whole),
+]);
 
 /// The fields of a [`PodSandboxConfig`].
 const POD: Keep = Keep::Fields(&[
@@ -66,12 +80,17 @@ const CONTAINER: Keep = Keep::Fields(&[
     (1, Keep::Whole),
     (9, Keep::Entries),
     (10, Keep::Entries),
-    (15, Keep::Whole),
+    (15, Keep::Fields(&[(1, RESOURCES)])),
 ]);
 
 requests_of_pods! {
     RunPodSandboxRequest: &[(1, POD), (2, Keep::Whole)];
     CreateContainerRequest: &[(1, Keep::Whole), (2, CONTAINER), (3, POD)];
+}
+
+requests! {
+    UpdateContainerResourcesRequest: &[(1, Keep::Whole), (2, RESOURCES)];
+    UpdatePodSandboxResourcesRequest: &[(1, Keep::Whole), (2, RESOURCES), (3, RESOURCES)];
 }
 
 // === impl ContainerConfig ===
@@ -94,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_request_is_read_past_what_is_unknown() {
-        let config = CreateContainerRequest::read(REQUEST)
+        let config = CreateContainerRequest::read_keeping(REQUEST, |_| false)
             .unwrap()
             .config
             .unwrap();
@@ -143,7 +162,6 @@ mod tests {
     fn an_annotation_that_nobody_asks_for_may_be_no_utf_8() {
         // sandbox_config { annotations { k: "\xff" } }
         let request = b"\x1a\x08\x3a\x06\x0a\x01k\x12\x01\xff";
-        assert_eq!(CreateContainerRequest::read(request), None);
         assert!(CreateContainerRequest::read_keeping(request, |_| false).is_some());
         assert_eq!(
             CreateContainerRequest::read_keeping(request, |_| true),
@@ -152,9 +170,64 @@ mod tests {
     }
 
     #[test]
+    fn of_files_that_a_request_names_those_are_read_that_are_looked_at() {
+        let named = |files: &[&str]| LinuxContainerResources {
+            cpu_period: 1,
+            cpu_quota: 2,
+            cpu_shares: 3,
+            memory_limit_in_bytes: 4,
+            oom_score_adj: 5,
+            cpuset_cpus: "6".to_owned(),
+            cpuset_mems: "7".to_owned(),
+            unified: files
+                .iter()
+                .map(|file| ((*file).to_owned(), "8".to_owned()))
+                .collect(),
+            memory_swap_limit_in_bytes: 9,
+        };
+        let looked_at = [
+            "memory.min",
+            "memory.low",
+            "memory.high",
+            "memory.oom.group",
+        ];
+        let all = named(&[&looked_at[..], &["memory.max", "hugetlb.2MB.max"]].concat());
+        let kept = Some(named(&looked_at));
+
+        let request = UpdateContainerResourcesRequest {
+            container_id: "c".to_owned(),
+            linux: Some(all.clone()),
+        };
+        let read = UpdateContainerResourcesRequest::read(&request.encode_to_vec()).unwrap();
+        assert_eq!((read.container_id.as_str(), &read.linux), ("c", &kept));
+
+        let request = UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: "p".to_owned(),
+            overhead: Some(all.clone()),
+            resources: Some(all.clone()),
+        };
+        let read = UpdatePodSandboxResourcesRequest::read(&request.encode_to_vec()).unwrap();
+        assert_eq!(read.pod_sandbox_id, "p");
+        assert_eq!((&read.overhead, &read.resources), (&kept, &kept));
+
+        let linux = Some(LinuxContainerConfig {
+            resources: Some(all),
+        });
+        let request = CreateContainerRequest {
+            config: Some(ContainerConfig {
+                linux,
+                ..ContainerConfig::default()
+            }),
+            ..CreateContainerRequest::default()
+        };
+        let read = CreateContainerRequest::read_keeping(&request.encode_to_vec(), |_| false);
+        assert_eq!(read.unwrap().config.unwrap().resources(), kept.as_ref());
+    }
+
+    #[test]
     fn what_is_no_request_is_none() {
         assert_eq!(
-            CreateContainerRequest::read(&REQUEST[..REQUEST.len() - 1]),
+            CreateContainerRequest::read_keeping(&REQUEST[..REQUEST.len() - 1], |_| true),
             None
         );
         assert_eq!(UpdateContainerResourcesRequest::read(b"\x0a\x01\xff"), None);

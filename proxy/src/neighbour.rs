@@ -704,7 +704,6 @@ mod tests {
         let update = cri::UpdateContainerResourcesRequest {
             container_id: "container-1".to_owned(),
             linux: Some(cri::LinuxContainerResources::default()),
-            ..Default::default()
         };
         let started = async {
             let (method, message) = (Method::UpdateContainerResources, update.encode_to_vec());

@@ -35,6 +35,26 @@ const HEAD: usize = 5;
 const HALF: usize = HEAD + 8 * MIB;
 
 #[tokio::test]
+async fn a_request_that_names_a_million_files_costs_what_it_is_long() {
+    const FILES: u32 = 1 << 20;
+    let node = Node::start();
+    // Each the name of a file and nothing more: field 9 of the resources in field 2.
+    let mut resources = Vec::new();
+    for number in 0..FILES {
+        resources.extend([0x4a, 6, 0x0a, 4]);
+        let digit = |shift: u32| b'0' + u8::try_from((number >> shift) & 63).unwrap();
+        resources.extend([18, 12, 6, 0].map(digit));
+    }
+    let before = node.resident_kib();
+    let request = Tree::new().bytes(1, "container-1").bytes(2, resources);
+    let reply = node.call(RawRequest::unary(method::UPDATE, request.encode()));
+    assert_eq!(reply.await.grpc_status(), Some(0));
+    // 8 MiB of it came, and were held until the runtime had them.
+    let grown = node.peak_kib() - before;
+    assert!(grown < 40 * 1_024, "grew by {grown} KiB");
+}
+
+#[tokio::test]
 async fn ten_thousand_connects_push_out_each_other_and_nobody_who_has_spoken() {
     const CONNECTS: u64 = 10_000;
     const CAP: u64 = 512;

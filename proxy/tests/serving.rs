@@ -1,7 +1,11 @@
 //! What the modes change and what they leave, whom hooks leave alone, and how the process ends.
 //! Flags, exit codes and sockets are in `cli.rs`.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test's own files, and its own failures"
+)]
 
 mod support;
 
@@ -14,6 +18,7 @@ use koord_testkit::{
 };
 use prost::Message;
 use std::{
+    fs,
     future::ready,
     io::{Read, Write},
     os::unix::net::{UnixListener, UnixStream},
@@ -68,6 +73,19 @@ fn decisions(node: &Node) -> Vec<[String; 4]> {
     settings
         .map(|it| ["setting", "desired", "owner", "applied"].map(|key| text(&it[key])))
         .collect()
+}
+
+#[test]
+fn code_that_the_start_alone_needs_is_resident_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("policy.yaml");
+    let text =
+        "{apiVersion: slo.koordinator.sh/v1alpha1, kind: NodeSLO, metadata: {name: node-1}}\n";
+    fs::write(&policy, text).unwrap();
+    let node = Node::with(script(), &[&format!("--node-policy={}", policy.display())]);
+    // Without that a process that nobody has called yet has as much as it ever had.
+    let (now, peak) = (node.resident_kib(), node.peak_kib());
+    assert!(peak > now + 256, "{peak} KiB, then {now} KiB");
 }
 
 #[tokio::test]

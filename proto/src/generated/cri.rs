@@ -56,11 +56,6 @@ pub struct UpdateContainerResourcesRequest {
     pub container_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub linux: ::core::option::Option<LinuxContainerResources>,
-    #[prost(map = "string, string", tag = "4")]
-    pub annotations: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct UpdatePodSandboxResourcesRequest {

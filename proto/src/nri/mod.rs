@@ -12,7 +12,10 @@ mod event;
 pub use self::event::EventMask;
 pub use self::generated::*;
 
-use crate::wire::{self, Keep};
+use crate::{
+    cri::UNIFIED,
+    wire::{self, Keep},
+};
 use prost::Message;
 
 #[allow(
@@ -107,7 +110,7 @@ const RESOURCES: Keep = Keep::Fields(&[
     (2, Keep::Whole),
     (4, Keep::Whole),
     (5, Keep::Whole),
-    (6, Keep::Whole),
+    (6, Keep::Named(UNIFIED)),
 ]);
 
 read_keeping! {

@@ -131,14 +131,16 @@ fn an_event_says_what_it_is_and_of_what() {
 
 #[test]
 fn an_update_has_what_the_kubelet_asks_for() {
-    // container { id: "c" } linux_resources { memory { swap { 8 } } unified { "k": "v" } }
-    let message = b"\x12\x03\x0a\x01c\x1a\x0e\x0a\x04\x1a\x02\x08\x08\x32\x06\x0a\x01k\x12\x01v";
+    // container { id: "c" } linux_resources { memory { swap { 8 } } unified { "k": "v" } unified {
+    // "memory.low": "1" } }
+    let message = b"\x12\x03\x0a\x01c\x1a\x1f\x0a\x04\x1a\x02\x08\x08\x32\x06\x0a\x01k\x12\x01v\x32\x0f\x0a\x0amemory.low\x12\x011";
     let read = UpdateContainerRequest::read_keeping(message, |_| false).unwrap();
     let resources = read.linux_resources.unwrap();
     let swap = resources.memory.unwrap().swap;
     assert_eq!(swap, Some(OptionalInt64 { value: 8 }));
-    // These are settings and no annotations: all are kept.
-    assert_eq!(resources.unified["k"], "v");
+    // These are settings and no annotations: nobody is asked which to keep.
+    let named: Vec<_> = resources.unified.into_iter().collect();
+    assert_eq!(named, [("memory.low".to_owned(), "1".to_owned())]);
 }
 
 #[test]

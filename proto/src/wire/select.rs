@@ -9,6 +9,8 @@ pub enum Keep {
     Whole,
     /// A map: the entries whose key is asked for.
     Entries,
+    /// A map: the entries with these keys.
+    Named(&'static [&'static str]),
     /// A list of strings: those that begin so.
     Starting(&'static str),
     /// A message: these of its fields.
@@ -62,6 +64,12 @@ fn select_into(
                     selected.extend_from_slice(field);
                 }
             }
+            (Keep::Named(keys), Value::Delimited(entry)) => {
+                let key = key(entry)?;
+                if keys.iter().any(|named| named.as_bytes() == key) {
+                    selected.extend_from_slice(field);
+                }
+            }
             (Keep::Starting(begin), Value::Delimited(text)) => {
                 if text.starts_with(begin.as_bytes()) {
                     selected.extend_from_slice(field);
@@ -77,7 +85,7 @@ fn select_into(
                 write_length(&mut selected[length_at..]);
             }
             // prost would take the number for a length.
-            (Keep::Entries | Keep::Starting(_) | Keep::Fields(_), _) => {
+            (Keep::Entries | Keep::Named(_) | Keep::Starting(_) | Keep::Fields(_), _) => {
                 return Err(WireError::NoMessage { number });
             }
         }
@@ -136,6 +144,17 @@ mod tests {
         let message = b"\x12\x14\x52\x06\x0a\x01k\x12\x011\x70\x01\x18\x05\x52\x06\x0a\x01l\x12\x012\x0a\x02id\x22\x01x";
         let expected = b"\x12\x8a\x80\x80\x80\x00\x70\x01\x52\x06\x0a\x01l\x12\x012\x0a\x02id";
         assert_eq!(selected(message, b"l").unwrap(), expected);
+    }
+
+    #[test]
+    fn of_a_map_with_names_no_other_entry_is_kept() {
+        // map { "k": "1" } map { "l": "2" } map { "": "3" }, each in field 9.
+        let message = b"\x4a\x06\x0a\x01k\x12\x011\x4a\x06\x0a\x01l\x12\x012\x4a\x03\x12\x013";
+        let wanted = &[(9, Keep::Named(&["l", "x"]))];
+        let kept = select(message, wanted, &|_| true).unwrap();
+        assert_eq!(kept, b"\x4a\x06\x0a\x01l\x12\x012");
+        let error = select(b"\x48\x01", wanted, &|_| true);
+        assert_eq!(error, Err(WireError::NoMessage { number: 9 }));
     }
 
     #[test]

@@ -94,7 +94,6 @@ async fn a_pod_that_gets_the_skip_label_has_what_was_asked_for_again() {
             cpu_shares: 2_048,
             ..Default::default()
         }),
-        ..Default::default()
     };
     let answer = call(&bench, Method::UpdateContainerResources, &update, &());
     assert!(matches!(answer, Answer::AsIs(Untouched::Exempt)));
@@ -134,7 +133,6 @@ async fn what_a_hook_that_rests_gave_back_is_whoevers_writes_it_until_the_runtim
             memory_limit_in_bytes: 1 << 30,
             ..Default::default()
         }),
-        ..Default::default()
     };
     call(&bench, Method::UpdateContainerResources, &update, &());
     assert_eq!(after("512").await, "1024");

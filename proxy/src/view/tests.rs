@@ -64,6 +64,10 @@ fn what_is_asked_for_by_files_of_cgroup_v2_is_read_as_the_kernel_would() {
         memory_oom_group: Some(true),
     };
     assert_eq!(asked, expected);
+    // Nothing else of a request is read.
+    let mut names = cri::UNIFIED.to_vec();
+    names.sort_unstable();
+    assert!(unified_texts(expected).keys().eq(names));
     let read = unified(|file| (file == "memory.min").then_some("1.5G"));
     assert_eq!(read, Unified::default());
     let none = Requested::default();

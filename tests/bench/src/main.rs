@@ -27,7 +27,12 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
+use tokio::time::sleep;
+
+/// From the start of a proxy until it has nothing to do: its first lists and looks are done.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// Measures the proxy beside a direct connection and a byte relay.
 #[derive(Debug, Parser)]
@@ -83,7 +88,8 @@ async fn run(arguments: Arguments) -> Result<()> {
             continue;
         }
         let parts = Parts::start(stack, arguments.runtime_socket.clone(), &arguments.peer)?;
-        report.idle_bytes = parts.proxy_resident()?;
+        sleep(SETTLED).await;
+        report.idle_bytes.push(parts.proxy_resident()?);
         for kind in Kind::ALL {
             for callers in [1, 64] {
                 let name = name(stack, kind, callers);

@@ -48,7 +48,8 @@ struct Promise {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     groups: Vec<Group>,
-    pub(crate) idle_bytes: u64,
+    /// Of each process that was started, before its first load.
+    pub(crate) idle_bytes: Vec<u64>,
     state: Option<State>,
     nri: Option<Nri>,
     /// In front of a real containerd.
@@ -167,8 +168,11 @@ impl Report {
         reason = "the memory of a process is far below 2^52"
     )]
     pub(crate) fn weigh(&mut self) {
-        let measured = self.idle_bytes as f64 / MIB;
+        let Some(most) = self.idle_bytes.iter().max() else {
+            return;
+        };
         let what = "resident idle, MiB".to_owned();
+        let measured = *most as f64 / MIB;
         self.promises.push(Promise::new(what, measured, 8.0));
     }
 }

@@ -178,7 +178,6 @@ async fn what_an_update_was_told_comes_back_when_koordlet_comes() {
             memory_limit_in_bytes: 1 << 30,
             ..Default::default()
         }),
-        ..Default::default()
     };
     let told = call(&bench, Method::UpdateContainerResources, &update, &());
     assert!(matches!(told, Answer::Patched(_)));

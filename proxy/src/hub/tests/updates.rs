@@ -34,7 +34,6 @@ fn open(bench: &Bench, linux: cri::LinuxContainerResources) -> Opening {
     let update = cri::UpdateContainerResourcesRequest {
         container_id: "container-1".to_owned(),
         linux: Some(linux),
-        ..Default::default()
     };
     let message = update.encode_to_vec();
     bench

@@ -35,8 +35,10 @@ macro_rules! requests {
 macro_rules! requests_of_pods {
     ($($request:ident: $fields:expr;)+) => {$(
         impl $request {
-            /// As [`read`](Self::read), with those labels and annotations whose key `keep` takes. One
-            /// that nobody asks for may be no UTF-8.
+            /// Decodes the fields that are looked at, and of labels and annotations those whose key
+            /// `keep` takes. `None` if the bytes are no such message; they are passed on as they came
+            /// then, and the runtime says what is wrong with them. An entry that nobody asks for may
+            /// be no UTF-8.
             pub fn read_keeping(message: &[u8], keep: impl Fn(&str) -> bool) -> Option<Self> {
                 let keep = |key: &[u8]| str::from_utf8(key).is_ok_and(&keep);
                 Self::decode(&*wire::select(message, $fields, &keep).ok()?).ok()

@@ -1,10 +1,14 @@
 //! Walking over an NRI message and decoding it see the same.
 
-use koord_proto::nri::{
-    Container, CreateContainerRequest, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox,
-    LinuxResources, OptionalInt64, OptionalString, OptionalUInt64, PodSandbox, SynchronizeRequest,
+use koord_proto::{
+    cri::UNIFIED,
+    nri::{
+        Container, CreateContainerRequest, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox,
+        LinuxResources, OptionalInt64, OptionalString, OptionalUInt64, PodSandbox,
+        SynchronizeRequest,
+    },
 };
-use proptest::{collection, option, prelude::*};
+use proptest::{collection, option, prelude::*, sample};
 use prost::Message;
 use std::collections::BTreeMap;
 
@@ -16,13 +20,38 @@ fn map() -> impl Strategy<Value = BTreeMap<String, String>> {
     collection::btree_map(text(), text(), 0..4)
 }
 
+/// By name what is asked for, of files that are looked at and of others.
+fn files() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let name = prop_oneof![text(), sample::select(UNIFIED).prop_map(str::to_owned)];
+    collection::btree_map(name, text(), 0..4)
+}
+
+fn keep_looked_at(resources: &mut LinuxResources) {
+    resources
+        .unified
+        .retain(|file, _| UNIFIED.contains(&&**file));
+}
+
+fn keep_looked_at_of_pod(pod: &mut PodSandbox) {
+    if let Some(linux) = &mut pod.linux {
+        linux.pod_overhead.iter_mut().for_each(keep_looked_at);
+        linux.pod_resources.iter_mut().for_each(keep_looked_at);
+    }
+}
+
+fn keep_looked_at_of_container(container: &mut Container) {
+    if let Some(linux) = &mut container.linux {
+        linux.resources.iter_mut().for_each(keep_looked_at);
+    }
+}
+
 prop_compose! {
     fn resources()(
         numbers in any::<[Option<i64>; 3]>(),
         shares in any::<Option<u64>>(),
         cpus in text(),
         rdt_class in option::of(text()),
-        unified in map(),
+        unified in files(),
     ) -> LinuxResources {
         let [limit, swap, quota] = numbers.map(|it| it.map(|value| OptionalInt64 { value }));
         LinuxResources {
@@ -75,6 +104,8 @@ proptest! {
     ) {
         let mut request = SynchronizeRequest { pods, containers, more };
         let message = request.encode_to_vec();
+        request.pods.iter_mut().for_each(keep_looked_at_of_pod);
+        request.containers.iter_mut().for_each(keep_looked_at_of_container);
         let all = SynchronizeRequest::read_keeping(&message, |_| true);
         prop_assert_eq!(all.as_ref(), Some(&request));
 
@@ -96,7 +127,10 @@ proptest! {
         message in collection::vec(any::<u8>(), 0..48),
     ) {
         if let Some(read) = CreateContainerRequest::read_keeping(&message, |_| true) {
-            prop_assert_eq!(CreateContainerRequest::decode(&*message), Ok(read));
+            let mut decoded = CreateContainerRequest::decode(&*message).unwrap();
+            decoded.pod.iter_mut().for_each(keep_looked_at_of_pod);
+            decoded.container.iter_mut().for_each(keep_looked_at_of_container);
+            prop_assert_eq!(decoded, read);
         }
     }
 }

@@ -20,19 +20,15 @@ mod state;
 use anyhow::{Context, Result};
 use clap::Parser;
 use load::{Kind, Load, Stack};
-use parts::Parts;
+use parts::{Parts, SETTLED};
 use report::{Report, Row};
 use serde_json::json;
 use std::{
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 use tokio::time::sleep;
-
-/// From the start of a proxy until it has nothing to do: its first lists and looks are done.
-const SETTLED: Duration = Duration::from_secs(5);
 
 /// Measures the proxy beside a direct connection and a byte relay.
 #[derive(Debug, Parser)]

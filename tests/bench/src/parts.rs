@@ -8,7 +8,12 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Stdio},
+    time::Duration,
 };
+
+/// From the start of a proxy, or from the end of what was asked of it, until it has nothing to do: its
+/// lists and looks are done, and connections that were closed have ended.
+pub(crate) const SETTLED: Duration = Duration::from_secs(5);
 
 /// Another proxy, started by the caller.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use crate::{
     load::{Kind, Load, Stack},
-    parts::{Target, instant_runtime, proxy_options},
+    parts::{SETTLED, Target, instant_runtime, proxy_options},
 };
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Proxy, classes};
@@ -19,6 +19,7 @@ use koord_testkit::{
 use prost::Message;
 use serde::Serialize;
 use std::{path::Path, time::Instant};
+use tokio::time::sleep;
 
 /// What [`Arguments::only`](crate::Arguments) may name.
 pub(crate) const NAME: &str = "with 1,000 pods and 3,000 containers";
@@ -34,7 +35,7 @@ pub(crate) struct State {
     pub(crate) first_update_ms: f64,
     /// Resident with that state.
     pub(crate) resident_bytes: u64,
-    /// Resident after 64 callers did all they do.
+    /// Resident when 64 callers have done all they do, and have been gone for [`SETTLED`].
     pub(crate) loaded_bytes: u64,
 }
 
@@ -82,6 +83,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<State> {
         };
         load.run(&target).await?;
     }
+    sleep(SETTLED).await;
     let loaded_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
     proxy.stop()?;
     child.kill()?;
@@ -103,7 +105,7 @@ async fn first_answer(proxy: &Proxy) {
         {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        sleep(std::time::Duration::from_millis(1)).await;
     }
 }
 

@@ -257,10 +257,27 @@ pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
     part_of(hub, sandbox, Part::Whole).await;
 }
 
-/// Brings to the kernel what was decided of a pod since it was held against that, and its threads into
-/// their groups: what something of it has to have before it runs.
-pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
-    let (changes, applied) = write(hub, sandbox, Part::New).await;
+/// Whether something was decided of a pod's own directory that was not held against the kernel yet.
+pub(crate) fn has_new_directory(hub: &Hub, sandbox: &SandboxId) -> bool {
+    let ledger = hub.ledger().borrow();
+    let pod = ledger.pod(sandbox).filter(|pod| pod.ready);
+    pod.is_some_and(|pod| {
+        let mut entries = pod.own.entries().iter();
+        pod.own.at.is_some() && entries.any(|entry| is_held(entry) && Part::New.has(entry))
+    })
+}
+
+/// Brings to the kernel what was decided of a pod since it was held against that, but for what somebody
+/// has put `there`, and its threads into their groups: what something of it has to have before it runs.
+pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
+    new_values_of_pod(hub, sandbox, there).await;
+    join(hub, sandbox, Part::Whole).await;
+}
+
+/// The same without the threads. It comes behind what was handed to the writer before, so whoever waits
+/// for it waits for that.
+pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
+    let (changes, applied) = write(hub, sandbox, Part::New, there).await;
     let outcomes = changes.into_iter().zip(applied);
     let (refused, taken): (Vec<_>, Vec<_>) =
         outcomes.partition(|(_, it)| matches!(Applied::from(&it.applied), Applied::Refused(_)));
@@ -269,10 +286,9 @@ pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
     if !refused.is_empty() {
         // What it had before may not be as it was, and bounds what it is to have. What is refused then
         // is told.
-        let (changes, applied) = write(hub, sandbox, Part::Whole).await;
+        let (changes, applied) = write(hub, sandbox, Part::Whole, &[]).await;
         note_pod(hub, sandbox, &changes, &applied);
     }
-    join(hub, sandbox, Part::Whole).await;
 }
 
 async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
@@ -281,16 +297,24 @@ async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
 }
 
 async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
-    let (changes, applied) = write(hub, sandbox, part).await;
+    let (changes, applied) = write(hub, sandbox, part, &[]).await;
     note_pod(hub, sandbox, &changes, &applied);
 }
 
-/// Brings values to the kernel that need no memory reclaimed first. What came of each.
-async fn write(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> (Vec<Change>, Vec<Outcome>) {
+/// Brings values to the kernel that need no memory reclaimed first, but for those that are `there`. What
+/// came of each.
+async fn write(
+    hub: &Rc<Hub>,
+    sandbox: &SandboxId,
+    part: Part,
+    there: &[Change],
+) -> (Vec<Change>, Vec<Outcome>) {
     if !hub.enforces() {
         return Default::default();
     }
-    let (slow, fast) = hub.writer().split(changes_of_pod(hub, sandbox, part));
+    let mut changes = changes_of_pod(hub, sandbox, part);
+    changes.retain(|change| !there.contains(change));
+    let (slow, fast) = hub.writer().split(changes);
     if !slow.is_empty() {
         slow::push(hub, Whose::Pod(sandbox.clone()), slow);
     }

@@ -10,7 +10,7 @@ use crate::{
     originals::{self, Origin},
 };
 use koord_hooks::Requested;
-use koord_kernel::cgroup::RuntimeName;
+use koord_kernel::cgroup::{Change, RuntimeName};
 use koord_model::{
     CpuPeriod, CpuQuota, CpuSet, CpusetCpus, DeviceNode, MemoryLimit, Setting, Value,
 };
@@ -171,6 +171,35 @@ pub fn update(
     };
     let resources = Said::of(now, target, limits).into_resources()?;
     Some(ContainerUpdate::new(id, resources))
+}
+
+/// What of `target` a runtime has written itself that has made the container's group from a spec that says
+/// `now`.
+pub fn in_spec(now: &LinuxResources, target: &Target, runtime: RuntimeName) -> Vec<Change> {
+    let Some(at) = &target.at else {
+        return Vec::new();
+    };
+    let now = Now {
+        resources: now,
+        oom_score_adj: None,
+    };
+    let sets = BTreeSet::new();
+    let limits = Limits {
+        runtime,
+        cpus: None,
+        sets: &sets,
+    };
+    let has = |entry: &&Entry| {
+        let said = || Said::default().say(&entry.desired, now, limits);
+        entry.route == Route::Request && said() == Outcome::Same
+    };
+    let entries = target.entries().iter().filter(has);
+    entries
+        .map(|entry| Change {
+            at: at.clone(),
+            value: entry.desired.clone(),
+        })
+        .collect()
 }
 
 /// Whether an answer to this update of a container whose spec says `there` would lose a part of it: the

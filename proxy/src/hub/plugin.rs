@@ -74,14 +74,15 @@ impl Hub {
         updates
     }
 
-    /// A sandbox runs, and no container of it is there yet. Says whose settings are to be written.
-    pub(crate) fn sandbox_runs(&self, pod: &PodSandbox) -> Result<Option<SandboxId>, Status> {
+    /// A sandbox runs, and no container of it is there yet: its settings are written beside, before
+    /// anything else of any pod.
+    pub(crate) fn sandbox_runs(&self, pod: &PodSandbox) -> Result<(), Status> {
         let inputs = self.policy().inputs();
         let Some((view, parent)) = seen::pod(pod, &inputs) else {
-            return Ok(None);
+            return Ok(());
         };
         let Ok(sandbox) = SandboxId::new(&pod.id) else {
-            return Ok(None);
+            return Ok(());
         };
         let planned = self.plan_pod(view, parent);
         let planned = self.unless_refused(Method::RunPodSandbox, planned)?;
@@ -92,10 +93,13 @@ impl Hub {
         );
         let mut ledger = self.ledger.borrow_mut();
         self.commit_run(&mut ledger, planned, sandbox.clone(), false);
+        if let Some(pod) = ledger.pod(&sandbox) {
+            self.queue.push_if_new(pod);
+        }
         drop(ledger);
-        self.queue.push_soon(sandbox.clone());
+        self.queue.push_soon(sandbox);
         self.count_and_forget_the_gone(&self.ledger.borrow());
-        Ok(Some(sandbox))
+        Ok(())
     }
 
     /// A container is about to be made.
@@ -234,6 +238,23 @@ impl Hub {
         }
         self.queue.push_soon(sandbox.clone());
         Some(sandbox)
+    }
+
+    /// What a container that is about to run has by its spec, as the runtime tells it: from that it has
+    /// just made the control group.
+    pub(crate) fn in_spec(&self, container: &Container) -> Vec<Change> {
+        let ledger = self.ledger.borrow();
+        let id = ContainerId::new(&container.id).ok();
+        let known = id.as_ref().and_then(|id| ledger.container(id));
+        let linux = container.linux.as_ref();
+        let spec = linux.and_then(|linux| linux.resources.as_ref());
+        match (known, spec) {
+            (Some((_, known)), Some(spec)) => {
+                patch::in_spec(spec, &known.target, self.runtime_name.get())
+            }
+            // What is not told may be anything.
+            _ => Vec::new(),
+        }
     }
 
     /// A container has started. A list that was asked for since its start was told may have said that

@@ -7,13 +7,17 @@ mod terway;
 mod traffic;
 
 use super::*;
-use crate::hub::testing::{Bench, sandbox};
+use crate::hub::testing::{BATCH, Bench, sandbox};
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree, WeightCurve},
     fake::{FakeResctrl, FakeTree},
     resctrl::Groups,
 };
-use koord_proto::policy::NodePolicy;
+use koord_proto::{
+    keys::{annotation, label},
+    nri,
+    policy::NodePolicy,
+};
 use std::{
     sync::{Arc, mpsc},
     time::Duration,
@@ -161,6 +165,44 @@ async fn what_a_policy_changes_is_written_first_and_the_rest_is_held_after_it() 
         queue.pop().unwrap().run(&bench.hub).await;
         assert_eq!((&*rank(), &*bench.shown("cpu.shares")), (ranked, shares));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_kernel_refuses_of_a_new_sandbox_is_noted_and_written_at_the_next_look() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let (text, file) = (str::to_owned, "cpu.cfs_quota_us");
+    let pod = nri::PodSandbox {
+        id: text("sandbox-1"),
+        name: text("batch"),
+        uid: text("uid-1"),
+        namespace: text("default"),
+        labels: [(text(label::QOS_CLASS), text("BE"))].into(),
+        annotations: [(text(annotation::EXTENDED_RESOURCE_SPEC), text(BATCH))].into(),
+        linux: Some(nri::LinuxPodSandbox {
+            cgroup_parent: bench.pod.to_string(),
+            ..nri::LinuxPodSandbox::default()
+        }),
+        ..nri::PodSandbox::default()
+    };
+    let errno = koord_kernel::fake::Errno::BUSY;
+    bench.tree.fail_next_write(&bench.pod, file, errno);
+    bench.hub.sandbox_runs(&pod).unwrap();
+    let applied = || {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let own = &mut ledger.pod_mut(&sandbox()).unwrap().own;
+        own.entry_mut(Setting::CpuQuota).unwrap().applied.clone()
+    };
+    assert_eq!(applied(), Applied::Pending);
+    // What is new of it comes before its moment.
+    bench.hub.queue().pop().unwrap().run(&bench.hub).await;
+    assert_eq!(applied(), Applied::Refused(Some(errno.raw_os_error())));
+    let metrics = bench.hub.metrics().encode().unwrap();
+    assert!(metrics.contains("refused"), "{metrics}");
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    check(&bench).await;
+    assert_eq!(applied(), Applied::Written);
+    let held = bench.tree.read(Controller::Cpu, &bench.pod, file);
+    assert_eq!(held.unwrap().trim_end(), "100000");
 }
 
 /// Returns once this is so.

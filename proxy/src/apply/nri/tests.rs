@@ -1,7 +1,7 @@
 use super::*;
 use crate::{front::nri::view, hub::asked};
 use koord_hooks::{Adjustment, Merged};
-use koord_model::{Bind, CpuShares, DeviceNode, Env, Injection, OomScoreAdj};
+use koord_model::{Bind, CgroupPath, CpuShares, DeviceNode, Env, Injection, OomScoreAdj};
 use koord_proto::nri::LinuxContainer;
 
 const CONTAINERD: Limits<'_> = Limits {
@@ -407,6 +407,29 @@ fn what_comes_back_is_said_only_of_settings_that_are_set_here() {
     });
     let expected = ContainerUpdate::new("c", said);
     assert_eq!(update("c", &now, &mut target, limits), Some(expected));
+}
+
+#[test]
+fn a_spec_has_what_it_says_as_it_was_decided_and_nothing_that_goes_by_the_kernel() {
+    for (adjustment, has_it) in [
+        // Half a CPU, as 10 ms of 20.
+        (quota(CpuQuota::Micros(50_000)), true),
+        (quota(CpuQuota::Micros(60_000)), false),
+        (quota(CpuQuota::Unlimited), false),
+        (only("0-3"), true),
+        (only("0-1"), false),
+        (memory(MemoryLimit::Bytes(64 << 20)), true),
+        (memory(MemoryLimit::Unlimited), false),
+    ] {
+        let shown = format!("{adjustment:?}");
+        let mut target = target(adjustment);
+        let found = |target: &Target| in_spec(&now(), target, RuntimeName::Containerd).len();
+        assert_eq!(found(&target), 0, "it is nowhere: {shown}");
+        target.at = Some(CgroupPath::parse("pod/c").unwrap());
+        assert_eq!(found(&target), usize::from(has_it), "{shown}");
+        keep_silent(&mut target);
+        assert_eq!(found(&target), 0, "{shown}");
+    }
 }
 
 #[test]

@@ -4,6 +4,11 @@
 //! A decision is committed when the runtime tells that it was carried out, as the CRI front commits
 //! with the reply. Kernel writes are waited for where it counts, a part of the time that the runtime
 //! gives at most: what is late then is written all the same, beside.
+//!
+//! The run of a sandbox waits for none: what its pod's directory is to have is handed over, and the
+//! creation of a container waits for as much of it as is not there yet. The next thing that a runtime
+//! does is to make the container's group below that directory. A start waits for what its container's
+//! group does not have by its spec.
 
 use super::asked::{Answer, Asked};
 use crate::{hub::Hub, hub::Pending, reconcile, status::Status};
@@ -91,7 +96,7 @@ impl Handler {
                 Answer::Update(updates)
             }
             Asked::CreateContainer(CreateContainerRequest { pod, container }) => {
-                refused(self.create(pod, container))
+                refused(self.create(pod, container).await)
             }
             Asked::UpdateContainer(UpdateContainerRequest {
                 pod,
@@ -121,7 +126,7 @@ impl Handler {
         }
     }
 
-    fn create(
+    async fn create(
         &self,
         pod: Option<PodSandbox>,
         container: Option<Container>,
@@ -130,7 +135,14 @@ impl Handler {
             return Ok(Answer::Nothing);
         };
         let (adjust, pending) = self.hub.creation(&pod, &container)?;
+        // Before anything is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
+        if let Ok(sandbox) = SandboxId::new(&pod.id)
+            && reconcile::has_new_directory(&self.hub, &sandbox)
+        {
+            let written = reconcile::new_values_of_pod(&self.hub, &sandbox, &[]);
+            self.wait_for(&sandbox, written).await;
+        }
         Ok(adjust.map_or(Answer::Nothing, |it| Answer::Adjust(Box::new(it))))
     }
 
@@ -165,16 +177,21 @@ impl Handler {
     ) -> Answer {
         let hub = &self.hub;
         match (event, container) {
-            (Event::RunPodSandbox, _) => match hub.sandbox_runs(pod) {
-                Ok(sandbox) => self.write(sandbox).await,
-                Err(status) => return Answer::Refuse(status.message),
-            },
+            (Event::RunPodSandbox, _) => {
+                if let Err(status) = hub.sandbox_runs(pod) {
+                    return Answer::Refuse(status.message);
+                }
+            }
             (Event::StartContainer, Some(container)) => {
                 // Where the runtime does not tell that it was made. Of an update that it would have
                 // told nothing came.
                 self.forget_update(&container.id);
                 self.carried_out(pod, container);
-                self.write(hub.starts(pod, container)).await;
+                if let Some(sandbox) = hub.starts(pod, container) {
+                    let there = hub.in_spec(container);
+                    let written = reconcile::new_of_pod(hub, &sandbox, &there);
+                    self.wait_for(&sandbox, written).await;
+                }
             }
             // What no adjustment could say is written when it starts.
             (Event::PostCreateContainer, Some(container)) => self.carried_out(pod, container),
@@ -231,15 +248,12 @@ impl Handler {
         }
     }
 
-    /// Brings what is new of a pod to the kernel before the runtime goes on. All else of it is looked at
-    /// beside.
-    async fn write(&self, sandbox: Option<SandboxId>) {
-        let Some(sandbox) = sandbox else {
-            return;
-        };
-        let written = reconcile::new_of_pod(&self.hub, &sandbox);
+    /// Waits until what is new of a pod is in the kernel, before the runtime goes on. All else of it is
+    /// looked at beside, and so is what is late: of an outcome that nobody waits for nobody hears.
+    async fn wait_for(&self, sandbox: &SandboxId, written: impl Future<Output = ()>) {
         if timeout(self.patience, written).await.is_err() {
             debug!(%sandbox, "settings are late");
+            self.hub.queue().push_soon(sandbox.clone());
         }
     }
 }

@@ -24,6 +24,7 @@ use koord_proto::{
 use tokio::{task::LocalSet, time::advance};
 
 mod bare;
+mod wait;
 
 /// A plugin on a node where nothing is known yet.
 fn plugin() -> (Bench, Handler) {
@@ -190,10 +191,10 @@ async fn a_pods_values_are_in_the_kernel_before_the_runtime_goes_on() {
     };
     assert_eq!(quota(&bench), "-1");
     plugin.answer(happened(Event::RunPodSandbox)).await;
-    assert_eq!(quota(&bench), "100000");
     // One of which nothing is known: it was made while nobody asked us.
     assert_eq!(bench.shown("cpu.shares"), "1024");
     plugin.answer(happened(Event::StartContainer)).await;
+    assert_eq!(quota(&bench), "100000");
     assert_eq!(bench.shown("cpu.shares"), "512");
     assert_eq!(known(&bench), Some(Life::Running));
 }

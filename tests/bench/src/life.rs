@@ -7,38 +7,44 @@
 //!
 //! Control groups are this machine's own, made and removed as kubelet and runtime do, between the
 //! questions and on the CPUs that all of it shares; the kernel goes on with that behind whoever asked for
-//! it. The double carries out nothing of what it is answered, so at a container's start the plugin finds
-//! every value still missing and writes it: more than it has to where a runtime has done its part.
+//! it. Of what it is answered to a creation the double writes to the container's group, once it has made
+//! that, what a runtime would, and says so in the container's spec from then on.
 //!
-//! To two events the answer has to wait for the kernel, whose part an echo does not show. On cgroup v1:
-//!
-//! - at `RunPodSandbox` the pod's directory is given `cpu.shares`, `cpu.cfs_quota_us`,
-//!   `memory.limit_in_bytes` and `cpu.idle`;
-//! - at `StartContainer` the container's is given the first three.
-//!
-//! Each of these is read before it is written. Beside them are read how much memory is in use, the length
-//! of the quota's period, whether a group that is given shares is idle, and once more the shares of one
-//! that is about to be. Every read and every write is of a file that is opened for it and closed.
+//! To one event the answer has to wait for the kernel, whose part an echo does not show: the first creation
+//! in a pod, for what the pod's directory was to have since its sandbox runs and does not have yet. With
+//! one pod it comes right after that, when hardly anything is written, and with several after the same
+//! events of the others, in whose time it may be. On cgroup v1 that is `cpu.shares`, `cpu.cfs_quota_us`,
+//! `memory.limit_in_bytes` and `cpu.idle`. Each is read before it is written. Beside them are read how much
+//! memory is in use, the length of the quota's period, whether a group that is given shares is idle, and
+//! once more the shares of one that is about to be. Every read and every write is of a file that is opened
+//! for it and closed.
 
 use crate::{
     load::Sample,
     nri::{container, pod, pod_in},
     report::Row,
 };
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use koord_integration::classes::{self, PodSpecOf, Scope};
 use koord_testkit::{
     PodCgroup, PodCgroups, PodQos,
     nri::{
         Plugin,
-        message::{Container, ContainerUpdate, LinuxCpu, LinuxResources, OptionalU64, PodSandbox},
+        message::{
+            Container, ContainerAdjustment, ContainerUpdate, LinuxCpu, LinuxResources, OptionalU64,
+            PodSandbox,
+        },
     },
 };
 use std::time::{Duration, Instant};
 
-/// What a runtime tells beside the creation, in this order.
-pub(crate) const EVENTS: [&str; 12] = [
+/// The first creation after the run of a sandbox.
+const CREATION: &str = "CreateContainer in a new pod";
+
+/// What a runtime asks and tells, in this order.
+pub(crate) const EVENTS: [&str; 13] = [
     "RunPodSandbox",
+    CREATION,
     "PostCreateContainer",
     "StartContainer",
     "PostStartContainer",
@@ -70,6 +76,13 @@ pub(crate) struct Kept {
     pub(crate) echo: Row,
 }
 
+/// What an answer says.
+#[derive(Default)]
+struct Said {
+    adjust: Option<ContainerAdjustment>,
+    updates: Vec<ContainerUpdate>,
+}
+
 /// A pod with one container.
 struct Life {
     number: usize,
@@ -96,10 +109,10 @@ pub(crate) fn measure(
         for first in (0..LIVES).step_by(pods) {
             let numbers = (first..first + pods).map(|it| FIRST + round * LIVES + it);
             let lives = numbers.map(|number| Life::new(cgroups, number));
-            let lives = lives.collect::<Result<Vec<_>>>()?;
+            let mut lives = lives.collect::<Result<Vec<_>>>()?;
             for (event, latencies) in EVENTS.iter().zip(&mut latencies) {
-                for life in &lives {
-                    life.prepare(event, ends.plugin, cgroups)?;
+                for life in &mut lives {
+                    life.prepare(event, cgroups)?;
                     let took = ends.tell(life, event)?;
                     for (latencies, took) in latencies.iter_mut().zip(took) {
                         latencies.push(took);
@@ -132,7 +145,7 @@ impl Ends<'_> {
     /// Tells of an event, and says how long the plugin and the echo took to answer. Who is told first
     /// changes from life to life, so that what goes on behind an answer, or behind what was prepared,
     /// costs the one as often as the other.
-    fn tell(&mut self, life: &Life, event: &str) -> Result<[u64; 2]> {
+    fn tell(&mut self, life: &mut Life, event: &str) -> Result<[u64; 2]> {
         if life.number.is_multiple_of(2) {
             let (echo, _) = life.tell(event, self.echo)?;
             Ok([self.tell_plugin(life, event)?, echo])
@@ -143,10 +156,17 @@ impl Ends<'_> {
         }
     }
 
-    fn tell_plugin(&mut self, life: &Life, event: &str) -> Result<u64> {
-        let (took, updates) = life.tell(event, self.plugin)?;
+    fn tell_plugin(&mut self, life: &mut Life, event: &str) -> Result<u64> {
+        let (took, said) = life.tell(event, self.plugin)?;
         // Before anything else gives the plugin time.
-        life.check(event, &updates)?;
+        life.check(event, &said.updates)?;
+        if event == CREATION {
+            let linux = said.adjust.and_then(|adjust| adjust.linux);
+            let resources = linux.and_then(|linux| linux.resources);
+            ensure!(resources.is_some(), "a creation was not adjusted");
+            // It asks for nothing but shares, which are among them.
+            life.container.linux.get_or_insert_default().resources = resources;
+        }
         Ok(took)
     }
 }
@@ -178,38 +198,62 @@ impl Life {
     }
 
     /// What a runtime does before it tells of this, which is not measured.
-    fn prepare(
-        &self,
-        event: &str,
-        plugin: &mut Plugin,
-        cgroups: Option<&PodCgroups>,
-    ) -> Result<()> {
-        match (event, cgroups.zip(self.cgroup.as_ref())) {
-            ("PostCreateContainer", _) => {
-                let answer = plugin.create(&self.pod, &self.container)?;
-                ensure!(answer.adjust.is_some(), "a creation was not adjusted");
+    fn prepare(&self, event: &str, cgroups: Option<&PodCgroups>) -> Result<()> {
+        if event == "StartContainer"
+            && let Some((cgroups, cgroup)) = cgroups.zip(self.cgroup.as_ref())
+        {
+            cgroups.container(cgroup, &self.container.id)?;
+            self.carry_out(cgroup)?;
+        }
+        Ok(())
+    }
+
+    /// Writes to the container's group what its spec says, as a runtime does that has just made it.
+    fn carry_out(&self, cgroup: &PodCgroup) -> Result<()> {
+        let linux = self.container.linux.as_ref();
+        let spec = linux.and_then(|linux| linux.resources.as_ref());
+        let spec = spec.context("a spec without resources")?;
+        let (cpu, memory) = (spec.cpu.as_ref(), spec.memory.as_ref());
+        let shares = cpu.and_then(|cpu| cpu.shares).context("no shares")?.value;
+        let quota = cpu.and_then(|cpu| cpu.quota).context("no quota")?.value;
+        let limit = memory.and_then(|it| it.limit).context("no limit")?.value;
+        let limit = limit.to_string();
+        let files = match cgroup.directory("cpu").join("cpu.shares").exists() {
+            true => [
+                ("cpu", "cpu.shares", shares.to_string()),
+                ("cpu", "cpu.cfs_quota_us", quota.to_string()),
+                ("memory", "memory.limit_in_bytes", limit),
+            ],
+            false => {
+                // The older of the two curves that runtimes know.
+                let weight = 1 + (shares - 2) * 9_999 / 262_142;
+                [
+                    ("cpu", "cpu.weight", weight.to_string()),
+                    ("cpu", "cpu.max", format!("{quota} 100000")),
+                    ("memory", "memory.max", limit),
+                ]
             }
-            ("StartContainer", Some((cgroups, cgroup))) => {
-                cgroups.container(cgroup, &self.container.id)?;
-            }
-            _ => {}
+        };
+        for (controller, file, value) in files {
+            cgroup.write(controller, Some(&self.container.id), file, &value)?;
         }
         Ok(())
     }
 
     /// Tells of an event. How long the answer took in nanoseconds, and what it says.
-    fn tell(&self, event: &str, plugin: &mut Plugin) -> Result<(u64, Vec<ContainerUpdate>)> {
+    fn tell(&self, event: &str, plugin: &mut Plugin) -> Result<(u64, Said)> {
         let Self { pod, container, .. } = self;
-        let mut updates = Vec::new();
+        let mut said = Said::default();
         let begun = Instant::now();
         match event {
-            "UpdateContainer" => updates = plugin.update(pod, container, &shares(1_024))?,
+            CREATION => said.adjust = plugin.create(pod, container)?.adjust,
+            "UpdateContainer" => said.updates = plugin.update(pod, container, &shares(1_024))?,
             "UpdatePodSandbox" => plugin.resize(pod, &shares(1_024))?,
             "StopContainer" => plugin.stop(pod, container)?,
             _ if event.ends_with("PodSandbox") => plugin.tell(event, pod, None)?,
             _ => plugin.tell(event, pod, Some(container))?,
         }
-        Ok((u64::try_from(begun.elapsed().as_nanos())?, updates))
+        Ok((u64::try_from(begun.elapsed().as_nanos())?, said))
     }
 
     /// An update has to be answered with what was decided, and what waits for writes to the kernel has to
@@ -223,7 +267,7 @@ impl Life {
             ensure!(said == Some(512), "an update was answered with {said:?}");
         }
         let wrong = match (event, &self.cgroup) {
-            ("RunPodSandbox", Some(cgroup)) => {
+            (CREATION, Some(cgroup)) => {
                 let mut of_pod = self.spec.clone();
                 of_pod.expected.retain(|it| it.scope == Scope::Pod);
                 of_pod.wrong_in(cgroup, &self.container.id)

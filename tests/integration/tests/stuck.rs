@@ -1,21 +1,49 @@
-//! A proxy that is killed while threads of it stand still in the kernel, where not even `SIGKILL`
-//! reaches them: its clients see its end, and the next one has its place.
+//! A proxy whose threads stand still in the kernel, where not even `SIGKILL` reaches them. Killed, its
+//! clients see its end, and the next one has its place. As the runtime's plugin it keeps its
+//! registration, pods start, and those whose values wait for such a thread hold up no other.
 //!
 //! A disk that does not answer does that to a thread; here the freezer of cgroup v1 does.
 
-use anyhow::{Context, Result};
-use koord_integration::{Node, ProxyOptions, classes};
-use koord_testkit::{ContainerdVersion, Testbed, poll, poll::wait_until};
+use anyhow::{Context, Result, ensure};
+use koord_integration::{
+    Front, Node, Proxy, ProxyOptions, RunningPod,
+    classes::{self, PodSpecOf, Scope},
+};
+use koord_testkit::{
+    Containerd, ContainerdVersion, Options, PodCgroups, Testbed, poll,
+    poll::{wait_patiently, wait_until},
+};
+use serde_json::json;
 use std::{
     collections::BTreeSet,
     fs,
     io::{self, ErrorKind, Read as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
+    time::Duration,
 };
+use tokio::runtime::{Builder, Runtime};
 
 /// Those that wait for the kernel, and what a node without policy and pods has of them.
 const STANDING: [&str; 3] = ["cgroup-writer", "memory-reclaim", "neighbour"];
+
+/// How many threads there are that have memory reclaimed.
+const RECLAIMERS: usize = 4;
+
+/// How long the runtime waits for its plugin: four times the time for which we wait for a write, so that
+/// a busy machine costs no registration.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
+
+/// Less than pods of [`holding`] have in use.
+const LESS: &str = r#"{"containers":{"main":{
+    "requests":{"kubernetes.io/batch-cpu":"250"},
+    "limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"32Mi"}}}}"#;
+
+/// What is said of memory that does not come.
+const STANDSTILL: &str =
+    "the kernel does not get done reclaiming memory: new memory limits of other pods wait";
 
 #[tokio::test]
 async fn who_is_killed_with_a_thread_that_stands_still_leaves_its_place() -> Result<()> {
@@ -23,7 +51,7 @@ async fn who_is_killed_with_a_thread_that_stands_still_leaves_its_place() -> Res
     let killed = node.proxy.pid().context("the proxy runs")?;
     let mut client = UnixStream::connect(node.socket())?;
     client.set_read_timeout(Some(poll::bound()))?;
-    let frozen = Frozen::make(node.testbed(), killed)?;
+    let frozen = Frozen::make(node.testbed(), killed, &STANDING, STANDING.len())?;
     node.proxy.send_kill()?;
     // What was not read yet makes it a reset.
     if let Err(error) = client.read_to_end(&mut Vec::new()) {
@@ -47,13 +75,196 @@ async fn who_is_killed_with_a_thread_that_stands_still_leaves_its_place() -> Res
     Ok(())
 }
 
+/// A plugin, whose pods have what the file says if there is one.
+fn plugin(pods: Option<&Path>) -> Result<ProxyOptions> {
+    let mut args = vec![format!("--feature-gates={}", classes::FEATURE_GATES)];
+    args.extend(pods.map(|pods| format!("--pods={}", pods.display())));
+    Ok(ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        args,
+        front: Front::Nri,
+        ..ProxyOptions::default()
+    })
+}
+
+/// On which clients of the runtime are: a wait of a test lets them stand meanwhile.
+fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+fn all_right(all: &[(PodSpecOf, RunningPod)]) {
+    for (pod, running) in all {
+        wait_until(&format!("{} has its values", pod.name), || {
+            pod.wrong(running).is_empty()
+        });
+    }
+}
+
+#[test]
+fn a_plugin_whose_writer_stands_still_is_kept_and_pods_start() -> Result<()> {
+    let tokio = runtime()?;
+    let options = Options {
+        nri: true,
+        nri_patience: Some(PATIENCE),
+        ..Options::default()
+    };
+    let containerd = Containerd::start(ContainerdVersion::V2, &options)?;
+    let node = Node {
+        cgroups: PodCgroups::new(containerd.testbed())?,
+        proxy: Proxy::start(containerd.testbed(), &containerd.socket(), plugin(None)?)?,
+        containerd,
+    };
+    let client = tokio.block_on(node.client())?;
+    let run = |pod: PodSpecOf| -> Result<(PodSpecOf, RunningPod)> {
+        let running = tokio.block_on(node.run(&client, &pod))?;
+        Ok((pod, running))
+    };
+    let mut all = vec![run(classes::be("before"))?];
+    all_right(&all);
+
+    let process = node.proxy.pid().context("the proxy runs")?;
+    let frozen = Frozen::make(node.testbed(), process, &["cgroup-writer"], 1)?;
+    for pod in [
+        classes::be("batch"),
+        classes::ls("web", &classes::share_pool()?),
+    ] {
+        let (pod, running) = run(pod)?;
+        for expected in &pod.expected {
+            let is_said = expected.scope == Scope::Container;
+            let held = expected.held(&running.cgroup, &running.container)?;
+            let (what, text) = (expected.setting, &held.text);
+            ensure!(
+                expected.is_met_by(&held) == is_said,
+                "{} {what}: {text}",
+                pod.name
+            );
+        }
+        all.push((pod, running));
+    }
+    assert_eq!(node.proxy.status()?["pluginUp"], true);
+    drop(frozen);
+    all_right(&all);
+    let ok = ["result=\"ok\""];
+    let sessions = node
+        .proxy
+        .metric("koord_runtime_proxy_plugin_sessions_total", &ok)?;
+    ensure!(sessions < 1.5, "it was registered {sessions} times");
+    Ok(())
+}
+
+/// A best-effort pod with 40 MiB in use that the kernel cannot take from it.
+fn holding(name: &str) -> PodSpecOf {
+    let mut pod = classes::be(name);
+    let hold = "dd if=/dev/zero of=/dev/shm/held bs=1M count=40; exec sleep 1000";
+    pod.container = pod.container.command(["sh", "-c", hold]);
+    pod
+}
+
+/// Says that these pods have [`LESS`] now, in the file that the proxy reads.
+fn tell(file: &Path, pods: &[(PodSpecOf, RunningPod)]) -> Result<()> {
+    let changed = |(pod, _): &(PodSpecOf, RunningPod)| {
+        let less = pod.pod.clone().annotation(EXTENDED_RESOURCE_SPEC, LESS);
+        let metadata = json!({
+            "name": pod.name,
+            "namespace": "default",
+            "uid": less.uid(),
+            "labels": less.config().labels,
+            "annotations": less.config().annotations,
+        });
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+    };
+    let pods: Vec<_> = pods.iter().map(changed).collect();
+    let fresh = file.with_extension("new");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
+    fs::write(&fresh, list.to_string())?;
+    Ok(fs::rename(fresh, file)?)
+}
+
+/// Waits until each of the pods has this in a file of cgroup v1, its container and, if that is asked,
+/// its own directory.
+fn come_to(pods: &[(PodSpecOf, RunningPod)], controller: &str, file: &str, text: &str, own: bool) {
+    for (pod, running) in pods {
+        let has = |container| {
+            let held = running.cgroup.read(controller, container, file);
+            held.is_ok_and(|held| held == text)
+        };
+        wait_until(&format!("{file} of {} is {text}", pod.name), || {
+            has(Some(&*running.container)) && (!own || has(None))
+        });
+    }
+}
+
+/// Whether `status` says that memory does not come.
+fn is_told(node: &Node) -> Result<bool> {
+    let status = node.proxy.status()?;
+    let remarks = status["remarks"].as_array().context("remarks")?;
+    Ok(remarks.iter().any(|it| *it == STANDSTILL))
+}
+
+#[test]
+fn a_plugin_says_whose_memory_does_not_come_and_other_pods_go_on() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("pods.json");
+    tell(&file, &[])?;
+    let node = Node::start(ContainerdVersion::V2, plugin(Some(&file))?)?;
+    let tokio = runtime()?;
+    let client = tokio.block_on(node.client())?;
+    let run = |pod: PodSpecOf| -> Result<(PodSpecOf, RunningPod)> {
+        let running = tokio.block_on(node.run(&client, &pod))?;
+        Ok((pod, running))
+    };
+    // One more than there are threads: nobody is told while nobody waits for one.
+    let pods = (0..=RECLAIMERS).map(|number| run(holding(&format!("holds-{number}"))));
+    let pods: Vec<_> = pods.collect::<Result<_>>()?;
+    all_right(&pods);
+    for (pod, running) in &pods {
+        wait_until(&format!("{} holds memory", pod.name), || {
+            let container = Some(&*running.container);
+            let used = running
+                .cgroup
+                .read("memory", container, "memory.usage_in_bytes");
+            used.is_ok_and(|used| used.parse::<u64>().is_ok_and(|used| used >= 40 << 20))
+        });
+    }
+    let process = node.proxy.pid().context("the proxy runs")?;
+    let frozen = Frozen::make(node.testbed(), process, &["memory-reclaim"], RECLAIMERS)?;
+    tell(&file, &pods)?;
+    come_to(&pods, "cpu", "cpu.shares", "256", false);
+    let others = classes::all(&classes::share_pool()?).into_iter().map(run);
+    all_right(&others.collect::<Result<Vec<_>>>()?);
+
+    wait_patiently("status says so", || is_told(&node).is_ok_and(|it| it));
+    come_to(&pods, "memory", "memory.limit_in_bytes", "134217728", true);
+    wait_until("the log names those of the threads", || {
+        let log = node.proxy.log();
+        let line = log.lines().find(|line| line.contains(STANDSTILL));
+        let is_named = |line: &str| {
+            let named = |(pod, _): &&(PodSpecOf, RunningPod)| line.contains(&pod.name);
+            pods.iter().filter(named).count() == RECLAIMERS
+        };
+        line.is_some_and(is_named)
+    });
+
+    for (_, running) in &pods {
+        let freed = client.exec(&running.container, ["rm", "/dev/shm/held"]);
+        tokio.block_on(freed)?;
+    }
+    drop(frozen);
+    come_to(&pods, "memory", "memory.limit_in_bytes", "33554432", true);
+    wait_until("status says it no more", || {
+        is_told(&node).is_ok_and(|it| !it)
+    });
+    Ok(())
+}
+
 /// Threads of a process that run no more until this is dropped.
 struct Frozen(PathBuf);
 
 // === impl Frozen ===
 
 impl Frozen {
-    fn make(testbed: &Testbed, process: u32) -> Result<Self> {
+    /// Those of these names, of which there are at least so many.
+    fn make(testbed: &Testbed, process: u32, which: &[&str], least: usize) -> Result<Self> {
         let freezer = testbed.hierarchies().iter().find(|it| it.has("freezer"));
         let freezer = freezer.context("this machine has no freezer of cgroup v1")?;
         let below = testbed.cgroup_root();
@@ -64,9 +275,9 @@ impl Frozen {
         // left yet; one that is not apart by then ends with the rest.
         let mut apart = Vec::new();
         wait_until("the threads stand apart", || {
-            apart = standing_apart(process).unwrap_or_default();
+            apart = standing_apart(process, which).unwrap_or_default();
             let names: BTreeSet<String> = apart.iter().filter_map(|it| name(it).ok()).collect();
-            names == set(&STANDING)
+            names == set(which) && apart.len() >= least
         });
         for thread in apart {
             let id = thread.file_name().context("a thread has an id")?;
@@ -103,12 +314,12 @@ fn name(thread: &Path) -> Result<String> {
     Ok(fs::read_to_string(thread.join("comm"))?.trim().to_owned())
 }
 
-/// Those who wait for the kernel and have nothing any more that others wait for.
-fn standing_apart(process: u32) -> Result<Vec<PathBuf>> {
+/// Those of `which`, who wait for the kernel, that have nothing any more that others wait for.
+fn standing_apart(process: u32, which: &[&str]) -> Result<Vec<PathBuf>> {
     let mut apart = threads(process)?;
     // What cannot be read ends, or is just about to leave it.
     apart.retain(|thread| {
-        name(thread).is_ok_and(|name| STANDING.contains(&name.as_str()))
+        name(thread).is_ok_and(|name| which.contains(&name.as_str()))
             && is_apart(thread).unwrap_or(false)
     });
     Ok(apart)

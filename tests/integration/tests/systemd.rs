@@ -1,21 +1,32 @@
 //! The units of `systemd/`, as systemd itself judges them, and what they promise about the proxy.
 //!
-//! systemd need not run here: `systemd-analyze` reads unit files without it.
+//! systemd need not run here: `systemd-analyze` reads unit files without it, and what it does for the
+//! service that counts is done in its place.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, ensure};
-use koord_integration::binary;
-use koord_testkit::{PodCgroups, PodQos, Testbed};
+use koord_integration::{Front, Proxy, ProxyOptions, RunningPod, binary, classes};
+use koord_testkit::{
+    Containerd, ContainerdVersion, Options, PodCgroups, PodQos, Testbed,
+    cri::CriClient,
+    poll::{self, wait_until_async},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use std::{
     fs,
+    os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output},
 };
 use tempfile::TempDir;
 
 const SERVICE: &str = "koord-runtime-proxy.service";
 const SOCKET: &str = "koord-runtime-proxy.socket";
 const INSTALLED_BINARY: &str = "/usr/local/bin/koord-runtime-proxy";
+
+/// Has a program begin with what the service leaves it of root's rights.
+const NO_CAPABILITY: [&str; 3] = ["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"];
 
 /// `systemd-analyze security` gives 0 (safe) to 10 (exposed).
 const MOST_EXPOSED: f64 = 4.0;
@@ -69,9 +80,13 @@ impl Installed {
 
     /// Everything that systemd has to say against the units; nothing if all is well.
     fn verify(&self) -> Result<String> {
+        self.verify_these(&[SERVICE, SOCKET, "kubelet.service"])
+    }
+
+    fn verify_these(&self, units: &[&str]) -> Result<String> {
         let output = Command::new("systemd-analyze")
             .args(["verify", "--man=no", "--recursive-errors=no"])
-            .args([SERVICE, SOCKET, "kubelet.service"].map(|name| self.0.path().join(name)))
+            .args(units.iter().map(|name| self.0.path().join(name)))
             // The colon at the end: and where units are on this machine.
             .env("SYSTEMD_UNIT_PATH", format!("{}:", self.0.path().display()))
             .output();
@@ -84,6 +99,22 @@ impl Installed {
         );
         Ok(said)
     }
+}
+
+/// The arguments that the service has, with another file for its configuration.
+fn arguments(config: &Path) -> Result<Vec<String>> {
+    let service = unit(SERVICE)?;
+    let starts = values(&service, "ExecStart");
+    let mut words = starts.first().context("no ExecStart")?.split(' ');
+    assert_eq!(words.next(), Some(INSTALLED_BINARY));
+    let args: Vec<_> = words
+        .map(|word| match word.split_once("--config=") {
+            Some(_) => format!("--config={}", config.display()),
+            None => word.to_owned(),
+        })
+        .collect();
+    assert!(args.iter().any(|arg| arg.starts_with("--config=")));
+    Ok(args)
 }
 
 /// A drop-in of the service, once systemd has nothing to say against it.
@@ -109,6 +140,20 @@ fn nor_against_those_for_cri_o() -> Result<()> {
     let installed = Installed::new()?;
     installed.drop_in(SOCKET, "crio/10-crio.conf")?;
     assert_eq!(installed.verify()?, "");
+    Ok(())
+}
+
+/// As a plugin's and a watcher's, which have no socket for clients.
+#[test]
+fn nor_against_the_service_without_the_socket_that_it_requires() -> Result<()> {
+    let installed = Installed::new()?;
+    fs::remove_file(installed.0.path().join(SOCKET))?;
+    let service = installed.0.path().join(SERVICE);
+    let required = format!("Requires={SOCKET}\n");
+    let text = fs::read_to_string(&service)?;
+    assert_eq!(text.matches(&required).count(), 1);
+    fs::write(&service, text.replace(&required, ""))?;
+    assert_eq!(installed.verify_these(&[SERVICE])?, "");
     Ok(())
 }
 
@@ -239,18 +284,7 @@ fn the_socket_for_cri_o_ends_as_the_kubelet_knows_cri_o() -> Result<()> {
 
 #[test]
 fn the_proxy_takes_the_command_line_of_the_service_and_the_configuration_for_cri_o() -> Result<()> {
-    let service = unit(SERVICE)?;
-    let starts = values(&service, "ExecStart");
-    let mut words = starts.first().context("no ExecStart")?.split(' ');
-    assert_eq!(words.next(), Some(INSTALLED_BINARY));
-    let config = systemd().join("crio/config.yaml");
-    let args: Vec<_> = words
-        .map(|word| match word.split_once("--config=") {
-            Some(_) => format!("--config={}", config.display()),
-            None => word.to_owned(),
-        })
-        .collect();
-    assert!(args.iter().any(|arg| arg.starts_with("--config=")));
+    let args = arguments(&systemd().join("crio/config.yaml"))?;
     let dir = tempfile::tempdir()?;
     let nobody = dir.path().join("nobody.sock");
     let output = Command::new(binary("koord-runtime-proxy")?)
@@ -280,7 +314,7 @@ fn root_without_any_capability_can_write_control_groups() -> Result<()> {
     };
     let path = pod.directory("cpu").join(file);
     let output = Command::new("setpriv")
-        .args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"])
+        .args(NO_CAPABILITY)
         .args([
             "sh",
             "-c",
@@ -295,5 +329,100 @@ fn root_without_any_capability_can_write_control_groups() -> Result<()> {
     assert_eq!(said, "CapEff:\t0000000000000000\n");
     assert!(output.status.success());
     assert_eq!(fs::read_to_string(&path)?.trim(), value);
+    Ok(())
+}
+
+/// containerd 1.7, whose NRI is off but for what the file for it says.
+fn containerd_that_imports_nri_toml() -> Result<Containerd> {
+    // The file ends amid the table of NRI. With it go our own places, should it replace that table.
+    let places = r#"
+  socket_path = "{dir}/nri.sock"
+  plugin_path = "{dir}/nri-plugins"
+  plugin_config_path = "{dir}/nri-conf"
+  plugin_request_timeout = "60s"
+"#;
+    let options = Options {
+        drop_in: Some(unit("containerd/nri.toml")? + places),
+        ..Options::default()
+    };
+    Ok(Containerd::start(ContainerdVersion::V1_7, &options)?)
+}
+
+/// The service's process, which does not outlive its test.
+struct Service(Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.0.kill().and_then(|()| self.0.wait()));
+    }
+}
+
+/// The process of the service with this configuration, once it has said that it is ready.
+fn serve(testbed: &Testbed, directory: &Path, config: &str) -> Result<Service> {
+    let file = directory.join("config.yaml");
+    fs::write(&file, config)?;
+    let notify = directory.join("notify");
+    let manager = UnixDatagram::bind(&notify)?;
+    manager.set_read_timeout(Some(poll::bound()))?;
+    let process = testbed
+        .command("setpriv")
+        .args(NO_CAPABILITY)
+        .arg(binary("koord-runtime-proxy")?)
+        .args(arguments(&file)?)
+        .env("NOTIFY_SOCKET", &notify)
+        .spawn();
+    let process = process.context("start the service")?;
+    let service = Service(process);
+    let mut said = [0; 4096];
+    let length = manager.recv(&mut said)?;
+    let said = String::from_utf8_lossy(&said[..length]);
+    ensure!(said.starts_with("READY=1\n"), "{said}");
+    Ok(service)
+}
+
+#[tokio::test]
+async fn the_service_is_the_plugin_of_a_containerd_1_7_that_imports_nri_toml() -> Result<()> {
+    let containerd = containerd_that_imports_nri_toml()?;
+    let testbed = containerd.testbed();
+    let cgroups = PodCgroups::new(testbed)?;
+    let share_pool = classes::share_pool()?;
+    // It is asked like one that was started here.
+    let options = ProxyOptions {
+        policy: Some(classes::node_policy(&share_pool)),
+        front: Front::Nri,
+        own_directory: Some("service"),
+        ..ProxyOptions::default()
+    };
+    let proxy = Proxy::new(testbed, &containerd.socket(), options)?;
+    let directory = testbed.directory().join("service");
+    let config = json!({
+        "front": "nri",
+        "nri-socket-path": containerd.nri_socket(),
+        "remote-runtime-service-endpoint": containerd.socket(),
+        "admin-endpoint": proxy.admin_socket(),
+        "state-dir": directory.join("state"),
+        "cgroup-root": testbed.cgroup_root(),
+        "node-name": "node-1",
+        "node-policy": proxy.policy_path(),
+        "feature-gates": classes::FEATURE_GATES,
+        "hold-timeout": "20s",
+    });
+    let mut service = serve(testbed, &directory, &format!("{config:#}"))?;
+    wait_until_async("the runtime asks it", || async { proxy.serves() }).await;
+
+    let client = CriClient::connect(&containerd.socket()).await?;
+    let pods = classes::all(&share_pool);
+    for pod in &pods {
+        let running = RunningPod::start(&cgroups, &client, pod).await?;
+        let what = format!("{} has its values", pod.name);
+        wait_until_async(&what, || async { pod.wrong(&running).is_empty() }).await;
+    }
+    let adjusted = ["method=\"CreateContainer\"", "result=\"patched\""];
+    let adjusted = proxy.metric("koord_runtime_proxy_calls_total", &adjusted)?;
+    ensure!(adjusted > 3.5, "{adjusted} creations were adjusted");
+
+    kill_process(Pid::from_child(&service.0), Signal::TERM)?;
+    let ended = service.0.wait()?;
+    ensure!(ended.success(), "it ended with {ended}");
     Ok(())
 }

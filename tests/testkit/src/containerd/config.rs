@@ -13,6 +13,7 @@ pub(super) fn render(directory: &Path, runc: &Path, plugins: &Path, options: &Op
     let dir = directory.display();
     let runc = runc.display();
     let plugins = plugins.display();
+    let imports = imports(directory, options);
     let nri = !options.nri;
     let nri_patience = options.nri_patience.map_or(String::new(), |limit| {
         format!("plugin_request_timeout = \"{}s\"", limit.as_secs())
@@ -28,6 +29,7 @@ pub(super) fn render(directory: &Path, runc: &Path, plugins: &Path, options: &Op
     // - the disabled plugins look at the machine's block devices, which are none of ours.
     format!(
         r#"version = 2
+{imports}
 root = "{dir}/root"
 state = "{dir}/state"
 disabled_plugins = [
@@ -78,6 +80,14 @@ disabled_plugins = [
       SystemdCgroup = false
 "#
     )
+}
+
+/// What has [`Options::drop_in`] read, if there is one.
+fn imports(directory: &Path, options: &Options) -> String {
+    match options.drop_in {
+        Some(_) => format!("imports = [\"{}/conf.d/*.toml\"]", directory.display()),
+        None => String::new(),
+    }
 }
 
 /// The text of `10-pods.conflist`: a pair of interfaces for each pod, which goes with the pod. No

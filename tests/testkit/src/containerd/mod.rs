@@ -28,6 +28,9 @@ pub struct Options {
     pub nri_patience: Option<Duration>,
     /// Plugins that containerd launches by itself.
     pub nri_plugins: Vec<NriPlugin>,
+    /// A file that the configuration imports, behind what it says itself. `{dir}` stands for the
+    /// testbed's folder.
+    pub drop_in: Option<String>,
     /// A directory of `HOST/hosts.toml` files, for images from a registry on loopback.
     pub registry_config: Option<PathBuf>,
     /// Give pods a network of their own. Without it they use the host's. Host ports become rules of
@@ -169,6 +172,10 @@ impl Containerd {
         };
         for plugin in &options.nri_plugins {
             install(&testbed, plugin)?;
+        }
+        if let Some(drop_in) = &options.drop_in {
+            let drop_in = drop_in.replace("{dir}", &directory.to_string_lossy());
+            write(&directory.join("conf.d"), "drop-in.toml", &drop_in)?;
         }
         let config = config::render(directory, &runtime.bin().join("runc"), &network, options);
         write(directory, "config.toml", &config)?;

@@ -60,6 +60,7 @@ const RDMA: &str =
 const TERWAY: &str =
     "tests/integration/tests/terway.rs::terway_is_told_of_pods_and_classes_on_containerd_2";
 const TRAFFIC: &str = "proxy/tests/real_traffic.rs::queues_are_made_changed_and_removed_and_nothing_is_done_to_what_is_so_already";
+const TRAFFIC_V2: &str = "tests/integration/tests/vm_node/main.rs::pods_send_by_the_queues_of_the_policy_on_cgroup_v2_by_cri";
 const OOM_SCORE: &str =
     "tests/integration/tests/oom_score.rs::scores_follow_the_annotations_on_containerd_2";
 const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_part_of_the_cache_from_the_first_instruction_by_cri";
@@ -98,6 +99,7 @@ const SHOWN: &[Shown] = &[
     shown("RDMADeviceInject", &[Setting::Rdma], Kernel::V2, EVERY_V2),
     shown("TerwayQoS", &[Setting::PodNetwork, Setting::NodeNetwork], Kernel::V1, TERWAY),
     shown("TerwayQoS", &[Setting::PodNetwork, Setting::NodeNetwork], Kernel::V2, EVERY_V2),
+    shown("TCNetworkQoS", &[Setting::PodQueue, Setting::NodeQueues], Kernel::V2, TRAFFIC_V2),
     shown("TCNetworkQoS", &[Setting::PodQueue, Setting::NodeQueues], Kernel::Alone, TRAFFIC),
     shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V1, OOM_SCORE),
     shown("OOMScoreAdj", &[Setting::OomScoreAdj], Kernel::V2, EVERY_V2),

@@ -9,7 +9,7 @@ use koord_testkit::{
     poll::SLOWNESS,
     setup::{
         Qemu, ensure_busybox, ensure_containerd, ensure_image_archive, ensure_own_kernel,
-        ensure_qemu,
+        ensure_pod_network, ensure_qemu,
     },
 };
 use std::{
@@ -74,6 +74,10 @@ impl NodeMachine {
             let from = runtime.bin().join(program).canonicalize();
             let from = from.context("a part of containerd is not there")?;
             files.add_program(&format!("opt/containerd/{program}"), &from)?;
+        }
+        let network = ensure_pod_network(&cache)?;
+        for plugin in ["host-local", "loopback", "portmap", "ptp"] {
+            files.add_program(&format!("opt/network/{plugin}"), &network.join(plugin))?;
         }
         files.add_file(Path::new("opt/images.tar"), &ensure_image_archive(&cache)?)?;
         Ok(Self {

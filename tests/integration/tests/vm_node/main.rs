@@ -144,6 +144,27 @@ fn of_io(check: &str) -> Result<()> {
 }
 
 #[test]
+fn pods_send_by_the_queues_of_the_policy_on_cgroup_v2_by_cri() -> Result<()> {
+    of_traffic("pods_send_by_their_queues_by_cri")
+}
+
+#[test]
+fn pods_send_by_the_queues_of_the_policy_on_cgroup_v2_by_nri() -> Result<()> {
+    of_traffic("pods_send_by_their_queues_by_nri")
+}
+
+#[test]
+fn queues_of_the_network_are_alike_on_cgroup_v2_by_cri_and_by_nri() -> Result<()> {
+    of_traffic("queues_are_alike_by_both")
+}
+
+/// One of the checks of the network's queues, which all go in one boot.
+fn of_traffic(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    of_boot(&CONSOLE, "traffic", check)
+}
+
+#[test]
 fn every_hook_is_in_force_and_given_back_on_cgroup_v2_by_cri() -> Result<()> {
     of_every_hook("every_hook_is_in_force_by_cri")
 }

@@ -17,6 +17,7 @@ mod machine;
 mod memory;
 mod pod;
 mod show;
+mod traffic;
 
 use koord_integration::{Node, ProxyOptions};
 use koord_testkit::{ContainerdVersion, Parts, setup::Runtime};
@@ -47,6 +48,7 @@ fn run() {
         "io" => io::check_all(),
         "memory" => memory::check_all(),
         "show" => return show::until_the_shell_ends(),
+        "traffic" => traffic::check_all(),
         other => panic!("there are no checks of {other}"),
     }
     println!("koord-guest: end");
@@ -59,6 +61,7 @@ fn node(options: ProxyOptions) -> ManuallyDrop<Node> {
         version: ContainerdVersion::V2,
         runtime: Runtime::at("/opt/containerd"),
         images: "/opt/images.tar".into(),
+        network: Some("/opt/network".into()),
     };
     ManuallyDrop::new(Node::start_with(parts, options).expect("a node"))
 }

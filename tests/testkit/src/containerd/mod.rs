@@ -57,6 +57,8 @@ pub struct Parts {
     pub runtime: Runtime,
     /// The archive with the images of pods.
     pub images: PathBuf,
+    /// The programs of the pods' network, if pods are to have one of their own.
+    pub network: Option<PathBuf>,
 }
 
 /// Why containerd does not run.
@@ -139,15 +141,18 @@ impl Containerd {
     /// When a part cannot be fetched, or containerd does not come up within 30 s.
     pub fn start(version: ContainerdVersion, options: &Options) -> Result<Self, ContainerdError> {
         let cache = Cache::open()?;
+        let network = options.pod_network.then(|| ensure_pod_network(&cache));
         let parts = Parts {
             version,
             runtime: ensure_containerd(&cache, version)?,
             images: ensure_image_archive(&cache)?,
+            network: network.transpose()?,
         };
         Self::start_with(parts, options)
     }
 
-    /// The same with parts that are there, on a machine that has nothing else.
+    /// The same with parts that are there, on a machine that has nothing else. They say whether pods have
+    /// a network of their own.
     ///
     /// # Errors
     ///
@@ -157,19 +162,18 @@ impl Containerd {
             version,
             runtime,
             images,
+            network,
         } = parts;
         let testbed = Testbed::new()?;
         let directory = testbed.directory();
-        let network = if options.pod_network {
+        if network.is_some() {
             write(
                 &directory.join("cni"),
                 "10-pods.conflist",
                 &config::pod_network(directory),
             )?;
-            ensure_pod_network(&Cache::open()?)?
-        } else {
-            directory.join("no-network")
-        };
+        }
+        let network = network.unwrap_or_else(|| directory.join("no-network"));
         for plugin in &options.nri_plugins {
             install(&testbed, plugin)?;
         }

@@ -93,6 +93,16 @@ impl PodSpec {
         self
     }
 
+    /// Gives the pod a network of its own instead of the node's.
+    #[must_use]
+    pub fn own_network(mut self) -> Self {
+        let linux = self.config_mut().linux.get_or_insert_default();
+        linux.security_context = Some(SecurityContext {
+            namespace_options: Some(NamespaceOption::default()),
+        });
+        self
+    }
+
     /// Where the logs of its containers go.
     #[must_use]
     pub fn log_directory(mut self, directory: &str) -> Self {

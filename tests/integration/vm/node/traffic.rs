@@ -153,6 +153,7 @@ async fn follows(front: Front, all: &OnceCell<Seen>) -> Result<()> {
     node.proxy.write_policy(&policy("tc", 30, 10))?;
     let other = &[OTHER, OF_PODS, OF_LIMITED_LESS];
     seen.comes("under another policy", held, other)?;
+    seen.0.push(("by the ledger", decided(&node)?));
     switch(&node, "off")?;
     seen.comes("with the hook off", held, &[UNTOUCHED])?;
     switch(&node, "on")?;
@@ -225,6 +226,17 @@ fn switch(node: &Node, state: &str) -> Result<()> {
     Ok(())
 }
 
+/// What the ledger has decided of queues, and by which hook.
+fn decided(node: &Node) -> Result<Lines> {
+    let settings = node.settings()?.into_iter();
+    let of_queues = settings.filter(|(name, _)| name.contains("network.queue"));
+    let told = of_queues.map(|(name, it)| format!("{name} {} {}", it["desired"], it["owner"]));
+    let told: Lines = told.collect();
+    // Of the node, and of each of three pods.
+    ensure!(told.len() == 4, "{told:#?}");
+    Ok(told)
+}
+
 /// How often this process has come to that with the node's queues.
 fn looks(node: &Node, result: &str) -> Result<f64> {
     let metric = "koord_runtime_proxy_kernel_settings_total";
@@ -257,12 +269,8 @@ fn held() -> Result<Lines> {
     let is_own = |it: &&Qdisc| it.link == LINK && it.parent == Handle::ROOT;
     let own = qdiscs.iter().find(is_own).context("it has a qdisc")?;
     let rest = own.htb.map(|htb| format!(", the rest to {}", htb.default));
-    let mut found = Lines::from([format!(
-        "{} {}{}",
-        own.kind,
-        own.handle,
-        rest.unwrap_or_default()
-    )]);
+    let qdisc = format!("{} {}{}", own.kind, own.handle, rest.unwrap_or_default());
+    let mut found = Lines::from([qdisc]);
     if own.handle != QDISC {
         return Ok(found);
     }

@@ -31,7 +31,12 @@ fn groups_of_pods_have_cookies_from_the_first_instruction_by_nri() -> Result<()>
 
 #[test]
 fn pods_that_were_there_before_are_adopted_with_their_cookies() -> Result<()> {
-    passed("groups_keep_their_cookies_over_a_restart")
+    passed("groups_keep_their_cookies_over_a_restart_by_cri")
+}
+
+#[test]
+fn pods_that_were_there_before_a_plugin_are_adopted_with_their_cookies() -> Result<()> {
+    passed("groups_keep_their_cookies_over_a_restart_by_nri")
 }
 
 #[test]

@@ -40,7 +40,12 @@ pub(super) fn check_all() {
     check("a_container_has_the_cookie_of_its_shim", by_the_shim);
     check("groups_have_cookies_by_cri", || groups(Front::Cri));
     check("groups_have_cookies_by_nri", || groups(Front::Nri));
-    check("groups_keep_their_cookies_over_a_restart", over_a_restart);
+    check("groups_keep_their_cookies_over_a_restart_by_cri", || {
+        over_a_restart(Front::Cri)
+    });
+    check("groups_keep_their_cookies_over_a_restart_by_nri", || {
+        over_a_restart(Front::Nri)
+    });
 }
 
 /// What the rest relies on, without anything of ours but the calls.
@@ -175,33 +180,63 @@ async fn groups(front: Front) -> Result<()> {
 }
 
 /// Containers that were there before are adopted, and so are the cookies that they have.
-async fn over_a_restart() -> Result<()> {
+async fn over_a_restart(front: Front) -> Result<()> {
     let kernel = Kernel::open()?;
-    let mut node = node(options(Front::Cri));
+    let mut node = node(options(front));
     node.proxy.kill9()?;
     let straight = CriClient::connect(&node.containerd.socket()).await?;
     let before = run_pod(&node, &straight, "before", "LS", &[GROUP_A]).await?;
+    let beside = run_pod(&node, &straight, "beside", "LS", &[GROUP_A]).await?;
+    let batch = run_pod(&node, &straight, "batch", "BE", &[GROUP_A]).await?;
     let own = |pod: &Pod| only_cookie(&kernel, &threads(&pod.cgroup, &pod.container)?);
-    ensure!(own(&before)?.is_none(), "nobody was there to give it one");
+    for pod in [&before, &beside, &batch] {
+        ensure!(own(pod)?.is_none(), "nobody was there to give it one");
+    }
 
     node.launch_proxy()?;
-    wait_until("it is adopted", || {
-        own(&before).is_ok_and(|cookie| cookie.is_some())
+    wait_until("all are adopted", || {
+        are_grouped(&node, &["before", "beside", "batch"])
     });
+    let (of_web, of_batch) = (own(&before)?, own(&batch)?);
+    ensure!(
+        of_web.is_some() && of_batch.is_some() && of_web != of_batch,
+        "{of_web:?} and {of_batch:?} of two groups"
+    );
     let client = node.client().await?;
-    let batch = run_pod(&node, &client, "batch", "BE", &[GROUP_A]).await?;
-    let held = (own(&before)?, own(&batch)?);
-    ensure!(held.0 != held.1, "two groups have one cookie");
+    let later = run_pod(&node, &client, "later", "LS", &[GROUP_A]).await?;
+    for pod in [&beside, &later] {
+        let cookie = own(pod)?;
+        ensure!(cookie == of_web, "{cookie:?} and {of_web:?} of one group");
+    }
 
     node.proxy.kill9()?;
     node.launch_proxy()?;
-    let after = run_pod(&node, &node.client().await?, "after", "LS", &[GROUP_A]).await?;
-    wait_until("the group has one cookie", || {
-        own(&after).is_ok_and(|cookie| cookie.is_some()) && own(&after).ok() == own(&before).ok()
+    wait_until("all are adopted again", || {
+        are_grouped(&node, &["before", "beside", "batch", "later"])
     });
-    let same = || own(&batch).is_ok_and(|cookie| cookie == held.1);
-    ensure!(same(), "a group has lost its cookie over a restart");
+    let client = node.client().await?;
+    let after = run_pod(&node, &client, "after", "LS", &[GROUP_A]).await?;
+    let more = run_pod(&node, &client, "more", "BE", &[GROUP_A]).await?;
+    for (pods, cookie) in [
+        (&[&before, &beside, &later, &after][..], of_web),
+        (&[&batch, &more][..], of_batch),
+    ] {
+        for pod in pods {
+            let held = own(pod)?;
+            ensure!(held == cookie, "{held:?}, and {cookie:?} before a restart");
+        }
+    }
     Ok(())
+}
+
+/// Whether the proxy has held the threads of all these pods' containers against their groups.
+fn are_grouped(node: &Node, pods: &[&str]) -> bool {
+    let settings = node.settings().unwrap_or_default();
+    pods.iter().all(|pod| {
+        let name = format!(r#""{pod}" "main" "core_sched""#);
+        let applied = settings.get(&name).and_then(|it| it["applied"].as_str());
+        matches!(applied, Some("equal" | "written"))
+    })
 }
 
 const GROUP: &str = "koordinator.sh/core-sched-group-id";

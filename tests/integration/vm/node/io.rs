@@ -18,10 +18,15 @@ use koord_testkit::{
 };
 use rustix::fs::{Mode, OFlags, open};
 use std::{
-    env, fs,
-    io::{BufRead, BufReader, Write},
+    env, fmt, fs,
+    io::{self, BufRead, BufReader, Write},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -213,74 +218,139 @@ async fn measured() -> Result<()> {
     wait_until("the limit is there", || {
         held(&limited).is_ok_and(|held| held[0].contains("rbps=1048576"))
     });
-    // What the host does meanwhile is in every figure, so one bad round says nothing.
-    let mut rounds = 0;
-    loop {
-        rounds += 1;
-        let [alone, beside, kept] = round(&free, &limited)?;
-        println!("koord-guest: {alone} bytes a second alone, {beside} beside {kept}");
-        ensure!(kept < limit * 5 / 4, "{kept}");
-        let is_shown = alone > 4 * limit && kept > limit / 2 && beside * 10 >= alone * 9;
-        if is_shown {
-            return Ok(());
-        }
-        ensure!(rounds < 20, "{beside} of {alone} beside {kept}");
+    let rounds = rounds(&free, &limited)?;
+    let lines = rounds.each_ref().map(Round::to_string);
+    for line in &lines {
+        println!("koord-guest: {line}");
+    }
+    let median = |of: fn(&Round) -> u64| median(rounds.each_ref().map(of));
+    let [alone, kept] = [median(|it| it.alone), median(|it| it.limited)];
+    let percent = median(Round::percent);
+    let all = lines.join("\n");
+    ensure!(alone > 4 * limit, "the limit would be none:\n{all}");
+    ensure!(
+        kept > limit / 2 && kept < limit * 5 / 4,
+        "{kept} bytes a second, not {limit}:\n{all}"
+    );
+    ensure!(percent >= 90, "{percent} %:\n{all}");
+    Ok(())
+}
+
+/// What the two read in a second.
+struct Round {
+    /// The one that is not limited, by itself: before and after the other half of the round, because the
+    /// host may have given the machine more or less meanwhile.
+    alone: u64,
+    beside: u64,
+    limited: u64,
+}
+
+// === impl Round ===
+
+impl Round {
+    /// How much of its rate it keeps.
+    fn percent(&self) -> u64 {
+        self.beside * 100 / self.alone.max(1)
     }
 }
 
-/// What one reads alone and beside the other, and the other: medians of five.
-fn round(free: &RunningPod, limited: &RunningPod) -> Result<[u64; 3]> {
-    let (mut alone, mut beside, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..5 {
-        alone.push(Reader::inside(free)?.started()?.rate()?);
-        let other = Reader::inside(limited)?.started()?;
-        beside.push(Reader::inside(free)?.started()?.rate()?);
-        kept.push(other.rate()?);
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            alone,
+            beside,
+            limited,
+        } = self;
+        let percent = self.percent();
+        write!(
+            f,
+            "{alone} bytes a second alone, {beside} ({percent} %) beside {limited}"
+        )
     }
-    Ok([alone, beside, kept].map(median))
 }
 
-fn median(mut rates: Vec<u64>) -> u64 {
-    rates.sort_unstable();
-    rates[rates.len() / 2]
+/// In turn by itself and beside the other, which reads for as long and longer.
+fn rounds(free: &RunningPod, limited: &RunningPod) -> Result<[Round; 5]> {
+    let mut before = Reader::inside(free)?.rate_of(WHILE)?;
+    let mut round = || {
+        let other = Reader::inside(limited)?;
+        let beside = Reader::inside(free)?.rate_of(WHILE)?;
+        let limited = other.rate()?;
+        let after = Reader::inside(free)?.rate_of(WHILE)?;
+        let alone = before.midpoint(after);
+        before = after;
+        anyhow::Ok(Round {
+            alone,
+            beside,
+            limited,
+        })
+    };
+    Ok([round()?, round()?, round()?, round()?, round()?])
 }
 
-/// A process of a pod that reads from the first device for a second. It is beside the containers,
-/// which may open no device.
-struct Reader(Child);
+fn median(mut figures: [u64; 5]) -> u64 {
+    figures.sort_unstable();
+    figures[2]
+}
+
+/// A process of a pod that reads from the first device until it is told to end. It is beside the
+/// containers, which may open no device.
+struct Reader {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
 
 /// What this program is called with to be that.
 const READ: &str = "read";
-const WHILE: Duration = Duration::from_secs(1);
+/// What it says once it has read something.
+const READS: &str = "reads";
+const WHILE: Duration = Duration::from_secs(2);
 const BLOCK: usize = 64 << 10;
 
+// === impl Reader ===
+
 impl Reader {
+    /// One that has begun.
     fn inside(pod: &RunningPod) -> Result<Self> {
-        let child = Command::new(env::current_exe()?)
+        let mut process = Command::new(env::current_exe()?)
             .arg(READ)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
         let group = pod.cgroup.directory("io").join("reader");
         fs::create_dir_all(&group)?;
-        fs::write(group.join("cgroup.procs"), child.id().to_string())?;
-        Ok(Self(child))
-    }
-
-    /// Lets it begin, and waits until it has.
-    fn started(mut self) -> Result<Self> {
-        let stdin = self.0.stdin.as_mut().context("it is piped")?;
+        fs::write(group.join("cgroup.procs"), process.id().to_string())?;
+        let stdin = process.stdin.as_mut().context("it is piped")?;
         stdin.write_all(b"go\n")?;
-        Ok(self)
+        let output = process.stdout.take().context("it is piped")?;
+        let mut reader = Self {
+            process,
+            output: BufReader::new(output),
+        };
+        let said = reader.line()?;
+        ensure!(said == READS, "the reader says {said:?}");
+        Ok(reader)
     }
 
-    /// Bytes in a second.
+    /// Bytes in a second, over a while.
+    fn rate_of(self, a_while: Duration) -> Result<u64> {
+        thread::sleep(a_while);
+        self.rate()
+    }
+
+    /// Bytes in a second, from its beginning until now.
     fn rate(mut self) -> Result<u64> {
-        let stdout = self.0.stdout.take().context("it is piped")?;
+        // It ends with its input.
+        drop(self.process.stdin.take());
+        let rate = self.line()?;
+        ensure!(self.process.wait()?.success(), "the reader failed");
+        Ok(rate.parse()?)
+    }
+
+    fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        ensure!(self.0.wait()?.success(), "the reader failed");
-        Ok(line.trim().parse()?)
+        self.output.read_line(&mut line)?;
+        Ok(line.trim().to_owned())
     }
 }
 
@@ -289,20 +359,34 @@ pub(super) fn read_if_told() -> bool {
     if env::args().nth(1).as_deref() != Some(READ) {
         return false;
     }
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("it is piped");
+    wait_for_a_line();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let end = is_over.clone();
+    thread::spawn(move || {
+        wait_for_a_line();
+        end.store(true, Ordering::Relaxed);
+    });
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     let device = open("/dev/loop0", flags, Mode::empty()).expect("a device of this machine");
     let mut memory = vec![0; 2 * BLOCK];
     let start = memory.as_ptr().align_offset(4096);
     let block = &mut memory[start..start + BLOCK];
     let (begin, mut bytes) = (Instant::now(), 0);
-    while begin.elapsed() < WHILE {
+    while !is_over.load(Ordering::Relaxed) {
         let at = bytes % (32 * MIB);
         let read = rustix::io::pread(&device, &mut *block, at).expect("it can be read");
+        if bytes == 0 {
+            println!("{READS}");
+        }
         bytes += u64::try_from(read).expect("a block is small");
     }
     let micros = begin.elapsed().as_micros();
     println!("{}", u128::from(bytes) * 1_000_000 / micros);
     true
+}
+
+/// Its end is as good as a line.
+fn wait_for_a_line() {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).expect("it is piped");
 }

@@ -30,10 +30,10 @@ pub const ONE_CORE: &[&str] = &[
     "1536",
 ];
 
-/// Two sockets of a core of two threads, each with memory of its own. No cookies here.
+/// Two sockets of a core of two threads, each with memory of its own, emulated by one thread as well.
 pub const TWO_NODES: &[&str] = &[
     "-accel",
-    "tcg,thread=multi",
+    "tcg,thread=single",
     "-cpu",
     "Icelake-Server,check=off",
     "-smp",

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, anyhow};
-use koord_integration::vm::{Console, NodeMachine, ONE_CORE};
+use koord_integration::vm::{Console, NodeMachine, ONE_CORE, TWO_NODES};
 use std::sync::OnceLock;
 
 #[test]
@@ -190,6 +190,27 @@ fn of_every_hook(check: &str) -> Result<()> {
     of_boot(&CONSOLE, "every", check)
 }
 
+#[test]
+fn a_machine_of_two_sockets_has_two_numa_nodes() -> Result<()> {
+    of_nodes("the_machine_has_two_nodes")
+}
+
+#[test]
+fn pods_of_two_numa_nodes_have_their_cpus_memory_caches_and_cores_by_cri() -> Result<()> {
+    of_nodes("pods_are_placed_on_nodes_by_cri")
+}
+
+#[test]
+fn pods_of_two_numa_nodes_have_their_cpus_memory_caches_and_cores_by_nri() -> Result<()> {
+    of_nodes("pods_are_placed_on_nodes_by_nri")
+}
+
+/// One of the checks on two NUMA nodes, which go in one boot.
+fn of_nodes(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    of_boot(&CONSOLE, "nodes", check)
+}
+
 /// One of the checks of core scheduling, which all go in one boot.
 fn passed(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
@@ -210,5 +231,9 @@ fn of_boot(console: &OnceLock<Result<Console>>, checks: &str, check: &str) -> Re
 }
 
 fn boot(checks: &str) -> Result<Console> {
-    NodeMachine::with(ONE_CORE)?.check(checks)
+    let hardware = match checks {
+        "nodes" => TWO_NODES,
+        _ => ONE_CORE,
+    };
+    NodeMachine::with(hardware)?.check(checks)
 }

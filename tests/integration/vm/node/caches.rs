@@ -18,7 +18,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 /// Where the kernel has it.
-const ROOT: &str = "/sys/fs/resctrl";
+pub(super) const ROOT: &str = "/sys/fs/resctrl";
 
 pub(super) fn check_all() {
     check("classes_are_made_filled_and_run_out", the_kernel);
@@ -433,7 +433,7 @@ fn groups(pod: &Pod) -> Result<BTreeSet<String>> {
     groups_of(&threads(&pod.cgroup, &pod.container)?)
 }
 
-fn groups_of(threads: &[Tid]) -> Result<BTreeSet<String>> {
+pub(super) fn groups_of(threads: &[Tid]) -> Result<BTreeSet<String>> {
     let group = |thread: &Tid| Some(group_and_monitor(*thread)?.0);
     let groups: BTreeSet<_> = threads.iter().filter_map(group).collect();
     ensure!(!groups.is_empty(), "no thread is there");
@@ -469,7 +469,7 @@ fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
 }
 
 /// All groups, as the kernel lists them.
-fn names() -> Result<BTreeSet<String>> {
+pub(super) fn names() -> Result<BTreeSet<String>> {
     let entries = fs::read_dir(ROOT)?.map(|entry| {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -483,7 +483,7 @@ fn names() -> Result<BTreeSet<String>> {
 }
 
 /// What a group has, a word a line in the order of the alphabet.
-fn schemata(group: &str) -> Result<String> {
+pub(super) fn schemata(group: &str) -> Result<String> {
     let text = fs::read_to_string(Path::new(ROOT).join(group).join("schemata"))?;
     let lines: BTreeSet<String> = text.lines().map(|line| line.replace(' ', "")).collect();
     Ok(lines.into_iter().collect::<Vec<_>>().join(" "))

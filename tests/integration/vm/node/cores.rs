@@ -296,7 +296,7 @@ fn cookies(kernel: &Kernel, threads: &[Tid]) -> BTreeSet<Option<Cookie>> {
 }
 
 /// The cookie that all of these threads have.
-fn only_cookie(kernel: &Kernel, threads: &[Tid]) -> Result<Option<Cookie>> {
+pub(super) fn only_cookie(kernel: &Kernel, threads: &[Tid]) -> Result<Option<Cookie>> {
     let mut cookies = cookies(kernel, threads).into_iter();
     let (first, more) = (cookies.next(), cookies.next());
     ensure!(more.is_none(), "{first:?} and {more:?} in one container");

@@ -5,7 +5,7 @@ use rustix::{
     process::{chdir, chroot},
     system::{RebootCommand, reboot},
 };
-use std::{fs, process::Command};
+use std::{fs, io, process::Command};
 
 /// File systems, a root that containers can leave behind, a shell, and the loopback interface.
 pub(super) fn prepare() {
@@ -45,6 +45,19 @@ pub(super) fn prepare() {
 pub(super) fn power_off() {
     // Returning would be the kernel's end, too, but a louder one.
     reboot(RebootCommand::PowerOff).expect("the first program may switch the machine off");
+}
+
+/// What the kernel says of a CPU: its socket, the CPUs of its core, and those of its last cache.
+pub(super) fn cpu(number: u32) -> io::Result<[String; 3]> {
+    let read = |file: &str| {
+        let text = fs::read_to_string(format!("/sys/devices/system/cpu/cpu{number}/{file}"))?;
+        io::Result::Ok(text.trim().to_owned())
+    };
+    Ok([
+        read("topology/physical_package_id")?,
+        read("topology/thread_siblings_list")?,
+        read("cache/index3/shared_cpu_list")?,
+    ])
 }
 
 pub(super) fn make(at: &str) {

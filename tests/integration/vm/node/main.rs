@@ -15,6 +15,7 @@ mod every;
 mod io;
 mod machine;
 mod memory;
+mod nodes;
 mod pod;
 mod show;
 mod traffic;
@@ -47,6 +48,7 @@ fn run() {
         "every" => every::check_all(),
         "io" => io::check_all(),
         "memory" => memory::check_all(),
+        "nodes" => nodes::check_all(),
         "show" => return show::until_the_shell_ends(),
         "traffic" => traffic::check_all(),
         other => panic!("there are no checks of {other}"),

@@ -10,7 +10,7 @@ mod node;
 
 pub use self::{
     initramfs::Initramfs,
-    node::{NodeMachine, ONE_CORE, TWO_NODES},
+    node::{NodeMachine, ONE_CORE, TWO_CORES, TWO_NODES},
 };
 
 use anyhow::{Context, Result, ensure};

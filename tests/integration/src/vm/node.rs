@@ -30,7 +30,19 @@ pub const ONE_CORE: &[&str] = &[
     "1536",
 ];
 
-/// Two sockets of a core of two threads, each with memory of its own, emulated by one thread as well.
+/// One socket of two such cores, emulated in the same way.
+pub const TWO_CORES: &[&str] = &[
+    "-accel",
+    "tcg,thread=single",
+    "-cpu",
+    "Icelake-Server,check=off",
+    "-smp",
+    "4,sockets=1,cores=2,threads=2",
+    "-m",
+    "1536",
+];
+
+/// Two sockets of such a core, each with memory of its own.
 pub const TWO_NODES: &[&str] = &[
     "-accel",
     "tcg,thread=single",

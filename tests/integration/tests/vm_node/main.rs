@@ -6,8 +6,13 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, anyhow};
-use koord_integration::vm::{Console, NodeMachine, ONE_CORE, TWO_NODES};
+use koord_integration::vm::{Console, NodeMachine, ONE_CORE, TWO_CORES, TWO_NODES};
 use std::sync::OnceLock;
+
+#[test]
+fn a_machine_of_one_socket_has_two_cores_of_two_threads() -> Result<()> {
+    passed("the_machine_has_two_cores")
+}
 
 #[test]
 fn this_kernel_makes_passes_on_and_takes_cookies() -> Result<()> {
@@ -232,6 +237,7 @@ fn of_boot(console: &OnceLock<Result<Console>>, checks: &str, check: &str) -> Re
 
 fn boot(checks: &str) -> Result<Console> {
     let hardware = match checks {
+        "cores" => TWO_CORES,
         "nodes" => TWO_NODES,
         _ => ONE_CORE,
     };

@@ -1,7 +1,9 @@
 //! Core scheduling, as the kernel's own cookies tell it.
 
 use crate::{
-    check, node,
+    check,
+    machine::cpu,
+    node,
     pod::{BOMB, Pod, run, shim, threads},
 };
 use anyhow::{Context, Result, ensure};
@@ -36,6 +38,7 @@ spec: {}
 ";
 
 pub(super) fn check_all() {
+    check("the_machine_has_two_cores", the_machine);
     check("cookies_are_made_inherited_passed_on_and_taken", the_kernel);
     check("a_container_has_the_cookie_of_its_shim", by_the_shim);
     check("groups_have_cookies_by_cri", || groups(Front::Cri));
@@ -46,6 +49,15 @@ pub(super) fn check_all() {
     check("groups_keep_their_cookies_over_a_restart_by_nri", || {
         over_a_restart(Front::Nri)
     });
+}
+
+/// There are cores that different groups can have at one time.
+async fn the_machine() -> Result<()> {
+    for (number, expected) in [(0, ["0", "0-1", "0-3"]), (2, ["0", "2-3", "0-3"])] {
+        let found = cpu(number)?;
+        ensure!(found == expected, "CPU {number}: {found:?}");
+    }
+    Ok(())
 }
 
 /// What the rest relies on, without anything of ours but the calls.

@@ -385,7 +385,7 @@ pub(super) fn read_if_told() -> bool {
     true
 }
 
-/// Its end is as good as a line.
+/// The end of the input is as good as one.
 fn wait_for_a_line() {
     let mut line = String::new();
     io::stdin().read_line(&mut line).expect("it is piped");

@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Result, ensure};
 use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf};
-use koord_kernel::core_sched::Kernel;
+use koord_kernel::core_sched::{Cookie, Kernel};
 use koord_testkit::{
     PodQos,
     cri::{ContainerSpec, PodSpec, message::LinuxContainerResources},
@@ -243,7 +243,7 @@ fn wait(when: &str, pods: &[RunningPod; 4], expected: &State) -> Result<()> {
 /// See [`State::pods`].
 fn held(pods: &[RunningPod; 4]) -> Result<[[String; 4]; 4]> {
     let kernel = Kernel::open()?;
-    let mut cookies = Vec::new();
+    let mut cookies: Vec<Cookie> = Vec::new();
     let mut all: [[String; 4]; 4] = Default::default();
     for (held, pod) in all.iter_mut().zip(pods) {
         let threads = threads(&pod.cgroup, &pod.container)?;

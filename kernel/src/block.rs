@@ -17,7 +17,9 @@ use rustix::io::Errno;
 use std::{
     cell::OnceCell,
     collections::{BTreeSet, HashMap},
+    ffi::OsStr,
     fs, io,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 use thiserror::Error;
@@ -64,6 +66,10 @@ pub enum BlockError {
     NotMounted { path: PathBuf },
     #[error("what is mounted at {path} is on no block device")]
     NotOnDevice { path: PathBuf },
+    #[error("no claim of the pod is mounted, and its volume {volume} is one")]
+    NoClaim { volume: BlockName },
+    #[error("more is mounted for the pod than its other volumes and {volume}")]
+    SeveralClaims { volume: BlockName },
     /// What was asked for may be there, and may have gone.
     #[error("cannot read {path}")]
     Io { path: PathBuf, source: io::Error },
@@ -71,6 +77,9 @@ pub enum BlockError {
 
 /// How many devices may be mapped to one another in a row.
 const MAX_DEPTH: usize = 16;
+
+/// The directory of volumes that CSI drivers mount. What is mounted is one step further down there.
+const CSI: &[u8] = b"kubernetes.io~csi";
 
 /// How device-mapper's notes of an LVM volume begin.
 const OF_LVM: &str = "LVM-";
@@ -221,6 +230,11 @@ impl Look<'_> {
             Block::Device(name) => (self.called(name)?, layer),
             Block::VolumeGroup(name) => return self.disks_of_group(name),
             Block::PodVolume { pod, volume } => (self.mounted(pod, volume)?, layer),
+            Block::PodClaim {
+                pod,
+                volume,
+                others,
+            } => (self.claimed(pod, volume, others)?, layer),
         };
         match layer {
             Layer::Itself => Ok([self.devices.whole(number)?].into()),
@@ -260,25 +274,61 @@ impl Look<'_> {
         Ok(disks)
     }
 
-    /// What a volume of a pod, as a storage driver has it mounted, is on.
+    /// What a volume of a pod is on, by the name of its directory.
     fn mounted(&self, pod: &PodUid, volume: &BlockName) -> Result<DeviceNumber, BlockError> {
-        let pods = self.devices.kubelet.join("pods").join(pod.as_str());
-        let volume = pods.join("volumes/kubernetes.io~csi").join(volume.as_str());
-        let path = volume.join("mount");
-        let number = self.mount_at(&path)?;
-        match is_there(&self.devices.directory(number))? {
-            true => Ok(number),
-            false => Err(BlockError::NotOnDevice { path }),
+        let volumes = self.volumes(pod)?;
+        match volumes.iter().find(|it| it.is_called(volume)) {
+            Some(found) => self.on_device(found),
+            None => {
+                let csi = self.volumes_of(pod).join(OsStr::from_bytes(CSI));
+                let path = csi.join(volume.as_str()).join("mount");
+                Err(BlockError::NotMounted { path })
+            }
         }
     }
 
-    /// The device number of the file system that was mounted last at a path.
-    fn mount_at(&self, path: &Path) -> Result<DeviceNumber, BlockError> {
+    /// What the only claim of a pod is on: the one volume that is called as none of these.
+    fn claimed(
+        &self,
+        pod: &PodUid,
+        volume: &BlockName,
+        others: &[BlockName],
+    ) -> Result<DeviceNumber, BlockError> {
+        let mut volumes = self.volumes(pod)?;
+        volumes.retain(|it| !others.iter().any(|other| it.is_called(other)));
+        let volume = volume.clone();
+        match volumes.as_slice() {
+            [found] => self.on_device(found),
+            [] => Err(BlockError::NoClaim { volume }),
+            _ => Err(BlockError::SeveralClaims { volume }),
+        }
+    }
+
+    /// What is mounted as volumes of a pod, in the order of the paths.
+    fn volumes(&self, pod: &PodUid) -> Result<Vec<MountedVolume<'_>>, BlockError> {
         let mounts = once(&self.mounts, || self.devices.mounts())?;
-        let number = mounts.get(path.as_os_str().as_encoded_bytes());
-        number.copied().ok_or_else(|| BlockError::NotMounted {
-            path: path.to_owned(),
-        })
+        let directory = self.volumes_of(pod);
+        let directory = directory.as_os_str().as_encoded_bytes();
+        let volumes = mounts.iter();
+        let volumes = volumes.filter_map(|(path, it)| MountedVolume::at(path, directory, *it));
+        let mut volumes: Vec<_> = volumes.collect();
+        volumes.sort_unstable_by_key(|it| it.path);
+        Ok(volumes)
+    }
+
+    /// Where the kubelet has the volumes of a pod.
+    fn volumes_of(&self, pod: &PodUid) -> PathBuf {
+        let pods = self.devices.kubelet.join("pods");
+        pods.join(pod.as_str()).join("volumes")
+    }
+
+    fn on_device(&self, volume: &MountedVolume<'_>) -> Result<DeviceNumber, BlockError> {
+        match is_there(&self.devices.directory(volume.number))? {
+            true => Ok(volume.number),
+            false => Err(BlockError::NotOnDevice {
+                path: OsStr::from_bytes(volume.path).into(),
+            }),
+        }
     }
 
     /// The device that device-mapper has given a name.
@@ -318,6 +368,33 @@ fn once<T>(
             let known = read()?;
             Ok(cell.get_or_init(|| known))
         }
+    }
+}
+
+/// What is mounted as a volume of a pod.
+#[derive(Debug)]
+struct MountedVolume<'a> {
+    name: &'a [u8],
+    path: &'a [u8],
+    number: DeviceNumber,
+}
+
+// === impl MountedVolume ===
+
+impl<'a> MountedVolume<'a> {
+    /// What is mounted at a path, if that is where a driver mounts a volume below this directory, and
+    /// not inside of one.
+    fn at(path: &'a [u8], directory: &[u8], number: DeviceNumber) -> Option<Self> {
+        let below = path.strip_prefix(directory)?.strip_prefix(b"/")?;
+        let mut steps = below.split(|byte| *byte == b'/');
+        let (driver, name) = (steps.next()?, steps.next()?);
+        let last = (driver == CSI).then_some(&b"mount"[..]);
+        let is_volume = steps.next() == last && steps.next().is_none();
+        is_volume.then_some(Self { name, path, number })
+    }
+
+    fn is_called(&self, name: &BlockName) -> bool {
+        self.name == name.as_str().as_bytes()
     }
 }
 

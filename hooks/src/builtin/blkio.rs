@@ -6,7 +6,9 @@
 //! the root (`cgroupRoot`). A pod's annotation limits the pod, for its own volumes too.
 //!
 //! Which devices a name means is found where the values are written. A device that is not found
-//! stops none of the others, and is told.
+//! stops none of the others, and is told. A volume's directory on the node is called as the volume, but
+//! for that of a claim: which it is follows from the pod's other volumes, where a source of pods tells
+//! them and there is no other claim. A pod with several names the directory.
 //!
 //! Where this differs from Koordinator v1.8:
 //! - cgroup v2 has it too (`io.max`, `io.weight`, `io.cost.qos`, `io.cost.model`);
@@ -22,10 +24,11 @@ use crate::{
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
     view::{NodeView, Stage, View},
 };
-use koord_model::{Block, KubeQos, PerBlock, Setting};
+use koord_model::{Block, BlockName, KubeQos, PerBlock, Setting};
 use koord_proto::{
     annotation::{IoLimits, block_limits},
     keys::{annotation, label},
+    pods::PodSpec,
     policy::DiskCost,
 };
 
@@ -64,7 +67,10 @@ impl Hook for Blkio {
         let Some(text) = text.filter(|_| view.qos().is_some()) else {
             return Ok(Adjustment::default());
         };
-        let limits = block_limits(text, &view.pod.uid)?;
+        let spec = view.pod.spec.as_deref();
+        let limits = block_limits(text, &view.pod.uid)?.into_iter();
+        let limits = limits.map(|(block, it)| (by_spec(block, spec), it));
+        let limits: Vec<_> = limits.collect();
         Ok(possible(limited(&limits), view.node))
     }
 
@@ -84,6 +90,27 @@ impl Hook for Blkio {
     fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
         let none = META.settings.iter().all(|it| !node.kernel.files.contains(it));
         none.then_some("the kernel limits no control group in what it does to block devices")
+    }
+}
+
+/// A volume of a pod as it is found on the node: if it is the only claim, by what the others are called.
+fn by_spec(block: Block, spec: Option<&PodSpec>) -> Block {
+    let Block::PodVolume { pod, volume } = &block else {
+        return block;
+    };
+    let volumes = spec.map(|spec| spec.volumes.as_slice()).unwrap_or_default();
+    let mut claims = volumes.iter().filter(|it| it.is_claim);
+    match (claims.next(), claims.next()) {
+        (Some(claim), None) if claim.name == volume.as_str() => {
+            let others = volumes.iter().filter(|it| !it.is_claim);
+            let others = others.filter_map(|it| BlockName::volume(&it.name).ok());
+            Block::PodClaim {
+                pod: pod.clone(),
+                volume: volume.clone(),
+                others: others.collect(),
+            }
+        }
+        _ => block,
     }
 }
 

@@ -51,6 +51,16 @@ fn volume(name: &str) -> Block {
     }
 }
 
+/// The claim of the pod, beside these volumes.
+fn claim(others: &[&str]) -> Block {
+    let others = others.iter().map(|name| BlockName::volume(name).unwrap());
+    Block::PodClaim {
+        pod: PodUid::new("uid-1").unwrap(),
+        volume: BlockName::volume("data").unwrap(),
+        others: others.collect(),
+    }
+}
+
 /// The numbers that are found, or why none is.
 fn found(disks: &FakeDisks, block: &Block, layer: Layer) -> String {
     match disks.devices().look().find(block, layer) {
@@ -137,6 +147,62 @@ fn a_volume_of_a_pod_is_the_device_that_is_mounted_there() {
         format!("what is mounted at {nfs} is on no block device")
     );
     assert_eq!(itself("pvc-3"), format!("nothing is mounted at {none}"));
+}
+
+#[test]
+fn a_volume_that_no_csi_driver_mounts_is_found_too() {
+    let (_directory, disks) = machine();
+    disks.mount_at(number("252:1"), "uid-1", "kubernetes.io~local-volume/pv-1");
+    disks.mount_at(number("253:0"), "uid-1", "vendor~driver/pv-2");
+    let itself = |name| found(&disks, &volume(name), Layer::Itself);
+    assert_eq!(itself("pv-1"), "252:0");
+    assert_eq!(itself("pv-2"), "253:0");
+}
+
+#[test]
+fn what_is_mounted_inside_of_a_volume_is_none() {
+    let (_directory, disks) = machine();
+    for at in [
+        "kubernetes.io~csi/pvc-1/mount/pvc-2",
+        "kubernetes.io~csi/pvc-2/inner",
+        "kubernetes.io~csi/pvc-2",
+        "kubernetes.io~empty-dir/cache/pvc-2",
+        "kubernetes.io~empty-dir/pvc-2/mount",
+    ] {
+        disks.mount_at(number("252:1"), "uid-1", at);
+    }
+    let none = found(&disks, &volume("pvc-2"), Layer::Itself);
+    assert!(none.starts_with("nothing is mounted at "), "{none}");
+    let none = found(&disks, &claim(&[]), Layer::Itself);
+    assert_eq!(
+        none,
+        "no claim of the pod is mounted, and its volume data is one"
+    );
+}
+
+#[test]
+fn the_only_claim_of_a_pod_is_what_no_other_volume_is_mounted_for() {
+    let (_directory, disks) = machine();
+    disks.mount(number("253:0"), "uid-1", "pvc-7f3a");
+    disks.mount(number("252:0"), "uid-1", "inline");
+    disks.mount_at(number("0:45"), "uid-1", "kubernetes.io~projected/token");
+    disks.mount(number("259:0"), "uid-2", "pvc-9");
+    let itself = |others: &[&str]| found(&disks, &claim(others), Layer::Itself);
+    // One that is kept in a directory is not mounted.
+    assert_eq!(itself(&["token", "tmp", "inline"]), "253:0");
+    let below = found(&disks, &claim(&["inline", "token"]), Layer::Disks);
+    assert_eq!(below, "259:0");
+    assert_eq!(
+        itself(&["token"]),
+        "more is mounted for the pod than its other volumes and data"
+    );
+    assert_eq!(
+        itself(&["token", "inline", "pvc-7f3a"]),
+        "no claim of the pod is mounted, and its volume data is one"
+    );
+    disks.mount(number("0:46"), "uid-1", "pvc-7f3a");
+    let elsewhere = itself(&["token", "inline"]);
+    assert!(elsewhere.ends_with("is on no block device"), "{elsewhere}");
 }
 
 #[test]

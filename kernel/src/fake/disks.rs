@@ -85,8 +85,12 @@ impl FakeDisks {
 
     /// Mounts what is on a device as a volume of a pod.
     pub fn mount(&self, number: DeviceNumber, pod: &str, volume: &str) {
-        let at = format!("{pod}/volumes/kubernetes.io~csi/{volume}/mount");
-        self.mounted(number, b"/", &at);
+        self.mount_at(number, pod, &format!("kubernetes.io~csi/{volume}/mount"));
+    }
+
+    /// Mounts what is on a device at a path in the directory of a pod's volumes.
+    pub fn mount_at(&self, number: DeviceNumber, pod: &str, at: &str) {
+        self.mounted(number, b"/", &format!("{pod}/volumes/{at}"));
     }
 
     /// Mounts a directory that is on a device as a `subPath` of a pod, which may rename it.

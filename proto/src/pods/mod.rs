@@ -12,7 +12,7 @@ mod text;
 
 pub use self::{
     room::make_room,
-    spec::{ContainerSpec, PodSpec, Resources},
+    spec::{ContainerSpec, PodSpec, Resources, VolumeSpec},
 };
 
 use crate::{ParserError, annotation::QuantityError};

@@ -1,5 +1,5 @@
-//! What a pod's containers ask for. Requests of pods that are not guaranteed, and resources that
-//! Kubernetes does not know, reach no runtime.
+//! What a pod's containers ask for, and which volumes it has. Requests of pods that are not
+//! guaranteed, resources that Kubernetes does not know, and names of volumes reach no runtime.
 
 use super::{Problem, text::cut};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     keys::resource,
 };
 use koord_model::MilliCpu;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -23,6 +23,16 @@ pub struct PodSpec {
     pub batch: Option<ExtendedResourceSpec>,
     /// Mid resources in the same way, which no annotation says.
     pub mid: Option<ExtendedResourceSpec>,
+    /// Its volumes, if there is a claim among them; else none is kept.
+    pub volumes: Vec<VolumeSpec>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    pub name: String,
+    /// It is what a claim is bound to. On the node that has a name of its own, any other volume this.
+    pub is_claim: bool,
 }
 
 /// A container.
@@ -47,12 +57,22 @@ pub struct Resources {
 pub(super) struct SpecText {
     containers: Option<Vec<ContainerText>>,
     init_containers: Option<Vec<ContainerText>>,
+    volumes: Option<Vec<VolumeText>>,
 }
 
 #[derive(Deserialize)]
 struct ContainerText {
     name: String,
     resources: Option<ResourcesText>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeText {
+    name: String,
+    persistent_volume_claim: Option<IgnoredAny>,
+    /// A claim that is made with the pod.
+    ephemeral: Option<IgnoredAny>,
 }
 
 /// A container, and what it has of each kind of resources that Kubernetes does not know.
@@ -95,6 +115,11 @@ impl SpecText {
         for container in self.init_containers.into_iter().flatten() {
             spec.containers.push(container.read()?.own);
         }
+        let volumes = self.volumes.into_iter().flatten().map(VolumeText::read);
+        let volumes: Vec<VolumeSpec> = volumes.collect();
+        if volumes.iter().any(|it| it.is_claim) {
+            spec.volumes = volumes;
+        }
         Ok(spec)
     }
 }
@@ -105,6 +130,17 @@ fn add(spec: &mut Option<ExtendedResourceSpec>, name: &str, container: ExtendedC
         let spec = spec.get_or_insert_default();
         let containers = spec.containers.get_or_insert_default();
         containers.insert(name.to_owned(), container);
+    }
+}
+
+// === impl VolumeText ===
+
+impl VolumeText {
+    fn read(self) -> VolumeSpec {
+        VolumeSpec {
+            name: self.name,
+            is_claim: self.persistent_volume_claim.is_some() || self.ephemeral.is_some(),
+        }
     }
 }
 

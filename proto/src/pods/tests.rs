@@ -152,6 +152,30 @@ fn mid_resources_are_read_as_batch_resources_are_and_apart_from_them() {
 }
 
 #[test]
+fn volumes_of_a_pod_with_a_claim_are_known_by_name() {
+    let volumes = |text: &str| {
+        let parsed = with(&format!(r#""volumes":[{text}]"#));
+        let volumes = parsed.pods[0].spec.volumes.iter();
+        let volumes = volumes.map(|it| (it.name.clone(), it.is_claim));
+        volumes.collect::<Vec<_>>()
+    };
+    let own = r#"{"name":"tmp","emptyDir":{}},{"name":"none","persistentVolumeClaim":null},
+        {"name":"inline","csi":{"driver":"x"}}"#;
+    let claim = r#"{"name":"data","persistentVolumeClaim":{"claimName":"data-db-0"}}"#;
+    let made = r#"{"name":"scratch","ephemeral":{"volumeClaimTemplate":{"spec":{}}}}"#;
+    assert!(volumes(own).is_empty());
+    let expected = [
+        ("tmp", false),
+        ("none", false),
+        ("inline", false),
+        ("data", true),
+        ("scratch", true),
+    ];
+    let expected = expected.map(|(name, is_claim)| (name.to_owned(), is_claim));
+    assert_eq!(volumes(&format!("{own},{claim},{made}")), expected);
+}
+
+#[test]
 fn an_amount_that_is_none_costs_its_pod_and_is_named() {
     for (resource, amount, reason) in [
         (

@@ -1,7 +1,11 @@
 use super::*;
 use crate::fixture::{decide_pod, node, node_with, pod, shown};
-use koord_model::{BlockName, CostModel, CostQos, CostRates, IoRate, IoWeight, Latency};
-use koord_proto::policy::{BlockQos, NodePolicy, NodeSloSpec};
+use koord_model::{CostModel, CostQos, CostRates, IoRate, IoWeight, Latency};
+use koord_proto::{
+    pods::VolumeSpec,
+    policy::{BlockQos, NodePolicy, NodeSloSpec},
+};
+use std::sync::Arc;
 
 fn rate(rate: i64) -> IoRate {
     IoRate::new(rate).unwrap()
@@ -147,6 +151,45 @@ fn a_volume_is_one_of_the_pod_that_names_it() {
         volume: BlockName::volume("pvc-1").unwrap(),
     };
     assert_eq!(rates.iter().collect::<Vec<_>>(), [(&named, &rate(1))]);
+}
+
+#[test]
+fn the_only_claim_of_a_pod_is_known_by_its_other_volumes() {
+    let text = r#"{"blocks":[
+        {"name":"data","type":"podvolume","ioCfg":{"readBPS":1}},
+        {"name":"pvc-1","type":"podvolume","ioCfg":{"readBPS":2}}]}"#;
+    let named = |volumes: &[(&str, bool)]| {
+        let volumes = volumes.iter().map(|(name, is_claim)| VolumeSpec {
+            name: (*name).to_owned(),
+            is_claim: *is_claim,
+        });
+        let spec = PodSpec {
+            volumes: volumes.collect(),
+            ..PodSpec::default()
+        };
+        let mut pod = pod("BE", &[(annotation::BLKIO_QOS, text)]);
+        pod.spec = Some(Arc::new(spec));
+        let decided = decide_pod(&Blkio, &pod, &node()).unwrap();
+        let rates = decided.io_read_bps.unwrap();
+        rates.iter().map(|(block, _)| block.clone()).collect::<Vec<_>>()
+    };
+    let pod = pod("BE", &[]).uid;
+    let volume = |name| BlockName::volume(name).unwrap();
+    let by_name = |name| Block::PodVolume {
+        pod: pod.clone(),
+        volume: volume(name),
+    };
+    let claim = Block::PodClaim {
+        pod: pod.clone(),
+        volume: volume("data"),
+        others: Arc::new([volume("tmp"), volume("token")]),
+    };
+    let only = [("tmp", false), ("data", true), ("token", false)];
+    assert_eq!(named(&only), [by_name("pvc-1"), claim]);
+    let both = [by_name("data"), by_name("pvc-1")];
+    assert_eq!(named(&[("data", true), ("logs", true)]), both);
+    assert_eq!(named(&[("data", false), ("logs", true)]), both);
+    assert_eq!(named(&[]), both);
 }
 
 #[test]

@@ -2,9 +2,13 @@
 //! back.
 
 use super::*;
+use crate::hub::{PodsAnswer, Word};
 use koord_kernel::fake::FakeDisks;
 use koord_model::DeviceNumber;
-use koord_proto::keys::{annotation, label};
+use koord_proto::{
+    keys::{annotation, label},
+    pods::Reader,
+};
 use tempfile::TempDir;
 
 const LIMITED: &str = "beClass: {blkioQOS: {enable: true, blocks: [
@@ -166,6 +170,45 @@ async fn a_pod_is_limited_by_its_annotation_for_its_own_volumes_too() {
     );
 
     assert!(bench.hub.switch_hook("BlkIOReconcile", false));
+    pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.lines(POD, "io.max"), "");
+}
+
+#[tokio::test]
+async fn a_claim_is_found_by_the_volumes_that_the_source_of_pods_says() {
+    let (_directory, disks, bench) = machine();
+    disks.mount(number("253:0"), "uid-1", "pvc-7f3a");
+    disks.mount(number("252:32"), "uid-1", "inline");
+    let limits = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":6}}]}"#;
+    let told = serde_json::json!({
+        "metadata": {
+            "name": "batch",
+            "namespace": "default",
+            "uid": "uid-1",
+            "labels": {"koordinator.sh/qosClass": "BE"},
+            "annotations": {"koordinator.sh/blkioQOS": limits},
+        },
+        "spec": {"volumes": [
+            {"name": "inline", "csi": {"driver": "d"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data-batch-0"}},
+        ]},
+    });
+    let told = told.to_string();
+    let parsed = Reader::default().read(&told, |_| true).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    let say = |pods| {
+        bench.hub.take_pods(&PodsAnswer {
+            pods,
+            asked: tokio::time::Instant::now(),
+            word: Word::Stands,
+        });
+    };
+    say(parsed.pods.into());
+    pod(&bench.hub, &sandbox()).await;
+    let limited = "253:0 rbps=max wbps=6 riops=max wiops=max";
+    assert_eq!(bench.lines(POD, "io.max"), limited);
+
+    say(Arc::default());
     pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.lines(POD, "io.max"), "");
 }

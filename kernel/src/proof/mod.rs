@@ -6,6 +6,7 @@
 //! versions, on the machine's own kernel and on a stock kernel with cgroup v2 in a virtual machine.
 
 mod apply;
+mod mapper;
 mod real;
 mod script;
 mod script_v1;
@@ -15,7 +16,10 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use self::real::{Hierarchies, RealGround};
+pub use self::{
+    mapper::map_linear,
+    real::{Hierarchies, RealGround},
+};
 
 use crate::cgroup::{Cgroups, Controller, Generation};
 use koord_model::{CgroupPath, CpuSet, CpusetCpus};

@@ -143,6 +143,11 @@ fn block_devices_are_limited_and_shared_out_on_cgroup_v2_by_nri() -> Result<()> 
 }
 
 #[test]
+fn a_volume_group_and_a_pods_claim_are_limited_on_cgroup_v2() -> Result<()> {
+    of_io("a_volume_group_and_a_claim_are_limited")
+}
+
+#[test]
 fn a_limited_pod_keeps_its_limit_and_another_beside_it_its_rate() -> Result<()> {
     of_io("a_limit_is_kept_and_others_keep_their_rate")
 }

@@ -19,6 +19,7 @@ mod nodes;
 mod pod;
 mod show;
 mod traffic;
+mod volumes;
 
 use koord_integration::{Node, ProxyOptions};
 use koord_testkit::{ContainerdVersion, Parts, setup::Runtime};
@@ -46,7 +47,10 @@ fn run() {
         }
         "cores" => cores::check_all(),
         "every" => every::check_all(),
-        "io" => io::check_all(),
+        "io" => {
+            volumes::check_all();
+            io::check_all();
+        }
         "memory" => memory::check_all(),
         "nodes" => nodes::check_all(),
         "show" => return show::until_the_shell_ends(),

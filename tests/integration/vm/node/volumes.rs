@@ -1,0 +1,145 @@
+//! Limits of a volume group, and of a pod's claim by what the source of pods says, on a logical volume.
+
+use crate::{
+    check,
+    machine::{command, make},
+    node,
+};
+use anyhow::{Context, Result, ensure};
+use koord_integration::{
+    ProxyOptions,
+    classes::{NO_POLICY, PodSpecOf},
+};
+use koord_kernel::proof::map_linear;
+use koord_model::DeviceNumber;
+use koord_testkit::{
+    PodQos,
+    cri::{ContainerSpec, PodSpec},
+    poll::comes_true,
+};
+use std::{fs, path::Path};
+
+const POD: &str = "claimed";
+
+/// Where the source of pods is.
+const SOURCE: &str = "/tmp/pods.json";
+
+/// What the pod asks for its claim, by the name in its spec.
+const OWN: &str = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":4194304}}]}"#;
+
+/// The disk below the volume group: the third loop device, of 64 MiB.
+const DISK: DeviceNumber = DeviceNumber { major: 7, minor: 2 };
+const SECTORS: u64 = 131_072;
+
+/// That many operations of best-effort pods on the volume group `data`.
+fn policy(operations: u32) -> String {
+    format!(
+        "apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {{name: node-1}}
+spec:
+  resourceQOSStrategy:
+    beClass: {{blkioQOS: {{enable: true, blocks: [
+      {{name: data, type: volumegroup, ioCfg: {{writeIOPS: {operations}}}}}]}}}}
+"
+    )
+}
+
+pub(super) fn check_all() {
+    check("a_volume_group_and_a_claim_are_limited", follows);
+}
+
+async fn follows() -> Result<()> {
+    command("truncate", &["-s", "64M", "/tmp/loop2"]);
+    command("losetup", &["/dev/loop2", "/tmp/loop2"]);
+    // As LVM calls the volume `pvc-7` of that group.
+    map_linear("data-pvc--7", "LVM-guest", DISK, SECTORS).context("map a device")?;
+    command("mke2fs", &["/dev/dm-0"]);
+    let pod = claimant()?;
+    let mut node = node(ProxyOptions {
+        policy: Some(policy(9)),
+        args: vec![
+            "--feature-gates=BlkIOReconcile=true".to_owned(),
+            format!("--pods={SOURCE}"),
+        ],
+        ..ProxyOptions::default()
+    });
+    let client = node.client().await?;
+    let pod = node.run(&client, &pod).await?;
+    let own = pod.cgroup.directory("io");
+    // Of the directory of best-effort pods, and of the pod.
+    let held = || [own.join("../io.max"), own.join("io.max")].map(|file| text(&file));
+    let wait = |when: &str, expected: [&str; 2]| {
+        let came = comes_true(|| held() == expected);
+        let held = held();
+        ensure!(came, "{when}: {held:#?}, not {expected:#?}");
+        Ok(())
+    };
+
+    let volume = text(Path::new("/sys/class/block/dm-0/dev"));
+    let claim = format!("{volume} rbps=max wbps=4194304 riops=max wiops=max");
+    let claim = claim.as_str();
+    let group = "7:2 rbps=max wbps=max riops=max wiops=9";
+    wait("at the start", [group, claim])?;
+    node.proxy.write_policy(&policy(11))?;
+    let group = "7:2 rbps=max wbps=max riops=max wiops=11";
+    wait("under another policy", [group, claim])?;
+    for (state, expected) in [("off", ["", ""]), ("on", [group, claim])] {
+        let switch = format!("BlkIOReconcile={state}");
+        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
+        ensure!(code == 200, "{text}");
+        wait(state, expected)?;
+    }
+    node.proxy.write_policy(NO_POLICY)?;
+    wait("without a policy", ["", claim])?;
+    fs::write(SOURCE, r#"{"kind":"List","items":[]}"#)?;
+    wait("once nobody says which volume it is", ["", ""])?;
+    node.proxy.stop()?;
+    Ok(())
+}
+
+/// A best-effort pod whose claim is mounted beside an inline volume, as its source says.
+fn claimant() -> Result<PodSpecOf> {
+    let pod = PodSpec::new(POD)
+        .label("koordinator.sh/qosClass", "BE")
+        .annotation("koordinator.sh/blkioQOS", OWN);
+    let uid = pod.uid();
+    let csi = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi");
+    for (kind, device, name) in [
+        ("ext4", "/dev/dm-0", "pvc-7"),
+        ("tmpfs", "tmpfs", "scratch"),
+    ] {
+        let at = format!("{csi}/{name}/mount");
+        make(&at);
+        command("mount", &["-t", kind, device, &at]);
+    }
+    let config = pod.config();
+    let told = serde_json::json!({
+        "metadata": {
+            "name": POD,
+            "namespace": "default",
+            "uid": uid,
+            "labels": config.labels,
+            "annotations": config.annotations,
+        },
+        "spec": {"volumes": [
+            {"name": "scratch", "csi": {"driver": "d"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data-claimed-0"}},
+        ]},
+    });
+    fs::write(SOURCE, told.to_string())?;
+    Ok(PodSpecOf {
+        name: POD.to_owned(),
+        class: "-",
+        qos: PodQos::BestEffort,
+        pod,
+        container: ContainerSpec::new("main"),
+        expected: Vec::new(),
+    })
+}
+
+/// What is in a file, its lines joined.
+fn text(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| error.to_string());
+    text.lines().collect::<Vec<_>>().join(", ")
+}

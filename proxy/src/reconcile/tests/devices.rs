@@ -177,6 +177,7 @@ async fn a_pod_is_limited_by_its_annotation_for_its_own_volumes_too() {
 #[tokio::test]
 async fn a_claim_is_found_by_the_volumes_that_the_source_of_pods_says() {
     let (_directory, disks, bench) = machine();
+    bench.brought_in_line(Arc::default()).await;
     disks.mount(number("253:0"), "uid-1", "pvc-7f3a");
     disks.mount(number("252:32"), "uid-1", "inline");
     let limits = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":6}}]}"#;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    cgroup::{Change, Controller, Tree},
+    cgroup::{Change, Controller, Tree, Version},
     fake::{Errno, FakeDisks, FakeTree},
 };
 use koord_model::{BlockName, CostRates, IoWeight, Latency, PodUid};
@@ -497,6 +497,91 @@ fn a_group_that_is_gone_or_has_no_such_file_is_told() {
     );
     let error = machine.write(&read_bps(&[("vda", 5)])).unwrap_err();
     assert!(error.is_unsupported(), "{error}");
+}
+
+/// A tree on a machine where nothing is mounted any more once something was written.
+#[derive(Debug)]
+struct Unmounting {
+    tree: FakeTree,
+    disks: FakeDisks,
+}
+
+impl Tree for Unmounting {
+    fn version(&self) -> Version {
+        self.tree.version()
+    }
+
+    fn generation(&self, controller: Controller) -> Option<Generation> {
+        self.tree.generation(controller)
+    }
+
+    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
+        self.tree.has_directory(controller, at)
+    }
+
+    fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {
+        self.tree.has_file(controller, at, file)
+    }
+
+    fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
+        self.tree.read(controller, at, file)
+    }
+
+    fn write(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        file: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        self.disks.unmount_all();
+        self.tree.write(controller, at, file, text)
+    }
+
+    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
+        self.tree.children(controller, at)
+    }
+
+    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
+        self.tree.note(controller, at, name)
+    }
+
+    fn set_note(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        name: &str,
+        text: &str,
+    ) -> io::Result<()> {
+        self.tree.set_note(controller, at, name, text)
+    }
+}
+
+#[test]
+fn what_is_written_together_goes_by_one_look() {
+    let machine = on(Generation::V2);
+    machine.disks.mount(number("252:16"), "uid-1", "pvc-1");
+    let other = CgroupPath::parse("other").unwrap();
+    machine.tree.make(&other);
+    let tree = Unmounting {
+        tree: machine.tree.clone(),
+        disks: machine.disks.clone(),
+    };
+    let cgroups = Cgroups::over(tree).with_devices(machine.disks.devices());
+    let volume = Block::PodVolume {
+        pod: PodUid::new("uid-1").unwrap(),
+        volume: BlockName::volume("pvc-1").unwrap(),
+    };
+    let value = Value::IoReadBps([(volume, rate(5))].into_iter().collect());
+    let changes = [&machine.at, &other].map(|at| Change {
+        at: at.clone(),
+        value: value.clone(),
+    });
+    let applied = cgroups.apply(&changes);
+    let is_adjusted = |it: &Applied| matches!(it, Ok(Written::Adjusted));
+    assert!(applied.iter().all(is_adjusted), "{applied:?}");
+    let applied = cgroups.apply(&changes);
+    assert!(applied.iter().all(Result::is_err), "{applied:?}");
 }
 
 fn either(generation: Generation, v1: &'static str, v2: &'static str) -> &'static str {

@@ -91,8 +91,13 @@ advisories: $(DENY) ## known weaknesses of the locked crates; needs the network
 build:
 	@cargo build --quiet $(ALL) --lib --bins --tests
 
+# Fetched or built before a test runs, none of which then waits for a build.
+.PHONY: parts
+parts: build
+	@$(BUILT)/debug/koord-testbed setup image kubelet containerd-1.6 containerd-1.7.6 containerd-1.7 containerd-2.1 containerd-2.2 containerd-2
+
 .PHONY: node
-node: build ## the tests on real containerds and on this machine's cgroups; needs root
+node: parts ## the tests on real containerds and on this machine's cgroups; needs root
 	@cargo test $(ALL) --no-fail-fast $(call tests,NODE)
 
 .PHONY: conformance

@@ -25,8 +25,10 @@ const BOUND: Duration = Duration::from_secs(600);
 fn announced(version: ContainerdVersion, front: &str) -> PathBuf {
     let file = match version {
         ContainerdVersion::V1_6 => format!("{front}-1.6.json"),
-        ContainerdVersion::V1_7 => format!("{front}-1.7.json"),
-        ContainerdVersion::V2 => format!("{front}-2.json"),
+        ContainerdVersion::V1_7_6 | ContainerdVersion::V1_7 => format!("{front}-1.7.json"),
+        ContainerdVersion::V2_1 | ContainerdVersion::V2_2 | ContainerdVersion::V2 => {
+            format!("{front}-2.json")
+        }
     };
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../conformance")

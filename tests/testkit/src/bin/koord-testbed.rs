@@ -65,6 +65,12 @@ enum Part {
     Containerd1_7,
     #[value(name = "containerd-2")]
     Containerd2,
+    #[value(name = "containerd-1.7.6")]
+    Containerd1_7_6,
+    #[value(name = "containerd-2.1")]
+    Containerd2_1,
+    #[value(name = "containerd-2.2")]
+    Containerd2_2,
     Image,
     Qemu,
     Kernel,
@@ -98,6 +104,9 @@ fn set_up(parts: &[Part]) -> Result<(), Box<dyn Error>> {
             Part::Containerd1_6 => drop(ensure_containerd(&cache, ContainerdVersion::V1_6)?),
             Part::Containerd1_7 => drop(ensure_containerd(&cache, ContainerdVersion::V1_7)?),
             Part::Containerd2 => drop(ensure_containerd(&cache, ContainerdVersion::V2)?),
+            Part::Containerd1_7_6 => drop(ensure_containerd(&cache, ContainerdVersion::V1_7_6)?),
+            Part::Containerd2_1 => drop(ensure_containerd(&cache, ContainerdVersion::V2_1)?),
+            Part::Containerd2_2 => drop(ensure_containerd(&cache, ContainerdVersion::V2_2)?),
             Part::Image => drop(ensure_image_archive(&cache)?),
             Part::Qemu => drop(ensure_qemu(&cache)?),
             Part::Kernel => drop(ensure_kernel(&cache)?),

@@ -1,8 +1,8 @@
-//! containerd and runc of three generations, each in a directory of its own.
+//! containerd of several generations with runc, each in a directory of its own.
 //!
 //! Debian's packages are unpacked, never installed, so that no other containerd of the machine is
-//! displaced. The current 2.x is built from the Go module proxy at a pinned version: a package of a
-//! moving suite would change under the tests.
+//! displaced. Those that it has not, and the current 2.x, are built from the Go module proxy at pinned
+//! versions: a package of a moving suite would change under the tests.
 
 use std::fmt;
 use std::os::unix::fs::symlink;
@@ -15,14 +15,20 @@ use super::{Cache, Debian, GoTools, Selection, SetupError};
 pub enum ContainerdVersion {
     /// 1.6 of Debian bookworm: CRI v1 and v1alpha2, no NRI.
     V1_6,
-    /// 1.7 of Debian trixie: CRI v1 and v1alpha2, NRI off by default. Download only.
+    /// 1.7.6, pinned, built from source: NRI 0.3. For what NRI generations differ in.
+    V1_7_6,
+    /// 1.7 of Debian trixie: CRI v1 and v1alpha2, NRI 0.6, off by default. Download only.
     V1_7,
-    /// 2.3, pinned, built from source: CRI v1, NRI on by default. The first build takes minutes.
+    /// 2.1, pinned, built from source: NRI 0.8. For the same.
+    V2_1,
+    /// 2.2, pinned, built from source: NRI 0.11. For the same.
+    V2_2,
+    /// 2.3, pinned, built from source: CRI v1, NRI 0.12, on by default. The first build takes minutes.
     V2,
 }
 
 impl ContainerdVersion {
-    /// Every generation, the oldest first.
+    /// Those that clients can tell apart, the oldest first.
     pub const ALL: [Self; 3] = [Self::V1_6, Self::V1_7, Self::V2];
 }
 
@@ -30,7 +36,10 @@ impl fmt::Display for ContainerdVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::V1_6 => "containerd 1.6",
+            Self::V1_7_6 => "containerd 1.7.6",
             Self::V1_7 => "containerd 1.7",
+            Self::V2_1 => "containerd 2.1",
+            Self::V2_2 => "containerd 2.2",
             Self::V2 => "containerd 2.3",
         })
     }
@@ -60,6 +69,24 @@ const CONTAINERD_2: GoTools = GoTools {
     go_sum: include_str!("../../../setup/containerd/go.sum"),
 };
 
+const CONTAINERD_1_7_6: GoTools = GoTools {
+    name: "containerd-1-7-6",
+    go_mod: include_str!("../../../setup/containerd-1.7.6/go.mod"),
+    go_sum: include_str!("../../../setup/containerd-1.7.6/go.sum"),
+};
+
+const CONTAINERD_2_1: GoTools = GoTools {
+    name: "containerd-2-1",
+    go_mod: include_str!("../../../setup/containerd-2.1/go.mod"),
+    go_sum: include_str!("../../../setup/containerd-2.1/go.sum"),
+};
+
+const CONTAINERD_2_2: GoTools = GoTools {
+    name: "containerd-2-2",
+    go_mod: include_str!("../../../setup/containerd-2.2/go.mod"),
+    go_sum: include_str!("../../../setup/containerd-2.2/go.sum"),
+};
+
 const KUBELET: GoTools = GoTools {
     name: "kubelet",
     go_mod: include_str!("../../../setup/kubelet/go.mod"),
@@ -84,6 +111,9 @@ pub fn ensure_containerd(cache: &Cache, version: ContainerdVersion) -> Result<Ru
         ContainerdVersion::V1_7 => debian("trixie", &["containerd"])
             .ensure(cache)?
             .join("usr/bin"),
+        ContainerdVersion::V1_7_6 => CONTAINERD_1_7_6.ensure(cache)?,
+        ContainerdVersion::V2_1 => CONTAINERD_2_1.ensure(cache)?,
+        ContainerdVersion::V2_2 => CONTAINERD_2_2.ensure(cache)?,
         ContainerdVersion::V2 => CONTAINERD_2.ensure(cache)?,
     };
     let runc = debian("bookworm", &["runc"])

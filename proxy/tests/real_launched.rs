@@ -1,4 +1,4 @@
-//! The proxy in the plugin folder of real containerds of two NRI generations, which launch it with
+//! The proxy in the plugin folder of real containerds of five NRI generations, which launch it with
 //! three variables and a connected descriptor.
 
 #![forbid(unsafe_code)]
@@ -152,6 +152,21 @@ async fn containerd_1_7_launches_us_from_its_plugin_folder() {
 #[tokio::test]
 async fn containerd_2_launches_us_from_its_plugin_folder() {
     a_runtime_launches_us(ContainerdVersion::V2).await;
+}
+
+#[tokio::test]
+async fn containerd_1_7_6_launches_us_from_its_plugin_folder() {
+    a_runtime_launches_us(ContainerdVersion::V1_7_6).await;
+}
+
+#[tokio::test]
+async fn containerd_2_1_launches_us_from_its_plugin_folder() {
+    a_runtime_launches_us(ContainerdVersion::V2_1).await;
+}
+
+#[tokio::test]
+async fn containerd_2_2_launches_us_from_its_plugin_folder() {
+    a_runtime_launches_us(ContainerdVersion::V2_2).await;
 }
 
 #[tokio::test]

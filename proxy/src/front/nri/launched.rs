@@ -64,8 +64,7 @@ impl Launched {
         let Some(socket) = text(SOCKET) else {
             return Ok(None);
         };
-        let (name, index) = (text(NAME), text(INDEX));
-        let identity = Identity::new(&name.unwrap_or_default(), &index.unwrap_or_default())?;
+        let identity = called(&text(NAME).unwrap_or_default(), text(INDEX).as_deref())?;
         let stream = UnixStream::from(inherited_stream(&socket)?);
         Ok(Some(Self::register(stream, identity)?))
     }
@@ -121,6 +120,17 @@ impl Launched {
     }
 }
 
+/// What a runtime calls a plugin that it launches. NRI 0.3 (containerd before 1.7.7) says the whole name of
+/// the file, in which the index is said once more (`newLaunchedPlugin` of its `pkg/adaptation/plugin.go`).
+fn called(name: &str, index: Option<&str>) -> Result<Identity, IdentityError> {
+    let of_file = name.split_once('-');
+    let of_file = of_file.and_then(|(first, rest)| Identity::new(rest, first).ok());
+    match of_file {
+        Some(whole) if index.is_none_or(|index| index == whole.index()) => Ok(whole),
+        _ => Identity::new(name, index.unwrap_or_default()),
+    }
+}
+
 /// Reads until there is something. The runtime gives a launch up that it does not like, so nothing
 /// here has a limit of its own.
 fn next(stream: &mut UnixStream, peer: &mut Peer) -> Result<Event, SessionError> {
@@ -133,5 +143,30 @@ fn next(stream: &mut UnixStream, peer: &mut Peer) -> Result<Event, SessionError>
             0 => return Err(SessionError::Closed),
             count => peer.feed(&buffer[..count])?,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_is_called_as_its_file_whether_the_index_is_said_twice_or_once() {
+        for (name, index, expected) in [
+            ("koord-proxy", Some("10"), ("koord-proxy", "10")),
+            ("10-koord-proxy", Some("10"), ("koord-proxy", "10")),
+            ("10-koord-proxy", None, ("koord-proxy", "10")),
+            // What only resembles the index is of the name.
+            ("20-koord", Some("10"), ("20-koord", "10")),
+            ("1a-koord", Some("10"), ("1a-koord", "10")),
+            ("10", Some("10"), ("10", "10")),
+            ("10-", Some("10"), ("10-", "10")),
+        ] {
+            let identity = called(name, index).unwrap();
+            let found = (identity.name(), identity.index());
+            assert_eq!(found, expected, "{name:?}, {index:?}");
+        }
+        let error = called("koord-proxy", None).unwrap_err();
+        assert_eq!(error, IdentityError::Index(String::new()));
     }
 }

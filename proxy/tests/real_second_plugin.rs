@@ -1,4 +1,4 @@
-//! Another plugin that sets a field of ours, on real containerds of two NRI generations. The runtime
+//! Another plugin that sets a field of ours, on real containerds of five NRI generations. The runtime
 //! fails a creation for which two plugins set one field, so such a field has to be left to one.
 
 #![forbid(unsafe_code)]
@@ -202,4 +202,19 @@ async fn a_field_of_another_plugin_is_left_to_it_on_containerd_1_7() {
 #[tokio::test]
 async fn a_field_of_another_plugin_is_left_to_it_on_containerd_2() {
     a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V2).await;
+}
+
+#[tokio::test]
+async fn a_field_of_another_plugin_is_left_to_it_on_containerd_1_7_6() {
+    a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V1_7_6).await;
+}
+
+#[tokio::test]
+async fn a_field_of_another_plugin_is_left_to_it_on_containerd_2_1() {
+    a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V2_1).await;
+}
+
+#[tokio::test]
+async fn a_field_of_another_plugin_is_left_to_it_on_containerd_2_2() {
+    a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V2_2).await;
 }

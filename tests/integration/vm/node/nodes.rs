@@ -42,9 +42,8 @@ async fn the_machine() -> Result<()> {
 /// The CPUs that pods share on either node, those that best-effort pods share, and what these have of
 /// the caches.
 fn policy(shared: [&str; 2], best_effort: [&str; 2], of_caches: &str) -> String {
-    let pool = |node: u32, cpus: &str| {
-        format!(r#"{{"socket":{node},"node":{node},"cpuset":"{cpus}"}}"#)
-    };
+    let pool =
+        |node: u32, cpus: &str| format!(r#"{{"socket":{node},"node":{node},"cpuset":"{cpus}"}}"#);
     let pools = |[first, second]: [&str; 2]| format!("[{},{}]", pool(0, first), pool(1, second));
     let (shared, best_effort) = (pools(shared), pools(best_effort));
     format!(

@@ -73,6 +73,8 @@ adjustment! {
     /// Of containers only, and never of a sandbox.
     oom_score_adj: OomScoreAdj(OomScoreAdj),
     /// The same.
+    gpu_monitor: GpuMonitor(Arc<Injection>),
+    /// The same.
     gpu: Gpu(Arc<Injection>),
     /// The same.
     rdma: Rdma(Arc<Injection>),

@@ -11,7 +11,8 @@ use crate::{
     },
 };
 use koord_model::{
-    Bvt, CgroupPath, CpuQuota, CpuSet, DeviceNode, KubeQos, PodUid, QosClass, Setting,
+    Bind, Bvt, CgroupPath, CpuQuota, CpuSet, DeviceNode, Injection, KubeQos, PodUid, QosClass,
+    Setting,
 };
 use koord_proto::{
     annotation::{CpuManagerPolicy, CpuNormalizationRatio, SharedPool, SystemQosResource},
@@ -225,14 +226,45 @@ pub(crate) fn decide_container(
     container: &ContainerView,
     node: &NodeView,
 ) -> Result<Adjustment, HookError> {
+    decide_container_after(hook, pod, container, node, &Merged::default())
+}
+
+/// The same where earlier hooks have decided something.
+pub(crate) fn decide_container_after(
+    hook: &dyn Hook,
+    pod: &PodView,
+    container: &ContainerView,
+    node: &NodeView,
+    earlier: &Merged,
+) -> Result<Adjustment, HookError> {
     hook.decide(&View {
         stage: Stage::Container,
         pod,
         container: Some(container),
         containers: &[],
         node,
-        earlier: &Merged::default(),
+        earlier,
     })
+}
+
+/// What is decided before of a container that is given HAMi-core.
+pub(crate) fn kept_by_hami_core() -> Merged {
+    let library = Bind {
+        path: HookOptions::HAMI_CORE_LIBRARY.into(),
+        source: None,
+        read_only: true,
+    };
+    let injection = Injection {
+        binds: vec![library],
+        ..Injection::default()
+    };
+    let adjustment = Adjustment {
+        gpu: Some(Arc::new(injection)),
+        ..Adjustment::default()
+    };
+    let mut earlier = Merged::default();
+    earlier.merge("GPUEnvInject", adjustment).unwrap();
+    earlier
 }
 
 /// Values as an operator sees them: `cpu.shares=2 …`.

@@ -82,7 +82,6 @@ const OTHER_GATES: &[Gate] = &[
     alpha("CPUEvict"),
     alpha("CPICollector"),
     alpha("ColdPageCollector"),
-    alpha("HamiCoreVGPUMonitor"),
     alpha("HugePageReport"),
     alpha("Libpfm4"),
     alpha("MemoryAllocatableEvict"),

@@ -5,3 +5,6 @@
 
 /// Where HAMi-core keeps processes of a node from one another.
 pub const HAMI_CORE_LOCK: &str = "/tmp/vgpulock";
+
+/// Where each container has a folder in which it is counted what it uses, below that of the library.
+pub const HAMI_CORE_FOLDERS: &str = "containers";

@@ -22,6 +22,8 @@ pub enum PathProblem {
     Owner { uid: u32 },
     #[error("can be written to by others than root")]
     Writable,
+    #[error("cannot have a folder that is called after the pod and the container")]
+    Name,
     #[error("cannot be looked at: {0}")]
     Unknown(io::ErrorKind),
 }

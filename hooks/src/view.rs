@@ -200,6 +200,9 @@ impl HookOptions {
     /// The gate of the hook that gives containers this library.
     pub const GPU_ENV_INJECT: &'static str = "GPUEnvInject";
 
+    /// The gate of the hook by which it is counted what they use.
+    pub const HAMI_CORE_VGPU_MONITOR: &'static str = "HamiCoreVGPUMonitor";
+
     pub const RDMA_DEVICE_INJECT: &'static str = "RDMADeviceInject";
 
     /// What gates say, and what has a flag of its own.

@@ -95,6 +95,8 @@ const SHOWN: &[Shown] = &[
     shown("Resctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("GPUEnvInject", &[Setting::Gpu], Kernel::V1, GPU),
     shown("GPUEnvInject", &[Setting::Gpu], Kernel::V2, EVERY_V2),
+    shown("HamiCoreVGPUMonitor", &[Setting::GpuMonitor], Kernel::V1, GPU),
+    shown("HamiCoreVGPUMonitor", &[Setting::GpuMonitor], Kernel::V2, EVERY_V2),
     shown("RDMADeviceInject", &[Setting::Rdma], Kernel::V1, RDMA),
     shown("RDMADeviceInject", &[Setting::Rdma], Kernel::V2, EVERY_V2),
     shown("TerwayQoS", &[Setting::PodNetwork, Setting::NodeNetwork], Kernel::V1, TERWAY),

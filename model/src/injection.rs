@@ -11,10 +11,13 @@ pub struct Injection {
     pub devices: Vec<DeviceNode>,
 }
 
-/// A path of the node that is at the same place in the container.
+/// A path of the node that is in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bind {
+    /// In the container.
     pub path: Box<str>,
+    /// On the node; `None` if it is the same there.
+    pub source: Option<Box<str>>,
     /// Whoever is root in a container would be so towards the file of the node, too.
     pub read_only: bool,
 }
@@ -41,6 +44,15 @@ pub enum EnvValue {
     Is(Box<str>),
     /// A list with colons between, which this is put before.
     Before(Box<str>),
+}
+
+// === impl Bind ===
+
+impl Bind {
+    /// Where it is on the node.
+    pub fn source(&self) -> &str {
+        self.source.as_deref().unwrap_or(&self.path)
+    }
 }
 
 // === impl Env ===
@@ -98,6 +110,7 @@ mod tests {
             envs: vec![Env::is("A", "secret"), Env::before("B", "secret")],
             binds: vec![Bind {
                 path: "/lib.so".into(),
+                source: None,
                 read_only: true,
             }],
             devices: vec![DeviceNode {

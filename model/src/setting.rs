@@ -102,7 +102,10 @@ settings! {
     IoCostQos(PerBlock<CostQos>) = "blkio.cost.qos",
     /// What a device can do; of the root alone.
     IoCostModel(PerBlock<CostModel>) = "blkio.cost.model",
-    /// What shows a container its GPUs. It is part of what the container is made from.
+    /// Where it is counted what a container uses of its part of a GPU. It is part of what the container
+    /// is made from.
+    GpuMonitor(Arc<Injection>) = "gpu.monitor",
+    /// What shows a container its GPUs. The same holds of it.
     Gpu(Arc<Injection>) = "gpu",
     /// The devices of RDMA that a container has. The same holds of them.
     Rdma(Arc<Injection>) = "rdma",
@@ -156,6 +159,7 @@ impl Setting {
             | Self::CpusetCpus
             | Self::MemoryLimit
             | Self::OomScoreAdj
+            | Self::GpuMonitor
             | Self::Gpu
             | Self::Rdma => true,
             Self::CpuBurst
@@ -214,7 +218,7 @@ impl Setting {
     /// Whether a container has it from being made and never again: no file says it, and nothing
     /// can be given back.
     pub fn is_injected(self) -> bool {
-        matches!(self, Self::Gpu | Self::Rdma)
+        matches!(self, Self::GpuMonitor | Self::Gpu | Self::Rdma)
     }
 
     /// Whether it is put in force for all groups together, by another program of the node that is told

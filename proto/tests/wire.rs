@@ -289,6 +289,7 @@ proptest! {
     ) {
         let binds = binds.into_iter().map(|(path, read_only)| Bind {
             path: path.into(),
+            source: None,
             read_only,
         });
         let binds = binds.collect();

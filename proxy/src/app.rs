@@ -350,6 +350,10 @@ impl Tasks {
         if let Some(look) = hub.probe().hami_core_look() {
             self.spawn("hami-core", local, hami_core::watch(hub.clone(), look));
         }
+        let gates = &config.hooks.gates;
+        if gates.enabled(HookOptions::HAMI_CORE_VGPU_MONITOR) {
+            self.spawn("hami-folders", local, hami_core::keep_folders(hub.clone()));
+        }
         if hub.watches() {
             self.spawn("watch", local, watching::run(hub.clone(), runtime));
         }

@@ -6,6 +6,10 @@
 //! The operator says where the library is, and that file system may hang. So a thread beside the
 //! data path looks, and what it found last counts.
 
+mod folder;
+
+pub(crate) use self::folder::{FolderError, Folders, folder_of, keep as keep_folders};
+
 use crate::{hub::Hub, worker::Worker};
 use koord_hooks::{PathProblem, UnsafePath};
 use std::{
@@ -17,7 +21,8 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-const ROOT: u32 = 0;
+/// Whose what containers are given has to be.
+pub(crate) const ROOT: u32 = 0;
 
 /// The stack of the thread that looks, in bytes.
 const STACK: usize = 128 << 10;

@@ -534,6 +534,7 @@ mod tests {
                     "CoreSched",
                     "GPUEnvInject",
                     "GroupIdentity",
+                    "HamiCoreVGPUMonitor",
                     "MemoryQOS",
                     "OOMScoreAdj",
                     "RDMADeviceInject",

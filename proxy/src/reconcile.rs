@@ -518,12 +518,16 @@ fn stand_back(hub: &Hub, target: &mut Target) {
     target.settle();
 }
 
-/// What a container can only be made with, and was not said when it was: nobody asked us.
+/// What a container can only be made with, and was not said when it was: nobody asked us, if there is no
+/// other reason.
 fn come_too_late(hub: &Hub, target: &mut Target) {
     for entry in target.entries_mut() {
         let setting = entry.desired.setting();
-        if setting.is_injected() && entry.route == Route::Kernel {
-            entry.applied = Applied::Unsupported;
+        let is_told = matches!(entry.applied, Applied::Lacking(_));
+        if setting.is_injected() && (is_told || entry.route == Route::Kernel) {
+            if !is_told {
+                entry.applied = Applied::Unsupported;
+            }
             hub.metrics().kernel_setting(setting, &entry.applied);
         }
     }

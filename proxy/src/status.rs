@@ -3,7 +3,7 @@
 //! What the runtime says passes untouched. Ours are few: a hook that must not fail did, or what it
 //! decided cannot be said.
 
-use crate::apply::cri::PatchError;
+use crate::{apply::cri::PatchError, hami_core::FolderError};
 use koord_hooks::{Failure, PodView};
 use std::error::Error;
 
@@ -43,6 +43,20 @@ impl Status {
                 "koord-runtime-proxy: it is not known yet whether koordlet does the part of hook {hook} \
                  for pod {}/{}, and it has fail policy Closed",
                 pod.namespace, pod.name,
+            ),
+        }
+    }
+
+    /// A hook with fail policy `Closed` decided something for which the node has to have a folder.
+    pub(crate) fn without_folder(hook: &str, pod: &PodView, error: &FolderError) -> Self {
+        Self {
+            code: FAILED_PRECONDITION,
+            message: format!(
+                "koord-runtime-proxy: the folder that hook {hook} decided for pod {}/{} is not there, and \
+                 it has fail policy Closed: {}",
+                pod.namespace,
+                pod.name,
+                chain_of(error),
             ),
         }
     }

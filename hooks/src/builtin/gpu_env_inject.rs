@@ -8,8 +8,7 @@
 //! - the library is put before what a container has in `LD_PRELOAD` itself; upstream's takes its place;
 //! - what is mounted is mounted whichever front there is; upstream's needs the runtime's plugin;
 //! - the library is mounted to be read alone, and what another user of the node than root could have
-//!   put in the place of library or lock is not mounted;
-//! - HAMi-core is not monitored (gate `HamiCoreVGPUMonitor`).
+//!   put in the place of library or lock is not mounted.
 
 use crate::{
     adjustment::Adjustment,
@@ -105,6 +104,7 @@ fn isolate(
     injection.binds = [(library, true), (HAMI_CORE_LOCK, false)]
         .map(|(path, read_only)| Bind {
             path: path.into(),
+            source: None,
             read_only,
         })
         .into();

@@ -38,6 +38,7 @@ builtin_hooks! {
     oom_score_adj::OomScoreAdjHook,
     blkio::Blkio,
     gpu_env_inject::GpuEnvInject,
+    hami_core_vgpu_monitor::HamiCoreVgpuMonitor,
     rdma_device_inject::RdmaDeviceInject,
     terway_qos::TerwayQos,
     tc_network_qos::TcNetworkQos,

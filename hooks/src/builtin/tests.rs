@@ -6,11 +6,12 @@ use crate::{
     adjustment::{Adjustment, NodeAdjustment},
     chain::Chain,
     fixture::{
-        container, decide_container, decide_pod, host_application, in_tier, limited, metadata,
-        node, node_with, pod, sandbox, slo, topology,
+        container, decide_container, decide_container_after, decide_pod, host_application, in_tier,
+        kept_by_hami_core, limited, metadata, node, node_with, pod, sandbox, slo, topology,
     },
     gate::{FailPolicies, FeatureGates},
     map::reads,
+    merge::Merged,
     outcome::{FailureKind, Outcome},
     view::{Abilities, NodeView, PodView, Stage},
 };
@@ -180,12 +181,14 @@ fn decisions(row: &Row) -> (Vec<Adjustment>, Vec<NodeAdjustment>) {
                         .map(|pod| decide_pod(&*hook, pod, &node).unwrap()),
                 ),
                 Stage::Container => {
-                    for container in [container("main"), limited(50_000), sandbox()] {
-                        adjustments.extend(
-                            pods().iter().map(|pod| {
-                                decide_container(&*hook, pod, &container, &node).unwrap()
-                            }),
-                        );
+                    let kept = (container("main"), kept_by_hami_core());
+                    let others = [container("main"), limited(50_000), sandbox()];
+                    let others = others.map(|container| (container, Merged::default()));
+                    for (container, earlier) in others.into_iter().chain([kept]) {
+                        adjustments.extend(pods().iter().map(|pod| {
+                            decide_container_after(&*hook, pod, &container, &node, &earlier)
+                                .unwrap()
+                        }));
                     }
                 }
             }

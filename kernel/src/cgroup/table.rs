@@ -51,6 +51,7 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::CoreSched
         | Setting::Resctrl
         | Setting::OomScoreAdj
+        | Setting::GpuMonitor
         | Setting::Gpu
         | Setting::Rdma
         | Setting::PodNetwork
@@ -112,6 +113,7 @@ fn names(setting: Setting) -> Names {
         // These say whose it is, and nothing of what it is.
         Setting::CoreSched
         | Setting::Resctrl
+        | Setting::GpuMonitor
         | Setting::Gpu
         | Setting::Rdma
         | Setting::PodNetwork
@@ -214,6 +216,7 @@ pub(super) fn parse(
             Setting::CoreSched
             | Setting::Resctrl
             | Setting::OomScoreAdj
+            | Setting::GpuMonitor
             | Setting::Gpu
             | Setting::Rdma
             | Setting::PodNetwork
@@ -291,6 +294,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         Value::CoreSched(_)
         | Value::Resctrl(_)
         | Value::OomScoreAdj(_)
+        | Value::GpuMonitor(_)
         | Value::Gpu(_)
         | Value::Rdma(_)
         | Value::PodNetwork(_)
@@ -360,6 +364,7 @@ pub(super) fn settle(
         | Value::CoreSched(_)
         | Value::Resctrl(_)
         | Value::OomScoreAdj(_)
+        | Value::GpuMonitor(_)
         | Value::Gpu(_)
         | Value::Rdma(_)
         | Value::PodNetwork(_)

@@ -82,12 +82,12 @@ impl CreateContainerPatch {
         for (name, value) in &self.envs {
             config.pair(6, name, value);
         }
-        for Bind { path, read_only } in &self.binds {
+        for bind in &self.binds {
             let mut mount = Writer::default();
             // Where in the container, and of what on the node.
-            mount.string(1, Some(path));
-            mount.string(2, Some(path));
-            mount.int64(3, read_only.then_some(1));
+            mount.string(1, Some(&bind.path));
+            mount.string(2, Some(bind.source()));
+            mount.int64(3, bind.read_only.then_some(1));
             config.message(7, &mount);
         }
         for path in &self.devices {
@@ -175,6 +175,7 @@ mod tests {
     fn a_mount_that_is_not_to_be_written_to_says_so() {
         let bind = |path: &str, read_only| Bind {
             path: path.into(),
+            source: None,
             read_only,
         };
         let patch = CreateContainerPatch {
@@ -185,6 +186,20 @@ mod tests {
             patch.encode(),
             b"\x12\x16\x3a\x0a\x0a\x02/b\x12\x02/b\x18\x01\x3a\x08\x0a\x02/c\x12\x02/c"
         );
+    }
+
+    #[test]
+    fn a_mount_may_be_elsewhere_on_the_node() {
+        let bind = Bind {
+            path: "/d".into(),
+            source: Some("/e".into()),
+            read_only: false,
+        };
+        let patch = CreateContainerPatch {
+            binds: vec![bind],
+            ..CreateContainerPatch::default()
+        };
+        assert_eq!(patch.encode(), b"\x12\x0a\x3a\x08\x0a\x02/d\x12\x02/e");
     }
 
     #[test]

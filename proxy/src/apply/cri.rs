@@ -149,7 +149,9 @@ pub(super) fn injections(target: &Target) -> impl Iterator<Item = &Injection> {
         .iter()
         .filter(|it| it.route == Route::Request);
     said.filter_map(|entry| match &entry.desired {
-        Value::Gpu(injection) | Value::Rdma(injection) => Some(&**injection),
+        Value::GpuMonitor(injection) | Value::Gpu(injection) | Value::Rdma(injection) => {
+            Some(&**injection)
+        }
         _ => None,
     })
 }
@@ -158,7 +160,8 @@ pub(super) fn injections(target: &Target) -> impl Iterator<Item = &Injection> {
 pub(crate) fn has_injected(target: &mut Target, said: bool) {
     for entry in target.entries_mut().filter(|it| is_injected(it)) {
         match said {
-            true => entry.applied = Applied::Written,
+            true if entry.route == Route::Request => entry.applied = Applied::Written,
+            true => {}
             false => entry.route = Route::Kernel,
         }
     }

@@ -128,7 +128,7 @@ fn injected(container: &Container, target: &Target) -> (Vec<KeyValue>, Vec<Mount
             Mount {
                 destination: bind.path.to_string(),
                 r#type: "bind".to_owned(),
-                source: bind.path.to_string(),
+                source: bind.source().to_owned(),
                 options: options.map(str::to_owned).collect(),
             }
         }));

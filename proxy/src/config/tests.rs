@@ -393,7 +393,8 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
          cpu.bvt_warp_ns, cpu.idle, core_sched, resctrl, oom_score_adj, blkio.throttle.read_bps_device, \
          blkio.throttle.write_bps_device, blkio.throttle.read_iops_device, \
          blkio.throttle.write_iops_device, blkio.cost.weight, blkio.cost.qos, \
-         blkio.cost.model, gpu, rdma, network, network.classes, network.queue, network.queues"
+         blkio.cost.model, gpu.monitor, gpu, rdma, network, network.classes, network.queue, \
+         network.queues"
     );
 }
 

@@ -21,6 +21,15 @@ use std::{rc::Rc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+/// A creation that is decided about and still to be said.
+struct Creation {
+    sandbox: SandboxId,
+    config: cri::ContainerConfig,
+    container: Box<NewContainer>,
+    /// Of the decision.
+    generation: u64,
+}
+
 impl Hub {
     /// RunPodSandbox: the kubelet has made the pod's directory, nothing runs in it yet, so this is
     /// the moment to write it. What is late is written all the same, and checked after the call.
@@ -66,8 +75,7 @@ impl Hub {
         let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
         let known = self.ledger.borrow().pod(&sandbox).is_some();
         if known || self.exclusions.runtime_handlers.is_empty() {
-            let decision = self.decide_create(request, sandbox, message)?;
-            return Some(Opening::Now(decision));
+            return self.open_known(request, sandbox, message, until);
         }
         let seen = *self.listed.borrow();
         if seen > 0 {
@@ -80,17 +88,44 @@ impl Hub {
             if !known {
                 return Decision::as_is(Untouched::UnknownPod, Effect::Unknown);
             }
-            let decision = hub.decide_create(request, sandbox, &message);
-            decision.unwrap_or_else(|| Decision::as_is(Untouched::Unreadable, Effect::Unknown))
+            match hub.open_known(request, sandbox, &message, until) {
+                Some(opening) => opening.decision().await,
+                None => Decision::as_is(Untouched::Unreadable, Effect::Unknown),
+            }
         })))
     }
 
-    fn decide_create(
-        &self,
+    /// The same of a sandbox that is known, or need not be. It waits for a folder of the node that the
+    /// container is to find, if there is one.
+    fn open_known(
+        self: &Rc<Self>,
         request: cri::CreateContainerRequest,
         sandbox: SandboxId,
         message: &[u8],
-    ) -> Option<Decision> {
+        until: Instant,
+    ) -> Option<Opening> {
+        let mut creation = match self.plan_creation(request, sandbox)? {
+            Ok(creation) => creation,
+            Err(status) => return Some(Opening::Now(Decision::refused(status))),
+        };
+        let Some(folder) = self.folder_for(&creation.container) else {
+            return Some(Opening::Now(self.say_creation(creation, message)));
+        };
+        let (hub, message) = (self.clone(), message.to_vec());
+        Some(Opening::Later(Box::pin(async move {
+            let made = hub.make_folder(&folder, &mut creation.container, until);
+            match made.await {
+                Ok(()) => hub.say_creation(creation, &message),
+                Err(status) => Decision::refused(status),
+            }
+        })))
+    }
+
+    fn plan_creation(
+        &self,
+        request: cri::CreateContainerRequest,
+        sandbox: SandboxId,
+    ) -> Option<Result<Creation, Status>> {
         let inputs = self.policy().inputs();
         let config = request.config?;
         let sandbox_config = request.sandbox_config?;
@@ -99,10 +134,22 @@ impl Hub {
         let pod = view::pod(&sandbox_config, &handler, parent.as_ref(), &inputs)?;
         let requested = view::requested_at_creation(config.resources());
         let container = view::container(&config, requested);
-        let mut container = match self.plan_container((&sandbox, pod), parent, container) {
-            Ok(container) => container,
-            Err(status) => return Some(Decision::refused(status)),
-        };
+        let planned = self.plan_container((&sandbox, pod), parent, container);
+        Some(planned.map(|container| Creation {
+            sandbox,
+            config,
+            container: Box::new(container),
+            generation: self.generation.get(),
+        }))
+    }
+
+    fn say_creation(&self, creation: Creation, message: &[u8]) -> Decision {
+        let Creation {
+            sandbox,
+            config,
+            mut container,
+            generation,
+        } = creation;
         let NewContainer {
             view,
             target,
@@ -110,7 +157,7 @@ impl Hub {
             pod,
             exemption,
             ..
-        } = &mut container;
+        } = &mut *container;
         let patch = if let Some(why) = self.hands_off(*exemption) {
             Err(Answer::AsIs(why))
         } else if !config.resources().is_none_or(|linux| self.is_sound(linux)) {
@@ -121,9 +168,8 @@ impl Hub {
             patch::create(&config, &view.requested, target, limits)
                 .map_err(|error| self.unpatched(&error, pod))
         };
-        let effect = Effect::Create(sandbox, Box::new(container));
-        let pending = Pending::new(effect, self.generation.get());
-        Some(Decision::patched_or(patch, pending))
+        let effect = Effect::Create(sandbox, container);
+        Decision::patched_or(patch, Pending::new(effect, generation))
     }
 
     /// StartContainer: what a process must have from its first instruction is given now to whoever

@@ -270,7 +270,13 @@ impl Hub {
     }
 
     /// One line about a pod's bad input, unless it was said or there is no room.
-    fn complain(&self, pod: &PodView, hook: &'static str, key: &'static str, reason: &dyn Error) {
+    pub(super) fn complain(
+        &self,
+        pod: &PodView,
+        hook: &'static str,
+        key: &'static str,
+        reason: &dyn Error,
+    ) {
         let mut complaints = self.complaints.borrow_mut();
         let Some(suppressed) = complaints.about(Some(&pod.uid), hook, key, Instant::now()) else {
             return;

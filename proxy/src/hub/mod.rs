@@ -13,6 +13,7 @@ mod commit;
 mod complaint;
 mod cover;
 mod decide;
+mod folder;
 mod plan;
 mod plugin;
 mod report;
@@ -43,6 +44,7 @@ use crate::{
     apply::{kernel::Writer, terway::Terway, traffic::Traffic},
     config::Exclusions,
     front::cri::Method,
+    hami_core::{self, Folders},
     ledger::{Exemption, Ledger, Pod, Said, Target},
     metrics::Metrics,
     node::Probe,
@@ -185,6 +187,8 @@ pub struct Hub {
     writer: Writer,
     terway: Terway,
     traffic: Traffic,
+    /// Those that containers are made with.
+    folders: Folders,
     metrics: Rc<Metrics>,
     complaints: RefCell<Complaints>,
     max_message_bytes: usize,
@@ -227,6 +231,7 @@ impl Hub {
             writer: parts.writer,
             terway: parts.terway,
             traffic: parts.traffic,
+            folders: Folders::of(hami_core::ROOT),
             metrics: parts.metrics,
             complaints: RefCell::default(),
             max_message_bytes: parts.max_message_bytes,
@@ -275,10 +280,7 @@ impl Hub {
         let (hub, message) = (self.clone(), message.to_vec());
         Opening::Later(Box::pin(async move {
             hub.koordlet_known(until).await;
-            match hub.open_now(method, &message, until) {
-                Opening::Now(decision) => decision,
-                Opening::Later(decision) => decision.await,
-            }
+            hub.open_now(method, &message, until).decision().await
         }))
     }
 
@@ -357,6 +359,10 @@ impl Hub {
 
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    pub(crate) fn folders(&self) -> &Folders {
+        &self.folders
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -444,6 +450,13 @@ impl Opening {
 
     fn nothing_but(effect: Effect) -> Self {
         Self::Now(Decision::as_is(Untouched::Nothing, effect))
+    }
+
+    async fn decision(self) -> Decision {
+        match self {
+            Self::Now(decision) => decision,
+            Self::Later(decision) => decision.await,
+        }
     }
 }
 

@@ -26,7 +26,11 @@ use koord_proto::{
         Container, ContainerAdjustment, ContainerState, ContainerUpdate, LinuxResources, PodSandbox,
     },
 };
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
+use tokio::time::Instant;
 
 /// What the runtime is told of a container, if anything, and what is true once it has done it.
 type Told<T> = (Option<T>, Pending);
@@ -102,11 +106,12 @@ impl Hub {
         Ok(())
     }
 
-    /// A container is about to be made.
-    pub(crate) fn creation(
+    /// A container is about to be made. What has to be there before it is waited for with this `patience`.
+    pub(crate) async fn creation(
         &self,
         pod: &PodSandbox,
         container: &Container,
+        patience: Duration,
     ) -> Result<Told<ContainerAdjustment>, Status> {
         self.meet_pod(pod);
         let inputs = self.policy().inputs();
@@ -130,6 +135,12 @@ impl Hub {
         }
         let planned = self.plan_container((&sandbox, pod), parent, view);
         let mut new = self.unless_refused(Method::CreateContainer, planned)?;
+        let generation = self.generation.get();
+        if let Some(folder) = self.folder_for(&new) {
+            let until = Instant::now() + patience;
+            let made = self.make_folder(&folder, &mut new, until).await;
+            self.unless_refused(Method::CreateContainer, made)?;
+        }
         let why = self.hands_off(new.exemption);
         let why = why.or_else(|| self.unsound(&resources(container)));
         let adjust = match why {
@@ -143,7 +154,7 @@ impl Hub {
         };
         self.count(Method::CreateContainer, why, adjust.is_some());
         let effect = Effect::Create(sandbox, Box::new(new));
-        Ok((adjust, Pending::new(effect, self.generation.get())))
+        Ok((adjust, Pending::new(effect, generation)))
     }
 
     /// The bursts that are to be lowered before a container changes to what `asked` says.

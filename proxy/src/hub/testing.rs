@@ -33,12 +33,18 @@ use koord_proto::{
 };
 use koord_testkit::scripted::{Otherwise, Reply, Script};
 use prost::Message;
-use std::{collections::BTreeSet, path::Path, rc::Rc, sync::mpsc, time::Duration};
+use std::{
+    collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, path::Path, rc::Rc, sync::mpsc,
+    time::Duration,
+};
 
 /// What is decided: 512 shares, a quota of 100 ms, 1 GiB.
 pub(crate) const BATCH: &str = r#"{"containers":{"main":{
     "requests":{"kubernetes.io/batch-cpu":"500"},
     "limits":{"kubernetes.io/batch-cpu":"1000","kubernetes.io/batch-memory":"1Gi"}}}}"#;
+
+/// The gates of what gives containers HAMi-core.
+const HAMI_CORE: &str = "GPUEnvInject=true,HamiCoreVGPUMonitor=true";
 
 /// Where its container is.
 const CONTAINER: &str = "kubepods/besteffort/poduid-1/container-1";
@@ -86,6 +92,27 @@ impl Bench {
             nodes: None,
         };
         Self::over(tree, parts, ("RDMADeviceInject=true", Some(probe)), false)
+    }
+
+    /// The same on a node that has HAMi-core where this library is, whose hooks are on.
+    pub(crate) fn with_hami_core(tree: FakeTree, library: &Path) -> Self {
+        let cgroups = Cgroups::over(tree.clone());
+        let parts = (cgroups, ThreadGroups::none(), no_network());
+        let bench = Self::over(tree, parts, (HAMI_CORE, None), false);
+        bench.have_hami_core(library, "Open");
+        bench
+    }
+
+    /// Has it be there, and the hook of folders have this policy.
+    pub(crate) fn have_hami_core(&self, library: &Path, policy: &str) {
+        let gates = FeatureGates::parse(HAMI_CORE).unwrap();
+        let policies = FailPolicies::parse(&format!("HamiCoreVGPUMonitor={policy}")).unwrap();
+        let mut node = self.hub.policy().node().clone();
+        node.options.hami_core_library = library.to_str().unwrap().into();
+        let chain = Chain::new(&gates, &policies);
+        self.hub.policy.replace(Policy::new(chain, node, "skip"));
+        let around = fs::metadata(library.parent().unwrap()).unwrap();
+        self.hub.folders().set_owner(around.uid());
     }
 
     /// The same with this network plugin, whose hook is on, or is not here.
@@ -162,6 +189,11 @@ impl Bench {
         let pod = container.parent().unwrap();
         tree.make(&container);
         tree.make(&pod.join("sandbox-1").unwrap());
+        let hold_timeout = match gates {
+            // Folders are made on a thread, which may have to wait for a CPU.
+            HAMI_CORE => Duration::from_secs(30),
+            _ => Duration::from_millis(500),
+        };
         let gates = FeatureGates::parse(gates).unwrap();
         let probe = Probe {
             sys_root: "/sys".into(),
@@ -188,7 +220,7 @@ impl Bench {
             traffic,
             metrics: Rc::new(Metrics::new()),
             max_message_bytes: 16 << 20,
-            hold_timeout: Duration::from_millis(500),
+            hold_timeout,
             watches,
         });
         Self {

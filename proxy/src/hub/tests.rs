@@ -26,6 +26,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 mod beside;
 mod devices;
+mod folders;
 mod lost;
 mod updates;
 

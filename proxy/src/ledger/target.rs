@@ -573,6 +573,7 @@ fn default(setting: Setting) -> Value {
         Setting::CoreSched => CoreGroup::None.into(),
         Setting::Resctrl => CacheGroup::Root.into(),
         Setting::OomScoreAdj => OomScoreAdj::DEFAULT.into(),
+        Setting::GpuMonitor => Value::GpuMonitor(Arc::default()),
         Setting::Gpu => Value::Gpu(Arc::default()),
         Setting::Rdma => Value::Rdma(Arc::default()),
         Setting::PodNetwork => Value::PodNetwork(PodNetwork::default()),

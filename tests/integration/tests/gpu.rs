@@ -50,12 +50,13 @@ async fn seen(client: &CriClient, pod: &RunningPod) -> Result<Vec<String>> {
 }
 
 async fn containers_see_their_gpus(version: ContainerdVersion, front: Front) -> Result<()> {
-    let library = tempfile::NamedTempFile::new()?;
-    fs::write(library.path(), "a library")?;
-    let path = library.path().to_str().context("a path")?;
+    let directory = tempfile::tempdir()?;
+    let library = directory.path().join("library.so");
+    fs::write(&library, "a library")?;
+    let path = library.to_str().context("a path")?;
     let options = ProxyOptions {
         args: vec![
-            "--feature-gates=GPUEnvInject=true".to_owned(),
+            "--feature-gates=GPUEnvInject=true,HamiCoreVGPUMonitor=true".to_owned(),
             format!("--hami-core-library-directory-path={path}"),
         ],
         front,
@@ -67,8 +68,11 @@ async fn containers_see_their_gpus(version: ContainerdVersion, front: Front) -> 
     let part = node.run(&client, &pod("part", "HAMi-core")).await?;
     let expected = ["LD_PRELOAD=/own.so", "NVIDIA_VISIBLE_DEVICES=3"];
     assert_eq!(seen(&client, &whole).await?, expected);
+    let cache = directory.path().join("uid-part_main.cache");
+    let cache = cache.to_str().context("a path")?;
     let expected = [
         "CUDA_DEVICE_MEMORY_LIMIT=8589934592",
+        &format!("CUDA_DEVICE_MEMORY_SHARED_CACHE={cache}"),
         "CUDA_DEVICE_SM_LIMIT=50",
         &format!("LD_PRELOAD={path}:/own.so"),
         "NVIDIA_VISIBLE_DEVICES=3",
@@ -80,6 +84,11 @@ async fn containers_see_their_gpus(version: ContainerdVersion, front: Front) -> 
         .exec(&part.container, ["test", "-d", HamiLock::PATH])
         .await?;
     assert_eq!(lock.exit_code, 0);
+    // What is counted in the container is there to be read on the node.
+    let counted = client.exec(&part.container, ["touch", cache]).await?;
+    assert_eq!(counted.exit_code, 0);
+    let folder = directory.path().join("containers/uid-part_main");
+    ensure!(folder.join("uid-part_main.cache").exists());
 
     // What they are made with is in the ledger by its names, and nowhere by its values.
     let ledger = node.proxy.ledger()?.to_string();

@@ -170,7 +170,7 @@ async fn the_swap_that_an_update_asks_for_is_given_on_containerd_2() -> Result<(
 
 /// The hooks that have something to do on mainline kernels with cgroup v1, where nobody may have a
 /// score below that of containerd.
-const HOOKS: [&str; 11] = [
+const HOOKS: [&str; 12] = [
     "BatchResource",
     "MidResource",
     "CPUNormalization",
@@ -180,6 +180,7 @@ const HOOKS: [&str; 11] = [
     "OOMScoreAdj",
     "BlkIOReconcile",
     "GPUEnvInject",
+    "HamiCoreVGPUMonitor",
     "RDMADeviceInject",
     "TerwayQoS",
 ];

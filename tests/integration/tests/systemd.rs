@@ -179,6 +179,7 @@ fn nor_against_that_for_hami_core_which_shows_the_nodes_temporary_files() -> Res
     let file = "koord-runtime-proxy.service.d/10-hami-core.conf";
     let said = taken(file)?;
     assert_eq!(values(&said, "PrivateTmp"), ["no"]);
+    assert_eq!(values(&said, "ReadWritePaths"), ["-/usr/local/vgpu"]);
     Ok(())
 }
 

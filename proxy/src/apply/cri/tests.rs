@@ -263,6 +263,7 @@ fn a_score_that_is_not_replaced_does_not_travel() {
 fn library() -> Bind {
     Bind {
         path: "/a.so".into(),
+        source: None,
         read_only: true,
     }
 }

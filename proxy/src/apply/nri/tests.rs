@@ -185,6 +185,7 @@ fn a_creation_is_told_what_the_container_is_made_with_and_no_update_is() {
                 binds: [("/a.so", true), ("/lock", false)]
                     .map(|(path, read_only)| Bind {
                         path: path.into(),
+                        source: None,
                         read_only,
                     })
                     .into(),

@@ -134,8 +134,9 @@ impl Handler {
         let (Some(pod), Some(container)) = (pod, container) else {
             return Ok(Answer::Nothing);
         };
-        let (adjust, pending) = self.hub.creation(&pod, &container)?;
-        // Before anything is waited for: the runtime may not wait for us.
+        let creation = self.hub.creation(&pod, &container, self.patience / 2);
+        let (adjust, pending) = creation.await?;
+        // Before anything else is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
         if let Ok(sandbox) = SandboxId::new(&pod.id)
             && reconcile::has_new_directory(&self.hub, &sandbox)

@@ -135,6 +135,13 @@ pub fn remarks(policy: &Policy) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if settings.contains(&Setting::GpuMonitor) {
+        remarks.push(
+            "containers are made without what has HAMi-core count what they use, and cannot get it \
+             later"
+                .to_owned(),
+        );
+    }
     if settings.contains(&Setting::Rdma) {
         remarks.push(
             "containers are made without the RDMA devices of their pod, and cannot get them later"

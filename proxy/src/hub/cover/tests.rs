@@ -302,7 +302,11 @@ async fn a_container_that_is_made_before_its_pods_limit_is_given_back_has_it_no_
         settle(&bench.hub).await;
         bench.hub.set_node_policy(policy("enable: false").into());
         // It is asked for and made before the pod is looked at.
-        let (_, pending) = bench.hub.creation(&pod, &late).unwrap();
+        let (_, pending) = bench
+            .hub
+            .creation(&pod, &late, Duration::ZERO)
+            .await
+            .unwrap();
         bench.hub.done(pending, "container-2");
         let at = bench.pod.join("container-2").unwrap();
         bench.tree.make(&at);

@@ -11,10 +11,13 @@ const OF_GPUS: [&str; 3] = ["NVIDIA_", "CUDA_", "LD_PRELOAD="];
 impl Machine<'_> {
     /// Whether a container has the GPU and the device that its pod was given.
     pub(super) async fn has_its_devices(&self, client: &CriClient, pod: &RunningPod) -> Result<()> {
-        let library = self.library();
-        let library = library.to_str().context("a path of a test")?;
+        let path = self.library();
+        let library = path.to_str().context("a path of a test")?;
+        let around = path.parent().context("it is in a directory")?;
+        let around = around.display();
         let expected = [
             "CUDA_DEVICE_MEMORY_LIMIT=8589934592",
+            &format!("CUDA_DEVICE_MEMORY_SHARED_CACHE={around}/uid-web_main.cache"),
             "CUDA_DEVICE_SM_LIMIT=50",
             &format!("LD_PRELOAD={library}"),
             "NVIDIA_VISIBLE_DEVICES=3",

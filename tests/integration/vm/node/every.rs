@@ -12,7 +12,7 @@ use koord_integration::{
 use std::{cell::OnceCell, path::Path};
 
 /// All that there are.
-const HOOKS: [&str; 15] = [
+const HOOKS: [&str; 16] = [
     "BatchResource",
     "MidResource",
     "CPUNormalization",
@@ -26,6 +26,7 @@ const HOOKS: [&str; 15] = [
     "OOMScoreAdj",
     "BlkIOReconcile",
     "GPUEnvInject",
+    "HamiCoreVGPUMonitor",
     "RDMADeviceInject",
     "TerwayQoS",
 ];

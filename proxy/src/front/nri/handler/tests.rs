@@ -24,6 +24,7 @@ use koord_proto::{
 use tokio::{task::LocalSet, time::advance};
 
 mod bare;
+mod folder;
 mod wait;
 
 /// A plugin on a node where nothing is known yet.

@@ -65,7 +65,7 @@ impl Hook for ScriptedHook {
             path: "$".into(),
             reason: Reason::WrongType {
                 expected: "a script",
-                found: "something else",
+                found: "something else".to_owned(),
             },
         })?;
         let adjustment = Adjustment {

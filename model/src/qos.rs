@@ -5,10 +5,11 @@ use thiserror::Error;
 
 /// A class name that does not exist. Pods with one count as pods without.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("{name:?} is no {what}")]
+#[error("{name:?} is no {what}: those are {}", allowed.join(", "))]
 pub struct UnknownClass {
     pub what: &'static str,
     pub name: String,
+    pub allowed: &'static [&'static str],
 }
 
 macro_rules! class {
@@ -40,6 +41,7 @@ macro_rules! class {
                     _ => Err(UnknownClass {
                         what: $what,
                         name: name.chars().take(64).collect(),
+                        allowed: &[$($name),+],
                     }),
                 }
             }
@@ -88,7 +90,7 @@ mod tests {
         assert!("lsr".parse::<QosClass>().is_err());
         assert_eq!(
             "Gold".parse::<QosClass>().unwrap_err().to_string(),
-            "\"Gold\" is no Koordinator QoS class"
+            "\"Gold\" is no Koordinator QoS class: those are LSE, LSR, LS, BE, SYSTEM"
         );
         assert_eq!("BestEffort".parse(), Ok(KubeQos::BestEffort));
     }

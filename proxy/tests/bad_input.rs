@@ -40,7 +40,7 @@ const LONG_LINE: usize = 2 << 10;
 const FAILED_PRECONDITION: i32 = 9;
 
 /// Said of devices that hooks of other devices pass over.
-const NO_ADDRESS: &str = "another text, not a PCI address";
+const NO_ADDRESS: &str = "not a PCI address";
 const NO_RDMA: &str = "is no RDMA device of this node";
 
 /// A value that a hook cannot use, and what the log says of it.
@@ -63,7 +63,7 @@ fn bad_annotations(key: &str) -> Vec<Bad> {
         bad("", "is not JSON"),
         bad("{", "is not JSON"),
         bad("x".repeat(HUGE), "is not JSON"),
-        bad("7", "value is a number, not an object"),
+        bad("7", "value is 7, not an object"),
         bad("[]", "value is a list, not an object"),
         bad("[".repeat(20_000), "nesting is deeper than"),
         bad(
@@ -81,7 +81,7 @@ fn bad_annotations(key: &str) -> Vec<Bad> {
     cases.extend(match key {
         EXTENDED_RESOURCE_SPEC => vec![
             bad(r#"{"containers":[]}"#, "value is a list, not an object"),
-            bad(cpu("true"), "value is a boolean, not a quantity"),
+            bad(cpu("true"), "value is true, not a quantity"),
             bad(cpu("\"one\""), "no quantity"),
             bad(cpu("\"-1\""), "no quantity"),
             bad(cpu("\"9e30\""), "no quantity"),
@@ -90,15 +90,12 @@ fn bad_annotations(key: &str) -> Vec<Bad> {
             bad(limits("batch-memory", "\"4095Ki\""), "to start one"),
         ],
         RESOURCE_STATUS => vec![
-            bad(r#"{"cpuset":7}"#, "value is a number, not a string"),
+            bad(r#"{"cpuset":7}"#, "value is 7, not a string"),
             bad(r#"{"cpuset":"1-0"}"#, "no CPU list"),
             bad(r#"{"cpuset":"0-99999999"}"#, "no CPU list"),
             bad(r#"{"cpuset":"4095"}"#, "of which pods may use none"),
             bad(format!(r#"{{"cpuset":"{digits}"}}"#), "no CPU list"),
-            bad(
-                r#"{"numaNodeResources":7}"#,
-                "value is a number, not a list",
-            ),
+            bad(r#"{"numaNodeResources":7}"#, "value is 7, not a list"),
         ],
         _ => bad_strategies(key),
     });
@@ -110,32 +107,29 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
     let digits = "9".repeat(HUGE);
     match key {
         CPU_QOS => vec![
-            bad(r#"{"groupIdentity":"high"}"#, "value is a string"),
+            bad(r#"{"groupIdentity":"high"}"#, "value is \"high\""),
             bad(r#"{"groupIdentity":3}"#, "out of range"),
-            bad(r#"{"enable":1}"#, "value is a number, not a boolean"),
-            bad(
-                format!(r#"{{"groupIdentity":{digits}}}"#),
-                "value is a number",
-            ),
+            bad(r#"{"enable":1}"#, "value is 1, not a boolean"),
+            bad(format!(r#"{{"groupIdentity":{digits}}}"#), "value is 9999"),
         ],
         CPU_BURST => vec![
-            bad(r#"{"policy":"always"}"#, "value is none of"),
+            bad(r#"{"policy":"always"}"#, "value \"always\" is none of"),
             bad(r#"{"cpuBurstPercent":10001}"#, "out of range"),
-            bad(r#"{"cpuBurstPercent":"100"}"#, "value is a string"),
+            bad(r#"{"cpuBurstPercent":"100"}"#, "value is \"100\""),
         ],
         MEMORY_QOS => vec![
-            bad(r#"{"policy":"always"}"#, "value is none of"),
+            bad(r#"{"policy":"always"}"#, "value \"always\" is none of"),
             bad(
                 r#"{"minLimitPercent":101}"#,
                 "percentage 101 is outside 0 to 100",
             ),
-            bad(r#"{"wmarkRatio":"95"}"#, "value is a string"),
+            bad(r#"{"wmarkRatio":"95"}"#, "value is \"95\""),
             bad(
                 r#"{"pageCacheLimitSize":-1}"#,
                 "memory.pagecache_limit.size -1 is outside 0 to",
             ),
             bad(r#"{"pageCacheEnable":1}"#, "not a boolean"),
-            bad(format!(r#"{{"priority":{digits}}}"#), "value is a number"),
+            bad(format!(r#"{{"priority":{digits}}}"#), "value is 9999"),
         ],
         RESCTRL => bad_shares(),
         DEVICE_ALLOCATED => bad_devices(),
@@ -144,9 +138,9 @@ fn bad_strategies(key: &str) -> Vec<Bad> {
                 r#"{"main":1001}"#,
                 "oom_score_adj 1001 is outside -1000 to 1000",
             ),
-            bad(r#"{"main":"500"}"#, "value is a string"),
+            bad(r#"{"main":"500"}"#, "value is \"500\""),
             bad(r#"{"other":[]}"#, "value is a list"),
-            bad(format!(r#"{{"main":{digits}}}"#), "value is a number"),
+            bad(format!(r#"{{"main":{digits}}}"#), "value is 9999"),
         ],
         BLKIO_QOS => bad_blocks(),
         NETWORK_QOS => bad_rates(),
@@ -159,12 +153,12 @@ fn bad_devices() -> Vec<Bad> {
     vec![
         bad(r#"{"gpu":{}}"#, "value is an object, not a list"),
         bad(r#"{"gpu":[{"minor":-1}]}"#, "minor -1 is outside 0 to"),
-        bad(r#"{"gpu":[{"minor":"0"}]}"#, "value is a string"),
+        bad(r#"{"gpu":[{"minor":"0"}]}"#, "value is \"0\""),
         bad(
             r#"{"gpu":[{"resources":{"koordinator.sh/gpu-memory":"much"}}]}"#,
             "no quantity",
         ),
-        bad(r#"{"rdma":[{"id":7}]}"#, "value is a number"),
+        bad(r#"{"rdma":[{"id":7}]}"#, "value is 7"),
         bad(r#"{"rdma":[{"id":"mlx5_0"}]}"#, NO_ADDRESS),
         bad(
             format!(r#"{{"rdma":[{{"id":"{}"}}]}}"#, "../".repeat(8 << 10)),
@@ -186,7 +180,7 @@ fn bad_shares() -> Vec<Bad> {
         ),
         bad(
             r#"{"llc":{"schemata":{"range":"0-30"}}}"#,
-            "value is a string, not a list",
+            "value is \"0-30\", not a list",
         ),
         bad(
             r#"{"mb":{"schemata":{"percent":101}}}"#,
@@ -218,10 +212,10 @@ fn bad_rates() -> Vec<Bad> {
 fn bad_scores() -> Vec<Bad> {
     let digits = "9".repeat(HUGE);
     vec![
-        bad("", "another text, not an integer"),
-        bad("high", "another text, not an integer"),
-        bad("{}", "another text, not an integer"),
-        bad(digits, "another text, not an integer"),
+        bad("", "value is \"\", not an integer"),
+        bad("high", "value is \"high\", not an integer"),
+        bad("{}", "value is \"{}\", not an integer"),
+        bad(digits, "\", not an integer"),
         bad("1001", "oom_score_adj 1001 is outside -1000 to 1000"),
         bad("-1001", "oom_score_adj -1001 is outside -1000 to 1000"),
     ]
@@ -238,7 +232,7 @@ fn bad_blocks() -> Vec<Bad> {
     let up = "../".repeat(8 << 10);
     vec![
         bad(r#"{"blocks":{}}"#, "value is an object, not a list"),
-        bad(block(r#""name":"vdb""#), "value is none of device"),
+        bad(block(r#""name":"vdb""#), "value \"\" is none of device"),
         bad(
             block(r#""name":"/etc/passwd","type":"device""#),
             "is no name of a block device",
@@ -248,7 +242,7 @@ fn bad_blocks() -> Vec<Bad> {
             "is no name of a volume",
         ),
         bad(vdb(r#""readBPS":-1"#), "rate -1 is outside 0 to"),
-        bad(vdb(r#""writeIOPS":"5""#), "value is a string"),
+        bad(vdb(r#""writeIOPS":"5""#), "value is \"5\""),
         bad(
             vdb(r#""ioWeightPercent":101"#),
             "percent 101 is outside 1 to 100",

@@ -104,8 +104,10 @@ impl Entry {
                 volume,
             }),
             _ => {
-                let allowed = Self::KINDS.to_vec();
-                let misfit = Misfit::from(Reason::NotOneOf { allowed });
+                let misfit = Misfit::from(Reason::NotOneOf {
+                    value: json::shown(&self.kind),
+                    allowed: Self::KINDS.to_vec(),
+                });
                 return Err(misfit.inside(".type".to_owned()));
             }
         };
@@ -229,11 +231,11 @@ mod tests {
             (r#"{"blocks":{}}"#, ": value is an object, not a list"),
             (
                 r#"{"blocks":[{"name":"vdb"}]}"#,
-                "[0].type: value is none of device, volumegroup, podvolume",
+                "[0].type: value \"\" is none of device, volumegroup, podvolume",
             ),
             (
                 r#"{"blocks":[{"name":"vdb","type":"device"},{"name":"vdb","type":"disk"}]}"#,
-                "[1].type: value is none of device, volumegroup, podvolume",
+                "[1].type: value \"disk\" is none of device, volumegroup, podvolume",
             ),
             (
                 r#"{"blocks":[{"type":"device"}]}"#,
@@ -253,7 +255,7 @@ mod tests {
             ),
             (
                 r#"{"blocks":[{"name":"vdb","type":"device","ioCfg":{"writeIOPS":"5"}}]}"#,
-                "[0].ioCfg.writeIOPS: value is a string, not an integer of 64 bits",
+                "[0].ioCfg.writeIOPS: value is \"5\", not an integer of 64 bits",
             ),
             (
                 r#"{"blocks":[{"name":"vdb","type":"device","ioCfg":{"ioWeightPercent":0}}]}"#,

@@ -69,6 +69,7 @@ impl Decode for CpuBurstPolicy {
         let text = json::string(json)?;
         let found = Self::NAMES.iter().find(|(name, _)| *name == text);
         let (_, policy) = found.ok_or_else(|| Reason::NotOneOf {
+            value: json::shown(&text),
             allowed: Self::NAMES.map(|(name, _)| name).to_vec(),
         })?;
         *self = *policy;

@@ -93,7 +93,7 @@ fn address(text: &str, path: impl Fn() -> String) -> Result<PciAddress, Annotati
         path: path(),
         reason: Reason::WrongType {
             expected: "a PCI address",
-            found: "another text",
+            found: json::shown(text),
         },
     })
 }
@@ -197,21 +197,23 @@ mod tests {
 
     #[test]
     fn what_is_no_pci_address_is_told_with_its_place_to_who_asks_for_rdma() {
-        for (text, path) in [
+        for (text, path, found) in [
             (
                 r#"{"rdma":[{"id":"0000:65:00.0"},{"id":"mlx5_0"}]}"#,
                 "$.rdma[1].id",
+                r#""mlx5_0""#,
             ),
-            (r#"{"rdma":[{"minor":0}]}"#, "$.rdma[0].id"),
+            (r#"{"rdma":[{"minor":0}]}"#, "$.rdma[0].id", r#""""#),
             (
                 r#"{"rdma":[{"extension":{"vfs":[{"busID":"../../../../etc"}]}}]}"#,
                 "$.rdma[0].extension.vfs[0].busID",
+                r#""../../../../etc""#,
             ),
         ] {
             let devices = DeviceAllocated::parse(text).unwrap();
             let error = devices.rdma_functions().unwrap_err();
             assert_eq!((error.key, &*error.path), (DEVICE_ALLOCATED, path));
-            let reason = "value is another text, not a PCI address";
+            let reason = format!("value is {found}, not a PCI address");
             assert_eq!(error.reason.to_string(), reason);
         }
     }

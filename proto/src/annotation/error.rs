@@ -17,19 +17,23 @@ pub struct AnnotationError {
     pub reason: Reason,
 }
 
-/// What is wrong with one value.
+/// What is wrong with one value, which is told with it: cut and escaped, because whoever wrote the
+/// annotation chose it.
 #[derive(Debug, Error)]
 pub enum Reason {
     #[error("text is {length} bytes long, {} are allowed", json::MAX_LENGTH)]
     TooLong { length: usize },
     #[error("nesting is deeper than {} levels", json::MAX_DEPTH)]
     TooDeep,
-    #[error("text is not JSON")]
-    Syntax(#[source] serde_json::Error),
+    #[error("text {text} is not JSON")]
+    Syntax {
+        text: String,
+        source: serde_json::Error,
+    },
     #[error("value is {found}, not {expected}")]
     WrongType {
         expected: &'static str,
-        found: &'static str,
+        found: String,
     },
     #[error("value is no CPU list")]
     Cpuset(#[source] CpuSetError),
@@ -37,8 +41,11 @@ pub enum Reason {
     Quantity(#[source] QuantityError),
     #[error("value is no ratio")]
     Ratio(#[source] NormalizationError),
-    #[error("value is none of {}", allowed.join(", "))]
-    NotOneOf { allowed: Vec<&'static str> },
+    #[error("value {value} is none of {}", allowed.join(", "))]
+    NotOneOf {
+        value: String,
+        allowed: Vec<&'static str>,
+    },
     #[error("value is no name")]
     BlockName(#[source] BlockNameError),
     #[error("value is out of range")]
@@ -92,7 +99,6 @@ macro_rules! reasons {
 }
 
 reasons! {
-    Syntax(serde_json::Error),
     Cpuset(CpuSetError),
     Quantity(QuantityError),
     Ratio(NormalizationError),

@@ -21,7 +21,7 @@ pub const MAX_LENGTH: usize = 32 * 1024;
 /// How deep objects and lists may be nested; the bound of `encoding/json`.
 pub const MAX_DEPTH: usize = 10_000;
 
-/// The longest part of a foreign key that is shown in a path, in characters.
+/// The longest part of a foreign key or value that is shown, in characters.
 const MAX_SHOWN: usize = 64;
 
 /// A place that takes JSON values.
@@ -46,7 +46,7 @@ pub(super) fn parse<T: Decode + Default>(
 ) -> Result<T, AnnotationError> {
     let mut value = T::default();
     check_bounds(text)
-        .and_then(|()| Ok(serde_json::from_str::<&RawValue>(text)?))
+        .and_then(|()| serde_json::from_str::<&RawValue>(text).map_err(malformed(text)))
         .and_then(|json| value.decode(json.get()))
         .map_err(|misfit| misfit.of(key))?;
     Ok(value)
@@ -82,14 +82,30 @@ pub(super) fn is_null(json: &str) -> bool {
 /// The refusal of a value that is of another type than the place.
 pub(super) fn wrong_type(expected: &'static str, json: &str) -> Misfit {
     let found = match json.as_bytes().first() {
-        Some(b'{') => "an object",
-        Some(b'[') => "a list",
-        Some(b'"') => "a string",
-        Some(b't' | b'f') => "a boolean",
-        Some(b'n') => "null",
-        _ => "a number",
+        Some(b'{') => "an object".to_owned(),
+        Some(b'[') => "a list".to_owned(),
+        Some(b'"') => string(json).map_or_else(|_| "a string".to_owned(), |text| shown(&text)),
+        // A number, a boolean, or null.
+        _ => cut(json),
     };
     Reason::WrongType { expected, found }.into()
+}
+
+/// The refusal of a text that is no JSON.
+fn malformed(text: &str) -> impl FnOnce(serde_json::Error) -> Misfit {
+    move |source| {
+        let text = shown(text);
+        Reason::Syntax { text, source }.into()
+    }
+}
+
+/// A text that whoever wrote the annotation chose, as people are told it: cut and escaped.
+pub(super) fn shown(text: &str) -> String {
+    format!("{:?}", cut(text))
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_SHOWN).collect()
 }
 
 /// Takes each member of an object by `take`; an error is told with the member's key.
@@ -100,7 +116,8 @@ pub(super) fn for_each_member(
     if !json.starts_with('{') {
         return Err(wrong_type("an object", json));
     }
-    serde_json::Deserializer::from_str(json).deserialize_map(Members { take })?
+    let taken = serde_json::Deserializer::from_str(json).deserialize_map(Members { take });
+    taken.map_err(malformed(json))?
 }
 
 /// A key as part of a path. Whoever wrote the annotation chose it, so it is cut and escaped.
@@ -109,8 +126,7 @@ pub(super) fn step(key: &str) -> String {
     if key.len() <= MAX_SHOWN && !key.is_empty() && key.chars().all(plain) {
         return format!(".{key}");
     }
-    let cut: String = key.chars().take(MAX_SHOWN).collect();
-    format!("[{cut:?}]")
+    format!("[{}]", shown(key))
 }
 
 /// The text of a string.
@@ -118,7 +134,7 @@ pub(super) fn string(json: &str) -> Result<Cow<'_, str>, Misfit> {
     if !json.starts_with('"') {
         return Err(wrong_type("a string", json));
     }
-    let Text(text) = serde_json::from_str(json)?;
+    let Text(text) = serde_json::from_str(json).map_err(malformed(json))?;
     Ok(text)
 }
 
@@ -268,7 +284,8 @@ impl<T: Decode + Default> Decode for Vec<T> {
         if !json.starts_with('[') {
             return Err(wrong_type("a list", json));
         }
-        let elements: Vec<&RawValue> = serde_json::from_str(json)?;
+        let elements = serde_json::from_str::<Vec<&RawValue>>(json);
+        let elements = elements.map_err(malformed(json))?;
         for (index, element) in elements.iter().enumerate() {
             let mut value = T::default();
             value

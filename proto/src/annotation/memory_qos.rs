@@ -183,6 +183,7 @@ impl Decode for MemoryQosPolicy {
             None if text.is_empty() => Self::Default,
             None => {
                 return Err(Reason::NotOneOf {
+                    value: json::shown(&text),
                     allowed: Self::NAMES.map(|(name, _)| name).to_vec(),
                 }
                 .into());

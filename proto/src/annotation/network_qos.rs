@@ -86,7 +86,7 @@ mod tests {
             (
                 r#"{"ingressLimit":"-1"}"#,
                 "$.ingressLimit",
-                "amount is negative",
+                "amount -1 is negative",
             ),
             (
                 r#"{"egressLimit":"50%"}"#,

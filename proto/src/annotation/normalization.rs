@@ -1,6 +1,9 @@
 //! How much faster this node's CPUs are than those of the slowest model in the cluster.
 
-use super::error::{AnnotationError, Misfit};
+use super::{
+    error::{AnnotationError, Misfit},
+    json,
+};
 use crate::keys::annotation::CPU_NORMALIZATION_RATIO;
 use std::fmt;
 use thiserror::Error;
@@ -15,10 +18,10 @@ pub struct CpuNormalizationRatio {
 /// Why a text is no ratio.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum NormalizationError {
-    #[error("text is no decimal number of up to six places")]
-    Malformed,
-    #[error("ratio is outside 0.000001 to 1000")]
-    OutOfRange,
+    #[error("{text} is no decimal number of up to six places")]
+    Malformed { text: String },
+    #[error("{text} is outside 0.000001 to 1000")]
+    OutOfRange { text: String },
 }
 
 const ONE: u64 = 1_000_000;
@@ -35,11 +38,12 @@ impl CpuNormalizationRatio {
             Some(positive) => millionths(positive).map(|_| 0),
             None => millionths(text),
         };
+        let shown = || json::shown(text);
         let ratio = millionths
-            .ok_or(NormalizationError::Malformed)
+            .ok_or_else(|| NormalizationError::Malformed { text: shown() })
             .and_then(|millionths| match millionths {
                 1..=MAX => Ok(Some(Self { millionths })),
-                _ => Err(NormalizationError::OutOfRange),
+                _ => Err(NormalizationError::OutOfRange { text: shown() }),
             });
         ratio.map_err(|error| Misfit::from(error).of(CPU_NORMALIZATION_RATIO))
     }
@@ -108,16 +112,22 @@ mod tests {
     #[test]
     fn what_is_no_ratio_is_refused() {
         for (text, reason) in [
-            ("", "text is no decimal number of up to six places"),
-            ("fast", "text is no decimal number of up to six places"),
-            ("1.2.3", "text is no decimal number of up to six places"),
-            (".5", "text is no decimal number of up to six places"),
-            ("NaN", "text is no decimal number of up to six places"),
-            ("+Inf", "text is no decimal number of up to six places"),
-            ("1.1234567", "text is no decimal number of up to six places"),
-            ("0.00", "ratio is outside 0.000001 to 1000"),
-            ("-2", "ratio is outside 0.000001 to 1000"),
-            ("1000.01", "ratio is outside 0.000001 to 1000"),
+            ("", "\"\" is no decimal number of up to six places"),
+            ("fast", "\"fast\" is no decimal number of up to six places"),
+            (
+                "1.2.3",
+                "\"1.2.3\" is no decimal number of up to six places",
+            ),
+            (".5", "\".5\" is no decimal number of up to six places"),
+            ("NaN", "\"NaN\" is no decimal number of up to six places"),
+            ("+Inf", "\"+Inf\" is no decimal number of up to six places"),
+            (
+                "1.1234567",
+                "\"1.1234567\" is no decimal number of up to six places",
+            ),
+            ("0.00", "\"0.00\" is outside 0.000001 to 1000"),
+            ("-2", "\"-2\" is outside 0.000001 to 1000"),
+            ("1000.01", "\"1000.01\" is outside 0.000001 to 1000"),
         ] {
             let error = CpuNormalizationRatio::parse(text).unwrap_err();
             assert_eq!(error.key, "node.koordinator.sh/cpu-normalization-ratio");

@@ -24,8 +24,8 @@ pub enum QuantityError {
     Malformed { text: String },
     #[error("{text:?} has more digits, or is larger, than a quantity can be")]
     OutOfRange { text: String },
-    #[error("amount is negative")]
-    Negative,
+    #[error("amount {amount} is negative")]
+    Negative { amount: String },
 }
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
@@ -62,14 +62,24 @@ impl Quantity {
         let thousandths = div_away_from_zero(self.nanos, NANOS_PER_UNIT / 1_000);
         match u64::try_from(thousandths) {
             Ok(thousandths) => Ok(thousandths),
-            Err(_) if self.nanos < 0 => Err(QuantityError::Negative),
+            Err(_) if self.nanos < 0 => Err(self.negative()),
             Err(_) => Ok(u64::MAX),
         }
     }
 
     /// [`value`](Self::value) for amounts that cannot be below zero.
     pub fn unsigned_value(self) -> Result<u64, QuantityError> {
-        u64::try_from(self.value()).map_err(|_| QuantityError::Negative)
+        u64::try_from(self.value()).map_err(|_| self.negative())
+    }
+
+    fn negative(self) -> QuantityError {
+        let nanos = self.nanos.unsigned_abs();
+        let per_unit = NANOS_PER_UNIT.unsigned_abs();
+        let fraction = format!(".{:09}", nanos % per_unit);
+        let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
+        QuantityError::Negative {
+            amount: format!("-{}{fraction}", nanos / per_unit),
+        }
     }
 }
 
@@ -274,15 +284,14 @@ mod tests {
 
     #[test]
     fn a_negative_amount_is_told_as_such() {
-        assert_eq!(
-            quantity("-1m").unsigned_value(),
-            Err(QuantityError::Negative)
-        );
+        let told = |text: &str| quantity(text).unsigned_value().unwrap_err().to_string();
+        assert_eq!(told("-1500m"), "amount -1.5 is negative");
+        assert_eq!(told("-2k"), "amount -2000 is negative");
+        let amount = "-0.001".to_owned();
+        let negative = Err(QuantityError::Negative { amount });
+        assert_eq!(quantity("-1m").unsigned_value(), negative);
         assert_eq!(quantity("0.5").unsigned_value(), Ok(1));
-        assert_eq!(
-            quantity("-1m").unsigned_milli_value(),
-            Err(QuantityError::Negative)
-        );
+        assert_eq!(quantity("-1m").unsigned_milli_value(), negative);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One pod's own shares of caches and of the bandwidth to memory.
 
 use super::{
-    error::{AnnotationError, Misfit},
+    error::{AnnotationError, Misfit, Reason},
     json::{self, Decode},
 };
 use crate::keys::annotation::RESCTRL;
@@ -122,7 +122,11 @@ impl Decode for Range {
         self.0 = match bounds[..] {
             [] => None,
             [start, end] => Some(CacheRange::new(start, end).map_err(Box::new)?),
-            _ => return Err(json::wrong_type("a list of two percentages", json)),
+            _ => {
+                let expected = "a list of two percentages";
+                let found = json::shown(json);
+                return Err(Reason::WrongType { expected, found }.into());
+            }
         };
         Ok(())
     }
@@ -213,7 +217,7 @@ mod tests {
             ),
             (
                 r#"{"llc":{"schemata":{"range":[1]}}}"#,
-                ".llc.schemata.range: value is a list, not a list of two percentages",
+                ".llc.schemata.range: value is \"[1]\", not a list of two percentages",
             ),
             (
                 r#"{"mb":{"schemata":{"percent":101}}}"#,
@@ -221,7 +225,7 @@ mod tests {
             ),
             (
                 r#"{"mb":{"schemata":{"percent":"50"}}}"#,
-                ".mb.schemata.percent: value is a string, not an integer of 64 bits",
+                ".mb.schemata.percent: value is \"50\", not an integer of 64 bits",
             ),
             (
                 r#"{"mb":{"schemataPerCache":[{"cacheID":-1,"percent":50}]}}"#,

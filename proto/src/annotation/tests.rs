@@ -45,38 +45,41 @@ fn no_annotation_takes_what_is_no_json_or_too_much() {
     let cases = [
         (
             "",
-            "text is not JSON: EOF while parsing a value at line 1 column 0",
+            r#"text "" is not JSON: EOF while parsing a value at line 1 column 0"#,
         ),
         (
             "{",
-            "text is not JSON: EOF while parsing an object at line 1 column 1",
+            r#"text "{" is not JSON: EOF while parsing an object at line 1 column 1"#,
         ),
         (
             "{}x",
-            "text is not JSON: trailing characters at line 1 column 3",
+            r#"text "{}x" is not JSON: trailing characters at line 1 column 3"#,
         ),
         (
             "{'cpuset':''}",
-            "text is not JSON: key must be a string at line 1 column 2",
+            r#"text "{'cpuset':''}" is not JSON: key must be a string at line 1 column 2"#,
         ),
-        ("\0", "text is not JSON: expected value at line 1 column 1"),
+        (
+            "\0",
+            r#"text "\0" is not JSON: expected value at line 1 column 1"#,
+        ),
         (
             "\u{feff}{}",
-            "text is not JSON: expected value at line 1 column 1",
+            r#"text "\u{feff}{}" is not JSON: expected value at line 1 column 1"#,
         ),
         (
             "{\"x\":\"\n\"}",
-            "text is not JSON: control character (\\u0000-\\u001F) found while parsing a string at line 1 column 6",
+            r#"text "{\"x\":\"\n\"}" is not JSON: control character (\u0000-\u001F) found while parsing a string at line 1 column 6"#,
         ),
         (
             "{\"x\":01}",
-            "text is not JSON: invalid number at line 1 column 7",
+            r#"text "{\"x\":01}" is not JSON: invalid number at line 1 column 7"#,
         ),
         (&long, "text is 32776 bytes long, 32768 are allowed"),
         (&deep, "nesting is deeper than 10000 levels"),
-        ("\"LS\"", "value is a string, not"),
-        ("7", "value is a number, not"),
-        ("true", "value is a boolean, not"),
+        ("\"LS\"", "value is \"LS\", not"),
+        ("7", "value is 7, not"),
+        ("true", "value is true, not"),
     ];
     let whole = "is unusable at $: ";
     for (text, expected) in cases {
@@ -95,6 +98,33 @@ fn no_annotation_takes_what_is_no_json_or_too_much() {
             assert!(reason.starts_with(expected), "{reason} for {expected}");
         }
     }
+}
+
+#[test]
+fn a_value_that_cannot_be_used_is_told_cut_and_escaped() {
+    let text = format!(r#"{{"enable":"{}"}}"#, "x".repeat(70));
+    let text_told = format!("$.enable: value is \"{}\", not a boolean", "x".repeat(64));
+    let number = format!(r#"{{"groupIdentity":{}}}"#, "9".repeat(70));
+    let number_told = format!(
+        "$.groupIdentity: value is {}, not an integer of 64 bits",
+        "9".repeat(64)
+    );
+    refused(
+        "koordinator.sh/cpuQOS",
+        CpuQos::parse,
+        &[
+            (&text, &text_told),
+            (&number, &number_told),
+            (
+                r#"{"enable":"a\nb\u0007\u202e"}"#,
+                r#"$.enable: value is "a\nb\u{7}\u{202e}", not a boolean"#,
+            ),
+            (
+                r#"{"enable":"\ud800"}"#,
+                "$.enable: value is a string, not a boolean",
+            ),
+        ],
+    );
 }
 
 #[test]
@@ -205,10 +235,7 @@ fn a_bad_cpuset_of_a_resource_status_names_the_place() {
         ResourceStatus::parse,
         &[
             ("[]", "$: value is a list, not an object"),
-            (
-                r#"{"cpuset":7}"#,
-                "$.cpuset: value is a number, not a string",
-            ),
+            (r#"{"cpuset":7}"#, "$.cpuset: value is 7, not a string"),
             (
                 r#"{"CPUset":["0"]}"#,
                 "$.CPUset: value is a list, not a string",
@@ -235,7 +262,7 @@ fn a_bad_cpuset_of_a_resource_status_names_the_place() {
             ),
             (
                 r#"{"cpuset":"0\ud800"}"#,
-                "$.cpuset: text is not JSON: unexpected end of hex escape at line 1 column 9",
+                r#"$.cpuset: text "\"0\\ud800\"" is not JSON: unexpected end of hex escape at line 1 column 9"#,
             ),
         ],
     );
@@ -253,23 +280,23 @@ fn a_bad_numa_node_of_a_resource_status_names_the_place() {
             ),
             (
                 r#"{"numaNodeResources":[{},7]}"#,
-                "$.numaNodeResources[1]: value is a number, not an object",
+                "$.numaNodeResources[1]: value is 7, not an object",
             ),
             (
                 r#"{"numaNodeResources":[{"node":"1"}]}"#,
-                "$.numaNodeResources[0].node: value is a string, not an integer of 32 bits",
+                "$.numaNodeResources[0].node: value is \"1\", not an integer of 32 bits",
             ),
             (
                 r#"{"numaNodeResources":[{"node":1.0}]}"#,
-                "$.numaNodeResources[0].node: value is a number, not an integer of 32 bits",
+                "$.numaNodeResources[0].node: value is 1.0, not an integer of 32 bits",
             ),
             (
                 r#"{"numaNodeResources":[{"node":2147483648}]}"#,
-                "$.numaNodeResources[0].node: value is a number, not an integer of 32 bits",
+                "$.numaNodeResources[0].node: value is 2147483648, not an integer of 32 bits",
             ),
             (
                 r#"{"numaNodeResources":[{"resources":{"cpu":true}}]}"#,
-                "$.numaNodeResources[0].resources.cpu: value is a boolean, not a quantity",
+                "$.numaNodeResources[0].resources.cpu: value is true, not a quantity",
             ),
             (
                 r#"{"numaNodeResources":[{"resources":{"cpu":"1 core"}}]}"#,
@@ -315,7 +342,7 @@ fn a_bad_extended_resource_spec_names_the_place() {
     );
     let name = format!(r#"{{"containers":{{"{}\n":7}}}}"#, "n".repeat(200));
     let shown = format!(
-        "$.containers[\"{}\"]: value is a number, not an object",
+        "$.containers[\"{}\"]: value is 7, not an object",
         "n".repeat(64)
     );
     let huge_shown = format!(
@@ -336,15 +363,15 @@ fn a_bad_extended_resource_spec_names_the_place() {
             ),
             (
                 r#"{"containers":{"a":{"requests":"1"}}}"#,
-                "$.containers.a.requests: value is a string, not an object",
+                "$.containers.a.requests: value is \"1\", not an object",
             ),
             (
                 r#"{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"-1"}}}}"#,
-                "$.containers.a.requests[\"kubernetes.io/batch-cpu\"]: value is no quantity: amount is negative",
+                "$.containers.a.requests[\"kubernetes.io/batch-cpu\"]: value is no quantity: amount -1 is negative",
             ),
             (
                 r#"{"containers":{"a":{"limits":{"kubernetes.io/batch-memory":-0.5}}}}"#,
-                "$.containers.a.limits[\"kubernetes.io/batch-memory\"]: value is no quantity: amount is negative",
+                "$.containers.a.limits[\"kubernetes.io/batch-memory\"]: value is no quantity: amount -0.5 is negative",
             ),
             (
                 r#"{"containers":{"a":{"limits":{"kubernetes.io/batch-memory":"8Ei"}}}}"#,
@@ -395,11 +422,11 @@ fn a_bad_cpu_burst_names_the_place() {
         &[
             (
                 r#"{"policy":"Auto"}"#,
-                "$.policy: value is none of none, cpuBurstOnly, cfsQuotaBurstOnly, auto",
+                "$.policy: value \"Auto\" is none of none, cpuBurstOnly, cfsQuotaBurstOnly, auto",
             ),
             (
                 r#"{"policy":true}"#,
-                "$.policy: value is a boolean, not a string",
+                "$.policy: value is true, not a string",
             ),
             (
                 r#"{"cpuBurstPercent":0}"#,
@@ -411,7 +438,7 @@ fn a_bad_cpu_burst_names_the_place() {
             ),
             (
                 r#"{"cpuBurstPercent":"100"}"#,
-                "$.cpuBurstPercent: value is a string, not an integer of 64 bits",
+                "$.cpuBurstPercent: value is \"100\", not an integer of 64 bits",
             ),
         ],
     );
@@ -425,12 +452,9 @@ fn a_bad_cpu_qos_names_the_place() {
         &[
             (
                 r#"{"enable":"true"}"#,
-                "$.enable: value is a string, not a boolean",
+                "$.enable: value is \"true\", not a boolean",
             ),
-            (
-                r#"{"enable":1}"#,
-                "$.enable: value is a number, not a boolean",
-            ),
+            (r#"{"enable":1}"#, "$.enable: value is 1, not a boolean"),
             (
                 r#"{"groupIdentity":3}"#,
                 "$.groupIdentity: value is out of range: cpu.bvt_warp_ns 3 is outside -1 to 2",
@@ -441,19 +465,19 @@ fn a_bad_cpu_qos_names_the_place() {
             ),
             (
                 r#"{"groupIdentity":"2"}"#,
-                "$.groupIdentity: value is a string, not an integer of 64 bits",
+                "$.groupIdentity: value is \"2\", not an integer of 64 bits",
             ),
             (
                 r#"{"groupIdentity":2e0}"#,
-                "$.groupIdentity: value is a number, not an integer of 64 bits",
+                "$.groupIdentity: value is 2e0, not an integer of 64 bits",
             ),
             (
                 r#"{"groupIdentity":9223372036854775808}"#,
-                "$.groupIdentity: value is a number, not an integer of 64 bits",
+                "$.groupIdentity: value is 9223372036854775808, not an integer of 64 bits",
             ),
             (
                 r#"{"schedIdle":true}"#,
-                "$.schedIdle: value is a boolean, not an integer of 64 bits",
+                "$.schedIdle: value is true, not an integer of 64 bits",
             ),
             (
                 r#"{"coreExpeller":{}}"#,
@@ -510,7 +534,7 @@ fn bad_node_annotations_name_the_place() {
             ),
             (
                 r#"[{"socket":"0"}]"#,
-                "$[0].socket: value is a string, not an integer of 32 bits",
+                "$[0].socket: value is \"0\", not an integer of 32 bits",
             ),
         ],
     );
@@ -523,13 +547,10 @@ fn bad_node_annotations_name_the_place() {
         "kubelet.koordinator.sh/cpu-manager-policy",
         CpuManagerPolicy::parse,
         &[
-            (
-                r#"{"policy":0}"#,
-                "$.policy: value is a number, not a string",
-            ),
+            (r#"{"policy":0}"#, "$.policy: value is 0, not a string"),
             (
                 r#"{"options":{"full-pcpus-only":true}}"#,
-                "$.options.full-pcpus-only: value is a boolean, not a string",
+                "$.options.full-pcpus-only: value is true, not a string",
             ),
         ],
     );
@@ -538,7 +559,7 @@ fn bad_node_annotations_name_the_place() {
         SystemQosResource::parse,
         &[(
             r#"{"cpusetExclusive":"yes"}"#,
-            "$.cpusetExclusive: value is a string, not a boolean",
+            "$.cpusetExclusive: value is \"yes\", not a boolean",
         )],
     );
 }

@@ -183,13 +183,13 @@ fn an_amount_that_is_none_costs_its_pod_and_is_named() {
             r#""64MiB""#,
             r#""64MiB" is not written as a number with an optional suffix"#,
         ),
-        ("cpu", "-1", "amount is negative"),
+        ("cpu", "-1", "amount -1 is negative"),
         (
             "kubernetes.io/batch-cpu",
             "[]",
             r#""[]" is not written as a number with an optional suffix"#,
         ),
-        ("kubernetes.io/mid-memory", "\"-1Mi\"", "amount is negative"),
+        ("kubernetes.io/mid-memory", "\"-1Mi\"", "amount -1048576 is negative"),
     ] {
         let parsed = with(&format!(
             r#""containers":[{{"name":"x","resources":{{"requests":{{"{resource}":{amount}}}}}}}]"#

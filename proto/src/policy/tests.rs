@@ -556,7 +556,7 @@ fn what_pods_may_have_of_memory_is_the_nodes_word() {
             "16GB",
             "\"16GB\" is not written as a number with an optional suffix",
         ),
-        ("-1Gi", "amount is negative"),
+        ("-1Gi", "amount -1073741824 is negative"),
     ] {
         let expected = (None, format!("{begin}: {reason}"));
         assert_eq!(

@@ -638,12 +638,12 @@ fn a_wrong_value_of_an_annotation_is_named_with_its_range() {
         (
             r#"{"pageCacheEnable":1}"#,
             "$.pageCacheEnable",
-            "value is a number, not a boolean",
+            "value is 1, not a boolean",
         ),
         (
             r#"{"pageCacheReclaimSync":"true"}"#,
             "$.pageCacheReclaimSync",
-            "value is a string, not a boolean",
+            "value is \"true\", not a boolean",
         ),
     ] {
         let pod = pod("LS", &[(annotation::MEMORY_QOS, text)]);

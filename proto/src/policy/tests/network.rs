@@ -98,7 +98,7 @@ fn a_wrong_amount_costs_itself() {
             "50%",
             "value is no quantity: \"50%\" is not written as a number with an optional suffix",
         ),
-        ("\"-1\"", "value is no quantity: amount is negative"),
+        ("\"-1\"", "value is no quantity: amount -1 is negative"),
         ("[1]", "value is a list, not a whole number"),
     ] {
         let (network, issues) = read(&format!(

@@ -2,6 +2,7 @@
 //! have 512.
 
 mod devices;
+mod ranks;
 mod slow;
 mod terway;
 mod traffic;

@@ -318,6 +318,7 @@ pub(super) fn settle(
     generation: Generation,
     terms: Terms,
 ) -> Result<Value, RangeError> {
+    let page = terms.page;
     Ok(match value {
         Value::CpuShares(shares) => match generation {
             Generation::V1 => (*shares).into(),
@@ -334,18 +335,16 @@ pub(super) fn settle(
             value.clone()
         }
         Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => {
-            check("memory limit in bytes", *bytes, terms.page, u64::MAX)?;
-            whole_pages(*bytes, terms.page).into()
+            check("memory limit in bytes", *bytes, page, u64::MAX)?;
+            whole_pages(*bytes, page).into()
         }
         Value::MemoryHigh(MemoryLimit::Bytes(bytes)) => {
-            check("memory.high in bytes", *bytes, terms.page, u64::MAX)?;
-            Value::MemoryHigh(whole_pages(*bytes, terms.page))
+            check("memory.high in bytes", *bytes, page, u64::MAX)?;
+            Value::MemoryHigh(whole_pages(*bytes, page))
         }
-        Value::MemoryMin(kept) => Value::MemoryMin(kept_pages(*kept, terms.page)),
-        Value::MemoryLow(kept) => Value::MemoryLow(kept_pages(*kept, terms.page)),
-        Value::MemoryPageCacheSize(size) => {
-            Value::MemoryPageCacheSize(cached_pages(*size, terms.page))
-        }
+        Value::MemoryMin(kept) => Value::MemoryMin(kept_pages(*kept, page)),
+        Value::MemoryLow(kept) => Value::MemoryLow(kept_pages(*kept, page)),
+        Value::MemoryPageCacheSize(size) => Value::MemoryPageCacheSize(cached_pages(*size, page)),
         Value::CpuQuota(CpuQuota::Unlimited)
         | Value::CpuBurst(_)
         | Value::CpusetCpus(CpusetCpus::All)

@@ -189,7 +189,11 @@ fn an_amount_that_is_none_costs_its_pod_and_is_named() {
             "[]",
             r#""[]" is not written as a number with an optional suffix"#,
         ),
-        ("kubernetes.io/mid-memory", "\"-1Mi\"", "amount -1048576 is negative"),
+        (
+            "kubernetes.io/mid-memory",
+            "\"-1Mi\"",
+            "amount -1048576 is negative",
+        ),
     ] {
         let parsed = with(&format!(
             r#""containers":[{{"name":"x","resources":{{"requests":{{"{resource}":{amount}}}}}}}]"#

@@ -124,7 +124,7 @@ async fn a_folder_of_a_container_from_before_a_restart_goes_with_its_pod() {
     let gone = |bench: &Bench| bench.hub.folders().gone(&bench.hub.ledger().borrow());
     assert_eq!(gone(&after), Vec::<std::path::PathBuf>::new());
     after.hub.ledger().borrow_mut().remove_pod(&sandbox());
-    assert_eq!(gone(&after), [folder.clone()]);
+    assert_eq!(gone(&after), std::slice::from_ref(&folder));
     after.hub.folders().remove(gone(&after)).await;
     assert!(!folder.exists());
     assert_eq!(gone(&after), Vec::<std::path::PathBuf>::new());

@@ -31,7 +31,7 @@ mod traffic;
 
 pub(crate) use self::{
     queue::Queue,
-    threads::{has_group, starting},
+    threads::{has_group, join_starting, starting},
 };
 
 /// What of a pod is looked at.

@@ -3,8 +3,9 @@
 //! A cookie lives as long as a thread that has it, and only from such a thread can another get it.
 //! So a group is known by its cookie and by the control groups that belong to it, among whose threads
 //! one is looked for that has it still. A group of which nobody is there gets a new cookie, unless
-//! the first to come brings one that is nobody else's: so groups keep theirs when this process is
-//! started anew. Two groups never have one cookie.
+//! the first to come brings one that is nobody else's, or one of those has it that are in the group as
+//! well and have not come yet: so groups keep theirs when this process is started anew. Two groups
+//! never have one cookie.
 //!
 //! On containerd the pod's shim belongs to the group, too. It starts whatever runs in the pod, and
 //! what it starts has its cookie from the first instruction on.
@@ -82,12 +83,14 @@ impl Cores {
         self.machine.is_some()
     }
 
-    /// Brings all threads of a member into its group.
+    /// Brings all threads of a member into its group. Where nobody is there who has the cookie of that,
+    /// it is looked for among `others`; without them none is made.
     pub fn join(
         &mut self,
         cgroups: &Cgroups,
         member: &Member,
         group: &CoreGroup,
+        others: Option<&[Member]>,
     ) -> Result<Joined, JoinError> {
         let Some(Machine { procfs, .. }) = &self.machine else {
             return Err(JoinError::Unsupported);
@@ -101,7 +104,7 @@ impl Cores {
         let mut joined = Joined::Equal;
         for _ in 0..ROUNDS {
             let threads = of_member(cgroups, &procfs, member)?;
-            let (cookie, new) = self.cookie_for(cgroups, (member, group), &threads)?;
+            let (cookie, new) = self.cookie_for(cgroups, (member, group), &threads, others)?;
             let moved = self.settle((member, group), cookie, &threads)?;
             if moved || new {
                 joined = Joined::Moved;
@@ -133,6 +136,7 @@ impl Cores {
         cgroups: &Cgroups,
         (member, group): (&Member, &CoreGroup),
         threads: &[Tid],
+        others: Option<&[Member]>,
     ) -> Result<(Option<Cookie>, bool), JoinError> {
         if *group == CoreGroup::None {
             return Ok((None, false));
@@ -145,11 +149,18 @@ impl Cores {
             return Ok((Some(known.cookie), false));
         }
         let brought = threads.iter().find_map(|it| self.unclaimed(cgroups, *it));
-        let made = match brought {
-            Some(_) => None,
-            None => self.made((member, group), threads)?,
+        let found = brought.or_else(|| self.kept(cgroups, member, others.unwrap_or_default()));
+        let made = match (found, others) {
+            (Some(_), _) => None,
+            (None, Some(_)) => self.made((member, group), threads)?,
+            // Nobody is there to get one.
+            (None, None) if threads.is_empty() => None,
+            (None, None) => {
+                let group = group.clone();
+                return Err(JoinError::Unmet { group });
+            }
         };
-        let Some((bearer, cookie)) = brought.or(made) else {
+        let Some((bearer, cookie)) = found.or(made) else {
             return Ok((None, false));
         };
         // Whoever had this cookie has gone: the kernel uses it again.
@@ -190,6 +201,20 @@ impl Cores {
         let claim = claim.map(|(group, _)| group.clone()).next();
         let claimed = claim.is_some_and(|group| self.bearer(cgroups, &group).is_some());
         (!claimed).then_some((thread, cookie))
+    }
+
+    /// The cookie that the first of the others of a member's group brings.
+    fn kept(
+        &mut self,
+        cgroups: &Cgroups,
+        member: &Member,
+        others: &[Member],
+    ) -> Option<(Tid, Cookie)> {
+        let mut others = others.iter().filter(|other| other.group == member.group);
+        others.find_map(|other| {
+            let threads = cgroups.threads(&other.at).unwrap_or_default();
+            threads.iter().find_map(|it| self.unclaimed(cgroups, *it))
+        })
     }
 
     /// A cookie that nobody has, made for the first thread that takes one.

@@ -63,6 +63,8 @@ enum Job {
 enum ThreadJob {
     Join {
         members: Vec<Member>,
+        /// Who is in their groups of cores as well; `None` if nobody was asked.
+        others: Option<Vec<Member>>,
         done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
     },
     Keep {
@@ -197,9 +199,32 @@ impl Writer {
         outcomes.into_iter().next()
     }
 
-    /// Brings the threads of control groups into groups. One answer for each, in order.
+    /// Brings the threads of control groups into groups. One answer for each, in order. No cookie is made
+    /// for a group of cores of which nobody has one: that takes [`join_beside`](Self::join_beside).
     pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
-        let join = |done| ThreadJob::Join { members, done };
+        self.join_job(members, None).await
+    }
+
+    /// The same where a cookie may be made for a group of cores, if none of the `others` that are in it
+    /// has one.
+    pub async fn join_beside(
+        &self,
+        members: Vec<Member>,
+        others: Vec<Member>,
+    ) -> Vec<Result<Joined, JoinError>> {
+        self.join_job(members, Some(others)).await
+    }
+
+    async fn join_job(
+        &self,
+        members: Vec<Member>,
+        others: Option<Vec<Member>>,
+    ) -> Vec<Result<Joined, JoinError>> {
+        let join = |done| ThreadJob::Join {
+            members,
+            others,
+            done,
+        };
         let answer = self.threads.ask(join).await;
         answer.unwrap_or_default()
     }
@@ -317,9 +342,13 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
 fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob) {
     // As above.
     match job {
-        ThreadJob::Join { members, done } => {
+        ThreadJob::Join {
+            members,
+            others,
+            done,
+        } => {
             groups.caches.look_anew();
-            let join = |member| groups.join(cgroups, member);
+            let join = |member| groups.join(cgroups, member, others.as_deref());
             done.send(members.iter().map(join).collect()).ok();
         }
         ThreadJob::Keep { wanted, done } => {

@@ -69,6 +69,8 @@ pub enum JoinError {
         group: CoreGroup,
         source: io::Error,
     },
+    #[error("who else is in {group} has to be known before a cookie is made for it")]
+    Unmet { group: CoreGroup },
     #[error("cgroup {at} has no part of the cache of its own")]
     Caches {
         at: CgroupPath,
@@ -124,10 +126,16 @@ impl ThreadGroups {
         }
     }
 
-    /// Brings all threads of a member into its group.
-    pub fn join(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
+    /// Brings all threads of a member into its group. The `others` are in groups of cores of which
+    /// nobody may be known yet; without them no such group is begun.
+    pub fn join(
+        &mut self,
+        cgroups: &Cgroups,
+        member: &Member,
+        others: Option<&[Member]>,
+    ) -> Result<Joined, JoinError> {
         match &member.group {
-            ThreadGroup::Cores(group) => self.cores.join(cgroups, member, group),
+            ThreadGroup::Cores(group) => self.cores.join(cgroups, member, group, others),
             ThreadGroup::Caches(group) => self.caches.join(cgroups, member, group),
             ThreadGroup::OomScore(score) => self.oom_scores.give(cgroups, member, *score),
         }
@@ -142,13 +150,18 @@ impl JoinError {
         matches!(self, Self::Unlisted { source, .. } if source.is_gone())
     }
 
+    /// Whether it takes the others of the group.
+    pub fn is_unmet(&self) -> bool {
+        matches!(self, Self::Unmet { .. })
+    }
+
     /// What the kernel answered, if it was asked.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Refused { source, .. } | Self::OomScore { source, .. } => source.raw_os_error(),
             Self::Caches { source, .. } => source.errno(),
             Self::Unmonitored { source, .. } => source.errno(),
-            Self::Unsupported | Self::Unlisted { .. } => None,
+            Self::Unsupported | Self::Unlisted { .. } | Self::Unmet { .. } => None,
         }
     }
 }

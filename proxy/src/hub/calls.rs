@@ -184,7 +184,7 @@ impl Hub {
         }
         let hub = self.clone();
         Opening::Later(Box::pin(async move {
-            let joined = hub.writer.join(members);
+            let joined = reconcile::join_starting(&hub, members);
             if timeout_at(until, joined).await.is_err() {
                 debug!(container = %id, "groups of threads are late");
             }

@@ -6,7 +6,7 @@
 use super::{Effects, Hub, Parts, Policy};
 use crate::{
     apply::{
-        caches::Caches, kernel::Writer, terway::Terway, testing::ReclaimingTree,
+        caches::Caches, cores::Cores, kernel::Writer, terway::Terway, testing::ReclaimingTree,
         threads::ThreadGroups, traffic::Traffic,
     },
     config::Exclusions,
@@ -23,7 +23,7 @@ use koord_hooks::{
 use koord_kernel::{
     block::BlockDevices,
     cgroup::{Cgroups, Controller, Tree},
-    fake::{FakeResctrl, FakeTree},
+    fake::{FakeCores, FakeResctrl, FakeTree},
     task::Procfs,
 };
 use koord_model::{CgroupPath, ContainerId, CpuShares, SandboxId, Setting};
@@ -168,6 +168,17 @@ impl Bench {
         Self::over(tree, parts, ("ResctrlMonitor=true", None), false)
     }
 
+    /// The same with cores that run several threads each. The hook is on.
+    pub(crate) fn with_cores(tree: FakeTree, kernel: &FakeCores) -> Self {
+        let cgroups = Cgroups::over(tree.clone());
+        let groups = ThreadGroups {
+            cores: Cores::over(kernel.clone(), no_procfs()),
+            ..ThreadGroups::none()
+        };
+        let parts = (cgroups, groups, no_network());
+        Self::over(tree, parts, ("CoreSched=true", None), false)
+    }
+
     fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
         let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true,GPUEnvInject=true";
@@ -199,7 +210,7 @@ impl Bench {
             sys_root: "/sys".into(),
             cgroup_root: CgroupPath::root(),
             options: HookOptions::new(&gates, false, HookOptions::HAMI_CORE_LIBRARY),
-            core_sched: false,
+            core_sched: groups.cores.is_supported(),
             resctrl: groups.caches.is_supported(),
             hami_core: false,
             rdma,
@@ -318,12 +329,15 @@ impl Bench {
 
 /// The groups of a processor that shares its caches out.
 fn caches_of(processor: &FakeResctrl) -> ThreadGroups {
-    // No process of the tree is in a procfs.
-    let procfs = Procfs::at(Path::new("/not/there"));
     ThreadGroups {
-        caches: Caches::over(processor.clone(), procfs),
+        caches: Caches::over(processor.clone(), no_procfs()),
         ..ThreadGroups::none()
     }
+}
+
+/// No process of the tree is in a procfs.
+fn no_procfs() -> Procfs {
+    Procfs::at(Path::new("/not/there"))
 }
 
 fn no_network() -> (Terway, Traffic) {

@@ -13,10 +13,12 @@ use koord_model::{CacheClass, ContainerId, SandboxId, Setting, Value};
 use std::{collections::BTreeSet, error::Error, rc::Rc};
 use tracing::{info, warn};
 
+/// Others of a group among whom its cookie is looked for: after a restart nearly all of them have it.
+const OTHERS: usize = 256;
+
 /// Brings the threads of a pod's running containers, of its sandbox and of the shim that starts
 /// them into the groups that were decided.
 pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
-    let runs = |container: &Container| container.life == Life::Running;
     let members = match hub.ledger().borrow().pod(sandbox) {
         Some(pod) => members(pod, runs, |entry| part.has(entry)),
         None => return,
@@ -24,7 +26,10 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     if members.is_empty() {
         return;
     }
-    let joined = hub.writer().join(members.clone()).await;
+    let mut joined = hub.writer().join(members.clone()).await;
+    if hub.is_whole() {
+        join_unmet(hub, &members, &mut joined).await;
+    }
     let mut ledger = hub.ledger().borrow_mut();
     // Decisions may have changed meanwhile, so answers find their entry by place and value.
     let Some(pod) = ledger.pod_mut(sandbox) else {
@@ -32,7 +37,9 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     };
     let containers = pod.containers.iter_mut().map(|it| &mut it.target);
     let mut targets: Vec<_> = [&mut pod.pause].into_iter().chain(containers).collect();
-    for (member, outcome) in members.iter().zip(&joined) {
+    // What waits for the first list is looked at after it.
+    let outcomes = members.iter().zip(&joined);
+    for (member, outcome) in outcomes.filter(|(_, outcome)| !is_unmet(outcome)) {
         let mut targets = targets.iter_mut();
         if let Some(target) = targets.find(|target| target.at.as_ref() == Some(&member.at)) {
             note(hub, target, member, outcome);
@@ -48,6 +55,48 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
 pub(crate) fn starting(pod: &Pod, id: &ContainerId) -> Vec<Member> {
     let by_us = |entry: &Entry| entry.route == Route::Kernel;
     members(pod, |container| container.id == *id, by_us)
+}
+
+/// Brings those into their groups that a start is to find there. Who is in a group of cores as well, one
+/// of whom may have its cookie, is known after the first list, for which this waits.
+pub(crate) async fn join_starting(hub: &Hub, members: Vec<Member>) {
+    let mut joined = hub.writer().join(members.clone()).await;
+    if joined.iter().any(is_unmet) {
+        hub.whole().await;
+        join_unmet(hub, &members, &mut joined).await;
+    }
+}
+
+/// Brings those in of whose groups of cores nobody was known to have a cookie: one of the pods may that
+/// were not looked at yet.
+async fn join_unmet(hub: &Hub, members: &[Member], joined: &mut [Result<Joined, JoinError>]) {
+    let outcomes = members.iter().zip(joined);
+    let unmet: Vec<_> = outcomes.filter(|(_, outcome)| is_unmet(outcome)).collect();
+    if unmet.is_empty() {
+        return;
+    }
+    let members: Vec<_> = unmet.iter().map(|(member, _)| (*member).clone()).collect();
+    let others = others(&hub.ledger().borrow(), &members);
+    let answers = hub.writer().join_beside(members, others).await;
+    for ((_, outcome), answer) in unmet.into_iter().zip(answers) {
+        *outcome = answer;
+    }
+}
+
+fn is_unmet(outcome: &Result<Joined, JoinError>) -> bool {
+    outcome.as_ref().is_err_and(JoinError::is_unmet)
+}
+
+/// Who runs in the groups of these, as far as it is decided.
+fn others(ledger: &Ledger, unmet: &[Member]) -> Vec<Member> {
+    let all = ledger.pods().flat_map(|pod| members(pod, runs, |_| true));
+    let same = |other: &Member| unmet.iter().any(|member| member.group == other.group);
+    let others = all.filter(|other| same(other) && !unmet.contains(other));
+    others.take(OTHERS).collect()
+}
+
+fn runs(container: &Container) -> bool {
+    container.life == Life::Running
 }
 
 fn members(

@@ -50,8 +50,18 @@ impl Node {
     }
 
     fn join(&mut self, pod: &str, group: CoreGroup) -> Joined {
+        self.join_beside(pod, group, Some(&[])).unwrap()
+    }
+
+    /// The same where these are in groups, too.
+    fn join_beside(
+        &mut self,
+        pod: &str,
+        group: CoreGroup,
+        others: Option<&[Member]>,
+    ) -> Result<Joined, JoinError> {
         let member = member(pod, &group);
-        self.cores.join(&self.cgroups, &member, &group).unwrap()
+        self.cores.join(&self.cgroups, &member, &group, others)
     }
 
     fn cookies<const N: usize>(&self, threads: [Tid; N]) -> [u64; N] {
@@ -203,6 +213,51 @@ fn groups_keep_their_cookies_over_a_restart() {
 }
 
 #[test]
+fn one_who_comes_first_after_a_restart_gets_the_cookie_that_others_of_its_group_have() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.join("b", group("y"));
+    node.restart();
+    node.kernel.take_changes();
+    let others = [member("b", &group("y")), member("a", &group("x"))];
+    let joined = node.join_beside("c", group("x"), Some(&others));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 20, 21, 30, 31]), [1, 1, 2, 2, 1, 1]);
+    assert_eq!(node.join("a", group("x")), Joined::Equal);
+    assert_eq!(node.join("b", group("y")), Joined::Equal);
+    // The shim of the new one and what it has started.
+    assert_eq!(node.kernel.take_changes(), 2);
+}
+
+#[test]
+fn no_cookie_is_made_before_it_is_known_who_else_is_in_the_group() {
+    let mut node = Node::new();
+    let unmet = node.join_beside("a", group("x"), None).unwrap_err();
+    assert!(unmet.is_unmet(), "{unmet:?}");
+    assert_eq!(node.kernel.take_changes(), 0);
+    // What is brought needs nobody else, and then the group is known.
+    for thread in [20, 21] {
+        node.kernel.set(thread, 7);
+    }
+    for (pod, expected) in [("b", Joined::Equal), ("a", Joined::Moved)] {
+        let joined = node.join_beside(pod, group("x"), None);
+        assert_eq!(joined.unwrap(), expected, "{pod}");
+    }
+    assert_eq!(node.cookies([10, 11, 20, 21]), [7; 4]);
+}
+
+#[test]
+fn of_others_that_have_gone_or_have_another_groups_cookie_none_is_adopted() {
+    let mut node = Node::new();
+    node.join("b", group("y"));
+    // The second is still where it was before it changed its group.
+    let others = [member("gone", &group("x")), member("b", &group("x"))];
+    let joined = node.join_beside("a", group("x"), Some(&others));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 20, 21]), [2, 2, 1, 1]);
+}
+
+#[test]
 fn two_groups_never_adopt_one_cookie() {
     let mut node = Node::new();
     for thread in [10, 11, 20, 21] {
@@ -256,9 +311,10 @@ fn a_pod_that_has_gone_and_a_kernel_without_cores_are_told_apart() {
     let mut node = Node::new();
     let group = group("x");
     let gone = member("gone", &group);
-    let error = node.cores.join(&node.cgroups, &gone, &group).unwrap_err();
-    assert!(error.is_gone());
-    let unsupported = Cores::none().join(&node.cgroups, &member("a", &group), &group);
+    let error = node.cores.join(&node.cgroups, &gone, &group, None);
+    assert!(error.unwrap_err().is_gone());
+    let (mut none, member) = (Cores::none(), member("a", &group));
+    let unsupported = none.join(&node.cgroups, &member, &group, None);
     assert!(matches!(unsupported, Err(JoinError::Unsupported)));
 }
 

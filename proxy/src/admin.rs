@@ -256,6 +256,7 @@ impl Admin {
             hub.queue().standstill(),
         ];
         remarks.extend(now.into_iter().flatten().map(str::to_owned));
+        remarks.extend(hub.queue().hang_remark(hub));
         // Nothing is asked of it to pass calls through.
         if condition.mode != Mode::PassThrough && !hub.runtime_is_up() {
             remarks.push(format!(

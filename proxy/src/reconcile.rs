@@ -22,6 +22,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
+mod hang;
 mod queue;
 mod slow;
 mod standing;
@@ -105,7 +106,7 @@ pub async fn run(hub: Rc<Hub>) {
                     queue.tells.notify_one();
                     queue.shapes.notify_one();
                 }
-                work => work.run(&hub).await,
+                work => hang::watched(&hub, work.run(&hub)).await,
             }
         }
     };
@@ -211,10 +212,33 @@ fn is_held(entry: &Entry) -> bool {
 }
 
 /// Whether something else is there than what we had given, of what is given back to koordlet: it is left
-/// to that. It costs a read or two on the data path, so that it is known right before the write.
+/// to that. It costs a read or two on the data path, so that it is known right before the write. Of what
+/// is given per block device the thread that writes finds it out: see [`given_per_device`].
 fn is_koordlets(hub: &Hub, at: &CgroupPath, entry: &Entry) -> bool {
-    let ours = entry.over.as_ref().filter(|_| !entry.is_let_go());
+    let ours = given_over(entry).filter(|ours| !ours.setting().is_of_devices());
     ours.is_some_and(|ours| hub.writer().holds(at, ours) != Some(true))
+}
+
+/// What we had given, of what is given back to koordlet and is not yet.
+fn given_over(entry: &Entry) -> Option<&Value> {
+    entry.over.as_deref().filter(|_| !entry.is_let_go())
+}
+
+/// That of it which is per block device. Devices are looked up in more files than a read or two.
+fn given_per_device<'a>(targets: impl Iterator<Item = &'a Target>) -> Vec<Change> {
+    let mut given = Vec::new();
+    for target in targets {
+        let Some(at) = &target.at else {
+            continue;
+        };
+        let values = target.entries().iter().filter_map(given_over);
+        let values = values.filter(|value| value.setting().is_of_devices());
+        given.extend(values.map(|value| Change {
+            at: at.clone(),
+            value: value.clone(),
+        }));
+    }
+    given
 }
 
 /// The writes that a running container asks for.
@@ -318,7 +342,15 @@ async fn write(
     if !slow.is_empty() {
         slow::push(hub, Whose::Pod(sandbox.clone()), slow);
     }
-    let applied = hub.writer().write(fast.clone()).await;
+    let given = {
+        let ledger = hub.ledger().borrow();
+        let pod = ledger.pod(sandbox).into_iter();
+        given_per_device(pod.flat_map(|pod| {
+            let containers = pod.containers.iter().map(|it| &it.target);
+            [&pod.own, &pod.pause].into_iter().chain(containers)
+        }))
+    };
+    let applied = hub.writer().write_over(fast.clone(), given).await;
     (fast, applied)
 }
 
@@ -577,7 +609,11 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
         slow::push(hub, Whose::Node, slow);
     }
     if !fast.is_empty() {
-        let applied = hub.writer().write(fast.clone()).await;
+        let given = {
+            let groups = &hub.ledger().borrow().node;
+            given_per_device(groups.iter().map(|group| &group.target))
+        };
+        let applied = hub.writer().write_over(fast.clone(), given).await;
         note_node(hub, &fast, &applied);
     }
 }

@@ -72,6 +72,12 @@ impl Cgroups {
     /// A limit of the page cache is turned off before its size is written, and on after.
     /// [`CpusetCpus::All`] is what the parent has after the changes.
     pub fn apply(&self, changes: &[Change]) -> Vec<Applied> {
+        self.apply_telling(changes, |_| ())
+    }
+
+    /// The same, which tells each change that it `begins` with, and a second time one that it returns to:
+    /// any of them may hang in the kernel.
+    pub fn apply_telling(&self, changes: &[Change], begins: impl Fn(&Change)) -> Vec<Applied> {
         let mut order: Vec<usize> = (0..changes.len()).collect();
         order.sort_by_key(|&index| {
             let Change { at, value } = &changes[index];
@@ -82,6 +88,7 @@ impl Cgroups {
         let (mut cpusets, mut awake) = (CpuSets::of(changes), HashSet::new());
         let devices = self.look_at_devices();
         for index in order {
+            begins(&changes[index]);
             let found = (&mut cpusets, &mut awake);
             match self.widen(&changes[index], found, devices.as_ref()) {
                 Ok(Step::Done(written)) => outcomes[index] = Some(Ok(written)),
@@ -90,6 +97,7 @@ impl Cgroups {
             }
         }
         for (index, old, now, wanted) in waiting.into_iter().rev() {
+            begins(&changes[index]);
             outcomes[index] = Some(self.replace(&changes[index].at, &now, old, &wanted));
         }
         let answered = |outcome: Option<_>| outcome.expect("a change is done or waits");

@@ -9,8 +9,11 @@
 //! wait for one whose memory cannot be reclaimed. Nor do they wait where one more brings the threads of
 //! pods into groups: a pod may have thousands, and leave its group as fast as it is brought back.
 
+pub(crate) use super::progress::Standing;
+
 use super::{
     caches::Swept,
+    progress::{InHand, Progress},
     reclaiming::{Reclaiming, UnderWay},
     replaced::Replaced,
     threads::{JoinError, Joined, Member, ThreadGroups},
@@ -45,6 +48,10 @@ pub struct Outcome {
 /// Changes of one leveled update.
 struct Batch {
     changes: Vec<Change>,
+    /// See [`Writer::write_over`].
+    ours: Vec<Change>,
+    /// Only of what the thread for all else has.
+    in_hand: Option<InHand>,
     /// Later limits of the group come behind it.
     under_way: Option<UnderWay>,
     done: oneshot::Sender<Vec<Outcome>>,
@@ -56,7 +63,7 @@ enum Job {
     Reach {
         done: oneshot::Sender<()>,
     },
-    Read(Read),
+    Read(Read, InHand),
 }
 
 /// What is done to the groups that threads are in.
@@ -89,6 +96,8 @@ pub struct Writer {
     /// Those about threads, of which a pod may have as many as it wants.
     threads: Worker<ThreadJob>,
     reclaiming: Reclaiming,
+    /// Of the thread for all else.
+    progress: Progress,
     cgroups: Arc<Cgroups>,
 }
 
@@ -116,6 +125,7 @@ impl Writer {
             slow,
             threads,
             reclaiming: Reclaiming::default(),
+            progress: Progress::default(),
             cgroups,
         }
     }
@@ -169,7 +179,33 @@ impl Writer {
     /// bottom; values that are there already are not written. One answer per change, in order. None
     /// of them is to have memory reclaimed: see [`split`](Self::split).
     pub async fn write(&self, changes: Vec<Change>) -> Vec<Outcome> {
-        batch(&self.jobs, changes, None, Job::Apply).await
+        self.write_over(changes, Vec::new()).await
+    }
+
+    /// The same, where some changes are written only over what is `ours`, a value per block device of the
+    /// same setting of the same group: where that is not in force right before, whatever is stays, and is
+    /// said to be equal.
+    pub async fn write_over(&self, changes: Vec<Change>, ours: Vec<Change>) -> Vec<Outcome> {
+        let Some(first) = changes.first() else {
+            return Vec::new();
+        };
+        let in_hand = Some(self.progress.begin(&first.at, first.value.setting()));
+        let batch = |done| {
+            Job::Apply(Batch {
+                changes,
+                ours,
+                in_hand,
+                under_way: None,
+                done,
+            })
+        };
+        self.jobs.ask(batch).await.unwrap_or_default()
+    }
+
+    /// Where the thread stands that writes all but what has memory reclaimed first; `None` if it has
+    /// nothing in hand.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        self.progress.standing()
     }
 
     /// Whether one of the [`RECLAIMERS`] is there, and has not to be waited for.
@@ -194,9 +230,15 @@ impl Writer {
         if !is_wanted() {
             return None;
         }
-        let (worker, under_way) = (&self.slow[thread], Some(under_way));
-        let outcomes = batch(worker, vec![change], under_way, |batch| batch).await;
-        outcomes.into_iter().next()
+        let batch = |done| Batch {
+            changes: vec![change],
+            ours: Vec::new(),
+            in_hand: None,
+            under_way: Some(under_way),
+            done,
+        };
+        let outcomes = self.slow[thread].ask(batch).await;
+        outcomes?.into_iter().next()
     }
 
     /// Brings the threads of control groups into groups. One answer for each, in order. No cookie is made
@@ -244,7 +286,11 @@ impl Writer {
             let is_of_threads = |(_, setting): &(_, Setting)| setting.is_of_threads();
             let (threads, files) = part.iter().cloned().partition(is_of_threads);
             let threads = asked(&self.threads, threads, ThreadJob::Read);
-            let files = asked(&self.jobs, files, Job::Read);
+            let files = asked(&self.jobs, files, |read| {
+                let (at, setting) = &read.wanted[0];
+                let in_hand = self.progress.begin(at, *setting);
+                Job::Read(read, in_hand)
+            });
             let (Some(threads), Some(files)) = tokio::join!(threads, files) else {
                 // What comes after it would be taken for this part.
                 break;
@@ -264,11 +310,19 @@ impl Writer {
 impl Batch {
     fn run(self, cgroups: &Cgroups, replaced: &Mutex<Replaced>) {
         let Self {
-            changes,
+            mut changes,
+            ours,
+            in_hand,
             under_way,
             done,
         } = self;
-        let applied = apply_in_periods(cgroups, &mut changes.clone());
+        let left = leave(cgroups, &mut changes, &ours);
+        let begins = |change: &Change| {
+            if let Some(in_hand) = &in_hand {
+                in_hand.step(&change.at, change.value.setting());
+            }
+        };
+        let applied = apply_in_periods(cgroups, &mut changes.clone(), begins);
         // A job that panicked has its own changes in doubt and nothing else.
         let mut replaced = replaced.lock().unwrap_or_else(PoisonError::into_inner);
         let outcomes = changes.iter().zip(applied);
@@ -276,8 +330,12 @@ impl Batch {
             first: replaced.hear(change, &applied),
             applied,
         });
-        let outcomes = outcomes.collect();
-        drop(under_way);
+        let mut outcomes: Vec<_> = outcomes.collect();
+        for index in left {
+            let (applied, first) = (Ok(Written::Equal), None);
+            outcomes.insert(index, Outcome { applied, first });
+        }
+        drop((under_way, in_hand));
         // Whoever asked may have gone away; its answer then has no reader, and that is fine.
         done.send(outcomes).ok();
         // No answer waits for that.
@@ -290,24 +348,19 @@ fn is_limit(change: &Change) -> bool {
     [Setting::MemoryLimit, Setting::MemoryHigh].contains(&setting)
 }
 
-/// Has changes done by one of the threads.
-async fn batch<J: Send + 'static>(
-    worker: &Worker<J>,
-    changes: Vec<Change>,
-    under_way: Option<UnderWay>,
-    job: impl FnOnce(Batch) -> J,
-) -> Vec<Outcome> {
-    if changes.is_empty() {
-        return Vec::new();
-    }
-    let batch = |done| {
-        job(Batch {
-            changes,
-            under_way,
-            done,
-        })
+/// Takes out what would be written over something that is not `ours` any more. Where each was, in order.
+fn leave(cgroups: &Cgroups, changes: &mut Vec<Change>, ours: &[Change]) -> Vec<usize> {
+    let is_left = |change: &Change| {
+        let of = |it: &&Change| it.at == change.at && it.value.setting() == change.value.setting();
+        let ours = ours.iter().find(of);
+        ours.is_some_and(|it| cgroups.holds(&it.at, &it.value) != Some(true))
     };
-    worker.ask(batch).await.unwrap_or_default()
+    let places = 0..changes.len();
+    let left: Vec<usize> = places.filter(|&it| is_left(&changes[it])).collect();
+    for index in left.iter().rev() {
+        changes.remove(*index);
+    }
+    left
 }
 
 /// Has one of the threads read values; none of nothing.
@@ -329,12 +382,17 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
         Job::Reach { done } => {
             done.send(()).ok();
         }
-        Job::Read(Read { wanted, done }) => {
-            let read = |(at, setting): &(CgroupPath, Setting)| match setting.has_file() {
-                true => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
-                false => None,
+        Job::Read(Read { wanted, done }, in_hand) => {
+            let read = |(at, setting): &(CgroupPath, Setting)| {
+                in_hand.step(at, *setting);
+                match setting.has_file() {
+                    true => cgroups.raw(at, *setting).ok().map(|(_, text)| text),
+                    false => None,
+                }
             };
-            done.send(wanted.iter().map(read).collect()).ok();
+            let read = wanted.iter().map(read).collect();
+            drop(in_hand);
+            done.send(read).ok();
         }
     }
 }
@@ -374,10 +432,16 @@ struct Before {
 }
 
 /// Applies changes whose quotas are for periods of 100 ms, as decisions count them, where a kubelet
-/// may have been told another length. Answers count them the same way.
-fn apply_in_periods(cgroups: &Cgroups, changes: &mut [Change]) -> Vec<Applied> {
+/// may have been told another length. Answers count them the same way. Tells each change that it `begins`
+/// with, as often as it returns to it.
+fn apply_in_periods(
+    cgroups: &Cgroups,
+    changes: &mut [Change],
+    begins: impl Fn(&Change),
+) -> Vec<Applied> {
     let mut befores = Vec::with_capacity(changes.len());
     for change in &mut *changes {
+        begins(change);
         befores.push(in_period(cgroups, change));
     }
     for index in 0..changes.len() {
@@ -385,7 +449,7 @@ fn apply_in_periods(cgroups: &Cgroups, changes: &mut [Change]) -> Vec<Applied> {
             changes[index].value = possible(cgroups, burst, &changes[index].at, changes).into();
         }
     }
-    let mut applied = cgroups.apply(changes);
+    let mut applied = cgroups.apply_telling(changes, begins);
     for ((change, applied), before) in changes.iter().zip(&mut applied).zip(befores) {
         if let Ok(Written::Changed {
             old: Value::CpuBurst(burst),

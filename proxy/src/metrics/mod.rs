@@ -11,12 +11,13 @@ mod pods;
 mod process;
 mod relay;
 mod series;
+mod writer;
 
 pub use self::{decision::HookFailure, relay::Refused};
 
 use self::{
     decision::DecisionMetrics, plugin::PluginMetrics, pods::PodsMetrics, process::ProcessMetrics,
-    relay::RelayMetrics,
+    relay::RelayMetrics, writer::WriterMetrics,
 };
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -37,6 +38,7 @@ pub struct Metrics {
     process: ProcessMetrics,
     plugin: PluginMetrics,
     pods: PodsMetrics,
+    writer: WriterMetrics,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,6 +57,7 @@ impl Metrics {
             process: ProcessMetrics::register(&mut registry),
             plugin: PluginMetrics::register(&mut registry),
             pods: PodsMetrics::register(&mut registry),
+            writer: WriterMetrics::register(&mut registry),
             registry,
         }
     }

@@ -43,6 +43,7 @@ fn exercised() -> String {
     metrics.plugin_up(true);
     metrics.plugin_late_answers(1);
     metrics.another_acts(true);
+    metrics.writer_hangs(true);
     metrics.encode().unwrap()
 }
 
@@ -69,6 +70,7 @@ fn what_is_counted_is_told_under_its_name() {
         "koord_runtime_proxy_plugin_sessions_total{result=\"ok\"} 1",
         "koord_runtime_proxy_plugin_late_answers_total 1",
         "koord_runtime_proxy_plugin_up 1",
+        "koord_runtime_proxy_writer_hangs 1",
         "koord_runtime_proxy_runtime{name=\"containerd\",version=\"v2.3.1\"} 1",
         "koord_runtime_proxy_start_time_seconds 5.0",
     ] {

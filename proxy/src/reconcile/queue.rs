@@ -1,6 +1,6 @@
 //! Who waits to be looked at: pods, each once, and what is of the node.
 
-use super::{Part, Work, slow::Slow};
+use super::{Part, Work, hang::Hang, slow::Slow};
 use crate::{
     hub::Hub,
     ledger::{Ledger, Pod, Target},
@@ -46,6 +46,7 @@ pub(crate) struct Queue {
     /// The same of the queues.
     pub(super) shapes: Notify,
     pub(super) slow: Slow,
+    pub(super) hang: Hang,
 }
 
 // === impl Line ===
@@ -189,6 +190,11 @@ impl Queue {
     /// What a person should know of memory that is not reclaimed.
     pub(crate) fn standstill(&self) -> Option<&'static str> {
         self.slow.standstill()
+    }
+
+    /// The same of a thread that writes and hangs.
+    pub(crate) fn hang_remark(&self, hub: &Hub) -> Option<String> {
+        self.hang.remark(hub)
     }
 
     /// The pods that wait, which do so no more.

@@ -45,6 +45,9 @@ const LESS: &str = r#"{"containers":{"main":{
 const STANDSTILL: &str =
     "the kernel does not get done reclaiming memory: new memory limits of other pods wait";
 
+/// What is said of the thread that writes, before where it stands.
+const HANGS: &str = "the thread that writes settings stands still: what is to be written waits";
+
 #[tokio::test]
 async fn who_is_killed_with_a_thread_that_stands_still_leaves_its_place() -> Result<()> {
     let mut node = Node::start(ContainerdVersion::V2, ProxyOptions::default())?;
@@ -142,8 +145,22 @@ fn a_plugin_whose_writer_stands_still_is_kept_and_pods_start() -> Result<()> {
         all.push((pod, running));
     }
     assert_eq!(node.proxy.status()?["pluginUp"], true);
+    wait_until("status says so", || {
+        is_told(&node, HANGS).is_ok_and(|it| it)
+    });
+    wait_until("the log says where", || {
+        let log = node.proxy.log();
+        let mut lines = log.lines().filter(|line| line.contains(HANGS));
+        lines.any(|line| line.contains("it stands at "))
+    });
+    let hangs = || node.proxy.metric("koord_runtime_proxy_writer_hangs", &[]);
+    ensure!(hangs()? > 0.5, "the metric does not say so");
     drop(frozen);
     all_right(&all);
+    wait_until("status says it no more", || {
+        is_told(&node, HANGS).is_ok_and(|it| !it)
+    });
+    wait_until("the metric neither", || hangs().is_ok_and(|it| it < 0.5));
     let ok = ["result=\"ok\""];
     let sessions = node
         .proxy
@@ -194,11 +211,12 @@ fn come_to(pods: &[(PodSpecOf, RunningPod)], controller: &str, file: &str, text:
     }
 }
 
-/// Whether `status` says that memory does not come.
-fn is_told(node: &Node) -> Result<bool> {
+/// Whether a remark of `status` begins like this.
+fn is_told(node: &Node, what: &str) -> Result<bool> {
     let status = node.proxy.status()?;
     let remarks = status["remarks"].as_array().context("remarks")?;
-    Ok(remarks.iter().any(|it| *it == STANDSTILL))
+    let mut texts = remarks.iter().filter_map(|it| it.as_str());
+    Ok(texts.any(|text| text.starts_with(what)))
 }
 
 #[test]
@@ -233,7 +251,9 @@ fn a_plugin_says_whose_memory_does_not_come_and_other_pods_go_on() -> Result<()>
     let others = classes::all(&classes::share_pool()?).into_iter().map(run);
     all_right(&others.collect::<Result<Vec<_>>>()?);
 
-    wait_patiently("status says so", || is_told(&node).is_ok_and(|it| it));
+    wait_patiently("status says so", || {
+        is_told(&node, STANDSTILL).is_ok_and(|it| it)
+    });
     come_to(&pods, "memory", "memory.limit_in_bytes", "134217728", true);
     wait_until("the log names those of the threads", || {
         let log = node.proxy.log();
@@ -252,7 +272,7 @@ fn a_plugin_says_whose_memory_does_not_come_and_other_pods_go_on() -> Result<()>
     drop(frozen);
     come_to(&pods, "memory", "memory.limit_in_bytes", "33554432", true);
     wait_until("status says it no more", || {
-        is_told(&node).is_ok_and(|it| !it)
+        is_told(&node, STANDSTILL).is_ok_and(|it| !it)
     });
     Ok(())
 }

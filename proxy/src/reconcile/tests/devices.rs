@@ -123,6 +123,33 @@ async fn what_is_not_named_any_more_is_given_back_by_the_process_that_follows() 
 }
 
 #[tokio::test]
+async fn a_limit_that_koordlet_has_set_since_stays_and_the_data_path_does_not_look_for_it() {
+    let theirs = "252:16 rbps=9 wbps=max riops=max wiops=max";
+    for (set, after) in [(Some("252:16 rbps=9"), theirs), (None, "")] {
+        let (_directory, _disks, bench) = machine();
+        let limited = "beClass: {blkioQOS: {enable: true, blocks: [
+          {name: /dev/vdb, type: device, ioCfg: {readBPS: 1048576}}]}}";
+        bench.brought_in_line(policy(limited)).await;
+        let ours = "252:16 rbps=1048576 wbps=max riops=max wiops=max";
+        assert_eq!(bench.lines(TIER, "io.max"), ours);
+        if let Some(text) = set {
+            let at = CgroupPath::parse(TIER).unwrap();
+            let written = bench.tree.write(Controller::Io, &at, "io.max", text);
+            written.unwrap();
+        }
+        bench.hub.set_resting(["BlkIOReconcile"].into());
+        bench.tree.take_reads("io.max");
+        for group in bench.hub.ledger().borrow_mut().node.iter_mut() {
+            stand_back(&bench.hub, &mut group.target);
+        }
+        assert_eq!(bench.tree.take_reads("io.max"), 0);
+        node(&bench.hub).await;
+        assert_eq!(bench.lines(TIER, "io.max"), after);
+        assert_eq!(node_ledger(&bench), [""; 0]);
+    }
+}
+
+#[tokio::test]
 async fn a_device_that_is_not_found_is_told_until_it_comes() {
     let (_directory, disks, bench) = machine();
     disks.lose("vdb", number("252:16"));

@@ -1,0 +1,123 @@
+//! How far the thread that writes gets with what it has in hand.
+//!
+//! A thread that hangs in the kernel cannot say so. So each piece of work is noted here as it is handed
+//! over, the thread notes its steps, and who waits for long compares two looks.
+
+use koord_model::{CgroupPath, Setting};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Shared by who hands work over and by who does it, and held by neither for longer than a look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<Mutex<State>>);
+
+/// Where the thread stands, or what it should begin with. Two looks find the same only if it has not moved
+/// between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) at: CgroupPath,
+    pub(crate) setting: Setting,
+    steps: u64,
+}
+
+/// A piece of work. Dropped when it is done, or could not be handed over.
+#[derive(Debug)]
+pub(super) struct InHand {
+    number: u64,
+    all: Progress,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What was handed over so far.
+    handed: u64,
+    /// What of it is not done, by its number, and where each stands.
+    in_hand: BTreeMap<u64, (CgroupPath, Setting)>,
+    /// Steps and ends of all work so far.
+    steps: u64,
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// Work that begins with this setting of this group.
+    pub(super) fn begin(&self, at: &CgroupPath, setting: Setting) -> InHand {
+        let mut state = self.lock();
+        let number = state.handed;
+        state.handed += 1;
+        state.in_hand.insert(number, (at.clone(), setting));
+        InHand {
+            number,
+            all: self.clone(),
+        }
+    }
+
+    /// Where the first piece of work stands; `None` if there is none.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        let state = self.lock();
+        let (_, (at, setting)) = state.in_hand.first_key_value()?;
+        Some(Standing {
+            at: at.clone(),
+            setting: *setting,
+            steps: state.steps,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics halfway.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl InHand ===
+
+impl InHand {
+    /// It gets on to this setting of this group.
+    pub(super) fn step(&self, at: &CgroupPath, setting: Setting) {
+        let mut state = self.all.lock();
+        state.steps += 1;
+        state.in_hand.insert(self.number, (at.clone(), setting));
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        let mut state = self.all.lock();
+        state.steps += 1;
+        state.in_hand.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_piece_of_work_says_where_the_thread_stands_and_two_looks_whether_it_moves() {
+        let at = |text| CgroupPath::parse(text).unwrap();
+        let progress = Progress::default();
+        assert_eq!(progress.standing(), None);
+        let first = progress.begin(&at("pods/a"), Setting::CpuShares);
+        let place = || {
+            let Standing { at, setting, .. } = progress.standing().unwrap();
+            (at, setting)
+        };
+        let handed = progress.standing();
+        assert_eq!(place(), (at("pods/a"), Setting::CpuShares));
+        let second = progress.begin(&at("pods/b"), Setting::CpuQuota);
+        assert_eq!(progress.standing(), handed, "it waits for the first");
+
+        first.step(&at("pods/a"), Setting::CpuShares);
+        assert_eq!(place(), (at("pods/a"), Setting::CpuShares));
+        assert_ne!(progress.standing(), handed, "it has begun");
+        first.step(&at("pods/c"), Setting::CpusetCpus);
+        assert_eq!(place(), (at("pods/c"), Setting::CpusetCpus));
+
+        drop(first);
+        assert_eq!(place(), (at("pods/b"), Setting::CpuQuota));
+        drop(second);
+        assert_eq!(progress.standing(), None);
+    }
+}

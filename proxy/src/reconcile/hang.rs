@@ -1,0 +1,173 @@
+//! A thread that writes and hangs in the kernel.
+//!
+//! All settings wait for it then, and it cannot say so itself. Whatever waits for it is looked at by
+//! `reconcile` before long, which waits without end. So it is while that takes long, and at no other time,
+//! that somebody looks whether the thread moves.
+
+use crate::{apply::kernel::Standing, hub::Hub, ledger::Target, log::Name};
+use std::{cell::RefCell, pin::pin, time::Duration};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+/// How long work takes before it is looked whether the thread moves, and between two looks. It hangs if two
+/// in a row find it at the same: one may come right after all of us were stopped for a while.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What a person has to know then.
+const HANGS: &str = "the thread that writes settings stands still: what is to be written waits";
+
+/// Whether the thread that writes hangs.
+#[derive(Debug, Default)]
+pub(super) struct Hang {
+    /// Where it was at the last look.
+    seen: RefCell<Option<Standing>>,
+    told: RefCell<Option<Told>>,
+}
+
+#[derive(Debug)]
+struct Told {
+    standing: Standing,
+    reason: String,
+    is_logged: bool,
+}
+
+// === impl Hang ===
+
+impl Hang {
+    /// What a person should know; `None` once it has moved.
+    pub(super) fn remark(&self, hub: &Hub) -> Option<String> {
+        let told = self.told.borrow();
+        let told = told.as_ref().filter(|told| told.lasts(hub))?;
+        Some(format!("{HANGS} ({})", told.reason))
+    }
+
+    fn look(&self, hub: &Hub) {
+        self.settle(hub);
+        let now = hub.writer().standing();
+        let before = self.seen.replace(now.clone());
+        let is_told = self.told.borrow().is_some();
+        match now {
+            Some(standing) if before.as_ref() == Some(&standing) && !is_told => {
+                self.tell(hub, standing);
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&self, hub: &Hub, standing: Standing) {
+        hub.metrics().writer_hangs(true);
+        let reason = reason(hub, &standing);
+        // What ties the kernel up may do so again and again.
+        let may = hub.may_complain("-", "writer");
+        if let Some(suppressed) = may {
+            warn!(reason, suppressed, "{HANGS}");
+        }
+        self.told.replace(Some(Told {
+            standing,
+            reason,
+            is_logged: may.is_some(),
+        }));
+    }
+
+    /// Says that it has moved, if it has.
+    fn settle(&self, hub: &Hub) {
+        let moved = self.told.borrow_mut().take_if(|told| !told.lasts(hub));
+        let Some(told) = moved else {
+            return;
+        };
+        hub.metrics().writer_hangs(false);
+        if told.is_logged {
+            info!("the thread that writes settings goes on");
+        }
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    fn lasts(&self, hub: &Hub) -> bool {
+        hub.writer().standing().as_ref() == Some(&self.standing)
+    }
+}
+
+/// Does some work, and looks whether the thread moves where that takes long.
+pub(super) async fn watched(hub: &Hub, work: impl Future<Output = ()>) {
+    let mut work = pin!(work);
+    let hang = &hub.queue().hang;
+    while timeout(LOOK, &mut work).await.is_err() {
+        hang.look(hub);
+    }
+    hang.settle(hub);
+}
+
+/// Where it stands, as people call it.
+fn reason(hub: &Hub, Standing { at, setting, .. }: &Standing) -> String {
+    let ledger = hub.ledger().borrow();
+    let is_there = |target: &Target| target.at.as_ref() == Some(at);
+    let pod = ledger.pods().find(|pod| {
+        let mut containers = pod.containers.iter();
+        let own = [&pod.own, &pod.pause].into_iter().any(is_there);
+        own || containers.any(|container| is_there(&container.target))
+    });
+    match pod {
+        Some(pod) => {
+            let (namespace, name) = (Name(&pod.view.namespace), Name(&pod.view.name));
+            format!("it stands at {setting} of {namespace}/{name}, in {at}")
+        }
+        None => format!("it stands at {setting} in {at}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::testing::{Bench, sandbox};
+    use koord_kernel::{cgroup::Generation, fake::FakeTree};
+    use std::{sync::mpsc, time::Instant};
+    use tokio::time::sleep;
+
+    const METRIC: &str = "koord_runtime_proxy_writer_hangs";
+
+    fn has(bench: &Bench, line: &str) -> bool {
+        let metrics = bench.hub.metrics().encode().unwrap();
+        metrics.lines().any(|found| found == line)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_hangs_is_told_by_its_place_until_it_goes_on() {
+        // Limits of memory are written once the test says so, those of what is deeper first.
+        let (go_on, done) = mpsc::channel();
+        let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done).knowing_pod();
+        let hub = &bench.hub;
+        let remark = || hub.queue().hang_remark(hub);
+        let test = async {
+            let place = "default/batch, in /kubepods/besteffort/poduid-1/container-1)";
+            let is_there = |it: String| it.starts_with(HANGS) && it.ends_with(place);
+            let is_told = || remark().is_some_and(is_there);
+            let begun = Instant::now();
+            // The clock here runs ahead of the thread, which may be told at other places before.
+            while !is_told() {
+                let is_late = begun.elapsed() > Duration::from_secs(30);
+                assert!(!is_late, "{:?}", remark());
+                sleep(LOOK).await;
+            }
+            assert!(has(&bench, &format!("{METRIC} 1")));
+            for _ in 0..8 {
+                go_on.send(()).unwrap();
+            }
+        };
+        let sandbox = sandbox();
+        let work = crate::reconcile::pod(hub, &sandbox);
+        tokio::join!(watched(hub, work), test);
+        assert_eq!(remark(), None);
+        assert!(has(&bench, &format!("{METRIC} 0")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_takes_long_without_that_thread_tells_nothing() {
+        let bench = Bench::with_pod(FakeTree::new(Generation::V2, 2));
+        watched(&bench.hub, sleep(LOOK * 10)).await;
+        assert_eq!(bench.hub.queue().hang_remark(&bench.hub), None);
+        assert!(has(&bench, &format!("{METRIC} 0")));
+    }
+}

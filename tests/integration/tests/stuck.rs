@@ -103,6 +103,21 @@ fn all_right(all: &[(PodSpecOf, RunningPod)]) {
     }
 }
 
+/// What only its creation's answer could say is there, and nothing else.
+fn has_what_its_creation_said_alone(pod: &PodSpecOf, running: &RunningPod) -> Result<()> {
+    for expected in &pod.expected {
+        let is_said = expected.scope == Scope::Container;
+        let held = expected.held(&running.cgroup, &running.container)?;
+        let (what, text) = (expected.setting, &held.text);
+        ensure!(
+            expected.is_met_by(&held) == is_said,
+            "{} {what}: {text}",
+            pod.name
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn a_plugin_whose_writer_stands_still_is_kept_and_pods_start() -> Result<()> {
     let tokio = runtime()?;
@@ -132,16 +147,7 @@ fn a_plugin_whose_writer_stands_still_is_kept_and_pods_start() -> Result<()> {
         classes::ls("web", &classes::share_pool()?),
     ] {
         let (pod, running) = run(pod)?;
-        for expected in &pod.expected {
-            let is_said = expected.scope == Scope::Container;
-            let held = expected.held(&running.cgroup, &running.container)?;
-            let (what, text) = (expected.setting, &held.text);
-            ensure!(
-                expected.is_met_by(&held) == is_said,
-                "{} {what}: {text}",
-                pod.name
-            );
-        }
+        has_what_its_creation_said_alone(&pod, &running)?;
         all.push((pod, running));
     }
     assert_eq!(node.proxy.status()?["pluginUp"], true);

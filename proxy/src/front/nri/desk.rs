@@ -54,10 +54,8 @@ pub(super) struct SharedDesk(Arc<Mutex<Desk>>);
 
 #[derive(Debug)]
 struct Waiting {
-    request: RequestId,
+    ticket: Ticket,
     form: Form,
-    /// When it is answered with nothing.
-    due: Instant,
 }
 
 // === impl SharedDesk ===
@@ -136,7 +134,7 @@ impl Desk {
 
     /// When something is to be done though nothing comes.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.waiting.iter().map(|waiting| waiting.due).min()
+        self.waiting.iter().map(|waiting| waiting.ticket.due).min()
     }
 
     /// Answers a question. False if it was answered before, by "no change", or if nobody hears it any more.
@@ -145,18 +143,17 @@ impl Desk {
     ///
     /// When the answer is larger than a message may be; the question then waits for another one.
     pub(super) fn answer(&mut self, ticket: Ticket, answer: Answer) -> Result<bool, SessionError> {
-        let Ticket(request) = ticket;
         if self.is_over() {
             // Why is told next.
             return Ok(false);
         }
-        let found = self.waiting.iter().position(|it| it.request == request);
+        let found = self.waiting.iter().position(|it| it.ticket == ticket);
         let Some(at) = found else {
             return Ok(false);
         };
         let payload = self.waiting[at].form.write(answer);
         let payload = payload.as_deref();
-        self.wire.peer.reply(request, payload)?;
+        self.wire.peer.reply(ticket.request, payload)?;
         self.waiting.remove(at);
         self.wire.flush()?;
         Ok(true)
@@ -190,14 +187,13 @@ impl Desk {
             },
             Err(status) => return self.decline(request, &status),
         };
-        let ticket = Ticket(request.id);
         // Half of the time that the runtime gives.
         let patience = (self.runtime.waits(request.timeout) / 2).saturating_sub(unread);
-        self.waiting.push_back(Waiting {
+        let ticket = Ticket {
             request: request.id,
-            form,
             due: Instant::now() + patience,
-        });
+        };
+        self.waiting.push_back(Waiting { ticket, form });
         if self.asked.len() < QUEUE {
             self.asked.push_back((ticket, asked));
             return Ok(());
@@ -255,8 +251,8 @@ impl Desk {
             return Ok(false);
         }
         let now = Instant::now();
-        let due = self.waiting.iter().find(|it| it.due <= now);
-        let Some(ticket) = due.map(|it| Ticket(it.request)) else {
+        let due = self.waiting.iter().find(|it| it.ticket.due <= now);
+        let Some(ticket) = due.map(|it| it.ticket) else {
             return Ok(false);
         };
         self.answer(ticket, Answer::Nothing)?;

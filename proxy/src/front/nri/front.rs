@@ -197,7 +197,10 @@ impl Talk<'_> {
                 self.watchdog.start();
                 let handler = self.handler.clone();
                 let made = asked.makes().map(str::to_owned);
-                let answer = async move { (ticket, made, handler.answer(*asked).await) };
+                let answer = async move {
+                    let answer = handler.answer_by(*asked, ticket.due).await;
+                    (ticket, made, answer)
+                };
                 self.answers.spawn_local(answer);
             }
             Incoming::Late(count) => self.metrics.plugin_late_answers(count),

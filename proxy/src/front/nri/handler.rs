@@ -25,7 +25,7 @@ use std::{
 };
 use tokio::{
     sync::Mutex,
-    time::{Instant, timeout},
+    time::{Instant, timeout_at},
 };
 use tracing::debug;
 
@@ -53,7 +53,7 @@ const PENDING: usize = 4096;
 /// Answers the questions of one session.
 pub(super) struct Handler {
     hub: Rc<Hub>,
-    /// How long writes to the kernel are waited for.
+    /// How long a question is held at most, for whatever its answer waits for.
     patience: Duration,
     /// By the container's id, with their order.
     pending: RefCell<HashMap<String, (u64, Pending)>>,
@@ -81,11 +81,16 @@ impl Handler {
     }
 
     /// Answers a question from memory, once it is known whether koordlet decides here: at a start.
-    pub(super) async fn answer(&self, asked: Asked) -> Answer {
-        // What is written for an answer may take as long as it may, after that.
-        let until = Instant::now() + self.patience / 2;
+    ///
+    /// All that it waits for takes half of the time at most until it is `due`, when it is answered with
+    /// nothing: a runtime may say with a question that it waits for less than it said before.
+    pub(super) async fn answer_by(&self, asked: Asked, due: Instant) -> Answer {
+        let begun = Instant::now();
+        let left = due.saturating_duration_since(begun);
+        let patience = self.patience.min(left / 2);
+        let until = begun + patience;
         let turn = self.turn.lock().await;
-        self.hub.koordlet_known(until).await;
+        self.hub.koordlet_known(begun + patience / 2).await;
         drop(turn);
         match asked {
             Asked::Synchronize { pods, containers } => {
@@ -96,13 +101,13 @@ impl Handler {
                 Answer::Update(updates)
             }
             Asked::CreateContainer(CreateContainerRequest { pod, container }) => {
-                refused(self.create(pod, container).await)
+                refused(self.create(pod, container, until).await)
             }
             Asked::UpdateContainer(UpdateContainerRequest {
                 pod,
                 container,
                 linux_resources,
-            }) => refused(self.update(pod, container, linux_resources).await),
+            }) => refused(self.update(pod, container, linux_resources, until).await),
             Asked::StopContainer(request) => {
                 if let Some(container) = request.container {
                     self.hub.container_stopped(&container.id);
@@ -121,7 +126,7 @@ impl Handler {
                 event,
                 pod: Some(pod),
                 container,
-            } => self.happened(event, &pod, container.as_ref()).await,
+            } => self.happened(event, &pod, container.as_ref(), until).await,
             Asked::Happened { .. } => Answer::Nothing,
         }
     }
@@ -130,11 +135,14 @@ impl Handler {
         &self,
         pod: Option<PodSandbox>,
         container: Option<Container>,
+        until: Instant,
     ) -> Result<Answer, Status> {
         let (Some(pod), Some(container)) = (pod, container) else {
             return Ok(Answer::Nothing);
         };
-        let creation = self.hub.creation(&pod, &container, self.patience / 2);
+        // The rest is for what is written.
+        let patience = until.saturating_duration_since(Instant::now()) / 2;
+        let creation = self.hub.creation(&pod, &container, patience);
         let (adjust, pending) = creation.await?;
         // Before anything else is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
@@ -142,7 +150,7 @@ impl Handler {
             && reconcile::has_new_directory(&self.hub, &sandbox)
         {
             let written = reconcile::new_values_of_pod(&self.hub, &sandbox, &[]);
-            self.wait_for(&sandbox, written).await;
+            self.wait_for(&sandbox, written, until).await;
         }
         Ok(adjust.map_or(Answer::Nothing, |it| Answer::Adjust(Box::new(it))))
     }
@@ -152,6 +160,7 @@ impl Handler {
         pod: Option<PodSandbox>,
         container: Option<Container>,
         asked: Option<LinuxResources>,
+        until: Instant,
     ) -> Result<Answer, Status> {
         let (Some(pod), Some(container)) = (pod, container) else {
             return Ok(Answer::Nothing);
@@ -163,7 +172,7 @@ impl Handler {
         self.remember(container.id, pending);
         if !lowered.is_empty() {
             let written = self.hub.writer().write(lowered);
-            if timeout(self.patience, written).await.is_err() {
+            if timeout_at(until, written).await.is_err() {
                 debug!("a burst above the new quota is lowered late");
             }
         }
@@ -175,6 +184,7 @@ impl Handler {
         event: Event,
         pod: &PodSandbox,
         container: Option<&Container>,
+        until: Instant,
     ) -> Answer {
         let hub = &self.hub;
         match (event, container) {
@@ -191,7 +201,7 @@ impl Handler {
                 if let Some(sandbox) = hub.starts(pod, container) {
                     let there = hub.in_spec(container);
                     let written = reconcile::new_of_pod(hub, &sandbox, &there);
-                    self.wait_for(&sandbox, written).await;
+                    self.wait_for(&sandbox, written, until).await;
                 }
             }
             // What no adjustment could say is written when it starts.
@@ -251,8 +261,13 @@ impl Handler {
 
     /// Waits until what is new of a pod is in the kernel, before the runtime goes on. All else of it is
     /// looked at beside, and so is what is late: of an outcome that nobody waits for nobody hears.
-    async fn wait_for(&self, sandbox: &SandboxId, written: impl Future<Output = ()>) {
-        if timeout(self.patience, written).await.is_err() {
+    async fn wait_for(
+        &self,
+        sandbox: &SandboxId,
+        written: impl Future<Output = ()>,
+        until: Instant,
+    ) {
+        if timeout_at(until, written).await.is_err() {
             debug!(%sandbox, "settings are late");
             self.hub.queue().push_soon(sandbox.clone());
         }

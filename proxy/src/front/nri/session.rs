@@ -72,7 +72,11 @@ pub enum Incoming {
 
 /// Names a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(pub(super) RequestId);
+pub struct Ticket {
+    pub(super) request: RequestId,
+    /// When it is answered with nothing.
+    pub(super) due: Instant,
+}
 
 /// Why a session is over, or never began.
 #[derive(Debug, Error)]

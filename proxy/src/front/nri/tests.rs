@@ -415,6 +415,9 @@ async fn a_question_that_nobody_answers_is_answered_with_no_change_in_half_of_it
         let limit = said.map(Duration::from_millis);
         let call = runtime.ask_within("CreateContainer", b"", limit).await;
         let (ticket, _) = asked(&mut session).await;
+        // Who answers knows when it comes to that.
+        let due = ticket.due.duration_since(start);
+        assert!((half..half + 10).contains(&due.as_millis()));
         let late = session.next().await.unwrap();
         assert!(matches!(late, Incoming::Late(1)));
         assert!((half..half + 10).contains(&start.elapsed().as_millis()));

@@ -28,6 +28,17 @@ mod cores;
 mod folder;
 mod wait;
 
+// === impl Handler ===
+
+impl Handler {
+    /// Answers a question for which the runtime gives as much time as it has said that it does.
+    async fn answer(&self, asked: Asked) -> Answer {
+        // Half of that time, of which patience is a quarter.
+        let due = Instant::now() + self.patience * 2;
+        self.answer_by(asked, due).await
+    }
+}
+
 /// A plugin on a node where nothing is known yet.
 fn plugin() -> (Bench, Handler) {
     let bench = Bench::new(FakeTree::new(Generation::V1, 2));

@@ -2,6 +2,7 @@
 
 use super::*;
 use koord_kernel::fake::FakeCores;
+use tokio::time::timeout;
 
 /// Best-effort pods share cores with each other alone.
 const CORES: &str = "apiVersion: slo.koordinator.sh/v1alpha1

@@ -123,3 +123,20 @@ async fn a_start_waits_for_what_the_containers_spec_does_not_say() {
         assert_eq!(bench.shown("cpu.shares"), "512");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_is_adjusted_within_the_time_that_its_question_says() {
+    let (go_on, done) = mpsc::channel();
+    let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
+    // Of a runtime that says nothing before a question, so that it is taken to wait for two seconds.
+    let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(2));
+    let begun = Instant::now();
+    // The question says 600 ms.
+    let due = begun + Duration::from_millis(300);
+    let answer = plugin.answer_by(creation(), due).await;
+    assert!(matches!(answer, Answer::Adjust(_)));
+    assert_eq!(begun.elapsed().as_millis() / 10, 15);
+    for _ in 0..8 {
+        go_on.send(()).unwrap();
+    }
+}

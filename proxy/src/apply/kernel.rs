@@ -23,6 +23,7 @@ use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
     array,
+    cell::Cell,
     collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -99,7 +100,11 @@ pub struct Writer {
     /// Of the thread for all else.
     progress: Progress,
     cgroups: Arc<Cgroups>,
+    is_late: Cell<bool>,
 }
+
+/// Somebody waits for a write; one who goes away before there is an answer has found it late.
+struct Waits<'a>(&'a Cell<bool>);
 
 // === impl Writer ===
 
@@ -127,6 +132,7 @@ impl Writer {
             reclaiming: Reclaiming::default(),
             progress: Progress::default(),
             cgroups,
+            is_late: Cell::new(false),
         }
     }
 
@@ -199,7 +205,16 @@ impl Writer {
                 done,
             })
         };
-        self.jobs.ask(batch).await.unwrap_or_default()
+        let waits = Waits(&self.is_late);
+        let outcomes = self.jobs.ask(batch).await.unwrap_or_default();
+        drop(waits);
+        self.is_late.set(false);
+        outcomes
+    }
+
+    /// Whether the last that was heard of a write is that somebody has given up waiting for it.
+    pub fn is_late(&self) -> bool {
+        self.is_late.get()
     }
 
     /// Where the thread stands that writes all but what has memory reclaimed first; `None` if it has
@@ -302,6 +317,14 @@ impl Writer {
             }));
         }
         read
+    }
+}
+
+// === impl Waits ===
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.set(true);
     }
 }
 

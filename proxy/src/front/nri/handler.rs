@@ -6,9 +6,9 @@
 //! gives at most: what is late then is written all the same, beside.
 //!
 //! The run of a sandbox waits for none: what its pod's directory is to have is handed over, and the
-//! creation of a container waits for as much of it as is not there yet. The next thing that a runtime
-//! does is to make the container's group below that directory. A start waits for what its container's
-//! group does not have by its spec.
+//! creation of a container waits for as much of it as is not there yet, unless the writer was late the
+//! last time. The next thing that a runtime does is to make the container's group below that directory.
+//! A start waits for what its container's group does not have by its spec.
 
 use super::asked::{Answer, Asked};
 use crate::{hub::Hub, hub::Pending, reconcile, status::Status};
@@ -149,6 +149,12 @@ impl Handler {
         if let Ok(sandbox) = SandboxId::new(&pod.id)
             && reconcile::has_new_directory(&self.hub, &sandbox)
         {
+            // A runtime asks one thing at a time, for whatever pod: of a writer that stands still the first
+            // creation that has waited is enough.
+            let until = match self.hub.writer().is_late() {
+                true => Instant::now(),
+                false => until,
+            };
             let written = reconcile::new_values_of_pod(&self.hub, &sandbox, &[]);
             self.wait_for(&sandbox, written, until).await;
         }

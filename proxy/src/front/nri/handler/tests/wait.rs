@@ -55,51 +55,64 @@ async fn a_creation_looks_at_nothing_that_was_held_before() {
     assert_eq!(bench.tree.take_writes(), []);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_writer_that_stands_still_holds_each_pod_for_its_own_time_and_is_waited_for_no_longer() {
-    let (go_on, done) = mpsc::channel();
-    let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
-    let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(2));
+/// Another pod, and its directory.
+fn another_pod() -> (PodSandbox, CgroupPath) {
     let mut other = told_pod();
     (other.id, other.uid) = ("sandbox-2".to_owned(), "uid-2".to_owned());
     other.linux.as_mut().unwrap().cgroup_parent = "/kubepods/besteffort/poduid-2".to_owned();
     let at = CgroupPath::parse("kubepods/besteffort/poduid-2").unwrap();
-    bench.tree.make(&at);
-    let begun = Instant::now();
-    for pod in [told_pod(), other.clone()] {
-        let runs = Asked::Happened {
-            event: Event::RunPodSandbox,
-            pod: Some(pod),
-            container: None,
-        };
-        plugin.answer(runs).await;
-    }
-    assert_eq!(begun.elapsed(), Duration::ZERO);
-    bench.hub.queue().drain();
+    (other, at)
+}
 
-    // A limit of memory is written once somebody says so, and all else behind it.
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_stands_still_holds_one_creation_until_it_is_heard_of_and_each_start() {
+    let (go_on, done) = mpsc::channel();
+    let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
+    let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(2));
+    let (other, at) = another_pod();
+    bench.tree.make(&at);
     let created = Asked::CreateContainer(CreateContainerRequest {
-        pod: Some(other),
+        pod: Some(other.clone()),
         container: Some(Container {
             id: "container-2".to_owned(),
             pod_sandbox_id: "sandbox-2".to_owned(),
             ..told_container()
         }),
     });
-    let answers = tokio::join!(plugin.answer(creation()), plugin.answer(created));
-    assert!(matches!(answers, (Answer::Adjust(_), Answer::Adjust(_))));
-    assert_eq!(begun.elapsed().as_millis() / 10, 50);
-    // Nobody hears what came of it.
+    let run = |pod| Asked::Happened {
+        event: Event::RunPodSandbox,
+        pod: Some(pod),
+        container: None,
+    };
+    // In hundredths of a second.
+    let took = async |asked: Asked| {
+        let begun = Instant::now();
+        let answer = plugin.answer(asked).await;
+        let adjusts = matches!(answer, Answer::Adjust(_));
+        (begun.elapsed().as_millis() / 10, adjusts)
+    };
+    assert_eq!(took(run(told_pod())).await, (0, false));
+    assert_eq!(took(run(other)).await, (0, false));
+    bench.hub.queue().drain();
+
+    // A limit of memory is written once somebody says so, and all else behind it.
+    assert_eq!(took(creation()).await, (50, true));
+    assert_eq!(took(created).await, (0, true));
+    // Nobody hears what came of either.
     assert_eq!(bench.hub.queue().drain().len(), 2);
+    assert_eq!(took(happened(Event::StartContainer)).await, (50, false));
 
     for _ in 0..8 {
         go_on.send(()).unwrap();
     }
+    // It has them all the same, in the order in which it was handed them.
+    let limits = [&bench.pod, &at].map(|at| (at.clone(), Setting::MemoryLimit));
+    let limits = bench.hub.writer().read(&limits).await;
+    let gib = Some("1073741824".to_owned());
+    assert_eq!(limits, [gib.clone(), gib]);
+    assert!(bench.hub.writer().is_late());
     reconcile::pod(&bench.hub, &sandbox()).await;
-    let limit = bench
-        .tree
-        .read(Controller::Memory, &bench.pod, "memory.max");
-    assert_eq!(limit.unwrap().trim_end(), "1073741824");
+    assert!(!bench.hub.writer().is_late());
 }
 
 #[tokio::test]

@@ -57,6 +57,8 @@ pub struct Container {
     /// What its annotation says that its creation was changed to say, as a list has told it: nothing of one
     /// that was made while we run.
     pub ours: Box<[Value]>,
+    /// Its creation was told of, and nothing since that may have changed its spec.
+    pub is_as_made: bool,
 }
 
 /// What a runtime was told of a container, of which it shows only what it was told from then on.
@@ -184,6 +186,7 @@ impl Container {
             asked_in_vain: 0,
             told_first: None,
             ours: Box::default(),
+            is_as_made: false,
         }
     }
 

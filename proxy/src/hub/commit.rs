@@ -276,6 +276,7 @@ impl Hub {
             asked_in_vain: 0,
             told_first: None,
             ours: Box::default(),
+            is_as_made: true,
         };
         container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
         let newer = self.renew(pod, new.pod, new.said);

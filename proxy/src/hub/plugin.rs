@@ -180,8 +180,11 @@ impl Hub {
         asked: &LinuxResources,
     ) -> Result<Told<ContainerUpdate>, Status> {
         self.meet(pod, container);
-        let ledger = self.ledger.borrow();
         let id = ContainerId::new(&container.id).ok();
+        if let Some(id) = &id {
+            self.spec_changes(id);
+        }
+        let ledger = self.ledger.borrow();
         let known = id.as_ref().and_then(|id| ledger.container(id));
         let (Some(id), Some((pod, known))) = (&id, known) else {
             return Ok((None, Effect::Nothing.into()));
@@ -251,8 +254,18 @@ impl Hub {
         Some(sandbox)
     }
 
-    /// What a container that is about to run has by its spec, as the runtime tells it: from that it has
-    /// just made the control group.
+    /// The spec of a container may say something else from now on than when its group is made. For one
+    /// that does not run yet runtimes change nothing but that.
+    fn spec_changes(&self, id: &ContainerId) {
+        if let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
+            && let Some(known) = pod.container_mut(id)
+        {
+            known.is_as_made = false;
+        }
+    }
+
+    /// What a container that is about to run has by its spec, as the runtime tells it, where it is as
+    /// it was made: from that the control group was made just now.
     pub(crate) fn in_spec(&self, container: &Container) -> Vec<Change> {
         let ledger = self.ledger.borrow();
         let id = ContainerId::new(&container.id).ok();
@@ -260,10 +273,10 @@ impl Hub {
         let linux = container.linux.as_ref();
         let spec = linux.and_then(|linux| linux.resources.as_ref());
         match (known, spec) {
-            (Some((_, known)), Some(spec)) => {
+            (Some((_, known)), Some(spec)) if known.is_as_made => {
                 patch::in_spec(spec, &known.target, self.runtime_name.get())
             }
-            // What is not told may be anything.
+            // What is not told may be anything, and so may what was told otherwise before.
             _ => Vec::new(),
         }
     }
@@ -392,6 +405,8 @@ impl Hub {
     /// What has to change so that a container that is there has what was decided.
     fn in_line(&self, container: &Container) -> Option<ContainerUpdate> {
         let id = ContainerId::new(&container.id).ok()?;
+        // By us now, or by somebody while we were not asked.
+        self.spec_changes(&id);
         let mut ledger = self.ledger.borrow_mut();
         let pod = ledger.pod_of_mut(&id)?;
         if self.hands_off(pod.exemption).is_some() {

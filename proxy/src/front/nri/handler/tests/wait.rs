@@ -137,6 +137,31 @@ async fn a_start_waits_for_what_the_containers_spec_does_not_say() {
     }
 }
 
+#[tokio::test]
+async fn a_start_believes_no_spec_that_may_have_changed_since_the_group_was_made() {
+    let synchronize = || Asked::Synchronize {
+        pods: vec![told_pod()],
+        containers: vec![told_container()],
+    };
+    let made = || [creation(), happened(Event::PostCreateContainer)];
+    let told_before: [Vec<Asked>; 3] = [
+        Vec::new(),
+        made().into_iter().chain([update(batch())]).collect(),
+        made().into_iter().chain([synchronize()]).collect(),
+    ];
+    for told in told_before {
+        let (bench, plugin) = plugin();
+        plugin.answer(happened(Event::RunPodSandbox)).await;
+        for asked in told {
+            plugin.answer(asked).await;
+        }
+        assert_eq!(bench.shown("cpu.shares"), "1024");
+        // As it was decided, but not what the runtime of this test has made the group from.
+        plugin.answer(start_of(Some(batch()))).await;
+        assert_eq!(bench.shown("cpu.shares"), "512");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_creation_is_adjusted_within_the_time_that_its_question_says() {
     let (go_on, done) = mpsc::channel();

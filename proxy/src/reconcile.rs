@@ -316,7 +316,11 @@ pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there:
 }
 
 async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
-    values_of(hub, sandbox, part).await;
+    match part {
+        // What a container's creation waits for is not left as it was refused for a moment.
+        Part::New => new_values_of_pod(hub, sandbox, &[]).await,
+        Part::Whole => values_of(hub, sandbox, part).await,
+    }
     join(hub, sandbox, part).await;
 }
 

@@ -168,10 +168,10 @@ async fn what_a_policy_changes_is_written_first_and_the_rest_is_held_after_it() 
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_the_kernel_refuses_of_a_new_sandbox_is_noted_and_written_at_the_next_look() {
-    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
-    let (text, file) = (str::to_owned, "cpu.cfs_quota_us");
+/// What becomes of the quota of a new sandbox that the kernel refuses as often as this, once it was
+/// written as what is new.
+async fn refused_of_a_new_sandbox(bench: &Bench, times: usize) -> Applied {
+    let text = str::to_owned;
     let pod = nri::PodSandbox {
         id: text("sandbox-1"),
         name: text("batch"),
@@ -186,23 +186,47 @@ async fn what_the_kernel_refuses_of_a_new_sandbox_is_noted_and_written_at_the_ne
         ..nri::PodSandbox::default()
     };
     let errno = koord_kernel::fake::Errno::BUSY;
-    bench.tree.fail_next_write(&bench.pod, file, errno);
+    for _ in 0..times {
+        bench
+            .tree
+            .fail_next_write(&bench.pod, "cpu.cfs_quota_us", errno);
+    }
     bench.hub.sandbox_runs(&pod).unwrap();
-    let applied = || {
-        let mut ledger = bench.hub.ledger().borrow_mut();
-        let own = &mut ledger.pod_mut(&sandbox()).unwrap().own;
-        own.entry_mut(Setting::CpuQuota).unwrap().applied.clone()
-    };
-    assert_eq!(applied(), Applied::Pending);
+    assert_eq!(quota_of_the_pod(bench), Applied::Pending);
     // What is new of it comes before its moment.
     bench.hub.queue().pop().unwrap().run(&bench.hub).await;
-    assert_eq!(applied(), Applied::Refused(Some(errno.raw_os_error())));
+    quota_of_the_pod(bench)
+}
+
+fn quota_of_the_pod(bench: &Bench) -> Applied {
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let own = &mut ledger.pod_mut(&sandbox()).unwrap().own;
+    own.entry_mut(Setting::CpuQuota).unwrap().applied.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_kernel_refuses_once_of_a_new_sandbox_is_written_before_its_moment() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let applied = refused_of_a_new_sandbox(&bench, 1).await;
+    assert_eq!(applied, Applied::Written);
+    let metrics = bench.hub.metrics().encode().unwrap();
+    assert!(!metrics.contains("refused"), "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_kernel_refuses_of_a_new_sandbox_is_noted_and_written_at_the_next_look() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let applied = refused_of_a_new_sandbox(&bench, 2).await;
+    let errno = koord_kernel::fake::Errno::BUSY.raw_os_error();
+    assert_eq!(applied, Applied::Refused(Some(errno)));
     let metrics = bench.hub.metrics().encode().unwrap();
     assert!(metrics.contains("refused"), "{metrics}");
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
     check(&bench).await;
-    assert_eq!(applied(), Applied::Written);
-    let held = bench.tree.read(Controller::Cpu, &bench.pod, file);
+    assert_eq!(quota_of_the_pod(&bench), Applied::Written);
+    let held = bench
+        .tree
+        .read(Controller::Cpu, &bench.pod, "cpu.cfs_quota_us");
     assert_eq!(held.unwrap().trim_end(), "100000");
 }
 

@@ -79,7 +79,7 @@ impl Hub {
     }
 
     /// A sandbox runs, and no container of it is there yet: its settings are written beside, before
-    /// anything else of any pod.
+    /// another pod is looked at anew.
     pub(crate) fn sandbox_runs(&self, pod: &PodSandbox) -> Result<(), Status> {
         let inputs = self.policy().inputs();
         let Some((view, parent)) = seen::pod(pod, &inputs) else {

@@ -1,7 +1,10 @@
 //! What an answer waits for, and what it does not.
 
 use super::*;
+use crate::ledger::Contest;
+use koord_testkit::poll::wait_until_async;
 use std::sync::mpsc;
+use tokio::task::{spawn_local, yield_now};
 
 /// The quota of the pod's own directory.
 fn quota(bench: &Bench) -> String {
@@ -33,6 +36,41 @@ async fn the_run_of_a_sandbox_waits_for_no_write_and_the_creation_after_it_does(
     assert_eq!(quota(&bench), "-1");
     assert!(matches!(plugin.answer(creation()).await, Answer::Adjust(_)));
     assert_eq!(quota(&bench), "100000");
+}
+
+#[tokio::test]
+async fn a_creation_comes_behind_what_the_writer_was_handed_for_its_pod() {
+    let (go_on, done) = mpsc::channel();
+    let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
+    let plugin = Rc::new(Handler::new(bench.hub.clone(), Duration::from_secs(120)));
+    let test = async {
+        spawn_local(reconcile::run(bench.hub.clone()));
+        plugin.answer(happened(Event::RunPodSandbox)).await;
+        // The writer reads what it may have to write, and nobody else does.
+        let has_begun = || async { bench.tree.take_reads("cpu.max") > 0 };
+        wait_until_async("the writer has begun", has_begun).await;
+        let asked = plugin.clone();
+        let created = spawn_local(async move { asked.answer(creation()).await });
+        yield_now().await;
+        // It has asked, and waits for the limit of memory.
+        assert_eq!(plugin.pending.borrow().len(), 1);
+        assert!(!created.is_finished());
+        for _ in 0..8 {
+            go_on.send(()).unwrap();
+        }
+        assert!(matches!(created.await.unwrap(), Answer::Adjust(_)));
+    };
+    LocalSet::new().run_until(test).await;
+    let file = "memory.max";
+    let limit = bench.tree.read(Controller::Memory, &bench.pod, file);
+    assert_eq!(limit.unwrap().trim_end(), "1073741824");
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let own = &mut ledger.pod_mut(&sandbox()).unwrap().own;
+    let entry = own.entry_mut(Setting::MemoryLimit).unwrap();
+    let is_there = [Applied::Written, Applied::Equal].contains(&entry.applied);
+    assert!(is_there, "{:?}", entry.applied);
+    // What both have written counts for nobody else's.
+    assert_eq!(entry.contest, Contest::default());
 }
 
 #[tokio::test]

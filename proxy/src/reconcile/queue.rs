@@ -66,6 +66,11 @@ impl Line {
         self.1.remove(&sandbox);
         Some(sandbox)
     }
+
+    fn retain(&mut self, stays: impl Fn(&SandboxId) -> bool) {
+        self.0.retain(&stays);
+        self.1.retain(stays);
+    }
 }
 
 // === impl Queue ===
@@ -184,6 +189,8 @@ impl Queue {
 
     /// Pods have left the ledger.
     pub(crate) fn forget_all_but(&self, ledger: &Ledger, hub: &Hub) {
+        let is_there = |sandbox: &SandboxId| ledger.pod(sandbox).is_some();
+        self.changed.borrow_mut().retain(is_there);
         self.slow.forget_all_but(ledger, hub);
     }
 

@@ -230,6 +230,17 @@ async fn what_the_kernel_refuses_of_a_new_sandbox_is_noted_and_written_at_the_ne
     assert_eq!(held.unwrap().trim_end(), "100000");
 }
 
+#[test]
+fn what_is_new_of_a_pod_that_is_gone_waits_no_more() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let (hub, queue) = (&bench.hub, bench.hub.queue());
+    queue.drain();
+    queue.push_if_new(hub.ledger().borrow().pod(&sandbox()).unwrap());
+    hub.ledger().borrow_mut().remove_pod(&sandbox());
+    queue.forget_all_but(&hub.ledger().borrow(), hub);
+    assert!(queue.pop().is_none());
+}
+
 /// Returns once this is so.
 async fn until(mut holds: impl FnMut() -> bool) {
     while !holds() {

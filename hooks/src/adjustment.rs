@@ -7,8 +7,8 @@
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares,
     CpusetCpus, Injection, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, NetQueues,
-    NodeNetwork, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue, Setting,
-    Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    NodeNetwork, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue,
+    SchedSwitch, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -95,6 +95,8 @@ adjustment! {
     pod_queue: PodQueue(PodQueue),
     /// Of the root only.
     node_queues: NodeQueues(Arc<NetQueues>),
+    /// Of the root only.
+    sched_switch: SchedSwitch(SchedSwitch),
 }
 
 /// The values that a hook sets for the whole node.

@@ -66,6 +66,7 @@ pub(crate) fn node() -> NodeView {
         policy: Arc::default(),
         kernel: Abilities {
             bvt: true,
+            identity_switch: false,
             cpu_idle: true,
             cpu_burst: true,
             core_sched: true,

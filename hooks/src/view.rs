@@ -118,6 +118,8 @@ pub struct NodeView {
 pub struct Abilities {
     /// `cpu.bvt_warp_ns` exists and takes effect.
     pub bvt: bool,
+    /// Group identity can be switched off, and core scheduling used in its place.
+    pub identity_switch: bool,
     /// `cpu.idle` exists (Linux 5.15).
     pub cpu_idle: bool,
     /// `cpu.cfs_burst_us` or `cpu.max.burst` exists (Linux 5.14).

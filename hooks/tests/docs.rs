@@ -52,6 +52,7 @@ const CPU_V2: &str =
 const MEMORY: &str =
     "tests/integration/tests/vm_node/main.rs::memory_is_kept_by_the_policy_and_given_back_by_cri";
 const CORES: &str = "tests/integration/tests/vm_node/main.rs::groups_of_pods_have_cookies_from_the_first_instruction_by_cri";
+const SWITCH: &str = "proxy/src/reconcile/switch/tests.rs::one_switch_is_off_and_nothing_needs_it_before_the_other_goes_on";
 
 const GPU: &str =
     "tests/integration/tests/gpu.rs::containers_see_their_gpus_on_each_runtime_and_front";
@@ -88,9 +89,11 @@ const SHOWN: &[Shown] = &[
     shown("MemoryQOS", OF_MEMORY, Kernel::V2, MEMORY),
     shown("MemoryQOS", OF_VENDORS, Kernel::FakeTree, "proxy/src/hub/cover/tests.rs::each_level_has_its_part_and_gives_it_back"),
     shown("GroupIdentity", &[Setting::CpuBvt], Kernel::FakeTree, "proxy/src/reconcile/tests.rs::a_host_application_that_leaves_the_policy_has_what_it_had_before"),
+    shown("GroupIdentity", &[Setting::SchedSwitch], Kernel::FakeTree, SWITCH),
     shown("GroupIdentity", &[Setting::CpuIdle], Kernel::V1, CLASSES),
     shown("GroupIdentity", &[Setting::CpuIdle], Kernel::V2, CLASSES_V2),
     shown("CoreSched", &[Setting::CpuIdle, Setting::CoreSched], Kernel::V2, CORES),
+    shown("CoreSched", &[Setting::SchedSwitch], Kernel::FakeTree, SWITCH),
     shown("RdtResctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("Resctrl", &[Setting::Resctrl], Kernel::V2, CACHES),
     shown("GPUEnvInject", &[Setting::Gpu], Kernel::V1, GPU),

@@ -19,6 +19,7 @@ mod memory;
 mod network;
 mod pci;
 mod qos;
+mod sched_switch;
 mod setting;
 
 pub use self::{
@@ -44,5 +45,6 @@ pub use self::{
     },
     pci::{PciAddress, PciAddressError},
     qos::{KubeQos, QosClass, UnknownClass},
+    sched_switch::SchedSwitch,
     setting::{Setting, Value},
 };

@@ -3,8 +3,8 @@
 use crate::{
     Bvt, CacheGroup, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares, CpusetCpus,
     Injection, IoRate, IoWeight, MemoryLimit, MemoryProtection, NetQueues, NodeNetwork,
-    OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue, WmarkMinAdj,
-    WmarkRatio, WmarkScale,
+    OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue, SchedSwitch,
+    WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::{fmt, sync::Arc};
 
@@ -117,6 +117,9 @@ settings! {
     PodQueue(PodQueue) = "network.queue",
     /// How the kernel's queues share out what the node sends; of the root alone.
     NodeQueues(Arc<NetQueues>) = "network.queues",
+    /// Whether the kernel ranks groups or keeps them from sharing a core; of the root alone. No group's
+    /// file has it: the kernel's switches in `/proc/sys/kernel` have.
+    SchedSwitch(SchedSwitch) = "sched_switch",
 }
 
 /// Types that are of one setting alone.
@@ -189,7 +192,8 @@ impl Setting {
             | Self::PodNetwork
             | Self::NodeNetwork
             | Self::PodQueue
-            | Self::NodeQueues => false,
+            | Self::NodeQueues
+            | Self::SchedSwitch => false,
         }
     }
 
@@ -231,7 +235,7 @@ impl Setting {
         )
     }
 
-    /// Whether a file of the control group has it.
+    /// Whether a file of the control group has it, or for the root one of the kernel.
     pub fn has_file(self) -> bool {
         !self.is_of_threads() && !self.is_injected() && !self.is_told()
     }

@@ -9,6 +9,7 @@ use crate::{
     log::{LogControl, RateLimited},
     pods::PodsState,
     policy_file::PolicyState,
+    reconcile,
     socket::peer_is_root_or_us,
     status::chain_of,
 };
@@ -254,6 +255,7 @@ impl Admin {
             hub.standing_by(),
             hub.koordlet_remark(),
             hub.queue().standstill(),
+            reconcile::refused_switch(hub),
         ];
         remarks.extend(now.into_iter().flatten().map(str::to_owned));
         remarks.extend(hub.queue().hang_remark(hub));

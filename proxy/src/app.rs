@@ -32,7 +32,7 @@ use crate::{
 use koord_hooks::{Chain, FeatureGates, HookOptions};
 use koord_kernel::{
     block::BlockDevices,
-    cgroup::{Cgroups, DetectError},
+    cgroup::{Cgroups, DetectError, OsSysctls},
     core_sched,
     process::{InheritError, inherited_listener, release_code},
     task::Procfs,
@@ -429,7 +429,8 @@ fn open_cgroups(config: &mut Config, remarks: &mut Vec<String>) -> Cgroups {
 pub(crate) fn cgroups_of(roots: &config::Roots) -> Result<Cgroups, DetectError> {
     let udev = Path::new("/run/udev/data");
     let devices = BlockDevices::new(&roots.sys, &roots.proc, udev, &roots.kubelet);
-    Cgroups::open(&roots.cgroup).map(|cgroups| cgroups.with_devices(devices))
+    let sysctls = OsSysctls::below(&roots.proc);
+    Cgroups::open(&roots.cgroup).map(|it| it.with_devices(devices).with_sysctls(sysctls))
 }
 
 /// Where devices of RDMA are looked for, if containers are to have them. Clients' requests name paths,

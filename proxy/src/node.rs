@@ -74,6 +74,8 @@ impl Probe {
             policy,
             kernel: Abilities {
                 bvt: files.contains(&Setting::CpuBvt),
+                identity_switch: files.contains(&Setting::SchedSwitch)
+                    && cgroups.has_identity_switch().map_err(LookError::Group)?,
                 cpu_idle: files.contains(&Setting::CpuIdle),
                 cpu_burst: files.contains(&Setting::CpuBurst),
                 core_sched: self.core_sched,

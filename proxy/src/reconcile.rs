@@ -26,12 +26,14 @@ mod hang;
 mod queue;
 mod slow;
 mod standing;
+mod switch;
 mod terway;
 mod threads;
 mod traffic;
 
 pub(crate) use self::{
     queue::Queue,
+    switch::{Gate, refused_switch},
     threads::{has_group, join_starting, starting},
 };
 
@@ -137,6 +139,10 @@ pub(crate) async fn once(hub: &Rc<Hub>, patience: Duration) -> Shared {
     let network = timeout(patience, terway::keep(hub));
     let queues = timeout(patience, traffic::keep(hub));
     let (groups, network, queues) = tokio::join!(groups, network, queues);
+    if switch::is_due(hub) {
+        // It has waited for what threads had.
+        node(hub).await;
+    }
     Shared {
         groups,
         network,
@@ -322,6 +328,9 @@ async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
         Part::Whole => values_of(hub, sandbox, part).await,
     }
     join(hub, sandbox, part).await;
+    if switch::is_due(hub) {
+        hub.queue().push_node();
+    }
 }
 
 async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
@@ -366,6 +375,7 @@ async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
 
 /// What is to be held against the kernel of a pod.
 fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
+    let gate = Gate::of(hub);
     let mut ledger = hub.ledger().borrow_mut();
     let Some(pod) = ledger.pod_mut(sandbox) else {
         return Vec::new();
@@ -392,6 +402,7 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
     let kept_low = pod.kept_low(Instant::now());
     let raises = |it: &Change| it.value.setting() == Setting::CpuBurst;
     all.retain(|change| !raises(change) || !kept_low.contains(&change.at));
+    all.retain(|change| gate.lets(&change.value));
     all
 }
 
@@ -603,11 +614,14 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     if !hub.enforces() {
         return;
     }
+    let gate = Gate::of(hub);
     let mut changes = Vec::new();
     for group in hub.ledger().borrow_mut().node.iter_mut() {
         stand_back(hub, &mut group.target);
         changes.extend(self::changes(&group.target));
     }
+    changes.retain(|change| gate.lets(&change.value));
+    let (switches, changes) = changes.into_iter().partition(switch::is_switch);
     let (slow, fast) = hub.writer().split(changes);
     if !slow.is_empty() {
         slow::push(hub, Whose::Node, slow);
@@ -620,6 +634,7 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
         let applied = hub.writer().write_over(fast.clone(), given).await;
         note_node(hub, &fast, &applied);
     }
+    switch::turn(hub, switches).await;
 }
 
 /// Notes what became of changes of the node's own groups.

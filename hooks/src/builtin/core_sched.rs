@@ -12,15 +12,16 @@
 //! - a group of a pod alone, one with a name that ends in `-expeller` and one of expellers are never
 //!   the same, whatever they are called;
 //! - `schedIdle` is obeyed for pods, by their class; upstream's is for whole tiers;
-//! - beside group identity it does nothing: the two together can lock up a machine, and upstream
-//!   switches the other one off.
+//! - where group identity cannot be switched off it does nothing: the two together can lock up a
+//!   machine. Where it can, the kernel's switches are brought to that first (`sched_switch`), as
+//!   upstream does, and are given back, which upstream does not.
 
 use crate::{
-    adjustment::Adjustment,
+    adjustment::{Adjustment, NodeAdjustment},
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
     view::{NodeView, Stage, View},
 };
-use koord_model::{CoreGroup, KubeQos, QosClass, Setting};
+use koord_model::{CoreGroup, KubeQos, QosClass, SchedSwitch, Setting};
 use koord_proto::{
     keys::label,
     policy::{ClassCpuQos, CpuPolicy, ResourceQosStrategy},
@@ -32,7 +33,7 @@ pub(super) const META: HookMeta = HookMeta {
     default_on: false,
     maturity: Maturity::Alpha,
     options: &[],
-    stages: &[Stage::Pod, Stage::Container],
+    stages: &[Stage::Node, Stage::Pod, Stage::Container],
     fail_policy: FailPolicy::Open,
     doc: "keeps pods of different groups from sharing a core",
     inputs: Inputs {
@@ -43,7 +44,7 @@ pub(super) const META: HookMeta = HookMeta {
         ],
         annotations: &[],
     },
-    settings: &[Setting::CpuIdle, Setting::CoreSched],
+    settings: &[Setting::CpuIdle, Setting::CoreSched, Setting::SchedSwitch],
 };
 
 pub(super) struct CoreSched;
@@ -69,8 +70,17 @@ impl Hook for CoreSched {
         })
     }
 
+    fn decide_node(&self, node: &NodeView) -> Result<NodeAdjustment, HookError> {
+        let kernel = &node.kernel;
+        let switches = kernel.core_sched && kernel.files.contains(&Setting::SchedSwitch);
+        let is_needed = switches && strategy(node).is_some_and(ResourceQosStrategy::has_enabled);
+        let mut adjustment = NodeAdjustment::default();
+        adjustment.root.sched_switch = is_needed.then_some(SchedSwitch::CoreSched);
+        Ok(adjustment)
+    }
+
     fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
-        match (node.kernel.bvt, node.kernel.core_sched) {
+        match (excludes(node), node.kernel.core_sched) {
             (true, _) => Some("the kernel has group identity, which does not go with it"),
             (false, true) => None,
             (false, false) => Some("the kernel has no core scheduling, or no core runs two threads"),
@@ -81,8 +91,13 @@ impl Hook for CoreSched {
 /// The classes, where the policy leaves them to core scheduling.
 fn strategy(node: &NodeView) -> Option<&ResourceQosStrategy> {
     let strategy = &node.policy.slo.as_ref()?.resource_qos_strategy;
-    let in_charge = strategy.cpu_policy == CpuPolicy::CoreSched && !node.kernel.bvt;
+    let in_charge = strategy.cpu_policy == CpuPolicy::CoreSched && !excludes(node);
     in_charge.then_some(strategy)
+}
+
+/// Whether the kernel ranks groups, and nobody can have it stop.
+fn excludes(node: &NodeView) -> bool {
+    node.kernel.bvt && !node.kernel.identity_switch
 }
 
 /// How the class of a pod is treated; of one without a class its tier says.

@@ -11,6 +11,10 @@
 //! shares that the kubelet writes to an idle tier. On a container it breaks every update for the
 //! same reason. So it goes to pod directories.
 //!
+//! A kernel that has a switch for group identity ranks nobody while that is off, and one for core
+//! scheduling has to be off then. So where the policy ranks a class, the switches are brought to that
+//! (`sched_switch`), and given back when it does no more.
+//!
 //! A pod of class `SYSTEM` ranks by its tier, as one without a class: so does upstream, and a
 //! cluster may mix the two.
 //!
@@ -25,7 +29,7 @@ use crate::{
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
     view::{HookOptions, NodeView, Stage, View},
 };
-use koord_model::{Bvt, KubeQos, QosClass, Setting};
+use koord_model::{Bvt, KubeQos, QosClass, SchedSwitch, Setting};
 use koord_proto::{
     annotation::CpuQos,
     keys::{annotation, label},
@@ -49,7 +53,7 @@ pub(super) const META: HookMeta = HookMeta {
         labels: &[label::QOS_CLASS],
         annotations: &[annotation::CPU_QOS],
     },
-    settings: &[Setting::CpuBvt, Setting::CpuIdle],
+    settings: &[Setting::CpuBvt, Setting::CpuIdle, Setting::SchedSwitch],
 };
 
 pub(super) struct GroupIdentity;
@@ -91,6 +95,9 @@ impl Hook for GroupIdentity {
             return Ok(adjustment);
         }
         let ranks = Ranks::of(node);
+        let switches = node.kernel.files.contains(&Setting::SchedSwitch);
+        let is_needed = switches && ranks.classes.has_enabled();
+        adjustment.root.sched_switch = is_needed.then_some(SchedSwitch::GroupIdentity);
         for tier in KubeQos::ALL {
             let rank = ranks.of_tier(*tier);
             adjustment.tiers.insert(*tier, ranked(rank));

@@ -8,7 +8,9 @@
 //! device of ours may be what it means, and none is given back.
 
 use super::{
-    Applied, Cgroups, Generation, ReadError, WriteError, Written, error::DeviceError, table::File,
+    Applied, Cgroups, Controller, Generation, ReadError, WriteError, Written,
+    error::DeviceError,
+    table::{self, File},
     unread,
 };
 use crate::block::{BlockDevices, Layer, Look};
@@ -165,7 +167,7 @@ impl Cgroups {
         match lacking.into_iter().next() {
             None if changed => Ok(Written::Adjusted),
             None => Ok(Written::Equal),
-            Some(_) if self.is_gone(place) => {
+            Some(_) if self.is_gone(file.controller, at) => {
                 Err(unread(at, value, ReadError::Gone { at: at.clone() }))
             }
             Some(Lacking { source, .. }) => Err(WriteError::Lacking {
@@ -207,16 +209,8 @@ impl Cgroups {
     /// What the devices of ours had before us. A note that cannot be read now is an error: taken for none
     /// it would be replaced by one that says that they had our values before us.
     fn before(&self, Place { at, setting, file }: Place<'_>) -> Result<Before, ReadError> {
-        let remembered = self.notes.lock().get(&(at.clone(), setting)).cloned();
-        let text = match remembered {
-            Some(text) => text,
-            None => match self.tree.note(file.controller, at, setting.name()) {
-                Err(error) if passes(&error) => {
-                    return Err(self.unreadable(at, Some(setting), file.name, error));
-                }
-                noted => noted.unwrap_or_default(),
-            },
-        };
+        let noted = self.noted(file.controller, at, setting);
+        let text = noted.map_err(|error| self.unreadable(at, Some(setting), file.name, error))?;
         let line = |line: &str| match line.split_once(' ') {
             Some((number, before)) => Some((number.parse().ok()?, Some(before.to_owned()))),
             None => Some((line.parse().ok()?, None)),
@@ -232,25 +226,47 @@ impl Cgroups {
             Some(before) => format!("{number} {before}\n"),
             None => format!("{number}\n"),
         };
-        let text: String = new.iter().map(line).collect();
-        let noted = self
-            .tree
-            .set_note(file.controller, at, setting.name(), &text);
+        let text = new.iter().map(line).collect();
+        self.set_noted(file.controller, (at, setting), text);
+    }
+
+    /// What is noted of a setting of a group; empty if nothing is. That it cannot be read now is an error.
+    pub(super) fn noted(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        setting: Setting,
+    ) -> io::Result<String> {
+        let remembered = self.notes.lock().get(&(at.clone(), setting)).cloned();
+        match remembered {
+            Some(text) => Ok(text),
+            None => match self.tree.note(controller, at, setting.name()) {
+                Err(error) if passes(&error) => Err(error),
+                noted => Ok(noted.unwrap_or_default()),
+            },
+        }
+    }
+
+    /// Notes this of a setting of a group, in place of what was; nothing if it is empty.
+    pub(super) fn set_noted(
+        &self,
+        controller: Controller,
+        (at, setting): (&CgroupPath, Setting),
+        text: String,
+    ) {
+        let noted = self.tree.set_note(controller, at, setting.name(), &text);
         let mut notes = self.notes.lock();
         notes.remove(&(at.clone(), setting));
         if noted.is_err() && !text.is_empty() {
             // Those of groups that have gone would stay for ever.
-            notes.retain(|(at, setting), _| {
-                let (at, setting) = (at, *setting);
-                !self.is_gone(Place { at, setting, file })
-            });
+            notes.retain(|(at, setting), _| !self.is_gone(table::controller(*setting), at));
             notes.insert((at.clone(), setting), text);
         }
     }
 
     /// Whether the group is known not to be there.
-    fn is_gone(&self, Place { at, file, .. }: Place<'_>) -> bool {
-        let there = self.tree.has_directory(file.controller, at);
+    fn is_gone(&self, controller: Controller, at: &CgroupPath) -> bool {
+        let there = self.tree.has_directory(controller, at);
         there.is_ok_and(|there| !there)
     }
 }

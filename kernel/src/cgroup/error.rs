@@ -51,6 +51,12 @@ pub enum WriteError {
         value: Value,
         source: io::Error,
     },
+    #[error("the kernel refuses {text} as kernel.{file}")]
+    Switch {
+        file: &'static str,
+        text: String,
+        source: io::Error,
+    },
     /// All other devices have theirs.
     #[error("{file} of cgroup {at} is not as it should be for {whose}")]
     Lacking {
@@ -113,7 +119,7 @@ impl WriteError {
         match self {
             Self::Unread { source, .. } => source.is_gone(),
             Self::Refused { source, .. } => means_gone(source),
-            Self::Range { .. } | Self::Lacking { .. } => false,
+            Self::Range { .. } | Self::Switch { .. } | Self::Lacking { .. } => false,
         }
     }
 
@@ -121,7 +127,10 @@ impl WriteError {
     pub fn lacking(&self) -> Option<(&str, &DeviceError)> {
         match self {
             Self::Lacking { whose, source, .. } => Some((whose, source)),
-            Self::Unread { .. } | Self::Range { .. } | Self::Refused { .. } => None,
+            Self::Unread { .. }
+            | Self::Range { .. }
+            | Self::Refused { .. }
+            | Self::Switch { .. } => None,
         }
     }
 
@@ -137,7 +146,8 @@ impl WriteError {
                 source: ReadError::Io { source, .. },
                 ..
             }
-            | Self::Refused { source, .. } => source.raw_os_error(),
+            | Self::Refused { source, .. }
+            | Self::Switch { source, .. } => source.raw_os_error(),
             Self::Lacking {
                 source: DeviceError::Refused { source, .. },
                 ..

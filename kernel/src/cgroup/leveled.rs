@@ -114,6 +114,9 @@ impl Cgroups {
         if value.setting().is_of_devices() {
             return self.write_per_device(at, value, devices).map(Step::Done);
         }
+        if let Value::SchedSwitch(choice) = value {
+            return self.write_switch(value, *choice).map(Step::Done);
+        }
         let wanted = self.settled_below(at, value, cpusets)?;
         let is_set = wanted.setting() == Setting::CpusetCpus;
         if is_set {

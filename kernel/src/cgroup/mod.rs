@@ -13,6 +13,7 @@ mod members;
 mod os_tree;
 mod reclaim;
 mod swap;
+mod switch;
 mod table;
 mod tree;
 mod weight;
@@ -22,6 +23,7 @@ pub use self::{
     layout::{Driver, Layout, ParentError, RuntimeName, directory_of_parent, kube_qos},
     leveled::Change,
     os_tree::{DetectError, OsTree},
+    switch::{OsSysctls, Sysctls},
     tree::{Controller, Generation, Tree, Version},
     weight::WeightCurve,
 };
@@ -45,6 +47,7 @@ pub struct Cgroups {
     weight_curve: OnceLock<WeightCurve>,
     page: u64,
     devices: Option<BlockDevices>,
+    sysctls: Option<Box<dyn Sysctls>>,
     notes: Notes,
 }
 
@@ -90,6 +93,7 @@ impl Cgroups {
             weight_curve: OnceLock::new(),
             page: u64::try_from(rustix::param::page_size()).expect("a page is below 2^64 bytes"),
             devices: None,
+            sysctls: None,
             notes: Notes::default(),
         }
     }
@@ -145,6 +149,9 @@ impl Cgroups {
     ///
     /// When that cannot be found out now.
     pub fn supports(&self, setting: Setting, at: &CgroupPath) -> io::Result<bool> {
+        if setting == Setting::SchedSwitch {
+            return Ok(at.is_root() && self.has_switches()?);
+        }
         self.file(at, setting).map_or(Ok(false), |file| {
             self.tree.has_file(file.controller, at, file.name)
         })
@@ -176,6 +183,9 @@ impl Cgroups {
         at: &CgroupPath,
         setting: Setting,
     ) -> Result<(&'static str, String), ReadError> {
+        if setting == Setting::SchedSwitch {
+            return self.raw_switches();
+        }
         let file = self.file(at, setting)?;
         let text = self.text(at, setting, file.name)?;
         let text = match setting.is_of_devices() {
@@ -221,6 +231,9 @@ impl Cgroups {
             && self.generation(Setting::CpuShares) == Some(Generation::V2)
         {
             return Some(self.weighs(at, *shares));
+        }
+        if let Value::SchedSwitch(choice) = value {
+            return self.holds_switch(*choice);
         }
         if value.setting().is_of_devices() {
             return Some(self.holds_per_device(at, value));
@@ -280,6 +293,9 @@ impl Cgroups {
     pub fn write(&self, at: &CgroupPath, value: &Value) -> Applied {
         if value.setting().is_of_devices() {
             return self.write_per_device(at, value, self.look_at_devices().as_ref());
+        }
+        if let Value::SchedSwitch(choice) = value {
+            return self.write_switch(value, *choice);
         }
         let wanted = self.settled(at, value)?;
         let Some(old) = self.held_unless_masked(at, value)? else {

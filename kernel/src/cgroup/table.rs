@@ -57,7 +57,8 @@ pub(super) fn controller(setting: Setting) -> Controller {
         | Setting::PodNetwork
         | Setting::NodeNetwork
         | Setting::PodQueue
-        | Setting::NodeQueues => Controller::Cpu,
+        | Setting::NodeQueues
+        | Setting::SchedSwitch => Controller::Cpu,
         Setting::CpusetCpus => Controller::Cpuset,
         Setting::MemoryLimit
         | Setting::MemoryMin
@@ -119,7 +120,8 @@ fn names(setting: Setting) -> Names {
         | Setting::PodNetwork
         | Setting::NodeNetwork
         | Setting::PodQueue
-        | Setting::NodeQueues => THREADS,
+        | Setting::NodeQueues
+        | Setting::SchedSwitch => THREADS,
         Setting::OomScoreAdj => (PROCESSES, PROCESSES),
     };
     Names { v1, v2 }
@@ -222,7 +224,8 @@ pub(super) fn parse(
             | Setting::PodNetwork
             | Setting::NodeNetwork
             | Setting::PodQueue
-            | Setting::NodeQueues,
+            | Setting::NodeQueues
+            | Setting::SchedSwitch,
             _,
         ) => return None,
         // Are read and written device by device.
@@ -301,6 +304,7 @@ pub(super) fn render(value: &Value, generation: Generation, terms: Terms) -> Str
         | Value::NodeNetwork(_)
         | Value::PodQueue(_)
         | Value::NodeQueues(_)
+        | Value::SchedSwitch(_)
         | Value::IoReadBps(_)
         | Value::IoWriteBps(_)
         | Value::IoReadIops(_)
@@ -335,12 +339,10 @@ pub(super) fn settle(
             value.clone()
         }
         Value::MemoryLimit(MemoryLimit::Bytes(bytes)) => {
-            check("memory limit in bytes", *bytes, page, u64::MAX)?;
-            whole_pages(*bytes, page).into()
+            limit("memory limit in bytes", *bytes, page)?.into()
         }
         Value::MemoryHigh(MemoryLimit::Bytes(bytes)) => {
-            check("memory.high in bytes", *bytes, page, u64::MAX)?;
-            Value::MemoryHigh(whole_pages(*bytes, page))
+            Value::MemoryHigh(limit("memory.high in bytes", *bytes, page)?)
         }
         Value::MemoryMin(kept) => Value::MemoryMin(kept_pages(*kept, page)),
         Value::MemoryLow(kept) => Value::MemoryLow(kept_pages(*kept, page)),
@@ -370,6 +372,7 @@ pub(super) fn settle(
         | Value::NodeNetwork(_)
         | Value::PodQueue(_)
         | Value::NodeQueues(_)
+        | Value::SchedSwitch(_)
         | Value::IoReadBps(_)
         | Value::IoWriteBps(_)
         | Value::IoReadIops(_)
@@ -450,6 +453,12 @@ fn cached_pages(size: PageCacheSize, page: u64) -> PageCacheSize {
         0 => size,
         bytes => PageCacheSize::of_bytes((bytes / page * page).max(page)),
     }
+}
+
+/// A limit of a page or more, as the kernel will show it.
+fn limit(what: &'static str, bytes: u64, page: u64) -> Result<MemoryLimit, RangeError> {
+    check(what, bytes, page, u64::MAX)?;
+    Ok(whole_pages(bytes, page))
 }
 
 /// The kernel counts memory in pages, up to the most that a signed number of bytes can say.

@@ -20,7 +20,7 @@ pub use self::{cores::FakeCores, disks::FakeDisks, resctrl::FakeResctrl};
 pub use rustix::io::Errno;
 
 use self::group::Group;
-use crate::cgroup::{Controller, Generation, Tree, Version};
+use crate::cgroup::{Controller, Generation, Sysctls, Tree, Version};
 use koord_model::{CgroupPath, CpuSet, DeviceNumber};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,6 +51,8 @@ struct State {
     /// Why no note can be read.
     unread_notes: Option<Errno>,
     groups: BTreeMap<CgroupPath, Group>,
+    /// Files of `/proc/sys/kernel`, by name.
+    sysctls: BTreeMap<String, String>,
     failures: Vec<(CgroupPath, String, Errno)>,
     unread: Vec<(CgroupPath, String, Errno)>,
     /// Why nothing can be looked at.
@@ -78,6 +80,7 @@ impl FakeTree {
             takes_notes: true,
             unread_notes: None,
             groups: [(CgroupPath::root(), Group::new(online))].into(),
+            sysctls: BTreeMap::new(),
             failures: Vec::new(),
             unread: Vec::new(),
             blind: None,
@@ -89,6 +92,15 @@ impl FakeTree {
     /// The same on a kernel with group identity.
     pub fn with_group_identity(self) -> Self {
         self.state().lacking.remove("cpu.bvt_warp_ns");
+        self
+    }
+
+    /// The same on a kernel with a file in `/proc/sys/kernel`, which says this. Writes of it are
+    /// remembered, and fail, as writes of the root's. It takes any text: no kernel that tests have shows
+    /// what those with such files refuse.
+    pub fn with_sysctl(self, name: &str, text: &str) -> Self {
+        let (name, text) = (name.to_owned(), text.to_owned());
+        self.state().sysctls.insert(name, text);
         self
     }
 
@@ -290,6 +302,30 @@ impl Tree for FakeTree {
             "" => group.notes.remove(name),
             text => group.notes.insert(name.to_owned(), text.to_owned()),
         };
+        Ok(())
+    }
+}
+
+impl Sysctls for FakeTree {
+    fn sysctl(&self, name: &str) -> io::Result<String> {
+        let state = self.state();
+        let text = state.sysctls.get(name).ok_or(Errno::NOENT)?;
+        Ok(format!("{text}\n"))
+    }
+
+    fn set_sysctl(&self, name: &str, text: &str) -> io::Result<()> {
+        let mut state = self.state();
+        let root = CgroupPath::root();
+        if let Some(errno) = take(&mut state.failures, &root, name) {
+            return Err(errno.into());
+        }
+        let held = state.sysctls.get_mut(name).ok_or(Errno::NOENT)?;
+        *held = text.to_owned();
+        state.writes.push(Write {
+            at: root,
+            file: name.to_owned(),
+            text: text.to_owned(),
+        });
         Ok(())
     }
 }

@@ -173,6 +173,12 @@ impl ResourceQosStrategy {
         }
     }
 
+    /// Whether it treats the CPU time of some class of pods.
+    pub fn has_enabled(&self) -> bool {
+        let classes = [&self.lsr_class, &self.ls_class, &self.be_class];
+        classes.iter().any(|class| class.cpu_qos.enable)
+    }
+
     fn read(section: &Place<'_>) -> Self {
         // With Koordinator's defaults of the class: `groupIdentity`, `coreExpeller`, and where its
         // part of the cache ends.

@@ -394,7 +394,7 @@ fn settings_that_are_left_to_others_are_named_as_in_the_ledger() {
          blkio.throttle.write_bps_device, blkio.throttle.read_iops_device, \
          blkio.throttle.write_iops_device, blkio.cost.weight, blkio.cost.qos, \
          blkio.cost.model, gpu.monitor, gpu, rdma, network, network.classes, network.queue, \
-         network.queues"
+         network.queues, sched_switch"
     );
 }
 

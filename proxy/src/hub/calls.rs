@@ -9,7 +9,7 @@ use super::{
 use crate::{
     apply::cri::{self as patch, PatchError},
     log::Name,
-    reconcile,
+    reconcile::{self, Gate},
     status::Status,
     view,
 };
@@ -45,7 +45,9 @@ impl Hub {
         };
         let why = self.hands_off(pod.exemption).unwrap_or(Untouched::Nothing);
         let made = self.generation.get();
-        let changes = reconcile::changes(&pod.own);
+        let gate = Gate::of(self);
+        let mut changes = reconcile::changes(&pod.own);
+        changes.retain(|it| gate.lets(&it.value));
         if !self.enforces() || changes.is_empty() {
             let pending = Pending::new(Effect::Run(Box::new(pod)), made);
             return Some(Opening::Now(Decision::as_is(why, pending)));
@@ -175,10 +177,12 @@ impl Hub {
     /// StartContainer: what a process must have from its first instruction is given now to whoever
     /// starts it. What is late is given to the process itself, after the call.
     pub(super) fn open_start(self: &Rc<Self>, id: ContainerId, until: Instant) -> Opening {
-        let members = match self.ledger.borrow().container(&id) {
+        let mut members = match self.ledger.borrow().container(&id) {
             Some((pod, _)) if self.enforces() => reconcile::starting(pod, &id),
             _ => Vec::new(),
         };
+        let gate = Gate::of(self);
+        members.retain(|it| gate.lets_join(it));
         if members.is_empty() {
             return Opening::nothing_but(Effect::Start(id));
         }

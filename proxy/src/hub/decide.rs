@@ -1,7 +1,7 @@
 //! Running the chain, and what its failures turn into: lines in the log, counters, statuses.
 
 use super::{
-    Hub,
+    Effects, Hub,
     cover::{self, Kept},
 };
 use crate::{
@@ -17,7 +17,7 @@ use koord_hooks::{
     Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeView, Notice, Observer,
     Outcome, PodView, Requested, UnsafePath,
 };
-use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, Setting, Value};
+use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, SchedSwitch, Setting, Value};
 use koord_proto::{
     annotation::CpuNormalizationRatio,
     keys::{annotation, label},
@@ -246,6 +246,23 @@ impl Hub {
         let mut ledger = self.ledger.borrow_mut();
         cover::add(&mut outcome.merged, &ledger);
         ledger.node.decide(&outcome.merged, &policy.node.tiers);
+        if self.has_left_switches(&policy) {
+            let ours = Value::SchedSwitch(SchedSwitch::CoreSched);
+            ledger.node.recall(ours);
+        }
+    }
+
+    /// Whether switches of the kernel are by us yet, and hooks can tell whether they still need them:
+    /// without a policy those cannot that follow it.
+    fn has_left_switches(&self, policy: &Policy) -> bool {
+        let setting = Setting::SchedSwitch;
+        let has_switches = policy.node.kernel.files.contains(&setting);
+        if self.effects != Effects::Enforce || !has_switches || policy.chain.rests(setting) {
+            return false;
+        }
+        let is_known = policy.node.policy.slo.is_some();
+        (is_known || !policy.chain.settings().contains(&setting))
+            && self.writer.cgroups().has_switched()
     }
 
     /// Reports what went wrong in the chain.

@@ -54,7 +54,7 @@ use crate::{
 };
 use koord_hooks::{ContainerView, PodView};
 use koord_kernel::cgroup::{Driver, RuntimeName};
-use koord_model::{CgroupPath, ContainerId, SandboxId};
+use koord_model::{CgroupPath, ContainerId, SandboxId, Setting};
 use koord_proto::{cri, wire};
 use std::{
     cell::{Cell, RefCell},
@@ -383,6 +383,12 @@ impl Hub {
         self.look_again();
         if !self.runtime_up.replace(true) {
             self.metrics.runtime_up(true);
+        }
+        let setting = Setting::SchedSwitch;
+        let has_switches = self.policy().node().kernel.files.contains(&setting);
+        if has_switches && !self.is_whole() {
+            // Until all pods are known they are not moved.
+            self.queue.push_node();
         }
         self.listed.send_modify(|count| *count += 1);
         self.queue.push_groups();

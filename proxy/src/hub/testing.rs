@@ -168,9 +168,10 @@ impl Bench {
         Self::over(tree, parts, ("ResctrlMonitor=true", None), false)
     }
 
-    /// The same with cores that run several threads each. The hook is on.
+    /// The same with cores that run several threads each, and the switches that the tree has. The hook is
+    /// on.
     pub(crate) fn with_cores(tree: FakeTree, kernel: &FakeCores) -> Self {
-        let cgroups = Cgroups::over(tree.clone());
+        let cgroups = Cgroups::over(tree.clone()).with_sysctls(tree.clone());
         let groups = ThreadGroups {
             cores: Cores::over(kernel.clone(), no_procfs()),
             ..ThreadGroups::none()

@@ -6,7 +6,7 @@
 
 use super::{Route, Scope, Target, Unasked, of_directories};
 use koord_hooks::{Merged, NodeMerged, TierPaths};
-use koord_model::{CgroupPath, KubeQos};
+use koord_model::{CgroupPath, KubeQos, Value};
 use std::collections::BTreeMap;
 
 /// What a control group of the node's own is.
@@ -81,6 +81,17 @@ impl NodeGroups {
                 .decide(merged, |_| Route::Kernel, of_directories);
         }
         self.settle();
+    }
+
+    /// Takes over a value of ours at the root from before a restart: if nobody decides it any more it is
+    /// given back.
+    pub fn recall(&mut self, ours: Value) {
+        let root = CgroupPath::root();
+        let group = self.0.entry(root.clone()).or_insert_with(|| NodeGroup {
+            kind: NodeGroupKind::Root,
+            target: Target::at(Some(root)).unasked(Unasked::Unknown),
+        });
+        group.target.recall(ours, None);
     }
 
     /// Lets go of what was given back, and of groups that nothing is decided for.

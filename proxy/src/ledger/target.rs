@@ -10,7 +10,7 @@ use koord_hooks::Merged;
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
     MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue,
-    Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    SchedSwitch, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -283,14 +283,16 @@ impl Target {
 
     /// Hooks rest because koordlet does their part. Of what they had decided that comes back which was
     /// given by us, as long as it is there: whatever else is there is koordlet's, or was there before us,
-    /// and is forgotten. So is what has no file, of which nobody can tell whose it is.
+    /// and is forgotten. So is what has no file, of which nobody can tell whose it is, and so are switches,
+    /// which koordlet's ranks and cookies need as well.
     pub fn rest(&mut self, hooks: &BTreeSet<&'static str>) {
         self.entries.retain_mut(|entry| {
             if !hooks.contains(entry.owner) {
                 return true;
             }
             entry.over = Some(Box::new(entry.desired.clone()));
-            entry.given && entry.desired.setting().has_file()
+            let setting = entry.desired.setting();
+            entry.given && setting.has_file() && setting != Setting::SchedSwitch
         });
     }
 
@@ -308,9 +310,12 @@ impl Target {
     pub fn recall(&mut self, ours: Value, asked: Option<Value>) {
         if self.entry_mut(ours.setting()).is_none() {
             let entry = Entry {
+                route: match ours.setting().is_sayable() {
+                    true => Route::Request,
+                    false => Route::Kernel,
+                },
                 desired: ours,
                 owner: GIVEN_BACK,
-                route: Route::Request,
                 original: Original::Unknown,
                 applied: Applied::Equal,
                 told: false,
@@ -345,6 +350,7 @@ impl Target {
                 | Setting::CpuIdle
                 | Setting::CoreSched
                 | Setting::Resctrl
+                | Setting::SchedSwitch
         ) || setting.is_of_devices()
             || setting.is_told();
         let shares = self.undecided_shares.as_ref();
@@ -580,6 +586,7 @@ fn default(setting: Setting) -> Value {
         Setting::NodeNetwork => Value::NodeNetwork(Arc::default()),
         Setting::PodQueue => Value::PodQueue(PodQueue::default()),
         Setting::NodeQueues => Value::NodeQueues(Arc::default()),
+        Setting::SchedSwitch => Value::SchedSwitch(SchedSwitch::AsBefore),
         // What each device had before it was named is noted on the group.
         Setting::IoReadBps => Value::IoReadBps(PerBlock::default()),
         Setting::IoWriteBps => Value::IoWriteBps(PerBlock::default()),

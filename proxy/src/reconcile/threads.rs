@@ -1,6 +1,6 @@
 //! What each thread of a pod should have, which no file of its control groups says.
 
-use super::{Part, tell_refusal};
+use super::{Gate, Part, tell_refusal};
 use crate::{
     apply::{
         caches::Swept,
@@ -19,10 +19,12 @@ const OTHERS: usize = 256;
 /// Brings the threads of a pod's running containers, of its sandbox and of the shim that starts
 /// them into the groups that were decided.
 pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
-    let members = match hub.ledger().borrow().pod(sandbox) {
+    let gate = Gate::of(hub);
+    let mut members = match hub.ledger().borrow().pod(sandbox) {
         Some(pod) => members(pod, runs, |entry| part.has(entry)),
         None => return,
     };
+    members.retain(|member| gate.lets_join(member));
     if members.is_empty() {
         return;
     }
@@ -211,7 +213,7 @@ fn wanted(pod: &Pod) -> BTreeSet<String> {
 }
 
 /// What of a pod has threads.
-fn running(pod: &Pod) -> impl Iterator<Item = &Target> {
+pub(super) fn running(pod: &Pod) -> impl Iterator<Item = &Target> {
     let pause = pod.ready.then_some(&pod.pause);
     let containers = pod.containers.iter();
     let containers = containers.filter(|container| container.life == Life::Running);

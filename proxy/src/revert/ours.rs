@@ -3,8 +3,8 @@
 //! Decisions alone do not show it: on a node on which we only observed, or never were, hooks decide as
 //! well. A value is ours where the kernel has it as it is decided, unless the configuration says that we
 //! only observe or pass through, or as its container's annotation says that we changed the creation to. What
-//! has a mark of ours (groups of caches, the notes on devices, the network plugin's files, the network's
-//! queues) is known by that, and nothing else of it is touched. All else stays.
+//! has a mark of ours (groups of caches, the notes on devices and on the kernel's switches, the network
+//! plugin's files, the network's queues) is known by that, and nothing else of it is touched. All else stays.
 
 use super::{Held, PATIENCE, held, told::says};
 use crate::{
@@ -123,7 +123,9 @@ impl Evidence<'_> {
 
     fn is_ours(&self, group: &Group<'_>, entry: &Entry) -> bool {
         let setting = entry.desired.setting();
-        let is_marked = setting.is_of_devices() || setting.is_told() || setting == Setting::Resctrl;
+        let is_marked = setting.is_of_devices()
+            || setting.is_told()
+            || matches!(setting, Setting::Resctrl | Setting::SchedSwitch);
         // The kernel shows no shares of an idle group.
         if is_marked || group.idles && setting == Setting::CpuShares {
             return true;

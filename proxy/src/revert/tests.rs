@@ -6,11 +6,11 @@ use crate::{
     hub::testing::{Bench, listed_container, listed_pod, script},
 };
 use koord_kernel::{
-    cgroup::{Controller, Generation, Tree},
-    fake::{FakeResctrl, FakeTree},
+    cgroup::{Cgroups, Controller, Generation, Tree},
+    fake::{FakeCores, FakeResctrl, FakeTree},
     resctrl::Groups,
 };
-use koord_model::PodUid;
+use koord_model::{PodUid, SchedSwitch, Value};
 use koord_proto::{cri, keys::annotation, pods};
 use koord_testkit::scripted::ScriptedRuntime;
 use std::{
@@ -531,4 +531,33 @@ async fn groups_of_caches_go_but_those_that_koordlet_may_fill() {
         let groups = [processor.owned().unwrap(), processor.monitors().unwrap()];
         assert_eq!(groups.map(|names| !names.is_empty()), left, "{text}");
     }
+}
+
+#[tokio::test]
+async fn switches_come_back_by_their_note_alone() {
+    let tree = FakeTree::new(Generation::V1, 2)
+        .with_sysctl("sched_group_identity_enabled", "0")
+        .with_sysctl("sched_core", "1");
+    let written = async || {
+        let hub = Bench::with_cores(tree.clone(), &FakeCores::default()).hub;
+        hub.list_taken();
+        // By this mode nothing is shown to be ours but by a mark.
+        let told = give_back(&hub, Mode::Observe, Resting::new(), Unsaid::default()).await;
+        (told.answer().text, tree.take_writes().len())
+    };
+    let nothing = "there is nothing to give back\n";
+    assert_eq!(written().await, (nothing.to_owned(), 0));
+    let before_us = Cgroups::over(tree.clone()).with_sysctls(tree.clone());
+    let ours = Value::SchedSwitch(SchedSwitch::GroupIdentity);
+    before_us.write(&CgroupPath::root(), &ours).unwrap();
+    tree.take_writes();
+    let (text, writes) = written().await;
+    let expected = "sched_switch: sched_core=0 sched_group_identity_enabled=1 \
+                    -> sched_core=1 sched_group_identity_enabled=0\n";
+    assert!(
+        text.starts_with("given back:\n") && text.ends_with(expected),
+        "{text}"
+    );
+    assert_eq!(writes, 2);
+    assert_eq!(written().await, (nothing.to_owned(), 0));
 }

@@ -145,6 +145,37 @@ fn nothing_is_decided_where_policy_or_kernel_have_no_core_scheduling() {
 }
 
 #[test]
+fn the_switch_is_needed_where_a_class_is_in_groups_and_group_identity_can_go_off() {
+    let switch = |node: &NodeView| CoreSched.decide_node(node).unwrap().root.sched_switch;
+    let needed = Some(SchedSwitch::CoreSched);
+    let mut kernel = node(strategy());
+    assert_eq!(switch(&kernel), needed);
+    kernel.kernel.bvt = true;
+    assert_eq!(switch(&kernel), None);
+    kernel.kernel.identity_switch = true;
+    assert_eq!(switch(&kernel), needed);
+    let in_group = of_container(&labelled("BE", &[(ID, "a")]), &kernel);
+    assert_eq!(in_group, "core_sched=group \"a\"");
+    assert_eq!(CoreSched.unsupported(&kernel), None);
+
+    let mut other = strategy();
+    other.cpu_policy = CpuPolicy::GroupIdentity;
+    let nobody = ResourceQosStrategy {
+        lsr_class: ClassQos::default(),
+        ls_class: ClassQos::default(),
+        be_class: ClassQos::default(),
+        ..strategy()
+    };
+    let mut without = node(strategy());
+    without.kernel.files.remove(&Setting::SchedSwitch);
+    let mut incapable = node(strategy());
+    incapable.kernel.core_sched = false;
+    for node in [node(other), node(nobody), without, incapable] {
+        assert_eq!(switch(&node), None);
+    }
+}
+
+#[test]
 fn why_it_can_do_nothing_is_said() {
     let mut node = node(strategy());
     assert_eq!(CoreSched.unsupported(&node), None);

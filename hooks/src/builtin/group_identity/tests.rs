@@ -92,6 +92,37 @@ fn tiers_rank_as_ls_and_be_and_their_root_0() {
 }
 
 #[test]
+fn the_switch_is_needed_where_a_class_is_ranked() {
+    let switch = |node: &NodeView| {
+        let decided = GroupIdentity.decide_node(node).unwrap();
+        decided.root.sched_switch
+    };
+    let nobody = NodeSloSpec::default();
+    for class in [QosClass::Lsr, QosClass::Ls, QosClass::Be] {
+        let mut alone = nobody.clone();
+        let strategy = &mut alone.resource_qos_strategy;
+        match class {
+            QosClass::Lsr => strategy.lsr_class.cpu_qos.enable = true,
+            QosClass::Ls => strategy.ls_class.cpu_qos.enable = true,
+            _ => strategy.be_class.cpu_qos.enable = true,
+        }
+        let needed = Some(SchedSwitch::GroupIdentity);
+        assert_eq!(switch(&ruled(alone)), needed, "{class:?}");
+    }
+    let mut without = ruled(slo());
+    without.kernel.files.remove(&Setting::SchedSwitch);
+    for node in [
+        node(),
+        ruled(nobody),
+        under_core_sched(),
+        without_bvt(ruled(slo())),
+        without,
+    ] {
+        assert_eq!(switch(&node), None);
+    }
+}
+
+#[test]
 fn an_ls_pod_can_say_its_own_rank() {
     for (text, expected) in [
         (r#"{"enable":true,"groupIdentity":-1}"#, -1),

@@ -190,7 +190,14 @@ impl Queue {
     /// Pods have left the ledger.
     pub(crate) fn forget_all_but(&self, ledger: &Ledger, hub: &Hub) {
         let is_there = |sandbox: &SandboxId| ledger.pod(sandbox).is_some();
-        self.changed.borrow_mut().retain(is_there);
+        for line in [&self.waiting, &self.changed] {
+            line.borrow_mut().retain(is_there);
+        }
+        if let Some((_, soon)) = self.soon.borrow_mut().as_mut() {
+            soon.retain(is_there);
+        }
+        let is_later = |(_, sandbox): &(Instant, SandboxId)| is_there(sandbox);
+        self.later.borrow_mut().retain(is_later);
         self.slow.forget_all_but(ledger, hub);
     }
 

@@ -231,14 +231,19 @@ async fn what_the_kernel_refuses_of_a_new_sandbox_is_noted_and_written_at_the_ne
 }
 
 #[test]
-fn what_is_new_of_a_pod_that_is_gone_waits_no_more() {
+fn a_pod_that_is_gone_waits_no_more() {
     let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
     let (hub, queue) = (&bench.hub, bench.hub.queue());
     queue.drain();
     queue.push_if_new(hub.ledger().borrow().pod(&sandbox()).unwrap());
+    queue.push(sandbox());
+    queue.push_at(Instant::now(), sandbox());
+    queue.push_soon(sandbox());
     hub.ledger().borrow_mut().remove_pod(&sandbox());
     queue.forget_all_but(&hub.ledger().borrow(), hub);
     assert!(queue.pop().is_none());
+    // What would come in a moment, too.
+    assert_eq!(queue.drain(), []);
 }
 
 /// Returns once this is so.

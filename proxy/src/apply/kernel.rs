@@ -26,8 +26,9 @@ use std::{
     cell::Cell,
     collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 /// Values that are read in one go, while which nothing is written.
 const READ_AT_ONCE: usize = 256;
@@ -37,6 +38,10 @@ const STACK: usize = 256 << 10;
 
 /// Threads that reclaim. Each that stands still is one less for all others.
 pub const RECLAIMERS: usize = 4;
+
+/// How long somebody has to have waited for a write to know that it is late: a writer that does as it should
+/// may take less time.
+const LATE: Duration = Duration::from_millis(50);
 
 /// What became of a change.
 #[derive(Debug)]
@@ -103,8 +108,12 @@ pub struct Writer {
     is_late: Cell<bool>,
 }
 
-/// Somebody waits for a write; one who goes away before there is an answer has found it late.
-struct Waits<'a>(&'a Cell<bool>);
+/// Somebody waits for a write; one who goes away [`LATE`] or more after that began, before there is an
+/// answer, has found it late.
+struct Waits<'a> {
+    is_late: &'a Cell<bool>,
+    begun: Instant,
+}
 
 // === impl Writer ===
 
@@ -205,14 +214,18 @@ impl Writer {
                 done,
             })
         };
-        let waits = Waits(&self.is_late);
+        let waits = Waits {
+            is_late: &self.is_late,
+            begun: Instant::now(),
+        };
         let outcomes = self.jobs.ask(batch).await.unwrap_or_default();
         drop(waits);
         self.is_late.set(false);
         outcomes
     }
 
-    /// Whether the last that was heard of a write is that somebody has given up waiting for it.
+    /// Whether the last that was heard of a write is that somebody has given up waiting for it, after
+    /// 50 ms or more.
     pub fn is_late(&self) -> bool {
         self.is_late.get()
     }
@@ -324,7 +337,9 @@ impl Writer {
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.0.set(true);
+        if self.begun.elapsed() >= LATE {
+            self.is_late.set(true);
+        }
     }
 }
 

@@ -153,6 +153,22 @@ async fn a_writer_that_stands_still_holds_one_creation_until_it_is_heard_of_and_
     assert!(!bench.hub.writer().is_late());
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_has_hardly_waited_has_not_found_the_writer_late() {
+    let (go_on, done) = mpsc::channel();
+    let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
+    let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(2));
+    // In milliseconds until each is due; half of that is waited.
+    for (due, is_late) in [(60, false), (200, true)] {
+        let due = Instant::now() + Duration::from_millis(due);
+        plugin.answer_by(creation(), due).await;
+        assert_eq!(bench.hub.writer().is_late(), is_late);
+    }
+    for _ in 0..8 {
+        go_on.send(()).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_start_waits_for_what_the_containers_spec_does_not_say() {
     for (spec, shares_then) in [

@@ -84,7 +84,7 @@ impl Cores {
     }
 
     /// Brings all threads of a member into its group. Where nobody is there who has the cookie of that,
-    /// it is looked for among `others`; without them none is made.
+    /// it is looked for among the `others` that are in it; without them none is made.
     pub fn join(
         &mut self,
         cgroups: &Cgroups,
@@ -203,18 +203,38 @@ impl Cores {
         (!claimed).then_some((thread, cookie))
     }
 
-    /// The cookie that the first of the others of a member's group brings.
+    /// The cookie that the first of the others of a member's group brings. One that somebody of another
+    /// group has as well is left to that, which may not have been looked at yet.
     fn kept(
         &mut self,
         cgroups: &Cgroups,
         member: &Member,
         others: &[Member],
     ) -> Option<(Tid, Cookie)> {
-        let mut others = others.iter().filter(|other| other.group == member.group);
-        others.find_map(|other| {
+        let (same, apart): (Vec<_>, Vec<_>) =
+            others.iter().partition(|other| other.group == member.group);
+        // Most bring none, and then nobody else is looked at.
+        let mut theirs: Option<BTreeSet<Cookie>> = None;
+        for other in same {
             let threads = cgroups.threads(&other.at).unwrap_or_default();
-            threads.iter().find_map(|it| self.unclaimed(cgroups, *it))
-        })
+            let brought = threads.iter().find_map(|it| self.unclaimed(cgroups, *it));
+            let Some((thread, cookie)) = brought else {
+                continue;
+            };
+            let theirs = theirs.get_or_insert_with(|| self.cookies(cgroups, &apart));
+            if !theirs.contains(&cookie) {
+                return Some((thread, cookie));
+            }
+        }
+        None
+    }
+
+    /// The cookies that threads of these have.
+    fn cookies(&self, cgroups: &Cgroups, members: &[&Member]) -> BTreeSet<Cookie> {
+        let threads = |member: &&Member| cgroups.threads(&member.at).unwrap_or_default();
+        let threads = members.iter().flat_map(threads);
+        let cookie = |thread| self.kernel()?.cookie(thread).ok().flatten();
+        threads.filter_map(cookie).collect()
     }
 
     /// A cookie that nobody has, made for the first thread that takes one.

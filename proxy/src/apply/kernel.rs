@@ -76,7 +76,7 @@ enum Job {
 enum ThreadJob {
     Join {
         members: Vec<Member>,
-        /// Who is in their groups of cores as well; `None` if nobody was asked.
+        /// Who else is in groups of cores; `None` if nobody was asked.
         others: Option<Vec<Member>>,
         done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
     },
@@ -276,7 +276,7 @@ impl Writer {
     }
 
     /// The same where a cookie may be made for a group of cores, if none of the `others` that are in it
-    /// has one.
+    /// has one that none of those in other groups has.
     pub async fn join_beside(
         &self,
         members: Vec<Member>,

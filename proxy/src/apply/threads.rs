@@ -126,8 +126,8 @@ impl ThreadGroups {
         }
     }
 
-    /// Brings all threads of a member into its group. The `others` are in groups of cores of which
-    /// nobody may be known yet; without them no such group is begun.
+    /// Brings all threads of a member into its group. The `others` are in groups of cores, its own or
+    /// another, of which nobody may be known yet; without them no such group is begun.
     pub fn join(
         &mut self,
         cgroups: &Cgroups,

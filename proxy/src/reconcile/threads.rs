@@ -9,12 +9,15 @@ use crate::{
     hub::Hub,
     ledger::{Applied, Container, Entry, Ledger, Life, Pod, Route, Target},
 };
-use koord_model::{CacheClass, ContainerId, SandboxId, Setting, Value};
+use koord_model::{CacheClass, ContainerId, CoreGroup, SandboxId, Setting, Value};
 use std::{collections::BTreeSet, error::Error, rc::Rc};
 use tracing::{info, warn};
 
 /// Others of a group among whom its cookie is looked for: after a restart nearly all of them have it.
 const OTHERS: usize = 256;
+
+/// Those of other groups, none of whom is to have it: all that a node is likely to run.
+const APART: usize = 1024;
 
 /// Brings the threads of a pod's running containers, of its sandbox and of the shim that starts
 /// them into the groups that were decided.
@@ -89,12 +92,19 @@ fn is_unmet(outcome: &Result<Joined, JoinError>) -> bool {
     outcome.as_ref().is_err_and(JoinError::is_unmet)
 }
 
-/// Who runs in the groups of these, as far as it is decided.
+/// Who else runs in groups of cores, as far as it is decided: in those of these first.
 fn others(ledger: &Ledger, unmet: &[Member]) -> Vec<Member> {
     let all = ledger.pods().flat_map(|pod| members(pod, runs, |_| true));
+    let others = all.filter(|other| is_in_cores(other) && !unmet.contains(other));
     let same = |other: &Member| unmet.iter().any(|member| member.group == other.group);
-    let others = all.filter(|other| same(other) && !unmet.contains(other));
-    others.take(OTHERS).collect()
+    let (same, apart): (Vec<_>, Vec<_>) = others.partition(same);
+    let apart = apart.into_iter().take(APART);
+    same.into_iter().take(OTHERS).chain(apart).collect()
+}
+
+/// Whether it is to have a cookie. Who is to have none may still have that of a group which it has left.
+fn is_in_cores(member: &Member) -> bool {
+    matches!(&member.group, ThreadGroup::Cores(group) if *group != CoreGroup::None)
 }
 
 fn runs(container: &Container) -> bool {

@@ -258,6 +258,22 @@ fn of_others_that_have_gone_or_have_another_groups_cookie_none_is_adopted() {
 }
 
 #[test]
+fn of_others_that_still_have_the_cookie_of_a_group_not_looked_at_yet_none_is_adopted() {
+    let mut node = Node::new();
+    // Both were in one group before the first of them changed its own.
+    for thread in [20, 21, 30, 31] {
+        node.kernel.set(thread, 7);
+    }
+    let others = [member("b", &group("x")), member("c", &group("y"))];
+    let joined = node.join_beside("a", group("x"), Some(&others));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 20, 21, 30, 31]), [1, 1, 7, 7, 7, 7]);
+    assert_eq!(node.join("c", group("y")), Joined::Equal);
+    assert_eq!(node.join("b", group("x")), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 20, 21, 30, 31]), [1, 1, 1, 1, 7, 7]);
+}
+
+#[test]
 fn two_groups_never_adopt_one_cookie() {
     let mut node = Node::new();
     for thread in [10, 11, 20, 21] {

@@ -299,9 +299,13 @@ pub(crate) fn has_new_directory(hub: &Hub, sandbox: &SandboxId) -> bool {
 
 /// Brings to the kernel what was decided of a pod since it was held against that, but for what somebody
 /// has put `there`, and its threads into their groups: what something of it has to have before it runs.
+/// For a group of cores in which nobody is known yet it waits for the first list.
 pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
     new_values_of_pod(hub, sandbox, there).await;
-    join(hub, sandbox, Part::Whole).await;
+    if join(hub, sandbox, Part::Whole).await {
+        hub.whole().await;
+        join(hub, sandbox, Part::Whole).await;
+    }
 }
 
 /// The same without the threads. It comes behind what was handed to the writer before, so whoever waits
@@ -367,10 +371,9 @@ async fn write(
     (fast, applied)
 }
 
-async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
-    if hub.enforces() {
-        threads::join(hub, sandbox, part).await;
-    }
+/// Whether threads wait for the first list.
+async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool {
+    hub.enforces() && threads::join(hub, sandbox, part).await
 }
 
 /// What is to be held against the kernel of a pod.

@@ -20,25 +20,26 @@ const OTHERS: usize = 256;
 const APART: usize = 1024;
 
 /// Brings the threads of a pod's running containers, of its sandbox and of the shim that starts
-/// them into the groups that were decided.
-pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
+/// them into the groups that were decided. Whether some of them wait for the first list.
+pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool {
     let gate = Gate::of(hub);
     let mut members = match hub.ledger().borrow().pod(sandbox) {
         Some(pod) => members(pod, runs, |entry| part.has(entry)),
-        None => return,
+        None => return false,
     };
     members.retain(|member| gate.lets_join(member));
     if members.is_empty() {
-        return;
+        return false;
     }
     let mut joined = hub.writer().join(members.clone()).await;
     if hub.is_whole() {
         join_unmet(hub, &members, &mut joined).await;
     }
+    let waits = joined.iter().any(is_unmet);
     let mut ledger = hub.ledger().borrow_mut();
     // Decisions may have changed meanwhile, so answers find their entry by place and value.
     let Some(pod) = ledger.pod_mut(sandbox) else {
-        return;
+        return false;
     };
     let containers = pod.containers.iter_mut().map(|it| &mut it.target);
     let mut targets: Vec<_> = [&mut pod.pause].into_iter().chain(containers).collect();
@@ -53,6 +54,7 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     for target in targets {
         target.settle();
     }
+    waits
 }
 
 /// What has to be in its group before a container is started: whoever starts it, and where the

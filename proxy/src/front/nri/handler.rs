@@ -8,7 +8,8 @@
 //! The run of a sandbox waits for none: what its pod's directory is to have is handed over, and the
 //! creation of a container waits for as much of it as is not there yet, unless the writer was late the
 //! last time. The next thing that a runtime does is to make the container's group below that directory.
-//! A start waits for what its container's group does not have by its spec.
+//! A start waits for what its container's group does not have by its spec, and for the first list where
+//! that may tell who has the cookie of its group of cores.
 
 use super::asked::{Answer, Asked};
 use crate::{hub::Hub, hub::Pending, reconcile, status::Status};

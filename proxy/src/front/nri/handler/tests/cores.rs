@@ -1,8 +1,10 @@
 //! A group that shares cores, of which a pod ran before us.
 
 use super::*;
+use crate::{front::cri::Method, hub::Opening};
 use koord_kernel::fake::FakeCores;
-use tokio::time::timeout;
+use prost::Message;
+use tokio::{task::yield_now, time::timeout};
 
 /// Best-effort pods share cores with each other alone.
 const CORES: &str = "apiVersion: slo.koordinator.sh/v1alpha1
@@ -52,6 +54,47 @@ fn running() -> Container {
     container
 }
 
+/// The cookies of both.
+fn cookies(kernel: &FakeCores) -> [u64; 2] {
+    [11, 21].map(|thread| kernel.number(thread))
+}
+
+/// Tells what runs: both.
+fn tell(bench: &Bench) {
+    let (pod, container) = before();
+    let (pods, containers) = ([told_pod(), pod], [running(), container]);
+    bench.hub.synchronize(&pods, &containers);
+}
+
+/// Until both threads have done what they were handed before, and who has handed it has gone on, a few
+/// times over. Nothing sleeps meanwhile, so a clock that is paused stands.
+async fn settled(bench: &Bench) {
+    let (writer, is_done) = (bench.hub.writer(), Cell::new(false));
+    let asks = async {
+        for _ in 0..4 {
+            writer.read(&[(bench.pod.clone(), Setting::CpuQuota)]).await;
+            writer.join(Vec::new()).await;
+            yield_now().await;
+        }
+        is_done.set(true);
+    };
+    let stays_awake = async {
+        while !is_done.get() {
+            yield_now().await;
+        }
+    };
+    tokio::join!(asks, stays_awake);
+}
+
+/// How long a start takes, in hundredths of a second of a clock that is paused.
+async fn took<T>(bench: &Bench, start: impl Future<Output = T>) -> u128 {
+    let begun = Instant::now();
+    let start = timeout(Duration::from_secs(30), start);
+    let (started, ()) = tokio::join!(start, settled(bench));
+    assert!(started.is_ok(), "it waits for a list without end");
+    begun.elapsed().as_millis() / 10
+}
+
 #[tokio::test]
 async fn a_start_before_any_older_pod_is_looked_at_gets_the_cookie_that_its_group_has() {
     let (bench, kernel) = bench();
@@ -71,9 +114,8 @@ async fn a_start_before_any_older_pod_is_looked_at_gets_the_cookie_that_its_grou
 async fn before_it_is_told_what_runs_no_cookie_is_made_and_a_start_waits_for_that() {
     let (bench, kernel) = bench();
     let bench = bench.knowing_pod();
-    let cookies = || [11, 21].map(|thread| kernel.number(thread));
     reconcile::pod(&bench.hub, &sandbox()).await;
-    assert_eq!(cookies(), [0, 7]);
+    assert_eq!(cookies(&kernel), [0, 7]);
     let entry = bench.entry(Setting::CoreSched).unwrap();
     assert_eq!(entry.applied, Applied::Pending);
 
@@ -84,12 +126,51 @@ async fn before_it_is_told_what_runs_no_cookie_is_made_and_a_start_waits_for_tha
     assert_eq!(members.len(), 1);
     let starting = reconcile::join_starting(&bench.hub, members);
     let told = async {
-        let (pod, container) = before();
-        bench
-            .hub
-            .synchronize(&[told_pod(), pod], &[running(), container]);
+        settled(&bench).await;
+        assert_eq!(cookies(&kernel), [0, 7]);
+        tell(&bench);
     };
     let (started, ()) = tokio::join!(timeout(Duration::from_secs(30), starting), told);
     started.expect("it waits for nothing else");
-    assert_eq!(cookies(), [7, 7]);
+    assert_eq!(cookies(&kernel), [7, 7]);
+}
+
+#[tokio::test]
+async fn a_start_of_which_a_plugin_is_told_before_what_runs_waits_for_that() {
+    let (bench, kernel) = bench();
+    let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(120));
+    let has_started = Cell::new(false);
+    let start = async {
+        plugin.answer(happened(Event::StartContainer)).await;
+        has_started.set(true);
+    };
+    let told = async {
+        settled(&bench).await;
+        assert!(!has_started.get());
+        assert_eq!(cookies(&kernel), [0, 7]);
+        tell(&bench);
+    };
+    tokio::join!(start, told);
+    assert_eq!(cookies(&kernel), [7, 7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_no_list_comes_a_start_goes_on_in_its_time_and_no_cookie_is_made() {
+    let (called, kernel) = bench();
+    let called = called.knowing_pod();
+    let message = "container-1".to_owned().encode_to_vec();
+    let opening = called.hub.open(Method::StartContainer, &message, None);
+    let Opening::Later(start) = opening else {
+        panic!("it does not wait");
+    };
+    assert_eq!(took(&called, start).await, 50);
+    assert_eq!(kernel.take_changes(), 0);
+
+    let (told, kernel) = bench();
+    // A quarter of two seconds.
+    let plugin = Handler::new(told.hub.clone(), Duration::from_secs(2));
+    let start = plugin.answer(happened(Event::StartContainer));
+    assert_eq!(took(&told, start).await, 50);
+    assert_eq!(kernel.take_changes(), 0);
+    assert_eq!(told.hub.queue().drain(), [sandbox()]);
 }

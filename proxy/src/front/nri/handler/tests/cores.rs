@@ -70,9 +70,10 @@ fn tell(bench: &Bench) {
 /// times over. Nothing sleeps meanwhile, so a clock that is paused stands.
 async fn settled(bench: &Bench) {
     let (writer, is_done) = (bench.hub.writer(), Cell::new(false));
+    let quota = [(bench.pod.clone(), Setting::CpuQuota)];
     let asks = async {
         for _ in 0..4 {
-            writer.read(&[(bench.pod.clone(), Setting::CpuQuota)]).await;
+            writer.read(&quota).await;
             writer.join(Vec::new()).await;
             yield_now().await;
         }
@@ -108,6 +109,32 @@ async fn a_start_before_any_older_pod_is_looked_at_gets_the_cookie_that_its_grou
     plugin.answer(happened(Event::StartContainer)).await;
     assert_eq!([11, 21].map(|thread| kernel.number(thread)), [7, 7]);
     assert_eq!(kernel.take_changes(), 1);
+}
+
+#[tokio::test]
+async fn a_cookie_that_a_pod_of_another_group_has_too_is_not_given_to_one_that_starts() {
+    let (bench, kernel) = bench();
+    let ((pod, container), (mut apart, mut other)) = (before(), before());
+    (apart.id, apart.uid) = ("sandbox-3".to_owned(), "uid-3".to_owned());
+    apart.linux.as_mut().unwrap().cgroup_parent = "/kubepods/besteffort/poduid-3".to_owned();
+    let group = label::CORE_SCHED_GROUP_ID.to_owned();
+    apart.labels.insert(group, "apart".to_owned());
+    other.id = "container-3".to_owned();
+    other.pod_sandbox_id = "sandbox-3".to_owned();
+    let at = CgroupPath::parse("kubepods/besteffort/poduid-3/container-3").unwrap();
+    bench.tree.make(&at);
+    bench.tree.enter(&at, 31);
+    kernel.fork(None, 31);
+    kernel.set(31, 7);
+    let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(60));
+    let there = Asked::Synchronize {
+        pods: vec![pod, apart],
+        containers: vec![container, other],
+    };
+    plugin.answer(there).await;
+    plugin.answer(happened(Event::StartContainer)).await;
+    let numbers = [11, 21, 31].map(|thread| kernel.number(thread));
+    assert_eq!(numbers, [1, 7, 7]);
 }
 
 #[tokio::test]

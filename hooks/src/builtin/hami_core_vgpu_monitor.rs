@@ -7,7 +7,7 @@
 //!
 //! Where this differs from Koordinator v1.8:
 //! - a folder that cannot be made costs a container its monitoring and nothing of its part of the GPU;
-//! - nobody but root may be able to put anything beside the folder, which goes again with its pod;
+//! - nobody but root may come to the folder, or put anything beside it, and it goes again with its pod;
 //! - it is mounted whichever front there is; upstream's needs the runtime's plugin.
 
 use crate::{

@@ -41,8 +41,9 @@ const STACK: usize = 128 << 10;
 const MAX_LEVELS: u32 = 8;
 const MAX_FILES: u32 = 4096;
 
-/// Of the folder of all folders, and of each.
-const AROUND: Mode = Mode::from_bits_retain(0o755);
+/// Of the folder of all folders, through which nobody else comes to one that every user may write in, and
+/// of each.
+const AROUND: Mode = Mode::RWXU;
 const EVERYBODYS: Mode = Mode::from_bits_retain(0o777);
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -246,7 +247,12 @@ fn around(owner: u32, path: &Path, is_made: bool) -> Result<(OwnedFd, CString), 
         }
     }
     let opened = rustix::fs::openat(&library, HAMI_CORE_FOLDERS, FOLDER, Mode::empty());
-    Ok((safe(owner, folders, opened)?, name))
+    let around = safe(owner, folders, opened)?;
+    if is_made {
+        // Whatever our umask is, and whoever made it.
+        rustix::fs::fchmod(&around, AROUND).map_err(failed)?;
+    }
+    Ok((around, name))
 }
 
 /// A directory in which nobody but `owner` may put anything.

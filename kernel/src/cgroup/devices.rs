@@ -5,7 +5,8 @@
 //! is noted on the group itself, so that a device that is named no more has it back, also after a
 //! restart. A number that has become another device's is left alone: the kernel shows nothing for
 //! it, and then there is nothing to give back. While it cannot be found out what a name means, any
-//! device of ours may be what it means, and none is given back.
+//! device of ours may be what it means, and none is given back; nor while a volume is not found, of which
+//! it may take another to say which it is.
 
 use super::{
     Applied, Cgroups, Controller, Generation, ReadError, WriteError, Written,

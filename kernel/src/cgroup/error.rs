@@ -160,8 +160,23 @@ impl WriteError {
 // === impl DeviceError ===
 
 impl DeviceError {
-    /// Whether there may be such a device all the same: it could not be found out.
+    /// Whether there may be such a device all the same: it could not be found out, or it is a volume, whose
+    /// name may be one that nobody has told us yet what it means.
     pub(super) fn leaves_open(&self) -> bool {
-        matches!(self, Self::NoDevices | Self::Unknown(BlockError::Io { .. }))
+        match self {
+            Self::NoDevices
+            | Self::Unknown(
+                BlockError::Io { .. }
+                | BlockError::NotMounted { .. }
+                | BlockError::NoClaim { .. }
+                | BlockError::SeveralClaims { .. },
+            ) => true,
+            Self::Unknown(
+                BlockError::NoDevice { .. }
+                | BlockError::NoVolumeGroup { .. }
+                | BlockError::NotOnDevice { .. },
+            )
+            | Self::Refused { .. } => false,
+        }
     }
 }

@@ -363,6 +363,9 @@ fn what_cannot_be_found_out_is_given_back_once_it_can() {
         let error = machine.write(&value(7)).unwrap_err();
         let source = error.lacking().unwrap().1.to_string();
         assert!(source.starts_with("nothing is mounted at "), "{source}");
+        // Its name may be one that nobody has told us yet what it means.
+        assert_eq!(machine.texts(), [""; 0]);
+        machine.write(&read_bps(&[("vda", 7)])).unwrap();
         assert_eq!(
             machine.texts(),
             [either(generation, "252:16 0", "252:16 rbps=max")]

@@ -73,6 +73,7 @@ impl Bench {
 
 const TIER: &str = "kubepods/besteffort";
 const POD: &str = "kubepods/besteffort/poduid-1";
+const CLAIM: &str = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":6}}]}"#;
 
 #[tokio::test]
 async fn a_tier_is_limited_and_the_root_shares_out_until_the_policy_says_no_more() {
@@ -207,14 +208,13 @@ async fn a_claim_is_found_by_the_volumes_that_the_source_of_pods_says() {
     bench.brought_in_line(Arc::default()).await;
     disks.mount(number("253:0"), "uid-1", "pvc-7f3a");
     disks.mount(number("252:32"), "uid-1", "inline");
-    let limits = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":6}}]}"#;
     let told = serde_json::json!({
         "metadata": {
             "name": "batch",
             "namespace": "default",
             "uid": "uid-1",
             "labels": {"koordinator.sh/qosClass": "BE"},
-            "annotations": {"koordinator.sh/blkioQOS": limits},
+            "annotations": {"koordinator.sh/blkioQOS": CLAIM},
         },
         "spec": {"volumes": [
             {"name": "inline", "csi": {"driver": "d"}},
@@ -231,12 +231,33 @@ async fn a_claim_is_found_by_the_volumes_that_the_source_of_pods_says() {
             word: Word::Stands,
         });
     };
-    say(parsed.pods.into());
-    pod(&bench.hub, &sandbox()).await;
     let limited = "253:0 rbps=max wbps=6 riops=max wiops=max";
-    assert_eq!(bench.lines(POD, "io.max"), limited);
+    let (all, none) = (&parsed.pods[..], &parsed.pods[..0]);
+    for (told, expected) in [(all, limited), (none, ""), (all, limited)] {
+        say(told.into());
+        pod(&bench.hub, &sandbox()).await;
+        assert_eq!(bench.lines(POD, "io.max"), expected);
+    }
+    not_yet_told(&bench.tree, &disks, limited).await;
+}
 
-    say(Arc::default());
-    pod(&bench.hub, &sandbox()).await;
-    assert_eq!(bench.lines(POD, "io.max"), "");
+/// The process that follows knows the pod's labels and annotations, and has no answer about its volumes.
+async fn not_yet_told(tree: &FakeTree, disks: &FakeDisks, limited: &str) {
+    let after = Bench::with_devices(tree.clone(), disks.devices()).knowing_pod();
+    let annotated = |annotations: &[(&'static str, &'static str)]| {
+        let mut ledger = after.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.view.labels = [(label::QOS_CLASS, "BE")].into_iter().collect();
+        pod.view.annotations = annotations.iter().copied().collect();
+        after.hub.decide_again(pod);
+    };
+    annotated(&[(annotation::BLKIO_QOS, CLAIM)]);
+    after.brought_in_line(Arc::default()).await;
+    let decided = serde_json::to_string(&after.hub.report(Some("uid-1")).await).unwrap();
+    let lacks = "not for all devices: volume data: nothing is mounted at ";
+    assert!(decided.contains(lacks), "{decided}");
+    assert_eq!(after.lines(POD, "io.max"), limited);
+    annotated(&[]);
+    pod(&after.hub, &sandbox()).await;
+    assert_eq!(after.lines(POD, "io.max"), "");
 }

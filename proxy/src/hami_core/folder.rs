@@ -1,45 +1,52 @@
 //! The folders of the node in which it is counted what containers use of their parts of GPUs.
 //!
-//! Each is made anew right before its container, for every user to write in, and removed when a list has
+//! Each is made anew right before its container, for every user to write in, and set aside when a list has
 //! its pod no more. After a restart they are known by what is decided of the containers that there are:
 //! those of pods that have gone meanwhile stay.
 //!
-//! What is in them containers have put there. So no link is followed, nobody but root may write in what
-//! is around them, and one in which there is very much, or too deep, is left as it is. A thread of its own
-//! does all of it, because a file system may hang.
+//! What is in them containers have put there. So no link is followed, and nobody but root may write in what
+//! is around them. A thread of its own does all of it, because a file system may hang; another one clears
+//! what was [set aside](gone), which no container waits for.
+
+mod gone;
 
 use crate::{
     hub::Hub,
     ledger::{Entry, Ledger, Target},
+    log::RateLimited,
     worker::Worker,
 };
 use koord_hooks::{HAMI_CORE_FOLDERS, PathProblem, UnsafePath};
 use koord_model::Value;
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags},
+    fs::{Mode, OFlags},
     io::Errno,
 };
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     error::Error,
-    ffi::{CStr, CString, OsStr},
+    ffi::{CString, OsStr},
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
 };
 use thiserror::Error;
 use tokio::sync::oneshot;
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// The stack of the thread, in bytes.
 const STACK: usize = 128 << 10;
 
-/// What a container may have put into its folder and is removed with it: folders in folders, and all that
-/// there is.
-const MAX_LEVELS: u32 = 8;
-const MAX_FILES: u32 = 4096;
+/// What cannot be cleared is tried again after two lists, then after four, and at last each time after two
+/// to the power of this.
+const MAX_TRIES: u32 = 10;
 
 /// Of the folder of all folders, through which nobody else comes to one that every user may write in, and
 /// of each.
@@ -55,13 +62,29 @@ const FOLDER: OFlags = OFlags::RDONLY
 #[derive(Debug)]
 pub(crate) struct Folders {
     worker: Worker<Job>,
+    clearer: Worker<Clearing>,
+    /// Somebody has given up waiting, and nothing was answered since.
+    is_late: Arc<AtomicBool>,
     /// Whose everything around them has to be.
     owner: Cell<u32>,
     /// Those that may be there.
     known: RefCell<BTreeSet<PathBuf>>,
     /// Those that were made since it was last looked which pods have gone.
     fresh: RefCell<BTreeSet<PathBuf>>,
+    stuck: RefCell<BTreeMap<PathBuf, Stuck>>,
+    warnings: RefCell<RateLimited>,
 }
+
+/// One of which nothing could be cleared.
+#[derive(Debug, Default)]
+struct Stuck {
+    tries: u32,
+    /// Lists until the next one.
+    waits: u32,
+}
+
+/// Somebody waits for a folder; one who goes away before there is an answer has found it late.
+struct Waits<'a>(&'a AtomicBool);
 
 /// Why a container does not have its folder.
 #[derive(Debug, Error)]
@@ -72,6 +95,8 @@ pub(crate) enum FolderError {
     Io { path: PathBuf, source: io::Error },
     #[error("{path} was not made in time")]
     Late { path: PathBuf },
+    #[error("{path}, whose container has gone, cannot be removed")]
+    Stays { path: PathBuf, source: io::Error },
 }
 
 enum Job {
@@ -80,11 +105,26 @@ enum Job {
         path: PathBuf,
         done: oneshot::Sender<Result<(), FolderError>>,
     },
-    /// Answered is which are not there any more.
-    Remove {
+    /// Answered is whether it is not there any more.
+    SetAside {
         owner: u32,
-        paths: Vec<PathBuf>,
+        path: PathBuf,
+        done: oneshot::Sender<bool>,
+    },
+}
+
+/// Nothing that a container waits for.
+enum Clearing {
+    /// Answered is what there is to clear.
+    Look {
+        owner: u32,
+        folders: PathBuf,
         done: oneshot::Sender<Vec<PathBuf>>,
+    },
+    Clear {
+        owner: u32,
+        path: PathBuf,
+        done: oneshot::Sender<Result<bool, FolderError>>,
     },
 }
 
@@ -99,7 +139,7 @@ pub(crate) fn folder_of(target: &Target) -> Option<(&Entry, &Path)> {
     })
 }
 
-/// Removes the folders of pods that have gone, with each list; never ends.
+/// Removes the folders of pods that have gone, and what others have left, with each list; never ends.
 pub(crate) async fn keep(hub: Rc<Hub>) {
     let mut lists = hub.lists();
     loop {
@@ -108,6 +148,12 @@ pub(crate) async fn keep(hub: Rc<Hub>) {
         if hub.enforces() {
             let gone = hub.folders().gone(&hub.ledger().borrow());
             hub.folders().remove(gone).await;
+            let library = hub.policy().node().options.hami_core_library.clone();
+            let around = Path::new(&*library).parent();
+            // Containers are counted in none that is at the root.
+            if let Some(around) = around.filter(|it| it.parent().is_some()) {
+                hub.folders().clear(&around.join(HAMI_CORE_FOLDERS)).await;
+            }
         }
     }
 }
@@ -117,17 +163,27 @@ pub(crate) async fn keep(hub: Rc<Hub>) {
 impl Folders {
     /// Those around which everything is this user's.
     pub(crate) fn of(owner: u32) -> Self {
+        let is_late = Arc::<AtomicBool>::default();
+        let late = is_late.clone();
         Self {
             owner: Cell::new(owner),
             known: RefCell::default(),
             fresh: RefCell::default(),
-            worker: Worker::new("hami-folders", STACK, |job| match job {
+            stuck: RefCell::default(),
+            warnings: RefCell::default(),
+            is_late,
+            worker: Worker::new("hami-folders", STACK, move |job| run(job, &late)),
+            clearer: Worker::new("hami-clearing", STACK, |job| match job {
                 // Whoever asked may have gone away; its answer then has no reader, and that is fine.
-                Job::Make { owner, path, done } => {
-                    done.send(make(owner, &path)).ok();
+                Clearing::Look {
+                    owner,
+                    folders,
+                    done,
+                } => {
+                    done.send(to_clear(owner, &folders)).ok();
                 }
-                Job::Remove { owner, paths, done } => {
-                    done.send(removed(owner, paths)).ok();
+                Clearing::Clear { owner, path, done } => {
+                    done.send(clear(owner, &path)).ok();
                 }
             }),
         }
@@ -144,12 +200,21 @@ impl Folders {
         self.known.borrow_mut().insert(path.clone());
         self.fresh.borrow_mut().insert(path.clone());
         let (owner, asked) = (self.owner.get(), path.clone());
+        let waits = Waits(&self.is_late);
         let made = self.worker.ask(|done| Job::Make {
             owner,
             path: asked,
             done,
         });
-        made.await.unwrap_or(Err(FolderError::Late { path }))
+        let made = made.await;
+        drop(waits);
+        self.is_late.store(false, Ordering::Relaxed);
+        made.unwrap_or(Err(FolderError::Late { path }))
+    }
+
+    /// Whether the last that was heard of a folder is that somebody has given up waiting for it.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late.load(Ordering::Relaxed)
     }
 
     /// Those of pods that are not there any more. One that was made since the last question is not among
@@ -174,18 +239,112 @@ impl Folders {
         gone.cloned().collect()
     }
 
-    /// Removes these; what cannot be removed is tried again with those that have gone later.
+    /// Sets these aside, each between what containers wait for; what cannot be is tried again with those
+    /// that have gone later.
     pub(crate) async fn remove(&self, paths: Vec<PathBuf>) {
-        if paths.is_empty() {
-            return;
-        }
         let owner = self.owner.get();
-        let removed = self.worker.ask(|done| Job::Remove { owner, paths, done });
-        let removed = removed.await.unwrap_or_default();
-        let fresh = self.fresh.borrow();
-        let mut known = self.known.borrow_mut();
-        known.retain(|path| fresh.contains(path) || !removed.contains(path));
+        for path in paths {
+            // Its name may be in use again.
+            if self.fresh.borrow().contains(&path) {
+                continue;
+            }
+            let asked = path.clone();
+            let aside = self.worker.ask(|done| Job::SetAside {
+                owner,
+                path: asked,
+                done,
+            });
+            if aside.await == Some(true) && !self.fresh.borrow().contains(&path) {
+                self.known.borrow_mut().remove(&path);
+            }
+        }
     }
+
+    /// Clears what was set aside in the folder of all folders, by whatever process. Of each no more is
+    /// cleared than one go takes, and what cannot be is tried at ever fewer lists.
+    pub(crate) async fn clear(&self, folders: &Path) {
+        let (owner, folders) = (self.owner.get(), folders.to_owned());
+        let look = self.clearer.ask(|done| Clearing::Look {
+            owner,
+            folders,
+            done,
+        });
+        let there = look.await.unwrap_or_default();
+        let there: BTreeSet<PathBuf> = there.into_iter().collect();
+        self.stuck.borrow_mut().retain(|it, _| there.contains(it));
+        for path in there {
+            if !self.is_due(&path) {
+                continue;
+            }
+            let asked = path.clone();
+            let cleared = self.clearer.ask(|done| Clearing::Clear {
+                owner,
+                path: asked,
+                done,
+            });
+            match cleared.await {
+                Some(Err(error)) => self.stays(path, &error),
+                _ => {
+                    self.stuck.borrow_mut().remove(&path);
+                }
+            }
+        }
+    }
+
+    fn is_due(&self, path: &Path) -> bool {
+        let mut stuck = self.stuck.borrow_mut();
+        let Some(stuck) = stuck.get_mut(path) else {
+            return true;
+        };
+        stuck.waits = stuck.waits.saturating_sub(1);
+        stuck.waits == 0
+    }
+
+    /// Nothing of one can be cleared: that is told once.
+    fn stays(&self, path: PathBuf, error: &FolderError) {
+        let mut stuck = self.stuck.borrow_mut();
+        let stuck = stuck.entry(path).or_default();
+        let is_new = stuck.tries == 0;
+        stuck.tries = (stuck.tries + 1).min(MAX_TRIES);
+        stuck.waits = 1 << stuck.tries;
+        let mut warnings = self.warnings.borrow_mut();
+        let now = Instant::now();
+        let permit = is_new.then(|| warnings.permit("HamiCoreVGPUMonitor", "folder", now));
+        if let Some(suppressed) = permit.flatten() {
+            let error = error as &dyn Error;
+            warn!(error, suppressed, "what a container has left stays");
+        }
+    }
+}
+
+// === impl FolderError ===
+
+impl FolderError {
+    fn stays(path: &Path, errno: Errno) -> Self {
+        Self::Stays {
+            path: path.to_owned(),
+            source: errno.into(),
+        }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn run(job: Job, is_late: &AtomicBool) {
+    // Whoever asked may have gone away; its answer then has no reader, and that is fine.
+    match job {
+        Job::Make { owner, path, done } => {
+            done.send(make(owner, &path)).ok();
+        }
+        Job::SetAside { owner, path, done } => {
+            done.send(set_aside(owner, &path)).ok();
+        }
+    }
+    is_late.store(false, Ordering::Relaxed);
 }
 
 fn make(owner: u32, path: &Path) -> Result<(), FolderError> {
@@ -194,37 +353,45 @@ fn make(owner: u32, path: &Path) -> Result<(), FolderError> {
         source: errno.into(),
     };
     let (around, name) = around(owner, path, true)?;
-    clear(&around, &name).map_err(failed)?;
+    // However long it takes to clear it.
+    gone::set_aside(&around, &name).map_err(failed)?;
     rustix::fs::mkdirat(&around, &*name, AROUND).map_err(failed)?;
     let folder = rustix::fs::openat(&around, &*name, FOLDER, Mode::empty()).map_err(failed)?;
     // Whatever our umask is.
     rustix::fs::fchmod(&folder, EVERYBODYS).map_err(failed)
 }
 
-/// Removes these; those that are not there then.
-fn removed(owner: u32, mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
-    paths.retain(|path| {
-        let removed = around(owner, path, false).and_then(|(around, name)| {
-            let removed = clear(&around, &name);
-            removed.map_err(|errno| FolderError::Io {
-                path: path.clone(),
-                source: errno.into(),
-            })
-        });
-        let Err(error) = removed else {
-            return true;
-        };
-        let nowhere = match &error {
-            FolderError::Unsafe(it) => it.problem == PathProblem::Missing,
-            _ => false,
-        };
-        if !nowhere {
+/// Sets one aside that is of no pod any more; whether it is not there then.
+fn set_aside(owner: u32, path: &Path) -> bool {
+    let aside = around(owner, path, false).and_then(|(around, name)| {
+        gone::set_aside(&around, &name).map_err(|errno| FolderError::stays(path, errno))
+    });
+    match aside {
+        Ok(()) => true,
+        Err(FolderError::Unsafe(it)) if it.problem == PathProblem::Missing => true,
+        Err(error) => {
             let error = &error as &dyn Error;
             debug!(error, "the folder of a pod that has gone stays");
+            false
         }
-        nowhere
-    });
-    paths
+    }
+}
+
+/// What is to be cleared in the folder of all folders; nothing where that cannot be found out.
+fn to_clear(owner: u32, folders: &Path) -> Vec<PathBuf> {
+    // Whatever is called there.
+    let opened = around(owner, &folders.join("any"), false);
+    let names = opened.ok().and_then(|(it, _)| gone::names(&it).ok());
+    let names = names.unwrap_or_default().into_iter();
+    names
+        .map(|name| folders.join(OsStr::from_bytes(name.to_bytes())))
+        .collect()
+}
+
+/// Clears one; whether nothing of it is left.
+fn clear(owner: u32, path: &Path) -> Result<bool, FolderError> {
+    let (around, name) = around(owner, path, false)?;
+    gone::clear(&around, &name).map_err(|errno| FolderError::stays(path, errno))
 }
 
 /// The folder of all folders, and what the one at `path` is called there. It is made if so wanted.
@@ -282,49 +449,6 @@ fn safe(
         return Err(refused(PathProblem::Writable));
     }
     Ok(opened)
-}
-
-/// Removes whatever has this name, as far as a container may fill it.
-fn clear(around: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
-    let mut left = MAX_FILES;
-    remove(around, name, MAX_LEVELS, &mut left)
-}
-
-/// Removes whatever has this name, with what is in it, as far as that goes no deeper than these `levels`
-/// and no more than `left` are in it.
-fn remove(around: &OwnedFd, name: &CStr, levels: u32, left: &mut u32) -> rustix::io::Result<()> {
-    let folder = match rustix::fs::openat(around, name, FOLDER, Mode::empty()) {
-        Ok(folder) => folder,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::NOTDIR | Errno::LOOP) => {
-            return gone(rustix::fs::unlinkat(around, name, AtFlags::empty()));
-        }
-        Err(errno) => return Err(errno),
-    };
-    for entry in Dir::read_from(&folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
-        if levels == 0 || *left == 0 {
-            return Err(Errno::NOTEMPTY);
-        }
-        *left -= 1;
-        match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
-            Err(Errno::ISDIR | Errno::PERM) => remove(&folder, name, levels - 1, left)?,
-            done => gone(done)?,
-        }
-    }
-    gone(rustix::fs::unlinkat(around, name, AtFlags::REMOVEDIR))
-}
-
-/// A container may have removed it meanwhile.
-fn gone(removed: rustix::io::Result<()>) -> rustix::io::Result<()> {
-    match removed {
-        Err(Errno::NOENT) => Ok(()),
-        removed => removed,
-    }
 }
 
 #[cfg(test)]

@@ -137,6 +137,11 @@ impl Hub {
         let mut new = self.unless_refused(Method::CreateContainer, planned)?;
         let generation = self.generation.get();
         if let Some(folder) = self.folder_for(&new) {
+            // As of the writer, of folders that do not come the first creation that has waited is enough.
+            let patience = match self.folders.is_late() {
+                true => Duration::ZERO,
+                false => patience,
+            };
             let until = Instant::now() + patience;
             let made = self.make_folder(&folder, &mut new, until).await;
             self.unless_refused(Method::CreateContainer, made)?;

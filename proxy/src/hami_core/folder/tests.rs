@@ -1,10 +1,14 @@
 #![expect(clippy::disallowed_methods, reason = "files for tests")]
 
 use super::*;
+use rustix::thread::CapabilitySet;
 use std::{
     fs::{self, Permissions},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    sync::mpsc,
+    time::Duration,
 };
+use tokio::time::{sleep, timeout};
 
 /// A node with a directory of the library, whoever we are.
 struct Node {
@@ -25,6 +29,13 @@ impl Node {
 
     fn make(&self) -> Result<(), FolderError> {
         make(self.owner, &self.at("containers/uid-1_main"))
+    }
+
+    /// Of each that was set aside, whether one go has cleared it.
+    fn cleared(&self) -> Vec<bool> {
+        let there = to_clear(self.owner, &self.at("containers"));
+        let cleared = there.iter().map(|it| clear(self.owner, it).unwrap());
+        cleared.collect()
     }
 
     /// Why it cannot be made.
@@ -53,14 +64,16 @@ fn a_folder_is_made_anew_for_every_user_and_nothing_around_it() {
         // What somebody else may have made for HAMi-core.
         fs::set_permissions(node.at("containers"), Permissions::from_mode(0o755)).unwrap();
     }
-    let path = vec![folder.clone()];
-    assert_eq!(removed(node.owner, path.clone()), path);
+    assert!(set_aside(node.owner, &folder));
     assert!(!folder.exists());
+    // Each was set aside.
+    assert_eq!(node.cleared(), [true, true]);
+    assert_eq!(fs::read_dir(node.at("containers")).unwrap().count(), 0);
     assert_eq!(fs::read_to_string(&outside).unwrap(), "node's");
-    // There is nothing to remove.
-    assert_eq!(removed(node.owner, path.clone()), path);
+    // There is nothing to set aside.
+    assert!(set_aside(node.owner, &folder));
     fs::remove_dir(node.at("containers")).unwrap();
-    assert_eq!(removed(node.owner, path.clone()), path);
+    assert!(set_aside(node.owner, &folder));
 }
 
 #[test]
@@ -112,30 +125,120 @@ fn a_link_in_the_place_of_a_folder_is_replaced_and_not_followed() {
 }
 
 #[test]
-fn what_a_container_has_filled_beyond_bounds_is_left() {
+fn what_a_container_has_filled_is_made_anew_at_once_and_cleared_bit_by_bit() {
     let node = Node::new();
     let folder = node.at("containers/uid-1_main");
-    let told = format!("{} cannot be made anew", folder.display());
     node.make().unwrap();
-    let deep = "d/".repeat(9);
-    fs::create_dir_all(folder.join(&deep)).unwrap();
-    let error = node.make().unwrap_err();
-    assert_eq!(error.to_string(), told);
-    let source = error.source().unwrap().downcast_ref::<io::Error>();
-    let errno = source.unwrap().raw_os_error();
-    assert_eq!(errno, Some(Errno::NOTEMPTY.raw_os_error()));
-    let none: [PathBuf; 0] = [];
-    assert_eq!(removed(node.owner, vec![folder.clone()]), none);
-    assert!(folder.join(deep).exists());
-    fs::remove_dir_all(&folder).unwrap();
-
-    node.make().unwrap();
-    for number in 0..=MAX_FILES {
+    fs::create_dir_all(folder.join("d/".repeat(9))).unwrap();
+    for number in 0..=gone::MAX_FILES {
         fs::write(folder.join(number.to_string()), "").unwrap();
     }
-    assert_eq!(node.refusal(), told);
-    // Each look takes away as much as it may.
     node.make().unwrap();
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    // No go takes all files, and what is too deep has one of its own.
+    let mut goes = 0;
+    while !node.cleared().is_empty() {
+        goes += 1;
+        assert!(goes < 4);
+    }
+    assert!(goes > 1);
+    assert_eq!(fs::read_dir(node.at("containers")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_cannot_be_cleared_keeps_nothing_beside_it_and_no_folder_from_being_made() {
+    // As a service has it.
+    let mut capabilities = rustix::thread::capabilities(None).unwrap();
+    let overriding = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    capabilities.effective.remove(overriding);
+    rustix::thread::set_capabilities(None, capabilities).unwrap();
+    let node = Node::new();
+    let folder = node.at("containers/uid-1_main");
+    let may_enter = |path: &Path, mode| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    node.make().unwrap();
+    fs::create_dir_all(folder.join("a/b")).unwrap();
+    for name in ["a", "empty", "z"] {
+        fs::create_dir_all(folder.join(name)).unwrap();
+        may_enter(&folder.join(name), 0o000);
+    }
+    node.make().unwrap();
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+
+    assert_eq!(node.cleared(), [false]);
+    let left = to_clear(node.owner, &node.at("containers"));
+    let names = fs::read_dir(&left[0]).unwrap();
+    let names: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["a"]);
+    let stays = clear(node.owner, &left[0]).unwrap_err().to_string();
+    let told = "whose container has gone, cannot be removed";
+    assert_eq!(stays, format!("{}, {told}", left[0].display()));
+    may_enter(&left[0].join("a"), 0o700);
+    assert_eq!(node.cleared(), [true]);
+}
+
+#[test]
+fn what_cannot_be_cleared_is_tried_at_ever_fewer_lists() {
+    let folders = Folders::of(0);
+    let path = PathBuf::from("/usr/local/vgpu/containers/.gone-1");
+    let error = FolderError::stays(&path, Errno::ACCESS);
+    let mut tried = Vec::new();
+    for list in 0..16 {
+        if folders.is_due(&path) {
+            tried.push(list);
+            folders.stays(path.clone(), &error);
+        }
+    }
+    assert_eq!(tried, [0, 2, 6, 14]);
+}
+
+#[tokio::test]
+async fn what_another_process_has_set_aside_is_cleared_and_nothing_else() {
+    let node = Node::new();
+    node.make().unwrap();
+    node.make().unwrap();
+    let containers = node.at("containers");
+    fs::write(containers.join(".gone-else"), "").unwrap();
+    let names = || {
+        let names = fs::read_dir(&containers).unwrap();
+        let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+        names.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(names().len(), 3);
+    Folders::of(node.owner).clear(&containers).await;
+    let kept = [".gone-else", "uid-1_main"].map(str::to_owned);
+    assert_eq!(names(), BTreeSet::from(kept));
+}
+
+#[tokio::test]
+async fn who_has_waited_in_vain_makes_others_not_wait_until_something_is_answered() {
+    let node = Node::new();
+    let (go_on, may_go_on) = mpsc::channel();
+    let folders = Folders::of(node.owner);
+    let is_late = folders.is_late.clone();
+    let work = move |job| {
+        may_go_on.recv().ok();
+        run(job, &is_late);
+    };
+    let folders = Folders {
+        worker: Worker::new("hangs", STACK, work),
+        ..folders
+    };
+    let path = node.at("containers/uid-1_main");
+    assert!(!folders.is_late());
+    let waited = timeout(Duration::from_millis(50), folders.make(&path)).await;
+    assert!(waited.is_err());
+    assert!(folders.is_late());
+    go_on.send(()).unwrap();
+    // Nobody has to hear the answer.
+    let answered = async {
+        while folders.is_late() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), answered).await.unwrap();
+    assert!(path.is_dir());
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! What containers that have gone have left: it is set aside at once, and cleared later.
+//!
+//! Whoever may no longer have its name is given one of our own beside it, by which also a later process
+//! finds it. That takes nothing but the directory around it, whatever is in it and whosever that is. To clear
+//! it takes as long as a container has made it, and fails for what is in a folder that only another user
+//! may read or write: root overrides that by capabilities, which we need not have.
+
+use super::FOLDER;
+use rustix::{
+    fs::{AtFlags, Dir, Mode},
+    io::Errno,
+};
+use std::{
+    ffi::{CStr, CString},
+    os::fd::OwnedFd,
+    time::UNIX_EPOCH,
+};
+
+/// How our names begin. Those of folders that are in use do not: they begin with a pod's UID.
+const GONE: &str = ".gone-";
+
+/// How often another name is tried where one is taken.
+const TRIES: u32 = 8;
+
+/// What is cleared in one go: folders in folders, and all that there is.
+const MAX_LEVELS: u32 = 8;
+pub(super) const MAX_FILES: u32 = 4096;
+
+/// One go.
+struct Sweep<'a> {
+    around: &'a OwnedFd,
+    /// How much may still be looked at.
+    left: u32,
+    /// Whether anything has gone.
+    has_removed: bool,
+}
+
+/// Gives whatever has this name, if anything, one of those that are cleared.
+pub(super) fn set_aside(around: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
+    unless_gone(moved(around, name, around))
+}
+
+/// Those that are to be cleared, by their names.
+pub(super) fn names(around: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(around)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_bytes().strip_prefix(GONE.as_bytes());
+        if number.is_some_and(|it| it.iter().all(u8::is_ascii_digit)) {
+            found.push(name.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// Removes whatever has this name, with what is in it, as far as one go takes it; whether all has gone. An
+/// error if nothing of it can be removed.
+pub(super) fn clear(around: &OwnedFd, name: &CStr) -> rustix::io::Result<bool> {
+    let mut sweep = Sweep {
+        around,
+        left: MAX_FILES,
+        has_removed: false,
+    };
+    match sweep.remove(around, name, MAX_LEVELS) {
+        Ok(()) => Ok(true),
+        Err(_) if sweep.has_removed => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Moves something to where it is cleared by itself.
+fn moved(from: &OwnedFd, name: &CStr, around: &OwnedFd) -> rustix::io::Result<()> {
+    let mut left = TRIES;
+    loop {
+        let number = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        match rustix::fs::renameat(from, name, around, format!("{GONE}{number}")) {
+            // Another has this name.
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) if left > 0 => {
+                left -= 1;
+            }
+            moved => return moved,
+        }
+    }
+}
+
+/// A container may have removed it meanwhile.
+fn unless_gone(done: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match done {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}
+
+// === impl Sweep ===
+
+impl Sweep<'_> {
+    /// Removes what has this name, and what is in it no deeper than these `levels`; what is deeper is set
+    /// aside by itself. What cannot be removed stops nothing of what is beside it.
+    fn remove(&mut self, within: &OwnedFd, name: &CStr, levels: u32) -> rustix::io::Result<()> {
+        match rustix::fs::unlinkat(within, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTDIR) => {
+                let removed = rustix::fs::unlinkat(within, name, AtFlags::empty());
+                return self.has_done(removed);
+            }
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            removed => return self.has_done(removed),
+        }
+        if levels == 0 {
+            return self.has_done(moved(within, name, self.around));
+        }
+        let folder = rustix::fs::openat(within, name, FOLDER, Mode::empty())?;
+        let mut first: rustix::io::Result<()> = Ok(());
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if self.left == 0 {
+                return Err(Errno::NOTEMPTY);
+            }
+            self.left -= 1;
+            first = first.and(self.remove(&folder, name, levels - 1));
+        }
+        first?;
+        self.has_done(rustix::fs::unlinkat(within, name, AtFlags::REMOVEDIR))
+    }
+
+    fn has_done(&mut self, done: rustix::io::Result<()>) -> rustix::io::Result<()> {
+        self.has_removed |= done.is_ok();
+        unless_gone(done)
+    }
+}

@@ -148,10 +148,11 @@ fn what_a_container_has_filled_is_made_anew_at_once_and_cleared_bit_by_bit() {
 #[test]
 fn what_cannot_be_cleared_keeps_nothing_beside_it_and_no_folder_from_being_made() {
     // As a service has it.
-    let mut capabilities = rustix::thread::capabilities(None).unwrap();
+    let before = rustix::thread::capabilities(None).unwrap();
+    let mut without = before;
     let overriding = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
-    capabilities.effective.remove(overriding);
-    rustix::thread::set_capabilities(None, capabilities).unwrap();
+    without.effective.remove(overriding);
+    rustix::thread::set_capabilities(None, without).unwrap();
     let node = Node::new();
     let folder = node.at("containers/uid-1_main");
     let may_enter = |path: &Path, mode| {
@@ -176,6 +177,7 @@ fn what_cannot_be_cleared_keeps_nothing_beside_it_and_no_folder_from_being_made(
     assert_eq!(stays, format!("{}, {told}", left[0].display()));
     may_enter(&left[0].join("a"), 0o700);
     assert_eq!(node.cleared(), [true]);
+    rustix::thread::set_capabilities(None, before).unwrap();
 }
 
 #[test]

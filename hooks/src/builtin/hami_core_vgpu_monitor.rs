@@ -73,6 +73,7 @@ fn injection(
         HookError::HamiCore(UnsafePath { path, problem })
     };
     let around = library.rsplit_once('/').map_or("", |(around, _)| around);
+    let around = around.trim_end_matches('/');
     if around.is_empty() {
         // It would be in the place of all that the container has.
         let expected = "a directory of the library's own";
@@ -167,16 +168,18 @@ mod tests {
 
     #[test]
     fn a_library_at_the_root_has_no_directory_that_could_be_replaced() {
-        let mut node = node();
-        node.options.hami_core_library = "/libvgpu.so".into();
-        let refused = decided(&node, &container("main"), &kept_by_hami_core());
-        let error = refused.unwrap_err();
-        assert_eq!(
-            [error.to_string(), error.source().unwrap().to_string()],
-            [
-                "containers are not given HAMi-core of this node",
-                "/ is not a directory of the library's own"
-            ]
-        );
+        for library in ["/libvgpu.so", "//libvgpu.so"] {
+            let mut node = node();
+            node.options.hami_core_library = library.into();
+            let refused = decided(&node, &container("main"), &kept_by_hami_core());
+            let error = refused.unwrap_err();
+            assert_eq!(
+                [error.to_string(), error.source().unwrap().to_string()],
+                [
+                    "containers are not given HAMi-core of this node",
+                    "/ is not a directory of the library's own"
+                ]
+            );
+        }
     }
 }

@@ -328,6 +328,8 @@ impl FolderError {
     }
 }
 
+// === impl Waits ===
+
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);

@@ -81,6 +81,7 @@ struct Stuck {
     tries: u32,
     /// Lists until the next one.
     waits: u32,
+    is_told: bool,
 }
 
 /// Somebody waits for a folder; one who goes away before there is an answer has found it late.
@@ -304,13 +305,14 @@ impl Folders {
     fn stays(&self, path: PathBuf, error: &FolderError) {
         let mut stuck = self.stuck.borrow_mut();
         let stuck = stuck.entry(path).or_default();
-        let is_new = stuck.tries == 0;
         stuck.tries = (stuck.tries + 1).min(MAX_TRIES);
         stuck.waits = 1 << stuck.tries;
         let mut warnings = self.warnings.borrow_mut();
         let now = Instant::now();
-        let permit = is_new.then(|| warnings.permit("HamiCoreVGPUMonitor", "folder", now));
-        if let Some(suppressed) = permit.flatten() {
+        if !stuck.is_told
+            && let Some(suppressed) = warnings.permit("HamiCoreVGPUMonitor", "folder", now)
+        {
+            stuck.is_told = true;
             let error = error as &dyn Error;
             warn!(error, suppressed, "what a container has left stays");
         }

@@ -121,6 +121,7 @@ fn a_link_in_the_place_of_a_folder_is_replaced_and_not_followed() {
     symlink(&other, &folder).unwrap();
     node.make().unwrap();
     assert!(fs::symlink_metadata(&folder).unwrap().is_dir());
+    assert_eq!(node.cleared(), [true]);
     assert!(other.join("file").exists());
 }
 

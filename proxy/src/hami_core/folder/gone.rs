@@ -26,9 +26,11 @@ const TRIES: u32 = 8;
 const MAX_LEVELS: u32 = 8;
 pub(super) const MAX_FILES: u32 = 4096;
 
+/// How many are found at once.
+pub(super) const MAX_NAMES: usize = 1024;
+
 /// One go.
-struct Sweep<'a> {
-    around: &'a OwnedFd,
+struct Sweep {
     /// How much may still be looked at.
     left: u32,
     /// Whether anything has gone.
@@ -40,7 +42,7 @@ pub(super) fn set_aside(around: &OwnedFd, name: &CStr) -> rustix::io::Result<()>
     unless_gone(moved(around, name, around))
 }
 
-/// Those that are to be cleared, by their names.
+/// Those that are to be cleared, by their names, and no more than [`MAX_NAMES`] of them.
 pub(super) fn names(around: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(around)? {
@@ -50,6 +52,9 @@ pub(super) fn names(around: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
         if number.is_some_and(|it| it.iter().all(u8::is_ascii_digit)) {
             found.push(name.to_owned());
         }
+        if found.len() == MAX_NAMES {
+            break;
+        }
     }
     Ok(found)
 }
@@ -58,23 +63,22 @@ pub(super) fn names(around: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
 /// error if nothing of it can be removed.
 pub(super) fn clear(around: &OwnedFd, name: &CStr) -> rustix::io::Result<bool> {
     let mut sweep = Sweep {
-        around,
         left: MAX_FILES,
         has_removed: false,
     };
-    match sweep.remove(around, name, MAX_LEVELS) {
+    match sweep.remove(around, name, MAX_LEVELS, None) {
         Ok(()) => Ok(true),
         Err(_) if sweep.has_removed => Ok(false),
         Err(errno) => Err(errno),
     }
 }
 
-/// Moves something to where it is cleared by itself.
-fn moved(from: &OwnedFd, name: &CStr, around: &OwnedFd) -> rustix::io::Result<()> {
+/// Gives something a name of ours, right in this directory.
+fn moved(from: &OwnedFd, name: &CStr, to: &OwnedFd) -> rustix::io::Result<()> {
     let mut left = TRIES;
     loop {
         let number = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
-        match rustix::fs::renameat(from, name, around, format!("{GONE}{number}")) {
+        match rustix::fs::renameat(from, name, to, format!("{GONE}{number}")) {
             // Another has this name.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) if left > 0 => {
                 left -= 1;
@@ -94,10 +98,17 @@ fn unless_gone(done: rustix::io::Result<()>) -> rustix::io::Result<()> {
 
 // === impl Sweep ===
 
-impl Sweep<'_> {
-    /// Removes what has this name, and what is in it no deeper than these `levels`; what is deeper is set
-    /// aside by itself. What cannot be removed stops nothing of what is beside it.
-    fn remove(&mut self, within: &OwnedFd, name: &CStr, levels: u32) -> rustix::io::Result<()> {
+impl Sweep {
+    /// Removes what has this name, and what is in it no deeper than these `levels`. What is deeper comes up
+    /// into `top`, the directory with which it was set aside (`None` for that itself): beside that no more
+    /// is to be than was set aside. What cannot be removed stops nothing of what is beside it.
+    fn remove(
+        &mut self,
+        within: &OwnedFd,
+        name: &CStr,
+        levels: u32,
+        top: Option<&OwnedFd>,
+    ) -> rustix::io::Result<()> {
         match rustix::fs::unlinkat(within, name, AtFlags::REMOVEDIR) {
             Err(Errno::NOTDIR) => {
                 let removed = rustix::fs::unlinkat(within, name, AtFlags::empty());
@@ -106,10 +117,11 @@ impl Sweep<'_> {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             removed => return self.has_done(removed),
         }
-        if levels == 0 {
-            return self.has_done(moved(within, name, self.around));
+        if let (0, Some(top)) = (levels, top) {
+            return self.has_done(moved(within, name, top));
         }
         let folder = rustix::fs::openat(within, name, FOLDER, Mode::empty())?;
+        let top = top.unwrap_or(&folder);
         let mut first: rustix::io::Result<()> = Ok(());
         for entry in Dir::read_from(&folder)? {
             let entry = entry?;
@@ -121,7 +133,7 @@ impl Sweep<'_> {
                 return Err(Errno::NOTEMPTY);
             }
             self.left -= 1;
-            first = first.and(self.remove(&folder, name, levels - 1));
+            first = first.and(self.remove(&folder, name, levels - 1, Some(top)));
         }
         first?;
         self.has_done(rustix::fs::unlinkat(within, name, AtFlags::REMOVEDIR))

@@ -136,7 +136,7 @@ fn what_a_container_has_filled_is_made_anew_at_once_and_cleared_bit_by_bit() {
     }
     node.make().unwrap();
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
-    // No go takes all files, and what is too deep has one of its own.
+    // No go takes all files, and what is too deep may be left to a later one.
     let mut goes = 0;
     while !node.cleared().is_empty() {
         goes += 1;
@@ -144,6 +144,38 @@ fn what_a_container_has_filled_is_made_anew_at_once_and_cleared_bit_by_bit() {
     }
     assert!(goes > 1);
     assert_eq!(fs::read_dir(node.at("containers")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_is_too_deep_to_be_cleared_at_once_gets_no_place_beside_what_it_was_in() {
+    let node = Node::new();
+    let folder = node.at("containers/uid-1_main");
+    let there = || fs::read_dir(node.at("containers")).unwrap().count();
+    node.make().unwrap();
+    // Three at the eighth level, with something in each.
+    for name in ["a", "b", "c"] {
+        fs::create_dir_all(folder.join("d/".repeat(7)).join(name).join("e")).unwrap();
+    }
+    node.make().unwrap();
+    assert_eq!(there(), 2);
+    // Whether the same go sees what has come up is the file system's to say.
+    if node.cleared() == [false] {
+        assert_eq!(there(), 2);
+        assert_eq!(node.cleared(), [true]);
+    }
+    assert_eq!(there(), 1);
+}
+
+#[test]
+fn of_very_many_that_were_set_aside_some_are_cleared_with_each_list() {
+    let node = Node::new();
+    node.make().unwrap();
+    for number in 0..=gone::MAX_NAMES {
+        fs::create_dir(node.at(&format!("containers/.gone-{number}"))).unwrap();
+    }
+    assert_eq!(node.cleared(), [true; 1024]);
+    assert_eq!(node.cleared(), [true]);
+    assert!(node.at("containers/uid-1_main").is_dir());
 }
 
 #[test]

@@ -14,7 +14,8 @@
 //! - `schedIdle` is obeyed for pods, by their class; upstream's is for whole tiers;
 //! - where group identity cannot be switched off it does nothing: the two together can lock up a
 //!   machine. Where it can, the kernel's switches are brought to that first (`sched_switch`), as
-//!   upstream does, and are given back, which upstream does not.
+//!   upstream does, and are given back, which upstream does not. Where these are left to others
+//!   nobody is brought into a group there.
 
 use crate::{
     adjustment::{Adjustment, NodeAdjustment},

@@ -180,6 +180,15 @@ impl Bench {
         Self::over(tree, parts, ("CoreSched=true", None), false)
     }
 
+    /// The same as [`Self::with_cores`], which leaves this setting to others.
+    pub(crate) fn leaving(self, setting: Setting) -> Self {
+        let gates = FeatureGates::parse("CoreSched=true").unwrap();
+        let chain = Chain::new(&gates, &FailPolicies::default()).leaving([setting].into());
+        let node = self.hub.policy().node().clone();
+        self.hub.policy.replace(Policy::new(chain, node, "skip"));
+        self
+    }
+
     fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
         let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true,GPUEnvInject=true";

@@ -15,7 +15,8 @@ use koord_kernel::cgroup::Change;
 use koord_model::{Bvt, CoreGroup, SchedSwitch, Setting, Value};
 use std::rc::Rc;
 
-/// What may be written now. Where nobody decides about switches everything may.
+/// What may be written now. Where nobody decides about switches everything may, but for cookies where that
+/// is left to others and the kernel has group identity: nothing says whether that is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gate {
     ranks: bool,
@@ -30,7 +31,13 @@ const REFUSED: &str = "the kernel refuses to switch between group identity and c
 
 impl Gate {
     pub(crate) fn of(hub: &Hub) -> Self {
-        Self::by(standing(&hub.ledger().borrow()))
+        let gate = Self::by(standing(&hub.ledger().borrow()));
+        let policy = hub.policy();
+        let is_left = policy.chain().left().contains(&Setting::SchedSwitch);
+        Self {
+            cookies: gate.cookies && !(is_left && policy.node().kernel.bvt),
+            ..gate
+        }
     }
 
     fn by(standing: Option<(SchedSwitch, &Applied)>) -> Self {

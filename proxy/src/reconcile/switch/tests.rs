@@ -244,6 +244,22 @@ async fn switches_and_cookies_stay_where_koordlet_does_the_part_of_the_hook() {
 }
 
 #[tokio::test]
+async fn where_switches_are_left_to_others_there_are_cookies_only_without_group_identity() {
+    let mainline = FakeTree::new(Generation::V2, 2);
+    for (tree, has_cookie) in [(tree(), false), (mainline, true)] {
+        let threads = FakeCores::default();
+        threads.fork(None, THREAD);
+        let cores = Bench::with_cores(tree.clone(), &threads);
+        let bench = cores.leaving(Setting::SchedSwitch).knowing_pod();
+        bench.tree.enter(&bench.container, 11);
+        bench.hub.list_taken();
+        under(&bench, "coreSched").await;
+        assert!(written(&tree).is_empty());
+        assert_eq!(threads.number(THREAD) != 0, has_cookie);
+    }
+}
+
+#[tokio::test]
 async fn a_switch_that_is_refused_is_told_and_tried_again_with_the_next_look() {
     let tree = tree();
     let (bench, _) = bench(&tree);

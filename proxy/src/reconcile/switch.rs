@@ -138,10 +138,14 @@ fn has_no_ranks(ledger: &Ledger, choice: SchedSwitch) -> bool {
     !placed.flat_map(Target::entries).any(is_left)
 }
 
-/// Whether this may put core scheduling off.
+/// Whether this may put core scheduling off. What was not to be had is tried again without that: cookies
+/// were taken for it, and would be each minute.
 fn ends_cookies(hub: &Hub, change: &Change) -> bool {
+    let ledger = hub.ledger().borrow();
+    let well = [Applied::Pending, Applied::Equal, Applied::Written];
+    let has_failed = standing(&ledger).is_some_and(|(_, applied)| !well.contains(applied));
     let goes = change.value != Value::SchedSwitch(SchedSwitch::CoreSched);
-    goes && hub.writer().holds(&change.at, &change.value) != Some(true)
+    goes && !has_failed && hub.writer().holds(&change.at, &change.value) != Some(true)
 }
 
 /// All that runs in pods. Nothing says who has given a thread its cookie, which may have been we before a

@@ -283,6 +283,26 @@ async fn a_switch_that_is_refused_is_told_and_tried_again_with_the_next_look() {
 }
 
 #[tokio::test]
+async fn cookies_are_taken_once_however_often_a_switch_is_refused() {
+    let tree = tree();
+    let (bench, threads) = bench(&tree);
+    under(&bench, "coreSched").await;
+    assert_ne!(threads.number(THREAD), 0);
+    bench.hub.set_node_policy(policy("groupIdentity"));
+    // After the first time one that somebody else has given it.
+    for (cookie, left) in [(None, 0), (Some(7), 7)] {
+        if let Some(cookie) = cookie {
+            threads.set(THREAD, cookie);
+        }
+        tree.fail_next_write(&CgroupPath::root(), "sched_core", Errno::BUSY);
+        super::super::node(&bench.hub).await;
+        let told = told(&bench).await.unwrap();
+        assert!(told.starts_with("group identity: refused: "), "{told}");
+        assert_eq!(threads.number(THREAD), left);
+    }
+}
+
+#[tokio::test]
 async fn where_nobody_is_treated_or_there_is_no_switch_none_is_touched() {
     let tree = tree();
     let (idle, _) = bench(&tree);

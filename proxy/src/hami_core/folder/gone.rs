@@ -26,15 +26,18 @@ const TRIES: u32 = 8;
 const MAX_LEVELS: u32 = 8;
 pub(super) const MAX_FILES: u32 = 4096;
 
+/// What is looked at for that: there may be much that cannot be removed, which comes first each time.
+const MAX_LOOKS: u32 = 65_536;
+
 /// How many are found at once.
 pub(super) const MAX_NAMES: usize = 1024;
 
 /// One go.
 struct Sweep {
-    /// How much may still be looked at.
+    /// How much may still be removed.
     left: u32,
-    /// Whether anything has gone.
-    has_removed: bool,
+    /// How much may still be looked at.
+    looks: u32,
 }
 
 /// Gives whatever has this name, if anything, one of those that are cleared.
@@ -64,11 +67,11 @@ pub(super) fn names(around: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
 pub(super) fn clear(around: &OwnedFd, name: &CStr) -> rustix::io::Result<bool> {
     let mut sweep = Sweep {
         left: MAX_FILES,
-        has_removed: false,
+        looks: MAX_LOOKS,
     };
     match sweep.remove(around, name, MAX_LEVELS, None) {
         Ok(()) => Ok(true),
-        Err(_) if sweep.has_removed => Ok(false),
+        Err(_) if sweep.left < MAX_FILES => Ok(false),
         Err(errno) => Err(errno),
     }
 }
@@ -129,10 +132,10 @@ impl Sweep {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            if self.left == 0 {
+            if self.left == 0 || self.looks == 0 {
                 return Err(Errno::NOTEMPTY);
             }
-            self.left -= 1;
+            self.looks -= 1;
             first = first.and(self.remove(&folder, name, levels - 1, Some(top)));
         }
         first?;
@@ -140,7 +143,9 @@ impl Sweep {
     }
 
     fn has_done(&mut self, done: rustix::io::Result<()>) -> rustix::io::Result<()> {
-        self.has_removed |= done.is_ok();
+        if done.is_ok() {
+            self.left = self.left.saturating_sub(1);
+        }
         unless_gone(done)
     }
 }

@@ -1,7 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "files for tests")]
 
 use super::*;
-use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::{
     fs::{self, Permissions},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
@@ -42,6 +42,16 @@ impl Node {
     fn refusal(&self) -> String {
         self.make().unwrap_err().to_string()
     }
+}
+
+/// Has this thread go without what overrides permissions, as a service does. What it had.
+fn without_overriding() -> CapabilitySets {
+    let before = rustix::thread::capabilities(None).unwrap();
+    let mut without = before;
+    let overriding = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    without.effective.remove(overriding);
+    rustix::thread::set_capabilities(None, without).unwrap();
+    before
 }
 
 #[test]
@@ -180,12 +190,7 @@ fn of_very_many_that_were_set_aside_some_are_cleared_with_each_list() {
 
 #[test]
 fn what_cannot_be_cleared_keeps_nothing_beside_it_and_no_folder_from_being_made() {
-    // As a service has it.
-    let before = rustix::thread::capabilities(None).unwrap();
-    let mut without = before;
-    let overriding = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
-    without.effective.remove(overriding);
-    rustix::thread::set_capabilities(None, without).unwrap();
+    let before = without_overriding();
     let node = Node::new();
     let folder = node.at("containers/uid-1_main");
     let may_enter = |path: &Path, mode| {
@@ -210,6 +215,32 @@ fn what_cannot_be_cleared_keeps_nothing_beside_it_and_no_folder_from_being_made(
     assert_eq!(stays, format!("{}, {told}", left[0].display()));
     may_enter(&left[0].join("a"), 0o700);
     assert_eq!(node.cleared(), [true]);
+    rustix::thread::set_capabilities(None, before).unwrap();
+}
+
+#[test]
+fn what_cannot_be_cleared_takes_nothing_from_what_one_go_clears() {
+    let before = without_overriding();
+    let node = Node::new();
+    let folder = node.at("containers/uid-1_main");
+    let stays = |name: &str| {
+        fs::create_dir_all(folder.join(name).join("b")).unwrap();
+        fs::set_permissions(folder.join(name), Permissions::from_mode(0o000)).unwrap();
+    };
+    node.make().unwrap();
+    // Whichever the file system names first.
+    stays("a");
+    for number in 0..4096 {
+        fs::write(folder.join(number.to_string()), "").unwrap();
+    }
+    stays("z");
+    node.make().unwrap();
+    assert_eq!(node.cleared(), [false]);
+    let left = to_clear(node.owner, &node.at("containers"));
+    let names = fs::read_dir(&left[0]).unwrap();
+    let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+    let names: BTreeSet<_> = names.collect();
+    assert_eq!(names, BTreeSet::from(["a", "z"].map(str::to_owned)));
     rustix::thread::set_capabilities(None, before).unwrap();
 }
 

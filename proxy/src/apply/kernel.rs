@@ -39,9 +39,9 @@ const STACK: usize = 256 << 10;
 /// Threads that reclaim. Each that stands still is one less for all others.
 pub const RECLAIMERS: usize = 4;
 
-/// How long somebody has to have waited for a write to know that it is late: a writer that does as it should
-/// may take less time.
-const LATE: Duration = Duration::from_millis(50);
+/// How long somebody has to have waited for a write, or for a folder, to know that it is late: a thread that
+/// does as it should may take less time.
+pub(crate) const LATE: Duration = Duration::from_millis(50);
 
 /// What became of a change.
 #[derive(Debug)]

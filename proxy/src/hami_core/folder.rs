@@ -11,6 +11,7 @@
 mod gone;
 
 use crate::{
+    apply::kernel::LATE,
     hub::Hub,
     ledger::{Entry, Ledger, Target},
     log::RateLimited,
@@ -38,7 +39,7 @@ use std::{
     time::Instant,
 };
 use thiserror::Error;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time};
 use tracing::{debug, warn};
 
 /// The stack of the thread, in bytes.
@@ -63,7 +64,7 @@ const FOLDER: OFlags = OFlags::RDONLY
 pub(crate) struct Folders {
     worker: Worker<Job>,
     clearer: Worker<Clearing>,
-    /// Somebody has given up waiting, and nothing was answered since.
+    /// Somebody has given up waiting after [`LATE`] or more, and nothing was answered since.
     is_late: Arc<AtomicBool>,
     /// Whose everything around them has to be.
     owner: Cell<u32>,
@@ -84,8 +85,14 @@ struct Stuck {
     is_told: bool,
 }
 
-/// Somebody waits for a folder; one who goes away before there is an answer has found it late.
-struct Waits<'a>(&'a AtomicBool);
+/// Somebody waits for a folder; one who goes away [`LATE`] or more after that began, before there is an
+/// answer, has found it late.
+struct Waits<'a> {
+    is_late: &'a AtomicBool,
+    begun: time::Instant,
+    /// There is an answer, whether it was heard or not.
+    is_answered: Arc<AtomicBool>,
+}
 
 /// Why a container does not have its folder.
 #[derive(Debug, Error)]
@@ -104,6 +111,7 @@ enum Job {
     Make {
         owner: u32,
         path: PathBuf,
+        is_answered: Arc<AtomicBool>,
         done: oneshot::Sender<Result<(), FolderError>>,
     },
     /// Answered is whether it is not there any more.
@@ -201,10 +209,16 @@ impl Folders {
         self.known.borrow_mut().insert(path.clone());
         self.fresh.borrow_mut().insert(path.clone());
         let (owner, asked) = (self.owner.get(), path.clone());
-        let waits = Waits(&self.is_late);
+        let is_answered = Arc::<AtomicBool>::default();
+        let waits = Waits {
+            is_late: &self.is_late,
+            begun: time::Instant::now(),
+            is_answered: is_answered.clone(),
+        };
         let made = self.worker.ask(|done| Job::Make {
             owner,
             path: asked,
+            is_answered,
             done,
         });
         let made = made.await;
@@ -213,7 +227,8 @@ impl Folders {
         made.unwrap_or(Err(FolderError::Late { path }))
     }
 
-    /// Whether the last that was heard of a folder is that somebody has given up waiting for it.
+    /// Whether the last that was heard of a folder is that somebody has given up waiting for it, after
+    /// 50 ms or more.
     pub(crate) fn is_late(&self) -> bool {
         self.is_late.load(Ordering::Relaxed)
     }
@@ -334,21 +349,36 @@ impl FolderError {
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        let is_answered = || self.is_answered.load(Ordering::SeqCst);
+        if self.begun.elapsed() < LATE || is_answered() {
+            return;
+        }
+        self.is_late.store(true, Ordering::SeqCst);
+        // The answer may have come in between: whoever is second here takes it back.
+        if is_answered() {
+            self.is_late.store(false, Ordering::SeqCst);
+        }
     }
 }
 
 fn run(job: Job, is_late: &AtomicBool) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
-        Job::Make { owner, path, done } => {
-            done.send(make(owner, &path)).ok();
+        Job::Make {
+            owner,
+            path,
+            is_answered,
+            done,
+        } => {
+            let made = make(owner, &path);
+            is_answered.store(true, Ordering::SeqCst);
+            done.send(made).ok();
         }
         Job::SetAside { owner, path, done } => {
             done.send(set_aside(owner, &path)).ok();
         }
     }
-    is_late.store(false, Ordering::Relaxed);
+    is_late.store(false, Ordering::SeqCst);
 }
 
 fn make(owner: u32, path: &Path) -> Result<(), FolderError> {

@@ -293,7 +293,7 @@ async fn who_has_waited_in_vain_makes_others_not_wait_until_something_is_answere
     };
     let path = node.at("containers/uid-1_main");
     assert!(!folders.is_late());
-    let waited = timeout(Duration::from_millis(50), folders.make(&path)).await;
+    let waited = timeout(Duration::from_millis(100), folders.make(&path)).await;
     assert!(waited.is_err());
     assert!(folders.is_late());
     go_on.send(()).unwrap();
@@ -305,6 +305,33 @@ async fn who_has_waited_in_vain_makes_others_not_wait_until_something_is_answere
     };
     timeout(Duration::from_secs(30), answered).await.unwrap();
     assert!(path.is_dir());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_late_that_was_waited_for_less_than_50_ms_or_is_answered() {
+    let node = Node::new();
+    let is_late = AtomicBool::new(false);
+    for (millis, answered, late) in [(40, false, false), (60, true, false), (60, false, true)] {
+        let is_answered = Arc::<AtomicBool>::default();
+        let waits = Waits {
+            is_late: &is_late,
+            begun: time::Instant::now(),
+            is_answered: is_answered.clone(),
+        };
+        if answered {
+            let job = Job::Make {
+                owner: node.owner,
+                path: node.at("containers/uid-1_main"),
+                is_answered,
+                done: oneshot::channel().0,
+            };
+            run(job, &is_late);
+        }
+        sleep(Duration::from_millis(millis)).await;
+        drop(waits);
+        let found = is_late.load(Ordering::SeqCst);
+        assert_eq!(found, late, "{millis} ms, answered: {answered}");
+    }
 }
 
 #[test]

@@ -7,10 +7,14 @@ use koord_testkit::{ContainerdVersion, poll::wait_until, process::is_running};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     env, fs,
+    io::{BufRead as _, BufReader},
     os::unix::process::CommandExt,
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStderr, Command, Output, Stdio},
 };
+
+const CLEANS: &str = "cleaning up, which takes some seconds";
+const INTERRUPTED: &str = "interrupted; cleaning up, which takes some seconds";
 
 /// Starts it as a terminal does: an interrupt reaches its whole process group.
 fn start(front: &str) -> Result<Child> {
@@ -107,17 +111,46 @@ fn what_fails_the_demo_is_told_and_is_its_status() -> Result<()> {
     Ok(())
 }
 
+/// Reads what it says of errors and of cleaning up, up to this line. What is returned has to be kept: it
+/// fails where nobody takes its words.
+fn says(demo: &mut Child, line: &str) -> Result<BufReader<ChildStderr>> {
+    let stderr = demo.stderr.take().context("its standard error is ours")?;
+    let mut stderr = BufReader::new(stderr);
+    let mut said = String::new();
+    while !said.lines().any(|it| it == line) {
+        let length = stderr.read_line(&mut said)?;
+        ensure!(length > 0, "it does not say {line:?}: {said}");
+    }
+    Ok(stderr)
+}
+
 #[test]
 fn an_interrupted_demo_leaves_nothing() -> Result<()> {
-    let demo = start("cri")?;
+    let mut demo = start("cri")?;
     let owner = demo.id();
     wait_until("a container of a pod runs", || {
         traces(owner).is_ok_and(|all| all.iter().any(|it| it.contains("/kubepods/")))
     });
     kill_process_group(Pid::from_child(&demo), Signal::INT)?;
-    let output = demo.wait_with_output()?;
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    let _stderr = says(&mut demo, INTERRUPTED)?;
+    assert_ne!(traces(owner)?, Vec::<String>::new(), "it is told late");
+    let Output { status, .. } = demo.wait_with_output()?;
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(traces(owner)?, Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn a_demo_that_is_interrupted_while_it_cleans_up_says_so_by_its_status() -> Result<()> {
+    let mut demo = start("cri")?;
+    let owner = demo.id();
+    let _stderr = says(&mut demo, CLEANS)?;
+    assert_ne!(traces(owner)?, Vec::<String>::new(), "it is told late");
+    kill_process_group(Pid::from_child(&demo), Signal::INT)?;
+    let Output { status, stdout, .. } = demo.wait_with_output()?;
+    let all_right = "all 15 values are what they should be\n";
+    assert!(text(&stdout).ends_with(all_right));
+    assert_eq!(status.code(), Some(130));
     assert_eq!(traces(owner)?, Vec::<String>::new());
     Ok(())
 }

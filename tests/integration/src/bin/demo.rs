@@ -3,45 +3,72 @@
 //! one that nobody tells of the proxy.
 //!
 //! Everything runs in a testbed of its own and disappears with it, also when this program is
-//! interrupted or killed. The exit status is non-zero if one value is not what it should be.
+//! interrupted or killed. The exit status is non-zero if one value is not what it should be, and 130 if
+//! it was interrupted, amid its cleaning up too.
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, bail};
 use koord_integration::{Front, Node, demo};
 use koord_testkit::ContainerdVersion;
-use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
+use std::{process::ExitCode, thread};
+use tokio::{
+    runtime,
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    let interrupted = async {
-        let (mut int, mut term) = (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-        );
-        tokio::select! {
-            _ = int.recv() => {}
-            _ = term.recv() => {}
+fn main() -> ExitCode {
+    match hear_of_interrupt().and_then(run) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("demo failed: {error:#}");
+            ExitCode::FAILURE
         }
-        Ok::<_, std::io::Error>(())
-    };
-    tokio::select! {
-        biased;
-        _ = interrupted => {
-            eprintln!("interrupted; cleaning up, which takes some seconds");
-            ExitCode::from(130)
-        }
-        result = run() => match result {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("demo failed: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
     }
 }
 
-async fn run() -> Result<()> {
+/// Until it is over or interrupted.
+#[tokio::main(flavor = "current_thread")]
+async fn run(mut interrupted: oneshot::Receiver<()>) -> Result<ExitCode> {
+    let status = ExitCode::from(130);
+    tokio::select! {
+        biased;
+        Ok(()) = &mut interrupted => return Ok(status),
+        shown = show() => shown?,
+    }
+    Ok(match interrupted.try_recv() {
+        // While it cleaned up.
+        Ok(()) => status,
+        Err(_) => ExitCode::SUCCESS,
+    })
+}
+
+/// Answers the first interrupt at once, and then tells of it. It does so on a thread of its own: what the
+/// demo does, and its cleaning up, blocks the main one for seconds.
+fn hear_of_interrupt() -> Result<oneshot::Receiver<()>> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut int, mut term) = {
+        let _context = runtime.enter();
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
+    };
+    let (tell, told) = oneshot::channel();
+    thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = int.recv() => {}
+                _ = term.recv() => {}
+            }
+        });
+        eprintln!("interrupted; cleaning up, which takes some seconds");
+        tell.send(()).ok();
+    });
+    Ok(told)
+}
+
+async fn show() -> Result<()> {
     let front = match std::env::args().nth(1).as_deref() {
         None | Some("cri") => Front::Cri,
         Some("nri") => Front::Nri,
@@ -49,5 +76,7 @@ async fn run() -> Result<()> {
         Some(other) => bail!("no front {other}; cri, nri or watch"),
     };
     let node = Node::start(ContainerdVersion::V1_7, demo::options(front)?)?;
-    demo::run(&node).await
+    let shown = demo::run(&node).await;
+    eprintln!("cleaning up, which takes some seconds");
+    shown
 }

@@ -266,6 +266,7 @@ fn strangers(
 /// that koordlet covers. It was to be done in this mode, and the runtime has left this unsaid.
 async fn give_back(hub: &Rc<Hub>, mode: Mode, covered: Resting, unsaid: Unsaid) -> Told {
     let mut told = Told::beside(covered.clone());
+    told.add_mode(mode);
     hub.decide_node();
     if ours::keep(hub, mode, &covered).await.is_err() {
         let seconds = PATIENCE.as_secs();

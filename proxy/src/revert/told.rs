@@ -3,6 +3,7 @@
 use super::{Held, PATIENCE, Place, named, process::Others, targets};
 use crate::{
     cli::Answer,
+    config::Mode,
     hub::{Hub, state},
     ledger::{Applied, Entry, Ledger, Life},
     log::Name,
@@ -58,6 +59,16 @@ impl Told {
         Self {
             koordlets,
             ..Self::default()
+        }
+    }
+
+    /// That values are not looked for by this mode which nothing but the kernel shows to be ours.
+    pub(super) fn add_mode(&mut self, mode: Mode) {
+        if mode != Mode::Enforce {
+            self.remarks.push(format!(
+                "by mode {mode} only what is marked as ours is given back: values of an earlier run with \
+                 mode enforce are not looked for, --mode=enforce has them given back"
+            ));
         }
     }
 

@@ -10,11 +10,11 @@ use super::{Held, PATIENCE, held, told::says};
 use crate::{
     config::Mode,
     hub::Hub,
-    ledger::{Entry, GIVEN_BACK, Ledger, Life, Target},
+    ledger::{Container, Entry, GIVEN_BACK, Ledger, Life, Pod, Target},
     neighbour::Resting,
 };
 use koord_hooks::Chain;
-use koord_model::{CgroupPath, CoreGroup, Setting, Value};
+use koord_model::{CgroupPath, CoreGroup, CpuQuota, Setting, Value};
 use std::collections::BTreeSet;
 use tokio::time::{error::Elapsed, timeout};
 
@@ -56,6 +56,10 @@ pub(super) async fn keep(hub: &Hub, mode: Mode, covered: &Resting) -> Result<(),
     };
     let mut ledger = hub.ledger().borrow_mut();
     for pod in ledger.pods_mut() {
+        if has_no_quota_by_itself(pod) {
+            let unlimited = Value::from(CpuQuota::Unlimited);
+            pod.own.retain(|entry| entry.desired != unlimited);
+        }
         for target in [&mut pod.own, &mut pod.pause] {
             evidence.sift(target, &[]);
         }
@@ -67,6 +71,20 @@ pub(super) async fn keep(hub: &Hub, mode: Mode, covered: &Resting) -> Result<(),
         evidence.sift(&mut group.target, &[]);
     }
     shown
+}
+
+/// Whether the kubelet has given a pod no quota, so that nobody has lifted one. It gives one only where each
+/// container asks for one (`ResourceConfigForPod` of `pkg/kubelet/cm/helpers_linux.go`; where the pod as a
+/// whole has a limit, those without one ask for that). One for debugging asks for none beside others that
+/// do: so all that live count.
+fn has_no_quota_by_itself(pod: &Pod) -> bool {
+    let containers = pod.containers.iter();
+    let mut living = containers.filter(|it| it.life != Life::Exited).peekable();
+    let asks_for_none = |it: &Container| {
+        let asked = it.view.requested.cpu_quota;
+        it.view.heard && matches!(asked, None | Some(CpuQuota::Unlimited))
+    };
+    living.peek().is_some() && living.all(asks_for_none)
 }
 
 /// What these hooks set.

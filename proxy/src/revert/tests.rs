@@ -11,7 +11,11 @@ use koord_kernel::{
     resctrl::Groups,
 };
 use koord_model::{PodUid, SchedSwitch, Value};
-use koord_proto::{cri, keys::annotation, pods};
+use koord_proto::{
+    cri,
+    keys::{annotation, label},
+    pods,
+};
 use koord_testkit::scripted::ScriptedRuntime;
 use std::{
     fs,
@@ -150,6 +154,37 @@ async fn what_was_asked_for_and_nobody_knows_stays_and_is_told_each_time() {
         assert!(!answer.good, "{}", answer.text);
         let line = "  default/batch main cpu.shares: 512 stays, left: what was before is unknown";
         assert!(answer.text.lines().any(|it| it == line), "{}", answer.text);
+    }
+}
+
+/// A pod that has a CPU of its own, and no quota, as is decided of it and its container. The runtime says
+/// this of the container.
+fn with_own_cpu(info: &str) -> Node {
+    let mut pod = listed_pod();
+    pod.metadata.as_mut().unwrap().uid = "uid-2".to_owned();
+    pod.labels = [(label::QOS_CLASS.to_owned(), "LSR".to_owned())].into();
+    let status = r#"{"cpuset":"0"}"#.to_owned();
+    pod.annotations = [(annotation::RESOURCE_STATUS.to_owned(), status)].into();
+    let node = Node::on(pod, listed_container(), info);
+    let container = CgroupPath::parse("kubepods/poduid-2/container-1").unwrap();
+    node.tree.make(&container);
+    node
+}
+
+#[tokio::test]
+async fn a_pod_whose_containers_ask_for_no_quota_has_none_by_itself_and_one_that_was_lifted_is_told()
+{
+    const NO_QUOTA: &str = r#"{"config":{"linux":{"resources":{"cpu_shares":204}}},
+        "runtimeSpec":{"process":{"oomScoreAdj":1000},"linux":{"resources":{"cpu":{"shares":204}}}}}"#;
+    let answer = with_own_cpu(NO_QUOTA).give_back().await;
+    assert_eq!(answer.text, "there is nothing to give back\n");
+    assert!(answer.good);
+    // It had that of its containers, or may have had one.
+    for info in [ASKED, r#"{"pid":1}"#] {
+        let answer = with_own_cpu(info).give_back().await;
+        let line = "  default/batch cpu.cfs_quota_us: -1 stays, left: what was before is unknown";
+        assert!(answer.text.lines().any(|it| it == line), "{}", answer.text);
+        assert!(!answer.good);
     }
 }
 

@@ -46,7 +46,8 @@ async fn run(mut interrupted: oneshot::Receiver<()>) -> Result<ExitCode> {
 /// Answers the first interrupt at once, and then tells of it. It does so on a thread of its own: what the
 /// demo does, and its cleaning up, blocks the main one for seconds.
 fn hear_of_interrupt() -> Result<oneshot::Receiver<()>> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut builder = runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build()?;
     let (mut int, mut term) = {
         let _context = runtime.enter();
         (

@@ -173,7 +173,7 @@ fn with_own_cpu(info: &str) -> Node {
 
 #[tokio::test]
 async fn a_pod_whose_containers_ask_for_no_quota_has_none_by_itself_and_one_that_was_lifted_is_told()
-{
+ {
     const NO_QUOTA: &str = r#"{"config":{"linux":{"resources":{"cpu_shares":204}}},
         "runtimeSpec":{"process":{"oomScoreAdj":1000},"linux":{"resources":{"cpu":{"shares":204}}}}}"#;
     let answer = with_own_cpu(NO_QUOTA).give_back().await;

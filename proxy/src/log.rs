@@ -21,7 +21,7 @@ use thiserror::Error;
 use tracing::Dispatch;
 use tracing_subscriber::{
     Layer as _, Registry,
-    filter::{ParseError, Targets},
+    filter::{LevelFilter, ParseError, Targets},
     fmt::{MakeWriter, layer},
     layer::SubscriberExt as _,
     reload,
@@ -48,6 +48,13 @@ pub enum FilterSyntax {
     Directive(ParseError),
     #[error("not a log filter: {0:?} names a span or a field, and only targets have levels")]
     Span(String),
+    #[error(
+        "not a log filter: {0:?} is no level (off, error, warn, info, debug, trace or 0 to 5), no \
+         crate or module of ours (such as koord_runtime_proxy::hub) and no TARGET=LEVEL"
+    )]
+    Unknown(String),
+    #[error("not a log filter: it is empty, and a level or TARGET=LEVEL is expected")]
+    Empty,
 }
 
 /// A name that somebody else chose: it stays within its line and does not fill it. Kubernetes has
@@ -83,21 +90,60 @@ const REFILL: Duration = Duration::from_secs(10);
 /// Kinds with an account of their own.
 const MAX_KINDS: usize = 256;
 
-/// A filter of levels, each for all targets or for one (`info,koord_runtime_proxy::hub=debug`).
+/// Crates whose names are filters by themselves, and those of their modules.
+const CRATES: [&str; 7] = [
+    "koord_hooks",
+    "koord_kernel",
+    "koord_model",
+    "koord_nri",
+    "koord_proto",
+    "koord_relay",
+    "koord_runtime_proxy",
+];
+
+/// A filter of levels, each for all targets or for one (`info,koord_runtime_proxy::hub=debug`). A
+/// crate or a module of ours alone has all that it says.
 ///
 /// # Errors
 ///
-/// When a part of it is neither.
+/// When a part of it is none of these, or it has no part.
 pub fn filter(text: &str) -> Result<Targets, FilterSyntax> {
     let parts = text
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty());
     let parts: Vec<_> = parts.collect();
-    match parts.iter().find(|part| part.contains('[')) {
-        Some(span) => Err(FilterSyntax::Span((*span).to_owned())),
-        None => parts.join(",").parse().map_err(FilterSyntax::Directive),
+    if parts.is_empty() {
+        return Err(FilterSyntax::Empty);
     }
+    if let Some(span) = parts.iter().find(|part| part.contains('[')) {
+        return Err(FilterSyntax::Span((*span).to_owned()));
+    }
+    if let Some(unknown) = parts.iter().find(|part| !is_directive(part)) {
+        return Err(FilterSyntax::Unknown((*unknown).to_owned()));
+    }
+    parts.join(",").parse().map_err(FilterSyntax::Directive)
+}
+
+/// The subscriber takes any word for a target: one that nobody has silences everything.
+fn is_directive(part: &str) -> bool {
+    match part.split_once('=') {
+        Some((target, level)) => is_path(target) && !level.is_empty(),
+        None => part.parse::<LevelFilter>().is_ok() || (is_path(part) && is_ours(part)),
+    }
+}
+
+fn is_ours(target: &str) -> bool {
+    let name = target.split_once("::").map_or(target, |(name, _)| name);
+    CRATES.contains(&name)
+}
+
+/// Whether this can be the path of a Rust module, as targets are.
+fn is_path(target: &str) -> bool {
+    let is_of_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    target.split("::").all(|name| {
+        name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(is_of_word)
+    })
 }
 
 /// Sets up logging to `writer`. The filter can be changed through the second of the pair.

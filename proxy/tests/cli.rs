@@ -747,6 +747,11 @@ fn odd_requests_to_the_admin_socket_are_refused() {
     let filter = "x".repeat(4097);
     let put = format!("PUT /log HTTP/1.0\r\ncontent-length: 4097\r\n\r\n{filter}");
     assert_eq!(ask(&put), "413");
+    for filter in ["", "///", "inof"] {
+        let length = filter.len();
+        let put = format!("PUT /log HTTP/1.0\r\ncontent-length: {length}\r\n\r\n{filter}");
+        assert_eq!(ask(&put), "400", "{filter:?}");
+    }
     let header = "x".repeat(64 * 1024);
     assert_eq!(
         ask(&format!("GET / HTTP/1.0\r\nx: {header}\r\n\r\n")),

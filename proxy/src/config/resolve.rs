@@ -23,7 +23,9 @@ impl Resolver {
     pub(super) fn new(flags: RawConfig, file: Option<&Path>, surroundings: &Surroundings) -> Self {
         let mut issues = Vec::new();
         let mut environment = RawConfig::default();
-        if let Some(filter) = &surroundings.log_filter {
+        // An empty variable is how manifests say nothing.
+        let filter = surroundings.log_filter.as_ref();
+        if let Some(filter) = filter.filter(|filter| !filter.is_empty()) {
             let origin = Origin::Environment(LOG_FILTER_VARIABLE);
             environment.insert(key::LOG_FILTER, filter.clone(), origin);
         }

@@ -132,6 +132,40 @@ fn a_flag_wins_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
+fn a_log_filter_that_would_silence_everything_is_reported_with_what_else_is_wrong() {
+    let expected = "is no level (off, error, warn, info, debug, trace or 0 to 5), no crate or \
+                    module of ours (such as koord_runtime_proxy::hub) and no TARGET=LEVEL";
+    assert_eq!(
+        complaints(&["--front=kubelet"], "log-filter: \"///\"\n"),
+        [
+            "--front cannot be \"kubelet\": expected cri, nri or watch".to_owned(),
+            format!("FILE: log-filter cannot be \"///\": not a log filter: \"///\" {expected}"),
+        ]
+    );
+    assert_eq!(
+        complaints(&["--log-filter=inof"], ""),
+        [format!("--log-filter cannot be \"inof\": not a log filter: \"inof\" {expected}")]
+    );
+    assert_eq!(
+        complaints(&["--log-filter="], ""),
+        [
+            "--log-filter cannot be \"\": not a log filter: it is empty, and a level or \
+             TARGET=LEVEL is expected"
+        ]
+    );
+}
+
+#[test]
+fn an_empty_variable_says_nothing_of_the_log_filter() {
+    let surroundings = Surroundings {
+        log_filter: Some(String::new()),
+        ..surroundings()
+    };
+    let config = Config::resolve(flags(&[]), None, &surroundings).unwrap();
+    assert_eq!(config.log.filter, "info");
+}
+
+#[test]
 fn the_file_takes_numbers_booleans_lists_and_nothing() {
     let config = from_file(
         &[],

@@ -128,6 +128,51 @@ fn a_filter_is_levels_of_targets_and_says_what_else_is_none() {
 }
 
 #[test]
+fn a_word_that_is_no_level_and_no_target_of_ours_is_refused_by_name() {
+    for (text, understood) in [
+        ("INFO", "info"),
+        ("Off", "off"),
+        ("4", "debug"),
+        ("koord_relay", "koord_relay=trace"),
+        (
+            "warn,koord_runtime_proxy::hub",
+            "koord_runtime_proxy::hub=trace,warn",
+        ),
+        ("info,h2::proto=off", "h2::proto=off,info"),
+    ] {
+        assert_eq!(filter(text).unwrap().to_string(), understood, "{text:?}");
+    }
+    for (text, part) in [
+        ("inof", "inof"),
+        ("info,debgu", "debgu"),
+        ("///", "///"),
+        ("6", "6"),
+        ("koord_realy", "koord_realy"),
+        ("koord_relay::", "koord_relay::"),
+        ("info,///=debug", "///=debug"),
+        ("=info", "=info"),
+        ("koord_relay=", "koord_relay="),
+        ("a::1b=info", "a::1b=info"),
+    ] {
+        assert_eq!(
+            filter(text).unwrap_err().to_string(),
+            format!(
+                "not a log filter: \"{part}\" is no level (off, error, warn, info, debug, trace \
+                 or 0 to 5), no crate or module of ours (such as koord_runtime_proxy::hub) and no \
+                 TARGET=LEVEL"
+            )
+        );
+    }
+    for empty in ["", " ", ",", " , "] {
+        assert_eq!(
+            filter(empty).unwrap_err().to_string(),
+            "not a log filter: it is empty, and a level or TARGET=LEVEL is expected",
+            "{empty:?}"
+        );
+    }
+}
+
+#[test]
 fn five_lines_at_once_and_then_one_in_ten_seconds_with_the_count_of_the_others() {
     let mut limited = RateLimited::default();
     let start = Instant::now();

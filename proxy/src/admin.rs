@@ -232,7 +232,7 @@ impl Admin {
             "front": self.condition.front.as_str(),
             "runtime": runtime,
             "remarks": self.remarks(),
-            "runtimeUp": self.hub.runtime_is_up(),
+            "runtimeUp": self.hub.runtime_up(),
             "pluginUp": plugin.then(|| self.hub.plugin_is_up()),
             "feed": self.hub.watches().then(|| self.hub.feed()),
             "pluginSets": plugin.then(|| names(&policy.sayable())),

@@ -113,7 +113,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
 fn fail(hub: &Hub, took: Duration) {
     hub.ledger().borrow_mut().abandon_list();
     hub.metrics().relisted(false, took);
-    hub.runtime_lost();
+    hub.list_failed();
 }
 
 /// Makes the ledger whole, for who asks no more after it.

@@ -514,6 +514,13 @@ fn a_node_whose_control_groups_cannot_be_used_is_passed_through_and_told() {
     let why = "cannot look for control groups in /no-such-mount: No such file or directory";
     assert!(status.contains(why), "{status}");
     assert!(proxy.log().contains("hooks off"), "{}", proxy.log());
+    // Nothing is asked of the runtime, so nothing is known of it.
+    assert!(status.contains("\"runtimeUp\":null"), "{status}");
+    let metrics = String::from_utf8(proxy.ask(&["get", "/metrics"]).stdout).unwrap();
+    assert!(
+        !metrics.contains("koord_runtime_proxy_runtime_up"),
+        "{metrics}"
+    );
 }
 
 /// A pipe that nobody writes to: who opens it as a file waits for ever.

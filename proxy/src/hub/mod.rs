@@ -203,7 +203,8 @@ pub struct Hub {
     /// Name and version, as the runtime says them.
     runtime: RefCell<Option<(String, String)>>,
     runtime_name: Cell<RuntimeName>,
-    runtime_up: Cell<bool>,
+    /// `None` while nobody has listed, as where hooks are off.
+    runtime_up: Cell<Option<bool>>,
     plugin_up: Cell<bool>,
     /// Where nobody asks us.
     watching: Option<Watching>,
@@ -242,7 +243,7 @@ impl Hub {
             relist: Notify::new(),
             runtime: RefCell::default(),
             runtime_name: Cell::new(RuntimeName::Containerd),
-            runtime_up: Cell::new(false),
+            runtime_up: Cell::new(None),
             plugin_up: Cell::new(false),
             watching: parts.watches.then(Watching::default),
             told_lately: ToldLately::default(),
@@ -320,10 +321,23 @@ impl Hub {
     /// The runtime went away under a connection, or does not answer: its lists will tell what was
     /// missed.
     pub fn runtime_lost(&self) {
-        if self.runtime_up.replace(false) {
-            self.metrics.runtime_up(false);
+        // Where nobody lists, nobody would find it there again.
+        if self.runtime_is_up() {
+            self.set_runtime_up(false);
         }
         self.relist_soon();
+    }
+
+    /// A list came to nothing: the runtime does not answer.
+    pub(crate) fn list_failed(&self) {
+        self.set_runtime_up(false);
+        self.relist_soon();
+    }
+
+    fn set_runtime_up(&self, up: bool) {
+        if self.runtime_up.replace(Some(up)) != Some(up) {
+            self.metrics.runtime_up(up);
+        }
     }
 
     /// Whether the runtime asks us as its plugin.
@@ -381,9 +395,7 @@ impl Hub {
     /// A list was taken in: the runtime answers, and the ledger is whole.
     pub(crate) fn list_taken(&self) {
         self.look_again();
-        if !self.runtime_up.replace(true) {
-            self.metrics.runtime_up(true);
-        }
+        self.set_runtime_up(true);
         let setting = Setting::SchedSwitch;
         let has_switches = self.policy().node().kernel.files.contains(&setting);
         if has_switches && !self.is_whole() {
@@ -413,6 +425,11 @@ impl Hub {
     }
 
     pub fn runtime_is_up(&self) -> bool {
+        self.runtime_up() == Some(true)
+    }
+
+    /// Whether the runtime answered when it was last asked; `None` while it was not asked.
+    pub fn runtime_up(&self) -> Option<bool> {
         self.runtime_up.get()
     }
 

@@ -2,12 +2,13 @@
 
 use super::{Metrics, Outcome, histogram, register, register_in, size};
 use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder},
+    metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 use std::{
-    sync::atomic::AtomicU64,
+    fmt,
+    sync::{Arc, OnceLock, atomic::AtomicU64},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -36,18 +37,45 @@ struct Build {
     version: &'static str,
 }
 
+/// A gauge that is not told before it is known.
+#[derive(Clone, Debug, Default)]
+struct OnceKnown(Arc<OnceLock<Gauge>>);
+
 #[derive(Debug)]
 pub(super) struct ProcessMetrics {
     relists: Family<Outcome, Counter>,
     relist_seconds: Histogram,
     sandboxes_missing: Gauge,
-    runtime_up: Gauge,
+    runtime_up: OnceKnown,
     runtime: Family<RuntimeVersion, Gauge>,
     front: Family<Serving, Gauge>,
     mode: Family<Running, Gauge>,
     another_acts: Gauge,
     start_time: Gauge<f64, AtomicU64>,
     build: Family<Build, Gauge>,
+}
+
+// === impl OnceKnown ===
+
+impl OnceKnown {
+    fn set(&self, value: i64) {
+        self.0.get_or_init(Gauge::default).set(value);
+    }
+}
+
+impl EncodeMetric for OnceKnown {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        let known = self.0.get();
+        known.map_or(Ok(()), |gauge| gauge.encode(encoder))
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.get().is_none()
+    }
 }
 
 // === impl ProcessMetrics ===
@@ -77,8 +105,8 @@ impl ProcessMetrics {
             runtime_up: register(
                 r,
                 "runtime_up",
-                "Whether the runtime answered when it was last asked",
-                Gauge::default(),
+                "Whether the runtime answered when it was last asked; absent while nobody asks",
+                OnceKnown::default(),
             ),
             runtime: register(
                 r,

@@ -74,3 +74,24 @@ async fn a_call_that_cannot_be_read_costs_a_list_if_something_may_have_come_of_i
         assert_eq!(is_list_wanted(&bench).await, costs, "{code}");
     }
 }
+
+#[tokio::test]
+async fn whether_the_runtime_is_up_is_not_told_before_it_is_known() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let hub = &bench.hub;
+    let told = || {
+        let text = hub.metrics().encode().unwrap();
+        let mut lines = text.lines();
+        let told = lines.find_map(|line| line.strip_prefix("koord_runtime_proxy_runtime_up "));
+        (hub.runtime_up(), told.map(str::to_owned))
+    };
+    // A client's connection found nobody; one that comes later may find the runtime.
+    hub.runtime_lost();
+    assert_eq!(told(), (None, None));
+    hub.list_failed();
+    assert_eq!(told(), (Some(false), Some("0".to_owned())));
+    hub.list_taken();
+    assert_eq!(told(), (Some(true), Some("1".to_owned())));
+    hub.runtime_lost();
+    assert_eq!(told(), (Some(false), Some("0".to_owned())));
+}

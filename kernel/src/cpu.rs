@@ -1,23 +1,30 @@
 //! The CPUs of the node.
 
 use koord_model::{CpuSet, CpuSetError};
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 use thiserror::Error;
 
 /// Why the CPUs that are online are unknown.
 #[derive(Debug, Error)]
 pub enum OnlineError {
-    #[error("cannot read devices/system/cpu/online")]
-    Read(#[source] io::Error),
-    #[error("devices/system/cpu/online holds no list of CPUs")]
-    Malformed(#[source] CpuSetError),
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} holds no list of CPUs", path.display())]
+    Malformed { path: PathBuf, source: CpuSetError },
 }
 
 /// The CPUs that run tasks now, from the tree of devices at `sys`, which is `/sys` on a node.
 pub fn online(sys: &Path) -> Result<CpuSet, OnlineError> {
-    let list = std::fs::read_to_string(sys.join("devices/system/cpu/online"))
-        .map_err(OnlineError::Read)?;
-    list.parse().map_err(OnlineError::Malformed)
+    let path = sys.join("devices/system/cpu/online");
+    match std::fs::read_to_string(&path) {
+        Ok(list) => list
+            .parse()
+            .map_err(|source| OnlineError::Malformed { path, source }),
+        Err(source) => Err(OnlineError::Read { path, source }),
+    }
 }
 
 #[cfg(test)]
@@ -34,6 +41,8 @@ mod tests {
     #[test]
     fn a_tree_without_the_file_is_an_error() {
         let error = online(Path::new("/proc")).unwrap_err();
-        assert!(matches!(error, OnlineError::Read(_)));
+        assert!(matches!(error, OnlineError::Read { .. }));
+        let told = "cannot read /proc/devices/system/cpu/online";
+        assert_eq!(error.to_string(), told);
     }
 }

@@ -268,12 +268,17 @@ impl Admin {
             ));
         }
         if let Some(PolicyState {
-            error: Some(error), ..
+            error: Some(error),
+            is_of_file,
+            ..
         }) = &*condition.policy.borrow()
         {
+            let in_force = match is_of_file {
+                true => "what it said when it last could be used stays in force",
+                false => "there is no policy in force",
+            };
             remarks.push(format!(
-                "the policy file cannot be used as it is, so what it said when it last could be \
-                 used stays in force: {}",
+                "the policy file cannot be used as it is, so {in_force}: {}",
                 chain_of(&**error)
             ));
         }
@@ -304,6 +309,7 @@ impl Admin {
             issues,
             other_nodes,
             error,
+            ..
         }) = &*state
         else {
             return serde_json::Value::Null;

@@ -98,7 +98,9 @@ impl Probe {
         policy: Arc<NodePolicy>,
         remarks: &mut Vec<String>,
     ) -> NodeView {
-        self.look(cgroups, policy.clone()).unwrap_or_else(|error| {
+        let looked = self.look(cgroups, policy.clone());
+        let looked = looked.inspect(|_| self.tell_unknown_cpus());
+        looked.unwrap_or_else(|error| {
             warn!(
                 error = &error as &dyn Error,
                 "what this node has is unknown: hooks can do little until it is known"
@@ -146,16 +148,20 @@ impl Probe {
     fn online(&self) -> Result<CpuSet, LookError> {
         match cpu::online(&self.sys_root) {
             Ok(online) => Ok(online),
-            Err(OnlineError::Read(source)) if source.kind() != io::ErrorKind::NotFound => {
-                Err(LookError::Online(OnlineError::Read(source)))
+            Err(OnlineError::Read { path, source }) if source.kind() != io::ErrorKind::NotFound => {
+                Err(LookError::Online(OnlineError::Read { path, source }))
             }
-            Err(error) => {
-                warn!(
-                    error = &error as &dyn Error,
-                    "the online CPUs are unknown: none is taken to be offline"
-                );
-                Ok(every_cpu())
-            }
+            Err(_) => Ok(every_cpu()),
+        }
+    }
+
+    /// Once for each start: it is looked at with every list, and what is so then stays so.
+    fn tell_unknown_cpus(&self) {
+        if let Err(error) = cpu::online(&self.sys_root) {
+            warn!(
+                error = &error as &dyn Error,
+                "the online CPUs are unknown: none is taken to be offline"
+            );
         }
     }
 
@@ -218,3 +224,6 @@ fn exists_anywhere(cgroups: &Cgroups, groups: &[CgroupPath], setting: Setting) -
     }
     Ok(false)
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,8 @@ pub struct PolicyState {
     pub issues: Arc<[PolicyIssue]>,
     /// Documents of that file that are about other nodes.
     pub other_nodes: usize,
+    /// Whether a file could be used since the start.
+    pub is_of_file: bool,
     /// Why the file as it is now cannot be used, if it cannot.
     pub error: Option<Arc<LoadError>>,
 }
@@ -174,15 +176,23 @@ impl PolicyFile {
                     policy: Arc::new(parsed.policy),
                     issues: parsed.issues.into(),
                     other_nodes: parsed.other_nodes,
+                    is_of_file: true,
                     error: None,
                 });
             }
             Some(Err(error)) => {
                 self.metrics.policy_loaded(false, 0);
-                warn!(
-                    error = &error as &dyn Error,
-                    "the node policy cannot be used; the last one stays in force"
-                );
+                if self.state.borrow().is_of_file {
+                    warn!(
+                        error = &error as &dyn Error,
+                        "the node policy cannot be used; the last one stays in force"
+                    );
+                } else {
+                    warn!(
+                        error = &error as &dyn Error,
+                        "the node policy cannot be used; there is none in force"
+                    );
+                }
                 self.state
                     .send_modify(|state| state.error = Some(Arc::new(error)));
             }

@@ -238,7 +238,7 @@ async fn list(
     missing: &mut Missing,
 ) -> Result<Counted, RuntimeError> {
     let stream = connect(endpoint.clone()).await;
-    let mut runtime = Runtime::over(stream.map_err(RuntimeError::Connect)?).await?;
+    let mut runtime = Runtime::over(stream.map_err(RuntimeError::connect(endpoint))?).await?;
     let version = runtime.version().await?;
     hub.set_runtime(&version.runtime_name, &version.runtime_version);
     let mut news = News {

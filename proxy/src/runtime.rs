@@ -6,7 +6,14 @@
 
 use hyper_util::rt::TokioIo;
 use koord_proto::{client::v1::runtime_service_client::RuntimeServiceClient, cri};
-use std::{collections::HashMap, future::Future, io, sync::Mutex, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    io,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
 use thiserror::Error;
 use tokio::net::UnixStream;
 use tonic::{
@@ -25,8 +32,8 @@ const MAX_REPLY: usize = 80 << 20;
 /// Why the runtime could not be asked.
 #[derive(Debug, Error)]
 pub enum RuntimeError {
-    #[error("cannot connect to the runtime")]
-    Connect(#[source] io::Error),
+    #[error("cannot connect to the runtime at {}", socket.display())]
+    Connect { socket: PathBuf, source: io::Error },
     #[error("no gRPC connection to the runtime")]
     Transport(#[from] tonic::transport::Error),
     #[error("the runtime failed {call}")]
@@ -41,6 +48,18 @@ pub enum RuntimeError {
 /// A connection to ask over.
 pub struct Runtime {
     client: RuntimeServiceClient<Channel>,
+}
+
+// === impl RuntimeError ===
+
+impl RuntimeError {
+    /// What comes of a connection to this socket that cannot be made.
+    pub(crate) fn connect(socket: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Connect {
+            socket: socket.to_owned(),
+            source,
+        }
+    }
 }
 
 // === impl Runtime ===

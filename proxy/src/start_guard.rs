@@ -20,6 +20,7 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+use thiserror::Error;
 
 /// Unclean starts that are one too many.
 const TOO_MANY: usize = 3;
@@ -39,6 +40,14 @@ pub enum Verdict {
     PassThrough {
         unclean_starts: usize,
     },
+}
+
+/// Why a start or a stop could not be noted.
+#[derive(Debug, Error)]
+#[error("cannot keep notes in {}", path.display())]
+pub struct NoteError {
+    path: PathBuf,
+    source: io::Error,
 }
 
 /// Remembers that we started, until [`clean_stop`](StartGuard::clean_stop) or
@@ -68,7 +77,7 @@ impl StartGuard {
         state_dir: &Path,
         now: SystemTime,
         watchdog: Option<Duration>,
-    ) -> (Self, Verdict, io::Result<()>) {
+    ) -> (Self, Verdict, Result<(), NoteError>) {
         let window = window(watchdog);
         let path = state_dir.join(FILE_NAME);
         let start_ms = milliseconds(now);
@@ -94,11 +103,13 @@ impl StartGuard {
             .mode(0o700)
             .create(state_dir)
             .and_then(|()| notes.write(&path));
-        (Self { path, start_ms }, verdict, noted)
+        let guard = Self { path, start_ms };
+        let noted = guard.noted(noted);
+        (guard, verdict, noted)
     }
 
     /// Takes the note of this start away: nothing began that could have crashed.
-    pub fn refused(self) -> io::Result<()> {
+    pub fn refused(self) -> Result<(), NoteError> {
         let mut notes = Notes::read(&self.path);
         let starts = &mut notes.unclean_starts_ms;
         let Some(own) = starts.iter().rposition(|it| *it == self.start_ms) else {
@@ -107,16 +118,23 @@ impl StartGuard {
         starts.remove(own);
         match starts.is_empty() {
             true => self.clean_stop(),
-            false => notes.write(&self.path),
+            false => self.noted(notes.write(&self.path)),
         }
     }
 
     /// Takes all notes away: this process stopped because it was told to.
-    pub fn clean_stop(self) -> io::Result<()> {
+    pub fn clean_stop(self) -> Result<(), NoteError> {
         match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => self.noted(Err(error)),
             _ => Ok(()),
         }
+    }
+
+    fn noted(&self, done: io::Result<()>) -> Result<(), NoteError> {
+        done.map_err(|source| NoteError {
+            path: self.path.clone(),
+            source,
+        })
     }
 }
 
@@ -170,6 +188,7 @@ fn milliseconds(time: SystemTime) -> u64 {
 #[expect(clippy::disallowed_methods, reason = "files for tests")]
 mod tests {
     use super::*;
+    use crate::status::chain_of;
 
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
@@ -308,7 +327,13 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let (guard, verdict, noted) = StartGuard::begin(&file.join("state"), at(0), None);
         assert_eq!(verdict, Verdict::Normal);
-        assert!(noted.is_err());
+        assert_eq!(
+            chain_of(&noted.unwrap_err()),
+            format!(
+                "cannot keep notes in {}/state/starts.json: Not a directory (os error 20)",
+                file.display()
+            )
+        );
         drop(guard);
     }
 }

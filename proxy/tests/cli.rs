@@ -557,11 +557,10 @@ fn a_named_pipe_in_place_of_the_policy_holds_up_no_start() {
     let pipe = pipe.display();
     let reason = format!("cannot read {pipe}: it is a named pipe");
     assert!(table.contains(&reason), "{table}");
-    assert!(
-        proxy.log().contains("it is a named pipe"),
-        "{}",
-        proxy.log()
-    );
+    let log = proxy.log();
+    assert!(log.contains("it is a named pipe"), "{log}");
+    let told = "the node policy cannot be used; there is none in force";
+    assert!(log.contains(told), "{log}");
 }
 
 #[test]

@@ -269,7 +269,8 @@ fn nothing_is_given_back_by_what_cannot_be_used() {
         ),
         (
             "--remote-runtime-service-endpoint=/not/there",
-            "the runtime does not say what runs",
+            "the runtime does not say what runs: cannot connect to the runtime at /not/there: No \
+             such file or directory (os error 2)",
         ),
     ] {
         let output = command(dir.path()).args(["--revert", arg]).output();

@@ -539,9 +539,8 @@ async fn what_a_person_should_know_of_this_moment_is_told_in_sentences() {
     };
     let run = RawRequest::unary(method::RUN, request.encode_to_vec());
     assert_eq!(node.call(run).await.grpc_status(), Some(0));
-    let policy = "the policy file cannot be used as it is, so what it said when it last could be used \
-                  stays in force: cannot read /no-such-directory/policy.yaml: No such file or \
-                  directory (os error 2)";
+    let policy = "the policy file cannot be used as it is, so there is no policy in force: cannot \
+                  read /no-such-directory/policy.yaml: No such file or directory (os error 2)";
     wait_until(policy, || remarks(&node).iter().any(|it| it == policy));
     // What follows is the name that this machine's kubelet would give it.
     let elsewhere = "a pod's control group is /other/kubepods/poduid-1, which is not below \

@@ -6,7 +6,7 @@ use super::{
     value::{self, ValueError},
 };
 use hyper::{Uri, http::uri::PathAndQuery};
-use std::{net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
 /// How the kubelet is asked for its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,13 @@ impl KubeletUrl {
     fn is_local(&self) -> bool {
         let address = self.host.parse::<IpAddr>();
         self.host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+}
+
+impl fmt::Display for KubeletUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.path)
     }
 }
 

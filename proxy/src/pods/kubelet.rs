@@ -79,6 +79,11 @@ impl PodsOfKubelet {
         }
     }
 
+    /// Where it is asked, for people.
+    pub(super) fn url(&self) -> String {
+        self.config.url.to_string()
+    }
+
     /// What it says now. Waits for it.
     pub(super) fn read(&self) -> Result<Text, KubeletError> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();

@@ -63,8 +63,8 @@ pub enum SourceError {
         #[source]
         source: FileError,
     },
-    #[error("the kubelet does not say them")]
-    Kubelet(#[from] KubeletError),
+    #[error("the kubelet does not say them at {url}")]
+    Kubelet { url: String, source: KubeletError },
     #[error("it does not speak UTF-8")]
     Encoding(#[from] Utf8Error),
     #[error("it says no pods")]
@@ -311,7 +311,13 @@ impl Way {
     fn read(&mut self, anew: bool) -> Result<Option<Text>, SourceError> {
         match self {
             Self::File(file) => Ok(file.read(anew)?.map(|text| (text, Vec::new()))),
-            Self::Kubelet(kubelet) => Ok(Some(kubelet.read()?)),
+            Self::Kubelet(kubelet) => match kubelet.read() {
+                Ok(text) => Ok(Some(text)),
+                Err(source) => Err(SourceError::Kubelet {
+                    url: kubelet.url(),
+                    source,
+                }),
+            },
         }
     }
 }

@@ -144,9 +144,10 @@ async fn a_file_that_is_not_there_yet_is_said_and_taken_when_it_comes() {
             chain_of(&*error).ends_with("policy.yaml: No such file or directory (os error 2)"),
             "{error:?}"
         );
+        assert!(!kept.state.borrow().is_of_file);
         kept.replace("policy.yaml", &node("1.20"));
         let state = kept.until(|state| state.error.is_none()).await;
-        assert!(ratio(&state).is_some());
+        assert!(ratio(&state).is_some() && state.is_of_file);
     })
     .await;
 }

@@ -97,7 +97,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>) {
 async fn follow(hub: &Hub, endpoint: &Arc<Path>) -> Result<Infallible, Ended> {
     for feed in Feed::ALL {
         let stream = connect(endpoint.clone()).await;
-        let channel = channel(stream.map_err(RuntimeError::Connect)?).await?;
+        let channel = channel(stream.map_err(RuntimeError::connect(endpoint))?).await?;
         hub.set_feed(Some(feed.name()));
         // For what happened before.
         hub.relist_soon();

@@ -111,6 +111,22 @@ fn an_answer_that_is_none_is_told() {
 }
 
 #[test]
+fn what_a_kubelet_does_not_say_is_told_with_its_address() {
+    let (listener, kubelet) = listen();
+    let port = listener.local_addr().unwrap().port();
+    let served = serve(listener, reply("403 Forbidden", b"no"));
+    let mut way = crate::pods::Way::Kubelet(PodsOfKubelet::at(&kubelet));
+    assert_eq!(
+        chain_of(&way.read(false).unwrap_err()),
+        format!(
+            "the kubelet does not say them at http://127.0.0.1:{port}/pods: it answered 403 \
+             Forbidden"
+        )
+    );
+    served.join().unwrap();
+}
+
+#[test]
 fn an_answer_without_room_for_all_pods_is_one_without_the_largest() {
     let pod = |name: &str, length: usize| {
         let long = "x".repeat(length);

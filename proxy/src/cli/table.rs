@@ -3,7 +3,7 @@
 //! Only what is printed is read of them, so that a newer proxy may say more. Names come from
 //! whoever made the pod, so control characters do not reach the terminal.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -73,6 +73,10 @@ const NODE_HEADER: [&str; 9] = [
     "CGROUP", "OF", "SETTING", "ASKED", "DESIRED", "HOOK", "VIA", "STATE", "KERNEL",
 ];
 
+/// Characters that a state has at most, with one of space on either side: a longer one goes on below,
+/// so that what the kernel has stays in view.
+const STATE_WIDTH: u16 = 60;
+
 /// What stands where nothing was said.
 const NONE: &str = "-";
 
@@ -94,8 +98,7 @@ pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
 }
 
 fn node_table(groups: &[NodeGroup]) -> Table {
-    let mut table = new_table();
-    table.set_header(NODE_HEADER);
+    let mut table = settings_table(NODE_HEADER);
     for group in groups {
         for setting in &group.settings {
             let named = [&group.cgroup, &group.kind].map(|text| printable(text));
@@ -106,8 +109,7 @@ fn node_table(groups: &[NodeGroup]) -> Table {
 }
 
 fn pods_table(pods: &[Pod]) -> Table {
-    let mut table = new_table();
-    table.set_header(HEADER);
+    let mut table = settings_table(HEADER);
     for pod in pods {
         let containers = pod
             .containers
@@ -227,6 +229,16 @@ fn new_table() -> Table {
     table
 }
 
+fn settings_table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = new_table();
+    table.set_header(header);
+    let state = header.iter().position(|name| *name == "STATE");
+    if let Some(state) = state.and_then(|state| table.column_mut(state)) {
+        state.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(STATE_WIDTH)));
+    }
+    table
+}
+
 fn full_name(pod: &Pod) -> String {
     printable(&format!("{}/{}", pod.namespace, pod.name))
 }
@@ -310,6 +322,32 @@ mod tests {
                 "default/web BE main - - - BatchResource - left out: text is not JSON -",
             ]
         );
+    }
+
+    #[test]
+    fn a_long_state_goes_on_below_and_does_not_widen_the_table() {
+        let reason = "node.koordinator.sh/extended-resource-spec cannot be used: the value at \
+                      containers.main.limits is a list, and an object is expected";
+        let setting = r#"{"setting": "cpu.shares", "asked": "2", "desired": "512", "owner": "Other",
+                          "route": "kernel", "applied": "written", "kernel": "512"}"#;
+        let json = format!(
+            r#"{{"pods": [{{"namespace": "default", "name": "web", "class": "BE",
+                "settings": [{setting}], "containers": [],
+                "leftOut": [{{"hook": "BatchResource", "reason": "{reason}"}}]}}]}}"#
+        );
+        let table = ledger(&json).unwrap();
+        assert_eq!(
+            lines(&table)[1..],
+            [
+                "default/web BE (pod) - - - BatchResource - left out: \
+                 node.koordinator.sh/extended-resource-spec -",
+                "cannot be used: the value at containers.main.limits is a",
+                "list, and an object is expected",
+                "default/web BE (pod) cpu.shares 2 512 Other kernel written 512",
+            ]
+        );
+        let widest = table.lines().map(|line| line.chars().count()).max();
+        assert!(widest.is_some_and(|width| width < 160), "{table}");
     }
 
     #[test]

@@ -141,9 +141,9 @@ fn is_ours(target: &str) -> bool {
 /// Whether this can be the path of a Rust module, as targets are.
 fn is_path(target: &str) -> bool {
     let is_of_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
-    target.split("::").all(|name| {
-        name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(is_of_word)
-    })
+    target
+        .split("::")
+        .all(|name| name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(is_of_word))
 }
 
 /// Sets up logging to `writer`. The filter can be changed through the second of the pair.

@@ -144,7 +144,9 @@ fn a_log_filter_that_would_silence_everything_is_reported_with_what_else_is_wron
     );
     assert_eq!(
         complaints(&["--log-filter=inof"], ""),
-        [format!("--log-filter cannot be \"inof\": not a log filter: \"inof\" {expected}")]
+        [format!(
+            "--log-filter cannot be \"inof\": not a log filter: \"inof\" {expected}"
+        )]
     );
     assert_eq!(
         complaints(&["--log-filter="], ""),

@@ -24,6 +24,8 @@ const POD: &str = "claimed";
 /// Where the source of pods is.
 const SOURCE: &str = "/tmp/pods.json";
 
+const LIMIT: &str = "koordinator.sh/blkioQOS";
+
 /// What the pod asks for its claim, by the name in its spec.
 const OWN: &str = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":4194304}}]}"#;
 
@@ -92,17 +94,43 @@ async fn follows() -> Result<()> {
     }
     node.proxy.write_policy(NO_POLICY)?;
     wait("without a policy", ["", claim])?;
-    fs::write(SOURCE, r#"{"kind":"List","items":[]}"#)?;
-    wait("once nobody says which volume it is", ["", ""])?;
+    tell(false)?;
+    wait("once the pod asks for no limit", ["", ""])?;
     node.proxy.stop()?;
+    Ok(())
+}
+
+fn claiming() -> PodSpec {
+    PodSpec::new(POD).label("koordinator.sh/qosClass", "BE")
+}
+
+/// Says of the pod what its source says: its volumes, and the limit if it asks for one.
+fn tell(asks: bool) -> Result<()> {
+    let mut pod = claiming();
+    if asks {
+        pod = pod.annotation(LIMIT, OWN);
+    }
+    let config = pod.config();
+    let told = serde_json::json!({
+        "metadata": {
+            "name": POD,
+            "namespace": "default",
+            "uid": pod.uid(),
+            "labels": config.labels,
+            "annotations": config.annotations,
+        },
+        "spec": {"volumes": [
+            {"name": "scratch", "csi": {"driver": "d"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data-claimed-0"}},
+        ]},
+    });
+    fs::write(SOURCE, told.to_string())?;
     Ok(())
 }
 
 /// A best-effort pod whose claim is mounted beside an inline volume, as its source says.
 fn claimant() -> Result<PodSpecOf> {
-    let pod = PodSpec::new(POD)
-        .label("koordinator.sh/qosClass", "BE")
-        .annotation("koordinator.sh/blkioQOS", OWN);
+    let pod = claiming().annotation(LIMIT, OWN);
     let uid = pod.uid();
     let csi = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi");
     for (kind, device, name) in [
@@ -113,21 +141,7 @@ fn claimant() -> Result<PodSpecOf> {
         make(&at);
         command("mount", &["-t", kind, device, &at]);
     }
-    let config = pod.config();
-    let told = serde_json::json!({
-        "metadata": {
-            "name": POD,
-            "namespace": "default",
-            "uid": uid,
-            "labels": config.labels,
-            "annotations": config.annotations,
-        },
-        "spec": {"volumes": [
-            {"name": "scratch", "csi": {"driver": "d"}},
-            {"name": "data", "persistentVolumeClaim": {"claimName": "data-claimed-0"}},
-        ]},
-    });
-    fs::write(SOURCE, told.to_string())?;
+    tell(true)?;
     Ok(PodSpecOf {
         name: POD.to_owned(),
         class: "-",

@@ -21,6 +21,7 @@ pub mod panic_report;
 pub mod pods;
 pub mod policy_file;
 pub mod rdma;
+mod readiness;
 pub mod reconcile;
 pub mod regular_file;
 pub mod relist;

@@ -8,7 +8,7 @@
 //! To watch a directory takes as long as its file system likes. So a watch is made where the file is
 //! read ([`watch`]), and only listened to ([`Watch`]) on the thread that carries the data.
 
-use crate::regular_file::FileError;
+use crate::{readiness::registered, regular_file::FileError};
 use rustix::{
     fd::OwnedFd,
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::unix::AsyncFd,
+    io::{Interest, unix::AsyncFd},
     runtime::Handle,
     time::{Instant, sleep, timeout, timeout_at},
 };
@@ -93,12 +93,8 @@ impl Fingerprint {
 
 impl Watch {
     pub(crate) fn over(watch: Option<OwnedFd>) -> Self {
-        #[expect(
-            deprecated,
-            reason = "its unsafe successor asks for a descriptor that stays open and the same, \
-                      which an OwnedFd is"
-        )]
-        let heard = watch.map(AsyncFd::new).transpose();
+        let heard = watch.map(|watch| registered(watch, Interest::READABLE));
+        let heard = heard.transpose();
         let told = heard.inspect_err(|error| {
             debug!(error = error as &dyn Error, "a watch is not heard");
         });

@@ -32,7 +32,8 @@ pub(crate) struct Output {
     own: Vec<u8>,
     /// Between two frames of the other end, the first of which is here.
     between: bool,
-    /// Most bytes that recently waited, decaying by an eighth with every emptying.
+    /// Most bytes that recently waited, decaying by a 64th with every emptying: a long reply is a dozen of
+    /// those, and room that is given back amid it is taken again page by page.
     peak: usize,
 }
 
@@ -146,7 +147,7 @@ impl Output {
 
     /// Forgets the first `count` pending bytes.
     pub(crate) fn advance(&mut self, count: usize) {
-        self.peak = self.peak.max(self.buffer.len());
+        self.peak = self.peak.max(self.buffer.len()).min(LARGE);
         self.written = self.buffer.len().min(self.written + count);
         if self.written == self.buffer.len() {
             self.buffer.clear();
@@ -180,7 +181,7 @@ impl Output {
         if capacity > LARGE || capacity > 2 * enough {
             self.buffer.shrink_to(enough);
         }
-        self.peak -= self.peak / 8;
+        self.peak -= self.peak / 64;
     }
 }
 
@@ -241,7 +242,7 @@ mod tests {
         output.append(Piece::apart(&[0; 1 << 20]));
         drained(&mut output);
         assert_eq!(output.buffer.capacity(), 96 << 10);
-        for _ in 0..50 {
+        for _ in 0..300 {
             output.append(Piece::apart(&[0; 100]));
             drained(&mut output);
         }

@@ -12,20 +12,20 @@ use super::{
     method::Method,
     room::Share,
     slots::{SlotNews, Tenant},
+    stream::Stream,
 };
 use crate::hub::{Answer, Decision, Opening, Pending, Reply};
 use koord_relay::{Event, Pair, Side, StreamId};
 use std::{
     collections::HashMap,
     future::Future,
-    io::{self, IoSlice},
+    io,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::UnixStream,
     time::{Sleep, sleep},
 };
@@ -50,7 +50,7 @@ enum Runtime {
     /// Not before the client has shown a valid preface: a descriptor each is dear.
     Waiting,
     Dialling(Waited<io::Result<UnixStream>>),
-    Connected(UnixStream),
+    Connected(Stream),
 }
 
 /// Drives one pair until it ends.
@@ -59,7 +59,7 @@ pub(super) struct Driver {
     guest: Guest,
     shared: Rc<Shared>,
     pair: Pair,
-    client: UnixStream,
+    client: Stream,
     runtime: Runtime,
     /// One side has closed its connection, and the other is written what is left for it.
     closing: Option<Closing>,
@@ -80,9 +80,9 @@ pub(super) struct Driver {
 
 fn stream_of<'a>(
     side: Side,
-    client: &'a mut UnixStream,
+    client: &'a mut Stream,
     runtime: &'a mut Runtime,
-) -> Option<&'a mut UnixStream> {
+) -> Option<&'a mut Stream> {
     match (side, runtime) {
         (Side::Client, _) => Some(client),
         (Side::Runtime, Runtime::Connected(stream)) => Some(stream),
@@ -93,12 +93,7 @@ fn stream_of<'a>(
 // === impl Driver ===
 
 impl Driver {
-    pub(super) fn new(
-        id: ConnectionId,
-        client: UnixStream,
-        guest: Guest,
-        shared: Rc<Shared>,
-    ) -> Self {
+    pub(super) fn new(id: ConnectionId, client: Stream, guest: Guest, shared: Rc<Shared>) -> Self {
         let stop = shared.drain.clone().told();
         Self {
             id,
@@ -275,11 +270,11 @@ impl Driver {
             }
             Runtime::Dialling(dial) => match dial.as_mut().poll(cx) {
                 Poll::Pending => Ok(false),
-                Poll::Ready(Ok(stream)) => {
-                    self.runtime = Runtime::Connected(stream);
+                Poll::Ready(dialled) => {
+                    let stream = dialled.and_then(Stream::new);
+                    self.runtime = Runtime::Connected(stream.map_err(Ended::Unreachable)?);
                     Ok(true)
                 }
-                Poll::Ready(Err(error)) => Err(Ended::Unreachable(error)),
             },
         }
     }
@@ -291,18 +286,15 @@ impl Driver {
         }
         let shared = self.shared.clone();
         let mut buffer = shared.buffer.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut buffer);
         let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) else {
             return Ok(false);
         };
-        match Pin::new(stream).poll_read(cx, &mut buffer) {
+        match stream.poll_read(cx, &mut buffer) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Err(source)) => self.fell_silent(side, Ended::Io { side, source }),
-            Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
-                self.fell_silent(side, Ended::Closed(side));
-            }
-            Poll::Ready(Ok(())) => {
-                let through = self.pair.feed_through(side, buffer.filled())?;
+            Poll::Ready(Ok(0)) => self.fell_silent(side, Ended::Closed(side)),
+            Poll::Ready(Ok(count)) => {
+                let through = self.pair.feed_through(side, &buffer[..count])?;
                 // What a call is answered follows its headers in the same write.
                 if self.pair.has_events() {
                     self.pair.keep(side.other(), through);
@@ -328,14 +320,7 @@ impl Driver {
         let waiting = self.pair.output(side);
         let mut written = 0;
         if let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) {
-            let stream = Pin::new(stream);
-            let polled = if waiting.is_empty() {
-                stream.poll_write(cx, through)
-            } else {
-                let slices = [IoSlice::new(waiting), IoSlice::new(through)];
-                stream.poll_write_vectored(cx, &slices)
-            };
-            match polled {
+            match stream.poll_write(cx, [waiting, through]) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(count @ 1..)) => written = count,
                 Poll::Ready(other) => return self.turned_away(side, other.err()),
@@ -361,7 +346,7 @@ impl Driver {
             let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) else {
                 return Ok(progress);
             };
-            match Pin::new(stream).poll_write(cx, bytes) {
+            match stream.poll_write(cx, [bytes, &[]]) {
                 Poll::Pending => return Ok(progress),
                 Poll::Ready(Ok(written @ 1..)) => {
                     self.pair.advance(side, written);

@@ -12,11 +12,13 @@ mod method;
 mod room;
 mod slots;
 mod stop;
+mod stream;
 
 pub(crate) use self::{dial::connect, method::Method};
 
 use self::{
     driver::Driver, ended::Ended, guests::Guests, room::Room, slots::Slots, stop::DrainSignal,
+    stream::Stream,
 };
 use crate::{
     hub::Hub,
@@ -29,6 +31,7 @@ use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
     error::Error,
+    io,
     path::Path,
     rc::Rc,
     sync::Arc,
@@ -190,10 +193,7 @@ impl Front {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) => {
-                        if let Some(suppressed) = self.complaint("accept") {
-                            let error = &error as &dyn Error;
-                            warn!(error, suppressed, "cannot accept a connection");
-                        }
+                        self.cannot_accept(&error);
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -214,6 +214,10 @@ impl Front {
             debug!("refused a connection: the cap is reached");
             return;
         }
+        let stream = match Stream::new(stream) {
+            Ok(stream) => stream,
+            Err(error) => return self.cannot_accept(&error),
+        };
         let id = ConnectionId(self.next);
         self.next += 1;
         let guest = guests.admit(id);
@@ -230,6 +234,13 @@ impl Front {
             let ended = driver.run().await;
             report(&ended, &seat.shared.metrics);
         });
+    }
+
+    fn cannot_accept(&mut self, error: &io::Error) {
+        if let Some(suppressed) = self.complaint("accept") {
+            let error = error as &dyn Error;
+            warn!(error, suppressed, "cannot accept a connection");
+        }
     }
 
     /// Asks the client that has asked for nothing for the longest to go, when few places are left

@@ -137,7 +137,8 @@ impl Desk {
         self.waiting.iter().map(|waiting| waiting.ticket.due).min()
     }
 
-    /// Answers a question. False if it was answered before, by "no change", or if nobody hears it any more.
+    /// Answers a question; it is written with the next turn, so that answers of one moment wake the runtime
+    /// once. False if it was answered before, by "no change", or if nobody hears it any more.
     ///
     /// # Errors
     ///
@@ -155,7 +156,6 @@ impl Desk {
         let payload = payload.as_deref();
         self.wire.peer.reply(ticket.request, payload)?;
         self.waiting.remove(at);
-        self.wire.flush()?;
         Ok(true)
     }
 

@@ -235,7 +235,8 @@ impl Session {
         }
     }
 
-    /// Answers a question. False if it was answered before, by "no change".
+    /// Answers a question, which goes out with [`Session::next`]. False if it was answered before, by "no
+    /// change".
     ///
     /// # Errors
     ///

@@ -148,6 +148,13 @@ async fn session() -> (Session, Double) {
     (session.unwrap(), runtime)
 }
 
+/// Answers and writes it, as the session does with what it waits for next.
+fn answered(session: &mut Session, ticket: Ticket, answer: Answer) -> bool {
+    let said = session.answer(ticket, answer).unwrap();
+    session.watched().desk.hand().wire.flush().unwrap();
+    said
+}
+
 async fn asked(session: &mut Session) -> (Ticket, Asked) {
     match session.next().await.unwrap() {
         Incoming::Asked(ticket, asked) => (ticket, *asked),
@@ -200,7 +207,7 @@ async fn who_asks_before_it_has_answered_the_registration_has_taken_us() {
     let mut session = session.unwrap();
     let (ticket, question) = asked(&mut session).await;
     assert!(matches!(question, Asked::Synchronize { .. }));
-    assert!(session.answer(ticket, Answer::Nothing).unwrap());
+    assert!(answered(&mut session, ticket, Answer::Nothing));
     assert_eq!(runtime.answer(call).await.unwrap(), b"");
 }
 
@@ -277,7 +284,7 @@ async fn who_answers_after_the_end_is_told_why_it_ended() {
     let desk = session.watched().desk;
     desk.hand().is_readable();
     desk.hand().turn(Duration::ZERO);
-    assert!(!session.answer(ticket, Answer::Nothing).unwrap());
+    assert!(!answered(&mut session, ticket, Answer::Nothing));
     let ended = session.next().await;
     assert!(matches!(ended, Err(SessionError::Closed)), "{ended:?}");
 }
@@ -306,11 +313,7 @@ async fn parts_of_a_synchronisation_are_one_question() {
     };
     assert_eq!(question, expected);
     let update = ContainerUpdate::new("c", LinuxResources::default());
-    assert!(
-        session
-            .answer(ticket, Answer::Update(vec![update]))
-            .unwrap()
-    );
+    assert!(answered(&mut session, ticket, Answer::Update(vec![update])));
     assert_eq!(runtime.answer(first).await.unwrap(), b"\x10\x01");
     let last = runtime.answer(second).await.unwrap();
     assert_eq!(last, b"\x0a\x07\x0a\x01c\x12\x02\x0a\x00");
@@ -330,7 +333,7 @@ async fn an_event_is_the_same_in_either_form() {
     let own = runtime.ask("StartContainer", b"\x0a\x03\x0a\x01p\x12\x03\x0a\x01c");
     let own = own.await;
     let (ticket, question) = asked(&mut session).await;
-    assert!(session.answer(ticket, Answer::Nothing).unwrap());
+    assert!(answered(&mut session, ticket, Answer::Nothing));
     assert_eq!(runtime.answer(own).await.unwrap(), b"");
     let Asked::Happened {
         event,
@@ -370,9 +373,9 @@ async fn each_question_has_the_answer_of_its_form() {
     ] {
         let call = runtime.ask(method, b"\x0a\x03\x0a\x01p").await;
         let (ticket, _) = asked(&mut session).await;
-        assert!(session.answer(ticket, answer).unwrap());
+        assert!(answered(&mut session, ticket, answer));
         assert_eq!(runtime.answer(call).await.unwrap(), expected, "{method}");
-        assert!(!session.answer(ticket, Answer::Nothing).unwrap());
+        assert!(!answered(&mut session, ticket, Answer::Nothing));
     }
 }
 
@@ -382,7 +385,7 @@ async fn a_refusal_fails_the_call_and_says_why() {
     let call = runtime.ask("CreateContainer", b"").await;
     let (ticket, _) = asked(&mut session).await;
     let refusal = Answer::Refuse("a hook insists".to_owned());
-    assert!(session.answer(ticket, refusal).unwrap());
+    assert!(answered(&mut session, ticket, refusal));
     let expected = Status::new(Code::FAILED_PRECONDITION, "a hook insists");
     assert_eq!(runtime.answer(call).await, Err(expected));
 }
@@ -396,7 +399,7 @@ async fn what_is_unknown_is_said_to_be_and_what_is_unreadable_stops_no_pod() {
     let service = service.unwrap();
     let readable = runtime.ask("CreateContainer", b"").await;
     let (ticket, _) = asked(&mut session).await;
-    session.answer(ticket, Answer::Nothing).unwrap();
+    answered(&mut session, ticket, Answer::Nothing);
     let status = runtime.answer(unknown).await.unwrap_err();
     assert_eq!(status.code, Code::UNIMPLEMENTED);
     assert_eq!(runtime.answer(unreadable).await.unwrap(), b"");
@@ -423,7 +426,7 @@ async fn a_question_that_nobody_answers_is_answered_with_no_change_in_half_of_it
         assert!((half..half + 10).contains(&start.elapsed().as_millis()));
         assert_eq!(runtime.answer(call).await.unwrap(), b"");
         let adjust = Answer::Adjust(Box::default());
-        assert!(!session.answer(ticket, adjust).unwrap());
+        assert!(!answered(&mut session, ticket, adjust));
     }
 }
 
@@ -494,7 +497,7 @@ fn a_data_path_that_stands_still_is_answered_for_and_told() {
         let (ticket, question) = asked(&mut session).await;
         assert!(matches!(question, Asked::CreateContainer(_)));
         assert!(matches!(session.next().await.unwrap(), Incoming::Late(1)));
-        assert!(!session.answer(ticket, Answer::Nothing).unwrap());
+        assert!(!answered(&mut session, ticket, Answer::Nothing));
 
         // The other end is gone now, and that is seen for the data path too.
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -523,7 +526,7 @@ fn a_watchdog_that_finds_no_thread_starts_when_there_is_one() {
         // The data path answers itself.
         let call = runtime.ask("CreateContainer", b"\x0a\x03\x0a\x01p").await;
         let (ticket, _) = asked(&mut session).await;
-        assert!(session.answer(ticket, Answer::Nothing).unwrap());
+        assert!(answered(&mut session, ticket, Answer::Nothing));
         assert_eq!(runtime.answer(call).await.unwrap(), b"");
 
         watchdog.stack_bytes = stack;
@@ -533,6 +536,29 @@ fn a_watchdog_that_finds_no_thread_starts_when_there_is_one() {
         let answer = told.recv_timeout(Duration::from_secs(30));
         assert_eq!(answer.unwrap().unwrap(), b"");
     });
+}
+
+#[tokio::test]
+async fn answers_of_one_moment_go_out_together_with_what_is_waited_for_next() {
+    let (mut session, mut runtime) = session().await;
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        calls.push(runtime.ask("StopPodSandbox", b"").await);
+    }
+    let mut tickets = Vec::new();
+    for _ in 0..3 {
+        tickets.push(asked(&mut session).await.0);
+    }
+    for ticket in tickets {
+        assert!(session.answer(ticket, Answer::Nothing).unwrap());
+    }
+    let early = timeout(Duration::from_millis(50), runtime.answer(calls[0])).await;
+    assert!(early.is_err(), "one went out alone");
+    let nothing = timeout(Duration::from_millis(50), session.next()).await;
+    assert!(nothing.is_err(), "nothing else was asked");
+    for call in calls {
+        assert_eq!(runtime.answer(call).await.unwrap(), b"");
+    }
 }
 
 #[tokio::test]

@@ -2,13 +2,14 @@
 //! use it, on whichever thread.
 
 use super::session::SessionError;
+use crate::readiness::registered;
 use koord_nri::Peer;
 use std::{
     io::{self, ErrorKind, Read, Write},
     os::unix::net::UnixStream,
     sync::Arc,
 };
-use tokio::{io::Interest, net};
+use tokio::io::{Interest, unix::AsyncFd};
 
 /// One read takes at most this much.
 const READ_BUFFER: usize = 64 << 10;
@@ -20,9 +21,9 @@ pub(super) struct Wire {
     buffer: Box<[u8]>,
 }
 
-/// Tells who runs on tokio when a wire's socket has changed; nothing is read or written by it.
+/// Tells who runs on tokio when a wire's socket has something to read; nothing is read or written by it.
 #[derive(Debug)]
-pub(super) struct Readiness(net::UnixStream);
+pub(super) struct Readiness(AsyncFd<UnixStream>);
 
 // === impl Wire ===
 
@@ -41,7 +42,7 @@ impl Wire {
     }
 
     pub(super) fn readiness(&self) -> io::Result<Readiness> {
-        net::UnixStream::from_std(self.socket.try_clone()?).map(Readiness)
+        registered(self.socket.try_clone()?, Interest::READABLE).map(Readiness)
     }
 
     /// Reads once. Whether there may be more: a socket that gave less than was asked for is empty.
@@ -90,18 +91,17 @@ impl Readiness {
     /// Resolves once there may be something to read, or room to write if there was none. Whoever
     /// waits has to read and write then until the socket has no more: it is told of changes only.
     pub(super) async fn changed(&self, waits_to_write: bool) -> io::Result<()> {
-        let interest = match waits_to_write {
-            true => Interest::READABLE | Interest::WRITABLE,
-            false => Interest::READABLE,
-        };
-        self.0.ready(interest).await?;
-        // So tokio learns that the next change is to be waited for, which it takes for one interest at a
-        // time.
-        for one in [Interest::READABLE, Interest::WRITABLE] {
-            let taken = || Err::<(), _>(ErrorKind::WouldBlock.into());
-            self.0.try_io(one, taken).ok();
+        let readable = async || self.0.readable().await.map(|mut ready| ready.clear_ready());
+        if !waits_to_write {
+            return readable().await;
         }
-        Ok(())
+        // A descriptor of its own, since the kernel waits for one thing at each; there is mostly room.
+        let room = registered(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
+        tokio::select! {
+            biased;
+            heard = readable() => heard,
+            found = room.writable() => found.map(drop),
+        }
     }
 }
 

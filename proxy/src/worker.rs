@@ -17,11 +17,20 @@ use std::{
     error::Error,
     fmt, io, mem,
     panic::{self, AssertUnwindSafe},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{
+        mpsc,
+        oneshot::{self, error::TryRecvError},
+    },
+    time::Instant,
+};
 use tracing::{debug, info, warn};
 
 /// Jobs that may wait; whoever brings more waits for its turn.
@@ -29,6 +38,10 @@ const QUEUE: usize = 1024;
 
 /// How long a thread waits that cannot begin yet.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How long somebody has to have waited in vain to know that what was waited for is late: a thread that does
+/// as it should may take less time.
+pub(crate) const LATE: Duration = Duration::from_millis(50);
 
 /// A handle to a thread that does jobs of one kind.
 pub(crate) struct Worker<J> {
@@ -42,9 +55,22 @@ pub(crate) struct Worker<J> {
     jobs: OnceCell<mpsc::Sender<J>>,
     /// That none can be had was told.
     told: Cell<bool>,
+    /// Jobs that its thread has done.
+    done: Arc<AtomicU64>,
+    /// How many those were when somebody last gave up waiting after [`LATE`] or more.
+    given_up: Cell<Option<u64>>,
 }
 
 type Work<J> = dyn FnMut(J) + Send;
+
+/// Somebody waits for an answer.
+struct Wait<'a, J, A> {
+    worker: &'a Worker<J>,
+    begun: Instant,
+    /// There was room for the job.
+    is_sent: bool,
+    answer: oneshot::Receiver<A>,
+}
 
 // === impl Worker ===
 
@@ -63,6 +89,8 @@ impl<J: Send + 'static> Worker<J> {
             work: Arc::new(Mutex::new(work)),
             jobs: OnceCell::new(),
             told: Cell::new(false),
+            done: Arc::default(),
+            given_up: Cell::new(None),
         }
     }
 
@@ -87,10 +115,24 @@ impl<J: Send + 'static> Worker<J> {
     /// Has a job done that answers to what it is given; `None` if there is no thread, or if the work
     /// panicked over it.
     pub(crate) async fn ask<A>(&self, job: impl FnOnce(oneshot::Sender<A>) -> J) -> Option<A> {
+        let jobs = self.jobs()?;
         let (done, answer) = oneshot::channel();
-        let sent = self.jobs()?.send(job(done)).await;
+        let mut wait = Wait {
+            worker: self,
+            begun: Instant::now(),
+            is_sent: false,
+            answer,
+        };
+        let sent = jobs.send(job(done)).await;
         assert!(sent.is_ok(), "a worker's thread outlives its handle");
-        answer.await.ok()
+        wait.is_sent = true;
+        (&mut wait.answer).await.ok()
+    }
+
+    /// Whether somebody has given up waiting for an answer after 50 ms or more, and the thread has done
+    /// nothing since. Who asks less patiently then still has to ask: a job is what ends it.
+    pub(crate) fn is_late(&self) -> bool {
+        self.given_up.get() == Some(self.done.load(Ordering::Acquire))
     }
 
     fn jobs(&self) -> Option<&mpsc::Sender<J>> {
@@ -121,7 +163,7 @@ impl<J: Send + 'static> Worker<J> {
     fn spawn(&self) -> io::Result<mpsc::Sender<J>> {
         let (jobs, mut queue) = mpsc::channel(QUEUE);
         let work = self.work.clone();
-        let (thread, shares) = (self.name, self.shares);
+        let (thread, shares, done) = (self.name, self.shares, self.done.clone());
         let serve = move || {
             if !shares {
                 stand_apart(thread);
@@ -132,11 +174,28 @@ impl<J: Send + 'static> Worker<J> {
                 // Everybody counts on the thread. Who asked is told by having no answer, and the
                 // log by the panic itself.
                 panic::catch_unwind(AssertUnwindSafe(|| work(job))).ok();
+                done.fetch_add(1, Ordering::Release);
             }
         };
         let thread = thread::Builder::new().name(self.name.to_owned());
         thread.stack_size(self.stack_bytes).spawn(serve)?;
         Ok(jobs)
+    }
+}
+
+// === impl Wait ===
+
+impl<J, A> Drop for Wait<'_, J, A> {
+    fn drop(&mut self) {
+        if self.begun.elapsed() < LATE {
+            return;
+        }
+        // Before the answer is looked for: a job that has none then is not among these, and its end takes
+        // back that it is late.
+        let done = self.worker.done.load(Ordering::Acquire);
+        if !self.is_sent || matches!(self.answer.try_recv(), Err(TryRecvError::Empty)) {
+            self.worker.given_up.set(Some(done));
+        }
     }
 }
 
@@ -190,7 +249,10 @@ impl<J> fmt::Debug for Worker<J> {
 mod tests {
     use super::*;
     use std::sync::mpsc as std_mpsc;
-    use tokio::{runtime::Builder, time::timeout};
+    use tokio::{
+        runtime::Builder,
+        time::{advance, timeout},
+    };
 
     const STACK: usize = 64 << 10;
     /// More than there are addresses: such a thread cannot be had.
@@ -206,6 +268,72 @@ mod tests {
                 done.send(number).unwrap();
             },
         )
+    }
+
+    /// Has every job wait for a word, and says that it has begun with it and that it has answered.
+    fn held() -> (
+        Worker<oneshot::Sender<()>>,
+        std_mpsc::Sender<()>,
+        std_mpsc::Receiver<&'static str>,
+    ) {
+        let (go_on, may_go_on) = std_mpsc::channel();
+        let (steps, told) = std_mpsc::channel();
+        let work = move |done: oneshot::Sender<()>| {
+            steps.send("begun").ok();
+            may_go_on.recv().ok();
+            done.send(()).ok();
+            steps.send("answered").ok();
+        };
+        (Worker::new("held", STACK, work), go_on, told)
+    }
+
+    /// Asks, and waits for what takes no time.
+    async fn ask_in_passing(worker: &Worker<oneshot::Sender<()>>) {
+        let answer = timeout(Duration::ZERO, worker.ask(|done| done)).await;
+        assert!(answer.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_late_that_was_waited_for_less_than_50_ms_or_is_answered() {
+        for (millis, is_answered, is_late) in
+            [(40, false, false), (60, true, false), (60, false, true)]
+        {
+            let (worker, go_on, told) = held();
+            let next = || told.recv_timeout(Duration::from_secs(30)).unwrap();
+            let mut asked = Box::pin(worker.ask(|done| done));
+            assert!(timeout(Duration::ZERO, &mut asked).await.is_err());
+            assert_eq!(next(), "begun");
+            advance(Duration::from_millis(millis)).await;
+            if is_answered {
+                go_on.send(()).unwrap();
+                assert_eq!(next(), "answered");
+            }
+            drop(asked);
+            assert_eq!(worker.is_late(), is_late, "{millis} ms");
+            // Who does not wait finds nothing out.
+            ask_in_passing(&worker).await;
+            assert_eq!(worker.is_late(), is_late, "{millis} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_room_in_the_queue_finds_it_late_until_a_job_is_done_for_nobody() {
+        let (worker, go_on, told) = held();
+        let next = || told.recv_timeout(Duration::from_secs(30)).unwrap();
+        ask_in_passing(&worker).await;
+        assert_eq!(next(), "begun");
+        for _ in 0..QUEUE {
+            ask_in_passing(&worker).await;
+        }
+        assert!(!worker.is_late());
+        let waited = timeout(Duration::from_millis(60), worker.ask(|done| done)).await;
+        assert!(waited.is_err());
+        assert!(worker.is_late());
+        go_on.send(()).unwrap();
+        assert_eq!(next(), "answered");
+        // With the next one it is through with the first.
+        assert_eq!(next(), "begun");
+        assert!(!worker.is_late());
     }
 
     #[tokio::test]

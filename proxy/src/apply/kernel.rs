@@ -23,12 +23,10 @@ use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
     array,
-    cell::Cell,
     collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 /// Values that are read in one go, while which nothing is written.
 const READ_AT_ONCE: usize = 256;
@@ -38,10 +36,6 @@ const STACK: usize = 256 << 10;
 
 /// Threads that reclaim. Each that stands still is one less for all others.
 pub const RECLAIMERS: usize = 4;
-
-/// How long somebody has to have waited for a write, or for a folder, to know that it is late: a thread that
-/// does as it should may take less time.
-pub(crate) const LATE: Duration = Duration::from_millis(50);
 
 /// What became of a change.
 #[derive(Debug)]
@@ -105,14 +99,6 @@ pub struct Writer {
     /// Of the thread for all else.
     progress: Progress,
     cgroups: Arc<Cgroups>,
-    is_late: Cell<bool>,
-}
-
-/// Somebody waits for a write; one who goes away [`LATE`] or more after that began, before there is an
-/// answer, has found it late.
-struct Waits<'a> {
-    is_late: &'a Cell<bool>,
-    begun: Instant,
 }
 
 // === impl Writer ===
@@ -141,7 +127,6 @@ impl Writer {
             reclaiming: Reclaiming::default(),
             progress: Progress::default(),
             cgroups,
-            is_late: Cell::new(false),
         }
     }
 
@@ -214,20 +199,13 @@ impl Writer {
                 done,
             })
         };
-        let waits = Waits {
-            is_late: &self.is_late,
-            begun: Instant::now(),
-        };
-        let outcomes = self.jobs.ask(batch).await.unwrap_or_default();
-        drop(waits);
-        self.is_late.set(false);
-        outcomes
+        self.jobs.ask(batch).await.unwrap_or_default()
     }
 
-    /// Whether the last that was heard of a write is that somebody has given up waiting for it, after
-    /// 50 ms or more.
+    /// Whether somebody has given up waiting for the thread that writes all but what has memory reclaimed
+    /// first, after 50 ms or more, and it has done nothing since.
     pub fn is_late(&self) -> bool {
-        self.is_late.get()
+        self.jobs.is_late()
     }
 
     /// Where the thread stands that writes all but what has memory reclaimed first; `None` if it has
@@ -330,16 +308,6 @@ impl Writer {
             }));
         }
         read
-    }
-}
-
-// === impl Waits ===
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        if self.begun.elapsed() >= LATE {
-            self.is_late.set(true);
-        }
     }
 }
 

@@ -11,7 +11,6 @@
 mod gone;
 
 use crate::{
-    apply::kernel::LATE,
     hub::Hub,
     ledger::{Entry, Ledger, Target},
     log::RateLimited,
@@ -32,14 +31,10 @@ use std::{
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     time::Instant,
 };
 use thiserror::Error;
-use tokio::{sync::oneshot, time};
+use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 /// The stack of the thread, in bytes.
@@ -64,8 +59,6 @@ const FOLDER: OFlags = OFlags::RDONLY
 pub(crate) struct Folders {
     worker: Worker<Job>,
     clearer: Worker<Clearing>,
-    /// Somebody has given up waiting after [`LATE`] or more, and nothing was answered since.
-    is_late: Arc<AtomicBool>,
     /// Whose everything around them has to be.
     owner: Cell<u32>,
     /// Those that may be there.
@@ -85,15 +78,6 @@ struct Stuck {
     is_told: bool,
 }
 
-/// Somebody waits for a folder; one who goes away [`LATE`] or more after that began, before there is an
-/// answer, has found it late.
-struct Waits<'a> {
-    is_late: &'a AtomicBool,
-    begun: time::Instant,
-    /// There is an answer, whether it was heard or not.
-    is_answered: Arc<AtomicBool>,
-}
-
 /// Why a container does not have its folder.
 #[derive(Debug, Error)]
 pub(crate) enum FolderError {
@@ -111,7 +95,6 @@ enum Job {
     Make {
         owner: u32,
         path: PathBuf,
-        is_answered: Arc<AtomicBool>,
         done: oneshot::Sender<Result<(), FolderError>>,
     },
     /// Answered is whether it is not there any more.
@@ -172,16 +155,13 @@ pub(crate) async fn keep(hub: Rc<Hub>) {
 impl Folders {
     /// Those around which everything is this user's.
     pub(crate) fn of(owner: u32) -> Self {
-        let is_late = Arc::<AtomicBool>::default();
-        let late = is_late.clone();
         Self {
             owner: Cell::new(owner),
             known: RefCell::default(),
             fresh: RefCell::default(),
             stuck: RefCell::default(),
             warnings: RefCell::default(),
-            is_late,
-            worker: Worker::new("hami-folders", STACK, move |job| run(job, &late)),
+            worker: Worker::new("hami-folders", STACK, run),
             clearer: Worker::new("hami-clearing", STACK, |job| match job {
                 // Whoever asked may have gone away; its answer then has no reader, and that is fine.
                 Clearing::Look {
@@ -209,28 +189,19 @@ impl Folders {
         self.known.borrow_mut().insert(path.clone());
         self.fresh.borrow_mut().insert(path.clone());
         let (owner, asked) = (self.owner.get(), path.clone());
-        let is_answered = Arc::<AtomicBool>::default();
-        let waits = Waits {
-            is_late: &self.is_late,
-            begun: time::Instant::now(),
-            is_answered: is_answered.clone(),
-        };
         let made = self.worker.ask(|done| Job::Make {
             owner,
             path: asked,
-            is_answered,
             done,
         });
         let made = made.await;
-        drop(waits);
-        self.is_late.store(false, Ordering::Relaxed);
         made.unwrap_or(Err(FolderError::Late { path }))
     }
 
-    /// Whether the last that was heard of a folder is that somebody has given up waiting for it, after
-    /// 50 ms or more.
+    /// Whether somebody has given up waiting for a folder after 50 ms or more, and the thread has done
+    /// nothing since.
     pub(crate) fn is_late(&self) -> bool {
-        self.is_late.load(Ordering::Relaxed)
+        self.worker.is_late()
     }
 
     /// Those of pods that are not there any more. One that was made since the last question is not among
@@ -345,40 +316,16 @@ impl FolderError {
     }
 }
 
-// === impl Waits ===
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        let is_answered = || self.is_answered.load(Ordering::SeqCst);
-        if self.begun.elapsed() < LATE || is_answered() {
-            return;
-        }
-        self.is_late.store(true, Ordering::SeqCst);
-        // The answer may have come in between: whoever is second here takes it back.
-        if is_answered() {
-            self.is_late.store(false, Ordering::SeqCst);
-        }
-    }
-}
-
-fn run(job: Job, is_late: &AtomicBool) {
+fn run(job: Job) {
     // Whoever asked may have gone away; its answer then has no reader, and that is fine.
     match job {
-        Job::Make {
-            owner,
-            path,
-            is_answered,
-            done,
-        } => {
-            let made = make(owner, &path);
-            is_answered.store(true, Ordering::SeqCst);
-            done.send(made).ok();
+        Job::Make { owner, path, done } => {
+            done.send(make(owner, &path)).ok();
         }
         Job::SetAside { owner, path, done } => {
             done.send(set_aside(owner, &path)).ok();
         }
     }
-    is_late.store(false, Ordering::SeqCst);
 }
 
 fn make(owner: u32, path: &Path) -> Result<(), FolderError> {

@@ -44,6 +44,22 @@ impl Node {
     }
 }
 
+// === impl Folders ===
+
+impl Folders {
+    /// Those whose thread waits for a word before each job.
+    pub(crate) fn held(owner: u32, may_go_on: mpsc::Receiver<()>) -> Self {
+        let work = move |job| {
+            may_go_on.recv().ok();
+            run(job);
+        };
+        Self {
+            worker: Worker::new("held", STACK, work),
+            ..Self::of(owner)
+        }
+    }
+}
+
 /// Has this thread go without what overrides permissions, as a service does. What it had.
 fn without_overriding() -> CapabilitySets {
     let before = rustix::thread::capabilities(None).unwrap();
@@ -281,16 +297,7 @@ async fn what_another_process_has_set_aside_is_cleared_and_nothing_else() {
 async fn who_has_waited_in_vain_makes_others_not_wait_until_something_is_answered() {
     let node = Node::new();
     let (go_on, may_go_on) = mpsc::channel();
-    let folders = Folders::of(node.owner);
-    let is_late = folders.is_late.clone();
-    let work = move |job| {
-        may_go_on.recv().ok();
-        run(job, &is_late);
-    };
-    let folders = Folders {
-        worker: Worker::new("hangs", STACK, work),
-        ..folders
-    };
+    let folders = Folders::held(node.owner, may_go_on);
     let path = node.at("containers/uid-1_main");
     assert!(!folders.is_late());
     let waited = timeout(Duration::from_millis(100), folders.make(&path)).await;
@@ -305,33 +312,6 @@ async fn who_has_waited_in_vain_makes_others_not_wait_until_something_is_answere
     };
     timeout(Duration::from_secs(30), answered).await.unwrap();
     assert!(path.is_dir());
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_late_that_was_waited_for_less_than_50_ms_or_is_answered() {
-    let node = Node::new();
-    let is_late = AtomicBool::new(false);
-    for (millis, answered, late) in [(40, false, false), (60, true, false), (60, false, true)] {
-        let is_answered = Arc::<AtomicBool>::default();
-        let waits = Waits {
-            is_late: &is_late,
-            begun: time::Instant::now(),
-            is_answered: is_answered.clone(),
-        };
-        if answered {
-            let job = Job::Make {
-                owner: node.owner,
-                path: node.at("containers/uid-1_main"),
-                is_answered,
-                done: oneshot::channel().0,
-            };
-            run(job, &is_late);
-        }
-        sleep(Duration::from_millis(millis)).await;
-        drop(waits);
-        let found = is_late.load(Ordering::SeqCst);
-        assert_eq!(found, late, "{millis} ms, answered: {answered}");
-    }
 }
 
 #[test]

@@ -299,16 +299,19 @@ pub(crate) fn has_new_directory(hub: &Hub, sandbox: &SandboxId) -> bool {
 
 /// Brings to the kernel what was decided of a pod since it was held against that, but for what somebody
 /// has put `there`, and its threads into their groups: what something of it has to have before it runs.
-/// For a group of cores in which nobody is known yet it waits for the first list.
-pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
+/// Whether threads wait for the first list, as for a group of cores in which nobody is known yet.
+pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) -> bool {
     new_values_of_pod(hub, sandbox, there).await;
-    if join(hub, sandbox, Part::Whole).await {
-        hub.whole().await;
-        join(hub, sandbox, Part::Whole).await;
-    }
+    join(hub, sandbox, Part::Whole).await
 }
 
-/// The same without the threads. It comes behind what was handed to the writer before, so whoever waits
+/// Brings those threads into their groups that wait for the first list, once that is there.
+pub(crate) async fn listed_threads_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
+    hub.whole().await;
+    join(hub, sandbox, Part::Whole).await;
+}
+
+/// Brings to the kernel what is new of a pod, without the threads. It comes behind what was handed to the writer before, so whoever waits
 /// for it waits for that.
 pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
     let (changes, applied) = write(hub, sandbox, Part::New, there).await;

@@ -9,10 +9,10 @@
 //! creation of a container waits for as much of it as is not there yet, unless the writer was late the
 //! last time. The next thing that a runtime does is to make the container's group below that directory.
 //! A start waits for what its container's group does not have by its spec, and for the first list where
-//! that may tell who has the cookie of its group of cores.
+//! that may tell who has the cookie of its group of cores, unless one has waited for that in vain.
 
 use super::asked::{Answer, Asked};
-use crate::{hub::Hub, hub::Pending, reconcile, status::Status};
+use crate::{hub::Hub, hub::Pending, reconcile, status::Status, worker::LATE};
 use koord_model::SandboxId;
 use koord_proto::nri::{
     Container, CreateContainerRequest, Event, EventMask, LinuxResources, PodSandbox,
@@ -59,6 +59,8 @@ pub(super) struct Handler {
     /// By the container's id, with their order.
     pending: RefCell<HashMap<String, (u64, Pending)>>,
     decisions: Cell<u64>,
+    /// A start has waited [`LATE`] or more for the first list, and it did not come.
+    list_is_late: Cell<bool>,
     /// To go on in the order of arrival after a wait for koordlet.
     turn: Mutex<()>,
 }
@@ -77,6 +79,7 @@ impl Handler {
             patience: request_timeout / 4,
             pending: RefCell::default(),
             decisions: Cell::new(0),
+            list_is_late: Cell::new(false),
             turn: Mutex::default(),
         }
     }
@@ -201,15 +204,7 @@ impl Handler {
                 }
             }
             (Event::StartContainer, Some(container)) => {
-                // Where the runtime does not tell that it was made. Of an update that it would have
-                // told nothing came.
-                self.forget_update(&container.id);
-                self.carried_out(pod, container);
-                if let Some(sandbox) = hub.starts(pod, container) {
-                    let there = hub.in_spec(container);
-                    let written = reconcile::new_of_pod(hub, &sandbox, &there);
-                    self.wait_for(&sandbox, written, until).await;
-                }
+                self.starts(pod, container, until).await;
             }
             // What no adjustment could say is written when it starts.
             (Event::PostCreateContainer, Some(container)) => self.carried_out(pod, container),
@@ -228,6 +223,31 @@ impl Handler {
             _ => {}
         }
         Answer::Nothing
+    }
+
+    /// A container is about to run: what it has to have by then is waited for.
+    async fn starts(&self, pod: &PodSandbox, container: &Container, until: Instant) {
+        let hub = &self.hub;
+        // Where the runtime does not tell that it was made. Of an update that it would have told nothing
+        // came.
+        self.forget_update(&container.id);
+        self.carried_out(pod, container);
+        let Some(sandbox) = hub.starts(pod, container) else {
+            return;
+        };
+        let there = hub.in_spec(container);
+        let written = reconcile::new_of_pod(hub, &sandbox, &there);
+        let awaits_list = self.wait_for(&sandbox, written, until).await == Some(true);
+        // As of the writer, of a list that does not come the first start that has waited is enough. What
+        // it is for comes after the start.
+        if awaits_list && !self.list_is_late.get() {
+            let begun = Instant::now();
+            let joined = reconcile::listed_threads_of_pod(hub, &sandbox);
+            let joined = self.wait_for(&sandbox, joined, until).await;
+            if joined.is_none() && begun.elapsed() >= LATE {
+                self.list_is_late.set(true);
+            }
+        }
     }
 
     fn remember(&self, id: String, decided: Pending) {
@@ -268,16 +288,18 @@ impl Handler {
 
     /// Waits until what is new of a pod is in the kernel, before the runtime goes on. All else of it is
     /// looked at beside, and so is what is late: of an outcome that nobody waits for nobody hears.
-    async fn wait_for(
+    async fn wait_for<T>(
         &self,
         sandbox: &SandboxId,
-        written: impl Future<Output = ()>,
+        written: impl Future<Output = T>,
         until: Instant,
-    ) {
-        if timeout_at(until, written).await.is_err() {
+    ) -> Option<T> {
+        let written = timeout_at(until, written).await.ok();
+        if written.is_none() {
             debug!(%sandbox, "settings are late");
             self.hub.queue().push_soon(sandbox.clone());
         }
+        written
     }
 }
 

@@ -201,3 +201,27 @@ async fn where_no_list_comes_a_start_goes_on_in_its_time_and_no_cookie_is_made()
     assert_eq!(kernel.take_changes(), 0);
     assert_eq!(told.hub.queue().drain(), [sandbox()]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_starts_for_which_no_list_comes_the_first_that_has_waited_is_the_last_to_wait() {
+    let (bench, kernel) = bench();
+    let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(2));
+    // Half of the 60 ms until it is due is too little to find out anything.
+    let due = Instant::now() + Duration::from_millis(60);
+    let hurried = plugin.answer_by(happened(Event::StartContainer), due);
+    assert_eq!(took(&bench, hurried).await, 3);
+    for hundredths in [50, 0, 0] {
+        let start = plugin.answer(happened(Event::StartContainer));
+        assert_eq!(took(&bench, start).await, hundredths);
+    }
+    // A runtime that comes again may tell what runs.
+    let again = Handler::new(bench.hub.clone(), Duration::from_secs(2));
+    let start = again.answer(happened(Event::StartContainer));
+    assert_eq!(took(&bench, start).await, 50);
+    assert_eq!(kernel.take_changes(), 0);
+
+    tell(&bench);
+    let start = plugin.answer(happened(Event::StartContainer));
+    assert_eq!(took(&bench, start).await, 0);
+    assert_eq!(cookies(&kernel), [7, 7]);
+}

@@ -10,6 +10,7 @@ use crate::{
         threads::ThreadGroups, traffic::Traffic,
     },
     config::Exclusions,
+    hami_core::{Folders, ROOT},
     ledger::{Container, Entry, Life, Pod, Target},
     metrics::Metrics,
     node::Probe,
@@ -101,6 +102,13 @@ impl Bench {
         let bench = Self::over(tree, parts, (HAMI_CORE, None), false);
         bench.have_hami_core(library, "Open");
         bench
+    }
+
+    /// The same where the thread that makes folders waits for a word before each.
+    pub(crate) fn holding_folders(mut self, may_go_on: mpsc::Receiver<()>) -> Self {
+        let hub = Rc::get_mut(&mut self.hub).unwrap();
+        hub.folders = Folders::held(ROOT, may_go_on);
+        self
     }
 
     /// Has it be there, and the hook of folders have this policy.

@@ -305,14 +305,8 @@ pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Chan
     join(hub, sandbox, Part::Whole).await
 }
 
-/// Brings those threads into their groups that wait for the first list, once that is there.
-pub(crate) async fn listed_threads_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
-    hub.whole().await;
-    join(hub, sandbox, Part::Whole).await;
-}
-
-/// Brings to the kernel what is new of a pod, without the threads. It comes behind what was handed to the writer before, so whoever waits
-/// for it waits for that.
+/// The values alone. It comes behind what was handed to the writer before, so whoever waits for it waits
+/// for that.
 pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
     let (changes, applied) = write(hub, sandbox, Part::New, there).await;
     let outcomes = changes.into_iter().zip(applied);
@@ -326,6 +320,12 @@ pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there:
         let (changes, applied) = write(hub, sandbox, Part::Whole, &[]).await;
         note_pod(hub, sandbox, &changes, &applied);
     }
+}
+
+/// Brings those threads into their groups that wait for the first list, once that is there.
+pub(crate) async fn listed_threads_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
+    hub.whole().await;
+    join(hub, sandbox, Part::Whole).await;
 }
 
 async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {

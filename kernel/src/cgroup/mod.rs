@@ -5,6 +5,7 @@
 //! logged with the old and the new value. Which version a node runs is decided once for each
 //! controller, and after that is a column of one table, never a question of the caller.
 
+mod class_ids;
 mod devices;
 mod error;
 mod layout;
@@ -19,6 +20,7 @@ mod tree;
 mod weight;
 
 pub use self::{
+    class_ids::ClassIds,
     error::{DeviceError, ReadError, WriteError},
     layout::{Driver, Layout, ParentError, RuntimeName, directory_of_parent, kube_qos},
     leveled::Change,

@@ -40,7 +40,7 @@ pub enum DetectError {
 
 /// A hierarchy that a controller is in.
 #[derive(Clone, Debug)]
-struct Mount {
+pub(super) struct Mount {
     generation: Generation,
     directory: Arc<OwnedFd>,
     /// The kernel has no `openat2`, or somebody forbids it.
@@ -73,7 +73,11 @@ impl OsTree {
         } else {
             let unified = Mount::at(&top, UNIFIED, Generation::V2).map_err(failed)?;
             let joint = names_below(&top).map_err(failed)?;
-            let found = Self::find(|controller| match v1_mount(&top, &joint, controller)? {
+            let v1 = |controller: Controller| {
+                let wanted = controller.name(Generation::V1);
+                v1_mount(&top, &joint, wanted)
+            };
+            let found = Self::find(|controller| match v1(controller)? {
                 Some(mount) => Ok(Some(mount)),
                 None => unified
                     .as_ref()
@@ -171,11 +175,7 @@ impl Tree for OsTree {
         text: &str,
     ) -> io::Result<()> {
         let file = self.file(controller, (at, file), OFlags::WRONLY)?;
-        let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, text.as_bytes()))?;
-        if written < text.len() {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        Ok(())
+        write_at_once(&file, text)
     }
 
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
@@ -245,6 +245,26 @@ impl Mount {
         Ok((found == Some(generation)).then(|| Self::new(generation, directory)))
     }
 
+    /// The hierarchy of cgroup v1 below `root` that has this controller, by the kernel's name for it.
+    pub(super) fn of_v1(root: &Path, controller: &str) -> io::Result<Option<Self>> {
+        let top = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
+        v1_mount(&top, &names_below(&top)?, controller)
+    }
+
+    pub(super) fn read(&self, at: &CgroupPath, name: &str) -> io::Result<String> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        read_all(self.open_beneath((at, Some(name)), flags)?)
+    }
+
+    pub(super) fn write(&self, at: &CgroupPath, name: &str, text: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        write_at_once(&self.open_beneath((at, Some(name)), flags)?, text)
+    }
+
+    pub(super) fn children(&self, at: &CgroupPath) -> io::Result<Vec<String>> {
+        names_below(self.open_beneath((at, None), DIRECTORY)?)
+    }
+
     /// This mount of cgroup v2, if the controller is in it.
     fn if_it_has(&self, controller: Controller) -> io::Result<Option<Self>> {
         let file = (&CgroupPath::root(), Some("cgroup.controllers"));
@@ -275,7 +295,7 @@ fn is_there<T>(found: io::Result<T>) -> io::Result<bool> {
     }
 }
 
-fn is_absence(error: &io::Error) -> bool {
+pub(super) fn is_absence(error: &io::Error) -> bool {
     let is_removed = error.raw_os_error() == Some(Errno::NODEV.raw_os_error());
     let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     is_removed || absent.contains(&error.kind())
@@ -293,8 +313,7 @@ fn generation_of(directory: &OwnedFd) -> io::Result<Option<Generation>> {
 
 /// The hierarchy of cgroup v1 that a controller is in: alone, or together with others as in
 /// `cpu,cpuacct`.
-fn v1_mount(top: &OwnedFd, names: &[String], controller: Controller) -> io::Result<Option<Mount>> {
-    let wanted = controller.name(Generation::V1);
+fn v1_mount(top: &OwnedFd, names: &[String], wanted: &str) -> io::Result<Option<Mount>> {
     if let Some(mount) = Mount::at(top, wanted, Generation::V1)? {
         return Ok(Some(mount));
     }
@@ -349,6 +368,14 @@ fn read_all(file: OwnedFd) -> io::Result<String> {
         }
     }
     String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+fn write_at_once(file: &OwnedFd, text: &str) -> io::Result<()> {
+    let written = rustix::io::retry_on_intr(|| rustix::io::write(file, text.as_bytes()))?;
+    if written < text.len() {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    Ok(())
 }
 
 /// The names of the directories in a directory.

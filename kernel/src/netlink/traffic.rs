@@ -1,11 +1,12 @@
 //! Traffic control (`linux/pkt_sched.h`, `linux/pkt_cls.h`): queueing disciplines of the kind `htb`,
-//! their classes, and filters of the kind `u32` that send packets to a class by their source address.
+//! their classes, and filters that send packets to a class: of the kind `u32` by their source address, of
+//! the kind `cgroup` by the control group of who sends them.
 
 mod filter;
 #[cfg(test)]
 mod tests;
 
-pub use self::filter::Filter;
+pub use self::filter::{Filter, GroupFilter};
 
 use super::message::{
     ACK, Attributes, CREATE, DUMP, EXCLUSIVE, REPLACE, Request, attribute, text, u32_at, u64_at,
@@ -89,6 +90,19 @@ impl Handle {
 
     pub const fn new(major: u16, minor: u16) -> Self {
         Self(((major as u32) << 16) | minor as u32)
+    }
+
+    /// The one that a number stands for, as a group's class id does.
+    pub const fn of_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    pub fn major(self) -> u16 {
+        low(self.0 >> 16)
     }
 
     pub fn minor(self) -> u16 {

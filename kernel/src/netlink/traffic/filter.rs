@@ -1,4 +1,4 @@
-//! Filters that send what comes from an address to a class.
+//! Filters that send to a class what comes from an address, or from the processes of a control group.
 
 use super::{Handle, KIND, OPTIONS, fixed, low, of_kind, split};
 use crate::netlink::message::{
@@ -15,6 +15,10 @@ const U32_CLASS: u16 = 1;
 const U32_SELECTOR: u16 = 5;
 
 const U32: &str = "u32";
+const CGROUP: &str = "cgroup";
+
+/// The handle of a filter of the kind `cgroup`: the kernel takes any but zero, and has one for a priority.
+const OF_GROUPS: u32 = 1;
 
 /// A filter that ends the search (`TC_U32_TERMINAL`).
 const TERMINAL: u8 = 1;
@@ -28,6 +32,8 @@ const SOURCE_V6: u32 = 8;
 /// `ETH_P_IP` and `ETH_P_IPV6`.
 const ETHER_V4: u16 = 0x0800;
 const ETHER_V6: u16 = 0x86dd;
+/// `ETH_P_ALL`.
+const ETHER_ALL: u16 = 3;
 
 /// A filter that sends what comes from an address to a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +44,11 @@ pub struct Filter {
     pub source: IpAddr,
     pub class: Handle,
 }
+
+/// A filter that sends what a process sends to the class that the id of its control group names. What is of
+/// a group without one is left to other filters (`net/sched/cls_cgroup.c`).
+#[derive(Clone, Copy, Debug)]
+pub struct GroupFilter;
 
 // === impl Filter ===
 
@@ -109,6 +120,28 @@ impl Filter {
             IpAddr::V6(_) => ETHER_V6,
         };
         (u32::from(self.priority) << 16) | u32::from(protocol.to_be())
+    }
+}
+
+// === impl GroupFilter ===
+
+impl GroupFilter {
+    /// The priority of one that a dump says; `None` of anything else.
+    pub fn read(kind: u16, payload: &[u8]) -> Option<u16> {
+        let (fixed, attributes) = split(payload).filter(|_| kind == NEW_FILTER)?;
+        let is_of_groups = text(attribute(attributes, KIND)?)? == CGROUP;
+        // The kernel says of each priority that there is one, too.
+        let is_filter = u32_at(fixed, 8)? != 0;
+        let info = u32_at(fixed, 16)?;
+        (is_of_groups && is_filter).then_some(low(info >> 16))
+    }
+
+    /// Makes one, of packets of every protocol.
+    pub fn add(link: u32, qdisc: Handle, priority: u16) -> Request {
+        let info = (u32::from(priority) << 16) | u32::from(ETHER_ALL.to_be());
+        let attributes = of_kind(CGROUP).with_nested(OPTIONS, &Attributes::default());
+        let fixed = fixed(link, OF_GROUPS, qdisc.0, info);
+        Request::new(NEW_FILTER, ACK | CREATE | EXCLUSIVE, &fixed, &attributes)
     }
 }
 

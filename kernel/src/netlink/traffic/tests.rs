@@ -149,6 +149,34 @@ fn an_address_of_ipv6_is_four_words_of_another_protocol() {
 }
 
 #[test]
+#[cfg(target_endian = "little")]
+#[rustfmt::skip]
+fn a_filter_of_groups_is_of_all_protocols_and_says_no_class() {
+    let request = GroupFilter::add(2, QDISC, 3);
+    // RTM_NEWTFILTER with request, acknowledge, exclusive and create.
+    assert_eq!(request.numbered(1), expected(52, 44, 0x605, &[
+        // Handle 1, priority 3, and the protocol 0x0003 as the network has it.
+        0, 0, 0, 0,  2, 0, 0, 0,  1, 0, 0, 0,  0, 0, 1, 0,  0, 3, 3, 0,
+        11, 0, 1, 0,  b'c', b'g', b'r', b'o',  b'u', b'p', 0, 0,
+        4, 0, 2, 0,
+    ]));
+    let said = payload(&request);
+    assert_eq!(GroupFilter::read(44, &said), Some(3));
+    assert_eq!(GroupFilter::read(45, &said), None);
+    // What is said of its priority alone has no handle.
+    let mut of_priority = said.clone();
+    of_priority[8] = 0;
+    assert_eq!(GroupFilter::read(44, &of_priority), None);
+    // Up to the end of its kind.
+    for length in 0..31 {
+        assert_eq!(GroupFilter::read(44, &said[..length]), None, "{length}");
+    }
+    assert_eq!(Filter::read(44, &said), None);
+    let by_address = payload(&FILTER.redirect(2, QDISC, LS));
+    assert_eq!(GroupFilter::read(44, &by_address), None);
+}
+
+#[test]
 fn what_is_asked_for_is_read_from_what_is_said() {
     let htb = Htb {
         default: 2,
@@ -244,4 +272,8 @@ fn handles_are_written_as_tc_does() {
         assert_eq!(handle.to_string(), shown);
     }
     assert_eq!(Handle::new(1, 0xabc).minor(), 0xabc);
+    let of_a_group = Handle::of_number(0x0001_0004);
+    assert_eq!(of_a_group, Handle::new(1, 4));
+    assert_eq!(of_a_group.major(), 1);
+    assert_eq!(of_a_group.number(), 0x0001_0004);
 }

@@ -173,6 +173,11 @@ fn queues_of_the_network_are_alike_on_cgroup_v2_by_cri_and_by_nri() -> Result<()
     of_traffic("queues_are_alike_by_both")
 }
 
+#[test]
+fn packets_of_groups_with_a_class_id_of_cgroup_v1_are_sent_to_that_class() -> Result<()> {
+    of_traffic("packets_of_groups_are_sent_to_the_class_of_their_id")
+}
+
 /// One of the checks of the network's queues, which all go in one boot.
 fn of_traffic(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();

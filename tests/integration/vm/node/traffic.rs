@@ -1,6 +1,8 @@
 //! Queues of the network by the kernel's own lists, and what they count: on an interface by which
 //! everything leaves the node, for pods with a network of their own behind it.
 
+mod groups;
+
 use crate::{check, node, pod::threads};
 use anyhow::{Context, Result, anyhow, ensure};
 use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes::PodSpecOf};
@@ -126,6 +128,9 @@ pub(super) fn check_all() {
         let by_nri = by_nri.get().context(missing)?;
         ensure!(by_cri == by_nri, "{by_cri:#?} by CRI, {by_nri:#?} by NRI");
         Ok(())
+    });
+    check("packets_of_groups_are_sent_to_the_class_of_their_id", || async {
+        groups::are_sent_to_the_class_of_their_id()
     });
 }
 

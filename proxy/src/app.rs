@@ -32,7 +32,7 @@ use crate::{
 use koord_hooks::{Chain, FeatureGates, HookOptions};
 use koord_kernel::{
     block::BlockDevices,
-    cgroup::{Cgroups, DetectError, OsSysctls},
+    cgroup::{Cgroups, ClassIds, DetectError, OsSysctls},
     core_sched,
     process::{InheritError, inherited_listener, release_code},
     task::Procfs,
@@ -67,6 +67,9 @@ const OWN_PROC: &str = "/proc";
 /// What nobody can tell by an address.
 const SENT_BY_THE_NODE: &str = "what pods in the node's network send, and what leaves from the node's \
      own addresses, is in the queue of the system";
+/// The same where groups have class ids.
+const SENT_FOR_PODS: &str = "what pods with addresses of their own send from those of the node is in the \
+     queue of the system";
 
 /// Why the process cannot start.
 #[derive(Debug, Error)]
@@ -433,6 +436,16 @@ pub(crate) fn cgroups_of(roots: &config::Roots) -> Result<Cgroups, DetectError> 
     Cgroups::open(&roots.cgroup).map(|it| it.with_devices(devices).with_sysctls(sysctls))
 }
 
+/// By what pods in the node's own network are told apart, where that is mounted.
+fn class_ids(config: &Config) -> Option<ClassIds> {
+    let opened = ClassIds::open(&config.roots.cgroup);
+    opened.unwrap_or_else(|error| {
+        let error = &error as &dyn Error;
+        debug!(error, "no class ids of control groups are to be had");
+        None
+    })
+}
+
 /// Where devices of RDMA are looked for, if containers are to have them. Clients' requests name paths,
 /// at which the runtime looks.
 fn rdma_probe(config: &Config) -> Option<RdmaProbe> {
@@ -503,8 +516,10 @@ pub(crate) fn build_hub(
         info!(hook, reason, "a hook can do nothing on this kernel");
         remarks.push(format!("{hook} is unsupported here: {reason}"));
     }
+    let ids = class_ids(config);
     if chain.settings().contains(&Setting::PodQueue) {
-        remarks.push(SENT_BY_THE_NODE.to_owned());
+        let remark = ids.as_ref().map_or(SENT_BY_THE_NODE, |_| SENT_FOR_PODS);
+        remarks.push(remark.to_owned());
     }
     for gate in config.hooks.gates.unserved() {
         warn!(gate, "a feature gate is on of which nothing is here yet");
@@ -522,7 +537,7 @@ pub(crate) fn build_hub(
         exclusions: config.exclusions.clone(),
         writer: Writer::new(cgroups, groups),
         terway: Terway::reading(config.roots.terway.clone()),
-        traffic: Traffic::of_kernel(&config.state_dir),
+        traffic: Traffic::of_kernel(&config.state_dir, ids),
         metrics,
         max_message_bytes: config.limits.max_message_bytes,
         hold_timeout: config.limits.hold_timeout,

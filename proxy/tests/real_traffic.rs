@@ -120,6 +120,7 @@ fn shape(pods: &[(&str, NetPriority, u64, &str)]) -> Shape {
             egress: NetRate::of_bytes(pod.2),
         },
         addresses,
+        group: None,
     });
     Shape::of(&queues(), members)
 }

@@ -1,6 +1,7 @@
 //! What classes and pods send, in queues of the kernel: on each interface with a default route a queueing
 //! discipline of the kind `htb`, with a class for each class of pods and for each pod with a limit of its
-//! own, and filters that know a pod by its address.
+//! own, and filters that know a pod by its address; where `net_cls` of cgroup v1 is mounted, also by the
+//! class id of its control groups, which tells pods in the node's own network apart.
 //!
 //! What is there is listed, and only what differs is written, so what a process before us has left is taken
 //! over. It is ours by a mark in what it is made with, and no other is ever changed. Who has never made any
@@ -8,18 +9,25 @@
 //! with what outlives a restart that there may be some. All of it happens on a thread of its own, because
 //! the kernel's network has one lock for which anybody may wait.
 
+mod groups;
 mod shape;
 #[cfg(test)]
 mod tests;
 
-pub use self::shape::{Member, Shape};
+pub use self::{
+    groups::{GroupsError, bring_ids},
+    shape::{Member, Shape},
+};
 
-use self::shape::{HTB, Held, QDISC, Step, priority, steps};
+use self::shape::{HTB, Held, OF_GROUPS, QDISC, Step, priority, steps};
 use crate::worker::Worker;
-use koord_kernel::netlink::{
-    NetlinkError, Socket,
-    route::{self, Family},
-    traffic::{Class, Filter, Handle, Qdisc},
+use koord_kernel::{
+    cgroup::ClassIds,
+    netlink::{
+        NetlinkError, Socket,
+        route::{self, Family},
+        traffic::{Class, Filter, GroupFilter, Handle, Qdisc},
+    },
 };
 use std::{
     cell::Cell,
@@ -44,6 +52,8 @@ pub struct Traffic {
     worker: Worker<Job>,
     /// Queues of ours may be there.
     there: Cell<bool>,
+    /// Control groups have class ids here.
+    knows_groups: bool,
     /// That it fails is in the log.
     pub complained: Cell<bool>,
 }
@@ -61,6 +71,9 @@ pub enum TrafficError {
     },
     #[error("no interface has a default route")]
     NoRoute,
+    /// Those with addresses of their own are known by them all the same.
+    #[error("pods are not known by their control groups")]
+    Groups(#[from] GroupsError),
 }
 
 /// That queues of ours may be there: an empty file, which is there before the first of them and goes after
@@ -76,9 +89,31 @@ struct Job {
 // === impl Traffic ===
 
 impl Traffic {
-    /// That of the network namespace in which this process is, with its note below `state_dir`.
-    pub fn of_kernel(state_dir: &Path) -> Self {
-        Self::noted(state_dir, bring)
+    /// That of the network namespace in which this process is, with its note below `state_dir`, and with
+    /// the class ids of control groups if there are any.
+    pub fn of_kernel(state_dir: &Path, ids: Option<ClassIds>) -> Self {
+        let knows_groups = ids.is_some();
+        let this = Self::noted(state_dir, move |shape| {
+            let mut done = bring(shape);
+            if let Some(ids) = &ids {
+                let given = bring_ids(ids, shape);
+                note(&mut done, given.map_err(TrafficError::from));
+            }
+            done
+        });
+        Self {
+            knows_groups,
+            ..this
+        }
+    }
+
+    /// The same where control groups have class ids.
+    #[cfg(test)]
+    pub(crate) fn knowing_groups(self) -> Self {
+        Self {
+            knows_groups: true,
+            ..self
+        }
     }
 
     fn noted(
@@ -112,6 +147,7 @@ impl Traffic {
                 done.send(work(shape.as_ref())).ok();
             }),
             there: Cell::new(true),
+            knows_groups: false,
             complained: Cell::default(),
         }
     }
@@ -119,6 +155,11 @@ impl Traffic {
     /// Whether queues of ours may be there, from before a restart too.
     pub fn is_there(&self) -> bool {
         self.there.get()
+    }
+
+    /// Whether pods in the node's own network are known by their control groups.
+    pub fn knows_groups(&self) -> bool {
+        self.knows_groups
     }
 
     /// Has queues of ours looked for, whatever the note says.
@@ -207,14 +248,14 @@ pub fn bring(shape: Option<&Shape>) -> Result<bool, TrafficError> {
     done
 }
 
-/// Adds what came of one thing to what came of all: the first error, or whether anything was done.
+/// Adds what came of one thing to what came of all: the first error, or whether anything was done. One of
+/// groups alone gives way to any other.
 fn note(all: &mut Result<bool, TrafficError>, one: Result<bool, TrafficError>) {
-    let Ok(done) = all else {
-        return;
-    };
-    match one {
-        Ok(more) => *done |= more,
-        Err(error) => *all = Err(error),
+    let gives_way = matches!(all, Ok(_) | Err(TrafficError::Groups(_)));
+    match (all, one) {
+        (Ok(done), Ok(more)) => *done |= more,
+        (all, Err(error)) if gives_way => *all = Err(error),
+        (Err(_), Ok(_)) | (_, Err(_)) => {}
     }
 }
 
@@ -263,17 +304,29 @@ fn bring_link(
     let held = Held {
         classes: socket.list("list queues", &Class::dump(link), Class::read)?,
         filters: socket.list("list filters", &Filter::dump(link, QDISC), Filter::read)?,
+        knows_groups: shape.knows_groups() && knows_groups(socket, link)?,
     };
     let steps = steps(&held, shape);
     let mut done = Ok(!is_there || !steps.is_empty());
     for step in steps {
         match take(socket, link, step) {
+            // Not every kernel has such filters.
+            Err(error @ NetlinkError::Refused { .. }) if step == Step::KnowGroups => {
+                note(&mut done, Err(GroupsError::Filter(error).into()));
+            }
             // What the kernel refuses of one pod keeps it from no other.
             Err(error @ NetlinkError::Refused { .. }) => note(&mut done, Err(error.into())),
             taken => taken?,
         }
     }
     done
+}
+
+/// Whether an interface has a filter of ours that knows groups.
+fn knows_groups(socket: &mut Socket, link: u32) -> Result<bool, NetlinkError> {
+    let dump = Filter::dump(link, QDISC);
+    let priorities = socket.list("list filters", &dump, GroupFilter::read)?;
+    Ok(priorities.contains(&OF_GROUPS))
 }
 
 fn take(socket: &mut Socket, link: u32, step: Step) -> Result<(), NetlinkError> {
@@ -286,6 +339,10 @@ fn take(socket: &mut Socket, link: u32, step: Step) -> Result<(), NetlinkError> 
         }
         Step::Redirect(filter, class) => ("change a filter", filter.redirect(link, QDISC, class)),
         Step::Withdraw(filter) => ("remove a filter", filter.delete(link, QDISC)),
+        Step::KnowGroups => (
+            "make a filter of control groups",
+            GroupFilter::add(link, QDISC, OF_GROUPS),
+        ),
     };
     socket.ask(what, &request)
 }

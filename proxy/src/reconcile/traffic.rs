@@ -8,10 +8,10 @@ use crate::{
     status::chain_of,
 };
 use koord_model::{NetQueues, Setting, Value};
-use std::{error::Error, rc::Rc};
+use std::{error::Error, net::IpAddr, rc::Rc};
 use tracing::{info, warn};
 
-/// Why a pod has no queue whose packets are the node's.
+/// Why a pod has no queue whose packets are the node's, where its group has no class id.
 const OF_NODE: &str = "it sends from the node's own addresses, as others do";
 
 /// Brings the queues in line, and says whether anything had to be done, if there was anything to look at.
@@ -22,7 +22,8 @@ pub(super) async fn keep(hub: &Rc<Hub>) -> Option<Result<bool, TrafficError>> {
     }
     let shape = match Standing::of(hub, Setting::NodeQueues) {
         Standing::Decided(Value::NodeQueues(queues)) => {
-            Some(shape(&queues, &hub.ledger().borrow()))
+            let knows_groups = hub.traffic().knows_groups();
+            Some(shape(&queues, &hub.ledger().borrow(), knows_groups))
         }
         Standing::Nothing if hub.traffic().is_there() => None,
         _ => return None,
@@ -38,29 +39,34 @@ pub(super) async fn keep(hub: &Rc<Hub>) -> Option<Result<bool, TrafficError>> {
 
 /// What there is to be for pods that are there and of which it is known from where they send. As long as
 /// that is unknown of one, as after a start, it keeps what it may have from before.
-fn shape(queues: &NetQueues, ledger: &Ledger) -> Shape {
+fn shape(queues: &NetQueues, ledger: &Ledger, knows_groups: bool) -> Shape {
     let ready = ledger.pods().filter(|pod| pod.ready);
-    let shape = Shape::of(queues, ready.filter_map(member));
+    let members = ready.filter_map(|pod| member(pod, knows_groups));
+    let shape = Shape::of(queues, members);
     match ledger.pods().any(Pod::lacks_addresses) {
         true => shape.keeping_others(),
         false => shape,
     }
 }
 
-fn member(pod: &Pod) -> Option<Member<'_>> {
-    let Addresses::Own(addresses) = &pod.addresses else {
-        return None;
+fn member(pod: &Pod, knows_groups: bool) -> Option<Member<'_>> {
+    let addresses: &[IpAddr] = match &pod.addresses {
+        Addresses::Unknown(_) => return None,
+        Addresses::OfNode => &[],
+        Addresses::Own(addresses) => addresses,
     };
     Some(Member {
         uid: pod.view.uid.as_str(),
         queue: pod.queue()?,
         addresses,
+        group: pod.own.at.as_ref().filter(|_| knows_groups),
     })
 }
 
 /// Notes what became of it with the node and with each pod, and writes a line when it begins to fail.
 fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
     let result = applied(done);
+    let of_groups = of_groups(hub, done);
     let mut ledger = hub.ledger().borrow_mut();
     let groups = ledger.node.iter_mut().map(|group| &mut group.target);
     standing::note(hub, groups, Setting::NodeQueues, &result);
@@ -68,6 +74,7 @@ fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
         let result = match pod.addresses {
             // It was no part of it yet.
             Addresses::Unknown(_) => continue,
+            Addresses::OfNode if pod.own.at.is_some() => of_groups.clone(),
             Addresses::OfNode => Applied::Lacking(OF_NODE.into()),
             Addresses::Own(_) => result.clone(),
         };
@@ -90,10 +97,20 @@ fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
     }
 }
 
+/// What became of it with pods that are known by their groups alone.
+fn of_groups(hub: &Hub, done: &Result<bool, TrafficError>) -> Applied {
+    match done {
+        _ if !hub.traffic().knows_groups() => Applied::Lacking(OF_NODE.into()),
+        Err(error @ TrafficError::Groups(_)) => Applied::Lacking(chain_of(error).into()),
+        done => applied(done),
+    }
+}
+
 fn applied(done: &Result<bool, TrafficError>) -> Applied {
     match done {
         Ok(true) => Applied::Written,
-        Ok(false) => Applied::Equal,
+        // What is not of groups is as it should be.
+        Ok(false) | Err(TrafficError::Groups(_)) => Applied::Equal,
         Err(TrafficError::Netlink(error)) if error.is_unsupported() => Applied::Unsupported,
         Err(TrafficError::Netlink(error)) => Applied::Refused(error.errno()),
         Err(error @ (TrafficError::Foreign { .. } | TrafficError::NoRoute)) => {

@@ -5,7 +5,7 @@
 //! that a pod with a limit of its own is beside the others of its class and within it.
 
 use koord_kernel::netlink::traffic::{Class, Filter, Handle, Htb};
-use koord_model::{NetPriority, NetQueues, NetRate, NetShare, PodQueue};
+use koord_model::{CgroupPath, NetPriority, NetQueues, NetRate, NetShare, PodQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -44,16 +44,20 @@ pub struct Shape {
     /// Each after the one above it.
     classes: Vec<Class>,
     filters: BTreeMap<IpAddr, Handle>,
+    /// Where the groups of pods are known, each with all below it.
+    groups: BTreeMap<CgroupPath, Handle>,
     /// There may be more, of pods of which something is not known yet.
     keeps_others: bool,
 }
 
-/// A pod with addresses of its own.
+/// A pod with addresses of its own, or with a group by which it is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
     pub uid: &'a str,
     pub queue: PodQueue,
     pub addresses: &'a [IpAddr],
+    /// Its own, where groups have class ids.
+    pub group: Option<&'a CgroupPath>,
 }
 
 /// What there is on an interface below a qdisc of ours.
@@ -61,6 +65,8 @@ pub struct Member<'a> {
 pub(super) struct Held {
     pub(super) classes: Vec<Class>,
     pub(super) filters: Vec<Filter>,
+    /// There is a filter of ours that knows groups.
+    pub(super) knows_groups: bool,
 }
 
 /// One thing to be done.
@@ -71,11 +77,15 @@ pub(super) enum Step {
     Add(IpAddr, Handle),
     Redirect(Filter, Handle),
     Withdraw(Filter),
+    KnowGroups,
 }
 
 const fn minor(minor: u16) -> Handle {
     Handle::new(1, minor)
 }
+
+/// Of the filter that knows groups: whoever has addresses of its own is known by them first.
+pub(super) const OF_GROUPS: u16 = 3;
 
 /// Filters of one priority are of one protocol.
 pub(super) fn priority(source: IpAddr) -> u16 {
@@ -92,9 +102,11 @@ impl Shape {
         let mut shape = Self {
             classes: of_node(queues),
             filters: BTreeMap::new(),
+            groups: BTreeMap::new(),
             keeps_others: false,
         };
-        let mut members: Vec<_> = members.filter(|it| !it.addresses.is_empty()).collect();
+        let is_known = |it: &Member<'_>| !it.addresses.is_empty() || it.group.is_some();
+        let mut members: Vec<_> = members.filter(is_known).collect();
         // Of two that come to the same number, or have the same address, always the same is first.
         members.sort_by_key(|member| member.uid);
         let mut taken = BTreeSet::new();
@@ -102,6 +114,7 @@ impl Shape {
             uid,
             queue,
             addresses,
+            group,
         } in members
         {
             let mut class = of_class(queue.priority);
@@ -111,6 +124,9 @@ impl Shape {
                 taken.insert(number);
                 class = minor(number);
                 shape.classes.push(of_pod(queues, queue, class));
+            }
+            if let Some(group) = group {
+                shape.groups.insert(group.clone(), class);
             }
             if class == SYSTEM {
                 // Has it anyway.
@@ -130,6 +146,20 @@ impl Shape {
             keeps_others: true,
             ..self
         }
+    }
+
+    pub(super) fn keeps_others(&self) -> bool {
+        self.keeps_others
+    }
+
+    /// Whether anybody is known by a group.
+    pub(super) fn knows_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// The class of what is sent from a group and from those below it, if that is said of this one.
+    pub(super) fn of_group(&self, group: &CgroupPath) -> Option<Handle> {
+        self.groups.get(group).copied()
     }
 }
 
@@ -289,6 +319,9 @@ pub(super) fn steps(held: &Held, shape: &Shape) -> Vec<Step> {
         .iter()
         .filter(|(source, _)| !met.contains(*source));
     steps.extend(missing.map(|(source, class)| Step::Add(*source, *class)));
+    if shape.knows_groups() && !held.knows_groups {
+        steps.push(Step::KnowGroups);
+    }
     let wanted: BTreeSet<Handle> = shape.classes.iter().map(|class| class.handle).collect();
     let there: BTreeSet<Handle> = held.classes.iter().map(|class| class.handle).collect();
     // Those that may be left over are below others, and have the larger numbers.

@@ -2,6 +2,7 @@
 
 use super::{shape::FIRST_OF_PODS, *};
 use koord_model::{
+    CgroupPath,
     NetPriority::{self, BestEffort, LatencySensitive, System},
     NetQueues, NetRate, NetShare, PodQueue,
 };
@@ -39,6 +40,7 @@ fn shape(pods: &[(&str, PodQueue, &str)]) -> Shape {
         uid,
         queue: *queue,
         addresses,
+        group: None,
     });
     Shape::of(&queues(), members)
 }
@@ -83,6 +85,7 @@ fn told(step: &Step) -> String {
         Step::Add(source, class) => format!("{source} to {class}"),
         Step::Redirect(filter, class) => format!("{} to {class} now", filter.source),
         Step::Withdraw(filter) => format!("{} to {} no more", filter.source, filter.class),
+        Step::KnowGroups => "groups are known".to_owned(),
     }
 }
 
@@ -101,6 +104,7 @@ fn held(shape: &Shape) -> Held {
                     class,
                 });
             }
+            Step::KnowGroups => held.knows_groups = true,
             other => panic!("{other:?}"),
         }
     }
@@ -160,8 +164,38 @@ fn a_pod_without_an_address_has_no_queue() {
         uid: "uid-1",
         queue: sends(LatencySensitive, 1_000_000),
         addresses: &[],
+        group: None,
     };
     assert_eq!(Shape::of(&queues(), [pod].into_iter()), shape(&[]));
+}
+
+#[test]
+fn a_pod_without_an_address_is_known_by_its_group() {
+    let groups = ["a", "b", "c"].map(|name| CgroupPath::parse(name).unwrap());
+    let sends = [
+        sends(System, 0),
+        sends(LatencySensitive, 1_000_000),
+        sends(BestEffort, 0),
+    ];
+    let uids = ["uid-3", "uid-1", "uid-2"];
+    let pods = uids.iter().zip(sends).zip(&groups);
+    let pods = pods.map(|((uid, queue), group)| Member {
+        uid,
+        queue,
+        addresses: &[],
+        group: Some(group),
+    });
+    let shape = Shape::of(&queues(), pods);
+    assert_eq!(
+        made(&shape)[6..],
+        [
+            "1:5951 of 1:5: 1000 to 1000000, burst 25015625 to 40625, quantum 1600, prio 2",
+            "groups are known",
+        ]
+    );
+    let classes = groups.map(|group| shape.of_group(&group).map(Handle::minor));
+    assert_eq!(classes, [Some(2), Some(0x5951), Some(4)]);
+    assert_eq!(steps(&held(&shape), &shape), []);
 }
 
 #[test]
@@ -309,6 +343,20 @@ fn what_fails_is_told_whatever_is_done_after_it() {
     assert!(matches!(all, Ok(true)));
     note(&mut all, Err(TrafficError::NoRoute));
     note(&mut all, Ok(true));
+    assert!(matches!(all, Err(TrafficError::NoRoute)));
+}
+
+#[test]
+fn what_fails_of_groups_alone_hides_nothing_else() {
+    let of_groups = || -> Result<bool, TrafficError> {
+        let (at, id) = (CgroupPath::root(), Handle::new(0x10, 1));
+        Err(GroupsError::Another { at, id }.into())
+    };
+    let mut all = of_groups();
+    note(&mut all, Ok(true));
+    assert!(matches!(all, Err(TrafficError::Groups(_))));
+    note(&mut all, Err(TrafficError::NoRoute));
+    note(&mut all, of_groups());
     assert!(matches!(all, Err(TrafficError::NoRoute)));
 }
 

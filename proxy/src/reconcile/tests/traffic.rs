@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::{
-    apply::traffic::{Member, Shape, Traffic, TrafficError},
+    apply::traffic::{GroupsError, Member, Shape, Traffic, TrafficError},
     hub::NodeLock,
     ledger::Addresses,
 };
-use koord_model::{NetPriority, NetQueues, NetRate, NetShare, PodQueue};
+use koord_kernel::netlink::traffic::Handle;
+use koord_model::{CgroupPath, NetPriority, NetQueues, NetRate, NetShare, PodQueue};
 use std::{net::IpAddr, sync::Mutex};
 
 /// What was to be there, each time.
@@ -54,6 +55,11 @@ fn by_queues() -> Arc<NodePolicy> {
 
 /// What that policy comes to, with the bench's pod if it sends from these.
 fn shape(addresses: &[&str]) -> Option<Shape> {
+    known(addresses, None)
+}
+
+/// The same where it is known by its group too.
+fn known(addresses: &[&str], group: Option<&CgroupPath>) -> Option<Shape> {
     let share = |min, max| NetShare {
         min: NetRate::of_bytes(min),
         max: NetRate::of_bytes(max),
@@ -73,6 +79,7 @@ fn shape(addresses: &[&str]) -> Option<Shape> {
         uid: "uid-1",
         queue,
         addresses: &addresses,
+        group,
     };
     Some(Shape::of(&queues, [pod].into_iter()))
 }
@@ -204,6 +211,48 @@ async fn a_pod_without_addresses_of_its_own_has_no_queue_and_it_is_said_why() {
     assert_eq!(asked.take(), [in_part(), shape(&[])]);
     let report = serde_json::to_string(&bench.hub.report(None).await).unwrap();
     assert!(report.contains(&format!("not in force: {why}")), "{report}");
+}
+
+#[tokio::test]
+async fn a_pod_in_the_nodes_network_is_known_by_its_group_where_groups_have_class_ids() {
+    let asked = Asked::default();
+    let bench = with(asked.traffic(false).knowing_groups(), true);
+    bench.hub.set_node_policy(by_queues());
+    sends_from(&bench, Addresses::OfNode);
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(noted(&bench), [Applied::Written, Applied::Written]);
+    sends_from(&bench, own());
+    bench.hub.list_taken();
+    settle(&bench).await;
+    let group = Some(&bench.pod);
+    let both = known(&["10.1.2.3", "fd00::3"], group);
+    assert_eq!(asked.take(), [known(&[], group), both]);
+}
+
+#[tokio::test]
+async fn what_fails_of_groups_counts_for_pods_that_only_they_tell_apart() {
+    let traffic = Traffic::by(|_| {
+        let (at, id) = (CgroupPath::root(), Handle::new(0x10, 1));
+        Err(GroupsError::Another { at, id }.into())
+    });
+    let bench = with(traffic.knowing_groups(), true);
+    bench.hub.set_node_policy(by_queues());
+    sends_from(&bench, own());
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(noted(&bench), [Applied::Equal, Applied::Equal]);
+    sends_from(&bench, Addresses::OfNode);
+    bench.hub.list_taken();
+    settle(&bench).await;
+    let [of_pod, of_node] = noted(&bench);
+    let why = format!("{of_pod:?}");
+    assert!(
+        why.contains("has the class id 10:1, which is not ours"),
+        "{why}"
+    );
+    assert_eq!(of_node, Applied::Equal);
+    assert!(bench.hub.traffic().complained.get());
 }
 
 #[tokio::test]

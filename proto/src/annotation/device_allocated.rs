@@ -3,7 +3,7 @@
 use super::{
     error::{AnnotationError, Misfit, Reason},
     json::{self, Decode},
-    quantity::Quantity,
+    quantity::take_amounts,
 };
 use crate::keys::{annotation::DEVICE_ALLOCATED, resource};
 use koord_model::{PciAddress, PciAddressError, RangeError};
@@ -114,20 +114,12 @@ impl Decode for Minor {
 }
 
 impl Decode for GpuResources {
-    /// Every amount is checked, also of resources that nobody here asks for: one that is no
-    /// quantity spoils the annotation upstream.
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-        if json::is_null(json) {
-            *self = Self::default();
-            return Ok(());
-        }
-        json::for_each_member(json, |name, value| {
-            let mut amount = Quantity::default();
-            amount.decode(value)?;
+        take_amounts(self, json, |amounts, name, amount| {
             let place = match name {
-                resource::GPU_CORE => &mut self.core,
-                resource::GPU_MEMORY => &mut self.memory,
-                resource::GPU_MEMORY_RATIO => &mut self.memory_ratio,
+                resource::GPU_CORE => &mut amounts.core,
+                resource::GPU_MEMORY => &mut amounts.memory,
+                resource::GPU_MEMORY_RATIO => &mut amounts.memory_ratio,
                 _ => return Ok(()),
             };
             *place = Some(amount.unsigned_value()?);

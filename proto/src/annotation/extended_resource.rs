@@ -4,7 +4,7 @@
 use super::{
     error::{AnnotationError, Misfit},
     json::{self, Decode},
-    quantity::Quantity,
+    quantity::take_amounts,
 };
 use crate::keys::{annotation::EXTENDED_RESOURCE_SPEC, resource};
 use koord_model::MilliCpu;
@@ -49,19 +49,11 @@ impl ExtendedResourceSpec {
 // === impl ExtendedResources ===
 
 impl Decode for ExtendedResources {
-    /// Every amount is checked, also of resources that nobody here asks for: one that is no
-    /// quantity spoils the annotation upstream.
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-        if json::is_null(json) {
-            *self = Self::default();
-            return Ok(());
-        }
-        json::for_each_member(json, |name, value| {
-            let mut amount = Quantity::default();
-            amount.decode(value)?;
+        take_amounts(self, json, |amounts, name, amount| {
             match name {
-                resource::BATCH_CPU => self.cpu = Some(MilliCpu(amount.unsigned_value()?)),
-                resource::BATCH_MEMORY => self.memory = Some(amount.unsigned_value()?),
+                resource::BATCH_CPU => amounts.cpu = Some(MilliCpu(amount.unsigned_value()?)),
+                resource::BATCH_MEMORY => amounts.memory = Some(amount.unsigned_value()?),
                 _ => {}
             }
             Ok(())

@@ -195,6 +195,24 @@ impl Decode for Quantity {
     }
 }
 
+/// Takes in an object of amounts, each by the name of its resource. Every amount is checked, also of
+/// resources that nobody here asks for: one that is no quantity spoils the annotation upstream.
+pub(super) fn take_amounts<T: Default>(
+    amounts: &mut T,
+    json: &str,
+    take: impl Fn(&mut T, &str, Quantity) -> Result<(), Misfit>,
+) -> Result<(), Misfit> {
+    if json::is_null(json) {
+        *amounts = T::default();
+        return Ok(());
+    }
+    json::for_each_member(json, |name, value| {
+        let mut amount = Quantity::default();
+        amount.decode(value)?;
+        take(amounts, name, amount)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use super::{
     error::{AnnotationError, Misfit},
     json::{self, Decode},
-    quantity::Quantity,
+    quantity::{Quantity, take_amounts},
 };
 use crate::keys::{annotation::RESOURCE_STATUS, resource};
 use koord_model::CpuSet;
@@ -85,19 +85,11 @@ impl NumaNode {
 // === impl Amounts ===
 
 impl Decode for Amounts {
-    /// Every amount is checked, also of resources that nobody here asks for: one that is no
-    /// quantity spoils the annotation upstream.
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-        if json::is_null(json) {
-            *self = Self::default();
-            return Ok(());
-        }
-        json::for_each_member(json, |name, value| {
-            let mut amount = Quantity::default();
-            amount.decode(value)?;
+        take_amounts(self, json, |amounts, name, amount| {
             match name {
-                resource::CPU => self.cpu = amount,
-                resource::BATCH_CPU => self.batch_cpu = amount,
+                resource::CPU => amounts.cpu = amount,
+                resource::BATCH_CPU => amounts.batch_cpu = amount,
                 _ => {}
             }
             Ok(())

@@ -42,7 +42,7 @@ use tracing::{info, warn};
 /// How long between two looks.
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long a look may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The same of the first, for which all that we would say and write waits.
 const FIRST_PATIENCE: Duration = Duration::from_secs(2);
 /// So many looks in which it is not seen make it gone: one that is replaced or restarts comes back
@@ -94,7 +94,7 @@ struct Found {
 
 /// A look, given the control groups of the operator's pods. Its answer is `None` if it cannot be known
 /// now who is there.
-type Look = (Vec<CgroupPath>, oneshot::Sender<Option<Found>>);
+type Look<F = Found> = (Vec<CgroupPath>, oneshot::Sender<Option<F>>);
 
 // === impl Neighbour ===
 
@@ -130,13 +130,7 @@ impl Neighbour {
         if self.beside != BesideKoordlet::Auto {
             std::future::pending::<()>().await;
         }
-        let root = self.proc_root.clone();
-        let looker = Worker::new("neighbour", STACK, move |(operators, done): Look| {
-            // Who asked while another look hung has gone.
-            if !done.is_closed() {
-                done.send(look(&root, &operators)).ok();
-            }
-        });
+        let looker = self.looker();
         looker.start();
         self.keep_looking(&looker, &hub).await;
     }
@@ -199,10 +193,7 @@ impl Neighbour {
         if self.beside != BesideKoordlet::Auto {
             return Some(self.resting);
         }
-        let root = self.proc_root.clone();
-        let looker = Worker::new("neighbour", STACK, move |(operators, done): Look| {
-            done.send(look(&root, &operators)).ok();
-        });
+        let looker = self.looker();
         self.look_once(&looker, (hub, knows_all)).await
     }
 
@@ -253,6 +244,12 @@ impl Neighbour {
         looked.ok().flatten().flatten()
     }
 
+    /// A thread that looks for koordlet.
+    fn looker(&self) -> Worker<Look> {
+        let root = self.proc_root.clone();
+        looker("neighbour", move |operators| look(&root, operators))
+    }
+
     /// Takes in what was seen. Whether another set of hooks rests now.
     fn take(&mut self, seen: Option<Resting>) -> bool {
         let resting = match seen {
@@ -284,6 +281,19 @@ impl Neighbour {
         self.resting = resting;
         true
     }
+}
+
+/// A thread that looks at processes.
+pub(crate) fn looker<F: Send + 'static>(
+    name: &'static str,
+    look: impl Fn(&[CgroupPath]) -> Option<F> + Send + 'static,
+) -> Worker<Look<F>> {
+    Worker::new(name, STACK, move |(operators, done): Look<F>| {
+        // Who asked while another look hung has gone.
+        if !done.is_closed() {
+            done.send(look(&operators)).ok();
+        }
+    })
 }
 
 /// Whether one in these control groups is believed to be who it says it is.

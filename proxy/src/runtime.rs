@@ -104,13 +104,8 @@ impl Runtime {
         &mut self,
         sandbox: &str,
     ) -> Result<Option<serde_json::Value>, RuntimeError> {
-        let request = cri::PodSandboxStatusRequest {
-            pod_sandbox_id: sandbox.to_owned(),
-            verbose: true,
-        };
-        let reply = self.client.pod_sandbox_status(request);
-        let status = answer("PodSandboxStatus", POD_DEADLINE, reply).await;
-        Ok(if_there(status)?.and_then(|status| info(&status.info)))
+        let status = self.ask_of_sandbox(sandbox, true).await?;
+        Ok(status.and_then(|status| info(&status.info)))
     }
 
     /// What the runtime says of a sandbox; `None` if it is gone.
@@ -118,13 +113,21 @@ impl Runtime {
         &mut self,
         sandbox: &str,
     ) -> Result<Option<cri::PodSandboxStatus>, RuntimeError> {
+        let status = self.ask_of_sandbox(sandbox, false).await?;
+        Ok(status.and_then(|status| status.status))
+    }
+
+    async fn ask_of_sandbox(
+        &mut self,
+        sandbox: &str,
+        verbose: bool,
+    ) -> Result<Option<cri::PodSandboxStatusResponse>, RuntimeError> {
         let request = cri::PodSandboxStatusRequest {
             pod_sandbox_id: sandbox.to_owned(),
-            verbose: false,
+            verbose,
         };
         let reply = self.client.pod_sandbox_status(request);
-        let status = answer("PodSandboxStatus", POD_DEADLINE, reply).await;
-        Ok(if_there(status)?.and_then(|status| status.status))
+        if_there(answer("PodSandboxStatus", POD_DEADLINE, reply).await)
     }
 
     /// What the runtime says of a container beyond the API; `None` if it is gone or says nothing.

@@ -14,7 +14,7 @@ use crate::{
     hub::{Hub, asked},
     ledger::{Container, Ledger, Life, Original, Pod, Unasked},
     originals::{self, Origin},
-    runtime::Runtime,
+    runtime::{Runtime, RuntimeError},
     view,
 };
 use koord_hooks::Requested;
@@ -102,12 +102,7 @@ pub(super) async fn learn(
                 let listed = listed.iter().find(|listed| listed.id == id.as_str());
                 take(hub, &id, (listed, info.as_ref()), news);
             }
-            Err(error) => {
-                patience.spend(&error);
-                asked_in_vain(hub, &id);
-                let error = &error as &dyn Error;
-                debug!(container = %id, error, "the runtime does not say what a container asked");
-            }
+            Err(error) => asked_in_vain(hub, patience, &id, &error),
         }
     }
 }
@@ -158,7 +153,15 @@ pub(super) fn least_in_vain<'a>(
 }
 
 /// The runtime has not answered: whoever was not asked about comes before this one the next time.
-pub(super) fn asked_in_vain(hub: &Hub, id: &ContainerId) {
+pub(super) fn asked_in_vain(
+    hub: &Hub,
+    patience: &mut Patience,
+    id: &ContainerId,
+    error: &RuntimeError,
+) {
+    patience.spend(error);
+    let error = error as &dyn Error;
+    debug!(container = %id, error, "the runtime does not say what a container asked");
     let mut ledger = hub.ledger().borrow_mut();
     if let Some(container) = ledger.pod_of_mut(id).and_then(|pod| pod.container_mut(id)) {
         container.asked_in_vain = container.asked_in_vain.saturating_add(1);

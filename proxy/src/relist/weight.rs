@@ -11,8 +11,7 @@ use super::{
 use crate::{hub::Hub, ledger::Life, runtime::Runtime};
 use koord_kernel::cgroup::{Generation, WeightCurve};
 use koord_model::{ContainerId, CpuShares, CpuWeight, Setting};
-use std::error::Error;
-use tracing::{debug, info};
+use tracing::info;
 
 /// Containers that are asked about in one list to learn how the runtime weighs.
 const ASKED: usize = 4;
@@ -27,10 +26,7 @@ pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Pa
         let info = match runtime.container_info(id.as_str()).await {
             Ok(info) => info,
             Err(error) => {
-                patience.spend(&error);
-                asked_in_vain(hub, &id);
-                let error = &error as &dyn Error;
-                debug!(container = %id, error, "the runtime does not say what a container asked");
+                asked_in_vain(hub, patience, &id, &error);
                 continue;
             }
         };

@@ -9,26 +9,16 @@ use crate::{
     cli::Invocation,
     config::Config,
     hub::Hub,
-    neighbour::{Neighbour, is_believed, is_unplaced},
-    worker::Worker,
+    neighbour::{self, Neighbour, PATIENCE, is_believed, is_unplaced},
 };
 use koord_kernel::neighbour::{is_same_file, of_root_called};
 use koord_model::CgroupPath;
-use std::{error::Error, path::Path, time::Duration};
-use tokio::{sync::oneshot, time::timeout};
+use std::{error::Error, path::Path};
+use tokio::time::timeout;
 use tracing::warn;
 
 /// Part of what the kernel keeps of our name: 15 bytes, of which an index with a dash may be the first.
 const NAME: &[u8] = b"koord-runtim";
-
-/// The stack of the thread that looks, in bytes.
-const STACK: usize = 256 << 10;
-
-/// How long a look may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A look, given the control groups of the operator's pods.
-type Look = (Vec<CgroupPath>, oneshot::Sender<Option<Others>>);
 
 /// The numbers of those that are called as we are.
 #[derive(Debug, Default)]
@@ -45,9 +35,7 @@ pub(super) struct Others {
 pub(super) async fn others(config: &Config, hub: &Hub) -> Option<Others> {
     let operators = Neighbour::new(config).operators(&hub.ledger().borrow());
     let (root, endpoint) = (config.roots.proc.clone(), config.runtime_endpoint.clone());
-    let looker = Worker::new("others", STACK, move |(operators, done): Look| {
-        done.send(look(&root, &endpoint, &operators)).ok();
-    });
+    let looker = neighbour::looker("others", move |operators| look(&root, &endpoint, operators));
     let looked = timeout(PATIENCE, looker.ask(|done| (operators, done))).await;
     looked.ok().flatten().flatten()
 }

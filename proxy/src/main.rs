@@ -56,28 +56,14 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
     let may_overlap = launched.is_some() || systemd.hands_over(std::process::id());
     let _state = StateLock::take(&config.state_dir, may_overlap)?;
     let watchdog = systemd.watchdog(std::process::id());
-    let (guard, verdict, noted) = StartGuard::begin(&config.state_dir, SystemTime::now(), watchdog);
-    if let Err(error) = noted {
-        let error = &error as &dyn Error;
-        warn!(error, "this start could not be noted");
-    }
+    let (guard, verdict) = StartGuard::begin(&config.state_dir, SystemTime::now(), watchdog);
     let pulse = Pulse::new()?;
     let ended = pulse.runtime()?.block_on(async {
         let signals = Signals::install()?;
         let app = App::build(config, verdict, &systemd, (launched, pulse.clone()), log)?;
         Ok::<_, Box<dyn Error>>(app.run(signals).await)
     });
-    let noted = match &ended {
-        Ok(Ok(())) => guard.clean_stop(),
-        // A task that died is a crash.
-        Ok(Err(_)) => Ok(()),
-        // Another process serves the socket, for one.
-        Err(_) => guard.refused(),
-    };
-    if let Err(error) = noted {
-        let error = &error as &dyn Error;
-        warn!(error, "this stop could not be noted as a clean one");
-    }
+    guard.end(&ended);
     ended??;
     Ok(ExitCode::SUCCESS)
 }

@@ -14,6 +14,7 @@
 use crate::regular_file;
 use serde::{Deserialize, Serialize};
 use std::{
+    error::Error,
     fs::{DirBuilder, File},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -21,6 +22,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use thiserror::Error;
+use tracing::warn;
 
 /// Unclean starts that are one too many.
 const TOO_MANY: usize = 3;
@@ -45,13 +47,12 @@ pub enum Verdict {
 /// Why a start or a stop could not be noted.
 #[derive(Debug, Error)]
 #[error("cannot keep notes in {}", path.display())]
-pub struct NoteError {
+struct NoteError {
     path: PathBuf,
     source: io::Error,
 }
 
-/// Remembers that we started, until [`clean_stop`](StartGuard::clean_stop) or
-/// [`refused`](StartGuard::refused).
+/// Remembers that we started, until its [`end`](StartGuard::end).
 #[derive(Debug)]
 #[must_use = "a start without a clean stop counts as a crash"]
 pub struct StartGuard {
@@ -70,10 +71,33 @@ struct Notes {
 // === impl StartGuard ===
 
 impl StartGuard {
-    /// Notes a start at `now` in `state_dir`, which is made if it is not there. `watchdog` is how long
-    /// the service manager lets us stand still. An error says that this start could not be noted; the
-    /// verdict holds all the same.
-    pub fn begin(
+    /// Notes a start at `now` in the directory `state`, which is made if it is not there. `watchdog` is how long
+    /// the service manager lets us stand still. The log tells where a start cannot be noted; the verdict
+    /// holds all the same.
+    pub fn begin(state: &Path, now: SystemTime, watchdog: Option<Duration>) -> (Self, Verdict) {
+        let (guard, verdict, noted) = Self::note(state, now, watchdog);
+        if let Err(error) = noted {
+            let error = &error as &dyn Error;
+            warn!(error, "this start could not be noted");
+        }
+        (guard, verdict)
+    }
+
+    /// Notes how what was started `ended`: in an orderly way, with a task that died, which is a crash, or
+    /// with an error because nothing began, as where another process serves the socket.
+    pub fn end<D, R>(self, ended: &Result<Result<(), D>, R>) {
+        let noted = match ended {
+            Ok(Ok(())) => self.clean_stop(),
+            Ok(Err(_)) => Ok(()),
+            Err(_) => self.refused(),
+        };
+        if let Err(error) = noted {
+            let error = &error as &dyn Error;
+            warn!(error, "this stop could not be noted as a clean one");
+        }
+    }
+
+    fn note(
         state_dir: &Path,
         now: SystemTime,
         watchdog: Option<Duration>,
@@ -109,7 +133,7 @@ impl StartGuard {
     }
 
     /// Takes the note of this start away: nothing began that could have crashed.
-    pub fn refused(self) -> Result<(), NoteError> {
+    fn refused(self) -> Result<(), NoteError> {
         let mut notes = Notes::read(&self.path);
         let starts = &mut notes.unclean_starts_ms;
         let Some(own) = starts.iter().rposition(|it| *it == self.start_ms) else {
@@ -123,7 +147,7 @@ impl StartGuard {
     }
 
     /// Takes all notes away: this process stopped because it was told to.
-    pub fn clean_stop(self) -> Result<(), NoteError> {
+    fn clean_stop(self) -> Result<(), NoteError> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => self.noted(Err(error)),
             _ => Ok(()),
@@ -196,7 +220,7 @@ mod tests {
 
     /// What a start at that second is told; it then crashes.
     fn crash(state: &Path, seconds: u64) -> Verdict {
-        let (_crashed, verdict, noted) = StartGuard::begin(state, at(seconds), None);
+        let (_crashed, verdict, noted) = StartGuard::note(state, at(seconds), None);
         noted.unwrap();
         verdict
     }
@@ -219,7 +243,7 @@ mod tests {
         let watchdog = Some(Duration::from_secs(30));
         let hang = |milliseconds| {
             let now = at(0) + Duration::from_millis(milliseconds);
-            let (_hangs, verdict, _) = StartGuard::begin(dir.path(), now, watchdog);
+            let (_hangs, verdict, _) = StartGuard::note(dir.path(), now, watchdog);
             verdict
         };
         for start in [0, 30_500, 61_000] {
@@ -244,7 +268,7 @@ mod tests {
         for start in [0, 1, 2] {
             crash(dir.path(), start);
         }
-        let (guard, verdict, _) = StartGuard::begin(dir.path(), at(3), None);
+        let (guard, verdict, _) = StartGuard::note(dir.path(), at(3), None);
         assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
         guard.clean_stop().unwrap();
         assert_eq!(crash(dir.path(), 4), Verdict::Normal);
@@ -254,7 +278,7 @@ mod tests {
     fn a_start_that_is_refused_is_no_crash_and_forgets_none() {
         let dir = tempfile::tempdir().unwrap();
         for start in [0, 1, 2, 3, 4] {
-            let (guard, ..) = StartGuard::begin(dir.path(), at(start), None);
+            let (guard, ..) = StartGuard::note(dir.path(), at(start), None);
             guard.refused().unwrap();
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -262,7 +286,7 @@ mod tests {
             assert_eq!(crash(dir.path(), start), Verdict::Normal);
         }
         for start in [8, 9] {
-            let (guard, verdict, _) = StartGuard::begin(dir.path(), at(start), None);
+            let (guard, verdict, _) = StartGuard::note(dir.path(), at(start), None);
             assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
             guard.refused().unwrap();
         }
@@ -270,6 +294,24 @@ mod tests {
             crash(dir.path(), 64),
             Verdict::PassThrough { unclean_starts: 3 }
         );
+    }
+
+    #[test]
+    fn of_three_starts_an_orderly_end_leaves_no_note_a_refusal_two_and_a_death_all() {
+        for (ended, left) in [
+            (Ok(Ok(())), 0),
+            (Err("another serves the socket"), 2),
+            (Ok(Err("a task died")), 3),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            for start in [0, 1] {
+                crash(dir.path(), start);
+            }
+            let (guard, _) = StartGuard::begin(dir.path(), at(2), None);
+            guard.end(&ended);
+            let notes = Notes::read(&dir.path().join("starts.json"));
+            assert_eq!(notes.unclean_starts_ms.len(), left, "{ended:?}");
+        }
     }
 
     #[test]
@@ -325,7 +367,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let (guard, verdict, noted) = StartGuard::begin(&file.join("state"), at(0), None);
+        let (guard, verdict, noted) = StartGuard::note(&file.join("state"), at(0), None);
         assert_eq!(verdict, Verdict::Normal);
         assert_eq!(
             chain_of(&noted.unwrap_err()),

@@ -71,9 +71,9 @@ struct Notes {
 // === impl StartGuard ===
 
 impl StartGuard {
-    /// Notes a start at `now` in the directory `state`, which is made if it is not there. `watchdog` is how long
-    /// the service manager lets us stand still. The log tells where a start cannot be noted; the verdict
-    /// holds all the same.
+    /// Notes a start at `now` in the directory `state`, which is made if it is not there. `watchdog` is
+    /// how long the service manager lets us stand still. The log tells if a start cannot be noted; the
+    /// verdict holds all the same.
     pub fn begin(state: &Path, now: SystemTime, watchdog: Option<Duration>) -> (Self, Verdict) {
         let (guard, verdict, noted) = Self::note(state, now, watchdog);
         if let Err(error) = noted {

@@ -81,7 +81,7 @@ fn the_manifest_agrees_with_itself_and_with_the_flags() -> Result<()> {
     let pod = |manifest: &Value| manifest["spec"]["template"]["spec"].clone();
     let more = |count: fn(&Value) -> usize| count(&pod(&whole)) - count(&pod(&manifest));
     assert_eq!(more(|pod| list(&pod["volumes"]).len()), 1);
-    assert_eq!(more(|pod| list(&pod["containers"][0]["args"]).len()), 3);
+    assert_eq!(more(|pod| list(&pod["containers"][0]["args"]).len()), 6);
     Ok(())
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Others {
 pub(super) async fn others(config: &Config, hub: &Hub) -> Option<Others> {
     let operators = Neighbour::new(config).operators(&hub.ledger().borrow());
     let (root, endpoint) = (config.roots.proc.clone(), config.runtime_endpoint.clone());
-    let looker = neighbour::looker("others", move |operators| look(&root, &endpoint, operators));
+    let looker = neighbour::looker("others", move |pods| look(&root, &endpoint, pods));
     let looked = timeout(PATIENCE, looker.ask(|done| (operators, done))).await;
     looked.ok().flatten().flatten()
 }

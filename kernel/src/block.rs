@@ -2,7 +2,8 @@
 //!
 //! Everything is read from sysfs, from the list of mounts and from what udev has noted: no device is
 //! opened, nothing below `/dev` is looked at (a service may have none of it), no program is run, and
-//! no file system of a pod is touched, which might not answer. Pods choose some of what is read, and
+//! no file system of a pod is touched, which might not answer. Of a claim that a pod has as a device
+//! the node is looked at that the kubelet has mounted in its own directory. Pods choose some of what is read, and
 //! not all of that is text, so files are read as bytes.
 //!
 //! What cannot be read now is an error of its own, never a device that is not there: whoever takes a
@@ -11,6 +12,8 @@
 //! Numbers are handed out anew when a device has gone, so nothing is remembered here: whoever wants
 //! to write to devices takes a [`Look`] each time. A node has thousands of mounts, and names come from
 //! pods, so what has to be read as a whole is read once in a look, however many names there are.
+
+mod raw;
 
 use koord_model::{Block, BlockName, DeviceNumber, PodUid};
 use rustix::io::Errno;
@@ -33,7 +36,11 @@ pub struct BlockDevices {
     udev: PathBuf,
     /// The kubelet's directory.
     kubelet: PathBuf,
+    node: NodeOf,
 }
+
+/// Which block device the node at a path is of; `None` if something else is there.
+type NodeOf = fn(&Path) -> io::Result<Option<DeviceNumber>>;
 
 /// What the machine has at a moment, as far as it was asked for.
 #[derive(Debug)]
@@ -70,6 +77,12 @@ pub enum BlockError {
     NoClaim { volume: BlockName },
     #[error("more is mounted for the pod than its other volumes and {volume}")]
     SeveralClaims { volume: BlockName },
+    #[error("no claim of the pod is mapped as a device, and its volume {volume} is one")]
+    NoRawClaim { volume: BlockName },
+    #[error("more is mapped for the pod as a device than {volume}")]
+    SeveralRawClaims { volume: BlockName },
+    #[error("what is mapped at {path} is no block device")]
+    NotBlockDevice { path: PathBuf },
     /// What was asked for may be there, and may have gone.
     #[error("cannot read {path}")]
     Io { path: PathBuf, source: io::Error },
@@ -95,7 +108,14 @@ impl BlockDevices {
             proc: proc.to_owned(),
             udev: udev.to_owned(),
             kubelet: kubelet.to_owned(),
+            node: raw::node,
         }
+    }
+
+    /// The same, where nodes are something else: a test may make none.
+    #[cfg(any(test, feature = "fake"))]
+    pub(crate) fn with_nodes(self, node: NodeOf) -> Self {
+        Self { node, ..self }
     }
 
     /// A look at what there is now, for one update.
@@ -235,6 +255,7 @@ impl Look<'_> {
                 volume,
                 others,
             } => (self.claimed(pod, volume, others)?, layer),
+            Block::RawClaim { pod, volume } => (self.raw_claim(pod, volume)?, layer),
         };
         match layer {
             Layer::Itself => Ok([self.devices.whole(number)?].into()),
@@ -277,14 +298,15 @@ impl Look<'_> {
     /// What a volume of a pod is on, by the name of its directory.
     fn mounted(&self, pod: &PodUid, volume: &BlockName) -> Result<DeviceNumber, BlockError> {
         let volumes = self.volumes(pod)?;
-        match volumes.iter().find(|it| it.is_called(volume)) {
-            Some(found) => self.on_device(found),
-            None => {
-                let csi = self.volumes_of(pod).join(OsStr::from_bytes(CSI));
-                let path = csi.join(volume.as_str()).join("mount");
-                Err(BlockError::NotMounted { path })
-            }
+        if let Some(found) = volumes.iter().find(|it| it.is_called(volume)) {
+            return self.on_device(found);
         }
+        let raw = self.raw_volume(pod, volume)?;
+        raw.ok_or_else(|| {
+            let csi = self.volumes_of(pod).join(OsStr::from_bytes(CSI));
+            let path = csi.join(volume.as_str()).join("mount");
+            BlockError::NotMounted { path }
+        })
     }
 
     /// What the only claim of a pod is on: the one volume that is called as none of these.
@@ -323,11 +345,14 @@ impl Look<'_> {
     }
 
     fn on_device(&self, volume: &MountedVolume<'_>) -> Result<DeviceNumber, BlockError> {
-        match is_there(&self.devices.directory(volume.number))? {
-            true => Ok(volume.number),
-            false => Err(BlockError::NotOnDevice {
-                path: OsStr::from_bytes(volume.path).into(),
-            }),
+        self.there(volume.number, OsStr::from_bytes(volume.path).as_ref())
+    }
+
+    /// A device that is mounted at a path, if there is such a one.
+    fn there(&self, number: DeviceNumber, path: &Path) -> Result<DeviceNumber, BlockError> {
+        match is_there(&self.devices.directory(number))? {
+            true => Ok(number),
+            false => Err(BlockError::NotOnDevice { path: path.into() }),
         }
     }
 

@@ -36,13 +36,15 @@ pub enum Block {
     VolumeGroup(BlockName),
     /// What a volume of a pod is on, by the name of its directory below the pod's.
     PodVolume { pod: PodUid, volume: BlockName },
-    /// What the only claim among a pod's volumes is on. The name of its directory the pod's spec does
+    /// What the only claim among a pod's mounted volumes is on. The name of its directory the pod's spec does
     /// not say: it is the one that none of the `others` has.
     PodClaim {
         pod: PodUid,
         volume: BlockName,
         others: Arc<[BlockName]>,
     },
+    /// What the only claim is on that a pod has as a device, without a file system.
+    RawClaim { pod: PodUid, volume: BlockName },
 }
 
 /// A value for each of these; all other devices are left as they are.
@@ -176,7 +178,9 @@ impl fmt::Display for Block {
         match self {
             Self::Device(name) => write!(f, "/dev/{name}"),
             Self::VolumeGroup(name) => write!(f, "volume group {name}"),
-            Self::PodVolume { volume, .. } | Self::PodClaim { volume, .. } => {
+            Self::PodVolume { volume, .. }
+            | Self::PodClaim { volume, .. }
+            | Self::RawClaim { volume, .. } => {
                 write!(f, "volume {volume}")
             }
         }

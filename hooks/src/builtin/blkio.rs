@@ -8,7 +8,8 @@
 //! Which devices a name means is found where the values are written. A device that is not found
 //! stops none of the others, and is told. A volume's directory on the node is called as the volume, but
 //! for that of a claim: which it is follows from the pod's other volumes, where a source of pods tells
-//! them and there is no other claim. A pod with several names the directory.
+//! them and there is no other claim of its kind. Those that a pod has as devices, without a file system,
+//! are one kind, those that are mounted the other. A pod with several of a kind names the directory.
 //!
 //! Where this differs from Koordinator v1.8:
 //! - cgroup v2 has it too (`io.max`, `io.weight`, `io.cost.qos`, `io.cost.model`);
@@ -28,7 +29,7 @@ use koord_model::{Block, BlockName, KubeQos, PerBlock, Setting};
 use koord_proto::{
     annotation::{IoLimits, block_limits},
     keys::{annotation, label},
-    pods::PodSpec,
+    pods::{PodSpec, VolumeSpec},
     policy::DiskCost,
 };
 
@@ -93,24 +94,31 @@ impl Hook for Blkio {
     }
 }
 
-/// A volume of a pod as it is found on the node: if it is the only claim, by what the others are called.
+/// A volume of a pod as it is found on the node: if it is the only claim of its kind, as that one. One
+/// that is mounted is known by what the others are called, which are no claims.
 fn by_spec(block: Block, spec: Option<&PodSpec>) -> Block {
     let Block::PodVolume { pod, volume } = &block else {
         return block;
     };
     let volumes = spec.map(|spec| spec.volumes.as_slice()).unwrap_or_default();
     let mut claims = volumes.iter().filter(|it| it.is_claim);
-    match (claims.next(), claims.next()) {
-        (Some(claim), None) if claim.name == volume.as_str() => {
-            let others = volumes.iter().filter(|it| !it.is_claim);
-            let others = others.filter_map(|it| BlockName::volume(&it.name).ok());
-            Block::PodClaim {
-                pod: pod.clone(),
-                volume: volume.clone(),
-                others: others.collect(),
-            }
-        }
-        _ => block,
+    let Some(claim) = claims.find(|it| it.name == volume.as_str()) else {
+        return block;
+    };
+    let alike = |it: &&VolumeSpec| it.is_claim && it.is_device == claim.is_device;
+    if volumes.iter().filter(alike).count() > 1 {
+        return block;
+    }
+    let (pod, volume) = (pod.clone(), volume.clone());
+    if claim.is_device {
+        return Block::RawClaim { pod, volume };
+    }
+    let others = volumes.iter().filter(|it| !it.is_claim);
+    let others = others.filter_map(|it| BlockName::volume(&it.name).ok());
+    Block::PodClaim {
+        pod,
+        volume,
+        others: others.collect(),
     }
 }
 

@@ -169,12 +169,15 @@ impl DeviceError {
                 BlockError::Io { .. }
                 | BlockError::NotMounted { .. }
                 | BlockError::NoClaim { .. }
-                | BlockError::SeveralClaims { .. },
+                | BlockError::SeveralClaims { .. }
+                | BlockError::NoRawClaim { .. }
+                | BlockError::SeveralRawClaims { .. },
             ) => true,
             Self::Unknown(
                 BlockError::NoDevice { .. }
                 | BlockError::NoVolumeGroup { .. }
-                | BlockError::NotOnDevice { .. },
+                | BlockError::NotOnDevice { .. }
+                | BlockError::NotBlockDevice { .. },
             )
             | Self::Refused { .. } => false,
         }

@@ -3,7 +3,7 @@
 use crate::block::BlockDevices;
 use koord_model::DeviceNumber;
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
@@ -32,7 +32,8 @@ impl FakeDisks {
 
     pub fn devices(&self) -> BlockDevices {
         let at = |name| self.0.join(name);
-        BlockDevices::new(&at("sys"), &at("proc"), &at("udev"), &at("kubelet"))
+        let devices = BlockDevices::new(&at("sys"), &at("proc"), &at("udev"), &at("kubelet"));
+        devices.with_nodes(node)
     }
 
     /// Adds a disk.
@@ -90,13 +91,43 @@ impl FakeDisks {
 
     /// Mounts what is on a device at a path in the directory of a pod's volumes.
     pub fn mount_at(&self, number: DeviceNumber, pod: &str, at: &str) {
-        self.mounted(number, b"/", &format!("{pod}/volumes/{at}"));
+        self.mounted(number, b"/", &format!("pods/{pod}/volumes/{at}"));
     }
 
     /// Mounts a directory that is on a device as a `subPath` of a pod, which may rename it.
     pub fn bind(&self, number: DeviceNumber, directory: &[u8], pod: &str) {
-        let at = format!("{pod}/volume-subpaths/data/app/0");
+        let at = format!("pods/{pod}/volume-subpaths/data/app/0");
         self.mounted(number, directory, &at);
+    }
+
+    /// Gives a pod a claim as a device, which a CSI driver has published. The node that the kubelet
+    /// has mounted is a device's if it is of a number.
+    pub fn map(&self, node: &str, pod: &str, volume: &str) {
+        let devices = "plugins/kubernetes.io/csi/volumeDevices";
+        let published = format!("{devices}/publish/{volume}/{pod}");
+        let target = self.0.join("kubelet").join(published);
+        self.link(&target, pod, &format!("kubernetes.io~csi/{volume}"));
+        self.node(node, &format!("{devices}/{volume}/dev/{pod}"));
+    }
+
+    /// Makes the link by which a pod has a claim as a device.
+    pub fn link(&self, target: &Path, pod: &str, at: &str) {
+        let link = format!("kubelet/pods/{pod}/volumeDevices/{at}");
+        let link = self.0.join(link);
+        let directory = link.parent().expect("it is below the kubelet's");
+        fs::create_dir_all(directory).expect("a directory of a test");
+        symlink(target, link).expect("a link of a test");
+    }
+
+    /// Mounts a node at a path in the kubelet's directory.
+    pub fn node(&self, node: &str, at: &str) {
+        let path = self.0.join("kubelet").join(at);
+        let directory = path.parent().expect("it is below the kubelet's");
+        fs::create_dir_all(directory).expect("a directory of a test");
+        fs::write(path, node).expect("a file of a test");
+        // The number of what holds the kernel's nodes.
+        let number = DeviceNumber { major: 0, minor: 6 };
+        self.mounted(number, b"/x", at);
     }
 
     /// Nothing is mounted any more.
@@ -130,7 +161,7 @@ impl FakeDisks {
     fn mounted(&self, number: DeviceNumber, root: &[u8], at: &str) {
         let file = self.0.join("proc/self/mountinfo");
         let mut text = fs::read(&file).expect("a file of a test");
-        let at = self.0.join("kubelet/pods").join(at);
+        let at = self.0.join("kubelet").join(at);
         text.extend(format!("36 35 {number} ").into_bytes());
         text.extend(root);
         text.extend(format!(" {} rw shared:1 - ext4 /dev/x rw\n", at.display()).into_bytes());
@@ -150,6 +181,11 @@ impl FakeDisks {
         }
         at
     }
+}
+
+/// The number that a file says.
+fn node(path: &Path) -> io::Result<Option<DeviceNumber>> {
+    Ok(fs::read_to_string(path)?.parse().ok())
 }
 
 /// Where what cannot be read is kept.

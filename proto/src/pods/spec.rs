@@ -11,7 +11,7 @@ use crate::{
 use koord_model::MilliCpu;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// The parts of a pod's `spec` that the node's hooks need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct VolumeSpec {
     pub name: String,
     /// It is what a claim is bound to. On the node that has a name of its own, any other volume this.
     pub is_claim: bool,
+    /// Containers have it as a device, without a file system, as they can have claims alone.
+    pub is_device: bool,
 }
 
 /// A container.
@@ -61,9 +63,17 @@ pub(super) struct SpecText {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ContainerText {
     name: String,
     resources: Option<ResourcesText>,
+    volume_devices: Option<Vec<DeviceText>>,
+}
+
+#[derive(Deserialize)]
+struct DeviceText {
+    /// Of the volume.
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -75,11 +85,13 @@ struct VolumeText {
     ephemeral: Option<IgnoredAny>,
 }
 
-/// A container, and what it has of each kind of resources that Kubernetes does not know.
+/// A container, what it has of each kind of resources that Kubernetes does not know, and the volumes
+/// that it has as devices.
 struct Read {
     own: ContainerSpec,
     batch: ExtendedContainer,
     mid: ExtendedContainer,
+    devices: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -106,17 +118,21 @@ impl PodSpec {
 impl SpecText {
     pub(super) fn read(self) -> Result<PodSpec, Problem> {
         let mut spec = PodSpec::default();
+        let mut as_devices = HashSet::new();
         for container in self.containers.into_iter().flatten() {
-            let Read { own, batch, mid } = container.read()?;
-            add(&mut spec.batch, &own.name, batch);
-            add(&mut spec.mid, &own.name, mid);
-            spec.containers.push(own);
+            let container = container.read()?;
+            add(&mut spec.batch, &container.own.name, container.batch);
+            add(&mut spec.mid, &container.own.name, container.mid);
+            as_devices.extend(container.devices);
+            spec.containers.push(container.own);
         }
         for container in self.init_containers.into_iter().flatten() {
-            spec.containers.push(container.read()?.own);
+            let container = container.read()?;
+            as_devices.extend(container.devices);
+            spec.containers.push(container.own);
         }
-        let volumes = self.volumes.into_iter().flatten().map(VolumeText::read);
-        let volumes: Vec<VolumeSpec> = volumes.collect();
+        let volumes = self.volumes.into_iter().flatten();
+        let volumes: Vec<_> = volumes.map(|it| it.read(&as_devices)).collect();
         if volumes.iter().any(|it| it.is_claim) {
             spec.volumes = volumes;
         }
@@ -136,10 +152,11 @@ fn add(spec: &mut Option<ExtendedResourceSpec>, name: &str, container: ExtendedC
 // === impl VolumeText ===
 
 impl VolumeText {
-    fn read(self) -> VolumeSpec {
+    fn read(self, as_devices: &HashSet<String>) -> VolumeSpec {
         VolumeSpec {
-            name: self.name,
             is_claim: self.persistent_volume_claim.is_some() || self.ephemeral.is_some(),
+            is_device: as_devices.contains(&self.name),
+            name: self.name,
         }
     }
 }
@@ -148,7 +165,11 @@ impl VolumeText {
 
 impl ContainerText {
     fn read(self) -> Result<Read, Problem> {
-        let Self { name, resources } = self;
+        let Self {
+            name,
+            resources,
+            volume_devices,
+        } = self;
         let ResourcesText { requests, limits } = resources.unwrap_or_default();
         let (requested, limited) = (requests.unwrap_or_default(), limits.unwrap_or_default());
         let amount = |amounts: &Amounts, resource: &'static str, value: fn(Quantity) -> Amount| {
@@ -187,7 +208,13 @@ impl ContainerText {
             requests,
             limits,
         };
-        Ok(Read { own, batch, mid })
+        let devices = volume_devices.into_iter().flatten();
+        Ok(Read {
+            own,
+            batch,
+            mid,
+            devices: devices.map(|it| it.name).collect(),
+        })
     }
 }
 

@@ -176,6 +176,25 @@ fn volumes_of_a_pod_with_a_claim_are_known_by_name() {
 }
 
 #[test]
+fn volumes_that_a_container_has_as_devices_are_known() {
+    let parsed = with(
+        r#""volumes":[
+        {"name":"data","persistentVolumeClaim":{"claimName":"a"}},
+        {"name":"raw","persistentVolumeClaim":{"claimName":"b"}},
+        {"name":"early","ephemeral":{"volumeClaimTemplate":{"spec":{}}}},
+        {"name":"tmp","emptyDir":{}}],
+        "containers":[
+        {"name":"x","volumeMounts":[{"name":"data","mountPath":"/a"}]},
+        {"name":"y","volumeDevices":[{"name":"raw","devicePath":"/dev/b"}]}],
+        "initContainers":[
+        {"name":"z","volumeDevices":[{"name":"early","devicePath":"/dev/c"}]}]"#,
+    );
+    let volumes = parsed.pods[0].spec.volumes.iter();
+    let devices = volumes.filter(|it| it.is_device).map(|it| it.name.as_str());
+    assert_eq!(devices.collect::<Vec<_>>(), ["raw", "early"]);
+}
+
+#[test]
 fn an_amount_that_is_none_costs_its_pod_and_is_named() {
     for (resource, amount, reason) in [
         (

@@ -1,10 +1,7 @@
 use super::*;
 use crate::fixture::{decide_pod, node, node_with, pod, shown};
 use koord_model::{CostModel, CostQos, CostRates, IoRate, IoWeight, Latency};
-use koord_proto::{
-    pods::VolumeSpec,
-    policy::{BlockQos, NodePolicy, NodeSloSpec},
-};
+use koord_proto::policy::{BlockQos, NodePolicy, NodeSloSpec};
 use std::sync::Arc;
 
 fn rate(rate: i64) -> IoRate {
@@ -153,6 +150,19 @@ fn a_volume_is_one_of_the_pod_that_names_it() {
     assert_eq!(rates.iter().collect::<Vec<_>>(), [(&named, &rate(1))]);
 }
 
+/// The blocks that an annotation names, of a pod with these volumes.
+fn named(text: &str, volumes: impl IntoIterator<Item = VolumeSpec>) -> Vec<Block> {
+    let spec = PodSpec {
+        volumes: volumes.into_iter().collect(),
+        ..PodSpec::default()
+    };
+    let mut pod = pod("BE", &[(annotation::BLKIO_QOS, text)]);
+    pod.spec = Some(Arc::new(spec));
+    let decided = decide_pod(&Blkio, &pod, &node()).unwrap();
+    let rates = decided.io_read_bps.unwrap();
+    rates.iter().map(|(block, _)| block.clone()).collect()
+}
+
 #[test]
 fn the_only_claim_of_a_pod_is_known_by_its_other_volumes() {
     let text = r#"{"blocks":[
@@ -162,16 +172,9 @@ fn the_only_claim_of_a_pod_is_known_by_its_other_volumes() {
         let volumes = volumes.iter().map(|(name, is_claim)| VolumeSpec {
             name: (*name).to_owned(),
             is_claim: *is_claim,
+            is_device: false,
         });
-        let spec = PodSpec {
-            volumes: volumes.collect(),
-            ..PodSpec::default()
-        };
-        let mut pod = pod("BE", &[(annotation::BLKIO_QOS, text)]);
-        pod.spec = Some(Arc::new(spec));
-        let decided = decide_pod(&Blkio, &pod, &node()).unwrap();
-        let rates = decided.io_read_bps.unwrap();
-        rates.iter().map(|(block, _)| block.clone()).collect::<Vec<_>>()
+        named(text, volumes)
     };
     let pod = pod("BE", &[]).uid;
     let volume = |name| BlockName::volume(name).unwrap();
@@ -190,6 +193,43 @@ fn the_only_claim_of_a_pod_is_known_by_its_other_volumes() {
     assert_eq!(named(&[("data", true), ("logs", true)]), both);
     assert_eq!(named(&[("data", false), ("logs", true)]), both);
     assert_eq!(named(&[]), both);
+}
+
+#[test]
+fn a_claim_that_is_a_device_is_told_apart_from_one_that_is_mounted() {
+    let text = r#"{"blocks":[
+        {"name":"data","type":"podvolume","ioCfg":{"readBPS":1}},
+        {"name":"raw","type":"podvolume","ioCfg":{"readBPS":2}}]}"#;
+    let claim = |name: &str, is_device| VolumeSpec {
+        name: name.to_owned(),
+        is_claim: true,
+        is_device,
+    };
+    let other = VolumeSpec {
+        name: "tmp".to_owned(),
+        is_claim: false,
+        is_device: false,
+    };
+    let uid = pod("BE", &[]).uid;
+    let volume = |name| BlockName::volume(name).unwrap();
+    let by_name = |name| Block::PodVolume {
+        pod: uid.clone(),
+        volume: volume(name),
+    };
+    let mounted = Block::PodClaim {
+        pod: uid.clone(),
+        volume: volume("data"),
+        others: Arc::new([volume("tmp")]),
+    };
+    let raw = Block::RawClaim {
+        pod: uid.clone(),
+        volume: volume("raw"),
+    };
+    let both = [claim("data", false), claim("raw", true), other];
+    let and = |name, is_device| both.iter().cloned().chain([claim(name, is_device)]);
+    assert_eq!(named(text, both.clone()), [mounted.clone(), raw.clone()]);
+    assert_eq!(named(text, and("log", true)), [by_name("raw"), mounted]);
+    assert_eq!(named(text, and("log", false)), [by_name("data"), raw]);
 }
 
 #[test]

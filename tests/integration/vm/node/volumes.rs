@@ -1,4 +1,5 @@
-//! Limits of a volume group, and of a pod's claim by what the source of pods says, on a logical volume.
+//! Limits of a volume group, and of a pod's claims by what the source of pods says, on logical volumes:
+//! of one that is mounted, and of one that the pod has as a device.
 
 use crate::{
     check,
@@ -17,7 +18,8 @@ use koord_testkit::{
     cri::{ContainerSpec, PodSpec},
     poll::comes_true,
 };
-use std::{fs, path::Path};
+use rustix::mount::mount_bind;
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 const POD: &str = "claimed";
 
@@ -26,8 +28,9 @@ const SOURCE: &str = "/tmp/pods.json";
 
 const LIMIT: &str = "koordinator.sh/blkioQOS";
 
-/// What the pod asks for its claim, by the name in its spec.
-const OWN: &str = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":4194304}}]}"#;
+/// What the pod asks for its claims, by their names in its spec.
+const OWN: &str = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":4194304}},
+    {"name":"raw","type":"podvolume","ioCfg":{"writeIOPS":13}}]}"#;
 
 /// The disk below the volume group: the third loop device, of 64 MiB.
 const DISK: DeviceNumber = DeviceNumber { major: 7, minor: 2 };
@@ -56,6 +59,7 @@ async fn follows() -> Result<()> {
     command("losetup", &["/dev/loop2", "/tmp/loop2"]);
     // As LVM calls the volume `pvc-7` of that group.
     map_linear("data-pvc--7", "LVM-guest", DISK, SECTORS).context("map a device")?;
+    map_linear("data-pvc--8", "LVM-guest-8", DISK, SECTORS).context("map a second one")?;
     command("mke2fs", &["/dev/dm-0"]);
     let pod = claimant()?;
     let mut node = node(ProxyOptions {
@@ -78,22 +82,26 @@ async fn follows() -> Result<()> {
         Ok(())
     };
 
-    let volume = text(Path::new("/sys/class/block/dm-0/dev"));
-    let claim = format!("{volume} rbps=max wbps=4194304 riops=max wiops=max");
-    let claim = claim.as_str();
+    let number = |device: &str| text(&Path::new("/sys/class/block").join(device).join("dev"));
+    let claims = format!(
+        "{} rbps=max wbps=4194304 riops=max wiops=max, {} rbps=max wbps=max riops=max wiops=13",
+        number("dm-0"),
+        number("dm-1")
+    );
+    let claims = claims.as_str();
     let group = "7:2 rbps=max wbps=max riops=max wiops=9";
-    wait("at the start", [group, claim])?;
+    wait("at the start", [group, claims])?;
     node.proxy.write_policy(&policy(11))?;
     let group = "7:2 rbps=max wbps=max riops=max wiops=11";
-    wait("under another policy", [group, claim])?;
-    for (state, expected) in [("off", ["", ""]), ("on", [group, claim])] {
+    wait("under another policy", [group, claims])?;
+    for (state, expected) in [("off", ["", ""]), ("on", [group, claims])] {
         let switch = format!("BlkIOReconcile={state}");
         let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
         ensure!(code == 200, "{text}");
         wait(state, expected)?;
     }
     node.proxy.write_policy(NO_POLICY)?;
-    wait("without a policy", ["", claim])?;
+    wait("without a policy", ["", claims])?;
     tell(false)?;
     wait("once the pod asks for no limit", ["", ""])?;
     node.proxy.stop()?;
@@ -104,7 +112,7 @@ fn claiming() -> PodSpec {
     PodSpec::new(POD).label("koordinator.sh/qosClass", "BE")
 }
 
-/// Says of the pod what its source says: its volumes, and the limit if it asks for one.
+/// Says of the pod what its source says: its volumes, and the limits if it asks for some.
 fn tell(asks: bool) -> Result<()> {
     let mut pod = claiming();
     if asks {
@@ -119,16 +127,25 @@ fn tell(asks: bool) -> Result<()> {
             "labels": config.labels,
             "annotations": config.annotations,
         },
-        "spec": {"volumes": [
-            {"name": "scratch", "csi": {"driver": "d"}},
-            {"name": "data", "persistentVolumeClaim": {"claimName": "data-claimed-0"}},
-        ]},
+        "spec": {
+            "volumes": [
+                {"name": "scratch", "csi": {"driver": "d"}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": "data-claimed-0"}},
+                {"name": "raw", "persistentVolumeClaim": {"claimName": "raw-claimed-0"}},
+            ],
+            "containers": [{
+                "name": "main",
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                "volumeDevices": [{"name": "raw", "devicePath": "/dev/raw"}],
+            }],
+        },
     });
     fs::write(SOURCE, told.to_string())?;
     Ok(())
 }
 
-/// A best-effort pod whose claim is mounted beside an inline volume, as its source says.
+/// A best-effort pod with a claim that is mounted beside an inline volume and one that is a device, as
+/// its source says.
 fn claimant() -> Result<PodSpecOf> {
     let pod = claiming().annotation(LIMIT, OWN);
     let uid = pod.uid();
@@ -141,6 +158,7 @@ fn claimant() -> Result<PodSpecOf> {
         make(&at);
         command("mount", &["-t", kind, device, &at]);
     }
+    map("/dev/dm-1", uid, "pvc-8")?;
     tell(true)?;
     Ok(PodSpecOf {
         name: POD.to_owned(),
@@ -152,8 +170,27 @@ fn claimant() -> Result<PodSpecOf> {
     })
 }
 
-/// What is in a file, its lines joined.
+/// Gives a pod a claim as a device, as a CSI driver and the kubelet do together.
+fn map(device: &str, uid: &str, volume: &str) -> Result<()> {
+    let devices = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices";
+    let publish = format!("{devices}/publish/{volume}");
+    let own = format!("{devices}/{volume}/dev");
+    for directory in [&publish, &own] {
+        make(directory);
+        let at = format!("{directory}/{uid}");
+        fs::write(&at, "")?;
+        mount_bind(device, &at)?;
+    }
+    let links = format!("/var/lib/kubelet/pods/{uid}/volumeDevices/kubernetes.io~csi");
+    make(&links);
+    symlink(format!("{publish}/{uid}"), format!("{links}/{volume}"))?;
+    Ok(())
+}
+
+/// What is in a file, its lines sorted and joined.
 fn text(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap_or_else(|error| error.to_string());
-    text.lines().collect::<Vec<_>>().join(", ")
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join(", ")
 }

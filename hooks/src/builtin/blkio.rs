@@ -9,7 +9,8 @@
 //! stops none of the others, and is told. A volume's directory on the node is called as the volume, but
 //! for that of a claim: which it is follows from the pod's other volumes, where a source of pods tells
 //! them and there is no other claim of its kind. Those that a pod has as devices, without a file system,
-//! are one kind, those that are mounted the other. A pod with several of a kind names the directory.
+//! are one kind, those that are mounted the other. Of several of a kind a file of pods may say what they
+//! are bound to; else the pod names the directory.
 //!
 //! Where this differs from Koordinator v1.8:
 //! - cgroup v2 has it too (`io.max`, `io.weight`, `io.cost.qos`, `io.cost.model`);
@@ -94,8 +95,9 @@ impl Hook for Blkio {
     }
 }
 
-/// A volume of a pod as it is found on the node: if it is the only claim of its kind, as that one. One
-/// that is mounted is known by what the others are called, which are no claims.
+/// A volume of a pod as it is found on the node: a claim by what it is bound to, where a source says
+/// that, and as the only one of its kind, if it is. One that is mounted is known then by what the
+/// others are called, which are no claims.
 fn by_spec(block: Block, spec: Option<&PodSpec>) -> Block {
     let Block::PodVolume { pod, volume } = &block else {
         return block;
@@ -105,6 +107,12 @@ fn by_spec(block: Block, spec: Option<&PodSpec>) -> Block {
     let Some(claim) = claims.find(|it| it.name == volume.as_str()) else {
         return block;
     };
+    if let Some(bound) = &claim.bound {
+        return Block::PodVolume {
+            pod: pod.clone(),
+            volume: bound.clone(),
+        };
+    }
     let alike = |it: &&VolumeSpec| it.is_claim && it.is_device == claim.is_device;
     if volumes.iter().filter(alike).count() > 1 {
         return block;

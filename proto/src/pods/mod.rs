@@ -1,5 +1,6 @@
 //! Pods as the cluster wants them now, of whoever knows: what `kubectl get pods -o json` or
-//! `-o yaml` prints, or the kubelet's `/pods`.
+//! `-o yaml` prints, or the kubelet's `/pods`. Among them may be claims (`kubectl get pvc`), which say
+//! what volumes of the pods are bound to.
 //!
 //! Of a pod only what is looked at is read. A pod that cannot be read costs itself and is named; a
 //! text of which nothing can be read is an error.
@@ -16,7 +17,7 @@ pub use self::{
 };
 
 use crate::{ParserError, annotation::QuantityError};
-use koord_model::PodUid;
+use koord_model::{BlockName, PodUid};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     hash::{BuildHasher, RandomState},
@@ -104,6 +105,9 @@ pub enum PodsError {
     Yaml(#[source] ParserError),
 }
 
+/// What claims are bound to, by namespace and name.
+type Claims = HashMap<(String, String), BlockName>;
+
 /// Reads one text after the other, and of each only the pods that were not so in the one before.
 #[derive(Debug, Default)]
 pub struct Reader {
@@ -121,14 +125,36 @@ impl Pod {
             name: self.name.clone(),
         }
     }
+
+    /// What a volume's claim is bound to. One that is made with the pod is called as pod and volume
+    /// (`VolumeClaimName` of Kubernetes).
+    fn bound<'a>(&self, volume: &VolumeSpec, claims: &'a Claims) -> Option<&'a BlockName> {
+        if !volume.is_claim || claims.is_empty() {
+            return None;
+        }
+        let claim = match &volume.claim {
+            Some(claim) => claim.clone(),
+            None => format!("{}-{}", self.name, volume.name),
+        };
+        claims.get(&(self.namespace.clone(), claim))
+    }
+}
+
+// === impl PodIssue ===
+
+impl PodIssue {
+    /// It is no pod because it is a claim.
+    fn is_claim(&self) -> bool {
+        matches!(&self.problem, Problem::OtherKind { kind } if kind == "PersistentVolumeClaim")
+    }
 }
 
 // === impl Reader ===
 
 impl Reader {
-    /// Reads lists of pods, and pods one after the other. What begins with a brace is JSON, anything
-    /// else YAML. Of labels and annotations those are kept that `keep` wants, which has to want the
-    /// same each time.
+    /// Reads lists of pods and claims, and pods and claims one after the other. What begins with a
+    /// brace is JSON, anything else YAML. Of labels and annotations those are kept that `keep` wants,
+    /// which has to want the same each time.
     pub fn read(&mut self, text: &str, keep: impl Fn(&str) -> bool) -> Result<Parsed, PodsError> {
         let length = text.len();
         if length > MAX_LENGTH {
@@ -144,6 +170,7 @@ impl Reader {
         };
         let mut known = HashMap::new();
         let mut parsed = Parsed::default();
+        let (mut pods, mut claims) = (Vec::new(), Claims::new());
         let mut seen = HashSet::new();
         for item in text::items(text)? {
             let hash = self.hasher.hash_one(item.get());
@@ -156,14 +183,31 @@ impl Reader {
                 false => Err(text::issue(item.get(), Problem::Repeated)),
             });
             match pod {
-                Ok(pod) => {
-                    known.insert(hash, pod.clone());
-                    parsed.pods.push(pod);
-                }
+                Ok(pod) => pods.push((hash, pod)),
+                Err(issue) if issue.is_claim() => claims.extend(text::claim(item.get())),
                 Err(issue) => parsed.issues.push(issue),
             }
         }
+        for (hash, mut pod) in pods {
+            bind(&mut pod, &claims);
+            known.insert(hash, pod.clone());
+            parsed.pods.push(pod);
+        }
         self.known = known;
         Ok(parsed)
+    }
+}
+
+/// Notes what the claims of a pod are bound to. A pod of which that is as it was stays the same.
+fn bind(pod: &mut Arc<Pod>, claims: &Claims) {
+    let volumes = pod.spec.volumes.iter();
+    let bound: Vec<_> = volumes.map(|it| pod.bound(it, claims)).collect();
+    let before = pod.spec.volumes.iter().map(|it| it.bound.as_ref());
+    if before.eq(bound.iter().copied()) {
+        return;
+    }
+    let spec = Arc::make_mut(&mut Arc::make_mut(pod).spec);
+    for (volume, bound) in spec.volumes.iter_mut().zip(bound) {
+        volume.bound = bound.cloned();
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     },
     keys::resource,
 };
-use koord_model::MilliCpu;
+use koord_model::{BlockName, MilliCpu};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -28,11 +28,15 @@ pub struct PodSpec {
 }
 
 /// A volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSpec {
     pub name: String,
     /// It is what a claim is bound to. On the node that has a name of its own, any other volume this.
     pub is_claim: bool,
+    /// What the claim is called. `None` for one that is made with the pod: pod and volume say it.
+    pub claim: Option<String>,
+    /// The PersistentVolume that the claim is bound to, where the source says claims too.
+    pub bound: Option<BlockName>,
     /// Containers have it as a device, without a file system, as they can have claims alone.
     pub is_device: bool,
 }
@@ -80,9 +84,15 @@ struct DeviceText {
 #[serde(rename_all = "camelCase")]
 struct VolumeText {
     name: String,
-    persistent_volume_claim: Option<IgnoredAny>,
+    persistent_volume_claim: Option<ClaimText>,
     /// A claim that is made with the pod.
     ephemeral: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimText {
+    claim_name: Option<String>,
 }
 
 /// A container, what it has of each kind of resources that Kubernetes does not know, and the volumes
@@ -155,6 +165,8 @@ impl VolumeText {
     fn read(self, as_devices: &HashSet<String>) -> VolumeSpec {
         VolumeSpec {
             is_claim: self.persistent_volume_claim.is_some() || self.ephemeral.is_some(),
+            claim: self.persistent_volume_claim.and_then(|it| it.claim_name),
+            bound: None,
             is_device: as_devices.contains(&self.name),
             name: self.name,
         }

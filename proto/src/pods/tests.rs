@@ -176,6 +176,49 @@ fn volumes_of_a_pod_with_a_claim_are_known_by_name() {
 }
 
 #[test]
+fn what_claims_are_bound_to_is_known_where_they_are_said_too() {
+    let pod = r#"{"kind":"Pod","metadata":{"name":"db","namespace":"n","uid":"uid-db"},"spec":{"volumes":[
+        {"name":"data","persistentVolumeClaim":{"claimName":"data-db"}},
+        {"name":"log","persistentVolumeClaim":{"claimName":"log-db"}},
+        {"name":"new","persistentVolumeClaim":{"claimName":"new-db"}},
+        {"name":"tmp","ephemeral":{"volumeClaimTemplate":{"spec":{}}}},
+        {"name":"db","emptyDir":{}}]}}"#;
+    let claim = |namespace: &str, name: &str, volume: &str| {
+        format!(
+            r#"{{"kind":"PersistentVolumeClaim","metadata":{{"name":"{name}","namespace":"{namespace}"}},
+            "spec":{{"resources":{{"requests":{{"storage":"1Gi"}}}},"volumeName":{volume}}}}}"#
+        )
+    };
+    let claims = [
+        claim("n", "data-db", r#""pvc-1""#),
+        claim("n", "log-db", r#""pvc-2""#),
+        claim("other", "new-db", r#""pvc-3""#),
+        claim("n", "new-db", "null"),
+        claim("n", "db-tmp", r#""pvc-4""#),
+        claim("n", "db-db", r#""pvc-5""#),
+    ];
+    let mut reader = Reader::default();
+    let mut said = |items: &str| {
+        let text = format!(r#"{{"kind":"List","items":[{items}]}}"#);
+        let parsed = reader.read(&text, |_| true).unwrap();
+        assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+        parsed.pods[0].clone()
+    };
+    let bound = |pod: &Pod| {
+        let volumes = pod.spec.volumes.iter().map(|it| it.bound.as_ref());
+        let volumes = volumes.map(|it| it.map_or("-", |it| it.as_str()).to_owned());
+        volumes.collect::<Vec<_>>().join(" ")
+    };
+    let all = format!("{pod},{}", claims.join(","));
+    let first = said(&all);
+    assert_eq!(bound(&first), "pvc-1 pvc-2 - pvc-4 -");
+    assert!(Arc::ptr_eq(&first, &said(&all)));
+    let second = said(&format!("{},{pod}", claims[1]));
+    assert_eq!(bound(&second), "- pvc-2 - - -");
+    assert_eq!(bound(&said(pod)), "- - - - -");
+}
+
+#[test]
 fn volumes_that_a_container_has_as_devices_are_known() {
     let parsed = with(
         r#""volumes":[

@@ -2,7 +2,7 @@
 
 use super::{Pod, PodIssue, PodsError, Problem, spec::SpecText};
 use crate::{ParserError, keys::annotation};
-use koord_model::PodUid;
+use koord_model::{BlockName, PodUid};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
@@ -52,6 +52,19 @@ struct Named {
 struct Names {
     namespace: Value,
     name: Value,
+}
+
+/// As much of a claim as it takes to know what it is bound to.
+#[derive(Deserialize)]
+struct ClaimText {
+    metadata: Names,
+    spec: ClaimSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimSpec {
+    volume_name: Option<String>,
 }
 
 /// A YAML stream as JSON, document by document.
@@ -126,6 +139,15 @@ pub(super) fn pod(text: &str, keep: impl Fn(&str) -> bool) -> Result<Pod, PodIss
         annotations: kept(annotations),
         spec: Arc::new(spec),
     })
+}
+
+/// Namespace and name of a claim, and the PersistentVolume that it is bound to, if it is.
+pub(super) fn claim(text: &str) -> Option<((String, String), BlockName)> {
+    let ClaimText { metadata, spec } = serde_json::from_str(text).ok()?;
+    let namespace = metadata.namespace.as_str().unwrap_or("default").to_owned();
+    let name = metadata.name.as_str()?.to_owned();
+    let volume = BlockName::volume(&spec.volume_name?).ok()?;
+    Some(((namespace, name), volume))
 }
 
 /// An issue with the name that the object has, as far as it has one.

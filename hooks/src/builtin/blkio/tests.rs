@@ -172,7 +172,7 @@ fn the_only_claim_of_a_pod_is_known_by_its_other_volumes() {
         let volumes = volumes.iter().map(|(name, is_claim)| VolumeSpec {
             name: (*name).to_owned(),
             is_claim: *is_claim,
-            is_device: false,
+            ..VolumeSpec::default()
         });
         named(text, volumes)
     };
@@ -204,11 +204,11 @@ fn a_claim_that_is_a_device_is_told_apart_from_one_that_is_mounted() {
         name: name.to_owned(),
         is_claim: true,
         is_device,
+        ..VolumeSpec::default()
     };
     let other = VolumeSpec {
         name: "tmp".to_owned(),
-        is_claim: false,
-        is_device: false,
+        ..VolumeSpec::default()
     };
     let uid = pod("BE", &[]).uid;
     let volume = |name| BlockName::volume(name).unwrap();
@@ -230,6 +230,27 @@ fn a_claim_that_is_a_device_is_told_apart_from_one_that_is_mounted() {
     assert_eq!(named(text, both.clone()), [mounted.clone(), raw.clone()]);
     assert_eq!(named(text, and("log", true)), [by_name("raw"), mounted]);
     assert_eq!(named(text, and("log", false)), [by_name("data"), raw]);
+}
+
+#[test]
+fn claims_are_known_by_what_they_are_bound_to() {
+    let data = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"readBPS":1}}]}"#;
+    let log = r#"{"blocks":[{"name":"log","type":"podvolume","ioCfg":{"readBPS":1}}]}"#;
+    let uid = pod("BE", &[]).uid;
+    let volume = |name| BlockName::volume(name).unwrap();
+    let claim = |name: &str, bound| VolumeSpec {
+        name: name.to_owned(),
+        is_claim: true,
+        bound: Some(volume(bound)),
+        ..VolumeSpec::default()
+    };
+    let by_name = |name| Block::PodVolume {
+        pod: uid.clone(),
+        volume: volume(name),
+    };
+    let both = [claim("data", "pvc-2"), claim("log", "pvc-1")];
+    assert_eq!(named(data, both.clone()), [by_name("pvc-2")]);
+    assert_eq!(named(log, both), [by_name("pvc-1")]);
 }
 
 #[test]

@@ -241,6 +241,67 @@ async fn a_claim_is_found_by_the_volumes_that_the_source_of_pods_says() {
     not_yet_told(&bench.tree, &disks, limited).await;
 }
 
+/// A pod of three claims, of which it limits each, and the claims of two of them.
+fn with_claims() -> String {
+    let limit = |name: &str, bytes: u32| {
+        let limit = serde_json::json!({"writeBPS": bytes});
+        serde_json::json!({"name": name, "type": "podvolume", "ioCfg": limit})
+    };
+    let limits = [limit("data", 6), limit("log", 7), limit("raw", 8)];
+    let volume = |name: &str| {
+        serde_json::json!({"name": name, "persistentVolumeClaim": {"claimName": name}})
+    };
+    let claim = |name: &str, bound: &str| {
+        serde_json::json!({
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"volumeName": bound},
+        })
+    };
+    let pod = serde_json::json!({
+        "kind": "Pod",
+        "metadata": {
+            "name": "batch",
+            "namespace": "default",
+            "uid": "uid-1",
+            "labels": {"koordinator.sh/qosClass": "BE"},
+            "annotations": {
+                "koordinator.sh/blkioQOS": serde_json::json!({"blocks": limits}).to_string(),
+            },
+        },
+        "spec": {
+            "volumes": [volume("data"), volume("log"), volume("raw")],
+            "containers": [{
+                "name": "main",
+                "volumeDevices": [{"name": "raw", "devicePath": "/dev/raw"}],
+            }],
+        },
+    });
+    let items = [pod, claim("data", "pvc-2"), claim("log", "pvc-1")];
+    serde_json::json!({"kind": "List", "items": items}).to_string()
+}
+
+#[tokio::test]
+async fn each_claim_of_a_pod_is_limited_by_the_name_of_its_volume() {
+    let (_directory, disks, bench) = machine();
+    bench.brought_in_line(Arc::default()).await;
+    disks.mount(number("252:32"), "uid-1", "pvc-1");
+    disks.mount(number("253:0"), "uid-1", "pvc-2");
+    disks.map("252:16", "uid-1", "pvc-3");
+    let parsed = Reader::default().read(&with_claims(), |_| true).unwrap();
+    assert!(parsed.issues.is_empty(), "{:?}", parsed.issues);
+    bench.hub.take_pods(&PodsAnswer {
+        pods: parsed.pods.into(),
+        asked: tokio::time::Instant::now(),
+        word: Word::Stands,
+    });
+    pod(&bench.hub, &sandbox()).await;
+    let limited = "252:16 rbps=max wbps=8 riops=max wiops=max, \
+                   252:32 rbps=max wbps=7 riops=max wiops=max, \
+                   253:0 rbps=max wbps=6 riops=max wiops=max";
+    assert_eq!(bench.lines(POD, "io.max"), limited);
+}
+
 /// The process that follows knows the pod's labels and annotations, and has no answer about its volumes.
 async fn not_yet_told(tree: &FakeTree, disks: &FakeDisks, limited: &str) {
     let after = Bench::with_devices(tree.clone(), disks.devices()).knowing_pod();

@@ -3,8 +3,8 @@
 //! Everything is read from sysfs, from the list of mounts and from what udev has noted: no device is
 //! opened, nothing below `/dev` is looked at (a service may have none of it), no program is run, and
 //! no file system of a pod is touched, which might not answer. Of a claim that a pod has as a device
-//! the node is looked at that the kubelet has mounted in its own directory. Pods choose some of what is read, and
-//! not all of that is text, so files are read as bytes.
+//! the node is looked at that the kubelet has mounted in its own directory. Pods choose some of what
+//! is read, and not all of that is text, so files are read as bytes.
 //!
 //! What cannot be read now is an error of its own, never a device that is not there: whoever takes a
 //! limit off what has gone has to know that it has.
@@ -36,6 +36,7 @@ pub struct BlockDevices {
     udev: PathBuf,
     /// The kubelet's directory.
     kubelet: PathBuf,
+    /// How nodes are looked at.
     node: NodeOf,
 }
 

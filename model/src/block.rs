@@ -36,8 +36,8 @@ pub enum Block {
     VolumeGroup(BlockName),
     /// What a volume of a pod is on, by the name of its directory below the pod's.
     PodVolume { pod: PodUid, volume: BlockName },
-    /// What the only claim among a pod's mounted volumes is on. The name of its directory the pod's spec does
-    /// not say: it is the one that none of the `others` has.
+    /// What the only claim among a pod's mounted volumes is on. The name of its directory the pod's
+    /// spec does not say: it is the one that none of the `others` has.
     PodClaim {
         pod: PodUid,
         volume: BlockName,
@@ -180,9 +180,7 @@ impl fmt::Display for Block {
             Self::VolumeGroup(name) => write!(f, "volume group {name}"),
             Self::PodVolume { volume, .. }
             | Self::PodClaim { volume, .. }
-            | Self::RawClaim { volume, .. } => {
-                write!(f, "volume {volume}")
-            }
+            | Self::RawClaim { volume, .. } => write!(f, "volume {volume}"),
         }
     }
 }

@@ -80,6 +80,9 @@ const STATE_WIDTH: u16 = 60;
 /// What stands where nothing was said.
 const NONE: &str = "-";
 
+/// What stands where it is not known whether the runtime is up.
+const UNASKED: &str = "unknown: it was not asked yet";
+
 /// The ledger, a row for each setting: pods, and below them the node, if something is decided for
 /// it. Who asked about the node alone gets it alone.
 pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
@@ -163,9 +166,14 @@ fn cells(setting: &Setting) -> [String; 7] {
     ]
 }
 
-/// The status, a row for each thing said.
+/// The status, a row for each thing said. What is not there has none, but that the runtime was not asked yet
+/// is not that: a person who looks for it finds it said.
 pub(super) fn status(json: &str) -> Result<String, serde_json::Error> {
-    Ok(things(&serde_json::from_str(json)?))
+    let mut said: Value = serde_json::from_str(json)?;
+    if let Some(up) = said.get_mut("runtimeUp").filter(|up| up.is_null()) {
+        *up = UNASKED.into();
+    }
+    Ok(things(&said))
 }
 
 /// The policy, likewise.
@@ -373,6 +381,18 @@ mod tests {
                 "remarks one",
                 "remarks two",
                 "runtimeUp true",
+            ]
+        );
+    }
+
+    #[test]
+    fn that_it_is_unknown_whether_the_runtime_is_up_is_said() {
+        let json = r#"{"mode": "pass-through", "runtime": null, "runtimeUp": null}"#;
+        assert_eq!(
+            lines(&status(json).unwrap()),
+            [
+                "mode pass-through",
+                "runtimeUp unknown: it was not asked yet",
             ]
         );
     }

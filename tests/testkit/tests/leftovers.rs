@@ -148,6 +148,28 @@ async fn nothing_is_left_of_containerd_2_after_a_drop() {
     nothing_is_left_after_a_drop(ContainerdVersion::V2).await;
 }
 
+/// As after a kill amid the removal of a pod, whose shim did not come to remove its socket.
+#[tokio::test]
+async fn no_socket_is_left_of_a_shim_that_the_runtimes_state_has_forgotten() {
+    let mut containerd = Containerd::start(ContainerdVersion::V2, &Options::default()).unwrap();
+    let directory = containerd.testbed().directory().to_owned();
+    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    let client = CriClient::connect(&containerd.socket()).await.unwrap();
+    let pod = cgroups.pod("inside", PodQos::BestEffort).unwrap();
+    let pod = PodSpec::new("inside").cgroup(&pod);
+    client.run_pod(&pod).await.unwrap();
+    let sockets = shim_sockets(&directory);
+    assert!(!sockets.is_empty() && sockets.iter().all(|socket| socket.exists()));
+    containerd.kill9().unwrap();
+    for of in ["state", "root"] {
+        let known = directory.join(of).join("io.containerd.runtime.v2.task");
+        fs::rename(known, directory.join(of).join("forgotten")).unwrap();
+    }
+
+    drop(containerd);
+    assert!(!sockets.iter().any(|socket| socket.exists()));
+}
+
 /// Another process that owns a containerd with running pods.
 struct Owner {
     process: Child,

@@ -26,10 +26,18 @@ learn() { # asks the runtime's state again: until it is dead it makes containers
 }
 
 sockets() { # those of shims, outside of our directory
-    # The runtime's state names one only once its shim has it; what it is called is known before.
-    for id in $containers; do
-        printf %s "$directory/containerd.sock/k8s.io/$id" | sha256sum | sed 's|^\([0-9a-f]*\).*|/run/containerd/s/\1|'
+    # The runtime's state names one only once its shim has it, and none of a container that it has forgotten;
+    # what it is called is known before, and the logs and the metadata have the ids of all that there were.
+    # Another's is never among them: our directory is a part of what is hashed.
+    named=$directory/sockets.named
+    mkdir -p "$named"
+    {
+        echo "$containers"
+        LC_ALL=C grep -aoh '[0-9a-f]\{64\}' "$directory"/*.log "$directory/root/io.containerd.metadata.v1.bolt/meta.db"
+    } 2>/dev/null | sort -u | while read -r id; do
+        [ -z "$id" ] || printf %s "$directory/containerd.sock/k8s.io/$id" >"$named/$id"
     done
+    find "$named" -type f -exec sha256sum {} + | sed 's|^\([0-9a-f]*\).*|/run/containerd/s/\1|'
 }
 
 groups() { # every cgroup of ours, the deepest first

@@ -1,11 +1,13 @@
 //! Looking at what of HAMi-core containers are given: its library, and the directory of its lock.
 //!
-//! Links are not followed, while the runtime that mounts follows them. It may do so a minute after
-//! this look; so what counts is not where a path leads now, but that nobody but root can change it.
+//! Neither may be a link, which the runtime that mounts would follow. It may do so a minute after
+//! this look; so what counts is not where a path leads now, but that nobody but root can change it, nor
+//! a directory [above](above) it.
 //!
 //! The operator says where the library is, and that file system may hang. So a thread beside the
 //! data path looks, and what it found last counts.
 
+mod above;
 mod folder;
 
 pub(crate) use self::folder::{FolderError, Folders, folder_of, keep as keep_folders};
@@ -61,7 +63,12 @@ fn unsafe_path_of(owner: u32, library: &Path, lock: &Path) -> Option<UnsafePath>
         let path = path.to_owned();
         found.err().map(|problem| UnsafePath { path, problem })
     };
-    problem(library, is_library(owner, library)).or_else(|| problem(lock, is_lock(owner, lock)))
+    let own = problem(library, is_library(owner, library));
+    let own = own.or_else(|| problem(lock, is_lock(owner, lock)));
+    own.or_else(|| {
+        let mut paths = [library, lock].into_iter();
+        paths.find_map(|path| above::check(owner, path).err())
+    })
 }
 
 /// Every process of a container loads it.
@@ -83,10 +90,7 @@ fn look(
     is_expected: fn(&FileType) -> bool,
     expected: &'static str,
 ) -> Result<Metadata, PathProblem> {
-    let there = fs::symlink_metadata(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => PathProblem::Missing,
-        kind => PathProblem::Unknown(kind),
-    })?;
+    let there = fs::symlink_metadata(path).map_err(|error| above::problem_of(&error))?;
     if !is_expected(&there.file_type()) {
         return Err(PathProblem::OtherKind { expected });
     }
@@ -198,5 +202,15 @@ mod tests {
             let writable = "can be written to by others than root";
             assert_eq!(told(&library, &lock), wrong(&library, writable));
         }
+        fs::set_permissions(&library, Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(told(&library, &lock), None);
+        // One that others may write to is named, above the library and above the lock.
+        let other = at("other");
+        fs::create_dir_all(other.join("lock")).unwrap();
+        fs::copy(&library, other.join("lib.so")).unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(0o777)).unwrap();
+        let writable = wrong(&other, "can be written to by others than root");
+        assert_eq!(told(&other.join("lib.so"), &lock), writable);
+        assert_eq!(told(&library, &other.join("lock")), writable);
     }
 }

@@ -10,6 +10,7 @@
 
 mod gone;
 
+use super::above;
 use crate::{
     hub::Hub,
     ledger::{Entry, Ledger, Target},
@@ -386,6 +387,7 @@ fn around(owner: u32, path: &Path, is_made: bool) -> Result<(OwnedFd, CString), 
     let name = name.ok_or(Errno::INVAL).map_err(failed)?;
     let folders = path.parent().unwrap_or(Path::new(""));
     let library = folders.parent().unwrap_or(Path::new(""));
+    above::check(owner, library)?;
     let opened = rustix::fs::open(library, FOLDER, Mode::empty());
     let library = safe(owner, library, opened)?;
     if is_made {

@@ -131,6 +131,13 @@ fn where_another_user_may_put_something_no_folder_is_made() {
         node.owner
     );
     assert_eq!(others.unwrap_err().to_string(), owner);
+    // What is around the library's directory is looked at as well, which could be renamed there.
+    fs::create_dir_all(node.at("above/library")).unwrap();
+    may_write("above", 0o777);
+    may_write("above/library", 0o755);
+    let around = make(node.owner, &node.at("above/library/containers/uid-1_main"));
+    assert_eq!(around.unwrap_err().to_string(), told("above", writable));
+    assert!(!node.at("above/library/containers").exists());
     let nowhere = make(node.owner, &node.at("none/containers/uid-1_main"));
     let missing = told("none", "is not there");
     assert_eq!(nowhere.unwrap_err().to_string(), missing);

@@ -67,6 +67,8 @@ pub(crate) struct Folders {
     /// Those that were made since it was last looked which pods have gone.
     fresh: RefCell<BTreeSet<PathBuf>>,
     stuck: RefCell<BTreeMap<PathBuf, Stuck>>,
+    /// Where the last round of clearing ended: the next one goes on behind it.
+    last: RefCell<PathBuf>,
     warnings: RefCell<RateLimited>,
 }
 
@@ -108,17 +110,27 @@ enum Job {
 
 /// Nothing that a container waits for.
 enum Clearing {
-    /// Answered is what there is to clear.
+    /// Answered is what there is to clear behind the `last`, if that can be found out.
     Look {
         owner: u32,
         folders: PathBuf,
-        done: oneshot::Sender<Vec<PathBuf>>,
+        last: PathBuf,
+        done: oneshot::Sender<Option<ToClear>>,
     },
     Clear {
         owner: u32,
         path: PathBuf,
         done: oneshot::Sender<Result<bool, FolderError>>,
     },
+}
+
+/// What was set aside.
+#[derive(Debug, Default)]
+struct ToClear {
+    /// What one round takes of it.
+    paths: Vec<PathBuf>,
+    /// How many there are in all.
+    count: usize,
 }
 
 /// The folder that a container is made with, if something is decided about one.
@@ -145,7 +157,10 @@ pub(crate) async fn keep(hub: Rc<Hub>) {
             let around = Path::new(&*library).parent();
             // Containers are counted in none that is at the root.
             if let Some(around) = around.filter(|it| it.parent().is_some()) {
-                hub.folders().clear(&around.join(HAMI_CORE_FOLDERS)).await;
+                let folders = around.join(HAMI_CORE_FOLDERS);
+                if let Some(left) = hub.folders().clear(&folders).await {
+                    hub.metrics().gpu_monitor_folders_left(left);
+                }
             }
         }
     }
@@ -161,6 +176,7 @@ impl Folders {
             known: RefCell::default(),
             fresh: RefCell::default(),
             stuck: RefCell::default(),
+            last: RefCell::default(),
             warnings: RefCell::default(),
             worker: Worker::new("hami-folders", STACK, run),
             clearer: Worker::new("hami-clearing", STACK, |job| match job {
@@ -168,9 +184,10 @@ impl Folders {
                 Clearing::Look {
                     owner,
                     folders,
+                    last,
                     done,
                 } => {
-                    done.send(to_clear(owner, &folders)).ok();
+                    done.send(to_clear(owner, &folders, &last)).ok();
                 }
                 Clearing::Clear { owner, path, done } => {
                     done.send(clear(owner, &path)).ok();
@@ -249,18 +266,26 @@ impl Folders {
     }
 
     /// Clears what was set aside in the folder of all folders, by whatever process. Of each no more is
-    /// cleared than one go takes, and what cannot be is tried at ever fewer lists.
-    pub(crate) async fn clear(&self, folders: &Path) {
+    /// cleared than one go takes, and what cannot be is tried at ever fewer lists. Where there are more than
+    /// one round takes, the next one goes on with the others. How many are left; `None` if that cannot be
+    /// found out.
+    pub(crate) async fn clear(&self, folders: &Path) -> Option<usize> {
         let (owner, folders) = (self.owner.get(), folders.to_owned());
+        let last = self.last.borrow().clone();
         let look = self.clearer.ask(|done| Clearing::Look {
             owner,
             folders,
+            last,
             done,
         });
-        let there = look.await.unwrap_or_default();
-        let there: BTreeSet<PathBuf> = there.into_iter().collect();
-        self.stuck.borrow_mut().retain(|it, _| there.contains(it));
-        for path in there {
+        let ToClear { paths, count } = look.await.flatten()?;
+        self.last.replace(paths.last().cloned().unwrap_or_default());
+        if paths.len() == count {
+            let there: BTreeSet<&PathBuf> = paths.iter().collect();
+            self.stuck.borrow_mut().retain(|it, _| there.contains(it));
+        }
+        let mut left = count;
+        for path in paths {
             if !self.is_due(&path) {
                 continue;
             }
@@ -272,11 +297,13 @@ impl Folders {
             });
             match cleared.await {
                 Some(Err(error)) => self.stays(path, &error),
-                _ => {
+                cleared => {
+                    left -= usize::from(matches!(cleared, Some(Ok(true))));
                     self.stuck.borrow_mut().remove(&path);
                 }
             }
         }
+        Some(left)
     }
 
     fn is_due(&self, path: &Path) -> bool {
@@ -359,15 +386,22 @@ fn set_aside(owner: u32, path: &Path) -> bool {
     }
 }
 
-/// What is to be cleared in the folder of all folders; nothing where that cannot be found out.
-fn to_clear(owner: u32, folders: &Path) -> Vec<PathBuf> {
+/// What is to be cleared in the folder of all folders, from what is behind the `last` on; `None` where that
+/// cannot be found out.
+fn to_clear(owner: u32, folders: &Path, last: &Path) -> Option<ToClear> {
     // Whatever is called there.
-    let opened = around(owner, &folders.join("any"), false);
-    let names = opened.ok().and_then(|(it, _)| gone::names(&it).ok());
-    let names = names.unwrap_or_default().into_iter();
-    names
-        .map(|name| folders.join(OsStr::from_bytes(name.to_bytes())))
-        .collect()
+    let around = match around(owner, &folders.join("any"), false) {
+        Ok((around, _)) => around,
+        Err(FolderError::Unsafe(it)) if it.problem == PathProblem::Missing => {
+            return Some(ToClear::default());
+        }
+        Err(_) => return None,
+    };
+    let last = last.file_name().unwrap_or_default();
+    let (names, count) = gone::names(&around, last.as_bytes()).ok()?;
+    let names = names.iter().map(|it| OsStr::from_bytes(it.to_bytes()));
+    let paths = names.map(|name| folders.join(name)).collect();
+    Some(ToClear { paths, count })
 }
 
 /// Clears one; whether nothing of it is left.

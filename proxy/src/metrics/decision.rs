@@ -53,6 +53,7 @@ pub(super) struct DecisionMetrics {
     contested_settings: Family<Round, Counter>,
     memory_reclaims: Gauge,
     memory_reclaims_waiting: Gauge,
+    gpu_monitor_folders_left: Gauge,
     pods: Gauge,
     containers: Gauge,
     policy_loads: Family<Outcome, Counter>,
@@ -100,6 +101,12 @@ impl DecisionMetrics {
                 r,
                 "memory_reclaims_waiting",
                 "Those that wait for it, because there are only so many threads that do it",
+                Gauge::default(),
+            ),
+            gpu_monitor_folders_left: register(
+                r,
+                "gpu_monitor_folders_left",
+                "Folders of containers that have gone, set aside and not cleared with the last list",
                 Gauge::default(),
             ),
             pods: register(r, "ledger_pods", "Pods in the ledger", Gauge::default()),
@@ -174,6 +181,11 @@ impl Metrics {
     pub fn memory_reclaims(&self, under_way: usize, waiting: usize) {
         self.decision.memory_reclaims.set(size(under_way));
         self.decision.memory_reclaims_waiting.set(size(waiting));
+    }
+
+    /// How many folders of [`Setting::GpuMonitor`] are set aside and not cleared yet.
+    pub fn gpu_monitor_folders_left(&self, count: usize) {
+        self.decision.gpu_monitor_folders_left.set(size(count));
     }
 
     pub fn ledger_size(&self, pods: usize, containers: usize) {

@@ -31,6 +31,7 @@ fn exercised() -> String {
     metrics.kernel_setting(Setting::CpuShares, &Applied::Written);
     metrics.setting_contested(Setting::CpuShares, None);
     metrics.memory_reclaims(4, 2);
+    metrics.gpu_monitor_folders_left(6);
     metrics.ledger_size(2, 3);
     metrics.relisted(true, Duration::from_millis(30));
     metrics.sandboxes_missing(1);
@@ -64,6 +65,7 @@ fn what_is_counted_is_told_under_its_name() {
         "koord_runtime_proxy_contested_settings_total{setting=\"cpu.shares\",writer=\"unknown\"} 1",
         "koord_runtime_proxy_memory_reclaims 4",
         "koord_runtime_proxy_memory_reclaims_waiting 2",
+        "koord_runtime_proxy_gpu_monitor_folders_left 6",
         "koord_runtime_proxy_ledger_containers 3",
         "koord_runtime_proxy_mode{mode=\"enforce\"} 1",
         "koord_runtime_proxy_front{front=\"nri\"} 1",

@@ -11,6 +11,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    collections::BTreeSet,
     ffi::{CStr, CString},
     os::fd::OwnedFd,
     time::UNIX_EPOCH,
@@ -29,7 +30,7 @@ pub(super) const MAX_FILES: u32 = 4096;
 /// What is looked at for that: there may be much that cannot be removed, which comes first each time.
 const MAX_LOOKS: u32 = 65_536;
 
-/// How many are found at once.
+/// How many one round takes.
 pub(super) const MAX_NAMES: usize = 1024;
 
 /// One go.
@@ -45,21 +46,25 @@ pub(super) fn set_aside(around: &OwnedFd, name: &CStr) -> rustix::io::Result<()>
     unless_gone(moved(around, name, around))
 }
 
-/// Those that are to be cleared, by their names, and no more than [`MAX_NAMES`] of them.
-pub(super) fn names(around: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
-    let mut found = Vec::new();
+/// Those that are to be cleared, by their names in order, from the one after `last` on and around: no more
+/// than [`MAX_NAMES`] of them, and how many there are.
+pub(super) fn names(around: &OwnedFd, last: &[u8]) -> rustix::io::Result<(Vec<CString>, usize)> {
+    let mut count = 0;
+    let mut next = BTreeSet::new();
     for entry in Dir::read_from(around)? {
         let entry = entry?;
         let name = entry.file_name();
         let number = name.to_bytes().strip_prefix(GONE.as_bytes());
-        if number.is_some_and(|it| it.iter().all(u8::is_ascii_digit)) {
-            found.push(name.to_owned());
+        if !number.is_some_and(|it| it.iter().all(u8::is_ascii_digit)) {
+            continue;
         }
-        if found.len() == MAX_NAMES {
-            break;
+        count += 1;
+        next.insert((name.to_bytes() <= last, name.to_owned()));
+        if next.len() > MAX_NAMES {
+            next.pop_last();
         }
     }
-    Ok(found)
+    Ok((next.into_iter().map(|(_, name)| name).collect(), count))
 }
 
 /// Removes whatever has this name, with what is in it, as far as one go takes it; whether all has gone. An

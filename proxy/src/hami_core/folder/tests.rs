@@ -33,9 +33,15 @@ impl Node {
 
     /// Of each that was set aside, whether one go has cleared it.
     fn cleared(&self) -> Vec<bool> {
-        let there = to_clear(self.owner, &self.at("containers"));
+        let there = self.set_aside();
         let cleared = there.iter().map(|it| clear(self.owner, it).unwrap());
         cleared.collect()
+    }
+
+    /// What a first round of clearing takes.
+    fn set_aside(&self) -> Vec<PathBuf> {
+        let folders = self.at("containers");
+        to_clear(self.owner, &folders, Path::new("")).unwrap().paths
     }
 
     /// Why it cannot be made.
@@ -229,7 +235,7 @@ fn what_cannot_be_cleared_keeps_nothing_beside_it_and_no_folder_from_being_made(
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 
     assert_eq!(node.cleared(), [false]);
-    let left = to_clear(node.owner, &node.at("containers"));
+    let left = node.set_aside();
     let names = fs::read_dir(&left[0]).unwrap();
     let names: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
     assert_eq!(names, ["a"]);
@@ -259,12 +265,59 @@ fn what_cannot_be_cleared_takes_nothing_from_what_one_go_clears() {
     stays("z");
     node.make().unwrap();
     assert_eq!(node.cleared(), [false]);
-    let left = to_clear(node.owner, &node.at("containers"));
+    let left = node.set_aside();
     let names = fs::read_dir(&left[0]).unwrap();
     let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
     let names: BTreeSet<_> = names.collect();
     assert_eq!(names, BTreeSet::from(["a", "z"].map(str::to_owned)));
     rustix::thread::set_capabilities(None, before).unwrap();
+}
+
+#[tokio::test]
+async fn however_many_cannot_be_cleared_the_others_are() {
+    let before = without_overriding();
+    let node = Node::new();
+    node.make().unwrap();
+    let containers = node.at("containers");
+    // As many as one round takes.
+    for number in 0..1024 {
+        let stuck = containers.join(format!(".gone-1{number:04}"));
+        fs::create_dir_all(stuck.join("kept")).unwrap();
+        fs::set_permissions(stuck, Permissions::from_mode(0o000)).unwrap();
+    }
+    let other = containers.join(".gone-2");
+    fs::create_dir(&other).unwrap();
+    let folders = Folders::of(node.owner);
+    assert_eq!(folders.clear(&containers).await, Some(1025));
+    assert!(other.exists());
+    assert_eq!(folders.clear(&containers).await, Some(1024));
+    assert!(!other.exists());
+    rustix::thread::set_capabilities(None, before).unwrap();
+}
+
+#[test]
+fn a_round_begins_behind_the_last_one_and_goes_around() {
+    let node = Node::new();
+    node.make().unwrap();
+    for name in [".gone-1", ".gone-2", ".gone-3"] {
+        fs::create_dir(node.at("containers").join(name)).unwrap();
+    }
+    let names = |last: &str| {
+        let there = to_clear(node.owner, &node.at("containers"), Path::new(last));
+        let ToClear { paths, count } = there.unwrap();
+        assert_eq!(count, 3);
+        let names = paths.iter().map(|it| it.file_name().unwrap());
+        let names = names.map(|it| it.to_str().unwrap());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names("any/.gone-1"), ".gone-2 .gone-3 .gone-1");
+    assert_eq!(names("any/.gone-3"), ".gone-1 .gone-2 .gone-3");
+    // Nothing was set aside where nothing is, and nothing is known of what is not safe.
+    let none = to_clear(node.owner, &node.at("none/containers"), Path::new(""));
+    assert_eq!(none.unwrap().count, 0);
+    fs::set_permissions(node.at("containers"), Permissions::from_mode(0o777)).unwrap();
+    let unknown = to_clear(node.owner, &node.at("containers"), Path::new(""));
+    assert!(unknown.is_none());
 }
 
 #[test]
@@ -295,7 +348,8 @@ async fn what_another_process_has_set_aside_is_cleared_and_nothing_else() {
         names.collect::<BTreeSet<_>>()
     };
     assert_eq!(names().len(), 3);
-    Folders::of(node.owner).clear(&containers).await;
+    let left = Folders::of(node.owner).clear(&containers).await;
+    assert_eq!(left, Some(0));
     let kept = [".gone-else", "uid-1_main"].map(str::to_owned);
     assert_eq!(names(), BTreeSet::from(kept));
 }

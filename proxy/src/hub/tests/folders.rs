@@ -1,7 +1,9 @@
 //! Folders of the node that containers are made with.
 
 use super::*;
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use crate::hami_core::keep_folders;
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+use tokio::time::{sleep, timeout};
 
 const PART: &str = r#"{"gpu":[{"minor":3,"resources":{
     "koordinator.sh/gpu-memory":"8Gi","koordinator.sh/gpu-memory-ratio":"50"}}]}"#;
@@ -185,4 +187,38 @@ async fn who_may_not_act_makes_no_folder() {
     let answer = decided(&bench).await.answer;
     assert!(matches!(answer, Answer::AsIs(Untouched::StandingBy)));
     assert!(!node.path().join("containers").exists());
+}
+
+#[tokio::test]
+async fn how_many_folders_are_left_to_be_cleared_is_counted_with_each_list() {
+    let node = tempfile::tempdir().unwrap();
+    let bench = bench(&node.path().join("lib.so"));
+    let aside = node.path().join("containers/.gone-1");
+    fs::create_dir_all(&aside).unwrap();
+    let around = aside.parent().unwrap();
+    fs::set_permissions(around, fs::Permissions::from_mode(0o700)).unwrap();
+    // One more than one go clears.
+    for number in 0..=4096 {
+        fs::create_dir(aside.join(number.to_string())).unwrap();
+    }
+    let comes_to = async |count: u32| {
+        let line = format!("koord_runtime_proxy_gpu_monitor_folders_left {count}\n");
+        while !bench.hub.metrics().encode().unwrap().contains(&line) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let counting = async {
+        // Lists are waited for.
+        sleep(Duration::from_millis(1)).await;
+        bench.hub.list_taken();
+        comes_to(1).await;
+        assert!(aside.exists());
+        bench.hub.list_taken();
+        comes_to(0).await;
+        assert!(!aside.exists());
+    };
+    tokio::select! {
+        () = keep_folders(bench.hub.clone()) => unreachable!("it never ends"),
+        done = timeout(Duration::from_secs(30), counting) => done.expect("it is not counted"),
+    }
 }

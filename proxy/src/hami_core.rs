@@ -10,7 +10,9 @@
 mod above;
 mod folder;
 
-pub(crate) use self::folder::{FolderError, Folders, folder_of, keep as keep_folders};
+pub(crate) use self::folder::{
+    FolderError, Folders, GivenBack, folder_of, folders_of, keep as keep_folders,
+};
 
 use crate::{hub::Hub, worker::Worker};
 use koord_hooks::{PathProblem, UnsafePath};

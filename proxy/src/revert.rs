@@ -9,6 +9,7 @@
 //! One of us that serves would put in force what is given back here. So nothing is begun where one is
 //! met, and none begins meanwhile. What upstream's koordlet does on this node is left to it.
 
+mod folders;
 mod ours;
 mod process;
 mod told;
@@ -274,6 +275,7 @@ async fn give_back(hub: &Rc<Hub>, mode: Mode, covered: Resting, unsaid: Unsaid) 
         told.not_back.push(line);
     }
     told.add_created(&hub.ledger().borrow(), &ours::settings_of(&covered));
+    let folders = folders::give_back(hub, &covered, unsaid).await;
     hub.switch_all_off();
     hub.set_resting(covered);
     hub.decide_node();
@@ -287,6 +289,7 @@ async fn give_back(hub: &Rc<Hub>, mode: Mode, covered: Resting, unsaid: Unsaid) 
     let after = held_in_time(hub, &files).await;
     told.compare(hub, &places, (&before, &after));
     told.add_shared(&shared);
+    told.add_folders(folders);
     told.add_unsaid(unsaid);
     told
 }

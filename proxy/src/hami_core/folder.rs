@@ -8,7 +8,10 @@
 //! is around them. A thread of its own does all of it, because a file system may hang; another one clears
 //! what was [set aside](gone), which no container waits for.
 
+mod given_back;
 mod gone;
+
+pub(crate) use self::given_back::GivenBack;
 
 use super::above;
 use crate::{
@@ -122,6 +125,12 @@ enum Clearing {
         path: PathBuf,
         done: oneshot::Sender<Result<bool, FolderError>>,
     },
+    GiveBack {
+        owner: u32,
+        folders: PathBuf,
+        living: Option<BTreeSet<String>>,
+        done: oneshot::Sender<Result<GivenBack, FolderError>>,
+    },
 }
 
 /// What was set aside.
@@ -144,6 +153,15 @@ pub(crate) fn folder_of(target: &Target) -> Option<(&Entry, &Path)> {
     })
 }
 
+/// The folder of all folders of this node.
+pub(crate) fn folders_of(hub: &Hub) -> Option<PathBuf> {
+    let library = hub.policy().node().options.hami_core_library.clone();
+    let around = Path::new(&*library).parent();
+    // Containers are counted in none that is at the root.
+    let around = around.filter(|it| it.parent().is_some());
+    around.map(|it| it.join(HAMI_CORE_FOLDERS))
+}
+
 /// Removes the folders of pods that have gone, and what others have left, with each list; never ends.
 pub(crate) async fn keep(hub: Rc<Hub>) {
     let mut lists = hub.lists();
@@ -153,14 +171,10 @@ pub(crate) async fn keep(hub: Rc<Hub>) {
         if hub.enforces() {
             let gone = hub.folders().gone(&hub.ledger().borrow());
             hub.folders().remove(gone).await;
-            let library = hub.policy().node().options.hami_core_library.clone();
-            let around = Path::new(&*library).parent();
-            // Containers are counted in none that is at the root.
-            if let Some(around) = around.filter(|it| it.parent().is_some()) {
-                let folders = around.join(HAMI_CORE_FOLDERS);
-                if let Some(left) = hub.folders().clear(&folders).await {
-                    hub.metrics().gpu_monitor_folders_left(left);
-                }
+            if let Some(folders) = folders_of(&hub)
+                && let Some(left) = hub.folders().clear(&folders).await
+            {
+                hub.metrics().gpu_monitor_folders_left(left);
             }
         }
     }
@@ -191,6 +205,15 @@ impl Folders {
                 }
                 Clearing::Clear { owner, path, done } => {
                     done.send(clear(owner, &path)).ok();
+                }
+                Clearing::GiveBack {
+                    owner,
+                    folders,
+                    living,
+                    done,
+                } => {
+                    let given = given_back::give_back(owner, &folders, living.as_ref());
+                    done.send(given).ok();
                 }
             }),
         }
@@ -304,6 +327,24 @@ impl Folders {
             }
         }
         Some(left)
+    }
+
+    /// Removes what is ours in the folder of all folders, but for those of containers that live, by the names
+    /// of their folders: of `None` it is unknown which do, and nothing goes but what was set aside. That takes
+    /// as long as it takes; `None` if there is no thread for it.
+    pub(crate) async fn give_back(
+        &self,
+        folders: &Path,
+        living: Option<BTreeSet<String>>,
+    ) -> Option<Result<GivenBack, FolderError>> {
+        let (owner, folders) = (self.owner.get(), folders.to_owned());
+        let given = self.clearer.ask(|done| Clearing::GiveBack {
+            owner,
+            folders,
+            living,
+            done,
+        });
+        given.await
     }
 
     fn is_due(&self, path: &Path) -> bool {

@@ -18,7 +18,9 @@ use koord_proto::{
 };
 use koord_testkit::scripted::ScriptedRuntime;
 use std::{
-    fs,
+    collections::BTreeSet,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
     process::{Child, Command},
 };
 use tempfile::TempDir;
@@ -580,6 +582,65 @@ async fn groups_of_caches_go_but_those_that_koordlet_may_fill() {
         let groups = [processor.owned().unwrap(), processor.monitors().unwrap()];
         assert_eq!(groups.map(|names| !names.is_empty()), left, "{text}");
     }
+}
+
+#[tokio::test]
+async fn folders_of_hami_core_go_but_those_of_containers_that_live() {
+    let node = tempfile::tempdir().unwrap();
+    let library = node.path().join("lib.so");
+    let containers = node.path().join("containers");
+    for name in [".gone-7", "uid-1_main", "uid-1_old", "uid-2_main"] {
+        fs::create_dir_all(containers.join(name).join("a")).unwrap();
+    }
+    fs::set_permissions(&containers, Permissions::from_mode(0o700)).unwrap();
+    let left = || {
+        let names = fs::read_dir(&containers).unwrap();
+        let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+        names.collect::<BTreeSet<_>>()
+    };
+    let bench = || Bench::with_hami_core(FakeTree::new(Generation::V1, 2), &library);
+    let has = |answer: &Answer, line: &str| {
+        let is_told = answer.text.lines().any(|it| it == line);
+        assert!(is_told, "{line}\nis not in\n{}", answer.text);
+    };
+    let hub = bench().knowing_pod().hub;
+    hub.list_taken();
+    let answer = give_back_here(&hub, ["HamiCoreVGPUMonitor"].into()).await;
+    has(&answer, "  folders of HAMi-core: 1 removed");
+    let all = ["uid-1_main", "uid-1_old", "uid-2_main"];
+    assert_eq!(left(), BTreeSet::from(all.map(str::to_owned)));
+
+    let hub = bench().knowing_pod().hub;
+    hub.list_taken();
+    let unsaid = Unsaid {
+        sandboxes: 1,
+        ..Unsaid::default()
+    };
+    let told = give_back(&hub, Mode::Enforce, Resting::new(), unsaid).await;
+    let line = "folders of HAMi-core stay but those that were set aside: it is not known of all \
+                containers whether they live";
+    has(&told.answer(), line);
+    assert_eq!(left(), BTreeSet::from(all.map(str::to_owned)));
+
+    let hub = bench().knowing_pod().hub;
+    hub.list_taken();
+    let answer = give_back_here(&hub, Resting::new()).await;
+    has(&answer, "  folders of HAMi-core: 2 removed");
+    let stays = containers.join("uid-1_main");
+    let stays = format!(
+        "{} stays while its container lives, which has it mounted",
+        stays.display()
+    );
+    has(&answer, &stays);
+    assert!(answer.good, "{}", answer.text);
+    assert_eq!(left(), BTreeSet::from(["uid-1_main".to_owned()]));
+
+    // Its pod has gone.
+    let hub = bench().hub;
+    hub.list_taken();
+    let answer = give_back_here(&hub, Resting::new()).await;
+    has(&answer, "  folders of HAMi-core: 1 removed");
+    assert!(!containers.exists());
 }
 
 #[tokio::test]

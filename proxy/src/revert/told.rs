@@ -1,6 +1,6 @@
 //! What a person reads of what came of it.
 
-use super::{Held, PATIENCE, Place, named, process::Others, targets};
+use super::{Held, PATIENCE, Place, folders::Folders, named, process::Others, targets};
 use crate::{
     cli::Answer,
     config::Mode,
@@ -15,7 +15,7 @@ use crate::{
 use koord_model::{CgroupPath, Setting, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Processes of strangers that are named. A pod may have any number of them.
+/// Processes of strangers that are named, of which a pod may have any number, and folders that stay.
 const NAMED: usize = 20;
 
 /// What came of everything, a line for each.
@@ -171,6 +171,49 @@ impl Told {
             }
             Ok(Some(Ok(false)) | None) => {}
             Err(_) => self.not_back.push(late("queues of the network")),
+        }
+    }
+
+    /// What became of the folders of HAMi-core. That one stays which a container has mounted is no failure:
+    /// the container keeps all that it was made with.
+    pub(super) fn add_folders(&mut self, folders: Option<Folders>) {
+        const OF: &str = "folders of HAMi-core";
+        let Some(Folders { given, is_in_doubt }) = folders else {
+            return;
+        };
+        match given {
+            Some(Ok(given)) => {
+                if given.removed > 0 {
+                    self.back.push(format!("{OF}: {} removed", given.removed));
+                }
+                let stuck = given.stuck.iter();
+                self.not_back
+                    .extend(stuck.map(|error| format!("{OF}: {}", chain_of(error))));
+                let used = given.used.iter().take(NAMED).map(|path| {
+                    let path = path.display();
+                    format!("{path} stays while its container lives, which has it mounted")
+                });
+                self.remarks.extend(used);
+                if given.used.len() > NAMED {
+                    let more = given.used.len() - NAMED;
+                    self.remarks.push(format!("and {more} more of these"));
+                }
+            }
+            // None is made where this is wrong.
+            Some(Err(error)) => {
+                let line = format!("{OF} are not looked for: {}", chain_of(&error));
+                self.remarks.push(line);
+            }
+            None => {
+                let seconds = PATIENCE.as_secs();
+                let line = format!("{OF}: not done in {seconds} s");
+                self.not_back.push(line);
+            }
+        }
+        if is_in_doubt {
+            self.remarks.push(format!(
+                "{OF} stay but those that were set aside: it is not known of all containers whether they                  live"
+            ));
         }
     }
 

@@ -46,6 +46,12 @@ pub(super) fn set_aside(around: &OwnedFd, name: &CStr) -> rustix::io::Result<()>
     unless_gone(moved(around, name, around))
 }
 
+/// Whether this is one of our names.
+pub(super) fn is_set_aside(name: &CStr) -> bool {
+    let number = name.to_bytes().strip_prefix(GONE.as_bytes());
+    number.is_some_and(|it| it.iter().all(u8::is_ascii_digit))
+}
+
 /// Those that are to be cleared, by their names in order, from the one after `last` on and around: no more
 /// than [`MAX_NAMES`] of them, and how many there are.
 pub(super) fn names(around: &OwnedFd, last: &[u8]) -> rustix::io::Result<(Vec<CString>, usize)> {
@@ -54,8 +60,7 @@ pub(super) fn names(around: &OwnedFd, last: &[u8]) -> rustix::io::Result<(Vec<CS
     for entry in Dir::read_from(around)? {
         let entry = entry?;
         let name = entry.file_name();
-        let number = name.to_bytes().strip_prefix(GONE.as_bytes());
-        if !number.is_some_and(|it| it.iter().all(u8::is_ascii_digit)) {
+        if !is_set_aside(name) {
             continue;
         }
         count += 1;

@@ -106,7 +106,7 @@ impl DecisionMetrics {
             gpu_monitor_folders_left: register(
                 r,
                 "gpu_monitor_folders_left",
-                "Folders of containers that have gone, set aside and not cleared with the last list",
+                "Folders of containers that have gone which are set aside and not cleared yet",
                 Gauge::default(),
             ),
             pods: register(r, "ledger_pods", "Pods in the ledger", Gauge::default()),

@@ -212,7 +212,8 @@ impl Told {
         }
         if is_in_doubt {
             self.remarks.push(format!(
-                "{OF} stay but those that were set aside: it is not known of all containers whether they                  live"
+                "{OF} stay but those that were set aside: it is not known of all containers whether they \
+                 live"
             ));
         }
     }

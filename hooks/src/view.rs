@@ -242,6 +242,13 @@ impl PodView {
         self.qos_class().ok().flatten()
     }
 
+    /// Whether its own directory may be idle: the kernel takes no shares for an idle group, so a kubelet
+    /// that is to write those of a resize cannot.
+    pub fn may_idle(&self) -> bool {
+        let spec = self.spec.as_ref();
+        spec.is_none_or(|spec| !spec.is_stuck_in_resize)
+    }
+
     /// What it has of the node's batch resources: by its annotation, which whoever makes requests
     /// without a source of pods goes by too, else by itself.
     pub fn batch_resources(

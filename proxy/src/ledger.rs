@@ -125,6 +125,8 @@ pub struct Pod {
     /// Containers with an update under way for which bursts were lowered, and until when it is taken
     /// to be.
     pub lowered: Vec<(ContainerId, Instant)>,
+    /// Until when its own directory is not made idle, for a kubelet that writes its shares.
+    pub awake: Option<Instant>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
     pub told: u64,
 }
@@ -249,6 +251,11 @@ impl Pod {
         let containers = self.containers.iter().filter(under_way);
         let containers = containers.filter_map(|container| container.target.at.as_ref());
         own.chain(containers).cloned().collect()
+    }
+
+    /// Whether its own directory is to be without idleness, whoever decides that.
+    pub fn is_awake(&self, now: Instant) -> bool {
+        self.awake.is_some_and(|until| now < until)
     }
 
     /// The update of a container is over, however it ended.

@@ -405,9 +405,11 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
             all.extend(changes_of_container(cgroups, &mut container.target, part));
         }
     }
-    let kept_low = pod.kept_low(Instant::now());
+    let now = Instant::now();
+    let (kept_low, awake) = (pod.kept_low(now), pod.is_awake(now));
     let raises = |it: &Change| it.value.setting() == Setting::CpuBurst;
     all.retain(|change| !raises(change) || !kept_low.contains(&change.at));
+    all.retain(|change| !awake || change.value != Value::CpuIdle(true));
     all.retain(|change| gate.lets(&change.value));
     all
 }

@@ -4,7 +4,8 @@
 //! expels others makes a group of its own of those of its pods that name the same. Pods of a class
 //! that the policy does not enable, of class `SYSTEM`, and those that ask for it by their own policy
 //! are in no group. Idleness (`schedIdle`) goes to pod directories: on a tier it stops the kubelet
-//! from starting, on a container it breaks every update.
+//! from starting, on a container it breaks every update. Nor is a pod idle while the kubelet fails to
+//! resize it in place.
 //!
 //! Where this differs from Koordinator v1.8:
 //! - containers have their group from their first instruction on; upstream's come into it with its
@@ -59,9 +60,10 @@ impl Hook for CoreSched {
             return Ok(Adjustment::default());
         };
         let kernel = &view.node.kernel;
+        let idle = class.sched_idle && kernel.cpu_idle && view.pod.may_idle();
         Ok(match view.stage {
             Stage::Pod => Adjustment {
-                cpu_idle: (class.sched_idle && kernel.cpu_idle).then_some(true),
+                cpu_idle: idle.then_some(true),
                 ..Adjustment::default()
             },
             Stage::Container | Stage::Node => Adjustment {

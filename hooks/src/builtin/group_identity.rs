@@ -9,7 +9,8 @@
 //! `BE`; without a policy the gate alone decides. Koordinator has idleness for whole tiers only
 //! (`schedIdle`, not obeyed here), where it stops the kubelet from starting: the kernel refuses the
 //! shares that the kubelet writes to an idle tier. On a container it breaks every update for the
-//! same reason. So it goes to pod directories.
+//! same reason. So it goes to pod directories, but not while the kubelet fails to resize the pod in
+//! place.
 //!
 //! A kernel that has a switch for group identity ranks nobody while that is off, and one for core
 //! scheduling has to be off then. So where the policy ranks a class, the switches are brought to that
@@ -75,7 +76,7 @@ impl Hook for GroupIdentity {
             _ => None,
         };
         if !view.node.kernel.bvt {
-            let idle = qos == Some(QosClass::Be) && be_is_idle(view.node);
+            let idle = qos == Some(QosClass::Be) && be_is_idle(view.node) && view.pod.may_idle();
             return Ok(Adjustment {
                 cpu_idle: idle.then_some(true),
                 ..Adjustment::default()

@@ -13,7 +13,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
-/// The parts of a pod's `spec` that the node's hooks need.
+/// The parts of a pod's `spec` that the node's hooks need, and of its `status` one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSpec {
     /// Those that start before the others too.
@@ -25,6 +25,8 @@ pub struct PodSpec {
     pub mid: Option<ExtendedResourceSpec>,
     /// Its volumes, if there is a claim among them; else none is kept.
     pub volumes: Vec<VolumeSpec>,
+    /// The kubelet has begun to resize it in place, and something refused to: it tries again and again.
+    pub is_stuck_in_resize: bool,
 }
 
 /// A volume.

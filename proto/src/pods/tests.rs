@@ -48,6 +48,33 @@ fn a_kubelets_answer_is_read() {
     assert!(parsed.issues.is_empty());
 }
 
+#[test]
+fn a_resize_that_has_failed_at_the_node_is_known() {
+    let stuck = |status: &str| {
+        let parsed = read(&format!(
+            r#"{{"metadata":{{"name":"a","uid":"uid-a"}},"status":{status}}}"#
+        ));
+        parsed.pods[0].spec.is_stuck_in_resize
+    };
+    let condition = |kind: &str, reason: &str| {
+        format!(
+            r#"{{"conditions":[{{"type":"Ready","status":"True"}},
+                {{"type":"{kind}","status":"True"{reason}}}]}}"#
+        )
+    };
+    let failed = condition("PodResizeInProgress", r#","reason":"Error""#);
+    assert!(stuck(&failed));
+    for other in [
+        condition("PodResizeInProgress", ""),
+        condition("PodResizePending", r#","reason":"Error""#),
+        r#"{"conditions":null}"#.to_owned(),
+        r#""Error""#.to_owned(),
+        "null".to_owned(),
+    ] {
+        assert!(!stuck(&other), "{other}");
+    }
+}
+
 /// A pod with these parts of its spec.
 fn with(spec: &str) -> Parsed {
     read(&format!(

@@ -28,6 +28,21 @@ struct PodText<'a> {
     kind: Option<Cow<'a, str>>,
     metadata: Metadata,
     spec: Option<SpecText>,
+    /// One that is not as a pod's is says nothing.
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct StatusText {
+    conditions: Option<Vec<ConditionText>>,
+}
+
+#[derive(Deserialize)]
+struct ConditionText {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    reason: Option<String>,
 }
 
 /// `null` is what is not there.
@@ -113,6 +128,7 @@ pub(super) fn pod(text: &str, keep: impl Fn(&str) -> bool) -> Result<Pod, PodIss
         kind,
         metadata,
         spec,
+        status,
     } = serde_json::from_str(text).map_err(|error| bad(Problem::Form(ParserError::of(error))))?;
     if let Some(kind) = kind.filter(|kind| kind != "Pod") {
         let kind = cut(&kind);
@@ -126,7 +142,11 @@ pub(super) fn pod(text: &str, keep: impl Fn(&str) -> bool) -> Result<Pod, PodIss
         Some(hash) if mirrors => Some(hash.clone()),
         _ => metadata.uid,
     };
-    let spec = spec.unwrap_or_default().read().map_err(bad)?;
+    let mut spec = spec.unwrap_or_default().read().map_err(bad)?;
+    spec.is_stuck_in_resize = status.is_some_and(|status| {
+        let status = serde_json::from_str::<StatusText>(status.get());
+        status.is_ok_and(|status| status.is_stuck_in_resize())
+    });
     let kept = |mut texts: BTreeMap<String, String>| {
         texts.retain(|key, _| keep(key));
         texts
@@ -148,6 +168,19 @@ pub(super) fn claim(text: &str) -> Option<((String, String), BlockName)> {
     let name = metadata.name.as_str()?.to_owned();
     let volume = BlockName::volume(&spec.volume_name?).ok()?;
     Some(((namespace, name), volume))
+}
+
+// === impl StatusText ===
+
+impl StatusText {
+    /// What kubelets say since 1.33 of a resize that has failed at the node.
+    fn is_stuck_in_resize(&self) -> bool {
+        let mut conditions = self.conditions.iter().flatten();
+        conditions.any(|it| {
+            let (kind, reason) = (it.kind.as_deref(), it.reason.as_deref());
+            (kind, reason) == (Some("PodResizeInProgress"), Some("Error"))
+        })
+    }
 }
 
 /// An issue with the name that the object has, as far as it has one.

@@ -203,22 +203,46 @@ impl Hub {
         let id = ContainerId::new(&request.container_id).ok()?;
         let known = self.ledger.borrow().sandbox_of(&id).is_some();
         if known || self.is_whole() {
-            let (decision, lowered) = self.update_with_bursts(&request, id, message);
-            if lowered.is_empty() {
+            let (decision, first) = self.update_with_room(&request, id, message);
+            if first.is_empty() {
                 return Some(Opening::Now(decision));
             }
             let hub = self.clone();
             return Some(Opening::Later(Box::pin(async move {
-                hub.lower(lowered, until).await;
+                hub.write_first(first, until).await;
                 decision
             })));
         }
         let (hub, message) = (self.clone(), message.to_vec());
         Some(Opening::Later(Box::pin(async move {
             hub.list_after(0, until).await;
-            let (decision, lowered) = hub.update_with_bursts(&request, id, &message);
-            hub.lower(lowered, until).await;
+            let (decision, first) = hub.update_with_room(&request, id, &message);
+            hub.write_first(first, until).await;
             decision
+        })))
+    }
+
+    /// UpdatePodSandboxResources: the kubelet writes the pod's directory itself, right after this call,
+    /// or before it if it is older than 1.36.
+    pub(super) fn open_pod_update(
+        self: &Rc<Self>,
+        message: &[u8],
+        until: Instant,
+    ) -> Option<Opening> {
+        let request = cri::UpdatePodSandboxResourcesRequest::read(message)?;
+        let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
+        let (resources, overhead) = (request.resources.as_ref(), request.overhead.as_ref());
+        let told = view::requested_of_pod(resources, overhead);
+        let told = self.without_shares_of_idle(&sandbox, told);
+        let first = self.make_room_in_pod(&sandbox, &told);
+        let effect = Effect::UpdatePod(sandbox, told);
+        if first.is_empty() {
+            return Some(Opening::nothing_but(effect));
+        }
+        let hub = self.clone();
+        Some(Opening::Later(Box::pin(async move {
+            hub.write_first(first, until).await;
+            Decision::as_is(Untouched::Nothing, effect)
         })))
     }
 
@@ -231,35 +255,35 @@ impl Hub {
         }
     }
 
-    /// Writes bursts that are above the quotas that an update brings.
-    async fn lower(&self, bursts: Vec<Change>, until: Instant) {
-        if bursts.is_empty() {
+    /// Writes what an update needs to be there before it goes on.
+    pub(crate) async fn write_first(&self, changes: Vec<Change>, until: Instant) {
+        if changes.is_empty() {
             return;
         }
-        let written = self.writer.write(bursts);
+        let written = self.writer.write(changes);
         if timeout_at(until, written).await.is_err() {
-            debug!("a burst above the new quota is lowered late");
+            debug!("what an update needs to find is written late");
         }
     }
 
-    /// A decision about an update, and the bursts to lower before it goes on.
-    fn update_with_bursts(
+    /// A decision about an update, and what is to be written before it goes on.
+    fn update_with_room(
         &self,
         request: &cri::UpdateContainerResourcesRequest,
         id: ContainerId,
         message: &[u8],
     ) -> (Decision, Vec<Change>) {
         let decision = self.decide_update(request, id.clone(), message);
-        let lowered = match decision.answer {
+        let first = match decision.answer {
             // It does not come about.
             Answer::Refused(_) | Answer::AsIs(Untouched::Unsound | Untouched::Unknown) => {
                 Vec::new()
             }
             Answer::Patched(_) | Answer::AsIs(_) => {
-                self.lower_bursts(&id, &view::requested(request.linux.as_ref()))
+                self.make_room(&id, &view::requested(request.linux.as_ref()))
             }
         };
-        (decision, lowered)
+        (decision, first)
     }
 
     fn decide_update(

@@ -23,6 +23,9 @@ const UNCERTAIN: [u32; 5] = [1, 2, 4, 13, 14];
 /// What containerd answers for each container that it cannot start, stop or update.
 const UNKNOWN: u32 = 2;
 
+/// What a runtime answers that does not have a call.
+const UNIMPLEMENTED: u32 = 12;
+
 /// What a call will have changed if it succeeds.
 #[derive(Debug)]
 pub struct Pending {
@@ -109,6 +112,11 @@ impl Hub {
                 let name = name.and_then(|message| wire::string_field(message, 1));
                 self.commit(pending, name);
             }
+            // The kubelet, whose doing this is, goes on without it.
+            Reply::Answered {
+                grpc_status: Some(UNIMPLEMENTED),
+                ..
+            } if matches!(pending.effect, Effect::UpdatePod(..)) => self.commit(pending, None),
             Reply::Answered {
                 grpc_status: Some(code),
                 ..
@@ -231,6 +239,7 @@ impl Hub {
             containers: Vec::new(),
             addresses: Default::default(),
             lowered: Vec::new(),
+            awake: None,
             told: 0,
         };
         self.place(&mut pod);

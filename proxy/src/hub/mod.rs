@@ -7,6 +7,7 @@
 //! What takes time (kernel writes, lists) happens beside, in [`crate::reconcile`] and
 //! [`crate::relist`].
 
+mod awake;
 mod burst;
 mod calls;
 mod commit;
@@ -50,12 +51,11 @@ use crate::{
     node::Probe,
     reconcile::Queue,
     status::Status,
-    view,
 };
 use koord_hooks::{ContainerView, PodView};
 use koord_kernel::cgroup::{Driver, RuntimeName};
 use koord_model::{CgroupPath, ContainerId, SandboxId, Setting};
-use koord_proto::{cri, wire};
+use koord_proto::wire;
 use std::{
     cell::{Cell, RefCell},
     future::Future,
@@ -290,7 +290,7 @@ impl Hub {
             Method::RunPodSandbox => self.open_run(message, until),
             Method::CreateContainer => self.open_create(message, until),
             Method::UpdateContainerResources => self.open_update(message, until),
-            Method::UpdatePodSandboxResources => updated_pod(message).map(Opening::nothing_but),
+            Method::UpdatePodSandboxResources => self.open_pod_update(message, until),
             Method::StopPodSandbox => sandbox_id(message)
                 .map(Effect::StopPod)
                 .map(Opening::nothing_but),
@@ -509,17 +509,6 @@ impl Decision {
 /// Field 1 of a request or reply that names a sandbox.
 fn sandbox_id(message: &[u8]) -> Option<SandboxId> {
     SandboxId::new(wire::string_field(message, 1)?).ok()
-}
-
-/// What the kubelet has written to a pod's directory, as it tells the runtime.
-fn updated_pod(message: &[u8]) -> Option<Effect> {
-    let request = cri::UpdatePodSandboxResourcesRequest::read(message)?;
-    let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
-    let (resources, overhead) = (request.resources.as_ref(), request.overhead.as_ref());
-    Some(Effect::UpdatePod(
-        sandbox,
-        view::requested_of_pod(resources, overhead),
-    ))
 }
 
 /// Field 1 of a request or reply that names a container.

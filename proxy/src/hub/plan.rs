@@ -74,6 +74,7 @@ impl Hub {
             containers: Vec::new(),
             addresses: Default::default(),
             lowered: Vec::new(),
+            awake: None,
             told: 0,
             sandbox,
         };

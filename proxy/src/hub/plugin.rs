@@ -162,15 +162,15 @@ impl Hub {
         Ok((adjust, Pending::new(effect, generation)))
     }
 
-    /// The bursts that are to be lowered before a container changes to what `asked` says.
-    pub(crate) fn lowered_first(
+    /// What is to be written before a container changes to what `asked` says.
+    pub(crate) fn written_first(
         &self,
         container: &Container,
         asked: &LinuxResources,
     ) -> Vec<Change> {
         match ContainerId::new(&container.id) {
             Ok(id) if self.unsound(asked).is_none() => {
-                self.lower_bursts(&id, &seen::requested(Some(asked)))
+                self.make_room(&id, &seen::requested(Some(asked)))
             }
             // It does not come about.
             _ => Vec::new(),
@@ -328,24 +328,27 @@ impl Hub {
         }
     }
 
-    /// What the kubelet asks for a pod as a whole changes.
+    /// What the kubelet asks for a pod as a whole changes. What is to be written before it does.
     pub(crate) fn sandbox_changes(
         &self,
         pod: &PodSandbox,
         resources: Option<&LinuxResources>,
         overhead: Option<&LinuxResources>,
-    ) {
+    ) -> Vec<Change> {
         let Ok(sandbox) = SandboxId::new(&pod.id) else {
-            return;
+            return Vec::new();
         };
         let [resources, overhead] = [resources, overhead].map(|it| it.map(seen::in_cri));
         let requested = view::requested_of_pod(resources.as_ref(), overhead.as_ref());
+        let requested = self.without_shares_of_idle(&sandbox, requested);
+        let first = self.make_room_in_pod(&sandbox, &requested);
         let mut ledger = self.ledger.borrow_mut();
         commit_pod_update(&mut ledger, &sandbox, &requested);
         if let Some(pod) = ledger.pod(&sandbox) {
             self.queue.push_if_new(pod);
         }
         self.queue.push_soon(sandbox);
+        first
     }
 
     /// Something may have changed in a pod: its values are held against the kernel.

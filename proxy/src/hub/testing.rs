@@ -15,7 +15,7 @@ use crate::{
     metrics::Metrics,
     node::Probe,
     rdma::RdmaProbe,
-    view,
+    reconcile, view,
 };
 use koord_hooks::{
     Adjustment, Chain, FailPolicies, FailPolicy, FeatureGates, Hook, HookError, HookOptions,
@@ -23,11 +23,11 @@ use koord_hooks::{
 };
 use koord_kernel::{
     block::BlockDevices,
-    cgroup::{Cgroups, Controller, Tree},
+    cgroup::{Cgroups, Controller, Generation, Tree},
     fake::{FakeCores, FakeResctrl, FakeTree},
     task::Procfs,
 };
-use koord_model::{CgroupPath, ContainerId, CpuShares, SandboxId, Setting};
+use koord_model::{CgroupPath, ContainerId, CpuShares, KubeQos, SandboxId, Setting};
 use koord_proto::{
     cri,
     keys::{annotation, label},
@@ -297,6 +297,7 @@ impl Bench {
             containers: Vec::new(),
             addresses: Default::default(),
             lowered: Vec::new(),
+            awake: None,
             told: 0,
             said: Default::default(),
         };
@@ -308,6 +309,41 @@ impl Bench {
         ledger.list_container(&sandbox(), container);
         drop(ledger);
         bench
+    }
+
+    /// A hub that knows the pod as a burstable one without batch resources, and has it idle by the gate
+    /// `BECPUIdle`. Its kubelet has given it 500 shares, or on cgroup v2 the kernel's default.
+    pub(crate) async fn idling(generation: Generation) -> Self {
+        let bench = Self::new(FakeTree::new(generation, 2));
+        let mut node = bench.hub.policy().node().clone();
+        node.kernel.bvt = false;
+        node.options.be_cpu_idle = true;
+        let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
+        bench.hub.policy.replace(Policy::new(chain, node, "skip"));
+        let bench = bench.knowing_pod();
+        {
+            let mut ledger = bench.hub.ledger().borrow_mut();
+            let pod = ledger.pod_mut(&sandbox()).unwrap();
+            pod.view.kube_qos = KubeQos::Burstable;
+            pod.view.annotations = Default::default();
+            pod.own = Target::at(Some(bench.pod.clone()));
+            bench.hub.decide_again(pod);
+        }
+        if generation == Generation::V1 {
+            let (tree, at) = (&bench.tree, &bench.pod);
+            let written = tree.write(Controller::Cpu, at, "cpu.shares", "500");
+            written.unwrap();
+        }
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        assert_eq!(bench.shown_of_pod("cpu.idle"), "1");
+        bench.hub.queue().drain();
+        bench
+    }
+
+    /// What a file of the pod's own directory shows.
+    pub(crate) fn shown_of_pod(&self, file: &str) -> String {
+        let text = self.tree.read(Controller::Cpu, &self.pod, file).unwrap();
+        text.trim_end().to_owned()
     }
 
     /// Has a hook fail at these stages that must not: its policy is `Closed`.

@@ -34,6 +34,7 @@ fn pod(id: &str) -> Pod {
         containers: Vec::new(),
         addresses: Default::default(),
         lowered: Vec::new(),
+        awake: None,
         told: 0,
         said: Default::default(),
     }

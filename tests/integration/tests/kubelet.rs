@@ -4,10 +4,15 @@
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    Front, Node, ProxyOptions, classes,
+    Front, Node, ProxyOptions,
+    classes::{self, PodSpecOf},
     static_pod::{manifest, settled},
 };
-use koord_testkit::{ContainerdVersion, Kubelet, PodQos, poll::wait_patiently};
+use koord_testkit::{
+    ContainerdVersion, Kubelet, PodQos,
+    cri::PodSpec,
+    poll::{wait_patiently, wait_until},
+};
 use serde_json::json;
 
 fn start(version: ContainerdVersion, front: Front) -> Result<(Node, Kubelet)> {
@@ -147,4 +152,64 @@ fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest_by_nri() -> Result
 fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest_by_nri_on_containerd_1_7()
 -> Result<()> {
     a_resize_keeps_the_rest(ContainerdVersion::V1_7, Front::Nri)
+}
+
+/// A burstable pod of class BE, which is idle.
+fn idle_burstable(share_pool: &str) -> PodSpecOf {
+    let (idle, shares) = (classes::be("odd"), classes::ls("odd", share_pool));
+    let mut expected = idle.expected;
+    expected.retain(|it| it.setting == "cpu.idle");
+    let of_container = shares.expected.into_iter();
+    expected.extend(of_container.filter(|it| it.setting == "cpu.shares"));
+    PodSpecOf {
+        pod: PodSpec::new("odd").label("koordinator.sh/qosClass", "BE"),
+        qos: shares.qos,
+        expected,
+        ..idle
+    }
+}
+
+/// The kernel takes no shares for an idle group, and the kubelet writes those of the pod.
+fn an_idle_pod_is_resized(version: ContainerdVersion, front: Front) -> Result<()> {
+    let (node, kubelet) = start(version, front)?;
+    let mut pod = idle_burstable(&classes::share_pool()?);
+    kubelet.apply(&manifest(&pod))?;
+    let before = settled(&node.cgroups, &kubelet, std::slice::from_ref(&pod));
+    let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
+    let held = |file| cgroup.read("cpu", None, file).unwrap_or_default();
+    assert_eq!(held("cpu.shares"), "3");
+    pod.qos = PodQos::Burstable { milli_cpu: 500 };
+    for expected in &mut pod.expected {
+        if expected.setting == "cpu.shares" {
+            "512".clone_into(&mut expected.v1);
+        }
+    }
+    kubelet.apply(&manifest(&pod))?;
+    wait_patiently("the kubelet has written the pod's shares", || {
+        held("cpu.shares") == "512"
+    });
+    // In the same container, and idle again.
+    let after = settled(&node.cgroups, &kubelet, std::slice::from_ref(&pod));
+    assert_eq!(after, before);
+    let awake = classes::node_policy("0").replace("enable: true", "enable: false");
+    node.proxy.write_policy(&awake)?;
+    wait_until("the pod is idle no more and has its shares", || {
+        held("cpu.idle") == "0" && held("cpu.shares") == "512"
+    });
+    Ok(())
+}
+
+#[test]
+fn an_idle_pod_is_resized_in_place_on_containerd_2() -> Result<()> {
+    an_idle_pod_is_resized(ContainerdVersion::V2, Front::Cri)
+}
+
+#[test]
+fn an_idle_pod_is_resized_in_place_on_a_containerd_that_is_not_told_of_it() -> Result<()> {
+    an_idle_pod_is_resized(ContainerdVersion::V1_7, Front::Cri)
+}
+
+#[test]
+fn an_idle_pod_is_resized_in_place_by_nri_on_containerd_2() -> Result<()> {
+    an_idle_pod_is_resized(ContainerdVersion::V2, Front::Nri)
 }

@@ -3,7 +3,11 @@ use crate::{
     fixture::{container, decide_container, decide_pod, in_tier, node_with, pod, sandbox, shown},
     view::PodView,
 };
-use koord_proto::policy::{ClassQos, NodePolicy, NodeSloSpec};
+use koord_proto::{
+    pods::PodSpec,
+    policy::{ClassQos, NodePolicy, NodeSloSpec},
+};
+use std::sync::Arc;
 
 /// LSR and LS expel, BE is idle; no group identity.
 fn strategy() -> ResourceQosStrategy {
@@ -118,6 +122,13 @@ fn idleness_goes_to_the_directories_of_pods() {
     }
     let unlabelled = in_tier(KubeQos::BestEffort, labelled("", &[]));
     assert_eq!(of_pod(&unlabelled, &node), "cpu.idle=true");
+    // The kernel takes no shares for it, which a kubelet writes with a resize.
+    let mut stuck = labelled("BE", &[]);
+    stuck.spec = Some(Arc::new(PodSpec {
+        is_stuck_in_resize: true,
+        ..PodSpec::default()
+    }));
+    assert_eq!(of_pod(&stuck, &node), "");
 }
 
 #[test]

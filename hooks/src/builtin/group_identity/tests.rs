@@ -3,7 +3,11 @@ use crate::{
     fixture::{decide_pod, host_application, in_tier, node, node_with, pod, slo},
     view::PodView,
 };
-use koord_proto::policy::{HostCgroupBase, NodePolicy, NodeSloSpec};
+use koord_proto::{
+    pods::PodSpec,
+    policy::{HostCgroupBase, NodePolicy, NodeSloSpec},
+};
+use std::sync::Arc;
 
 const OWN: &str = annotation::CPU_QOS;
 
@@ -233,6 +237,22 @@ fn behind_the_gate_be_pods_and_no_others_are_idle() {
         assert_eq!(idle(class, &node), None, "{class:?}");
     }
     assert!(GroupIdentity.decide_node(&node).unwrap().is_empty());
+}
+
+#[test]
+fn a_pod_that_the_kubelet_fails_to_resize_is_not_idle() {
+    let told = |is_stuck_in_resize| PodView {
+        spec: Some(Arc::new(PodSpec {
+            is_stuck_in_resize,
+            ..PodSpec::default()
+        })),
+        ..pod("BE", &[])
+    };
+    let node = mainline(node());
+    for (stuck, idle) in [(false, Some(true)), (true, None)] {
+        let decided = decide_pod(&GroupIdentity, &told(stuck), &node).unwrap();
+        assert_eq!(decided.cpu_idle, idle, "{stuck}");
+    }
 }
 
 #[test]

@@ -122,7 +122,8 @@ impl Handler {
                 if let Some(pod) = &request.pod {
                     let resources = request.linux_resources.as_ref();
                     let overhead = request.overhead_linux_resources.as_ref();
-                    self.hub.sandbox_changes(pod, resources, overhead);
+                    let first = self.hub.sandbox_changes(pod, resources, overhead);
+                    self.hub.write_first(first, until).await;
                 }
                 Answer::Nothing
             }
@@ -177,15 +178,10 @@ impl Handler {
         };
         let asked = asked.unwrap_or_default();
         let (update, pending) = self.hub.change(&pod, &container, &asked)?;
-        let lowered = self.hub.lowered_first(&container, &asked);
+        let first = self.hub.written_first(&container, &asked);
         // Before anything is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
-        if !lowered.is_empty() {
-            let written = self.hub.writer().write(lowered);
-            if timeout_at(until, written).await.is_err() {
-                debug!("a burst above the new quota is lowered late");
-            }
-        }
+        self.hub.write_first(first, until).await;
         Ok(update.map_or(Answer::Nothing, |it| Answer::Update(vec![it])))
     }
 

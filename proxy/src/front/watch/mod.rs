@@ -155,6 +155,14 @@ pub fn remarks(policy: &Policy) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let node = policy.node();
+    if node.options.be_cpu_idle && node.kernel.cpu_idle && !node.kernel.bvt {
+        remarks.push(
+            "a resize in place of an idle pod fails until its kubelet says so (--pods=kubelet): the \
+             kernel takes no shares for it, and nobody tells us before"
+                .to_owned(),
+        );
+    }
     for hook in policy.chain().hooks() {
         if policy.chain().fail_policy(hook.name) == Some(FailPolicy::Closed) {
             remarks.push(format!(

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::hub::testing::{Bench, container};
-use koord_hooks::{Chain, FailPolicies, FeatureGates};
+use koord_hooks::{Chain, FailPolicies, FeatureGates, NodeView};
 use koord_kernel::{cgroup::Generation, fake::FakeTree};
 use koord_proto::client::containerd_events::{Envelope, Event};
 use koord_testkit::{
@@ -139,13 +139,14 @@ fn what_fails_is_said_once_however_long_it_takes_and_again_when_it_was_followed(
 #[test]
 fn what_cannot_be_promised_is_said() {
     let bench = Bench::new(FakeTree::new(Generation::V1, 2));
-    let said = |gates: &str, policies: &str| {
+    let said_of = |node: NodeView, gates: &str, policies: &str| {
         let gates = FeatureGates::parse(gates).unwrap();
         let policies = FailPolicies::parse(policies).unwrap();
         let chain = Chain::new(&gates, &policies);
-        let node = bench.hub.policy().node().clone();
         remarks(&Policy::new(chain, node, "skip"))
     };
+    let node = || bench.hub.policy().node().clone();
+    let said = |gates: &str, policies: &str| said_of(node(), gates, policies);
     let least = said("CPUBurst=false", "");
     assert_eq!(least.len(), 1, "{least:?}");
     assert!(least[0].starts_with("nobody asks us"));
@@ -160,4 +161,9 @@ fn what_cannot_be_promised_is_said() {
         most[5],
         "GroupIdentity has the policy Closed, but there is nothing that could be refused"
     );
+    let mut idling = node();
+    (idling.kernel.bvt, idling.options.be_cpu_idle) = (false, true);
+    let idle = said_of(idling, "CPUBurst=false", "");
+    assert_eq!(idle.len(), 2, "{idle:?}");
+    assert!(idle[1].contains("an idle pod"));
 }

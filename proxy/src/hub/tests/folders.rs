@@ -1,7 +1,7 @@
 //! Folders of the node that containers are made with.
 
 use super::*;
-use crate::hami_core::keep_folders;
+use crate::{hami_core::keep_folders, view};
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 use tokio::time::{sleep, timeout};
 

@@ -26,6 +26,7 @@ use tokio::{task::LocalSet, time::advance};
 mod bare;
 mod cores;
 mod folder;
+mod idle;
 mod wait;
 
 // === impl Handler ===

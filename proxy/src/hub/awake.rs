@@ -103,9 +103,8 @@ impl Hub {
             idle.applied = Applied::Pending;
         }
         let mut entries = pod.own.entries().iter();
-        let shares = entries.find(|it| {
-            it.desired.setting() == Setting::CpuShares && !it.applied.is_hands_off()
-        });
+        let shares = entries
+            .find(|it| it.desired.setting() == Setting::CpuShares && !it.applied.is_hands_off());
         let shares = shares.map(|it| it.desired.clone());
         let shares = shares.or_else(|| pod.own.undecided_shares.clone());
         let values = [Value::CpuIdle(false)].into_iter().chain(shares);

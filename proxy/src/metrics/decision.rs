@@ -91,45 +91,40 @@ impl DecisionMetrics {
                 "Settings of ours that another writer had changed, by who may write them",
                 Family::default(),
             ),
-            memory_reclaims: register(
+            memory_reclaims: gauge(
                 r,
                 "memory_reclaims",
                 "Pods, and the node, for whose new limits the kernel reclaims memory now",
-                Gauge::default(),
             ),
-            memory_reclaims_waiting: register(
+            memory_reclaims_waiting: gauge(
                 r,
                 "memory_reclaims_waiting",
                 "Those that wait for it, because there are only so many threads that do it",
-                Gauge::default(),
             ),
-            gpu_monitor_folders_left: register(
+            gpu_monitor_folders_left: gauge(
                 r,
                 "gpu_monitor_folders_left",
                 "Folders of containers that have gone which are set aside and not cleared yet",
-                Gauge::default(),
             ),
-            pods: register(r, "ledger_pods", "Pods in the ledger", Gauge::default()),
-            containers: register(
-                r,
-                "ledger_containers",
-                "Containers in the ledger",
-                Gauge::default(),
-            ),
+            pods: gauge(r, "ledger_pods", "Pods in the ledger"),
+            containers: gauge(r, "ledger_containers", "Containers in the ledger"),
             policy_loads: register(
                 r,
                 "policy_loads",
                 "Times that the node policy file was read",
                 Family::default(),
             ),
-            policy_issues: register(
+            policy_issues: gauge(
                 r,
                 "policy_issues",
                 "Fields of the node policy in force that could not be used",
-                Gauge::default(),
             ),
         }
     }
+}
+
+fn gauge(r: &mut Registry, name: &str, help: &str) -> Gauge {
+    register(r, name, help, Gauge::default())
 }
 
 // === impl Metrics ===

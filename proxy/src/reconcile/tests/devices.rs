@@ -248,9 +248,7 @@ fn with_claims() -> String {
         serde_json::json!({"name": name, "type": "podvolume", "ioCfg": limit})
     };
     let limits = [limit("data", 6), limit("log", 7), limit("raw", 8)];
-    let volume = |name: &str| {
-        serde_json::json!({"name": name, "persistentVolumeClaim": {"claimName": name}})
-    };
+    let volume = |name: &str| serde_json::json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
     let claim = |name: &str, bound: &str| {
         serde_json::json!({
             "kind": "PersistentVolumeClaim",

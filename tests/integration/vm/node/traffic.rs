@@ -129,9 +129,10 @@ pub(super) fn check_all() {
         ensure!(by_cri == by_nri, "{by_cri:#?} by CRI, {by_nri:#?} by NRI");
         Ok(())
     });
-    check("packets_of_groups_are_sent_to_the_class_of_their_id", || async {
-        groups::are_sent_to_the_class_of_their_id()
-    });
+    check(
+        "packets_of_groups_are_sent_to_the_class_of_their_id",
+        || async { groups::are_sent_to_the_class_of_their_id() },
+    );
 }
 
 async fn follows(front: Front, all: &OnceCell<Seen>) -> Result<()> {

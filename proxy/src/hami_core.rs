@@ -2,7 +2,7 @@
 //!
 //! Neither may be a link, which the runtime that mounts would follow. It may do so a minute after
 //! this look; so what counts is not where a path leads now, but that nobody but root can change it, nor
-//! a directory [above](above) it.
+//! a directory [above] it.
 //!
 //! The operator says where the library is, and that file system may hang. So a thread beside the
 //! data path looks, and what it found last counts.

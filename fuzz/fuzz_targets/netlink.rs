@@ -7,7 +7,7 @@
 use koord_kernel::netlink::{
     message::{Attributes, Message, Request, attributes, messages},
     route::default_links,
-    traffic::{Class, Filter, Handle, Qdisc},
+    traffic::{Class, Filter, GroupFilter, Handle, Qdisc},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -49,6 +49,10 @@ fn read_traffic(kind: u16, payload: &[u8]) {
     if let Some(filter) = Filter::read(kind, payload) {
         let request = filter.redirect(1, Handle::new(1, 0), filter.class);
         assert_eq!(Filter::read(44, &said(&request)), Some(filter));
+    }
+    if let Some(priority) = GroupFilter::read(kind, payload) {
+        let request = GroupFilter::add(1, Handle::new(1, 0), priority);
+        assert_eq!(GroupFilter::read(44, &said(&request)), Some(priority));
     }
 }
 

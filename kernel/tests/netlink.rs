@@ -4,7 +4,7 @@
 use koord_kernel::netlink::{
     message::{Attributes, Message, Request, attributes, messages},
     route,
-    traffic::{Class, Filter, Handle, Htb, Qdisc},
+    traffic::{Class, Filter, GroupFilter, Handle, Htb, Qdisc},
 };
 use proptest::{
     collection::vec,
@@ -44,6 +44,7 @@ fn nearly_attributes() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         Just(b"htb\0".to_vec()),
         Just(b"u32\0".to_vec()),
+        Just(b"cgroup\0".to_vec()),
         vec(any::<u8>(), 0..80),
     ];
     leaf.prop_recursive(3, 32, 4, |inner| {
@@ -114,6 +115,7 @@ fn nearly_message() -> impl Strategy<Value = Vec<u8>> {
         queues().prop_map(|htb| Qdisc::add_htb(2, QUEUE, htb).numbered(1)),
         classes().prop_map(|class| class.put(2).numbered(1)),
         filters().prop_map(|filter| filter.redirect(2, QUEUE, filter.class).numbered(1)),
+        any::<u16>().prop_map(|priority| GroupFilter::add(2, QUEUE, priority).numbered(1)),
         routes(),
     ]
 }
@@ -149,6 +151,7 @@ proptest! {
             prop_assert!(Qdisc::read(kind, payload).is_none() || kind == QDISC);
             prop_assert!(Class::read(kind, payload).is_none() || kind == CLASS);
             prop_assert!(Filter::read(kind, payload).is_none() || kind == FILTER);
+            prop_assert!(GroupFilter::read(kind, payload).is_none() || kind == FILTER);
             let links = route::default_links(kind, payload);
             prop_assert!(links.is_empty() || kind == ROUTE);
             // Each takes an attribute, or a path of that length at least.

@@ -438,10 +438,10 @@ pub(crate) fn cgroups_of(roots: &config::Roots) -> Result<Cgroups, DetectError> 
 
 /// By what pods in the node's own network are told apart, where that is mounted.
 fn class_ids(config: &Config) -> Option<ClassIds> {
-    let opened = ClassIds::open(&config.roots.cgroup);
-    opened.unwrap_or_else(|error| {
+    let root = &config.roots.cgroup;
+    ClassIds::open(root).unwrap_or_else(|error| {
         let error = &error as &dyn Error;
-        debug!(error, "no class ids of control groups are to be had");
+        warn!(path = %root.display(), error, "class ids of control groups cannot be had");
         None
     })
 }

@@ -11,7 +11,7 @@ mod above;
 mod folder;
 
 pub(crate) use self::folder::{
-    FolderError, Folders, GivenBack, folder_of, folders_of, keep as keep_folders,
+    FolderError, Folders, GivenBack, Living, folder_of, folders_of, keep as keep_folders,
 };
 
 use crate::{hub::Hub, worker::Worker};
@@ -75,7 +75,7 @@ fn unsafe_path_of(owner: u32, library: &Path, lock: &Path) -> Option<UnsafePath>
 
 /// Every process of a container loads it.
 fn is_library(owner: u32, path: &Path) -> Result<(), PathProblem> {
-    match look(owner, path, FileType::is_file, "a regular file")?.mode() & 0o022 {
+    match look(owner, path, FileType::is_file, "a regular file")?.mode() & above::WRITABLE {
         0 => Ok(()),
         _ => Err(PathProblem::Writable),
     }

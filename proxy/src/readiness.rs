@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsRawFd, OwnedFd},
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -12,14 +12,14 @@ use tokio::io::{Interest, unix::AsyncFd};
 /// # Errors
 ///
 /// When the kernel does not let it be waited for.
-pub(crate) fn registered<T: AsFd + AsRawFd>(
+pub(crate) fn registered<T: AsRawFd + Into<OwnedFd>>(
     descriptor: T,
     interest: Interest,
 ) -> io::Result<AsyncFd<T>> {
     #[expect(
         deprecated,
-        reason = "its unsafe successor asks for a descriptor that stays open and the same, which \
-                  one that can be borrowed is"
+        reason = "its unsafe successor asks for a descriptor that stays open and the same, as that \
+                  of its owner does"
     )]
     AsyncFd::with_interest(descriptor, interest)
 }

@@ -157,7 +157,7 @@ pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
     // Until here nothing has been written, so nothing has to wait for it.
     let covered = Neighbour::new(&config).once(&hub, knows_all).await;
     let covered = covered.ok_or(RevertError::Koordlet)?;
-    let mut told = give_back(&hub, mode, covered, unsaid).await;
+    let mut told = give_back(&hub, &config.cgroup_root, mode, covered, unsaid).await;
     told.add_unknown(&unknown);
     told.add_strangers(strangers, &config.hooks.koordlet_namespace);
     told.add_others(process::others(&config, &hub).await.as_ref());
@@ -264,8 +264,15 @@ fn strangers(
 }
 
 /// Gives back what the hooks of a hub have set that knows the pods and has written nothing, and no hook
-/// that koordlet covers. It was to be done in this mode, and the runtime has left this unsaid.
-async fn give_back(hub: &Rc<Hub>, mode: Mode, covered: Resting, unsaid: Unsaid) -> Told {
+/// that koordlet covers. All pods are somewhere below this directory. It was to be done in this mode, and the
+/// runtime has left this unsaid.
+async fn give_back(
+    hub: &Rc<Hub>,
+    above: &CgroupPath,
+    mode: Mode,
+    covered: Resting,
+    unsaid: Unsaid,
+) -> Told {
     let mut told = Told::beside(covered.clone());
     told.add_mode(mode);
     hub.decide_node();
@@ -275,7 +282,7 @@ async fn give_back(hub: &Rc<Hub>, mode: Mode, covered: Resting, unsaid: Unsaid) 
         told.not_back.push(line);
     }
     told.add_created(&hub.ledger().borrow(), &ours::settings_of(&covered));
-    let folders = folders::give_back(hub, &covered, unsaid).await;
+    let folders = folders::give_back(hub, above, &covered, unsaid).await;
     hub.switch_all_off();
     hub.set_resting(covered);
     hub.decide_node();

@@ -130,7 +130,8 @@ impl<J: Send + 'static> Worker<J> {
     }
 
     /// Whether somebody has given up waiting for an answer after 50 ms or more, and the thread has done
-    /// nothing since. Who asks less patiently then still has to ask: a job is what ends it.
+    /// nothing since. Whoever does not wait then has to ask all the same: only a job that is done
+    /// ends it.
     pub(crate) fn is_late(&self) -> bool {
         self.given_up.get() == Some(self.done.load(Ordering::Acquire))
     }

@@ -34,6 +34,7 @@ use std::{
     collections::BTreeSet,
     error::Error,
     fs::{self, File},
+    mem::Discriminant,
     path::{Path, PathBuf},
 };
 use thiserror::Error;
@@ -54,8 +55,8 @@ pub struct Traffic {
     there: Cell<bool>,
     /// Control groups have class ids here.
     knows_groups: bool,
-    /// That it fails is in the log.
-    pub complained: Cell<bool>,
+    /// Of what kind the failure is that is in the log.
+    pub complained: Cell<Option<Discriminant<TrafficError>>>,
 }
 
 /// Why queues are not as they should be.
@@ -93,9 +94,15 @@ impl Traffic {
     /// the class ids of control groups if there are any.
     pub fn of_kernel(state_dir: &Path, ids: Option<ClassIds>) -> Self {
         let knows_groups = ids.is_some();
+        let queues = Note(state_dir.join(FILE_NAME));
         let this = Self::noted(state_dir, move |shape| {
             let mut done = bring(shape);
-            if let Some(ids) = &ids {
+            // Ids with our number are ours where queues of ours are or were, and nobody else's are.
+            let are_ours = match &done {
+                Ok(removed) => shape.is_some() || *removed || queues.is_there(),
+                Err(_) => false,
+            };
+            if let Some(ids) = ids.as_ref().filter(|_| are_ours) {
                 let given = bring_ids(ids, shape);
                 note(&mut done, given.map_err(TrafficError::from));
             }

@@ -81,7 +81,7 @@ const STATE_WIDTH: u16 = 60;
 const NONE: &str = "-";
 
 /// What stands where it is not known whether the runtime is up.
-const UNASKED: &str = "unknown: it was not asked yet";
+const UNASKED: &str = "unknown: nobody has asked it";
 
 /// The ledger, a row for each setting: pods, and below them the node, if something is decided for
 /// it. Who asked about the node alone gets it alone.
@@ -166,8 +166,8 @@ fn cells(setting: &Setting) -> [String; 7] {
     ]
 }
 
-/// The status, a row for each thing said. What is not there has none, but that the runtime was not asked yet
-/// is not that: a person who looks for it finds it said.
+/// The status, a row for each thing said. What is not there has none, but that nobody has asked the runtime is
+/// not that: a person who looks for it finds it said.
 pub(super) fn status(json: &str) -> Result<String, serde_json::Error> {
     let mut said: Value = serde_json::from_str(json)?;
     if let Some(up) = said.get_mut("runtimeUp").filter(|up| up.is_null()) {
@@ -392,7 +392,7 @@ mod tests {
             lines(&status(json).unwrap()),
             [
                 "mode pass-through",
-                "runtimeUp unknown: it was not asked yet",
+                "runtimeUp unknown: nobody has asked it",
             ]
         );
     }

@@ -16,7 +16,7 @@ use std::{
 /// Links that are followed, as many as the kernel follows (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
 
-const WRITABLE: u32 = 0o022;
+pub(super) const WRITABLE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
 /// Looks at all that is above an absolute path, up to `/`: the first directory, or link, that is neither this
@@ -85,11 +85,11 @@ fn look(trusted: &[u32], path: &Path) -> Result<Option<PathBuf>, UnsafePath> {
         let expected = "a directory";
         return Err(refused(PathProblem::OtherKind { expected }));
     }
-    match there.mode() & (WRITABLE | STICKY) {
-        0 => Ok(None),
-        bits if bits & STICKY != 0 => Ok(None),
-        _ => Err(refused(PathProblem::Writable)),
+    let mode = there.mode();
+    if mode & WRITABLE != 0 && mode & STICKY == 0 {
+        return Err(refused(PathProblem::Writable));
     }
+    Ok(None)
 }
 
 /// Why something cannot be looked at.

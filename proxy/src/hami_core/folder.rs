@@ -11,7 +11,7 @@
 mod given_back;
 mod gone;
 
-pub(crate) use self::given_back::GivenBack;
+pub(crate) use self::given_back::{GivenBack, Living};
 
 use super::above;
 use crate::{
@@ -128,7 +128,7 @@ enum Clearing {
     GiveBack {
         owner: u32,
         folders: PathBuf,
-        living: Option<BTreeSet<String>>,
+        living: Option<Living>,
         done: oneshot::Sender<Result<GivenBack, FolderError>>,
     },
 }
@@ -329,13 +329,13 @@ impl Folders {
         Some(left)
     }
 
-    /// Removes what is ours in the folder of all folders, but for those of containers that live, by the names
-    /// of their folders: of `None` it is unknown which do, and nothing goes but what was set aside. That takes
+    /// Removes what is ours in the folder of all folders, but for those of pods that live: of `None` it is unknown
+    /// which do, and nothing goes but what was set aside. That takes
     /// as long as it takes; `None` if there is no thread for it.
     pub(crate) async fn give_back(
         &self,
         folders: &Path,
-        living: Option<BTreeSet<String>>,
+        living: Option<Living>,
     ) -> Option<Result<GivenBack, FolderError>> {
         let (owner, folders) = (self.owner.get(), folders.to_owned());
         let given = self.clearer.ask(|done| Clearing::GiveBack {

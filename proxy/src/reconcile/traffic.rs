@@ -8,7 +8,7 @@ use crate::{
     status::chain_of,
 };
 use koord_model::{NetQueues, Setting, Value};
-use std::{error::Error, net::IpAddr, rc::Rc};
+use std::{error::Error, mem, net::IpAddr, rc::Rc};
 use tracing::{info, warn};
 
 /// Why a pod has no queue whose packets are the node's, where its group has no class id.
@@ -82,17 +82,18 @@ fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
     }
     let complained = &hub.traffic().complained;
     let Err(error) = done else {
-        complained.set(false);
+        complained.set(None);
         return;
     };
-    if !complained.get()
+    let kind = Some(mem::discriminant(error));
+    if complained.get() != kind
         && let Some(suppressed) = hub.may_complain("-", Setting::NodeQueues.name())
     {
-        complained.set(true);
+        complained.set(kind);
         let error = error as &dyn Error;
         warn!(
             error,
-            suppressed, "the network has not the queues that were decided"
+            suppressed, "not all that is sent goes by the queues that were decided"
         );
     }
 }

@@ -1,16 +1,17 @@
 //! The folders in which HAMi-core counts what containers use of GPUs.
 //!
-//! A container is made with one, and has it mounted until it goes. So those of containers that live stay.
+//! A container is made with one, and has it mounted until it goes. So those of pods that live stay, also of
+//! those that another runtime has.
 
 use super::PATIENCE;
 use crate::{
-    hami_core::{self, FolderError, GivenBack},
+    hami_core::{self, FolderError, GivenBack, Living},
     hub::Hub,
-    ledger::{Ledger, Life},
     neighbour::Resting,
     relist::Unsaid,
 };
-use std::collections::BTreeSet;
+use koord_kernel::cgroup::{Driver, Layout};
+use koord_model::{CgroupPath, KubeQos};
 use tokio::time::timeout;
 
 /// By whose doing they are there.
@@ -18,21 +19,26 @@ const HOOK: &str = "HamiCoreVGPUMonitor";
 
 /// What came of them.
 pub(super) struct Folders {
-    /// `None` if that is not known in time.
+    /// `None` if that is not known in time, or no thread can be had.
     pub(super) given: Option<Result<GivenBack, FolderError>>,
-    /// It is not known of all containers whether they live.
+    /// It is not known of all pods whether they live.
     pub(super) is_in_doubt: bool,
 }
 
 /// Removes those that are ours and not mounted any more, where the configuration has the hook on.
-pub(super) async fn give_back(hub: &Hub, covered: &Resting, unsaid: Unsaid) -> Option<Folders> {
+pub(super) async fn give_back(
+    hub: &Hub,
+    above: &CgroupPath,
+    covered: &Resting,
+    unsaid: Unsaid,
+) -> Option<Folders> {
     let is_on = hub.policy().chain().hooks().any(|it| it.name == HOOK);
     let folders = hami_core::folders_of(hub).filter(|_| is_on)?;
     // Koordlet's are called as ours are.
     let are_koordlets = covered.contains(HOOK);
-    let is_in_doubt = !are_koordlets && unsaid.sandboxes > 0;
-    let is_known = !are_koordlets && !is_in_doubt;
-    let living = is_known.then(|| living(&hub.ledger().borrow()));
+    let living = living(hub, above).filter(|_| unsaid.sandboxes == 0);
+    let is_in_doubt = !are_koordlets && living.is_none();
+    let living = living.filter(|_| !are_koordlets);
     let given = timeout(PATIENCE, hub.folders().give_back(&folders, living)).await;
     Some(Folders {
         given: given.ok().flatten(),
@@ -40,12 +46,23 @@ pub(super) async fn give_back(hub: &Hub, covered: &Resting, unsaid: Unsaid) -> O
     })
 }
 
-/// What the folders of containers are called that have not ended.
-fn living(ledger: &Ledger) -> BTreeSet<String> {
-    let names = ledger.pods().flat_map(|pod| {
-        let containers = pod.containers.iter();
-        let living = containers.filter(|it| it.life != Life::Exited);
-        living.map(move |it| format!("{}_{}", pod.view.uid.as_str(), it.view.name))
-    });
-    names.collect()
+/// The pods that live, with what control groups there are of any below this directory; `None` if those cannot
+/// be read.
+fn living(hub: &Hub, above: &CgroupPath) -> Option<Living> {
+    let cgroups = hub.writer().cgroups();
+    let mut groups = Vec::new();
+    for driver in [Driver::Systemd, Driver::Cgroupfs] {
+        let Ok(layout) = Layout::new(above, driver) else {
+            continue;
+        };
+        for tier in KubeQos::ALL.iter().flat_map(|qos| layout.tier(*qos)) {
+            if cgroups.exists(&tier).ok()? {
+                groups.extend(cgroups.children(&tier).ok()?);
+            }
+        }
+    }
+    let ledger = hub.ledger().borrow();
+    let pods = ledger.pods().filter(|pod| pod.ready);
+    let uids = pods.map(|pod| pod.view.uid.as_str().to_owned()).collect();
+    Some(Living { uids, groups })
 }

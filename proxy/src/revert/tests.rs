@@ -10,7 +10,7 @@ use koord_kernel::{
     fake::{FakeCores, FakeResctrl, FakeTree},
     resctrl::Groups,
 };
-use koord_model::{PodUid, SchedSwitch, Value};
+use koord_model::{CgroupPath, PodUid, SchedSwitch, Value};
 use koord_proto::{
     cri,
     keys::{annotation, label},
@@ -89,7 +89,9 @@ impl Node {
     async fn give_back_in(&self, mode: Mode, covered: Resting) -> Answer {
         let hub = self.bench().hub;
         let unsaid = self.list(&hub).await;
-        give_back(&hub, mode, covered, unsaid).await.answer()
+        give_back(&hub, &CgroupPath::root(), mode, covered, unsaid)
+            .await
+            .answer()
     }
 
     async fn list(&self, hub: &Rc<Hub>) -> Unsaid {
@@ -381,7 +383,14 @@ async fn what_is_unknown_or_odd_of_a_node_is_told_and_who_is_odd_fails_nothing()
         nowhere: 0,
         containers: 2,
     };
-    let mut told = give_back(&hub, Mode::Enforce, Resting::new(), unsaid).await;
+    let mut told = give_back(
+        &hub,
+        &CgroupPath::root(),
+        Mode::Enforce,
+        Resting::new(),
+        unsaid,
+    )
+    .await;
     told.add_unknown(&["default/batch".to_owned()]);
     let answer = told.answer();
     assert_eq!(
@@ -521,7 +530,7 @@ async fn without_queues(done: fn() -> Result<bool, TrafficError>, covered: Resti
 /// What is told where the runtime has left nothing unsaid.
 async fn give_back_here(hub: &Rc<Hub>, covered: Resting) -> Answer {
     let unsaid = Unsaid::default();
-    give_back(hub, Mode::Enforce, covered, unsaid)
+    give_back(hub, &CgroupPath::root(), Mode::Enforce, covered, unsaid)
         .await
         .answer()
 }
@@ -585,7 +594,7 @@ async fn groups_of_caches_go_but_those_that_koordlet_may_fill() {
 }
 
 #[tokio::test]
-async fn folders_of_hami_core_go_but_those_of_containers_that_live() {
+async fn folders_of_hami_core_go_but_those_of_pods_that_live() {
     let node = tempfile::tempdir().unwrap();
     let library = node.path().join("lib.so");
     let containers = node.path().join("containers");
@@ -616,30 +625,46 @@ async fn folders_of_hami_core_go_but_those_of_containers_that_live() {
         sandboxes: 1,
         ..Unsaid::default()
     };
-    let told = give_back(&hub, Mode::Enforce, Resting::new(), unsaid).await;
+    let told = give_back(
+        &hub,
+        &CgroupPath::root(),
+        Mode::Enforce,
+        Resting::new(),
+        unsaid,
+    )
+    .await;
     let line = "folders of HAMi-core stay but those that were set aside: it is not known of all \
-                containers whether they live";
+                pods whether they live";
     has(&told.answer(), line);
     assert_eq!(left(), BTreeSet::from(all.map(str::to_owned)));
 
     let hub = bench().knowing_pod().hub;
     hub.list_taken();
     let answer = give_back_here(&hub, Resting::new()).await;
-    has(&answer, "  folders of HAMi-core: 2 removed");
+    has(&answer, "  folders of HAMi-core: 1 removed");
     let stays = containers.join("uid-1_main");
     let stays = format!(
-        "{} stays while its container lives, which has it mounted",
+        "{} stays while its pod lives, which may have it mounted",
         stays.display()
     );
     has(&answer, &stays);
     assert!(answer.good, "{}", answer.text);
-    assert_eq!(left(), BTreeSet::from(["uid-1_main".to_owned()]));
+    assert_eq!(
+        left(),
+        BTreeSet::from(["uid-1_main", "uid-1_old"].map(str::to_owned))
+    );
 
-    // Its pod has gone.
-    let hub = bench().hub;
-    hub.list_taken();
-    let answer = give_back_here(&hub, Resting::new()).await;
-    has(&answer, "  folders of HAMi-core: 1 removed");
+    // Another runtime may have it.
+    let bench = bench();
+    bench.hub.list_taken();
+    let answer = give_back_here(&bench.hub, Resting::new()).await;
+    has(&answer, &stays);
+
+    // It has gone.
+    bench.tree.remove(&bench.container);
+    bench.tree.remove(&bench.pod);
+    let answer = give_back_here(&bench.hub, Resting::new()).await;
+    has(&answer, "  folders of HAMi-core: 2 removed");
     assert!(!containers.exists());
 }
 
@@ -652,7 +677,14 @@ async fn switches_come_back_by_their_note_alone() {
         let hub = Bench::with_cores(tree.clone(), &FakeCores::default()).hub;
         hub.list_taken();
         // By this mode nothing is shown to be ours but by a mark.
-        let told = give_back(&hub, Mode::Observe, Resting::new(), Unsaid::default()).await;
+        let told = give_back(
+            &hub,
+            &CgroupPath::root(),
+            Mode::Observe,
+            Resting::new(),
+            Unsaid::default(),
+        )
+        .await;
         (told.answer().text, tree.take_writes().len())
     };
     let remark = not_looked_for("observe");

@@ -51,6 +51,11 @@ pub(super) fn says(held: &str, value: &Value) -> bool {
     held.split(' ').any(|it| it == value)
 }
 
+/// What is not known to be done when it was waited for, or had no thread to do it.
+fn late(what: &str) -> String {
+    format!("{what}: not done in {} s", PATIENCE.as_secs())
+}
+
 // === impl Told ===
 
 impl Told {
@@ -131,7 +136,6 @@ impl Told {
             network,
             queues,
         } = shared;
-        let late = |what: &str| format!("{what}: not done in {} s", PATIENCE.as_secs());
         match groups {
             Ok(groups) => {
                 if groups.removed > 0 {
@@ -191,7 +195,7 @@ impl Told {
                     .extend(stuck.map(|error| format!("{OF}: {}", chain_of(error))));
                 let used = given.used.iter().take(NAMED).map(|path| {
                     let path = path.display();
-                    format!("{path} stays while its container lives, which has it mounted")
+                    format!("{path} stays while its pod lives, which may have it mounted")
                 });
                 self.remarks.extend(used);
                 if given.used.len() > NAMED {
@@ -205,14 +209,12 @@ impl Told {
                 self.remarks.push(line);
             }
             None => {
-                let seconds = PATIENCE.as_secs();
-                let line = format!("{OF}: not done in {seconds} s");
-                self.not_back.push(line);
+                self.not_back.push(late(OF));
             }
         }
         if is_in_doubt {
             self.remarks.push(format!(
-                "{OF} stay but those that were set aside: it is not known of all containers whether they \
+                "{OF} stay but those that were set aside: it is not known of all pods whether they \
                  live"
             ));
         }

@@ -24,7 +24,7 @@ pub enum GroupsError {
     Filter(#[source] NetlinkError),
     #[error("control group {at} has the class id {id}, which is not ours")]
     Another { at: CgroupPath, id: Handle },
-    #[error("the class id of control group {at} is not to be had")]
+    #[error("class ids cannot be brought in line at control group {at}")]
     Id { at: CgroupPath, source: io::Error },
 }
 

@@ -68,7 +68,14 @@ impl Ended {
 /// Whether a connection could not be made for want of something of ours: it says nothing of the other
 /// end.
 fn is_our_own_want(error: &io::Error) -> bool {
-    let wants = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    let wants = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::NOBUFS,
+        // No more can be waited for (`fs.epoll.max_user_watches`).
+        Errno::NOSPC,
+    ];
     Errno::from_io_error(error).is_some_and(|errno| wants.contains(&errno))
 }
 

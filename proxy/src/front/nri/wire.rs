@@ -8,11 +8,18 @@ use std::{
     io::{self, ErrorKind, Read, Write},
     os::unix::net::UnixStream,
     sync::Arc,
+    time::Duration,
 };
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::sleep,
+};
 
 /// One read takes at most this much.
 const READ_BUFFER: usize = 64 << 10;
+
+/// How often room is looked for where nobody can be told of it.
+const UNTOLD: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -95,12 +102,23 @@ impl Readiness {
         if !waits_to_write {
             return readable().await;
         }
-        // A descriptor of its own, since the kernel waits for one thing at each; there is mostly room.
-        let room = registered(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
+        // A descriptor of its own, since epoll takes each but once; there is mostly room.
+        let another = self.0.get_ref().try_clone();
+        let room = another.and_then(|socket| registered(socket, Interest::WRITABLE));
+        let found = async {
+            match &room {
+                Ok(room) => room.writable().await.map(drop),
+                // One that cannot be had is no reason to lose the runtime.
+                Err(_) => {
+                    sleep(UNTOLD).await;
+                    Ok(())
+                }
+            }
+        };
         tokio::select! {
             biased;
             heard = readable() => heard,
-            found = room.writable() => found.map(drop),
+            found = found => found,
         }
     }
 }
@@ -109,7 +127,6 @@ impl Readiness {
 mod tests {
     use super::*;
     use koord_nri::{Limits, Role};
-    use std::time::Duration;
     use tokio::time::timeout;
 
     #[tokio::test]

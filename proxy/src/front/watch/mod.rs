@@ -156,7 +156,9 @@ pub fn remarks(policy: &Policy) -> Vec<String> {
         );
     }
     let node = policy.node();
-    if node.options.be_cpu_idle && node.kernel.cpu_idle && !node.kernel.bvt {
+    let by_gate = node.options.be_cpu_idle && !node.kernel.bvt;
+    let may_idle = by_gate || settings.contains(&Setting::CoreSched);
+    if settings.contains(&Setting::CpuIdle) && node.kernel.cpu_idle && may_idle {
         remarks.push(
             "a resize in place of an idle pod fails until its kubelet says so (--pods=kubelet): the \
              kernel takes no shares for it, and nobody tells us before"

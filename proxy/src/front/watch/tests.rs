@@ -154,11 +154,13 @@ fn what_cannot_be_promised_is_said() {
         "CPUBurst=true,CoreSched=true,GPUEnvInject=true,RDMADeviceInject=true",
         "GroupIdentity=Closed,CPUBurst=Open",
     );
-    assert_eq!(most.len(), 6, "{most:?}");
+    assert_eq!(most.len(), 7, "{most:?}");
     assert!(most[1].contains("cookie") && most[4].contains("burst"));
     assert!(most[2].contains("GPUs") && most[3].contains("RDMA"));
+    // Pods are idle by `schedIdle` too.
+    assert!(most[5].contains("an idle pod"));
     assert_eq!(
-        most[5],
+        most[6],
         "GroupIdentity has the policy Closed, but there is nothing that could be refused"
     );
     let mut idling = node();

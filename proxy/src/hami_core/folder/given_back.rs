@@ -22,10 +22,33 @@ use std::{
 pub(crate) struct GivenBack {
     /// How many were removed, with those that had been set aside.
     pub(crate) removed: usize,
-    /// Those of containers that live.
+    /// Those of pods that live.
     pub(crate) used: Vec<PathBuf>,
     /// Why others stay.
     pub(crate) stuck: Vec<FolderError>,
+}
+
+/// Pods whose folders stay.
+#[derive(Debug, Default)]
+pub(crate) struct Living {
+    /// The UIDs of those that the runtime has.
+    pub(crate) uids: BTreeSet<String>,
+    /// What the directories of all pods are called that have control groups: of another runtime's, too.
+    pub(crate) groups: Vec<String>,
+}
+
+// === impl Living ===
+
+impl Living {
+    fn has(&self, uid: &str) -> bool {
+        // As the kubelet calls them, by cgroupfs and by systemd.
+        let called = [
+            format!("pod{uid}"),
+            format!("pod{}.slice", uid.replace('-', "_")),
+        ];
+        let mut groups = self.groups.iter();
+        self.uids.contains(uid) || groups.any(|it| called.iter().any(|name| it.ends_with(name)))
+    }
 }
 
 /// Removes what is ours in the folder of all folders, and that itself if nothing is left in it; see
@@ -33,7 +56,7 @@ pub(crate) struct GivenBack {
 pub(super) fn give_back(
     owner: u32,
     folders: &Path,
-    living: Option<&BTreeSet<String>>,
+    living: Option<&Living>,
 ) -> Result<GivenBack, FolderError> {
     let unseen = |errno: Errno| UnsafePath {
         path: folders.to_owned(),
@@ -52,11 +75,11 @@ pub(super) fn give_back(
     let mut given = GivenBack::default();
     if let Some(living) = living.filter(|_| is_ours) {
         for name in names(&around).map_err(unseen)? {
-            let Some(text) = container_of(&name) else {
+            let Some(uid) = pod_of(&name) else {
                 continue;
             };
-            let path = folders.join(text);
-            if living.contains(text) {
+            let path = folders.join(OsStr::from_bytes(name.to_bytes()));
+            if living.has(uid) {
                 given.used.push(path);
             } else if let Err(errno) = gone::set_aside(&around, &name) {
                 given.stuck.push(FolderError::stays(&path, errno));
@@ -88,12 +111,11 @@ fn names(around: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
     names.collect()
 }
 
-/// The name of a folder, if it is called after a pod's UID and a container.
-fn container_of(name: &CStr) -> Option<&str> {
-    let name = name.to_str().ok()?;
-    let (uid, container) = name.split_once('_')?;
+/// The UID of the pod that a folder is called after, if it is called after one and a container.
+fn pod_of(name: &CStr) -> Option<&str> {
+    let (uid, container) = name.to_str().ok()?.split_once('_')?;
     let is_whole = !uid.is_empty() && !container.is_empty() && !uid.starts_with('.');
-    is_whole.then_some(name)
+    is_whole.then_some(uid)
 }
 
 /// Removes one with all that is in it, in as many goes as it takes: each but the last removes something.
@@ -144,8 +166,14 @@ mod tests {
 
         /// How many were removed, and the names of those that are used.
         fn give_back(&self, living: Option<&[&str]>) -> (usize, Vec<String>) {
-            let owned = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
-            let living: Option<BTreeSet<String>> = living.map(owned);
+            let living = living.map(|uids| Living {
+                uids: uids.iter().map(|it| (*it).to_owned()).collect(),
+                // Of another runtime's pods, by either driver.
+                groups: vec![
+                    "podother-1".to_owned(),
+                    "kubepods-burstable-podother_2.slice".to_owned(),
+                ],
+            });
             let given = give_back(self.owner, &self.folders(), living.as_ref()).unwrap();
             assert!(given.stuck.is_empty(), "{:?}", given.stuck);
             let used = given.used.iter();
@@ -156,19 +184,30 @@ mod tests {
     }
 
     #[test]
-    fn those_that_no_container_uses_go_and_with_the_last_what_is_around_them() {
+    fn those_of_pods_that_have_gone_go_and_with_the_last_what_is_around_them() {
         let all = [
             ".gone-7",
             "lost+found",
+            "other-1_main",
+            "other-2_main",
+            "other_main",
             "uid-1_main",
-            "uid-1_old",
+            "uid-11_main",
             "uid-2_main",
         ];
         let node = Node::with(&all, 0o700);
-        let used = vec!["uid-1_main".to_owned()];
-        let living = ["uid-1_main", "uid-3_main"];
-        assert_eq!(node.give_back(Some(&living)), (3, used));
-        assert_eq!(node.names(), ["lost+found", "uid-1_main"]);
+        let others = ["other-1_main", "other-2_main"].map(str::to_owned);
+        let mut used = others.to_vec();
+        used.push("uid-1_main".to_owned());
+        // `.gone-7`, and those of the pods `other`, `uid-11` and `uid-2`.
+        let (removed, mut stay) = node.give_back(Some(&["uid-1", "uid-3"]));
+        stay.sort_unstable();
+        assert_eq!((removed, stay), (4, used));
+        let left = ["lost+found", "other-1_main", "other-2_main", "uid-1_main"];
+        assert_eq!(node.names(), left);
+        for other in others {
+            fs::remove_dir_all(node.folders().join(other)).unwrap();
+        }
         assert_eq!(node.give_back(Some(&[])), (1, Vec::new()));
         assert_eq!(node.names(), ["lost+found"]);
         fs::remove_dir_all(node.folders().join("lost+found")).unwrap();
@@ -189,7 +228,7 @@ mod tests {
         assert_eq!(node.names(), ["uid-1_main"]);
         // Others may have put it there.
         let node = Node::with(&[".gone-7", "uid-1_main"], 0o777);
-        let refused = give_back(node.owner, &node.folders(), Some(&BTreeSet::new()));
+        let refused = give_back(node.owner, &node.folders(), Some(&Living::default()));
         let told = "can be written to by others than root";
         let told = format!("{} {told}", node.folders().display());
         assert_eq!(refused.unwrap_err().to_string(), told);

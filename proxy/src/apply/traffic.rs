@@ -15,11 +15,14 @@ mod shape;
 mod tests;
 
 pub use self::{
-    groups::{GroupsError, bring_ids},
+    groups::GroupsError,
     shape::{Member, Shape},
 };
 
-use self::shape::{HTB, Held, OF_GROUPS, QDISC, Step, priority, steps};
+use self::{
+    groups::bring_ids,
+    shape::{HTB, Held, OF_GROUPS, QDISC, Step, priority, steps},
+};
 use crate::worker::Worker;
 use koord_kernel::{
     cgroup::ClassIds,

@@ -593,25 +593,31 @@ async fn groups_of_caches_go_but_those_that_koordlet_may_fill() {
     }
 }
 
+/// Folders of HAMi-core that are ours.
+fn fill(containers: &Path) {
+    for name in [".gone-7", "uid-1_main", "uid-1_old", "uid-2_main"] {
+        fs::create_dir_all(containers.join(name).join("a")).unwrap();
+    }
+    fs::set_permissions(containers, Permissions::from_mode(0o700)).unwrap();
+}
+
+fn has(answer: &Answer, line: &str) {
+    let is_told = answer.text.lines().any(|it| it == line);
+    assert!(is_told, "{line}\nis not in\n{}", answer.text);
+}
+
 #[tokio::test]
 async fn folders_of_hami_core_go_but_those_of_pods_that_live() {
     let node = tempfile::tempdir().unwrap();
     let library = node.path().join("lib.so");
     let containers = node.path().join("containers");
-    for name in [".gone-7", "uid-1_main", "uid-1_old", "uid-2_main"] {
-        fs::create_dir_all(containers.join(name).join("a")).unwrap();
-    }
-    fs::set_permissions(&containers, Permissions::from_mode(0o700)).unwrap();
+    fill(&containers);
     let left = || {
         let names = fs::read_dir(&containers).unwrap();
         let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
         names.collect::<BTreeSet<_>>()
     };
     let bench = || Bench::with_hami_core(FakeTree::new(Generation::V1, 2), &library);
-    let has = |answer: &Answer, line: &str| {
-        let is_told = answer.text.lines().any(|it| it == line);
-        assert!(is_told, "{line}\nis not in\n{}", answer.text);
-    };
     let hub = bench().knowing_pod().hub;
     hub.list_taken();
     let answer = give_back_here(&hub, ["HamiCoreVGPUMonitor"].into()).await;

@@ -28,10 +28,33 @@ pub enum GroupsError {
     Id { at: CgroupPath, source: io::Error },
 }
 
+/// The class ids of groups, as [`ClassIds`] has them.
+pub(super) trait Ids {
+    fn of(&self, at: &CgroupPath) -> io::Result<Option<u32>>;
+    fn set(&self, at: &CgroupPath, id: u32) -> io::Result<()>;
+    fn below(&self, at: &CgroupPath) -> io::Result<Vec<CgroupPath>>;
+}
+
+// === impl ClassIds ===
+
+impl Ids for ClassIds {
+    fn of(&self, at: &CgroupPath) -> io::Result<Option<u32>> {
+        self.of(at)
+    }
+
+    fn set(&self, at: &CgroupPath, id: u32) -> io::Result<()> {
+        self.set(at, id)
+    }
+
+    fn below(&self, at: &CgroupPath) -> io::Result<Vec<CgroupPath>> {
+        self.below(at)
+    }
+}
+
 /// Brings the ids of all groups in line, a group before those below it, and says whether any was written.
 /// What fails for one keeps it from no other: it is the first error. Without a shape none of ours stays
 /// in or below a group of pods.
-pub fn bring_ids(ids: &ClassIds, shape: Option<&Shape>) -> Result<bool, GroupsError> {
+pub(super) fn bring_ids(ids: &impl Ids, shape: Option<&Shape>) -> Result<bool, GroupsError> {
     let mut written = false;
     let mut failed = None;
     let mut left = vec![(CgroupPath::root(), None)];
@@ -63,7 +86,7 @@ fn wanted(group: &CgroupPath, class: Option<Handle>, shape: Option<&Shape>) -> O
     class.or_else(|| has_none.then_some(NONE))
 }
 
-fn give(ids: &ClassIds, group: &CgroupPath, wanted: Handle) -> Result<bool, GroupsError> {
+fn give(ids: &impl Ids, group: &CgroupPath, wanted: Handle) -> Result<bool, GroupsError> {
     let failed = |source| GroupsError::Id {
         at: group.clone(),
         source,
@@ -82,4 +105,121 @@ fn give(ids: &ClassIds, group: &CgroupPath, wanted: Handle) -> Result<bool, Grou
     ids.set(group, wanted.number()).map_err(failed)?;
     debug!(cgroup = %group, old = %held, new = %wanted, "class id written");
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::shape::Member, *};
+    use koord_model::{NetPriority, NetQueues, NetRate, NetShare, PodQueue};
+    use std::{cell::RefCell, collections::BTreeMap};
+
+    /// Groups that are made as the kernel makes them: with the id of the one above.
+    #[derive(Default)]
+    struct Groups(RefCell<BTreeMap<CgroupPath, u32>>);
+
+    impl Groups {
+        fn make(&self, parent: &CgroupPath, name: &str) -> CgroupPath {
+            let group = parent.join(name).unwrap();
+            let id = self.held(parent);
+            self.0.borrow_mut().insert(group.clone(), id);
+            group
+        }
+
+        fn held(&self, at: &CgroupPath) -> u32 {
+            self.0.borrow().get(at).copied().unwrap_or(0)
+        }
+
+        fn ids<const N: usize>(&self, groups: [&CgroupPath; N]) -> [u32; N] {
+            groups.map(|group| self.held(group))
+        }
+    }
+
+    impl Ids for Groups {
+        fn of(&self, at: &CgroupPath) -> io::Result<Option<u32>> {
+            Ok(Some(self.held(at)))
+        }
+
+        fn set(&self, at: &CgroupPath, id: u32) -> io::Result<()> {
+            self.0.borrow_mut().insert(at.clone(), id);
+            Ok(())
+        }
+
+        fn below(&self, at: &CgroupPath) -> io::Result<Vec<CgroupPath>> {
+            let groups = self.0.borrow();
+            let below = groups.keys().filter(|it| it.parent().as_ref() == Some(at));
+            Ok(below.cloned().collect())
+        }
+    }
+
+    /// Pods that are known by these groups.
+    fn shape(pods: &[(&CgroupPath, NetPriority)]) -> Shape {
+        let whole = NetRate::of_bytes(125_000_000);
+        let share = NetShare {
+            min: NetRate::NONE,
+            max: whole,
+        };
+        let queues = NetQueues {
+            total: whole,
+            system: share,
+            latency_sensitive: share,
+            best_effort: share,
+        };
+        let members = pods.iter().map(|&(group, priority)| Member {
+            uid: group.as_str(),
+            queue: PodQueue {
+                priority,
+                egress: NetRate::NONE,
+            },
+            addresses: &[],
+            group: Some(group),
+        });
+        Shape::of(&queues, members)
+    }
+
+    /// Those of the classes 1:3 and 1:4, and another's: 10:1.
+    const LS: u32 = 0x1_0003;
+    const BE: u32 = 0x1_0004;
+    const ANOTHERS: u32 = 0x10_0001;
+
+    #[test]
+    fn groups_of_pods_have_the_id_of_their_class_and_those_of_others_stay() {
+        let ids = Groups::default();
+        let kubepods = ids.make(&CgroupPath::root(), "kubepods");
+        let pod = ids.make(&kubepods, "poduid-1");
+        let early = ids.make(&pod, "container-1");
+        let other = ids.make(&kubepods, "poduid-2");
+        ids.set(&other, ANOTHERS).unwrap();
+        let service = ids.make(&CgroupPath::root(), "service");
+        ids.set(&service, BE).unwrap();
+
+        // What is there already has the id too, and what is made later has it from the beginning.
+        let best_effort = shape(&[(&pod, NetPriority::BestEffort)]);
+        assert!(bring_ids(&ids, Some(&best_effort)).unwrap());
+        let late = ids.make(&early, "below");
+        let of_pod = [&pod, &early, &late];
+        assert_eq!(ids.ids(of_pod), [BE; 3]);
+        assert!(!bring_ids(&ids, Some(&best_effort)).unwrap());
+        ids.set(&early, 0).unwrap();
+        assert!(bring_ids(&ids, Some(&best_effort)).unwrap());
+        assert_eq!(ids.ids(of_pod), [BE; 3]);
+
+        // One that is another's is named, and keeps no other from its own.
+        let class = NetPriority::LatencySensitive;
+        let both = shape(&[(&other, class), (&pod, class)]);
+        let refused = bring_ids(&ids, Some(&both)).unwrap_err();
+        assert!(
+            matches!(&refused, GroupsError::Another { at, .. } if *at == other),
+            "{refused}"
+        );
+        assert_eq!(ids.ids(of_pod), [LS; 3]);
+
+        // As long as something is unknown of a pod, it keeps what it has.
+        let in_part = shape(&[]).keeping_others();
+        assert!(!bring_ids(&ids, Some(&in_part)).unwrap());
+        assert_eq!(ids.ids(of_pod), [LS; 3]);
+        assert!(bring_ids(&ids, None).unwrap());
+        assert_eq!(ids.ids(of_pod), [0; 3]);
+        assert_eq!(ids.ids([&other, &service]), [ANOTHERS, BE]);
+        assert!(!bring_ids(&ids, None).unwrap());
+    }
 }

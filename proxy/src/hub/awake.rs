@@ -30,7 +30,7 @@ const SHARES_OF_IDLE: u32 = 3;
 impl Hub {
     /// What is to be written before a container is updated: its bursts, and what lets the kubelet write
     /// the pod's own directory after it.
-    pub(super) fn make_room(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
+    pub(super) fn prepare_update(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
         let mut changes = self.lower_bursts(id, asked);
         let resized = {
             let ledger = self.ledger.borrow();
@@ -48,7 +48,7 @@ impl Hub {
     }
 
     /// The same before a kubelet writes to a pod's directory what it tells of it.
-    pub(super) fn make_room_in_pod(&self, sandbox: &SandboxId, asked: &Requested) -> Vec<Change> {
+    pub(super) fn prepare_pod_update(&self, sandbox: &SandboxId, asked: &Requested) -> Vec<Change> {
         match asked.cpu_shares {
             Some(_) => self.wake(sandbox),
             None => Vec::new(),

@@ -203,7 +203,7 @@ impl Hub {
         let id = ContainerId::new(&request.container_id).ok()?;
         let known = self.ledger.borrow().sandbox_of(&id).is_some();
         if known || self.is_whole() {
-            let (decision, first) = self.update_with_room(&request, id, message);
+            let (decision, first) = self.decide_and_prepare(&request, id, message);
             if first.is_empty() {
                 return Some(Opening::Now(decision));
             }
@@ -216,7 +216,7 @@ impl Hub {
         let (hub, message) = (self.clone(), message.to_vec());
         Some(Opening::Later(Box::pin(async move {
             hub.list_after(0, until).await;
-            let (decision, first) = hub.update_with_room(&request, id, &message);
+            let (decision, first) = hub.decide_and_prepare(&request, id, &message);
             hub.write_first(first, until).await;
             decision
         })))
@@ -234,7 +234,7 @@ impl Hub {
         let (resources, overhead) = (request.resources.as_ref(), request.overhead.as_ref());
         let told = view::requested_of_pod(resources, overhead);
         let told = self.without_shares_of_idle(&sandbox, told);
-        let first = self.make_room_in_pod(&sandbox, &told);
+        let first = self.prepare_pod_update(&sandbox, &told);
         let effect = Effect::UpdatePod(sandbox, told);
         if first.is_empty() {
             return Some(Opening::nothing_but(effect));
@@ -267,7 +267,7 @@ impl Hub {
     }
 
     /// A decision about an update, and what is to be written before it goes on.
-    fn update_with_room(
+    fn decide_and_prepare(
         &self,
         request: &cri::UpdateContainerResourcesRequest,
         id: ContainerId,
@@ -280,7 +280,7 @@ impl Hub {
                 Vec::new()
             }
             Answer::Patched(_) | Answer::AsIs(_) => {
-                self.make_room(&id, &view::requested(request.linux.as_ref()))
+                self.prepare_update(&id, &view::requested(request.linux.as_ref()))
             }
         };
         (decision, first)

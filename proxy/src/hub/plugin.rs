@@ -170,7 +170,7 @@ impl Hub {
     ) -> Vec<Change> {
         match ContainerId::new(&container.id) {
             Ok(id) if self.unsound(asked).is_none() => {
-                self.make_room(&id, &seen::requested(Some(asked)))
+                self.prepare_update(&id, &seen::requested(Some(asked)))
             }
             // It does not come about.
             _ => Vec::new(),
@@ -341,7 +341,7 @@ impl Hub {
         let [resources, overhead] = [resources, overhead].map(|it| it.map(seen::in_cri));
         let requested = view::requested_of_pod(resources.as_ref(), overhead.as_ref());
         let requested = self.without_shares_of_idle(&sandbox, requested);
-        let first = self.make_room_in_pod(&sandbox, &requested);
+        let first = self.prepare_pod_update(&sandbox, &requested);
         let mut ledger = self.ledger.borrow_mut();
         commit_pod_update(&mut ledger, &sandbox, &requested);
         if let Some(pod) = ledger.pod(&sandbox) {

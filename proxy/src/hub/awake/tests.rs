@@ -97,12 +97,12 @@ async fn an_idle_pod_is_awake_before_its_kubelet_is_told_to_write_its_shares() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_idle_again_ten_seconds_after_the_last_word_of_a_resize() {
     let bench = Bench::idling(Generation::V1).await;
-    let first = bench.hub.make_room_in_pod(&sandbox(), &asking(700));
+    let first = bench.hub.prepare_pod_update(&sandbox(), &asking(700));
     assert_eq!(values(&first), ["cpu.idle=false", "cpu.shares=500"]);
     bench.hub.writer().write(first).await;
     write(&bench, "cpu.shares", "700").unwrap();
     tokio::time::advance(Duration::from_secs(4)).await;
-    assert_eq!(bench.hub.make_room(&container(), &asking(700)), []);
+    assert_eq!(bench.hub.prepare_update(&container(), &asking(700)), []);
 
     // When the first word is ten seconds old.
     tokio::time::advance(Duration::from_secs(6)).await;
@@ -154,9 +154,9 @@ async fn an_idle_pod_is_awake_before_a_container_has_other_cpu_time() {
     };
     // The container has asked for 1,024 shares.
     for same in [cpus, asking(1_024)] {
-        assert_eq!(bench.hub.make_room(&container(), &same), []);
+        assert_eq!(bench.hub.prepare_update(&container(), &same), []);
     }
-    let first = bench.hub.make_room(&container(), &asking(512));
+    let first = bench.hub.prepare_update(&container(), &asking(512));
     assert_eq!(values(&first)[0], "cpu.idle=false");
     bench.hub.writer().write(first).await;
     write(&bench, "cpu.weight", "20").unwrap();
@@ -205,6 +205,6 @@ async fn what_cannot_be_resized_stays_idle() {
         let pod = ledger.pod_mut(&sandbox()).unwrap();
         pod.view.kube_qos = KubeQos::BestEffort;
     }
-    assert_eq!(bench.hub.make_room(&container(), &asking(512)), []);
+    assert_eq!(bench.hub.prepare_update(&container(), &asking(512)), []);
     assert!(matches!(tell(&bench, 700), Opening::Now(_)));
 }

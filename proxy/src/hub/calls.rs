@@ -257,12 +257,12 @@ impl Hub {
 
     /// Writes what an update needs to be there before it goes on.
     pub(crate) async fn write_first(&self, changes: Vec<Change>, until: Instant) {
-        if changes.is_empty() {
+        let Some(cgroup) = changes.first().map(|it| it.at.clone()) else {
             return;
-        }
+        };
         let written = self.writer.write(changes);
         if timeout_at(until, written).await.is_err() {
-            debug!("what an update needs to find is written late");
+            debug!(%cgroup, "what an update needs to find is written late");
         }
     }
 

@@ -109,7 +109,7 @@ impl BlockDevices {
             proc: proc.to_owned(),
             udev: udev.to_owned(),
             kubelet: kubelet.to_owned(),
-            node: raw::node,
+            node: raw::device_of_node,
         }
     }
 

@@ -83,11 +83,11 @@ impl Look<'_> {
             LOCAL => plugins.join(format!("{LOCAL}/volumeDevices/{name}")),
             _ => return self.linked(&volume.link),
         };
-        self.node(nodes.join(pod.as_str()))
+        self.at_node(nodes.join(pod.as_str()))
     }
 
     /// The device whose node is mounted at a path.
-    fn node(&self, path: PathBuf) -> Result<DeviceNumber, BlockError> {
+    fn at_node(&self, path: PathBuf) -> Result<DeviceNumber, BlockError> {
         let mounts = once(&self.mounts, || self.devices.mounts())?;
         if !mounts.contains_key(path.as_os_str().as_bytes()) {
             return Err(BlockError::NotMounted { path });
@@ -112,7 +112,7 @@ impl Look<'_> {
 }
 
 /// What a node is of on this machine. A link is none, wherever it leads.
-pub(super) fn node(path: &Path) -> io::Result<Option<DeviceNumber>> {
+pub(super) fn device_of_node(path: &Path) -> io::Result<Option<DeviceNumber>> {
     let found = fs::symlink_metadata(path)?;
     let number = DeviceNumber {
         major: rustix::fs::major(found.rdev()),

@@ -153,8 +153,8 @@ fn a_link_a_directory_and_a_device_of_characters_are_no_block_devices() {
     let link = directory.path().join("link");
     symlink("/dev/null", &link).unwrap();
     for path in [&*link, directory.path(), Path::new("/dev/null")] {
-        assert_eq!(node(path).unwrap(), None, "{}", path.display());
+        assert_eq!(device_of_node(path).unwrap(), None, "{}", path.display());
     }
-    let none = node(&directory.path().join("none")).unwrap_err();
+    let none = device_of_node(&directory.path().join("none")).unwrap_err();
     assert_eq!(none.kind(), io::ErrorKind::NotFound);
 }

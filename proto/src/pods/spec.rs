@@ -86,14 +86,14 @@ struct DeviceText {
 #[serde(rename_all = "camelCase")]
 struct VolumeText {
     name: String,
-    persistent_volume_claim: Option<ClaimText>,
+    persistent_volume_claim: Option<ClaimSourceText>,
     /// A claim that is made with the pod.
     ephemeral: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ClaimText {
+struct ClaimSourceText {
     claim_name: Option<String>,
 }
 

@@ -21,7 +21,7 @@ pub use self::{
 
 use self::{
     groups::bring_ids,
-    shape::{HTB, Held, OF_GROUPS, QDISC, Step, priority, steps},
+    shape::{GROUP_PRIORITY, HTB, Held, QDISC, Step, priority, steps},
 };
 use crate::worker::Worker;
 use koord_kernel::{
@@ -336,7 +336,7 @@ fn bring_link(
 fn knows_groups(socket: &mut Socket, link: u32) -> Result<bool, NetlinkError> {
     let dump = Filter::dump(link, QDISC);
     let priorities = socket.list("list filters", &dump, GroupFilter::read)?;
-    Ok(priorities.contains(&OF_GROUPS))
+    Ok(priorities.contains(&GROUP_PRIORITY))
 }
 
 fn take(socket: &mut Socket, link: u32, step: Step) -> Result<(), NetlinkError> {
@@ -351,7 +351,7 @@ fn take(socket: &mut Socket, link: u32, step: Step) -> Result<(), NetlinkError> 
         Step::Withdraw(filter) => ("remove a filter", filter.delete(link, QDISC)),
         Step::KnowGroups => (
             "make a filter of control groups",
-            GroupFilter::add(link, QDISC, OF_GROUPS),
+            GroupFilter::add(link, QDISC, GROUP_PRIORITY),
         ),
     };
     socket.ask(what, &request)

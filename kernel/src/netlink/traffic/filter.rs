@@ -18,7 +18,7 @@ const U32: &str = "u32";
 const CGROUP: &str = "cgroup";
 
 /// The handle of a filter of the kind `cgroup`: the kernel takes any but zero, and has one for a priority.
-const OF_GROUPS: u32 = 1;
+const GROUP_HANDLE: u32 = 1;
 
 /// A filter that ends the search (`TC_U32_TERMINAL`).
 const TERMINAL: u8 = 1;
@@ -140,7 +140,7 @@ impl GroupFilter {
     pub fn add(link: u32, qdisc: Handle, priority: u16) -> Request {
         let info = (u32::from(priority) << 16) | u32::from(ETHER_ALL.to_be());
         let attributes = of_kind(CGROUP).with_nested(OPTIONS, &Attributes::default());
-        let fixed = fixed(link, OF_GROUPS, qdisc.0, info);
+        let fixed = fixed(link, GROUP_HANDLE, qdisc.0, info);
         Request::new(NEW_FILTER, ACK | CREATE | EXCLUSIVE, &fixed, &attributes)
     }
 }

@@ -85,7 +85,7 @@ const fn minor(minor: u16) -> Handle {
 }
 
 /// Of the filter that knows groups: whoever has addresses of its own is known by them first.
-pub(super) const OF_GROUPS: u16 = 3;
+pub(super) const GROUP_PRIORITY: u16 = 3;
 
 /// Filters of one priority are of one protocol.
 pub(super) fn priority(source: IpAddr) -> u16 {

@@ -105,6 +105,13 @@ pub enum PodsError {
     Yaml(#[source] ParserError),
 }
 
+/// An object of a text, by its kind.
+enum Item {
+    Pod(Pod),
+    /// By namespace and name, and what it is bound to; `None` if that cannot be known or is nothing.
+    Claim(Option<((String, String), BlockName)>),
+}
+
 /// What claims are bound to, by namespace and name.
 type Claims = HashMap<(String, String), BlockName>;
 
@@ -140,15 +147,6 @@ impl Pod {
     }
 }
 
-// === impl PodIssue ===
-
-impl PodIssue {
-    /// It is no pod because it is a claim.
-    fn is_claim(&self) -> bool {
-        matches!(&self.problem, Problem::OtherKind { kind } if kind == "PersistentVolumeClaim")
-    }
-}
-
 // === impl Reader ===
 
 impl Reader {
@@ -175,17 +173,22 @@ impl Reader {
         for item in text::items(text)? {
             let hash = self.hasher.hash_one(item.get());
             let pod = match self.known.get(&hash) {
-                Some(pod) => Ok(pod.clone()),
-                None => text::pod(item.get(), &keep).map(Arc::new),
+                Some(pod) => pod.clone(),
+                None => match text::read(item.get(), &keep) {
+                    Ok(Item::Pod(pod)) => Arc::new(pod),
+                    Ok(Item::Claim(claim)) => {
+                        claims.extend(claim);
+                        continue;
+                    }
+                    Err(issue) => {
+                        parsed.issues.push(issue);
+                        continue;
+                    }
+                },
             };
-            let pod = pod.and_then(|pod| match seen.insert(pod.id()) {
-                true => Ok(pod),
-                false => Err(text::issue(item.get(), Problem::Repeated)),
-            });
-            match pod {
-                Ok(pod) => pods.push((hash, pod)),
-                Err(issue) if issue.is_claim() => claims.extend(text::claim(item.get())),
-                Err(issue) => parsed.issues.push(issue),
+            match seen.insert(pod.id()) {
+                true => pods.push((hash, pod)),
+                false => parsed.issues.push(text::issue(item.get(), Problem::Repeated)),
             }
         }
         for (hash, mut pod) in pods {

@@ -1,6 +1,6 @@
 //! The text of pods and of lists of them.
 
-use super::{Pod, PodIssue, PodsError, Problem, spec::SpecText};
+use super::{Item, Pod, PodIssue, PodsError, Problem, spec::SpecText};
 use crate::{ParserError, keys::annotation};
 use koord_model::{BlockName, PodUid};
 use serde::Deserialize;
@@ -121,8 +121,8 @@ pub(super) fn items(text: &str) -> Result<Vec<&RawValue>, PodsError> {
     }
 }
 
-/// Reads an object that has to be a pod. In the kubelet's list none says its kind.
-pub(super) fn pod(text: &str, keep: impl Fn(&str) -> bool) -> Result<Pod, PodIssue> {
+/// Reads an object that has to be a pod or a claim. In the kubelet's list none says its kind.
+pub(super) fn read(text: &str, keep: impl Fn(&str) -> bool) -> Result<Item, PodIssue> {
     let bad = |problem| issue(text, problem);
     let PodText {
         kind,
@@ -130,9 +130,13 @@ pub(super) fn pod(text: &str, keep: impl Fn(&str) -> bool) -> Result<Pod, PodIss
         spec,
         status,
     } = serde_json::from_str(text).map_err(|error| bad(Problem::Form(ParserError::of(error))))?;
-    if let Some(kind) = kind.filter(|kind| kind != "Pod") {
-        let kind = cut(&kind);
-        return Err(bad(Problem::OtherKind { kind }));
+    match kind.as_deref() {
+        None | Some("Pod") => {}
+        Some("PersistentVolumeClaim") => return Ok(Item::Claim(claim(text))),
+        Some(kind) => {
+            let kind = cut(kind);
+            return Err(bad(Problem::OtherKind { kind }));
+        }
     }
     let annotations = metadata.annotations.unwrap_or_default();
     // A mirror pod stands for one that the API server did not make; the runtime knows that one, by
@@ -151,18 +155,18 @@ pub(super) fn pod(text: &str, keep: impl Fn(&str) -> bool) -> Result<Pod, PodIss
         texts.retain(|key, _| keep(key));
         texts
     };
-    Ok(Pod {
+    Ok(Item::Pod(Pod {
         uid: PodUid::new(&uid.unwrap_or_default()).map_err(|_| bad(Problem::Uid))?,
         namespace: metadata.namespace.unwrap_or_else(|| "default".to_owned()),
         name: metadata.name,
         labels: kept(metadata.labels.unwrap_or_default()),
         annotations: kept(annotations),
         spec: Arc::new(spec),
-    })
+    }))
 }
 
 /// Namespace and name of a claim, and the PersistentVolume that it is bound to, if it is.
-pub(super) fn claim(text: &str) -> Option<((String, String), BlockName)> {
+fn claim(text: &str) -> Option<((String, String), BlockName)> {
     let ClaimText { metadata, spec } = serde_json::from_str(text).ok()?;
     let namespace = metadata.namespace.as_str().unwrap_or("default").to_owned();
     let name = metadata.name.as_str()?.to_owned();

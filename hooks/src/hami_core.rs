@@ -8,3 +8,6 @@ pub const HAMI_CORE_LOCK: &str = "/tmp/vgpulock";
 
 /// Where each container has a folder in which it is counted what it uses, below that of the library.
 pub const HAMI_CORE_FOLDERS: &str = "containers";
+
+/// What stands between the pod's UID and the container's name in what its folder is called.
+pub const HAMI_CORE_SEPARATOR: char = '_';

@@ -29,7 +29,7 @@ pub use self::{
     adjustment::{Adjustment, NodeAdjustment},
     chain::{Chain, Observer},
     gate::{FailPolicies, FeatureGates, FlagError, FlagFault},
-    hami_core::{HAMI_CORE_FOLDERS, HAMI_CORE_LOCK},
+    hami_core::{HAMI_CORE_FOLDERS, HAMI_CORE_LOCK, HAMI_CORE_SEPARATOR},
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
     map::Map,
     merge::{MergeError, Merged, NodeMerged, Owner},

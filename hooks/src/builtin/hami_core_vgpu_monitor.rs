@@ -12,7 +12,7 @@
 
 use crate::{
     adjustment::Adjustment,
-    hami_core::HAMI_CORE_FOLDERS,
+    hami_core::{HAMI_CORE_FOLDERS, HAMI_CORE_SEPARATOR},
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
     unsafe_path::{PathProblem, UnsafePath},
     view::{ContainerView, HookOptions, PodView, Stage, View},
@@ -79,7 +79,7 @@ fn injection(
         let expected = "a directory of the library's own";
         return Err(refused("/", PathProblem::OtherKind { expected }));
     }
-    let name = format!("{}_{}", pod.uid, container.name);
+    let name = format!("{}{HAMI_CORE_SEPARATOR}{}", pod.uid, container.name);
     let folders = format!("{around}/{HAMI_CORE_FOLDERS}");
     if container.name.is_empty() || name.contains(['/', '\0']) || name.len() > MAX_NAME {
         return Err(refused(&folders, PathProblem::Name));

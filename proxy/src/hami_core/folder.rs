@@ -20,7 +20,7 @@ use crate::{
     log::RateLimited,
     worker::Worker,
 };
-use koord_hooks::{HAMI_CORE_FOLDERS, PathProblem, UnsafePath};
+use koord_hooks::{HAMI_CORE_FOLDERS, HAMI_CORE_SEPARATOR, PathProblem, UnsafePath};
 use koord_model::Value;
 use rustix::{
     fs::{Mode, OFlags},
@@ -258,7 +258,7 @@ impl Folders {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             ledger.pods().any(|pod| {
                 let rest = name.strip_prefix(pod.view.uid.as_str());
-                rest.is_some_and(|rest| rest.starts_with('_'))
+                rest.is_some_and(|rest| rest.starts_with(HAMI_CORE_SEPARATOR))
             })
         };
         let gone = known

@@ -4,7 +4,7 @@
 //! ours where the folder around them has the mode that we give it, which keeps everybody else out of it.
 
 use super::{AROUND, FolderError, around, gone};
-use koord_hooks::{PathProblem, UnsafePath};
+use koord_hooks::{HAMI_CORE_SEPARATOR, PathProblem, UnsafePath};
 use rustix::{
     fs::{Dir, Mode},
     io::Errno,
@@ -113,7 +113,7 @@ fn names(around: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
 
 /// The UID of the pod that a folder is called after, if it is called after one and a container.
 fn pod_of(name: &CStr) -> Option<&str> {
-    let (uid, container) = name.to_str().ok()?.split_once('_')?;
+    let (uid, container) = name.to_str().ok()?.split_once(HAMI_CORE_SEPARATOR)?;
     let is_whole = !uid.is_empty() && !container.is_empty() && !uid.starts_with('.');
     is_whole.then_some(uid)
 }

@@ -158,15 +158,31 @@ mod tests {
         task::Wake,
         time::Duration,
     };
-    use tokio::time::{sleep, timeout};
+    use tokio::{
+        sync::Notify,
+        time::{sleep, timeout},
+    };
 
-    /// How often it was woken.
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct Woken {
+        /// How often it was woken.
+        times: AtomicUsize,
+        told: Notify,
+    }
+
+    impl Woken {
+        /// Waits until it is woken, if it was not since the last time that somebody looked.
+        async fn wait(&self) {
+            while self.times.swap(0, Ordering::SeqCst) == 0 {
+                self.told.notified().await;
+            }
+        }
+    }
 
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
+            self.times.fetch_add(1, Ordering::SeqCst);
+            self.told.notify_one();
         }
     }
 
@@ -250,7 +266,7 @@ mod tests {
                 .await
                 .is_err()
         );
-        assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+        assert_eq!(woken.times.load(Ordering::SeqCst), 0);
     }
 
     #[tokio::test]
@@ -262,14 +278,15 @@ mod tests {
         assert!(stream.poll_read(&mut cx, &mut [0; 8]).is_pending());
         let written = fill(&mut stream, &mut cx);
         // It is to poll both again, for it waited to read where nobody tells it any more.
-        assert_eq!(woken.0.swap(0, Ordering::SeqCst), 1);
+        assert_eq!(woken.times.swap(0, Ordering::SeqCst), 1);
         assert!(stream.poll_read(&mut cx, &mut [0; 8]).is_pending());
         sleep(Duration::from_millis(20)).await;
-        assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+        assert_eq!(woken.times.load(Ordering::SeqCst), 0);
 
         assert_eq!(take_all(&theirs), written);
-        sleep(Duration::from_millis(20)).await;
-        assert!(woken.0.swap(0, Ordering::SeqCst) > 0, "of room nobody told");
+        timeout(Duration::from_secs(30), woken.wait())
+            .await
+            .expect("of room somebody tells");
         theirs.write_all(b"heard").unwrap();
         assert_eq!(read(&mut stream, &mut [0; 8]).await, 5);
         assert_eq!(write(&mut stream, [b"again", b""]).await, 5);

@@ -54,7 +54,9 @@ impl Ended {
     /// Whether the runtime is away, as far as one connection can tell.
     pub(super) fn means_runtime_lost(&self) -> bool {
         match self {
-            Self::Closed(side) | Self::Io { side, .. } => *side == Side::Runtime,
+            Self::Closed(side) => *side == Side::Runtime,
+            // To wait for room in it, a connection is registered anew, which the kernel may refuse.
+            Self::Io { side, source } => *side == Side::Runtime && !is_our_own_want(source),
             Self::Unreachable(error) => !is_our_own_want(error),
             Self::Drained
             | Self::Violation(_)
@@ -65,8 +67,8 @@ impl Ended {
     }
 }
 
-/// Whether a connection could not be made for want of something of ours: it says nothing of the other
-/// end.
+/// Whether a connection could not be made, or kept, for want of something of ours: it says nothing of the
+/// other end.
 fn is_our_own_want(error: &io::Error) -> bool {
     let wants = [
         Errno::MFILE,
@@ -97,5 +99,18 @@ mod tests {
         let lost = |errno: Errno| Ended::Unreachable(errno.into()).means_runtime_lost();
         assert_eq!([Errno::MFILE, Errno::NFILE].map(lost), [false, false]);
         assert_eq!([Errno::CONNREFUSED, Errno::NOENT].map(lost), [true, true]);
+    }
+
+    #[test]
+    fn a_runtime_is_not_lost_because_no_more_can_be_waited_for() {
+        let lost = |side, errno: Errno| {
+            let ended = Ended::unwritten(side, Some(errno.into()));
+            ended.means_runtime_lost()
+        };
+        let wants = [Errno::NOSPC, Errno::NOMEM];
+        assert_eq!(wants.map(|it| lost(Side::Runtime, it)), [false, false]);
+        let gone = [Errno::PIPE, Errno::CONNRESET];
+        assert_eq!(gone.map(|it| lost(Side::Runtime, it)), [true, true]);
+        assert_eq!(gone.map(|it| lost(Side::Client, it)), [false, false]);
     }
 }

@@ -51,6 +51,9 @@ const MAX_TRIES: u32 = 10;
 /// Of the folder of all folders, through which nobody else comes to one that every user may write in, and
 /// of each.
 const AROUND: Mode = Mode::RWXU;
+/// Of one that somebody else has made: it keeps everybody out as well, and is no sign that it is ours, by
+/// which we remove what is in it when we go.
+const AROUND_OF_OTHERS: Mode = AROUND.union(Mode::SVTX);
 const EVERYBODYS: Mode = Mode::from_bits_retain(0o777);
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -465,19 +468,28 @@ fn around(owner: u32, path: &Path, is_made: bool) -> Result<(OwnedFd, CString), 
     above::check(owner, library)?;
     let opened = rustix::fs::open(library, FOLDER, Mode::empty());
     let library = safe(owner, library, opened)?;
+    let mut is_new = false;
     if is_made {
         match rustix::fs::mkdirat(&library, HAMI_CORE_FOLDERS, AROUND) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            Ok(()) => is_new = true,
+            Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed(errno)),
         }
     }
     let opened = rustix::fs::openat(&library, HAMI_CORE_FOLDERS, FOLDER, Mode::empty());
     let around = safe(owner, folders, opened)?;
     if is_made {
-        // Whatever our umask is, and whoever made it.
-        rustix::fs::fchmod(&around, AROUND).map_err(failed)?;
+        close(&around, is_new).map_err(failed)?;
     }
     Ok((around, name))
+}
+
+/// Lets nobody else enter the folder of all folders, whatever our umask is, and whoever made it.
+fn close(around: &OwnedFd, is_new: bool) -> rustix::io::Result<()> {
+    let found = Mode::from_raw_mode(rustix::fs::fstat(around)?.st_mode);
+    let is_ours = is_new || found == AROUND;
+    let mode = if is_ours { AROUND } else { AROUND_OF_OTHERS };
+    rustix::fs::fchmod(around, mode)
 }
 
 /// A directory in which nobody but `owner` may put anything.

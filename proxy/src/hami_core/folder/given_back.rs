@@ -1,7 +1,8 @@
 //! What becomes of the folders where we go for good.
 //!
 //! What was set aside is known by its name. The folders of containers are called as upstream's are: they are
-//! ours where the folder around them has the mode that we give it, which keeps everybody else out of it.
+//! ours where the folder around them has the mode with which we make it, and that we give to none that was
+//! there before.
 
 use super::{AROUND, FolderError, around, gone};
 use koord_hooks::{HAMI_CORE_SEPARATOR, PathProblem, UnsafePath};

@@ -83,10 +83,10 @@ fn a_folder_is_made_anew_for_every_user_and_nothing_around_it() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let outside = node.at("outside");
     fs::write(&outside, "node's").unwrap();
-    for _ in 0..2 {
+    for around in [0o700, 0o1700] {
         node.make().unwrap();
         assert_eq!(mode(&folder), 0o777);
-        assert_eq!(mode(&node.at("containers")), 0o700);
+        assert_eq!(mode(&node.at("containers")), around);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         // What a container may leave there.
         fs::write(folder.join("uid-1_main.cache"), "counted").unwrap();
@@ -106,6 +106,28 @@ fn a_folder_is_made_anew_for_every_user_and_nothing_around_it() {
     assert!(set_aside(node.owner, &folder));
     fs::remove_dir(node.at("containers")).unwrap();
     assert!(set_aside(node.owner, &folder));
+}
+
+#[test]
+fn what_somebody_else_has_made_is_closed_and_stays_when_we_go() {
+    for is_there in [false, true] {
+        let node = Node::new();
+        let containers = node.at("containers");
+        if is_there {
+            fs::create_dir(&containers).unwrap();
+            fs::set_permissions(&containers, Permissions::from_mode(0o755)).unwrap();
+        }
+        // Whose it is stays known.
+        for _ in 0..2 {
+            node.make().unwrap();
+            let mode = fs::metadata(&containers).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700);
+        }
+        let living = Living::default();
+        given_back::give_back(node.owner, &containers, Some(&living)).unwrap();
+        assert_eq!(containers.exists(), is_there);
+        assert_eq!(containers.join("uid-1_main").exists(), is_there);
+    }
 }
 
 #[test]

@@ -261,7 +261,12 @@ pub fn bring(shape: Option<&Shape>) -> Result<bool, TrafficError> {
 /// Adds what came of one thing to what came of all: the first error, or whether anything was done. One of
 /// groups alone gives way to any other.
 fn note(all: &mut Result<bool, TrafficError>, one: Result<bool, TrafficError>) {
-    let gives_way = matches!(all, Ok(_) | Err(TrafficError::Groups(_)));
+    let gives_way = match (&*all, &one) {
+        (Ok(_), _) => true,
+        // That packets cannot be told apart comes first, and is of all groups.
+        (Err(TrafficError::Groups(_)), one) => !matches!(one, Err(TrafficError::Groups(_))),
+        (Err(_), _) => false,
+    };
     match (all, one) {
         (Ok(done), Ok(more)) => *done |= more,
         (all, Err(error)) if gives_way => *all = Err(error),

@@ -2,12 +2,12 @@
 
 use super::standing::{self, Standing};
 use crate::{
-    apply::traffic::{Member, Shape, TrafficError},
+    apply::traffic::{GroupsError, Member, Shape, TrafficError},
     hub::Hub,
     ledger::{Addresses, Applied, Ledger, Pod},
     status::chain_of,
 };
-use koord_model::{NetQueues, Setting, Value};
+use koord_model::{CgroupPath, NetQueues, Setting, Value};
 use std::{error::Error, mem, net::IpAddr, rc::Rc};
 use tracing::{info, warn};
 
@@ -66,17 +66,16 @@ fn member(pod: &Pod, knows_groups: bool) -> Option<Member<'_>> {
 /// Notes what became of it with the node and with each pod, and writes a line when it begins to fail.
 fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
     let result = applied(done);
-    let of_groups = of_groups(hub, done);
     let mut ledger = hub.ledger().borrow_mut();
     let groups = ledger.node.iter_mut().map(|group| &mut group.target);
     standing::note(hub, groups, Setting::NodeQueues, &result);
     for pod in ledger.pods_mut().filter(|pod| pod.ready) {
-        let result = match pod.addresses {
+        let result = match (&pod.addresses, &pod.own.at) {
             // It was no part of it yet.
-            Addresses::Unknown(_) => continue,
-            Addresses::OfNode if pod.own.at.is_some() => of_groups.clone(),
-            Addresses::OfNode => Applied::Lacking(OF_NODE.into()),
-            Addresses::Own(_) => result.clone(),
+            (Addresses::Unknown(_), _) => continue,
+            (Addresses::OfNode, Some(group)) => of_group(hub, done, group),
+            (Addresses::OfNode, None) => Applied::Lacking(OF_NODE.into()),
+            (Addresses::Own(_), _) => result.clone(),
         };
         standing::note(hub, [&mut pod.own].into_iter(), Setting::PodQueue, &result);
     }
@@ -98,11 +97,15 @@ fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
     }
 }
 
-/// What became of it with pods that are known by their groups alone.
-fn of_groups(hub: &Hub, done: &Result<bool, TrafficError>) -> Applied {
+/// What became of it with a pod that is known by its group alone.
+fn of_group(hub: &Hub, done: &Result<bool, TrafficError>, group: &CgroupPath) -> Applied {
     match done {
         _ if !hub.traffic().knows_groups() => Applied::Lacking(OF_NODE.into()),
-        Err(error @ TrafficError::Groups(_)) => Applied::Lacking(chain_of(error).into()),
+        Err(error @ TrafficError::Groups(of_groups)) => match of_groups.about(group) {
+            Some(GroupsError::Filter(_)) => Applied::Lacking(chain_of(error).into()),
+            Some(about) => Applied::Lacking(chain_of(about).into()),
+            None => applied(done),
+        },
         done => applied(done),
     }
 }

@@ -26,6 +26,12 @@ pub enum GroupsError {
     Another { at: CgroupPath, id: Handle },
     #[error("class ids cannot be brought in line at control group {at}")]
     Id { at: CgroupPath, source: io::Error },
+    #[error("{} control groups beside the first are not as they should be", .more.len())]
+    Several {
+        #[source]
+        first: Box<GroupsError>,
+        more: Vec<GroupsError>,
+    },
 }
 
 /// The class ids of groups, as [`ClassIds`] has them.
@@ -33,6 +39,38 @@ pub(super) trait Ids {
     fn of(&self, at: &CgroupPath) -> io::Result<Option<u32>>;
     fn set(&self, at: &CgroupPath, id: u32) -> io::Result<()>;
     fn below(&self, at: &CgroupPath) -> io::Result<Vec<CgroupPath>>;
+}
+
+// === impl GroupsError ===
+
+impl GroupsError {
+    /// What of it concerns a pod with this group: what is of all groups, or of this one, of one below it, or
+    /// of one above it.
+    pub fn about(&self, group: &CgroupPath) -> Option<&Self> {
+        match self {
+            Self::Filter(_) => Some(self),
+            Self::Another { at, .. } | Self::Id { at, .. } => {
+                (at.is_under(group) || group.is_under(at)).then_some(self)
+            }
+            Self::Several { first, more } => {
+                let mut more = more.iter();
+                let about = first.about(group);
+                about.or_else(|| more.find_map(|it| it.about(group)))
+            }
+        }
+    }
+
+    /// All that failed, in its order; `None` if nothing did.
+    fn of(failed: Vec<Self>) -> Option<Self> {
+        let mut failed = failed.into_iter();
+        let first = failed.next()?;
+        let more: Vec<Self> = failed.collect();
+        if more.is_empty() {
+            return Some(first);
+        }
+        let first = Box::new(first);
+        Some(Self::Several { first, more })
+    }
 }
 
 // === impl ClassIds ===
@@ -52,11 +90,11 @@ impl Ids for ClassIds {
 }
 
 /// Brings the ids of all groups in line, a group before those below it, and says whether any was written.
-/// What fails for one keeps it from no other: it is the first error. Without a shape none of ours stays
-/// in or below a group of pods.
+/// What fails for one keeps it from no other. Without a shape none of ours stays in or below a group of
+/// pods.
 pub(super) fn bring_ids(ids: &impl Ids, shape: Option<&Shape>) -> Result<bool, GroupsError> {
     let mut written = false;
-    let mut failed = None;
+    let mut failed = Vec::new();
     let mut left = vec![(CgroupPath::root(), None)];
     while let Some((group, above)) = left.pop() {
         let class = shape.and_then(|shape| shape.of_group(&group)).or(above);
@@ -66,14 +104,14 @@ pub(super) fn bring_ids(ids: &impl Ids, shape: Option<&Shape>) -> Result<bool, G
         };
         match given {
             Ok(is_new) => written |= is_new,
-            Err(error) => failed = failed.or(Some(error)),
+            Err(error) => failed.push(error),
         }
         match ids.below(&group) {
             Ok(below) => left.extend(below.into_iter().map(|below| (below, class))),
-            Err(source) => failed = failed.or(Some(GroupsError::Id { at: group, source })),
+            Err(source) => failed.push(GroupsError::Id { at: group, source }),
         }
     }
-    match failed {
+    match GroupsError::of(failed) {
         Some(error) => Err(error),
         None => Ok(written),
     }
@@ -180,6 +218,29 @@ mod tests {
     const LS: u32 = 0x1_0003;
     const BE: u32 = 0x1_0004;
     const ANOTHERS: u32 = 0x10_0001;
+
+    #[test]
+    fn each_pod_is_told_of_what_fails_of_its_own_groups() {
+        let ids = Groups::default();
+        let kubepods = ids.make(&CgroupPath::root(), "kubepods");
+        let pods = ["poduid-1", "poduid-2", "poduid-3"].map(|name| ids.make(&kubepods, name));
+        let [whole, own, below] = &pods;
+        ids.set(own, ANOTHERS).unwrap();
+        let container = ids.make(below, "container-1");
+        ids.set(&container, ANOTHERS).unwrap();
+        let wanted = pods.each_ref().map(|it| (it, NetPriority::BestEffort));
+        let refused = bring_ids(&ids, Some(&shape(&wanted))).unwrap_err();
+        assert!(refused.about(whole).is_none(), "{refused}");
+        for (pod, group) in [(own, own), (below, &container)] {
+            let told = refused.about(pod).map(ToString::to_string);
+            let another = format!("control group {group} has the class id 10:1, which is not ours");
+            assert_eq!(told, Some(another));
+        }
+        // Of what is below one that cannot be listed nothing is known.
+        let at = kubepods.clone();
+        let source = io::ErrorKind::Interrupted.into();
+        assert!(GroupsError::Id { at, source }.about(whole).is_some());
+    }
 
     #[test]
     fn groups_of_pods_have_the_id_of_their_class_and_those_of_others_stay() {

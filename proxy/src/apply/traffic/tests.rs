@@ -358,6 +358,12 @@ fn what_fails_of_groups_alone_hides_nothing_else() {
     note(&mut all, Err(TrafficError::NoRoute));
     note(&mut all, of_groups());
     assert!(matches!(all, Err(TrafficError::NoRoute)));
+    // What is of all groups is not hidden by what is of one.
+    let filter = NetlinkError::Socket(std::io::ErrorKind::Unsupported.into());
+    let mut all: Result<bool, TrafficError> = Err(GroupsError::Filter(filter).into());
+    note(&mut all, of_groups());
+    let is_first = matches!(all, Err(TrafficError::Groups(GroupsError::Filter(_))));
+    assert!(is_first);
 }
 
 #[tokio::test]

@@ -256,6 +256,22 @@ async fn what_fails_of_groups_counts_for_pods_that_only_they_tell_apart() {
 }
 
 #[tokio::test]
+async fn what_fails_of_one_pods_groups_is_told_of_no_other_pod() {
+    let traffic = Traffic::by(|_| {
+        let at = CgroupPath::parse("kubepods/poduid-another").unwrap();
+        let id = Handle::new(0x10, 1);
+        Err(GroupsError::Another { at, id }.into())
+    });
+    let bench = with(traffic.knowing_groups(), true);
+    bench.hub.set_node_policy(by_queues());
+    sends_from(&bench, Addresses::OfNode);
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(noted(&bench), [Applied::Equal, Applied::Equal]);
+    assert!(bench.hub.traffic().complained.get().is_some());
+}
+
+#[tokio::test]
 async fn a_network_that_cannot_have_queues_is_said_with_the_reason() {
     let bench = with(Asked::default().traffic(true), true);
     bench.hub.set_node_policy(by_queues());

@@ -18,7 +18,9 @@ pub use self::{
 };
 
 use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
-use koord_model::{CgroupPath, ContainerId, PodNetwork, PodQueue, SandboxId, Setting, Value};
+use koord_model::{
+    CgroupPath, ContainerId, CpuShares, PodNetwork, PodQueue, SandboxId, Setting, Value,
+};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     mem,
@@ -256,6 +258,16 @@ impl Pod {
     /// Whether its own directory is to be without idleness, whoever decides that.
     pub fn is_awake(&self, now: Instant) -> bool {
         self.awake.is_some_and(|until| now < until)
+    }
+
+    /// The shares that its containers ask for together, which the kubelet gives its directory but for what
+    /// it rounds; `None` if not all are known.
+    pub fn shares_of_containers(&self) -> Option<CpuShares> {
+        let containers = self.containers.iter();
+        let living = containers.filter(|container| container.life != Life::Exited);
+        let asked = living.map(|container| container.view.requested.cpu_shares);
+        let sum: Option<i64> = asked.map(|it| it.map(|it| i64::from(it.get()))).sum();
+        CpuShares::new(sum?).ok()
     }
 
     /// The update of a container is over, however it ended.

@@ -107,6 +107,8 @@ impl Hub {
             .find(|it| it.desired.setting() == Setting::CpuShares && !it.applied.is_hands_off());
         let shares = shares.map(|it| it.desired.clone());
         let shares = shares.or_else(|| pod.own.undecided_shares.clone());
+        // Of one that was idle before we started nobody knows them.
+        let shares = shares.or_else(|| pod.shares_of_containers().map(Value::from));
         let values = [Value::CpuIdle(false)].into_iter().chain(shares);
         values
             .map(|value| Change {

@@ -197,6 +197,27 @@ async fn a_pod_whose_resize_fails_is_idle_again_once_it_has_come_about() {
     assert_eq!(shares_given_back(&bench).await, "700");
 }
 
+/// The bench's container asks for these, and nobody knows what its pod had before it was idle.
+fn restart(bench: &Bench, requested: Requested) {
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let pod = ledger.pod_mut(&sandbox()).unwrap();
+    pod.own.undecided_shares = None;
+    pod.containers[0].view.requested = requested;
+}
+
+#[tokio::test]
+async fn a_pod_that_was_idle_before_a_restart_wakes_with_the_shares_of_its_containers() {
+    let bench = Bench::idling(Generation::V1).await;
+    restart(&bench, asking(700));
+    let first = bench.hub.make_room_in_pod(&sandbox(), &asking(700));
+    assert_eq!(values(&first), ["cpu.idle=false", "cpu.shares=700"]);
+
+    let bench = Bench::idling(Generation::V1).await;
+    restart(&bench, Requested::default());
+    let first = bench.hub.make_room_in_pod(&sandbox(), &asking(700));
+    assert_eq!(values(&first), ["cpu.idle=false"]);
+}
+
 #[tokio::test]
 async fn what_cannot_be_resized_stays_idle() {
     let bench = Bench::idling(Generation::V1).await;

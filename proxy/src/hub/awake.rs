@@ -68,9 +68,14 @@ impl Hub {
             let cgroups = self.writer.cgroups();
             cgroups.generation(Setting::CpuShares) == Some(Generation::V1)
         };
+        let is_echo = |pod: &Pod| {
+            // Where as many are asked for, whoever tells of them means them.
+            let asked = pod.shares_of_containers().map(CpuShares::get);
+            is_idle(pod) && asked != shares
+        };
         if shares == Some(SHARES_OF_IDLE)
             && v1()
-            && self.ledger.borrow().pod(sandbox).is_some_and(is_idle)
+            && self.ledger.borrow().pod(sandbox).is_some_and(is_echo)
         {
             told.cpu_shares = None;
         }

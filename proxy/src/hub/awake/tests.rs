@@ -146,6 +146,23 @@ async fn the_shares_of_an_idle_group_are_nobodys_wish() {
 }
 
 #[tokio::test]
+async fn three_shares_are_a_wish_where_containers_ask_for_as_many() {
+    let bench = Bench::idling(Generation::V1).await;
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.containers[0].view.requested = asking(3);
+    }
+    let Opening::Later(decision) = tell(&bench, 3) else {
+        panic!("it is written first");
+    };
+    let decision = decision.await;
+    bench.hub.close(decision.pending, answered(0));
+    write(&bench, "cpu.shares", "3").unwrap();
+    assert_eq!(shares_given_back(&bench).await, "3");
+}
+
+#[tokio::test]
 async fn an_idle_pod_is_awake_before_a_container_has_other_cpu_time() {
     let bench = Bench::idling(Generation::V2).await;
     let cpus = Requested {

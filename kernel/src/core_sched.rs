@@ -98,10 +98,17 @@ impl Kernel {
     /// `EINVAL` for the first, `ENODEV` for the second, and `EPERM` without `CAP_SYS_PTRACE`, which
     /// the kernel wants for each process that may do something that we may not.
     pub fn open() -> io::Result<Self> {
-        let kernel = Self(());
-        kernel.cookie(SELF)?;
-        kernel.cookie(INIT)?;
-        Ok(kernel)
+        Self::open_switched(false)
+    }
+
+    /// The same where the kernel may have a switch of core scheduling that is off (`is_off`). It then
+    /// refuses what it takes once that is on, so that this says nothing of what it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`]; with `is_off` only `EPERM`, and that only where the kernel answers all the same.
+    pub fn open_switched(is_off: bool) -> io::Result<Self> {
+        answering(Self(()), is_off)
     }
 }
 
@@ -152,6 +159,17 @@ impl CoreSched for Kernel {
     }
 }
 
+/// A kernel that answers, or will once core scheduling, which `is_off`, is switched on.
+fn answering<K: CoreSched>(kernel: K, is_off: bool) -> io::Result<K> {
+    let own = kernel.cookie(SELF);
+    if is_off && own.is_err() {
+        return Ok(kernel);
+    }
+    own?;
+    kernel.cookie(INIT)?;
+    Ok(kernel)
+}
+
 /// Runs what changes the cookie of the thread that it runs on.
 fn on_own_thread(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     thread::scope(|scope| {
@@ -194,6 +212,24 @@ fn answered(answer: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::FakeCores;
+
+    #[test]
+    fn a_refusal_counts_unless_core_scheduling_is_switched_off() {
+        let refusing = FakeCores::default();
+        assert!(answering(refusing.clone(), false).is_err());
+        assert!(answering(refusing, true).is_ok());
+        // One that answers for us alone does not refuse for its switch.
+        let ours_alone = FakeCores::default();
+        ours_alone.fork(None, SELF);
+        for is_off in [false, true] {
+            assert!(answering(ours_alone.clone(), is_off).is_err());
+        }
+        ours_alone.fork(None, INIT);
+        for is_off in [false, true] {
+            assert!(answering(ours_alone.clone(), is_off).is_ok());
+        }
+    }
 
     #[test]
     fn a_cookie_of_zero_is_none() {

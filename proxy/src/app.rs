@@ -485,7 +485,7 @@ pub(crate) fn build_hub(
     remarks: &mut Vec<String>,
 ) -> Rc<Hub> {
     let groups = ThreadGroups {
-        cores: open_cores(&config.hooks.gates, remarks),
+        cores: open_cores(&cgroups, &config.hooks.gates, remarks),
         caches: Caches::of_machine(config.roots.sys.clone(), PathBuf::from(OWN_PROC)),
         oom_scores: OomScores::over(Procfs::at(Path::new(OWN_PROC))),
     };
@@ -558,9 +558,11 @@ pub(crate) fn open_pods(config: &Config, hub: &Hub, metrics: &Rc<Metrics>) -> Op
     Some(source)
 }
 
-/// Few kernels have core scheduling, and fewer machines a use for it: that is no error.
-fn open_cores(gates: &FeatureGates, remarks: &mut Vec<String>) -> Cores {
-    let error = match core_sched::Kernel::open() {
+/// Few kernels have core scheduling, and fewer machines a use for it: that is no error. One with a switch
+/// that is off is not believed when it refuses: a policy may have it put on.
+fn open_cores(cgroups: &Cgroups, gates: &FeatureGates, remarks: &mut Vec<String>) -> Cores {
+    let is_off = cgroups.has_cores_off().unwrap_or(false);
+    let error = match core_sched::Kernel::open_switched(is_off) {
         Ok(kernel) => return Cores::over(kernel, Procfs::at(Path::new(OWN_PROC))),
         Err(error) => error,
     };

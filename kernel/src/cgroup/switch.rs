@@ -97,6 +97,16 @@ impl Cgroups {
         Ok(self.held_switches()?.contains_key(IDENTITY))
     }
 
+    /// Whether core scheduling has a switch, which is off.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be found out now.
+    pub fn has_cores_off(&self) -> io::Result<bool> {
+        let held = self.held_switches()?;
+        Ok(held.get(CORES).is_some_and(|text| text == OFF))
+    }
+
     /// Whether a switch was written by us and not given back since, also before a restart.
     pub fn has_switched(&self) -> bool {
         self.switches_before()

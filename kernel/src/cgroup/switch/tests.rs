@@ -139,6 +139,17 @@ fn where_the_one_is_not_let_go_off_the_other_is_not_put_on() {
 }
 
 #[test]
+fn core_scheduling_is_off_where_its_switch_is_there_and_says_so() {
+    let without = FakeTree::new(Generation::V2, 2).with_sysctl(IDENTITY, "0");
+    assert!(!over(&without).has_cores_off().unwrap());
+    assert!(!over(&tree("0", "1")).has_cores_off().unwrap());
+    let off = over(&tree("1", "0"));
+    assert!(off.has_cores_off().unwrap());
+    turn(&off, SchedSwitch::CoreSched).unwrap();
+    assert!(!off.has_cores_off().unwrap());
+}
+
+#[test]
 fn a_kernel_without_switches_has_no_such_setting() {
     let cgroups = over(&FakeTree::new(Generation::V1, 2));
     let error = turn(&cgroups, SchedSwitch::GroupIdentity).unwrap_err();

@@ -104,6 +104,11 @@ fn quota_and_burst_follow_the_node_on_cgroup_v2_by_nri() -> Result<()> {
     of_classes("quota_and_burst_follow_the_node_by_nri")
 }
 
+#[test]
+fn an_idle_pod_is_woken_for_a_resize_on_cgroup_v2_by_cri() -> Result<()> {
+    of_classes("an_idle_pod_is_woken_for_a_resize_by_cri")
+}
+
 /// One of the checks of classes and of CPU time, which go in one boot.
 fn of_classes(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();

@@ -12,6 +12,7 @@ mod classes;
 mod cores;
 mod cpu;
 mod every;
+mod idle;
 mod io;
 mod machine;
 mod memory;
@@ -44,6 +45,7 @@ fn run() {
         "classes" => {
             classes::check_all();
             cpu::check_all();
+            idle::check_all();
         }
         "cores" => cores::check_all(),
         "every" => every::check_all(),

@@ -4,7 +4,7 @@ use super::key::{Key, Origin, RawConfig, Repeat};
 use super::{Issue, Problem};
 use serde::{
     Deserialize, Deserializer,
-    de::{self, SeqAccess, Visitor},
+    de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use std::{collections::BTreeMap, fmt, path::Path};
 
@@ -43,7 +43,13 @@ pub(super) fn read(text: &str, path: &Path, issues: &mut Vec<Issue>) -> RawConfi
                 raw.insert(key, items.join(","), origin.clone());
                 continue;
             }
-            (Some(_), Scalar::List(_)) => Problem::NoList,
+            (Some(key), other) => Problem::Kind {
+                wanted: match key.repeat {
+                    Repeat::Replaces => "one value",
+                    Repeat::Extends => "text or a list of text",
+                },
+                found: other.kind(),
+            },
         };
         issues.push(Issue {
             key: name,
@@ -72,29 +78,27 @@ fn unread(error: serde_saphyr::Error) -> (String, Problem) {
 enum Scalar {
     Text(String),
     List(Vec<String>),
+    /// What no flag could say: a mapping, or a list with something else than text in it.
+    Nested(&'static str),
 }
 
-struct ScalarVisitor {
-    lists: bool,
-}
+struct ScalarVisitor;
 
 // === impl Scalar ===
 
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ScalarVisitor { lists: true })
+impl Scalar {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "text",
+            Self::List(_) => "a list",
+            Self::Nested(kind) => kind,
+        }
     }
 }
 
-/// An item of a list: no list itself.
-struct Item(String);
-
-impl<'de> Deserialize<'de> for Item {
+impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match deserializer.deserialize_any(ScalarVisitor { lists: false })? {
-            Scalar::Text(text) => Ok(Self(text)),
-            Scalar::List(_) => Err(de::Error::custom("a list within a list")),
-        }
+        deserializer.deserialize_any(ScalarVisitor)
     }
 }
 
@@ -104,11 +108,7 @@ impl<'de> Visitor<'de> for ScalarVisitor {
     type Value = Scalar;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.lists {
-            "text, a number, true, false or a list of these"
-        } else {
-            "text, a number, true or false"
-        })
+        f.write_str("text, a number, true, false or a list of these")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Scalar, E> {
@@ -136,14 +136,21 @@ impl<'de> Visitor<'de> for ScalarVisitor {
         Ok(Scalar::Text(String::new()))
     }
 
+    /// To the end, whatever is in it: what else is wrong with the file is said too.
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Scalar, A::Error> {
-        if !self.lists {
-            return Err(de::Error::invalid_type(de::Unexpected::Seq, &self));
+        let (mut list, mut nested) = (Vec::new(), None);
+        while let Some(item) = items.next_element::<Scalar>()? {
+            match item {
+                Scalar::Text(text) => list.push(text),
+                Scalar::List(_) => nested = Some("a list within a list"),
+                Scalar::Nested(kind) => nested = Some(kind),
+            }
         }
-        let mut list = Vec::new();
-        while let Some(Item(text)) = items.next_element()? {
-            list.push(text);
-        }
-        Ok(Scalar::List(list))
+        Ok(nested.map_or(Scalar::List(list), Scalar::Nested))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Scalar, A::Error> {
+        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Nested("a mapping"))
     }
 }

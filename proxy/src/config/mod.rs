@@ -222,8 +222,11 @@ pub enum Problem {
     Duplicate { line: u64 },
     #[error("is not a known key")]
     UnknownKey,
-    #[error("takes one value, not a list")]
-    NoList,
+    #[error("takes {wanted}, not {found}")]
+    Kind {
+        wanted: &'static str,
+        found: &'static str,
+    },
     #[error("cannot be {text:?}")]
     Value {
         text: String,

@@ -335,8 +335,9 @@ fn what_koordlet_calls_its_plugin_by_names_ours() {
 
 #[test]
 fn a_file_that_cannot_be_used_is_one_issue() {
-    assert_eq!(complaints(&[], "- a\n- b\n").len(), 1);
-    assert!(complaints(&[], "mode: {a: b}\n")[0].starts_with("FILE is no YAML mapping: "));
+    let list = complaints(&[], "- a\n- b\n");
+    assert_eq!(list.len(), 1);
+    assert!(list[0].starts_with("FILE is no YAML mapping: "), "{list:?}");
     assert_eq!(
         complaints(&[], "mode: observe\nfront: cri\nmode: enforce\n"),
         ["FILE: mode is there again in line 3, and each key is expected once"]
@@ -346,6 +347,26 @@ fn a_file_that_cannot_be_used_is_one_issue() {
     assert_eq!(
         error.to_string(),
         "/nonexistent/config.yaml cannot be read: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_told_by_its_key_with_what_else_is_wrong() {
+    assert_eq!(
+        complaints(
+            &[],
+            "excluded-namespaces: [[a], b]\nfeature-gates: {A: true, B: [c, {d: e}]}\n\
+             hook-fail-policy:\n- CPUBurst: Closed\n- BatchResource=Open\n\
+             max-connections: 0\nmode: {a: b}\nno-such-key: {a: b}\n"
+        ),
+        [
+            "FILE: excluded-namespaces takes text or a list of text, not a list within a list",
+            "FILE: feature-gates takes text or a list of text, not a mapping",
+            "FILE: hook-fail-policy takes text or a list of text, not a mapping",
+            "FILE: mode takes one value, not a mapping",
+            "FILE: no-such-key is not a known key",
+            "FILE: max-connections cannot be \"0\": expected a whole number from 1 to 65536",
+        ]
     );
 }
 

@@ -205,6 +205,18 @@ fn several_bad_keys_are_reported_together() {
 }
 
 #[test]
+fn two_sockets_of_ours_at_one_path_are_a_usage_error() {
+    let (code, said) = refused(&[
+        "--koord-runtimeproxy-endpoint=/nonexistent/a.sock",
+        "--admin-endpoint=/nonexistent/a.sock",
+    ]);
+    assert_eq!(code, Some(64));
+    let reason = "--koord-runtimeproxy-endpoint is at the same path";
+    assert!(said.starts_with("--admin-endpoint cannot be"), "{said}");
+    assert!(said.contains(reason), "{said}");
+}
+
+#[test]
 fn a_flag_that_is_not_known_is_refused() {
     let (code, said) = refused(&["--no-such-flag"]);
     assert_eq!(code, Some(64));

@@ -50,21 +50,15 @@ impl Resolver {
     }
 
     pub(super) fn finish(mut self, host_name: &str) -> Result<Config, ConfigError> {
-        let (ours, runtime) = (key::ENDPOINT, key::RUNTIME_ENDPOINT);
-        let said = [runtime, ours].map(|key| Some((key, self.raw.get(key)?.clone())));
+        let sockets = [
+            key::RUNTIME_ENDPOINT,
+            key::NRI_SOCKET,
+            key::ENDPOINT,
+            key::ADMIN_ENDPOINT,
+        ];
+        let said = sockets.map(|key| self.raw.get(key).cloned());
         let config = self.config(host_name);
-        if same_place(&config.endpoint, &config.runtime_endpoint) {
-            // Their defaults differ, so one of them was said.
-            let said = said.into_iter().flatten().next();
-            if let Some((key, Given { text, origin })) = said {
-                let source = ValueError::Unsupported(if key == runtime {
-                    "this is our own socket, and we would serve ourselves"
-                } else {
-                    "this is the runtime's socket"
-                });
-                self.refuse(key, text, origin, source);
-            }
-        }
+        self.refuse_shared(said, &config);
         if self.issues.is_empty() {
             Ok(config)
         } else {
@@ -72,6 +66,40 @@ impl Resolver {
                 issues: self.issues,
                 rest: Box::new(config),
             })
+        }
+    }
+
+    /// Refuses one path for two sockets of which one is ours: it would be told as another process's.
+    fn refuse_shared(&mut self, said: [Option<Given>; 4], config: &Config) {
+        let [runtime, plugins, clients, admin] = said;
+        let runtime = (key::RUNTIME_ENDPOINT, &config.runtime_endpoint, runtime);
+        let plugins = (key::NRI_SOCKET, &config.nri.socket, plugins);
+        let clients = (key::ENDPOINT, &config.endpoint, clients);
+        let admin = (key::ADMIN_ENDPOINT, &config.admin_endpoint, admin);
+        let pairs = [
+            (&runtime, &clients),
+            (&admin, &clients),
+            (&admin, &runtime),
+            (&admin, &plugins),
+            (&clients, &plugins),
+        ];
+        for (one, other) in pairs {
+            if !same_place(one.1, other.1) {
+                continue;
+            }
+            // Their defaults differ, so one of them was said.
+            let (&(key, _, ref said), other) = match one.2 {
+                Some(_) => (one, other.0),
+                None => (other, one.0),
+            };
+            if let Some(Given { text, origin }) = said.clone() {
+                let source = if key == key::RUNTIME_ENDPOINT && other == key::ENDPOINT {
+                    ValueError::Unsupported("this is our own socket, and we would serve ourselves")
+                } else {
+                    ValueError::Shared(other.name)
+                };
+                self.refuse(key, text, origin, source);
+            }
         }
     }
 

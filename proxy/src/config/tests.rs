@@ -241,9 +241,59 @@ fn a_proxy_that_would_serve_itself_is_refused() {
     assert_eq!(
         complaints(&[], &format!("koord-runtimeproxy-endpoint: {runtime}\n")),
         [format!(
-            "FILE: koord-runtimeproxy-endpoint cannot be \"{runtime}\": this is the runtime's socket"
+            "FILE: koord-runtimeproxy-endpoint cannot be \"{runtime}\": \
+             --remote-runtime-service-endpoint is at the same path, and each needs a socket of its \
+             own"
         )]
     );
+}
+
+#[test]
+fn two_sockets_at_one_path_are_refused_with_what_else_is_wrong() {
+    let own = "and each needs a socket of its own";
+    assert_eq!(
+        complaints(
+            &[
+                "--koord-runtimeproxy-endpoint=/run/a.sock",
+                "--admin-endpoint=unix:///var/run/a.sock",
+                "--grace-period=25",
+            ],
+            ""
+        ),
+        [
+            "--grace-period cannot be \"25\": expected auto, or a duration in ms, s, m or h from 0s \
+             to 10m"
+                .to_owned(),
+            format!(
+                "--admin-endpoint cannot be \"unix:///var/run/a.sock\": \
+                 --koord-runtimeproxy-endpoint is at the same path, {own}"
+            ),
+        ]
+    );
+    // At the place where the other one is by default.
+    let admin = "/run/koord-runtime-proxy/admin.sock";
+    assert_eq!(
+        complaints(&[&format!("--koord-runtimeproxy-endpoint={admin}")], ""),
+        [format!(
+            "--koord-runtimeproxy-endpoint cannot be \"{admin}\": --admin-endpoint is at the same \
+             path, {own}"
+        )]
+    );
+    // Where the runtime listens, for clients and for plugins.
+    for (socket, whose) in [
+        (
+            "/run/containerd/containerd.sock",
+            "remote-runtime-service-endpoint",
+        ),
+        ("/run/nri/nri.sock", "nri-socket-path"),
+    ] {
+        assert_eq!(
+            complaints(&[], &format!("admin-endpoint: {socket}\n")),
+            [format!(
+                "FILE: admin-endpoint cannot be \"{socket}\": --{whose} is at the same path, {own}"
+            )]
+        );
+    }
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub enum ValueError {
     Settings,
     #[error("{0}")]
     Unsupported(&'static str),
+    #[error("--{0} is at the same path, and each needs a socket of its own")]
+    Shared(&'static str),
     #[error("not a cgroup path")]
     CgroupPath(#[source] koord_model::CgroupPathError),
     #[error(transparent)]

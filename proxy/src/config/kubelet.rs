@@ -63,9 +63,7 @@ impl Kubelet {
                     file => Ok(file),
                 }
             }),
-            ca_file: resolver.take(key::KUBELET_CA, |text| {
-                value::optional_file(text)?.ok_or(ValueError::Expected("a path of a file"))
-            }),
+            ca_file: resolver.take(key::KUBELET_CA, |text| value::file(text).map(PathBuf::from)),
             client: certificate.map(|it| (it.clone(), own_key.unwrap_or(it))),
             server_name: match name.is_empty() {
                 false => name,

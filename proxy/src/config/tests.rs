@@ -297,6 +297,21 @@ fn two_sockets_at_one_path_are_refused_with_what_else_is_wrong() {
 }
 
 #[test]
+fn a_path_of_a_file_is_absolute() {
+    for flag in ["node-policy", "kubelet-client-key", "kubelet-ca-file"] {
+        assert_eq!(
+            complaints(&[&format!("--{flag}=a.yaml")], ""),
+            [format!(
+                "--{flag} cannot be \"a.yaml\": expected an absolute path of a file"
+            )]
+        );
+    }
+    let config = resolve(&["--node-policy=/a.yaml"]).unwrap();
+    assert_eq!(config.node_policy.as_deref(), Some(Path::new("/a.yaml")));
+    assert_eq!(resolve(&["--node-policy="]).unwrap().node_policy, None);
+}
+
+#[test]
 fn a_token_is_not_said_by_http() {
     let token = "--kubelet-token-file=/token";
     assert!(resolve(&[token]).is_ok());

@@ -69,10 +69,10 @@ pub(super) fn file(text: &str) -> Parsed<String> {
 
 /// A path of a file; none if empty.
 pub(super) fn optional_file(text: &str) -> Parsed<Option<PathBuf>> {
-    if text.contains('\0') {
-        return Err(ValueError::Expected("a path of a file"));
+    if text.is_empty() {
+        return Ok(None);
     }
-    Ok((!text.is_empty()).then(|| text.into()))
+    file(text).map(|path| Some(path.into()))
 }
 
 pub(super) fn cgroup(text: &str) -> Parsed<CgroupPath> {

@@ -111,6 +111,18 @@ fn what_fails_the_demo_is_told_and_is_its_status() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_demo_says_what_it_does_and_starts_nothing() -> Result<()> {
+    for flag in ["-h", "--help"] {
+        let output = start(flag)?.wait_with_output()?;
+        assert_eq!(output.status.code(), Some(0));
+        let said = text(&output.stdout);
+        assert!(said.contains("usage: demo [cri|nri|watch]"), "{said}");
+        assert_eq!(text(&output.stderr), "");
+    }
+    Ok(())
+}
+
 /// Reads what it says of errors and of cleaning up, up to this line. What is returned has to be kept: it
 /// fails where nobody takes its words.
 fn says(demo: &mut Child, line: &str) -> Result<BufReader<ChildStderr>> {

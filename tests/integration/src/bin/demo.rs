@@ -17,7 +17,20 @@ use tokio::{
     sync::oneshot,
 };
 
+const HELP: &str = "\
+Runs four pods through the proxy on a private containerd, prints what the kernel holds for each, and
+removes all of it again; needs root and cgroup v1.
+
+usage: demo [cri|nri|watch]
+
+cri (the default): calls go through the proxy; nri: the proxy is the runtime's plugin;
+watch: the runtime is not told of the proxy.";
+
 fn main() -> ExitCode {
+    if matches!(std::env::args().nth(1).as_deref(), Some("-h" | "--help")) {
+        println!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     match hear_of_interrupt().and_then(run) {
         Ok(status) => status,
         Err(error) => {

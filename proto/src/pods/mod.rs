@@ -188,7 +188,9 @@ impl Reader {
             };
             match seen.insert(pod.id()) {
                 true => pods.push((hash, pod)),
-                false => parsed.issues.push(text::issue(item.get(), Problem::Repeated)),
+                false => parsed
+                    .issues
+                    .push(text::issue(item.get(), Problem::Repeated)),
             }
         }
         for (hash, mut pod) in pods {

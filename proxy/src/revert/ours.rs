@@ -167,7 +167,10 @@ impl Evidence<'_> {
         match value {
             // A cookie has no name: whoever has one has been given it.
             Value::CoreSched(group) => {
-                *group != CoreGroup::None && text.split(' ').any(|cookie| cookie != "none")
+                *group != CoreGroup::None
+                    && text
+                        .split(' ')
+                        .any(|cookie| !["", "none"].contains(&cookie))
             }
             // One that raised its own leaves the others' as they are.
             value => says(text, value),

@@ -226,12 +226,12 @@ fn restart(bench: &Bench, requested: Requested) {
 async fn a_pod_that_was_idle_before_a_restart_wakes_with_the_shares_of_its_containers() {
     let bench = Bench::idling(Generation::V1).await;
     restart(&bench, asking(700));
-    let first = bench.hub.make_room_in_pod(&sandbox(), &asking(700));
+    let first = bench.hub.prepare_pod_update(&sandbox(), &asking(700));
     assert_eq!(values(&first), ["cpu.idle=false", "cpu.shares=700"]);
 
     let bench = Bench::idling(Generation::V1).await;
     restart(&bench, Requested::default());
-    let first = bench.hub.make_room_in_pod(&sandbox(), &asking(700));
+    let first = bench.hub.prepare_pod_update(&sandbox(), &asking(700));
     assert_eq!(values(&first), ["cpu.idle=false"]);
 }
 

@@ -39,7 +39,10 @@ async fn is_resized() -> Result<()> {
     let held = |file| pod.cgroup.read("cpu", None, file).unwrap_or_default();
     wait_idle(&node, &pod);
     let early = pod.cgroup.write("cpu", None, "cpu.weight", "20");
-    ensure!(early.is_err(), "the kernel takes a weight for an idle group");
+    ensure!(
+        early.is_err(),
+        "the kernel takes a weight for an idle group"
+    );
 
     // What a kubelet does that tells of its own write only afterwards.
     client.update_resources(&pod.container, shares(512)).await?;

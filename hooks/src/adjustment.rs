@@ -30,6 +30,13 @@ macro_rules! adjustment {
                 }
             }
 
+            /// Hands over the values that are set, in the order of [`Setting::ALL`].
+            pub(crate) fn hand_over(self, mut take: impl FnMut(Value)) {
+                $(if let Some(value) = self.$field {
+                    take(Value::$setting(value));
+                })+
+            }
+
             /// Leaves a setting alone after all.
             pub fn clear(&mut self, setting: Setting) {
                 match setting {

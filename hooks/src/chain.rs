@@ -161,9 +161,14 @@ impl Chain {
 
     /// The settings about which something may be decided.
     pub fn settings(&self) -> BTreeSet<Setting> {
-        let at_work = self.hooks().filter(|meta| self.works(meta));
-        let all = at_work.flat_map(|meta| meta.settings).copied();
-        all.filter(|setting| !self.left.contains(setting)).collect()
+        let all = Setting::ALL.iter().copied();
+        all.filter(|setting| self.decides(*setting)).collect()
+    }
+
+    /// Whether something may be decided about this.
+    pub fn decides(&self, setting: Setting) -> bool {
+        let mut at_work = self.hooks().filter(|meta| self.works(meta));
+        !self.left.contains(&setting) && at_work.any(|meta| meta.settings.contains(&setting))
     }
 
     /// Every built-in hook, on or off, in the order in which they run.

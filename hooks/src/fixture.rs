@@ -6,8 +6,8 @@ use crate::{
     merge::Merged,
     rdma::RdmaDevices,
     view::{
-        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, PodView, Requested, Stage,
-        TierPaths, View,
+        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, Parsed, PodView, Requested,
+        Stage, TierPaths, View,
     },
 };
 use koord_model::{
@@ -36,6 +36,7 @@ pub(crate) fn pod(class: &str, annotations: &[(&str, &str)]) -> PodView {
         spec: None,
         kube_qos: KubeQos::Burstable,
         runtime_handler: String::new(),
+        parsed: Parsed::default(),
     }
 }
 

@@ -37,7 +37,7 @@ pub use self::{
     rdma::{RdmaDevices, RdmaNode},
     unsafe_path::{PathProblem, UnsafePath},
     view::{
-        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, PodView, Requested, Stage,
-        TierPaths, Unified, View,
+        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, Parsed, PodView, Requested,
+        Stage, TierPaths, Unified, View,
     },
 };

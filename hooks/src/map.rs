@@ -2,18 +2,22 @@
 //!
 //! A node keeps one map for each pod as long as the pod lives, so there is no spare capacity and
 //! no hashing: a sorted slice, searched by halves. The keys come from a small set and are shared, and
-//! so are the values by the copies of a map.
+//! so are all entries by the copies of a map.
 
 use std::sync::Arc;
 
 /// Text by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Map(Box<[(Arc<str>, Arc<str>)]>);
+pub struct Map(Arc<[(Arc<str>, Arc<str>)]>);
 
 // === impl Map ===
 
 impl Map {
     pub fn get(&self, key: &str) -> Option<&str> {
+        self.shared(key).map(|text| &**text)
+    }
+
+    pub(crate) fn shared(&self, key: &str) -> Option<&Arc<str>> {
         #[cfg(test)]
         reads::note(key);
         let index = self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
@@ -31,7 +35,7 @@ impl<K: Into<Arc<str>>, V: Into<Arc<str>>> FromIterator<(K, V)> for Map {
         entries.reverse();
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
         entries.dedup_by(|(later, _), (earlier, _)| later == earlier);
-        Self(entries.into_boxed_slice())
+        Self(entries.into())
     }
 }
 

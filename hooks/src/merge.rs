@@ -5,7 +5,10 @@
 
 use crate::adjustment::{Adjustment, NodeAdjustment};
 use koord_model::{CgroupPath, KubeQos, Setting, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 use thiserror::Error;
 
 /// What all hooks together want for one cgroup.
@@ -68,10 +71,15 @@ impl Merged {
     }
 
     /// Adds what `hook` wants, all of it or, on a conflict, nothing.
-    pub fn merge(&mut self, hook: &'static str, adjustment: Adjustment) -> Result<(), MergeError> {
+    pub fn merge(
+        &mut self,
+        hook: &'static str,
+        mut adjustment: Adjustment,
+    ) -> Result<(), MergeError> {
         // Every field is a setting and every setting has a field: `adjustment!` sees to it.
-        let values: Vec<Value> = adjustment.values().collect();
-        let overrides = adjustment.overrides;
+        let overrides = mem::take(&mut adjustment.overrides);
+        let mut values = Vec::new();
+        adjustment.hand_over(|value| values.push(value));
         for setting in values.iter().map(Value::setting) {
             if let Some((_, owner)) = self.get(setting)
                 && !overrides.contains(&setting)

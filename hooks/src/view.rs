@@ -18,7 +18,7 @@ use koord_proto::{
     policy::{HostApplication, HostCgroupBase, NodePolicy},
 };
 use std::{
-    borrow::Cow,
+    cell::RefCell,
     collections::{BTreeSet, HashSet},
     fmt,
     sync::Arc,
@@ -50,7 +50,13 @@ pub struct PodView {
     pub kube_qos: KubeQos,
     /// Empty for the runtime's default handler.
     pub runtime_handler: String,
+    pub parsed: Parsed,
 }
+
+/// What the annotation [`EXTENDED_RESOURCE_SPEC`] was found to mean, beside its text. Several hooks read
+/// it, for each container of a pod, and to parse it takes as long as all else that they do.
+#[derive(Clone, Debug, Default)]
+pub struct Parsed(RefCell<Option<(Arc<str>, Arc<ExtendedResourceSpec>)>>);
 
 /// Whether a container was asked for or holds the pod together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -251,14 +257,26 @@ impl PodView {
 
     /// What it has of the node's batch resources: by its annotation, which whoever makes requests
     /// without a source of pods goes by too, else by itself.
-    pub fn batch_resources(
-        &self,
-    ) -> Result<Option<Cow<'_, ExtendedResourceSpec>>, AnnotationError> {
-        if let Some(text) = self.annotations.get(EXTENDED_RESOURCE_SPEC) {
-            return Ok(Some(Cow::Owned(ExtendedResourceSpec::parse(text)?)));
+    pub fn batch_resources(&self) -> Result<Option<Arc<ExtendedResourceSpec>>, AnnotationError> {
+        match self.annotations.shared(EXTENDED_RESOURCE_SPEC) {
+            Some(text) => self.parsed.of(text).map(Some),
+            None => Ok(self.spec.as_ref().and_then(|spec| spec.batch.clone())),
         }
-        let own = self.spec.as_ref().and_then(|spec| spec.batch.as_ref());
-        Ok(own.map(Cow::Borrowed))
+    }
+}
+
+// === impl Parsed ===
+
+impl Parsed {
+    fn of(&self, text: &Arc<str>) -> Result<Arc<ExtendedResourceSpec>, AnnotationError> {
+        if let Some((of, spec)) = &*self.0.borrow()
+            && of == text
+        {
+            return Ok(spec.clone());
+        }
+        let spec = Arc::new(ExtendedResourceSpec::parse(text)?);
+        self.0.replace(Some((text.clone(), spec.clone())));
+        Ok(spec)
     }
 }
 

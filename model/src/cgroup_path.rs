@@ -34,17 +34,25 @@ impl CgroupPath {
     /// Reads a path as the kubelet sends it in `cgroup_parent`: a leading slash and doubled
     /// slashes are of no meaning.
     pub fn parse(text: &str) -> Result<Self, CgroupPathError> {
-        if text.len() > MAX_LENGTH {
+        Self::root().join(text)
+    }
+
+    /// This path and `child` below it.
+    pub fn join(&self, child: &str) -> Result<Self, CgroupPathError> {
+        let separator = usize::from(!self.is_root());
+        let length = self.0.len() + separator + child.len();
+        if length > MAX_LENGTH {
             return Err(CgroupPathError::TooLong {
-                length: text.len(),
+                length,
                 max: MAX_LENGTH,
             });
         }
-        if text.contains('\0') {
+        if child.contains('\0') {
             return Err(CgroupPathError::Nul);
         }
-        let mut path = String::with_capacity(text.len());
-        for component in text.split('/').filter(|c| !c.is_empty()) {
+        let mut path = String::with_capacity(length);
+        path.push_str(&self.0);
+        for component in child.split('/').filter(|c| !c.is_empty()) {
             if component == "." || component == ".." {
                 return Err(CgroupPathError::Escapes {
                     component: component.to_owned(),
@@ -56,11 +64,6 @@ impl CgroupPath {
             path.push_str(component);
         }
         Ok(Self(path.into()))
-    }
-
-    /// This path and `child` below it.
-    pub fn join(&self, child: &str) -> Result<Self, CgroupPathError> {
-        Self::parse(&format!("{}/{child}", self.0))
     }
 
     pub fn as_str(&self) -> &str {

@@ -44,6 +44,7 @@ use std::{
     error::Error,
     fs, io,
     os::{fd::OwnedFd, unix::net},
+    panic,
     path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
@@ -240,24 +241,26 @@ impl App {
             .ready(&format!("serving, mode {}", self.condition.mode));
         let (condition, notifier) = (self.condition, self.notifier);
         let begun = stop.clone().begun();
-        let stopping = async {
+        let stopping = async move {
             begun.await;
             condition.draining.set(true);
             notifier.stopping();
         };
         let served = serve(self.config, self.entrance, self.hub, self.metrics, stopping);
-        local
-            .run_until(async {
-                tokio::select! {
-                    left = served => if left > 0 {
-                        warn!(connections = left, "stopped with calls in flight");
-                    },
-                    () = stop.at_once() => warn!("stopped at once"),
-                    died = tasks.died() => return Err(died),
-                }
-                Ok(())
-            })
-            .await
+        let ended = local.spawn_local(async move {
+            tokio::select! {
+                left = served => if left > 0 {
+                    warn!(connections = left, "stopped with calls in flight");
+                },
+                () = stop.at_once() => warn!("stopped at once"),
+                died = tasks.died() => return Err(died),
+            }
+            Ok(())
+        });
+        // What a set of tasks runs until is polled whenever any of them is woken, so it must be no more
+        // than a word from one of them.
+        let ended = local.run_until(ended).await;
+        ended.unwrap_or_else(|error| panic::resume_unwind(error.into_panic()))
     }
 }
 

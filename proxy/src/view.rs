@@ -1,6 +1,6 @@
 //! From CRI messages to what hooks look at.
 
-use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested, Unified};
+use koord_hooks::{ContainerKind, ContainerView, Map, Parsed, PodView, Requested, Unified};
 use koord_kernel::cgroup;
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, MemoryProtection,
@@ -132,6 +132,7 @@ pub fn from_parts(
             .and_then(cgroup::kube_qos)
             .unwrap_or(KubeQos::Guaranteed),
         runtime_handler: runtime_handler.to_owned(),
+        parsed: Parsed::default(),
     })
 }
 

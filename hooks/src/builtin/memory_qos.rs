@@ -85,10 +85,12 @@ struct Amount {
 impl Hook for MemoryQosHook {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
         let qos = in_force(view.pod, view.node)?;
-        let amount = Amount::of(view)?;
-        if view.container.is_some_and(|it| it.kind == ContainerKind::Sandbox) {
+        if view.container.is_some_and(|it| it.kind == ContainerKind::Sandbox)
+            || qos == MemoryQos::default()
+        {
             return Ok(Adjustment::default());
         }
+        let amount = Amount::of(view)?;
         let kept = amount.map(|amount| amount.kept(&qos));
         let (min, low) = kept.unwrap_or_default();
         let high = match (view.container, amount) {

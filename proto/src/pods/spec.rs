@@ -11,7 +11,10 @@ use crate::{
 use koord_model::{BlockName, MilliCpu};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 /// The parts of a pod's `spec` that the node's hooks need, and of its `status` one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +23,7 @@ pub struct PodSpec {
     pub containers: Vec<ContainerSpec>,
     /// Batch resources of containers that have some, those that start before the others not among
     /// them: what Koordinator's webhook writes into the annotation of that name. `None` if none has.
-    pub batch: Option<ExtendedResourceSpec>,
+    pub batch: Option<Arc<ExtendedResourceSpec>>,
     /// Mid resources in the same way, which no annotation says.
     pub mid: Option<ExtendedResourceSpec>,
     /// Its volumes, if there is a claim among them; else none is kept.
@@ -130,14 +133,16 @@ impl PodSpec {
 impl SpecText {
     pub(super) fn read(self) -> Result<PodSpec, Problem> {
         let mut spec = PodSpec::default();
+        let mut batch = None;
         let mut as_devices = HashSet::new();
         for container in self.containers.into_iter().flatten() {
             let container = container.read()?;
-            add(&mut spec.batch, &container.own.name, container.batch);
+            add(&mut batch, &container.own.name, container.batch);
             add(&mut spec.mid, &container.own.name, container.mid);
             as_devices.extend(container.devices);
             spec.containers.push(container.own);
         }
+        spec.batch = batch.map(Arc::new);
         for container in self.init_containers.into_iter().flatten() {
             let container = container.read()?;
             as_devices.extend(container.devices);

@@ -137,7 +137,7 @@ fn batch_resources_are_those_that_the_webhook_would_have_written() {
         "b":{"requests":{"kubernetes.io/batch-cpu":"200"},
              "limits":{"kubernetes.io/batch-cpu":"200"}}}}"#,
     );
-    assert_eq!(parsed.pods[0].spec.batch, Some(written.unwrap()));
+    assert_eq!(parsed.pods[0].spec.batch, Some(written.unwrap().into()));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn mid_resources_are_read_as_batch_resources_are_and_apart_from_them() {
     };
     let spec = &parsed.pods[0].spec;
     assert_eq!(spec.mid, of(&[("a", &a), ("b", &b)]));
-    assert_eq!(spec.batch, of(&[("c", &c)]));
+    assert_eq!(spec.batch.as_deref(), of(&[("c", &c)]).as_ref());
 }
 
 #[test]

@@ -80,6 +80,7 @@ impl<'a> Fields<'a> {
         self.rest
     }
 
+    #[inline]
     fn read(&mut self) -> Result<Field<'a>, WireError> {
         let key = u32::try_from(self.varint()?).map_err(|_| WireError::FieldNumber)?;
         let number = key >> 3;
@@ -107,7 +108,17 @@ impl<'a> Fields<'a> {
         Ok(Field { number, value })
     }
 
+    #[inline]
     fn varint(&mut self) -> Result<u64, WireError> {
+        // As nearly all are.
+        if let [byte @ ..0x80, rest @ ..] = self.rest {
+            self.rest = rest;
+            return Ok(u64::from(*byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, WireError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.rest.split_first().ok_or(WireError::Truncated)?;
@@ -134,6 +145,7 @@ impl<'a> Fields<'a> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<Field<'a>, WireError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;

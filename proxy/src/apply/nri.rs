@@ -26,16 +26,15 @@ use koord_proto::{
 use super::cri::{
     CRIO_MIN_MEMORY, has_injected, has_unsayable, injections, is_injected, to_remember,
 };
-use std::collections::BTreeSet;
 
 /// What the runtime and the node take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Limits<'a> {
     pub runtime: RuntimeName,
     /// The CPUs that the kernel lets the container have; `None` if it takes all.
     pub cpus: Option<&'a CpuSet>,
-    /// The settings that we set here: of others nothing is said, not even what comes back.
-    pub sets: &'a BTreeSet<Setting>,
+    /// Whether a setting is one that we set here: of others nothing is said, not even what comes back.
+    pub sets: &'a dyn Fn(Setting) -> bool,
 }
 
 /// What a container's spec says.
@@ -183,11 +182,10 @@ pub fn in_spec(now: &LinuxResources, target: &Target, runtime: RuntimeName) -> V
         resources: now,
         oom_score_adj: None,
     };
-    let sets = BTreeSet::new();
     let limits = Limits {
         runtime,
         cpus: None,
-        sets: &sets,
+        sets: &|_| false,
     };
     let has = |entry: &&Entry| {
         let said = || Said::default().say(&entry.desired, now, limits);
@@ -269,8 +267,8 @@ impl Said {
         // What comes back where we set nothing any more, or koordlet decides it, goes by the kernel:
         // who sets it instead of us may say it in the same breath.
         let theirs = |entry: &Entry| {
-            let is_set = limits.sets.contains(&entry.desired.setting());
-            entry.owner == GIVEN_BACK && (entry.over.is_some() || !is_set)
+            let is_set = || (limits.sets)(entry.desired.setting());
+            entry.owner == GIVEN_BACK && (entry.over.is_some() || !is_set())
         };
         let mine = target.entries_mut().filter(|entry| {
             entry.route == Route::Request

@@ -126,14 +126,18 @@ impl Hub {
             } => self.doubt(&pending.effect, code),
             Reply::Lost => self.doubt(&pending.effect, None),
         }
-        self.count_and_forget_the_gone(&self.ledger.borrow());
+        self.tell_size(&self.ledger.borrow());
     }
 
-    /// Pods and containers have come or gone: says how many there are, and drops what waits of pods that
-    /// are gone.
-    pub(crate) fn count_and_forget_the_gone(&self, ledger: &Ledger) {
+    /// Pods and containers have come or gone: says how many there are.
+    pub(super) fn tell_size(&self, ledger: &Ledger) {
         self.metrics
             .ledger_size(ledger.pods_len(), ledger.containers_len());
+    }
+
+    /// The same where pods may have gone: drops what waits of those that have.
+    pub(crate) fn count_and_forget_the_gone(&self, ledger: &Ledger) {
+        self.tell_size(ledger);
         self.queue.forget_all_but(ledger, self);
     }
 
@@ -215,6 +219,7 @@ impl Hub {
                 // It may not have been stopped before.
                 self.commit_stop(&mut ledger, &sandbox);
                 ledger.remove_pod(&sandbox);
+                self.queue.forget_all_but(&ledger, self);
             }
         }
     }

@@ -23,7 +23,7 @@ use koord_proto::{
     keys::{annotation, label},
     policy::NodePolicy,
 };
-use std::{cell::Ref, collections::BTreeSet, error::Error, sync::Arc, time::Instant};
+use std::{cell::Ref, collections::BTreeSet, error::Error, mem, sync::Arc, time::Instant};
 use tracing::warn;
 
 /// The chain and the node that it decides for.
@@ -64,7 +64,6 @@ impl<'a> Watch<'a> {
 impl Observer for Watch<'_> {
     fn started(&mut self, _hook: &'static str) {
         self.catching = Some(Catching::begin());
-        self.since = Instant::now();
     }
 
     fn panicked_at(&mut self) -> Option<String> {
@@ -73,7 +72,10 @@ impl Observer for Watch<'_> {
 
     fn finished(&mut self, hook: &'static str, result: Result<(), &FailureKind>) {
         let failure = result.err().map(HookFailure::from);
-        self.metrics.hook_ran(hook, failure, self.since.elapsed());
+        // The next hook starts at once, and a look at the clock costs as much as some hooks.
+        let now = Instant::now();
+        let took = now.duration_since(mem::replace(&mut self.since, now));
+        self.metrics.hook_ran(hook, failure, took);
         self.catching = None;
     }
 }
@@ -126,10 +128,13 @@ impl Policy {
 
     /// The settings about which a runtime may be told something.
     pub fn sayable(&self) -> BTreeSet<Setting> {
-        let settings = self.chain.settings().into_iter();
-        settings
-            .filter(|it| travels(*it) == Route::Request)
-            .collect()
+        let settings = Setting::ALL.iter().copied();
+        settings.filter(|it| self.says(*it)).collect()
+    }
+
+    /// Whether this is one of them.
+    pub(super) fn says(&self, setting: Setting) -> bool {
+        travels(setting) == Route::Request && self.chain.decides(setting)
     }
 
     pub(crate) fn inputs(&self) -> Arc<Inputs> {

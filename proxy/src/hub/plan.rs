@@ -89,7 +89,7 @@ impl Hub {
         parent: Option<CgroupPath>,
         view: ContainerView,
     ) -> Result<NewContainer, Status> {
-        let mut said = self.said_again(sandbox, &pod);
+        let mut said = self.said_again(sandbox, &mut pod);
         self.complete(&mut pod, &mut said);
         self.look_at_devices(&pod);
         let exemption = self.exemption(&pod);

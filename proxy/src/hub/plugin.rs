@@ -26,10 +26,7 @@ use koord_proto::{
         Container, ContainerAdjustment, ContainerState, ContainerUpdate, LinuxResources, PodSandbox,
     },
 };
-use std::{
-    collections::{BTreeSet, HashSet},
-    time::Duration,
-};
+use std::{collections::HashSet, time::Duration};
 use tokio::time::Instant;
 
 /// What the runtime is told of a container, if anything, and what is true once it has done it.
@@ -102,7 +99,7 @@ impl Hub {
         }
         drop(ledger);
         self.queue.push_soon(sandbox);
-        self.count_and_forget_the_gone(&self.ledger.borrow());
+        self.tell_size(&self.ledger.borrow());
         Ok(())
     }
 
@@ -152,7 +149,8 @@ impl Hub {
             Some(_) => None,
             None => {
                 let cpus = self.cpus_below(new.parent.as_ref(), &new.target);
-                let sets = self.policy().sayable();
+                let policy = self.policy();
+                let sets = |setting| policy.says(setting);
                 let limits = self.said_within(cpus.as_ref(), &sets);
                 patch::create(container, &new.view.requested, &mut new.target, limits)
             }
@@ -209,7 +207,8 @@ impl Hub {
         } else {
             let now = patch::overlaid(&there, asked);
             let cpus = self.cpus_below(pod.parent.as_ref(), &target);
-            let sets = self.policy().sayable();
+            let policy = self.policy();
+            let sets = |setting| policy.says(setting);
             let limits = self.said_within(cpus.as_ref(), &sets);
             patch::update(id.as_str(), &now, &mut target, limits)
         };
@@ -238,7 +237,7 @@ impl Hub {
     /// The runtime has done what was decided about, and this is its id.
     pub(crate) fn done(&self, pending: Pending, id: &str) {
         self.commit(pending, Some(id));
-        self.count_and_forget_the_gone(&self.ledger.borrow());
+        self.tell_size(&self.ledger.borrow());
     }
 
     /// A container is about to run: its control group is there. Says whose settings are to be
@@ -426,7 +425,8 @@ impl Hub {
             return None;
         }
         let cpus = self.cpus_below(parent.as_ref(), &known.target);
-        let sets = self.policy().sayable();
+        let policy = self.policy();
+        let sets = |setting| policy.says(setting);
         let limits = self.said_within(cpus.as_ref(), &sets);
         let now = resources(container);
         let update = patch::update(id.as_str(), &now, &mut known.target, limits)?;
@@ -457,7 +457,7 @@ impl Hub {
     fn said_within<'a>(
         &self,
         cpus: Option<&'a CpuSet>,
-        sets: &'a BTreeSet<Setting>,
+        sets: &'a dyn Fn(Setting) -> bool,
     ) -> patch::Limits<'a> {
         patch::Limits {
             runtime: self.runtime_name.get(),

@@ -197,8 +197,9 @@ impl Hub {
         Said { instead: None, at }
     }
 
-    /// The same for a later request, which tells a pod as `view`.
-    pub(super) fn said_again(&self, sandbox: &SandboxId, view: &PodView) -> Said {
+    /// The same for a later request, which tells a pod as `view`: that has its texts from here where it
+    /// says nothing new, and what they were found to mean.
+    pub(super) fn said_again(&self, sandbox: &SandboxId, view: &mut PodView) -> Said {
         let ledger = self.ledger.borrow();
         let Some(known) = ledger.pod(sandbox) else {
             return self.first_said();
@@ -209,7 +210,11 @@ impl Hub {
         };
         let again = (labels, annotations) == (&view.labels, &view.annotations);
         let at = match again {
-            true => known.said.at,
+            true => {
+                (view.labels, view.annotations) = (labels.clone(), annotations.clone());
+                view.parsed = known.view.parsed.clone();
+                known.said.at
+            }
             false => Some(Instant::now()),
         };
         Said { instead: None, at }
@@ -218,8 +223,9 @@ impl Hub {
     /// Takes over what a later call told of a pod, by which it was decided about as `view`. Whether
     /// decisions about it are to be made anew.
     pub(super) fn renew(&self, pod: &mut Pod, view: PodView, said: Said) -> bool {
-        let of = |it: &PodView| (it.labels.clone(), it.annotations.clone(), it.spec.clone());
-        let known = of(&pod.view) == of(&view);
+        let known = &pod.view;
+        let known = (&known.labels, &known.annotations, &known.spec)
+            == (&view.labels, &view.annotations, &view.spec);
         if pod.said.at > said.at {
             // A call that came later was answered before; what this one made was decided by less.
             self.follow_source(pod);
@@ -227,7 +233,8 @@ impl Hub {
         }
         pod.said = said;
         if !known {
-            (pod.view.labels, pod.view.annotations, pod.view.spec) = of(&view);
+            (pod.view.labels, pod.view.annotations, pod.view.spec) =
+                (view.labels, view.annotations, view.spec);
             pod.exemption = self.exemption(&pod.view);
         }
         // The source may have answered since.

@@ -25,6 +25,7 @@ fn pod(id: &str) -> Pod {
             spec: None,
             kube_qos: KubeQos::Burstable,
             runtime_handler: String::new(),
+            parsed: koord_hooks::Parsed::default(),
         },
         exemption: None,
         ready: true,

@@ -134,6 +134,9 @@ impl Slow {
     /// Drops what waits of pods that are gone.
     pub(super) fn forget_all_but(&self, ledger: &Ledger, hub: &Hub) {
         let mut state = self.state.borrow_mut();
+        if state.waiting.is_empty() && state.behind.is_empty() {
+            return;
+        }
         let is_there = |whose: &Whose| match whose {
             Whose::Pod(sandbox) => ledger.pod(sandbox).is_some(),
             Whose::Node => true,

@@ -62,7 +62,7 @@ fn a_pod_has_the_sum_of_its_containers() {
 #[test]
 fn what_a_source_says_of_the_pod_counts_where_no_annotation_says_it() {
     let own = PodSpec {
-        batch: Some(ExtendedResourceSpec::parse(LIMITED).unwrap()),
+        batch: Some(ExtendedResourceSpec::parse(LIMITED).unwrap().into()),
         ..PodSpec::default()
     };
     let with = |annotations: &[(&str, &str)]| PodView {

@@ -7,7 +7,7 @@ use koord_proto::nri::LinuxContainer;
 const CONTAINERD: Limits<'_> = Limits {
     runtime: RuntimeName::Containerd,
     cpus: None,
-    sets: &BTreeSet::new(),
+    sets: &|_| false,
 };
 const CRI_O: Limits<'_> = Limits {
     runtime: RuntimeName::CriO,
@@ -399,7 +399,7 @@ fn what_comes_back_is_said_only_of_settings_that_are_set_here() {
     // It is still known that the runtime's spec has it.
     assert_eq!(target.entries()[0].route, Route::Request);
     let limits = Limits {
-        sets: &[Setting::CpusetCpus].into(),
+        sets: &|setting| setting == Setting::CpusetCpus,
         ..CONTAINERD
     };
     let said = said_cpu(LinuxCpu {

@@ -131,7 +131,7 @@ async fn what_a_pod_asks_for_itself_counts_where_no_annotation_says_it() {
     let bench = bench();
     let batch = koord_proto::annotation::ExtendedResourceSpec::parse(HALF).unwrap();
     let spec = Arc::new(pods::PodSpec {
-        batch: Some(batch),
+        batch: Some(batch.into()),
         ..Default::default()
     });
     let pod = pods::Pod {

@@ -359,6 +359,10 @@ proptest! {
         }
         // Also below the top; the walker refuses what no encoder writes.
         if let Some(kept) = cri::CreateContainerRequest::read_keeping(&message, |_| true) {
+            if let Some(config) = &mut decoded.config {
+                config.labels.clear();
+                config.annotations.clear();
+            }
             let linux = decoded.config.as_mut().and_then(|it| it.linux.as_mut());
             if let Some(resources) = linux.and_then(|it| it.resources.as_mut()) {
                 resources.unified.retain(|file, _| cri::UNIFIED.contains(&&**file));

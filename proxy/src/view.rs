@@ -8,7 +8,7 @@ use koord_model::{
 };
 use koord_proto::cri;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -17,14 +17,16 @@ use std::{
 pub struct Inputs {
     labels: BTreeSet<Arc<str>>,
     annotations: BTreeSet<Arc<str>>,
+    /// All of them, the shortest first.
+    keys: Box<[Arc<str>]>,
     /// The lengths of all keys, a bit each up to 63 and one for all that are longer: it rules out
     /// most of what a pod brings without a look at the text.
     lengths: u64,
 }
 
 /// The bit of a key's length.
-fn length_bit(key: &str) -> u64 {
-    1 << key.len().min(63)
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
 }
 
 // === impl Inputs ===
@@ -36,29 +38,38 @@ impl Inputs {
     ) -> Self {
         let labels: BTreeSet<Arc<str>> = labels.into_iter().map(Arc::from).collect();
         let annotations: BTreeSet<Arc<str>> = annotations.into_iter().map(Arc::from).collect();
-        let keys = labels.iter().chain(&annotations);
+        let mut keys: Box<[Arc<str>]> = labels.iter().chain(&annotations).cloned().collect();
+        keys.sort_by_key(|key| key.len());
+        let lengths = keys.iter().map(|key| length_bit(key.len()));
         Self {
-            lengths: keys.fold(0, |lengths, key| lengths | length_bit(key)),
+            lengths: lengths.fold(0, |all, length| all | length),
+            keys,
             labels,
             annotations,
         }
     }
 
-    /// Whether anybody reads this label or annotation.
-    pub fn has(&self, key: &str) -> bool {
-        self.lengths & length_bit(key) != 0
-            && (self.labels.contains(key) || self.annotations.contains(key))
+    /// Whether anybody reads the label or annotation with this key.
+    pub fn has(&self, key: &[u8]) -> bool {
+        if self.lengths & length_bit(key.len()) == 0 {
+            return false;
+        }
+        let first = self.keys.partition_point(|it| it.len() < key.len());
+        let mut as_long = self.keys[first..]
+            .iter()
+            .take_while(|it| it.len() == key.len());
+        as_long.any(|it| it.as_bytes() == key)
     }
 
     /// What is read of a pod's labels and annotations.
     pub fn of<'a>(
         &self,
-        label: impl Fn(&str) -> Option<&'a str>,
-        annotation: impl Fn(&str) -> Option<&'a str>,
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
+        annotations: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> (Map, Map) {
         (
-            keep(&self.labels, label),
-            keep(&self.annotations, annotation),
+            keep(&self.labels, labels),
+            keep(&self.annotations, annotations),
         )
     }
 }
@@ -109,18 +120,15 @@ pub fn pod(
 
 /// A pod from what lists and requests both have. Only labels and annotations that a hook reads are
 /// kept: a node's worth of pods stays small.
-pub fn from_parts(
+pub fn from_parts<'a>(
     metadata: &cri::PodSandboxMetadata,
-    labels: &HashMap<String, String>,
-    annotations: &HashMap<String, String>,
+    labels: impl IntoIterator<Item = (&'a String, &'a String)>,
+    annotations: impl IntoIterator<Item = (&'a String, &'a String)>,
     runtime_handler: &str,
     parent: Option<&CgroupPath>,
     inputs: &Inputs,
 ) -> Option<PodView> {
-    let (labels, annotations) = inputs.of(
-        |key| labels.get(key).map(String::as_str),
-        |key| annotations.get(key).map(String::as_str),
-    );
+    let (labels, annotations) = inputs.of(texts(labels), texts(annotations));
     Some(PodView {
         uid: PodUid::new(&metadata.uid).ok()?,
         namespace: metadata.namespace.clone(),
@@ -136,10 +144,16 @@ pub fn from_parts(
     })
 }
 
-fn keep<'a>(wanted: &BTreeSet<Arc<str>>, text: impl Fn(&str) -> Option<&'a str>) -> Map {
-    wanted
-        .iter()
-        .filter_map(|key| Some((key.clone(), text(key)?)))
+/// The entries of a map.
+pub fn texts<'a>(
+    map: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let entries = map.into_iter();
+    entries.map(|(key, text)| (key.as_str(), text.as_str()))
+}
+
+fn keep<'a>(wanted: &BTreeSet<Arc<str>>, map: impl Iterator<Item = (&'a str, &'a str)>) -> Map {
+    map.filter_map(|(key, text)| Some((wanted.get(key)?.clone(), text)))
         .collect()
 }
 

@@ -85,12 +85,10 @@ struct Amount {
 impl Hook for MemoryQosHook {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
         let qos = in_force(view.pod, view.node)?;
-        if view.container.is_some_and(|it| it.kind == ContainerKind::Sandbox)
-            || qos == MemoryQos::default()
-        {
+        let amount = Amount::of(view)?;
+        if view.container.is_some_and(|it| it.kind == ContainerKind::Sandbox) {
             return Ok(Adjustment::default());
         }
-        let amount = Amount::of(view)?;
         let kept = amount.map(|amount| amount.kept(&qos));
         let (min, low) = kept.unwrap_or_default();
         let high = match (view.container, amount) {

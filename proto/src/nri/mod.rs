@@ -56,8 +56,7 @@ macro_rules! read_keeping {
             ///
             /// A runtime sends every pod's and container's whole state with each event, most of
             /// which nobody asks for; an entry that nobody asks for may be no UTF-8.
-            pub fn read_keeping(message: &[u8], keep: impl Fn(&str) -> bool) -> Option<Self> {
-                let keep = |key: &[u8]| str::from_utf8(key).is_ok_and(&keep);
+            pub fn read_keeping(message: &[u8], keep: impl Fn(&[u8]) -> bool) -> Option<Self> {
                 Self::decode(&*wire::select(message, $fields, &keep).ok()?).ok()
             }
         }

@@ -89,7 +89,7 @@ fn a_creation_is_read_past_what_is_not_looked_at() {
 
 #[test]
 fn labels_and_annotations_that_nobody_asks_for_are_left_out() {
-    let read = CreateContainerRequest::read_keeping(CREATE, |key| key == "a").unwrap();
+    let read = CreateContainerRequest::read_keeping(CREATE, |key| key == b"a").unwrap();
     let pod = PodSandbox {
         labels: Default::default(),
         ..pod()

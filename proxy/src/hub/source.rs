@@ -16,7 +16,10 @@
 //! after a restart too, when only lists tell of the pod.
 
 use super::Hub;
-use crate::ledger::{Metadata, Pod, Said};
+use crate::{
+    ledger::{Metadata, Pod, Said},
+    view,
+};
 use koord_hooks::PodView;
 use koord_model::SandboxId;
 use koord_proto::{
@@ -175,13 +178,11 @@ impl Hub {
     /// Labels and annotations as the source says them. Our own annotation on a sandbox tells what its
     /// containers have from it, whatever became of the pod since.
     fn metadata(&self, told: &pods::Pod, by_requests: &Metadata) -> Metadata {
-        let (labels, annotations) = self.policy().inputs().of(
-            |key| told.labels.get(key).map(String::as_str),
-            |key| match key {
-                annotation::ORIGINALS => by_requests.annotations.get(key),
-                _ => told.annotations.get(key).map(String::as_str),
-            },
-        );
+        let key = annotation::ORIGINALS;
+        let ours = by_requests.annotations.get(key).map(|text| (key, text));
+        let theirs = view::texts(&told.annotations).filter(|(it, _)| *it != key);
+        let inputs = self.policy().inputs();
+        let (labels, annotations) = inputs.of(view::texts(&told.labels), theirs.chain(ours));
         Metadata {
             labels,
             annotations,

@@ -336,7 +336,7 @@ impl Desk {
             return Ok(None);
         };
         let text = str::from_utf8(&text)?;
-        let mut parsed = reader.read(text, |key| inputs.has(key))?;
+        let mut parsed = reader.read(text, |key| inputs.has(key.as_bytes()))?;
         parsed.issues.append(&mut left_out);
         Ok(Some(parsed))
     }

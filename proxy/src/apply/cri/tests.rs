@@ -62,7 +62,7 @@ fn created(
     };
     let mut bytes = request.encode_to_vec();
     bytes.extend(create(config, requested, target, LIMITS).unwrap()?);
-    cri::CreateContainerRequest::read_keeping(&bytes, |_| true)?.config
+    cri::CreateContainerRequest::decode(&*bytes).unwrap().config
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn what_was_asked_goes_with_what_no_request_can_say() {
     target.decide(&merged, |_| Route::Kernel, |_| None);
     let patch = create(&config(resources), &requested, &mut target, LIMITS);
     let patch = patch.unwrap().unwrap();
-    let request = cri::CreateContainerRequest::read_keeping(&patch, |_| true).unwrap();
+    let request = cri::CreateContainerRequest::decode(&*patch).unwrap();
     let annotations = request.config.unwrap().annotations;
     assert_eq!(
         annotations["runtimeproxy.koordinator.sh/originals"],

@@ -105,7 +105,7 @@ impl Read {
     pub(super) fn of(
         method: &str,
         payload: &[u8],
-        keep: impl Fn(&str) -> bool,
+        keep: impl Fn(&[u8]) -> bool,
     ) -> Result<Self, Status> {
         let read = match method {
             "Synchronize" => SynchronizeRequest::read_keeping(payload, keep).map(Self::Part),

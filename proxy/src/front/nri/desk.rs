@@ -174,7 +174,7 @@ impl Desk {
 
     /// Takes a question that may have lain there for as long as `unread`.
     pub(super) fn take(&mut self, request: &Request, unread: Duration) -> Result<(), SessionError> {
-        let keep = |key: &str| self.inputs.has(key);
+        let keep = |key: &[u8]| self.inputs.has(key);
         let read = match request.service == name::PLUGIN {
             true => Read::of(&request.method, &request.payload, keep),
             false => Err(Status::new(Code::UNIMPLEMENTED, "no such service")),

@@ -16,13 +16,10 @@ pub fn pod(pod: &nri::PodSandbox, inputs: &Inputs) -> Option<(PodView, Option<Cg
         namespace: pod.namespace.clone(),
         attempt: 0,
     };
-    // What nobody reads was left out when the message was read.
-    let labels = pod.labels.clone().into_iter().collect();
-    let annotations = pod.annotations.clone().into_iter().collect();
     let view = view::from_parts(
         &metadata,
-        &labels,
-        &annotations,
+        &pod.labels,
+        &pod.annotations,
         &pod.runtime_handler,
         parent.as_ref(),
         inputs,

@@ -110,6 +110,29 @@ fn write_length(field: &mut [u8]) {
 
 /// The key of a map entry.
 fn key(entry: &[u8]) -> Result<&[u8], WireError> {
+    match usual_key(entry) {
+        Some(key) => Ok(key),
+        None => any_key(entry),
+    }
+}
+
+/// The key of an entry as encoders write it: a key of up to 127 bytes, then a value, and no more.
+fn usual_key(entry: &[u8]) -> Option<&[u8]> {
+    let [0x0a, length @ ..0x80, rest @ ..] = entry else {
+        return None;
+    };
+    let (key, rest) = rest.split_at_checked(usize::from(*length))?;
+    let (value, length) = match rest {
+        [0x12, length @ ..0x80, value @ ..] => (value, usize::from(*length)),
+        [0x12, low, high @ ..0x80, value @ ..] => {
+            (value, usize::from(low & 0x7f) | usize::from(*high) << 7)
+        }
+        _ => return None,
+    };
+    (value.len() == length).then_some(key)
+}
+
+fn any_key(entry: &[u8]) -> Result<&[u8], WireError> {
     let mut key: &[u8] = b"";
     for field in fields(entry) {
         match field? {
@@ -155,6 +178,30 @@ mod tests {
         assert_eq!(kept, b"\x4a\x06\x0a\x01l\x12\x012");
         let error = select(b"\x48\x01", wanted, &|_| true);
         assert_eq!(error, Err(WireError::NoMessage { number: 9 }));
+    }
+
+    #[test]
+    fn the_key_of_an_entry_is_found_however_it_is_written() {
+        let long = [b"\x0a\x01k\x12\xac\x02".as_slice(), &[b'v'; 300]].concat();
+        let after_a_value = [&long, b"\x0a\x01l".as_slice()].concat();
+        for (entry, found) in [
+            (b"\x0a\x01k\x12\x01v".as_slice(), b"k".as_slice()),
+            (&long, b"k"),
+            // The last of several counts, wherever it is.
+            (&after_a_value, b"l"),
+            (b"\x0a\x01k\x12\x01v\x0a\x01l", b"l"),
+            (b"\x0a\x01k\x0a\x01l", b"l"),
+            (b"\x12\x01v\x0a\x01k", b"k"),
+            (b"\x12\x01v", b""),
+            (b"\x0a\x01k", b"k"),
+            (b"", b""),
+        ] {
+            assert_eq!(key(entry), Ok(found), "{entry:?}");
+        }
+        assert_eq!(key(b"\x0a\x02k"), Err(WireError::Truncated));
+        assert_eq!(key(b"\x0a\x01k\x12\x02v"), Err(WireError::Truncated));
+        let number = WireError::NoMessage { number: 1 };
+        assert_eq!(key(b"\x0a\x01k\x12\x01v\x08\x01"), Err(number));
     }
 
     #[test]

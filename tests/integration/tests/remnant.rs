@@ -2,26 +2,33 @@
 //! start beside its locks; stopped, these locks in the directories that the README has removed by hand,
 //! and no group, mount, socket, process or file else.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, Proxy, ProxyOptions, RunningPod, churn::pod, classes};
 use koord_testkit::{
     Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, Testbed,
-    cri::CriClient,
+    cri::{CallError, ContainerSpec, CriClient, PodSpec},
     poll::{comes_true, wait_until_async},
 };
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    pin::pin,
+    time::{Duration, Instant},
 };
-use tokio::runtime::Builder;
+use tokio::{
+    runtime::Builder,
+    time::{sleep, timeout},
+};
 
 /// The proxy's directory in the testbed's.
 const OWN: &str = "own";
 
 /// Pods that run when the proxy is killed, and the number of the one whose container is created then.
 const KILL_AT: usize = 4;
+/// Creations at most of which one is to be cut off. So few that the proxy is not taken for one that fails at
+/// each start.
+const ROUNDS: u32 = 2;
 /// Pods that are made once it is back.
 const LATER: usize = 4;
 
@@ -158,7 +165,7 @@ fn remove(pod: &PodCgroup) {
 /// Kills the proxy while a container is created. A call that starts processes is not cut off: of 400 that
 /// containerd lost its caller of, without us between, it forgot 5 with their shims, and some with what those
 /// had begun to run.
-async fn killed_amid_a_creation(node: &Node, share_pool: &str) -> Result<()> {
+async fn killed_amid_a_creation(node: &mut Node, front: Front, share_pool: &str) -> Result<()> {
     let client = node.client().await?;
     for number in 0..KILL_AT {
         node.run(&client, &pod(number, share_pool)).await?;
@@ -167,10 +174,63 @@ async fn killed_amid_a_creation(node: &Node, share_pool: &str) -> Result<()> {
     let cgroup = node.cgroups.pod(last.pod.uid(), last.qos)?;
     let spec = last.pod.clone().cgroup(&cgroup);
     let sandbox = client.run_pod(&spec).await?;
-    let create = client.create_container(&sandbox, &last.container, &spec);
-    // In this order: the call is on its way when the kill comes.
-    let (_, killed) = tokio::join!(create, async { node.proxy.send_kill() });
-    killed
+    let asked = Instant::now();
+    let first = attempt(&last.container, 0);
+    client.create_container(&sandbox, &first, &spec).await?;
+    let whole = asked.elapsed();
+    match front {
+        Front::Nri => {
+            // The runtime asks one that does not answer, and goes on without it once it is dead.
+            let second = attempt(&last.container, 1);
+            node.proxy.stand_still()?;
+            let mut create = pin!(client.create_container(&sandbox, &second, &spec));
+            let early = timeout(whole * 4, &mut create).await;
+            ensure!(early.is_err(), "the plugin was not asked: {early:?}");
+            node.proxy.kill9()?;
+            create.await.context("the runtime creates it all the same")?;
+            Ok(())
+        }
+        Front::Cri | Front::Watch => cut_off(node, &sandbox, &last.container, &spec, whole).await,
+    }
+}
+
+/// Kills the proxy when half the time has gone that a creation takes (`whole`), until one was cut off.
+async fn cut_off(
+    node: &mut Node,
+    sandbox: &str,
+    container: &ContainerSpec,
+    pod: &PodSpec,
+    whole: Duration,
+) -> Result<()> {
+    for round in 1..=ROUNDS {
+        let client = node.client().await?;
+        let container = attempt(container, round);
+        let create = client.create_container(sandbox, &container, pod);
+        // The call is written meanwhile: by a task of this thread, which has to wait for that.
+        let kill = async {
+            sleep(whole / 2).await;
+            node.proxy.send_kill()
+        };
+        let (created, killed) = tokio::join!(create, kill);
+        killed?;
+        node.proxy.wait()?;
+        match created {
+            Err(CallError::CutOff { .. }) => return Ok(()),
+            Err(error) => return Err(error).context("amid a creation"),
+            // It was faster than the one before.
+            Ok(_) => node.launch_proxy()?,
+        }
+    }
+    bail!("each of {ROUNDS} creations was over when the proxy was killed")
+}
+
+/// One that the runtime takes for another than those before.
+fn attempt(container: &ContainerSpec, attempt: u32) -> ContainerSpec {
+    let mut container = container.clone();
+    if let Some(metadata) = &mut container.config.metadata {
+        metadata.attempt = attempt;
+    }
+    container
 }
 
 /// Makes some pods, which have their values.
@@ -222,8 +282,7 @@ fn nothing_else_is_left(front: Front, locks: &[&str], sockets: &[&str]) -> Resul
         cgroups,
         containerd,
     };
-    tokio.block_on(killed_amid_a_creation(&node, &share_pool))?;
-    node.proxy.kill9()?;
+    tokio.block_on(killed_amid_a_creation(&mut node, front, &share_pool))?;
     let stays = listed(&[&STAYS[..], locks]);
     let of_killed = listed(&[&STAYS[..], &LEFT_BY_A_KILL, locks, sockets]);
     assert_eq!(own(node.testbed()), of_killed, "of one that was killed");

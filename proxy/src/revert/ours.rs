@@ -111,6 +111,11 @@ fn of_threads(ledger: &Ledger) -> Vec<(CgroupPath, Setting)> {
     all.collect()
 }
 
+/// Whether any of a group's threads has a cookie; a group without threads has none.
+fn has_cookie(text: &str) -> bool {
+    text.split_whitespace().any(|cookie| cookie != "none")
+}
+
 // === impl Evidence ===
 
 impl Evidence<'_> {
@@ -166,14 +171,24 @@ impl Evidence<'_> {
         };
         match value {
             // A cookie has no name: whoever has one has been given it.
-            Value::CoreSched(group) => {
-                *group != CoreGroup::None
-                    && text
-                        .split(' ')
-                        .any(|cookie| !["", "none"].contains(&cookie))
-            }
+            Value::CoreSched(group) => *group != CoreGroup::None && has_cookie(text),
             // One that raised its own leaves the others' as they are.
             value => says(text, value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_cookie;
+
+    #[test]
+    fn a_group_has_a_cookie_as_soon_as_one_of_its_threads_has() {
+        for text in ["", "none", "none none"] {
+            assert!(!has_cookie(text), "{text:?}");
+        }
+        for text in ["7", "none 7", "7 none"] {
+            assert!(has_cookie(text), "{text:?}");
         }
     }
 }

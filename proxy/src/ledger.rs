@@ -260,8 +260,9 @@ impl Pod {
         self.awake.is_some_and(|until| now < until)
     }
 
-    /// The shares that its containers ask for together, which the kubelet gives its directory but for what
-    /// it rounds; `None` if not all are known.
+    /// The shares that its containers ask for together; `None` if not all are known. The kubelet gives its
+    /// directory about as many, mostly more: each container's are rounded down, and neither what the pod as
+    /// a whole asks for nor its overhead is among them. But each that asks for none has 2 of its own.
     pub fn shares_of_containers(&self) -> Option<CpuShares> {
         let containers = self.containers.iter();
         let living = containers.filter(|container| container.life != Life::Exited);

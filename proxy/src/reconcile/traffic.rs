@@ -2,7 +2,7 @@
 
 use super::standing::{self, Standing};
 use crate::{
-    apply::traffic::{GroupsError, Member, Shape, TrafficError},
+    apply::traffic::{Member, Shape, TrafficError},
     hub::Hub,
     ledger::{Addresses, Applied, Ledger, Pod},
     status::chain_of,
@@ -101,8 +101,7 @@ fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
 fn of_group(hub: &Hub, done: &Result<bool, TrafficError>, group: &CgroupPath) -> Applied {
     match done {
         _ if !hub.traffic().knows_groups() => Applied::Lacking(OF_NODE.into()),
-        Err(error @ TrafficError::Groups(of_groups)) => match of_groups.about(group) {
-            Some(GroupsError::Filter(_)) => Applied::Lacking(chain_of(error).into()),
+        Err(TrafficError::Groups(of_groups)) => match of_groups.about(group) {
             Some(about) => Applied::Lacking(chain_of(about).into()),
             None => applied(done),
         },

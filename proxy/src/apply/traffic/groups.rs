@@ -20,13 +20,13 @@ const NONE: Handle = Handle::of_number(0);
 /// Why pods are not known by their control groups.
 #[derive(Debug, Error)]
 pub enum GroupsError {
-    #[error("packets cannot be told apart by them")]
+    #[error("packets cannot be told apart by control groups")]
     Filter(#[source] NetlinkError),
     #[error("control group {at} has the class id {id}, which is not ours")]
     Another { at: CgroupPath, id: Handle },
     #[error("class ids cannot be brought in line at control group {at}")]
     Id { at: CgroupPath, source: io::Error },
-    #[error("{} control groups beside the first are not as they should be", .more.len())]
+    #[error("this control group and {} more are not as they should be", .more.len())]
     Several {
         #[source]
         first: Box<GroupsError>,

@@ -258,12 +258,12 @@ pub fn bring(shape: Option<&Shape>) -> Result<bool, TrafficError> {
     done
 }
 
-/// Adds what came of one thing to what came of all: the first error, or whether anything was done. One of
-/// groups alone gives way to any other.
+/// Adds what came of one thing to what came of all: the first error, or whether anything was done. An error
+/// of groups gives way to one that is not.
 fn note(all: &mut Result<bool, TrafficError>, one: Result<bool, TrafficError>) {
     let gives_way = match (&*all, &one) {
         (Ok(_), _) => true,
-        // That packets cannot be told apart comes first, and is of all groups.
+        // The first of groups stays: that packets cannot be told apart is found out before any id is given.
         (Err(TrafficError::Groups(_)), one) => !matches!(one, Err(TrafficError::Groups(_))),
         (Err(_), _) => false,
     };

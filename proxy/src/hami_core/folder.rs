@@ -484,7 +484,8 @@ fn around(owner: u32, path: &Path, is_made: bool) -> Result<(OwnedFd, CString), 
     Ok((around, name))
 }
 
-/// Lets nobody else enter the folder of all folders, whatever our umask is, and whoever made it.
+/// Lets nobody else enter the folder of all folders, whatever our umask is, and whoever made it. One with our
+/// mode may be from a process before us: it counts as ours.
 fn close(around: &OwnedFd, is_new: bool) -> rustix::io::Result<()> {
     let found = Mode::from_raw_mode(rustix::fs::fstat(around)?.st_mode);
     let is_ours = is_new || found == AROUND;

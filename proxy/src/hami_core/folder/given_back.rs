@@ -1,8 +1,8 @@
 //! What becomes of the folders where we go for good.
 //!
 //! What was set aside is known by its name. The folders of containers are called as upstream's are: they are
-//! ours where the folder around them has the mode with which we make it, and that we give to none that was
-//! there before.
+//! ours where the folder around them has the mode with which we make it. We give that to none that was there
+//! before with another; one that somebody else has made with the same counts as ours.
 
 use super::{AROUND, FolderError, around, gone};
 use koord_hooks::{HAMI_CORE_SEPARATOR, PathProblem, UnsafePath};

@@ -17,6 +17,13 @@ pub(super) struct Resolver {
     issues: Vec<Issue>,
 }
 
+/// Where one of the sockets is, and what was said of it.
+struct Socket<'a> {
+    key: &'static Key,
+    path: &'a Path,
+    said: Option<Given>,
+}
+
 // === impl Resolver ===
 
 impl Resolver {
@@ -72,10 +79,26 @@ impl Resolver {
     /// Refuses one path for two sockets of which one is ours: it would be told as another process's.
     fn refuse_shared(&mut self, said: [Option<Given>; 4], config: &Config) {
         let [runtime, plugins, clients, admin] = said;
-        let runtime = (key::RUNTIME_ENDPOINT, &config.runtime_endpoint, runtime);
-        let plugins = (key::NRI_SOCKET, &config.nri.socket, plugins);
-        let clients = (key::ENDPOINT, &config.endpoint, clients);
-        let admin = (key::ADMIN_ENDPOINT, &config.admin_endpoint, admin);
+        let runtime = Socket {
+            key: key::RUNTIME_ENDPOINT,
+            path: &config.runtime_endpoint,
+            said: runtime,
+        };
+        let plugins = Socket {
+            key: key::NRI_SOCKET,
+            path: &config.nri.socket,
+            said: plugins,
+        };
+        let clients = Socket {
+            key: key::ENDPOINT,
+            path: &config.endpoint,
+            said: clients,
+        };
+        let admin = Socket {
+            key: key::ADMIN_ENDPOINT,
+            path: &config.admin_endpoint,
+            said: admin,
+        };
         let pairs = [
             (&runtime, &clients),
             (&admin, &clients),
@@ -83,22 +106,28 @@ impl Resolver {
             (&admin, &plugins),
             (&clients, &plugins),
         ];
+        // Nobody knows where one is meant to be whose value was refused.
+        let of_value = |it: &&Issue| matches!(it.problem, Problem::Value { .. });
+        let refused = self.issues.iter().filter(of_value);
+        let refused: Vec<String> = refused.map(|it| it.key.clone()).collect();
+        let is_refused = |it: &Socket<'_>| refused.iter().any(|name| name == it.key.name);
         for (one, other) in pairs {
-            if !same_place(one.1, other.1) {
+            if is_refused(one) || is_refused(other) || !same_place(one.path, other.path) {
                 continue;
             }
             // Their defaults differ, so one of them was said.
-            let (&(key, _, ref said), other) = match one.2 {
-                Some(_) => (one, other.0),
-                None => (other, one.0),
+            let (wrong, other) = match one.said {
+                Some(_) => (one, other),
+                None => (other, one),
             };
-            if let Some(Given { text, origin }) = said.clone() {
-                let source = if key == key::RUNTIME_ENDPOINT && other == key::ENDPOINT {
+            if let Some(Given { text, origin }) = wrong.said.clone() {
+                let is_loop = wrong.key == key::RUNTIME_ENDPOINT && other.key == key::ENDPOINT;
+                let source = if is_loop {
                     ValueError::Unsupported("this is our own socket, and we would serve ourselves")
                 } else {
-                    ValueError::Shared(other.name)
+                    ValueError::Shared(other.key.name)
                 };
-                self.refuse(key, text, origin, source);
+                self.refuse(wrong.key, text, origin, source);
             }
         }
     }

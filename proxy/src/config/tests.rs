@@ -297,6 +297,23 @@ fn two_sockets_at_one_path_are_refused_with_what_else_is_wrong() {
 }
 
 #[test]
+fn a_socket_that_was_refused_is_not_compared_by_its_default() {
+    assert_eq!(
+        complaints(
+            &[
+                "--admin-endpoint=a.sock",
+                "--koord-runtimeproxy-endpoint=/run/koord-runtime-proxy/admin.sock",
+            ],
+            ""
+        ),
+        [
+            "--admin-endpoint cannot be \"a.sock\": expected an absolute path of a unix socket, with \
+             or without unix:// before it"
+        ]
+    );
+}
+
+#[test]
 fn a_path_of_a_file_is_absolute() {
     for flag in ["node-policy", "kubelet-client-key", "kubelet-ca-file"] {
         assert_eq!(

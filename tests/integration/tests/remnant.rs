@@ -187,7 +187,9 @@ async fn killed_amid_a_creation(node: &mut Node, front: Front, share_pool: &str)
             let early = timeout(whole * 4, &mut create).await;
             ensure!(early.is_err(), "the plugin was not asked: {early:?}");
             node.proxy.kill9()?;
-            create.await.context("the runtime creates it all the same")?;
+            create
+                .await
+                .context("the runtime creates it all the same")?;
             Ok(())
         }
         Front::Cri | Front::Watch => cut_off(node, &sandbox, &last.container, &spec, whole).await,

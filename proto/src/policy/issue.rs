@@ -6,6 +6,7 @@ use crate::{
     annotation::{AnnotationError, QuantityError},
 };
 use koord_model::{BlockNameError, CgroupPathError};
+use std::borrow::Cow;
 use thiserror::Error;
 
 /// One thing in a policy that is not in force because it is wrong.
@@ -25,7 +26,7 @@ pub struct PolicyIssue {
 pub enum Problem {
     #[error("value is {found}, not {expected}")]
     WrongType {
-        expected: &'static str,
+        expected: Cow<'static, str>,
         found: String,
     },
     #[error("value {value} is outside {min} to {max}")]

@@ -7,7 +7,7 @@
 use super::issue::{PolicyIssue, Problem};
 use crate::annotation::Quantity;
 use serde_json::Value;
-use std::cell::RefCell;
+use std::{borrow::Cow, cell::RefCell};
 
 /// An object being read, and what was found wrong in it.
 pub(super) struct Object<'a> {
@@ -110,7 +110,11 @@ impl<'a> Place<'a> {
 
     /// A whole number from `min` to `max`.
     pub(super) fn integer(&self, min: i64, max: i64) -> Option<i64> {
-        let value = self.take("a whole number", |v| v.is_i64() || v.is_u64())?;
+        let value = self.value?;
+        if !value.is_i64() && !value.is_u64() {
+            self.report_type(format!("a whole number from {min} to {max}"), value);
+            return None;
+        }
         match value.as_i64() {
             Some(number) if (min..=max).contains(&number) => Some(number),
             _ => {
@@ -207,11 +211,15 @@ impl<'a> Place<'a> {
         if fits(value) {
             return Some(value);
         }
-        self.report(Problem::WrongType {
-            expected,
-            found: described(value),
-        });
+        self.report_type(expected, value);
         None
+    }
+
+    fn report_type(&self, expected: impl Into<Cow<'static, str>>, found: &Value) {
+        self.report(Problem::WrongType {
+            expected: expected.into(),
+            found: described(found),
+        });
     }
 }
 

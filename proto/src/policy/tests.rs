@@ -1,4 +1,5 @@
 mod block;
+mod fields;
 mod network;
 
 use super::*;
@@ -305,13 +306,16 @@ fn each_wrong_value_of_memory_qos_costs_that_value_only() {
         [
             of_ls("minLimitPercent", "101 is outside 0 to 100"),
             of_ls("lowLimitPercent", "-1 is outside 0 to 100"),
-            of_ls("throttlingPercent", "is \"80\", not a whole number"),
+            of_ls(
+                "throttlingPercent",
+                "is \"80\", not a whole number from 0 to 100"
+            ),
             of_ls("wmarkRatio", "101 is outside 0 to 100"),
             of_ls("wmarkScalePermill", "0 is outside 1 to 1000"),
             of_ls("wmarkMinAdj", "51 is outside -25 to 50"),
             of_ls("priorityEnable", "2 is outside 0 to 1"),
             of_ls("priority", "13 is outside 0 to 12"),
-            of_ls("oomKillGroup", "is true, not a whole number"),
+            of_ls("oomKillGroup", "is true, not a whole number from 0 to 1"),
             of_ls("pageCacheEnable", "is 1, not a boolean"),
             of_ls("pageCacheLimitPercent", "101 is outside 0 to 100"),
             of_ls(
@@ -388,7 +392,7 @@ fn a_wrong_share_of_the_cache_costs_that_share_only() {
         (
             "mbaPercent: 50%",
             resctrl_qos(0, 30, 100),
-            "mbaPercent\": value is \"50%\", not a whole number",
+            "mbaPercent\": value is \"50%\", not a whole number from 1 to 100",
         ),
     ] {
         assert_eq!(wrong(section), (expected, issue.to_owned()), "{section}");
@@ -426,7 +430,7 @@ fn a_wrong_value_costs_that_value_only() {
             "\"spec.resourceQOSStrategy.lsClass.cpuQOS.groupIdentity\": value 3 is outside -1 to 2",
             "\"spec.resourceQOSStrategy.lsClass.cpuQOS.coreExpeller\": value is 1, not a boolean",
             "\"spec.resourceQOSStrategy.beClass.cpuQOS.groupIdentity\": value -2 is outside -1 to 2",
-            "\"spec.resourceQOSStrategy.beClass.cpuQOS.schedIdle\": value is 1.5, not a whole number",
+            "\"spec.resourceQOSStrategy.beClass.cpuQOS.schedIdle\": value is 1.5, not a whole number from 0 to 1",
             "\"spec.resourceQOSStrategy.systemClass.cpuQOS.groupIdentity\": value 18446744073709551615 is outside -1 to 2",
             "\"spec.resourceQOSStrategy.systemClass.cpuQOS.schedIdle\": value 2 is outside 0 to 1",
         ]

@@ -145,7 +145,7 @@ fn a_wrong_limit_costs_that_limit_and_a_block_without_a_name_itself() {
         (
             "{name: vdb, type: device, ioCfg: {readIOPS: 1k}}",
             "/dev/vdb [0, 0, 0, 0]; ",
-            "ioCfg.readIOPS\": value is \"1k\", not a whole number",
+            "ioCfg.readIOPS\": value is \"1k\", not a whole number from 0 to 9223372036854775807",
         ),
         ("{type: device}", "", "name\": value is missing"),
         ("{name: vdb}", "", "type\": value is missing"),

@@ -92,14 +92,14 @@ fn a_wrong_amount_costs_itself() {
     for (amount, issue) in [
         ("101", "value 101 is outside 0 to 100"),
         ("-1", "value -1 is outside 0 to 100"),
-        ("1.5", "value is 1.5, not a whole number"),
+        ("1.5", "value is 1.5, not a whole number from 0 to 100"),
         ("2G", "value 2000000000 is outside 0 to 1000000000"),
         (
             "50%",
             "value is no quantity: \"50%\" is not written as a number with an optional suffix",
         ),
         ("\"-1\"", "value is no quantity: amount -1 is negative"),
-        ("[1]", "value is a list, not a whole number"),
+        ("[1]", "value is a list, not a whole number from 0 to 100"),
     ] {
         let (network, issues) = read(&format!(
             "lsClass: {{networkQOS: {{enable: true, egressRequest: {amount}, egressLimit: 80}}}}"

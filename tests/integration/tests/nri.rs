@@ -13,7 +13,7 @@ use koord_testkit::{
     cri::message::LinuxContainerResources,
     poll::{comes_true, wait_until},
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
 
 fn options(front: Front) -> Result<ProxyOptions> {
     Ok(ProxyOptions {
@@ -103,7 +103,50 @@ async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Re
         node.decided()
             .is_ok_and(|now| of_later(&now) == of_later(&before))
     });
+    // A runtime that asks by calls of their own says so of a plugin that does not have them, and tells
+    // it of all in the older way.
+    let log = fs::read_to_string(node.testbed().directory().join("containerd.log"))?;
+    ensure!(!log.contains("deprecated=StateChange"), "{log}");
     Ok(())
+}
+
+async fn a_pods_values_are_there_before_its_container_runs(
+    version: ContainerdVersion,
+) -> Result<()> {
+    let options = ProxyOptions {
+        as_shipped: true,
+        ..options(Front::Nri)?
+    };
+    let node = Node::start(version, options)?;
+    let client = node.client().await?;
+    let batch = classes::be("batch");
+    let cgroup = node.cgroups.pod(batch.pod.uid(), batch.qos)?;
+    let spec = batch.pod.clone().cgroup(&cgroup);
+    let sandbox = client.run_pod(&spec).await?;
+    client
+        .create_container(&sandbox, &batch.container, &spec)
+        .await?;
+    let held = [
+        ("cpu", "cpu.idle"),
+        ("cpu", "cpu.cfs_quota_us"),
+        ("memory", "memory.limit_in_bytes"),
+    ]
+    .map(|(controller, file)| {
+        let held = cgroup.read(controller, None, file);
+        held.unwrap_or_else(|error| error.to_string())
+    });
+    assert_eq!(held, ["1", "100000", "134217728"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pods_values_are_there_before_its_container_runs_on_containerd_1_7() -> Result<()> {
+    a_pods_values_are_there_before_its_container_runs(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn a_pods_values_are_there_before_its_container_runs_on_containerd_2() -> Result<()> {
+    a_pods_values_are_there_before_its_container_runs(ContainerdVersion::V2).await
 }
 
 /// Settings of the container that was changed at its creation and never since.

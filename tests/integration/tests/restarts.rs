@@ -168,13 +168,15 @@ async fn wrong(containerd: &Containerd, cgroups: &PodCgroups) -> Result<(usize, 
     Ok((now.len(), still.collect()))
 }
 
+/// How often the runtime has taken the plugin.
+fn sessions(node: &Node) -> Result<f64> {
+    let ok = ["result=\"ok\""];
+    node.proxy
+        .metric("koord_runtime_proxy_plugin_sessions_total", &ok)
+}
+
 /// Restarts the runtime and waits until all is as it was.
 fn round(node: &mut Node, scene: &Scene, number: u32) -> Result<Round> {
-    let sessions = |node: &Node| {
-        let ok = ["result=\"ok\""];
-        node.proxy
-            .metric("koord_runtime_proxy_plugin_sessions_total", &ok)
-    };
     let before = sessions(node)?;
     let started = scene.started.load(SeqCst);
     wait_patiently("pods start", || {
@@ -254,6 +256,9 @@ fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
         (rounds, works.collect::<Result<Vec<_>>>())
     });
     let (rounds, works) = (rounds?, works?);
+    // Between the rounds too it was taken no second time.
+    let taken = sessions(&node)?;
+    ensure!(taken < f64::from(RESTARTS) + 1.5, "taken {taken} times");
     for Round {
         back,
         right,

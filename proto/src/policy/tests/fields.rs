@@ -144,12 +144,8 @@ fn of_what_a_disk_can_do() {
     for key in model {
         // Of a model all numbers count or none.
         let numbers = model.map(|it| format!("{it}: {}", if it == key { "0" } else { "5" }));
-        let spec = format!(
-            "{{resourceQOSStrategy: {{cgroupRoot: {{blkioQOS: {{enable: true, blocks: [
-               {{name: vdb, type: device, ioCfg: {{WRONG, writeLatency: 7}}}}]}}}}}}}}"
-        );
         wrong(
-            &spec,
+            of_root,
             &format!("enableUserModel: true, {}", numbers.join(", ")),
             &format!("{path}.{key}"),
             "0 is outside 1 to 9223372036854775807",

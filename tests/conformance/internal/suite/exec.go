@@ -63,7 +63,7 @@ func streaming(s *Scenario) {
 	into(s.Call("attach", runtime.RuntimeService_Attach_FullMethodName, &runtime.AttachRequest{
 		ContainerId: container.id, Stdin: true, Stdout: true, Stderr: true,
 	}, Required()), attach)
-	s.Observe("attach-session", session(attach.Url, []byte("attached\n"), "got attached\n").String())
+	s.Observe("attach-session", insist(attach.Url, []byte("attached\n"), "got attached\n").String())
 
 	s.Call("exec-tty-and-stderr", runtime.RuntimeService_Exec_FullMethodName, &runtime.ExecRequest{
 		ContainerId: container.id, Cmd: shell("exit 0"), Tty: true, Stdout: true, Stderr: true,

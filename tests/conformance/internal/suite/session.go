@@ -48,10 +48,51 @@ func session(url string, input []byte, awaited string) outcome {
 	}
 	defer conn.Close()
 	if len(input) > 0 {
-		if err := websocket.Message.Send(conn, append([]byte{channelStdin}, input...)); err != nil {
+		if err := sendInput(conn, input); err != nil {
 			return outcome{err: err}
 		}
 	}
+	return receive(conn, awaited)
+}
+
+// repeatEvery is how long insist waits for an answer before it asks again.
+const repeatEvery = time.Second
+
+// insist is a session that repeats its input until it is answered, and keeps
+// the first answer. A runtime may join a client's input to a running container
+// before its output, and what the container says in between is lost: containerd
+// starts to copy the input first.
+func insist(url string, input []byte, awaited string) outcome {
+	conn, err := dialStreaming(url)
+	if err != nil {
+		return outcome{err: err}
+	}
+	defer conn.Close()
+	answered := make(chan struct{})
+	defer close(answered)
+	go func() {
+		for sendInput(conn, input) == nil {
+			select {
+			case <-answered:
+				return
+			case <-time.After(repeatEvery):
+			}
+		}
+	}()
+	result := receive(conn, awaited)
+	if before, _, found := strings.Cut(result.stdout, awaited); found {
+		result.stdout = before + awaited
+	}
+	return result
+}
+
+func sendInput(conn *websocket.Conn, input []byte) error {
+	return websocket.Message.Send(conn, append([]byte{channelStdin}, input...))
+}
+
+// receive reads a session until the other end is done or standard output holds
+// what was waited for.
+func receive(conn *websocket.Conn, awaited string) outcome {
 	var result outcome
 	for {
 		var frame []byte

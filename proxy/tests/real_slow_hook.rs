@@ -289,6 +289,21 @@ async fn a_slow_hook_never_costs_us_containerd_1_7() {
 }
 
 #[tokio::test]
+async fn a_slow_hook_never_costs_us_containerd_1_7_6() {
+    a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V1_7_6).await;
+}
+
+#[tokio::test]
+async fn a_slow_hook_never_costs_us_containerd_2_1() {
+    a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V2_1).await;
+}
+
+#[tokio::test]
+async fn a_slow_hook_never_costs_us_containerd_2_2() {
+    a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V2_2).await;
+}
+
+#[tokio::test]
 async fn a_slow_hook_never_costs_us_containerd_2() {
     a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V2).await;
 }

@@ -11,7 +11,7 @@ use koord_integration::{
 use koord_testkit::{
     ContainerdVersion,
     cri::message::LinuxContainerResources,
-    poll::{comes_true, wait_until},
+    poll::{comes_true, wait_until, wait_until_async},
 };
 use std::{collections::BTreeMap, fs};
 
@@ -137,6 +137,46 @@ async fn a_pods_values_are_there_before_its_container_runs(
     });
     assert_eq!(held, ["1", "100000", "134217728"]);
     Ok(())
+}
+
+/// A container that came while the plugin was away is brought to its values by the answer to Synchronize,
+/// so that the runtime itself knows them: its own next update starts from them.
+async fn what_the_answer_to_synchronize_says_is_known_to_the_runtime(
+    version: ContainerdVersion,
+) -> Result<()> {
+    let mut node = Node::start(version, options(Front::Nri)?)?;
+    node.proxy.kill9()?;
+    let client = node.client().await?;
+    let batch = classes::be("batch");
+    let running = node.run(&client, &batch).await?;
+    let known = async || -> Result<(i64, i64)> {
+        let status = client.container_status(&running.container).await?;
+        let resources = status.status.and_then(|it| it.resources);
+        let linux = resources.and_then(|it| it.linux).context("resources")?;
+        Ok((linux.cpu_shares, linux.cpu_quota))
+    };
+    assert_eq!(known().await?, (2, 0));
+
+    node.launch_proxy()?;
+    wait_until("the values of what was missed", || {
+        batch.wrong(&running).is_empty()
+    });
+    // It keeps them once the kernel has taken them.
+    wait_until_async("the runtime knows them", async || {
+        known().await.is_ok_and(|it| it == (512, 100_000))
+    })
+    .await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_answer_to_synchronize_says_is_known_to_containerd_1_7() -> Result<()> {
+    what_the_answer_to_synchronize_says_is_known_to_the_runtime(ContainerdVersion::V1_7).await
+}
+
+#[tokio::test]
+async fn what_the_answer_to_synchronize_says_is_known_to_containerd_2() -> Result<()> {
+    what_the_answer_to_synchronize_says_is_known_to_the_runtime(ContainerdVersion::V2).await
 }
 
 #[tokio::test]

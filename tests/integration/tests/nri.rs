@@ -10,7 +10,7 @@ use koord_integration::{
 };
 use koord_testkit::{
     ContainerdVersion,
-    cri::message::LinuxContainerResources,
+    cri::{CriClient, message::LinuxContainerResources},
     poll::{comes_true, wait_until, wait_until_async},
 };
 use std::{collections::BTreeMap, fs};
@@ -48,42 +48,29 @@ fn all_right(when: &str, all: &[(PodSpecOf, RunningPod)]) {
     wait_until(&format!("the values {when}"), || wrong(all).is_empty());
 }
 
-async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Result<()> {
-    let by_cri = {
-        let node = Node::start(version, options(Front::Cri)?)?;
-        let all = run_all(&node).await?;
-        all_right("before the runtime", &all);
-        node.decided()?
-    };
-    let mut node = Node::start(version, options(Front::Nri)?)?;
-    let mut all = run_all(&node).await?;
-    all_right("by the plugin", &all);
-    ensure!(by_cri.len() > 10, "the ledger of the CRI front: {by_cri:?}");
-    let alike = comes_true(|| node.decided().is_ok_and(|it| it == by_cri));
-    ensure!(alike, "{:#?}, not {by_cri:#?}", node.decided()?);
-
-    // Clients do not go through us.
-    assert!(!node.proxy.socket().exists());
-    let status = node.proxy.status()?;
-    assert_eq!(
-        (&status["front"], &status["pluginUp"]),
-        (&"nri".into(), &true.into())
-    );
-    assert_eq!(status["runtime"]["name"], "containerd");
-
-    let client = node.client().await?;
-    let (pod, be) = all
+/// The hooks' values stay in the pod of a class, whatever an update asks for its container.
+async fn keeps_its_values(
+    client: &CriClient,
+    all: &[(PodSpecOf, RunningPod)],
+    class: &str,
+    update: LinuxContainerResources,
+) -> Result<()> {
+    let (pod, running) = all
         .iter()
-        .find(|(pod, _)| pod.class == "BE")
-        .context("BE")?;
-    let update = LinuxContainerResources {
-        cpu_shares: 1_024,
-        memory_limit_in_bytes: 256 << 20,
-        ..Default::default()
-    };
-    client.update_resources(&be.container, update).await?;
-    wait_until("hooks' values stay", || pod.wrong(be).is_empty());
+        .find(|(pod, _)| pod.class == class)
+        .with_context(|| class.to_owned())?;
+    client.update_resources(&running.container, update).await?;
+    wait_until(&format!("hooks' values stay in {class}"), || {
+        pod.wrong(running).is_empty()
+    });
+    Ok(())
+}
 
+/// Restarts the runtime, runs one pod more, and then kills the plugin.
+async fn after_restarts_all_is_right(
+    node: &mut Node,
+    mut all: Vec<(PodSpecOf, RunningPod)>,
+) -> Result<()> {
     node.containerd.restart()?;
     wait_until("the runtime asks us again", || node.proxy.serves());
     all_right("after the runtime's restart", &all);
@@ -103,6 +90,49 @@ async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Re
         node.decided()
             .is_ok_and(|now| of_later(&now) == of_later(&before))
     });
+    Ok(())
+}
+
+async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Result<()> {
+    let by_cri = {
+        let node = Node::start(version, options(Front::Cri)?)?;
+        let all = run_all(&node).await?;
+        all_right("before the runtime", &all);
+        node.decided()?
+    };
+    let mut node = Node::start(version, options(Front::Nri)?)?;
+    let all = run_all(&node).await?;
+    all_right("by the plugin", &all);
+    ensure!(by_cri.len() > 10, "the ledger of the CRI front: {by_cri:?}");
+    let alike = comes_true(|| node.decided().is_ok_and(|it| it == by_cri));
+    ensure!(alike, "{:#?}, not {by_cri:#?}", node.decided()?);
+
+    // Clients do not go through us.
+    assert!(!node.proxy.socket().exists());
+    let status = node.proxy.status()?;
+    assert_eq!(
+        (&status["front"], &status["pluginUp"]),
+        (&"nri".into(), &true.into())
+    );
+    assert_eq!(status["runtime"]["name"], "containerd");
+
+    let client = node.client().await?;
+    let more = LinuxContainerResources {
+        cpu_shares: 1_024,
+        memory_limit_in_bytes: 256 << 20,
+        ..Default::default()
+    };
+    keeps_its_values(&client, &all, "BE", more).await?;
+    // Its CPUs are its own: a quota that a resize asks for does not come.
+    let quota = LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: 80_000,
+        cpu_shares: 512,
+        ..Default::default()
+    };
+    keeps_its_values(&client, &all, "LSR", quota).await?;
+
+    after_restarts_all_is_right(&mut node, all).await?;
     // A runtime that asks by calls of their own says so of a plugin that does not have them, and tells
     // it of all in the older way.
     let log = fs::read_to_string(node.testbed().directory().join("containerd.log"))?;

@@ -97,18 +97,12 @@ impl Kernel {
     ///
     /// `EINVAL` for the first, `ENODEV` for the second, and `EPERM` without `CAP_SYS_PTRACE`, which
     /// the kernel wants for each process that may do something that we may not.
-    pub fn open() -> io::Result<Self> {
-        Self::open_switched(false)
-    }
-
-    /// The same where the kernel may have a switch of core scheduling that is off (`is_off`). It then
-    /// refuses what it takes once that is on, so that this says nothing of what it has.
     ///
-    /// # Errors
-    ///
-    /// As [`Self::open`]; with `is_off` only `EPERM`, and that only where the kernel answers all the same.
-    pub fn open_switched(is_off: bool) -> io::Result<Self> {
-        answering(Self(()), is_off)
+    /// A kernel with a switch of core scheduling that `is_switched_off` refuses what it takes once that is
+    /// on, so that a refusal says nothing of what it has: only `EPERM` is an error then, and that only where
+    /// it answers all the same.
+    pub fn open(is_switched_off: bool) -> io::Result<Self> {
+        answering(Self(()), is_switched_off)
     }
 }
 

@@ -564,8 +564,12 @@ pub(crate) fn open_pods(config: &Config, hub: &Hub, metrics: &Rc<Metrics>) -> Op
 /// Few kernels have core scheduling, and fewer machines a use for it: that is no error. One with a switch
 /// that is off is not believed when it refuses: a policy may have it put on.
 fn open_cores(cgroups: &Cgroups, gates: &FeatureGates, remarks: &mut Vec<String>) -> Cores {
-    let is_off = cgroups.has_cores_off().unwrap_or(false);
-    let error = match core_sched::Kernel::open_switched(is_off) {
+    let is_off = cgroups.has_cores_off().unwrap_or_else(|error| {
+        let error = &error as &dyn Error;
+        warn!(error, "cannot read whether core scheduling is switched off");
+        false
+    });
+    let error = match core_sched::Kernel::open(is_off) {
         Ok(kernel) => return Cores::over(kernel, Procfs::at(Path::new(OWN_PROC))),
         Err(error) => error,
     };

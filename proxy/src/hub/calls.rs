@@ -1,4 +1,4 @@
-//! The three calls of CRI that hooks act on, from request bytes to decision and back. What is
+//! The calls of CRI that hooks act on, from request bytes to decision and back. What is
 //! decided is found in [`super::plan`].
 
 use super::{

@@ -105,7 +105,7 @@ fn hold_process(
             held.insert(format!("{name} {file}"), text);
         }
     }
-    let Ok(kernel) = Kernel::open() else {
+    let Ok(kernel) = Kernel::open(false) else {
         return Ok(());
     };
     let cookie = kernel.cookie(process.parse()?)?;

@@ -62,7 +62,7 @@ async fn the_machine() -> Result<()> {
 
 /// What the rest relies on, without anything of ours but the calls.
 async fn the_kernel() -> Result<()> {
-    let kernel = Kernel::open().context("this kernel has core scheduling")?;
+    let kernel = Kernel::open(false).context("this kernel has core scheduling")?;
     let (mut one, mut other) = (sleeper("sleep 1000 & wait")?, sleeper("wait; sleep 1000")?);
     let (first, second) = (tid(&one), tid(&other));
     ensure!(kernel.cookie(first)?.is_none() && kernel.cookie(second)?.is_none());
@@ -103,7 +103,7 @@ async fn the_kernel() -> Result<()> {
 /// That the way of the CRI front works at all: whatever containerd starts for a pod comes from the
 /// pod's shim by fork.
 async fn by_the_shim() -> Result<()> {
-    let kernel = Kernel::open()?;
+    let kernel = Kernel::open(false)?;
     let node = node(ProxyOptions::default());
     let client = CriClient::connect(&node.containerd.socket()).await?;
     let spec = PodSpec::new("bomb");
@@ -133,7 +133,7 @@ async fn by_the_shim() -> Result<()> {
 
 /// Groups by label, by class and by policy, from the first instruction on, and given back.
 async fn groups(front: Front) -> Result<()> {
-    let kernel = Kernel::open()?;
+    let kernel = Kernel::open(false)?;
     let node = node(options(front));
     let client = node.client().await?;
     let web = run_bomb(&node, &client, "web", "LS", &[GROUP_A]).await?;
@@ -193,7 +193,7 @@ async fn groups(front: Front) -> Result<()> {
 
 /// Containers that were there before are adopted, and so are the cookies that they have.
 async fn over_a_restart(front: Front) -> Result<()> {
-    let kernel = Kernel::open()?;
+    let kernel = Kernel::open(false)?;
     let mut node = node(options(front));
     node.proxy.kill9()?;
     let straight = CriClient::connect(&node.containerd.socket()).await?;

@@ -241,7 +241,7 @@ fn wait(when: &str, pods: &[RunningPod; 4], expected: &State) -> Result<()> {
 
 /// See [`State::pods`].
 fn held(pods: &[RunningPod; 4]) -> Result<[[String; 4]; 4]> {
-    let kernel = Kernel::open()?;
+    let kernel = Kernel::open(false)?;
     let mut cookies: Vec<Cookie> = Vec::new();
     let mut all: [[String; 4]; 4] = Default::default();
     for (held, pod) in all.iter_mut().zip(pods) {

@@ -179,8 +179,9 @@ fn page() -> String {
     let mut page = String::from(
         "# Hooks\n\n\
          Every built-in hook, in the order in which they run. This page is printed from the table in\n\
-         `hooks/src/builtin/mod.rs`; a test fails when the two differ. How a hook is written:\n\
-         [adding a hook](adding-a-hook.md).\n\n\
+         `hooks/src/builtin/mod.rs`; a test fails when the two differ. What a hook needs of the kernel and\n\
+         of the service: [hook-requirements.md](hook-requirements.md). How one is written:\n\
+         [adding-a-hook.md](adding-a-hook.md).\n\n\
          A gate is moved by `--feature-gates NAME=true`, a failure policy by\n\
          `--hook-fail-policy HOOK=Closed`. `AllAlpha` and `AllBeta` move the gates of their kind; those\n\
          of the kind \"own\" are moved by their names only.\n\n\

@@ -17,16 +17,20 @@ fn documents() -> Vec<File> {
 
 #[test]
 fn every_link_inside_the_tree_leads_somewhere() {
+    let documents = documents();
     let mut complaints = Vec::new();
-    for document in documents() {
-        let directory = document
-            .at
-            .rsplit_once('/')
-            .map_or("", |(directory, _)| directory);
+    for document in &documents {
         for target in links(&document.text) {
-            let path = target.split('#').next().unwrap_or(target);
-            let inside = !path.is_empty() && !path.contains("://") && !path.starts_with("mailto:");
-            if inside && !tree::root().join(directory).join(path).exists() {
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            if path.contains("://") || path.starts_with("mailto:") {
+                continue;
+            }
+            let at = resolved(&document.at, path);
+            let mut named = documents.iter().filter(|document| document.at == at);
+            let leads = tree::root().join(&at).exists()
+                && (anchor.is_empty()
+                    || named.any(|named| anchors(&named.text).any(|it| it == anchor)));
+            if !leads {
                 complaints.push(format!("{}: {target}", document.at));
             }
         }
@@ -74,9 +78,21 @@ fn links_proofs_and_rows_are_read_as_written() {
     let text = "See [a](docs/a.md#x) and `relay/src/pair.rs::a_name`, not `a::b`.\n\
                 | promise | test |\n| --- | --- |\n| one | untested: no device |\n| two | soon |\n";
     assert_eq!(links(text).collect::<Vec<_>>(), ["docs/a.md#x"]);
+    for (path, at) in [
+        ("", "docs/b.md"),
+        ("a.md", "docs/a.md"),
+        ("../a.md", "a.md"),
+    ] {
+        assert_eq!(resolved("docs/b.md", path), at);
+    }
     assert_eq!(
         proofs(text).collect::<Vec<_>>(),
         [("relay/src/pair.rs", "a_name")]
+    );
+    let headings = "# `--pods FILE`, as it is\n\n```\n# a comment\n```\n## GPUs\n";
+    assert_eq!(
+        anchors(headings).collect::<Vec<_>>(),
+        ["--pods-file-as-it-is", "gpus"]
     );
     let verdicts: Vec<_> = rows(text).map(is_proven).collect();
     assert_eq!(verdicts, [true, false]);
@@ -125,6 +141,34 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
         .skip(1)
         .filter_map(|rest| rest.split_once(')'))
         .map(|(target, _)| target)
+}
+
+/// The path from the root that a document means by a path of its own; of itself by none.
+fn resolved(document: &str, path: &str) -> String {
+    if path.is_empty() {
+        return document.to_owned();
+    }
+    let mut steps: Vec<&str> = document.split('/').collect();
+    steps.pop();
+    for step in path.split('/') {
+        match step {
+            ".." => drop(steps.pop()),
+            step => steps.push(step),
+        }
+    }
+    steps.join("/")
+}
+
+/// What links call the headings of a document, as GitHub does.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    let mut in_code = false;
+    text.lines().filter_map(move |line| {
+        in_code ^= line.trim_start().starts_with("```");
+        let heading = line.trim_start_matches('#').strip_prefix(' ')?;
+        let words = heading.to_lowercase().replace(' ', "-");
+        let is_kept = |c: &char| c.is_alphanumeric() || matches!(c, '-' | '_');
+        (line.starts_with('#') && !in_code).then(|| words.chars().filter(is_kept).collect())
+    })
 }
 
 /// What stands between backticks as `file::name`, the file being source.

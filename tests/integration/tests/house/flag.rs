@@ -1,21 +1,22 @@
-//! The README's table of flags is that of the program.
+//! The documented table of flags is that of the program.
 
 use crate::none;
 use crate::tree;
 
 const KEYS: &str = "proxy/src/config/key.rs";
+const PAGE: &str = "docs/configuration.md";
 
 #[test]
-fn the_readme_lists_every_flag_with_its_default() {
+fn the_page_lists_every_flag_with_its_default() {
     let keys = std::fs::read_to_string(tree::root().join(KEYS)).unwrap();
-    let readme = std::fs::read_to_string(tree::root().join("README.md")).unwrap();
+    let page = std::fs::read_to_string(tree::root().join(PAGE)).unwrap();
     let said: Vec<_> = keys.lines().filter_map(key).collect();
-    let listed: Vec<_> = readme.lines().filter_map(row).collect();
+    let listed: Vec<_> = page.lines().filter_map(row).collect();
     assert!(said.len() > 20, "{KEYS} has {} keys", said.len());
     let missing = said.iter().filter(|key| !listed.contains(key));
     let unknown = listed.iter().filter(|row| !said.contains(row));
     let complaints = missing
-        .map(|(name, default)| format!("README.md lacks --{name} with the default `{default}`"))
+        .map(|(name, default)| format!("{PAGE} lacks --{name} with the default `{default}`"))
         .chain(unknown.map(|(name, default)| format!("{KEYS} lacks --{name} = {default:?}")));
     none(&complaints.collect::<Vec<_>>());
 }
@@ -46,7 +47,7 @@ fn key(line: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Name and default in a row of the README's table: `| --name | default | … |`.
+/// Name and default in a row of the page's table: `| --name | default | … |`.
 fn row(line: &str) -> Option<(&str, &str)> {
     let mut cells = line.strip_prefix("| `--")?.split(" | ");
     let name = cells.next()?.strip_suffix('`')?;

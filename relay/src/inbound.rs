@@ -14,7 +14,7 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Most bytes that may wait at the receiver of blocks that are encoded anew. A field costs its sender
 /// one byte and the receiver four thousand, and many blocks come in one chunk; no honest sender gets
 /// near.
-const MAX_WAITING: usize = 8 << 20;
+const MAX_WAITING: usize = 2 << 20;
 
 /// Largest buffer for part of a frame that is kept when it is empty.
 const KEPT: usize = 4 << 10;

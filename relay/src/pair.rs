@@ -322,7 +322,7 @@ impl Pair {
             };
             return self.header_block(side, &block);
         }
-        let limit = self.limits.header_block;
+        let limit = self.limits.header_block_of(side);
         match self.inbound(side).collect(frame, limit)? {
             Some(collected) => self.header_block(side, &collected.as_block()),
             None => Ok(()),

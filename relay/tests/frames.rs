@@ -222,16 +222,22 @@ fn header_block_in_pieces_goes_on_as_one() {
 
 #[test]
 fn trailers_of_64_kib_pass() {
+    trailers_pass(64 << 10);
+}
+
+#[test]
+fn trailers_of_a_megabyte_pass() {
+    // Less the heads of the frames that they come in.
+    trailers_pass((1 << 20) - 1_024);
+}
+
+fn trailers_pass(length: usize) {
     let mut exchange = Exchange::connected();
     exchange.held_call(1, 3);
     assert!(exchange.pair.release(1));
     let mut block = trailers("5");
-    write_literal(
-        &mut block,
-        b"grpc-status-details-bin",
-        &[b'x'; 65_536],
-        false,
-    );
+    let details = vec![b'x'; length];
+    write_literal(&mut block, b"grpc-status-details-bin", &details, false);
     let mut sent = frame::raw(frame::HEADERS, frame::END_STREAM, 1, &block[..16_384]);
     let rest: Vec<_> = block[16_384..].chunks(16_384).collect();
     for (at, piece) in rest.iter().enumerate() {

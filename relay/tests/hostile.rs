@@ -107,6 +107,17 @@ fn continuation_flood_ends_at_a_quarter_of_a_megabyte() {
 }
 
 #[test]
+fn a_flood_of_the_runtimes_ends_at_a_megabyte() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(OTHER), true));
+    exchange.runtime(&frame::raw(frame::HEADERS, 0, 1, b"\x88"));
+    let empty = frame::raw(frame::CONTINUATION, 0, 1, b"");
+    let limit = 1 << 20;
+    let breach = (0..limit).find_map(|_| exchange.pair.feed(Side::Runtime, &empty).err());
+    assert_eq!(breach.unwrap().breach, Breach::HeaderBlock { limit });
+}
+
+#[test]
 fn block_that_grows_by_encoding_anew_ends_at_a_quarter_of_a_megabyte() {
     let mut exchange = Exchange::connected();
     let mut block = request(CLAIMED);

@@ -27,7 +27,7 @@ impl Pair {
         if !buried {
             rewrite.start();
         }
-        let limit = self.limits.header_block;
+        let limit = self.limits.header_block_of(Side::Runtime);
         let mut grpc_status = None;
         self.runtime.decoder.decode(block.fragment, |item| {
             if buried {
@@ -41,9 +41,7 @@ impl Pair {
                 ..
             } = item
             {
-                grpc_status = str::from_utf8(value)
-                    .ok()
-                    .and_then(|text| text.parse().ok());
+                grpc_status = status_code(value);
             }
         })?;
         if buried {
@@ -209,6 +207,28 @@ impl Pair {
                 self.forward(Side::Runtime, frame.piece());
                 Ok(())
             }
+        }
+    }
+}
+
+/// A status has at most ten digits; whatever is longer is none, and not worth reading.
+fn status_code(value: &[u8]) -> Option<u32> {
+    if value.len() > 10 {
+        return None;
+    }
+    str::from_utf8(value).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_a_number_of_at_most_ten_digits() {
+        assert_eq!(status_code(b"0"), Some(0));
+        assert_eq!(status_code(b"4294967295"), Some(u32::MAX));
+        for bad in [&b""[..], b"-1", b"x", b"4294967296", b"00000000000000"] {
+            assert_eq!(status_code(bad), None, "{bad:?}");
         }
     }
 }

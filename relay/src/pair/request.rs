@@ -80,7 +80,7 @@ impl Pair {
     /// Decodes the block and lets it go on: as it came, or without the `content-length` that a
     /// patch would belie. In the latter case the direction is encoded anew from here on.
     fn follow_opening(&mut self, block: &Block<'_>) -> Result<Opening, Breach> {
-        let limit = self.limits.header_block;
+        let limit = self.limits.header_block_of(Side::Client);
         let mut opening = Opening::default();
         let rewrite = &mut self.client.rewrite;
         let claims = &self.claims;
@@ -114,9 +114,8 @@ impl Pair {
         inbound.rewrite.passed();
         if inbound.rewrite.active {
             self.counters.reencoded += 1;
-            return inbound
-                .rewrite
-                .finish(block, self.limits.header_block, output);
+            let limit = self.limits.header_block_of(from);
+            return inbound.rewrite.finish(block, limit, output);
         }
         output.append(block.frames);
         Ok(())
@@ -125,7 +124,7 @@ impl Pair {
     /// A second header block. gRPC clients send none; behind DATA that is still here it could not
     /// go on without either overtaking it or holding up every other stream.
     fn client_trailers(&mut self, block: &Block<'_>) -> Result<(), Breach> {
-        let limit = self.limits.header_block;
+        let limit = self.limits.header_block_of(Side::Client);
         let rewrite = &mut self.client.rewrite;
         rewrite.start();
         self.client.decoder.decode(block.fragment, |item| {
@@ -318,7 +317,11 @@ impl Opening {
     fn field(&mut self, claims: &crate::Claims, name: &[u8], value: &[u8]) -> bool {
         match name {
             b":path" => {
-                self.path_repeated |= self.path_seen;
+                // A block may name one path a quarter of a million times: it is looked up once.
+                if self.path_seen {
+                    self.path_repeated = true;
+                    return false;
+                }
                 self.path_seen = true;
                 match claims.kind(value) {
                     Some(Kind::Claimed(tag)) => self.tag = Some(tag),

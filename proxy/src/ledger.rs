@@ -383,6 +383,23 @@ impl Ledger {
         self.containers.get(container)
     }
 
+    /// The container that a client means by this. Runtimes take the beginning of an id for the whole of it
+    /// where no other begins so; one that nobody here knows is returned as it came.
+    pub fn meant_container(&self, said: ContainerId) -> ContainerId {
+        match self.containers.contains_key(&said) {
+            true => said,
+            false => only_one(self.containers.keys(), said, ContainerId::as_str),
+        }
+    }
+
+    /// The same of a pod's sandbox.
+    pub fn meant_sandbox(&self, said: SandboxId) -> SandboxId {
+        match self.pods.contains_key(&said) {
+            true => said,
+            false => only_one(self.pods.keys(), said, SandboxId::as_str),
+        }
+    }
+
     /// A container with its pod.
     pub fn container(&self, id: &ContainerId) -> Option<(&Pod, &Container)> {
         let pod = self.pods.get(self.containers.get(id)?)?;
@@ -510,6 +527,19 @@ impl Ledger {
         });
         self.removed = None;
         less
+    }
+}
+
+/// The only one that begins as what was said; that itself if there is none, or more than one.
+fn only_one<'a, T: Clone + 'a>(
+    known: impl Iterator<Item = &'a T>,
+    said: T,
+    text: impl Fn(&T) -> &str,
+) -> T {
+    let mut begin_so = known.filter(|known| text(known).starts_with(text(&said)));
+    match (begin_so.next(), begin_so.next()) {
+        (Some(meant), None) => meant.clone(),
+        _ => said,
     }
 }
 

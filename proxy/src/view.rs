@@ -291,6 +291,7 @@ pub fn is_sound(linux: &cri::LinuxContainerResources, usable: &CpuSet) -> bool {
 fn limits_together(one: i64, other: i64) -> i64 {
     match (one, other) {
         (1.., 1..) => one.saturating_add(other),
+        (1.., ..=-1) => other,
         _ => one,
     }
 }

@@ -202,15 +202,17 @@ async fn just_after_a_start_a_creation_waits_for_the_handler_of_its_pod() {
 }
 
 #[tokio::test]
-async fn a_creation_waits_no_longer_than_it_may_and_not_at_all_where_no_handler_is_excluded() {
+async fn a_creation_waits_no_longer_than_it_may_and_not_at_all_where_nothing_follows_from_it() {
     let message = Pod::best_effort("be").create().encode();
     let kata = "--excluded-runtime-handlers=kata";
     let none = "--excluded-runtime-handlers=";
-    for (args, untouched) in [
-        (["--hold-timeout=100ms", kata], 5),
-        (["--hold-timeout=30s", none], 0),
+    for (args, as_sent, unknown) in [
+        (&["--hold-timeout=100ms", kata][..], true, 5),
+        (&["--hold-timeout=30s", none], false, 0),
+        // Nothing would be said.
+        (&["--hold-timeout=30s", kata, "--mode=observe"], true, 0),
     ] {
-        let (node, _) = started_again("", &Gate::new(), &args);
+        let (node, _) = started_again("", &Gate::new(), args);
         let start = Instant::now();
         // So many that none may have waited for as long as it may.
         for _ in 0..5 {
@@ -220,8 +222,8 @@ async fn a_creation_waits_no_longer_than_it_may_and_not_at_all_where_no_handler_
         let took = start.elapsed();
         assert!(took < AT_ONCE, "{took:?}");
         // Without knowing the handler it is left as it is.
-        assert_eq!(node.arrived(method::CREATE) == message, untouched > 0);
-        assert_eq!(creations(&node, "unhooked_unknown_pod"), untouched);
+        assert_eq!(node.arrived(method::CREATE) == message, as_sent);
+        assert_eq!(creations(&node, "unhooked_unknown_pod"), unknown);
         assert!(!node.is_ready());
     }
 }

@@ -75,8 +75,9 @@ impl Hub {
         let inputs = self.policy().inputs();
         let request = cri::CreateContainerRequest::read_keeping(message, |key| inputs.has(key))?;
         let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
+        let sandbox = self.ledger.borrow().meant_sandbox(sandbox);
         let known = self.ledger.borrow().pod(&sandbox).is_some();
-        if known || self.exclusions.runtime_handlers.is_empty() {
+        if known || self.exclusions.runtime_handlers.is_empty() || !self.acts() {
             return self.open_known(request, sandbox, message, until);
         }
         let seen = *self.listed.borrow();
@@ -86,6 +87,7 @@ impl Hub {
         let (hub, message) = (self.clone(), message.to_vec());
         Some(Opening::Later(Box::pin(async move {
             hub.list_after(seen, until).await;
+            let sandbox = hub.ledger.borrow().meant_sandbox(sandbox);
             let known = hub.ledger.borrow().pod(&sandbox).is_some();
             if !known {
                 return Decision::as_is(Untouched::UnknownPod, Effect::Unknown);
@@ -201,8 +203,9 @@ impl Hub {
     pub(super) fn open_update(self: &Rc<Self>, message: &[u8], until: Instant) -> Option<Opening> {
         let request = cri::UpdateContainerResourcesRequest::read(message)?;
         let id = ContainerId::new(&request.container_id).ok()?;
+        let id = self.ledger.borrow().meant_container(id);
         let known = self.ledger.borrow().sandbox_of(&id).is_some();
-        if known || self.is_whole() {
+        if known || self.is_whole() || !self.acts() {
             let (decision, first) = self.decide_and_prepare(&request, id, message);
             if first.is_empty() {
                 return Some(Opening::Now(decision));
@@ -216,6 +219,7 @@ impl Hub {
         let (hub, message) = (self.clone(), message.to_vec());
         Some(Opening::Later(Box::pin(async move {
             hub.list_after(0, until).await;
+            let id = hub.ledger.borrow().meant_container(id);
             let (decision, first) = hub.decide_and_prepare(&request, id, &message);
             hub.write_first(first, until).await;
             decision
@@ -231,6 +235,7 @@ impl Hub {
     ) -> Option<Opening> {
         let request = cri::UpdatePodSandboxResourcesRequest::read(message)?;
         let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
+        let sandbox = self.ledger.borrow().meant_sandbox(sandbox);
         let (resources, overhead) = (request.resources.as_ref(), request.overhead.as_ref());
         let told = view::requested_of_pod(resources, overhead);
         let told = self.without_shares_of_idle(&sandbox, told);

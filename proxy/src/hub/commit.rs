@@ -20,7 +20,7 @@ use std::{mem, rc::Rc};
 /// DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE.
 const UNCERTAIN: [u32; 5] = [1, 2, 4, 13, 14];
 
-/// What containerd answers for each container that it cannot start, stop or update.
+/// What containerd answers for each pod and container that it cannot make, start, stop or update.
 const UNKNOWN: u32 = 2;
 
 /// What a runtime answers that does not have a call.
@@ -150,9 +150,10 @@ impl Hub {
         }
     }
 
-    /// The runtime may have done it all the same; only it knows. Of a known container nothing is in
-    /// doubt but its values if the runtime itself said that it failed: one that cannot start fails
-    /// for as long as it is tried, and must not cost a list each time.
+    /// The runtime may have done it all the same; only it knows. If it said itself that it failed, nothing
+    /// is in doubt but the values of what is known: a container that cannot start, or a pod that gets no
+    /// network, fails for as long as it is tried, and must not cost a list each time. What a runtime keeps
+    /// of a pod that it could not make, the list of each minute finds.
     fn doubt(&self, effect: &Effect, code: Option<u32>) {
         let ledger = self.ledger.borrow();
         let known = match effect {
@@ -163,7 +164,8 @@ impl Hub {
         if let Some(sandbox) = known {
             self.queue.push(sandbox.clone());
         }
-        if known.is_none() || code != Some(UNKNOWN) {
+        let is_made = matches!(effect, Effect::Run(_) | Effect::Create(..));
+        if code != Some(UNKNOWN) || (known.is_none() && !is_made) {
             self.relist_soon();
         }
     }

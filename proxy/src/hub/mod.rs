@@ -291,21 +291,39 @@ impl Hub {
             Method::CreateContainer => self.open_create(message, until),
             Method::UpdateContainerResources => self.open_update(message, until),
             Method::UpdatePodSandboxResources => self.open_pod_update(message, until),
-            Method::StopPodSandbox => sandbox_id(message)
+            Method::StopPodSandbox => self
+                .sandbox_of_request(message)
                 .map(Effect::StopPod)
                 .map(Opening::nothing_but),
-            Method::RemovePodSandbox => sandbox_id(message)
+            Method::RemovePodSandbox => self
+                .sandbox_of_request(message)
                 .map(Effect::RemovePod)
                 .map(Opening::nothing_but),
-            Method::StartContainer => container_id(message).map(|id| self.open_start(id, until)),
-            Method::StopContainer => container_id(message)
+            Method::StartContainer => self
+                .container_of_request(message)
+                .map(|id| self.open_start(id, until)),
+            Method::StopContainer => self
+                .container_of_request(message)
                 .map(Effect::Stop)
                 .map(Opening::nothing_but),
-            Method::RemoveContainer => container_id(message)
+            Method::RemoveContainer => self
+                .container_of_request(message)
                 .map(Effect::Remove)
                 .map(Opening::nothing_but),
         };
         opening.unwrap_or_else(|| Opening::as_is(Untouched::Unreadable))
+    }
+
+    /// The sandbox that a request is about which names it in field 1.
+    fn sandbox_of_request(&self, message: &[u8]) -> Option<SandboxId> {
+        let said = SandboxId::new(wire::string_field(message, 1)?).ok()?;
+        Some(self.ledger.borrow().meant_sandbox(said))
+    }
+
+    /// The same of a container.
+    fn container_of_request(&self, message: &[u8]) -> Option<ContainerId> {
+        let said = ContainerId::new(wire::string_field(message, 1)?).ok()?;
+        Some(self.ledger.borrow().meant_container(said))
     }
 
     pub(crate) fn container_dir(
@@ -504,14 +522,4 @@ impl Decision {
             pending: Effect::Nothing.into(),
         }
     }
-}
-
-/// Field 1 of a request or reply that names a sandbox.
-fn sandbox_id(message: &[u8]) -> Option<SandboxId> {
-    SandboxId::new(wire::string_field(message, 1)?).ok()
-}
-
-/// Field 1 of a request or reply that names a container.
-fn container_id(message: &[u8]) -> Option<ContainerId> {
-    ContainerId::new(wire::string_field(message, 1)?).ok()
 }

@@ -36,7 +36,7 @@ impl Hub {
     }
 
     /// Whether it is up to us to do what is decided.
-    fn acts(&self) -> bool {
+    pub(super) fn acts(&self) -> bool {
         self.effects == Effects::Enforce && self.standing_by().is_none()
     }
 

@@ -3,7 +3,7 @@ use super::{
     *,
 };
 use crate::{
-    ledger::{Applied, Exemption, Original},
+    ledger::{Applied, Exemption, Life, Original},
     reconcile,
 };
 use koord_hooks::{
@@ -44,6 +44,20 @@ fn call(bench: &Bench, method: Method, request: &impl Message, reply: &impl Mess
     answer
 }
 
+/// The pod as calls have it, of this class.
+fn sandbox_config(class: &str) -> cri::PodSandboxConfig {
+    cri::PodSandboxConfig {
+        metadata: listed_pod().metadata,
+        labels: [(label::QOS_CLASS.to_owned(), class.to_owned())].into(),
+        annotations: [(
+            annotation::EXTENDED_RESOURCE_SPEC.to_owned(),
+            BATCH.to_owned(),
+        )]
+        .into(),
+        ..Default::default()
+    }
+}
+
 /// The pod gets a second container, and by then it has this label too.
 fn create_with_label(bench: &Bench, key: &str, value: &str) -> Answer {
     let text = |text: &str| text.to_owned();
@@ -52,10 +66,8 @@ fn create_with_label(bench: &Bench, key: &str, value: &str) -> Answer {
         pod_sandbox_id: text("sandbox-1"),
         config: Some(cri::ContainerConfig::default()),
         sandbox_config: Some(cri::PodSandboxConfig {
-            metadata: listed_pod().metadata,
             labels: labels.map(|(key, value)| (text(key), text(value))).into(),
-            annotations: [(text(annotation::EXTENDED_RESOURCE_SPEC), text(BATCH))].into(),
-            ..Default::default()
+            ..sandbox_config("BE")
         }),
     };
     // A text is a message with one field, and so is the reply: its field 1 is the new id.
@@ -238,6 +250,74 @@ async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list()
         .hub
         .close(Effect::Start(container()).into(), answered(5));
     assert!(!asked_for_a_list().await);
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_costs_no_list() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let run = cri::RunPodSandboxRequest {
+        config: Some(sandbox_config("BE")),
+        ..Default::default()
+    };
+    let create = cri::CreateContainerRequest {
+        pod_sandbox_id: "sandbox-1".to_owned(),
+        config: Some(cri::ContainerConfig::default()),
+        sandbox_config: Some(sandbox_config("BE")),
+    };
+    let calls = [
+        (Method::RunPodSandbox, run.encode_to_vec()),
+        (Method::CreateContainer, create.encode_to_vec()),
+    ];
+    // UNKNOWN, as the runtime says it of what it could not make; and UNAVAILABLE.
+    for (code, is_wanted) in [(2, false), (14, true)] {
+        for (method, message) in &calls {
+            let opening = bench.hub.open(*method, message, None);
+            let decision = opening.decision().await;
+            bench.hub.close(decision.pending, answered(code));
+            assert_eq!(is_list_wanted(&bench).await, is_wanted, "{method:?} {code}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_beginning_of_an_id_is_taken_for_it_where_no_other_begins_so() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    bench.hub.list_taken();
+    let patched = |container: &str| {
+        let update = cri::UpdateContainerResourcesRequest {
+            container_id: container.to_owned(),
+            linux: Some(cri::LinuxContainerResources {
+                cpu_quota: 20_000,
+                cpu_period: 100_000,
+                ..Default::default()
+            }),
+        };
+        let answer = call(&bench, Method::UpdateContainerResources, &update, &());
+        matches!(answer, Answer::Patched(_))
+    };
+    assert!(patched("container-1"));
+    assert!(patched("cont"));
+    assert!(!patched("tainer-1"));
+    // Two begin so.
+    _ = create_with_label(&bench, "any", "label");
+    assert!(!patched("cont"));
+    assert!(patched("container-1"));
+
+    let ended = |bench: &Bench| {
+        let ledger = bench.hub.ledger().borrow();
+        let (_, container) = ledger.container(&container()).unwrap();
+        container.life == Life::Exited
+    };
+    // A text is a message whose field 1 it is.
+    call(
+        &bench,
+        Method::StopContainer,
+        &"container-1".to_owned(),
+        &(),
+    );
+    assert!(ended(&bench));
+    call(&bench, Method::RemovePodSandbox, &"sand".to_owned(), &());
+    assert!(bench.hub.ledger().borrow().pod(&sandbox()).is_none());
 }
 
 #[tokio::test]

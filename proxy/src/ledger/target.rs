@@ -258,9 +258,15 @@ impl Target {
                 _ => (Applied::Pending, false, Contest::default()),
             };
             let given = old.as_ref().is_some_and(|old| old.has_given(desired));
+            // What a container was made without it is not made with by being decided once more.
+            let was_unsaid = (old.as_ref())
+                .is_some_and(|old| setting.is_injected() && old.route == Route::Kernel);
             let original = self.original(setting, asked(setting), old.map(|old| old.original));
             self.entries.push(Entry {
-                route: route(desired),
+                route: match was_unsaid {
+                    true => Route::Kernel,
+                    false => route(desired),
+                },
                 desired: desired.clone(),
                 owner: owner.hook,
                 original,

@@ -16,6 +16,9 @@ use tracing::info;
 /// Containers that are asked about in one list to learn how the runtime weighs.
 const ASKED: usize = 4;
 
+/// Containers whose weight is read in one list to find these.
+const LOOKED_AT: usize = 64;
+
 /// Asks about a few running containers. Whether the curve is known since now.
 pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) -> bool {
     let mut told = Vec::new();
@@ -61,7 +64,12 @@ fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
     let ledger = hub.ledger().borrow();
     let containers = ledger.pods().flat_map(|pod| &pod.containers);
     let running = containers.filter(|container| container.life == Life::Running);
-    least_in_vain(running, usize::MAX)
+    let mut running: Vec<_> = running.collect();
+    // Most may have the least weight. Each list looks at others, since each look is a read.
+    let turn = usize::try_from(*hub.lists().borrow()).unwrap_or_default();
+    let first = turn.wrapping_mul(LOOKED_AT) % running.len().max(1);
+    running.rotate_left(first);
+    least_in_vain(running.into_iter(), LOOKED_AT)
         .filter_map(|container| {
             let weight = cgroups.weight(container.target.at.as_ref()?).ok()??;
             (weight.get() > 1).then(|| (container.id.clone(), weight))

@@ -157,6 +157,12 @@ fn a_pod_asks_for_its_containers_and_its_overhead_together() {
     };
     let asked = requested_of_pod(Some(&limited), Some(&overhead));
     assert_eq!(asked.cpu_quota, Some(CpuQuota::Micros(70_000)));
+    let unlimited = cri::LinuxContainerResources {
+        cpu_quota: -1,
+        ..overhead
+    };
+    let asked = requested_of_pod(Some(&limited), Some(&unlimited));
+    assert_eq!(asked.cpu_quota, Some(CpuQuota::Unlimited));
     assert_eq!(requested_of_pod(None, None), Requested::default());
 }
 

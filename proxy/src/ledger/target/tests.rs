@@ -71,6 +71,33 @@ fn what_a_container_was_made_with_is_not_given_back() {
     assert_eq!(target.entries().len(), 0);
 }
 
+#[test]
+fn what_a_container_was_made_without_it_is_not_made_with_by_being_decided_again() {
+    let both = merged(Adjustment {
+        gpu: Some(Arc::default()),
+        cpu_shares: CpuShares::new(512).ok(),
+        ..Default::default()
+    });
+    let mut target = Target::default();
+    for _ in 0..2 {
+        target.decide(&both, |_| Route::Request, |_| None);
+        // No call carried either.
+        for entry in target.entries_mut() {
+            entry.route = Route::Kernel;
+        }
+    }
+    target.decide(&both, |_| Route::Request, |_| None);
+    let route = |setting| {
+        target
+            .entries()
+            .iter()
+            .find(|it| it.desired.setting() == setting)
+    };
+    assert_eq!(route(Setting::Gpu).unwrap().route, Route::Kernel);
+    // The next update may.
+    assert_eq!(route(Setting::CpuShares).unwrap().route, Route::Request);
+}
+
 fn idle(idle: bool) -> Merged {
     merged(Adjustment {
         cpu_idle: idle.then_some(true),

@@ -125,7 +125,7 @@ fn within(pod: CpuQuota, requested: &Requested) -> Adjustment {
         return Adjustment::default();
     };
     let period = |period: CpuPeriod| u128::from(period.micros());
-    let own = period(requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT));
+    let own = period(requested.period());
     let over = u128::from(asked) * period(CpuPeriod::DEFAULT) > u128::from(most) * own;
     Adjustment {
         cpu_quota: over.then_some(pod),

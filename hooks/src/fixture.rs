@@ -24,7 +24,7 @@ use koord_proto::{
 };
 use std::sync::Arc;
 
-/// A burstable pod; an empty class is no label.
+/// A best-effort pod if it is of class BE, else a burstable one; an empty class is no label.
 pub(crate) fn pod(class: &str, annotations: &[(&str, &str)]) -> PodView {
     let labels = Some((label::QOS_CLASS, class)).filter(|_| !class.is_empty());
     PodView {
@@ -34,7 +34,10 @@ pub(crate) fn pod(class: &str, annotations: &[(&str, &str)]) -> PodView {
         labels: labels.into_iter().collect(),
         annotations: annotations.iter().copied().collect(),
         spec: None,
-        kube_qos: KubeQos::Burstable,
+        kube_qos: match class {
+            "BE" => KubeQos::BestEffort,
+            _ => KubeQos::Burstable,
+        },
         runtime_handler: String::new(),
         parsed: Parsed::default(),
     }

@@ -99,12 +99,19 @@ pub struct Inputs {
 /// written, and the kernel refuses a limit below that. Docker took 4 MiB for it for many years.
 pub(crate) const MIN_MEMORY_BYTES: u64 = 4 << 20;
 
+/// A set of CPUs in a sentence: one in which every other is left out has thousands of numbers.
+struct Brief<'a>(&'a CpuSet);
+
 /// Why a hook could not decide.
 #[derive(Debug, Error)]
 pub enum HookError {
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
-    #[error("{key} names the CPUs {cpus}, of which pods may use none: they may use {usable}")]
+    #[error(
+        "{key} names the CPUs {}, of which pods may use none: they may use {}",
+        Brief(.cpus),
+        Brief(.usable)
+    )]
     NoUsableCpu {
         key: &'static str,
         cpus: CpuSet,
@@ -168,6 +175,23 @@ impl fmt::Display for Maturity {
             Self::Own => "own",
         })
     }
+}
+
+// === impl Brief ===
+
+impl fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = self.0.to_string();
+        match whole.get(..Self::MOST).filter(|_| whole.len() > Self::MOST) {
+            Some(begin) => write!(f, "{begin}…"),
+            None => f.write_str(&whole),
+        }
+    }
+}
+
+impl Brief<'_> {
+    /// Characters at most, all of which are ASCII.
+    const MOST: usize = 64;
 }
 
 // === impl HookError ===

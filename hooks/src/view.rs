@@ -280,6 +280,15 @@ impl Parsed {
     }
 }
 
+// === impl Requested ===
+
+impl Requested {
+    /// The period that its quota is for.
+    pub fn period(&self) -> CpuPeriod {
+        self.cpu_period.unwrap_or(CpuPeriod::DEFAULT)
+    }
+}
+
 // === impl NodeView ===
 
 impl NodeView {

@@ -14,8 +14,9 @@ pub struct CgroupPath(Box<str>);
 pub enum CgroupPathError {
     #[error("component {component:?} of a cgroup path leads elsewhere")]
     Escapes { component: String },
-    #[error("cgroup path holds a NUL byte")]
-    Nul,
+    /// No group has one in its name: the kernel refuses the end of a line, and a log would show another.
+    #[error("cgroup path has the control character {character:?}")]
+    Control { character: char },
     #[error("cgroup path is {length} bytes long, {max} are allowed")]
     TooLong { length: usize, max: usize },
 }
@@ -47,8 +48,8 @@ impl CgroupPath {
                 max: MAX_LENGTH,
             });
         }
-        if child.contains('\0') {
-            return Err(CgroupPathError::Nul);
+        if let Some(character) = child.chars().find(|it| it.is_control()) {
+            return Err(CgroupPathError::Control { character });
         }
         let mut path = String::with_capacity(length);
         path.push_str(&self.0);
@@ -141,7 +142,10 @@ mod tests {
                 "{text}"
             );
         }
-        assert_eq!(CgroupPath::parse("a\0b"), Err(CgroupPathError::Nul));
+        for character in ['\0', '\n', '\u{1b}', '\u{85}'] {
+            let parsed = CgroupPath::parse(&format!("a{character}b"));
+            assert_eq!(parsed, Err(CgroupPathError::Control { character }));
+        }
         assert!(CgroupPath::root().join("..").is_err());
         assert_eq!(CgroupPath::parse("/...").unwrap().as_str(), "...");
     }

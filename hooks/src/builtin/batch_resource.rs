@@ -13,15 +13,19 @@
 //! - a memory limit that no container could start with is an error of the hook: the runtime would
 //!   refuse to start it;
 //! - a quota that normalisation has brought below 1,000 µs is raised to it: the kernel takes no
-//!   less.
+//!   less;
+//! - a pod that is not in the kubelet's tier `BestEffort` has asked for CPU or memory of Kubernetes' own as
+//!   well. Whoever may label it may write the annotation, and is not to lift by that what the kubelet was
+//!   asked for: its own directory is left to the kubelet, and of its containers what the request says is
+//!   only narrowed.
 
 use crate::{
     adjustment::Adjustment,
     extended,
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{Stage, View},
+    view::{ContainerView, Stage, View},
 };
-use koord_model::{QosClass, Setting};
+use koord_model::{CpuShares, KubeQos, QosClass, Setting};
 use koord_proto::keys::{annotation, label};
 
 pub(super) const META: HookMeta = HookMeta {
@@ -53,11 +57,38 @@ impl Hook for BatchResource {
         if view.qos() != Some(QosClass::Be) {
             return Ok(Adjustment::default());
         }
-        match view.pod.batch_resources()? {
-            Some(spec) => extended::decide(view, &spec, annotation::EXTENDED_RESOURCE_SPEC),
-            None => Ok(Adjustment::default()),
-        }
+        let Some(spec) = view.pod.batch_resources()? else {
+            return Ok(Adjustment::default());
+        };
+        let decided = extended::decide(view, &spec, annotation::EXTENDED_RESOURCE_SPEC)?;
+        Ok(match (view.pod.kube_qos, view.container) {
+            (KubeQos::BestEffort, _) => decided,
+            (_, Some(container)) => narrowed(decided, container),
+            (_, None) => Adjustment::default(),
+        })
     }
+}
+
+/// What of it is less than was asked for. The kubelet asks for the least shares where it was not asked
+/// for any.
+fn narrowed(decided: Adjustment, container: &ContainerView) -> Adjustment {
+    let requested = &container.requested;
+    let quota = (requested.cpu_quota).map(|quota| quota.of_period(requested.period()));
+    Adjustment {
+        cpu_shares: match requested.cpu_shares {
+            Some(CpuShares::MIN) => decided.cpu_shares,
+            asked => less(decided.cpu_shares, asked, container.heard),
+        },
+        cpu_quota: less(decided.cpu_quota, quota, container.heard),
+        memory_limit: less(decided.memory_limit, requested.memory_limit, container.heard),
+        ..decided
+    }
+}
+
+/// What is decided, if that is less than was asked for; where all that was asked is `heard`, nothing asked
+/// for is no limit.
+fn less<T: Ord>(decided: Option<T>, asked: Option<T>, heard: bool) -> Option<T> {
+    decided.filter(|decided| asked.map_or(heard, |asked| *decided < asked))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::{
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
     view::{ContainerView, NodeView, Stage, View, newest},
 };
-use koord_model::{CpuBurst, CpuPeriod, CpuQuota, QosClass, Setting, Value};
+use koord_model::{CpuBurst, CpuQuota, QosClass, Setting, Value};
 use koord_proto::{
     annotation,
     keys::{annotation::CPU_BURST, label},
@@ -92,7 +92,7 @@ fn quota_in_force(view: &View<'_>, container: &ContainerView) -> Option<CpuQuota
 }
 
 fn asked(container: &ContainerView) -> Option<CpuQuota> {
-    let period = container.requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT);
+    let period = container.requested.period();
     let said = container.requested.cpu_quota;
     let quota = said.or(container.heard.then_some(CpuQuota::Unlimited));
     Some(quota?.of_period(period))

@@ -16,7 +16,7 @@ use crate::{
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
     view::{NodeView, Stage, View},
 };
-use koord_model::{CpuPeriod, CpuQuota, QosClass, Setting};
+use koord_model::{CpuQuota, QosClass, Setting};
 use koord_proto::{
     annotation::ResourceStatus,
     keys::{annotation, label},
@@ -53,7 +53,7 @@ impl Hook for CpuNormalization {
         }
         let has_own_cpus = status.is_some_and(|status| status.cpuset.is_some());
         let asked = view.container.and_then(|it| {
-            let period = it.requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT);
+            let period = it.requested.period();
             Some(it.requested.cpu_quota?.of_period(period))
         });
         let (false, Some(CpuQuota::Micros(asked))) = (has_own_cpus, asked) else {

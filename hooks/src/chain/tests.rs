@@ -72,7 +72,7 @@ fn a_container_gets_what_all_hooks_together_want() {
         [
             "cpu.shares=512 BatchResource",
             "cpu.cfs_quota_us=50000 BatchResource",
-            "cpuset.cpus=1-2,5-6 CPUSetAllocator",
+            "cpuset.cpus=all CPUSetAllocator",
             "memory.limit_in_bytes=67108864 BatchResource",
         ]
     );

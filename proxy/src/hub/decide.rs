@@ -17,7 +17,7 @@ use koord_hooks::{
     Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeView, Notice, Observer,
     Outcome, PodView, Requested, UnsafePath,
 };
-use koord_model::{CpuPeriod, CpuShares, CpusetCpus, KubeQos, SchedSwitch, Setting, Value};
+use koord_model::{CpuShares, CpusetCpus, KubeQos, SchedSwitch, Setting, Value};
 use koord_proto::{
     annotation::CpuNormalizationRatio,
     keys::{annotation, label},
@@ -540,7 +540,7 @@ pub(crate) fn asked(requested: &Requested, setting: Setting) -> Option<Value> {
     match setting {
         Setting::CpuShares => requested.cpu_shares.map(Value::from),
         Setting::CpuQuota => {
-            let period = requested.cpu_period.unwrap_or(CpuPeriod::DEFAULT);
+            let period = requested.period();
             requested
                 .cpu_quota
                 .map(|quota| quota.of_period(period).into())
@@ -575,7 +575,7 @@ impl From<&FailureKind> for HookFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use koord_model::CpuQuota;
+    use koord_model::{CpuPeriod, CpuQuota};
 
     #[test]
     fn a_quota_that_was_asked_for_is_compared_with_decisions_as_a_share() {

@@ -1,11 +1,12 @@
 use super::*;
 use crate::{
     fixture::{
-        container, decide_container, decide_pod, faster, node, node_with, pod, sandbox, shown, slo,
+        container, decide_container, decide_pod, faster, in_tier, node, node_with, pod, sandbox, shown,
+        slo,
     },
     view::{NodeView, PodView},
 };
-use koord_model::{CpuPeriod, CpuQuota};
+use koord_model::{CpuPeriod, CpuQuota, CpuShares, KubeQos, MemoryLimit};
 use koord_proto::{
     annotation::ExtendedResourceSpec,
     pods::PodSpec,
@@ -207,6 +208,37 @@ fn what_the_list_leaves_out_has_no_more_quota_than_its_pod() {
         let unlimited = decide_container(&BatchResource, &be(HALF_LIMITED), &sidecar, &node());
         assert!(unlimited.unwrap().is_empty(), "{quota} in {period:?}");
     }
+}
+
+/// What is decided of container `a` of a pod with such an annotation in another tier, which asked for so
+/// much of Kubernetes' own.
+fn beside_the_kubelets(spec: &str, asked: (u32, i64, i64), heard: bool) -> String {
+    let (shares, quota, memory) = asked;
+    let mut asking = container("a");
+    asking.heard = heard;
+    asking.requested.cpu_shares = (shares > 0).then(|| CpuShares::new(shares.into()).unwrap());
+    asking.requested.cpu_quota = (quota != 0).then(|| CpuQuota::from_micros(quota).unwrap());
+    asking.requested.memory_limit = (memory > 0).then(|| MemoryLimit::from_bytes(memory));
+    let pod = in_tier(KubeQos::Burstable, be(spec));
+    assert!(decide_pod(&BatchResource, &pod, &node()).unwrap().is_empty());
+    shown(&decide_container(&BatchResource, &pod, &asking, &node()).unwrap())
+}
+
+#[test]
+fn what_a_pod_asked_of_kubernetes_itself_is_only_narrowed() {
+    // 512 shares, 50 ms, 256 MiB.
+    let all = "cpu.shares=512 cpu.cfs_quota_us=50000 memory.limit_in_bytes=268435456";
+    let more = (1_024, 100_000, 1 << 30);
+    assert_eq!(beside_the_kubelets(LIMITED, more, true), all);
+    let less = (256, 25_000, 64 << 20);
+    assert_eq!(beside_the_kubelets(LIMITED, less, true), "");
+    let unlimited = r#"{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"1000000000"}}}}"#;
+    assert_eq!(beside_the_kubelets(unlimited, more, true), "");
+    // Nothing was asked for: the kubelet says the least shares and an unlimited quota.
+    assert_eq!(beside_the_kubelets(LIMITED, (2, -1, 0), true), all);
+    assert_eq!(beside_the_kubelets(LIMITED, (0, 0, 0), true), all);
+    // Nor is it known whether anything was.
+    assert_eq!(beside_the_kubelets(LIMITED, (0, 0, 0), false), "");
 }
 
 #[test]

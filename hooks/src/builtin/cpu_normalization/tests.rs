@@ -1,4 +1,5 @@
 use super::*;
+use koord_model::CpuPeriod;
 use crate::{
     fixture::{decide_container, faster, limited, node, pod, sandbox, shown},
     merge::Merged,

@@ -164,7 +164,8 @@ fn case_7_the_best_effort_tier_may_use_all_that_its_parent_may() {
 #[test]
 fn case_8_a_static_kubelet_keeps_its_own_cpusets() {
     for class in ["", "BE", "LSR"] {
-        let values = of_container(&pod_of(class, ""), &with_static_kubelet());
+        let pod = in_tier(KubeQos::Burstable, pod_of(class, ""));
+        let values = of_container(&pod, &with_static_kubelet());
         assert_eq!(values, "", "{class:?}");
     }
 }
@@ -172,7 +173,8 @@ fn case_8_a_static_kubelet_keeps_its_own_cpusets() {
 #[test]
 fn case_9_everybody_else_shares_all_pools() {
     for class in ["", "BE", "LSR"] {
-        let values = of_container(&pod_of(class, ""), &reported(topology()));
+        let pod = in_tier(KubeQos::Burstable, pod_of(class, ""));
+        let values = of_container(&pod, &reported(topology()));
         assert_eq!(values, "cpuset.cpus=1-2,5-6", "{class:?}");
     }
 }
@@ -217,6 +219,11 @@ fn a_set_of_which_pods_may_use_no_cpu_is_an_error_that_names_it() {
     refused("LSR", OWN, "scheduling.koordinator.sh/resource-status", "3,7");
     refused("LS", "", "node.koordinator.sh/cpu-shared-pools", "1-2,5-6");
     refused("SYSTEM", "", "node.koordinator.sh/system-qos-resource", "0");
+    // CPUs that are not there, none beside another.
+    let many: Vec<_> = (256..1_280).map(|it| (2 * it).to_string()).collect();
+    let status = format!(r#"{{"cpuset":"{}"}}"#, many.join(","));
+    let begin = "512,514,516,518,520,522,524,526,528,530,532,534,536,538,540,542,…";
+    refused("LSR", &status, "scheduling.koordinator.sh/resource-status", begin);
     assert!(decide_pod(&CpusetAllocator, &pod_of("LSR", OWN), &node).is_err());
     node.options.be_cpu_manager = true;
     let be = pod_of("BE", BATCH_ON_BOTH);

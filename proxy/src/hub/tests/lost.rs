@@ -5,13 +5,16 @@ use super::*;
 use crate::ledger::Target;
 use koord_model::KubeQos;
 
-/// A pod whose directory has a quota of 300 ms, of which nobody tells.
-fn burstable(bench: Bench) -> Bench {
+/// A pod with a CPU of its own, whose directory has a quota of 300 ms, of which nobody tells.
+fn bound(bench: Bench) -> Bench {
     let bench = bench.knowing_pod();
     {
         let mut ledger = bench.hub.ledger().borrow_mut();
         let pod = ledger.pod_mut(&sandbox()).unwrap();
-        pod.view.kube_qos = KubeQos::Burstable;
+        pod.view.kube_qos = KubeQos::Guaranteed;
+        pod.view.labels = [(label::QOS_CLASS, "LSR")].into_iter().collect();
+        let status = (annotation::RESOURCE_STATUS, r#"{"cpuset":"1"}"#);
+        pod.view.annotations = [status].into_iter().collect();
         pod.own = Target::at(Some(bench.pod.clone()));
         bench.hub.decide_again(pod);
     }
@@ -25,7 +28,7 @@ fn new() -> Bench {
         .tree
         .write(Controller::Cpu, &bench.pod, file, "300000");
     written.unwrap();
-    burstable(bench)
+    bound(bench)
 }
 
 /// The quota of the pod's directory.
@@ -39,9 +42,9 @@ async fn in_line(bench: &Bench) -> String {
 #[tokio::test]
 async fn what_the_first_write_replaced_comes_back_when_its_hook_is_switched_off_meanwhile() {
     let bench = new();
-    let off = async { bench.hub.switch_hook("BatchResource", false) };
+    let off = async { bench.hub.switch_hook("CPUSetAllocator", false) };
     let (held, known) = tokio::join!(in_line(&bench), off);
-    assert_eq!((held.as_str(), known), ("100000", true));
+    assert_eq!((held.as_str(), known), ("-1", true));
     assert!(bench.hub.queue().drain().contains(&sandbox()));
     assert_eq!(in_line(&bench).await, "300000");
 }
@@ -49,11 +52,11 @@ async fn what_the_first_write_replaced_comes_back_when_its_hook_is_switched_off_
 #[tokio::test]
 async fn what_was_there_is_known_when_a_pods_sandbox_is_made_anew() {
     let bench = new();
-    assert_eq!(in_line(&bench).await, "100000");
+    assert_eq!(in_line(&bench).await, "-1");
     bench.hub.ledger().borrow_mut().remove_pod(&sandbox());
-    let bench = burstable(bench);
-    assert_eq!(in_line(&bench).await, "100000");
-    assert!(bench.hub.switch_hook("BatchResource", false));
+    let bench = bound(bench);
+    assert_eq!(in_line(&bench).await, "-1");
+    assert!(bench.hub.switch_hook("CPUSetAllocator", false));
     assert_eq!(in_line(&bench).await, "300000");
 }
 

@@ -131,6 +131,8 @@ pub struct Pod {
     pub awake: Option<Instant>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
     pub told: u64,
+    /// What a process before us has set of its own directory, or we before this sandbox, was asked for.
+    pub is_recalled: bool,
 }
 
 /// What requests and lists say of a pod, beside what its source says.
@@ -213,6 +215,26 @@ impl Default for Addresses {
 // === impl Pod ===
 
 impl Pod {
+    /// One of which nothing is decided yet.
+    pub fn new(sandbox: SandboxId, view: PodView, said: Said, parent: Option<CgroupPath>) -> Self {
+        Self {
+            sandbox,
+            view,
+            said,
+            parent,
+            exemption: None,
+            ready: true,
+            own: Target::default(),
+            pause: Target::default(),
+            containers: Vec::new(),
+            addresses: Addresses::default(),
+            lowered: Vec::new(),
+            awake: None,
+            told: 0,
+            is_recalled: false,
+        }
+    }
+
     /// By which of the kernel's queues it sends, if that is decided.
     pub fn queue(&self) -> Option<PodQueue> {
         let mut entries = self.own.entries().iter();

@@ -24,6 +24,7 @@ use tracing::{info, warn};
 
 mod hang;
 mod queue;
+mod recall;
 mod slow;
 mod standing;
 mod switch;
@@ -33,6 +34,7 @@ mod traffic;
 
 pub(crate) use self::{
     queue::Queue,
+    recall::all as recall,
     switch::{Gate, refused_switch},
     threads::{has_group, join_starting, starting},
 };
@@ -341,6 +343,9 @@ async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
 }
 
 async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
+    if hub.enforces() {
+        recall::pod(hub, sandbox).await;
+    }
     let (changes, applied) = write(hub, sandbox, part, &[]).await;
     note_pod(hub, sandbox, &changes, &applied);
 }
@@ -496,6 +501,9 @@ fn note(
         let rival = Rival::of(&change.at, scope, setting);
         hub.metrics().setting_contested(setting, rival);
         entry.contest.round(Instant::now(), rival);
+        if let Ok(Written::Changed { old }) = &outcome.applied {
+            entry.is_asked_by_writing(scope, old);
+        }
     }
     // Of an earlier write nobody may have heard.
     let is_there = result == Applied::Equal && outcome.first.is_some();
@@ -622,6 +630,7 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     if !hub.enforces() {
         return;
     }
+    recall::node(hub).await;
     let gate = Gate::of(hub);
     let mut changes = Vec::new();
     for group in hub.ledger().borrow_mut().node.iter_mut() {

@@ -3,8 +3,8 @@
 //! Nothing tells what is ours but the hooks themselves, what containers carry, and the kernel. So the
 //! ledger is made as at any start, with the hooks on and nothing written; what is not shown to be in force
 //! by our doing is let go of; then all hooks are switched off, upon which each value that is left is given
-//! back as when a person switches off its hook. What only the process knew that wrote a value stays where
-//! it is ours still, and is told.
+//! back as when a person switches off its hook. A value of which nobody knows what was there before us stays,
+//! and is told.
 //!
 //! One of us that serves would put in force what is given back here. So nothing is begun where one is
 //! met, and none begins meanwhile. What upstream's koordlet does on this node is left to it.
@@ -286,6 +286,7 @@ async fn give_back(
     hub.switch_all_off();
     hub.set_resting(covered);
     hub.decide_node();
+    reconcile::recall(hub).await;
     let places = places(&hub.ledger().borrow());
     let files: Vec<_> = places
         .iter()

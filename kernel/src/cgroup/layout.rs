@@ -220,6 +220,19 @@ pub fn kube_qos(path: &CgroupPath) -> Option<KubeQos> {
     })
 }
 
+/// Whether a directory is below that of a pod: a container's, or one that a container has made.
+pub fn is_below_pod(path: &CgroupPath) -> bool {
+    let is_pod = |name: &str| {
+        let last = name
+            .strip_suffix(SLICE)
+            .and_then(|slice| slice.rsplit('-').next());
+        last.unwrap_or(name).starts_with("pod")
+    };
+    let components: Vec<&str> = path.components().collect();
+    let above = components.len().saturating_sub(1);
+    kube_qos(path).is_some() && components[..above].iter().copied().any(is_pod)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,5 +365,31 @@ mod tests {
         assert!(directory_of_parent("/a/../b").is_err());
         assert_eq!(Driver::of_parent("a.slice"), Driver::Systemd);
         assert_eq!(Driver::of_parent("/a/b"), Driver::Cgroupfs);
+    }
+
+    #[test]
+    fn what_is_below_a_pod_is_told_from_the_pod_and_from_what_is_no_pods() {
+        for (text, below) in [
+            ("kubepods", false),
+            ("kubepods/besteffort", false),
+            ("kubepods/besteffort/pod1-2", false),
+            ("kubepods/besteffort/pod1-2/abc", true),
+            ("a/kubepods/pod1/abc/nested", true),
+            ("kubepods/nginx/workers", false),
+            ("kubepods.slice/kubepods-besteffort.slice", false),
+            ("kubepods.slice/kubepods-pod1_2.slice", false),
+            (
+                "kubepods.slice/kubepods-pod1_2.slice/cri-containerd-abc.scope",
+                true,
+            ),
+            (
+                "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/crio-a.scope",
+                true,
+            ),
+            ("podman/abc", false),
+            ("", false),
+        ] {
+            assert_eq!(is_below_pod(&path(text)), below, "{text}");
+        }
     }
 }

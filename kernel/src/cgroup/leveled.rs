@@ -21,9 +21,9 @@ pub struct Change {
 /// Where a change is after the first pass.
 enum Step {
     Done(Written),
-    /// The kernel had `old`, has `now`, and shall have `wanted`.
+    /// The kernel has `now`, and shall have `wanted`. Nothing was `written` yet if it is what it had.
     Waits {
-        old: Value,
+        written: Option<Written>,
         now: Value,
         wanted: Value,
     },
@@ -72,12 +72,17 @@ impl Cgroups {
     /// A limit of the page cache is turned off before its size is written, and on after.
     /// [`CpusetCpus::All`] is what the parent has after the changes.
     pub fn apply(&self, changes: &[Change]) -> Vec<Applied> {
-        self.apply_telling(changes, |_| ())
+        self.apply_telling(changes, |_| (), |_, _| ())
     }
 
     /// The same, which tells each change that it `begins` with, and a second time one that it returns to:
-    /// any of them may hang in the kernel.
-    pub fn apply_telling(&self, changes: &[Change], begins: impl Fn(&Change)) -> Vec<Applied> {
+    /// any of them may hang in the kernel. Of each that is about to be written it tells what it `replaces`.
+    pub fn apply_telling(
+        &self,
+        changes: &[Change],
+        begins: impl Fn(&Change),
+        mut replaces: impl FnMut(&Change, &Written),
+    ) -> Vec<Applied> {
         let mut order: Vec<usize> = (0..changes.len()).collect();
         order.sort_by_key(|&index| {
             let Change { at, value } = &changes[index];
@@ -90,15 +95,26 @@ impl Cgroups {
         for index in order {
             begins(&changes[index]);
             let found = (&mut cpusets, &mut awake);
-            match self.widen(&changes[index], found, devices.as_ref()) {
+            match self.widen(&changes[index], found, devices.as_ref(), &mut replaces) {
                 Ok(Step::Done(written)) => outcomes[index] = Some(Ok(written)),
-                Ok(Step::Waits { old, now, wanted }) => waiting.push((index, old, now, wanted)),
+                Ok(Step::Waits {
+                    written,
+                    now,
+                    wanted,
+                }) => waiting.push((index, written, now, wanted)),
                 Err(error) => outcomes[index] = Some(Err(error)),
             }
         }
-        for (index, old, now, wanted) in waiting.into_iter().rev() {
-            begins(&changes[index]);
-            outcomes[index] = Some(self.replace(&changes[index].at, &now, old, &wanted));
+        for (index, written, now, wanted) in waiting.into_iter().rev() {
+            let change = &changes[index];
+            begins(change);
+            let written = written.unwrap_or_else(|| {
+                let written = self.replacing(&change.at, &now, &wanted);
+                replaces(change, &written);
+                written
+            });
+            let put = self.put(&change.at, &now, &wanted);
+            outcomes[index] = Some(put.map(|()| written));
         }
         let answered = |outcome: Option<_>| outcome.expect("a change is done or waits");
         outcomes.into_iter().map(answered).collect()
@@ -107,10 +123,12 @@ impl Cgroups {
     /// The first pass over one change. `awake` are the groups of which it was found that they are not idle.
     fn widen<'a>(
         &self,
-        Change { at, value }: &'a Change,
+        change: &'a Change,
         (cpusets, awake): (&mut CpuSets<'a>, &mut HashSet<&'a CgroupPath>),
         devices: Option<&Look<'_>>,
+        replaces: &mut impl FnMut(&Change, &Written),
     ) -> Result<Step, WriteError> {
+        let Change { at, value } = change;
         if value.setting().is_of_devices() {
             return self.write_per_device(at, value, devices).map(Step::Done);
         }
@@ -135,19 +153,26 @@ impl Cgroups {
         if old == wanted {
             return Ok(Step::Done(Written::Equal));
         }
-        let now = match table::widened(&old, &wanted) {
-            Some(wide) => {
-                let at_once = is_set && cpusets.stay_around(at);
-                let next = if at_once { wanted.clone() } else { wide };
-                self.put(at, &old, &next)?;
-                next
-            }
-            None => old.clone(),
+        let Some(wide) = table::widened(&old, &wanted) else {
+            return Ok(Step::Waits {
+                written: None,
+                now: old,
+                wanted,
+            });
         };
+        let written = self.replacing(at, &old, &wanted);
+        replaces(change, &written);
+        let at_once = is_set && cpusets.stay_around(at);
+        let now = if at_once { wanted.clone() } else { wide };
+        self.put(at, &old, &now)?;
         if now == wanted {
-            return Ok(Step::Done(Written::Changed { old }));
+            return Ok(Step::Done(written));
         }
-        Ok(Step::Waits { old, now, wanted })
+        Ok(Step::Waits {
+            written: Some(written),
+            now,
+            wanted,
+        })
     }
 
     /// What a group holds that is not idle, where `value` is to be written.

@@ -11,6 +11,7 @@ mod error;
 mod layout;
 mod leveled;
 mod members;
+mod original;
 mod os_tree;
 mod reclaim;
 mod swap;
@@ -22,8 +23,11 @@ mod weight;
 pub use self::{
     class_ids::ClassIds,
     error::{DeviceError, ReadError, WriteError},
-    layout::{Driver, Layout, ParentError, RuntimeName, directory_of_parent, kube_qos},
+    layout::{
+        Driver, Layout, ParentError, RuntimeName, directory_of_parent, is_below_pod, kube_qos,
+    },
     leveled::Change,
+    original::{Before, Original},
     os_tree::{DetectError, OsTree},
     switch::{OsSysctls, Sysctls},
     tree::{Controller, Generation, Tree, Version},
@@ -306,7 +310,9 @@ impl Cgroups {
         if old == wanted {
             return Ok(Written::Equal);
         }
-        self.replace(at, &old.clone(), old, &wanted)
+        let written = self.replacing(at, &old, &wanted);
+        self.put(at, &old, &wanted)?;
+        Ok(written)
     }
 
     /// What the kernel holds where `value` is to be written; `None` if it takes none there now.
@@ -378,16 +384,15 @@ impl Cgroups {
             .ok_or_else(|| malformed(&parent, name, text))
     }
 
-    /// Writes a settled value where the kernel has `now`, and had `old` before.
-    fn replace(&self, at: &CgroupPath, now: &Value, old: Value, wanted: &Value) -> Applied {
-        let idles = *wanted == Value::CpuIdle(true);
-        // It is not idle yet.
-        let shares = idles.then(|| self.read_awake(at, Setting::CpuShares).ok());
-        self.put(at, now, wanted)?;
-        Ok(match shares {
-            Some(shares) => Written::Idled { shares },
-            None => Written::Changed { old },
-        })
+    /// What a write is about to do to a group that has something else than is `wanted`.
+    fn replacing(&self, at: &CgroupPath, old: &Value, wanted: &Value) -> Written {
+        match *wanted == Value::CpuIdle(true) {
+            // It is not idle yet.
+            true => Written::Idled {
+                shares: self.read_awake(at, Setting::CpuShares).ok(),
+            },
+            false => Written::Changed { old: old.clone() },
+        }
     }
 
     /// Writes a settled value.

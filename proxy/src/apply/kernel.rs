@@ -15,16 +15,16 @@ use super::{
     caches::Swept,
     progress::{InHand, Progress},
     reclaiming::{Reclaiming, UnderWay},
-    replaced::Replaced,
+    replaced::{Replaced, Undo},
     threads::{JoinError, Joined, Member, ThreadGroups},
 };
 use crate::worker::Worker;
-use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
+use koord_kernel::cgroup::{Applied, Before, Cgroups, Change, Original, Written};
 use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
 use std::{
     array,
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::sync::oneshot;
 
@@ -64,6 +64,10 @@ enum Job {
         done: oneshot::Sender<()>,
     },
     Read(Read, InHand),
+    Recall {
+        groups: Vec<CgroupPath>,
+        done: oneshot::Sender<Vec<Vec<Original>>>,
+    },
 }
 
 /// What is done to the groups that threads are in.
@@ -150,18 +154,14 @@ impl Writer {
     /// Whether a value is in force, a quota in whatever period; `None` if that cannot be found out
     /// now. Reads at most a file or two.
     pub fn holds(&self, at: &CgroupPath, value: &Value) -> Option<bool> {
-        let period = || self.cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
-        let scaled = match value {
-            Value::CpuQuota(quota) => match quota.in_period(period()) {
-                Some(quota) => quota.into(),
-                // It has no such share in this period.
-                None => return Some(false),
-            },
-            // As far as it went with the quota.
-            Value::CpuBurst(burst) => possible(&self.cgroups, *burst, at, &[]).into(),
-            other => other.clone(),
-        };
-        self.cgroups.holds(at, &scaled)
+        holds(&self.cgroups, at, value)
+    }
+
+    /// What these groups had before our values, and which those are, by us or by who was here before us.
+    /// One answer for each, in order.
+    pub async fn recall(&self, groups: Vec<CgroupPath>) -> Vec<Vec<Original>> {
+        let recall = |done| Job::Recall { groups, done };
+        self.jobs.ask(recall).await.unwrap_or_default()
     }
 
     /// Those for [`reclaim`](Self::reclaim), and those for [`write`](Self::write).
@@ -328,12 +328,21 @@ impl Batch {
                 in_hand.step(&change.at, change.value.setting());
             }
         };
-        let applied = apply_in_periods(cgroups, &mut changes.clone(), begins);
-        // A job that panicked has its own changes in doubt and nothing else.
-        let mut replaced = replaced.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcomes = changes.iter().zip(applied);
-        let outcomes = outcomes.map(|(change, applied)| Outcome {
-            first: replaced.hear(change, &applied),
+        let mut undo: Vec<Option<Undo>> = changes.iter().map(|_| None).collect();
+        let expect = |scaled: &Change, before| {
+            let setting = scaled.value.setting();
+            let is_it = |it: &Change| it.at == scaled.at && it.value.setting() == setting;
+            if let Some(index) = changes.iter().position(is_it) {
+                let is_ours = |ours: &Value| holds(cgroups, &scaled.at, ours) == Some(true);
+                let expected = lock(replaced).expect(cgroups, &changes[index], before, is_ours);
+                undo[index] = Some(expected);
+            }
+        };
+        let applied = apply_in_periods(cgroups, &mut changes.clone(), begins, expect);
+        let mut replaced = lock(replaced);
+        let outcomes = changes.iter().zip(applied).zip(undo);
+        let outcomes = outcomes.map(|((change, applied), undo)| Outcome {
+            first: replaced.hear(cgroups, change, &applied, undo),
             applied,
         });
         let mut outcomes: Vec<_> = outcomes.collect();
@@ -347,6 +356,27 @@ impl Batch {
         // No answer waits for that.
         replaced.forget_the_gone(cgroups);
     }
+}
+
+/// A job that panicked has its own changes in doubt and nothing else.
+fn lock(replaced: &Mutex<Replaced>) -> MutexGuard<'_, Replaced> {
+    replaced.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See [`Writer::holds`].
+fn holds(cgroups: &Cgroups, at: &CgroupPath, value: &Value) -> Option<bool> {
+    let period = || cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
+    let scaled = match value {
+        Value::CpuQuota(quota) => match quota.in_period(period()) {
+            Some(quota) => quota.into(),
+            // It has no such share in this period.
+            None => return Some(false),
+        },
+        // As far as it went with the quota.
+        Value::CpuBurst(burst) => possible(cgroups, *burst, at, &[]).into(),
+        other => other.clone(),
+    };
+    cgroups.holds(at, &scaled)
 }
 
 fn is_limit(change: &Change) -> bool {
@@ -400,6 +430,11 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
             drop(in_hand);
             done.send(read).ok();
         }
+        Job::Recall { groups, done } => {
+            let mut replaced = lock(replaced);
+            let known = groups.iter().map(|at| replaced.known(cgroups, at));
+            done.send(known.collect()).ok();
+        }
     }
 }
 
@@ -431,7 +466,7 @@ fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob)
 }
 
 /// The period of a directory before its quota was written.
-struct Before {
+struct OldPeriod {
     period: CpuPeriod,
     /// It has another now.
     replaced: bool,
@@ -439,11 +474,12 @@ struct Before {
 
 /// Applies changes whose quotas are for periods of 100 ms, as decisions count them, where a kubelet
 /// may have been told another length. Answers count them the same way. Tells each change that it `begins`
-/// with, as often as it returns to it.
+/// with, as often as it returns to it, and what each replaces.
 fn apply_in_periods(
     cgroups: &Cgroups,
     changes: &mut [Change],
     begins: impl Fn(&Change),
+    mut replaces: impl FnMut(&Change, Before),
 ) -> Vec<Applied> {
     let mut befores = Vec::with_capacity(changes.len());
     for change in &mut *changes {
@@ -455,33 +491,48 @@ fn apply_in_periods(
             changes[index].value = possible(cgroups, burst, &changes[index].at, changes).into();
         }
     }
-    let mut applied = cgroups.apply_telling(changes, begins);
-    for ((change, applied), before) in changes.iter().zip(&mut applied).zip(befores) {
-        if let Ok(Written::Changed {
-            old: Value::CpuBurst(burst),
-        }) = applied
-        {
-            let period = cgroups.period(&change.at).unwrap_or(CpuPeriod::DEFAULT);
-            *burst = burst.of_period(period);
+    // Of a change what was there, counted for 100 ms.
+    let counted = |at: &CgroupPath, old: &Value, before: Option<&OldPeriod>| match (old, before) {
+        (Value::CpuQuota(quota), Some(before)) => quota.of_period(before.period).into(),
+        (Value::CpuBurst(burst), _) => {
+            let period = cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
+            burst.of_period(period).into()
         }
-        if let (Some(before), Value::CpuQuota(quota)) = (before, &change.value) {
-            let old = |quota: CpuQuota| quota.of_period(before.period).into();
-            match applied {
-                Ok(Written::Changed { old: value }) => {
-                    if let Value::CpuQuota(quota) = *value {
-                        *value = old(quota);
-                    }
-                }
-                // The number is the same, the share is not.
-                Ok(Written::Equal) if before.replaced => {
-                    *applied = Ok(Written::Changed { old: old(*quota) });
-                }
-                // The number that is there belongs to the period that was.
-                Err(_) if before.replaced => {
-                    cgroups.set_period(&change.at, before.period);
-                }
-                _ => {}
+        (other, _) => other.clone(),
+    };
+    let mut applied = cgroups.apply_telling(changes, begins, |change, written| {
+        let mut all = changes.iter().zip(&befores);
+        let before = all
+            .find(|(it, _)| *it == change)
+            .and_then(|(_, it)| it.as_ref());
+        match written {
+            Written::Changed { old } => {
+                replaces(change, Before::Value(counted(&change.at, old, before)));
             }
+            Written::Idled { shares } => {
+                let shares = shares.clone();
+                replaces(change, Before::Awake { shares });
+            }
+            Written::Adjusted | Written::Equal | Written::Masked => {}
+        }
+    });
+    for ((change, applied), before) in changes.iter().zip(&mut applied).zip(&befores) {
+        match (applied, before, &change.value) {
+            (Ok(Written::Changed { old }), before, _) => {
+                *old = counted(&change.at, old, before.as_ref());
+            }
+            // The number is the same, the share is not.
+            (applied @ Ok(Written::Equal), Some(before), Value::CpuQuota(quota))
+                if before.replaced =>
+            {
+                let old = quota.of_period(before.period).into();
+                *applied = Ok(Written::Changed { old });
+            }
+            // The number that is there belongs to the period that was.
+            (Err(_), Some(before), _) if before.replaced => {
+                cgroups.set_period(&change.at, before.period);
+            }
+            _ => {}
         }
     }
     applied
@@ -490,7 +541,7 @@ fn apply_in_periods(
 /// Scales a quota to the period of its directory; `None` if this is no quota. A share that is too
 /// small for that period gets one of 100 ms; where the kernel refuses that, because a group below
 /// would have a greater share, it gets the least that the kernel takes.
-fn in_period(cgroups: &Cgroups, change: &mut Change) -> Option<Before> {
+fn in_period(cgroups: &Cgroups, change: &mut Change) -> Option<OldPeriod> {
     let Value::CpuQuota(quota) = &mut change.value else {
         return None;
     };
@@ -500,7 +551,7 @@ fn in_period(cgroups: &Cgroups, change: &mut Change) -> Option<Before> {
     if !replaced {
         *quota = scaled.unwrap_or(CpuQuota::Micros(CpuQuota::MIN_MICROS));
     }
-    Some(Before { period, replaced })
+    Some(OldPeriod { period, replaced })
 }
 
 /// A burst in the period of its directory, as far as it goes with the quota that the directory will

@@ -1,11 +1,15 @@
 //! What control groups held before our first value, for whoever gives it back one day.
 //!
 //! The answer to a write tells it, but answers get lost: a call that was held is given up, a decision
-//! changes while a write is under way, a pod's sandbox is made anew in the same directory. The kernel
-//! then holds our value, and nobody could say any more what was there. So the thread that writes
-//! remembers what it replaced, for as long as a value of ours is there.
+//! changes while a write is under way, a pod's sandbox is made anew in the same directory, or we are
+//! killed. The kernel then holds our value, and nobody could say any more what was there. So the thread
+//! that writes remembers what it replaces, for as long as a value of ours is there, and notes it on the
+//! group before it writes, for the process after us.
+//!
+//! Groups of containers have no such note: what was asked for a container is with the runtime, and what
+//! can write to its group could forge one.
 
-use koord_kernel::cgroup::{Applied, Cgroups, Change, Written};
+use koord_kernel::cgroup::{Applied, Before, Cgroups, Change, Original, Written, is_below_pod};
 use koord_model::{CgroupPath, Setting, Value};
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -19,52 +23,154 @@ const LOOKS: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     /// By group; nothing of one whose values are all there again.
-    groups: HashMap<CgroupPath, Vec<Written>>,
+    groups: HashMap<CgroupPath, Vec<Original>>,
     /// Each of these groups, the one first that was not looked at for longest.
     in_turn: VecDeque<CgroupPath>,
     /// How many are to be looked at.
     due: usize,
 }
 
+/// What was known of a setting before a write that is under way.
+#[derive(Debug)]
+pub(super) struct Undo {
+    at: CgroupPath,
+    setting: Setting,
+    known: Option<Original>,
+}
+
 // === impl Replaced ===
 
 impl Replaced {
+    /// Hears that a change is about to replace what is there; `is_ours` says whether that is what we wrote
+    /// last. If it is not, somebody has written since who may, as the kubelet does: that comes back then.
+    pub(super) fn expect(
+        &mut self,
+        cgroups: &Cgroups,
+        change: &Change,
+        before: Before,
+        is_ours: impl Fn(&Value) -> bool,
+    ) -> Undo {
+        let setting = change.value.setting();
+        let is_noted = !is_below_pod(&change.at);
+        let known = self.of(cgroups, &change.at);
+        // A group that is idle no more has the kernel's default of shares, which is nobody's.
+        let forgotten = forgotten(known).filter(|_| setting == Setting::CpuShares);
+        let shows_others = is_noted && forgotten.is_none();
+        let before = forgotten.unwrap_or(before);
+        let index = known.iter().position(|it| it.setting() == setting);
+        let undo = Undo {
+            at: change.at.clone(),
+            setting,
+            known: index.map(|index| known[index].clone()),
+        };
+        match index.map(|index| &mut known[index]) {
+            Some(known) => {
+                if shows_others && !is_ours(&known.ours) {
+                    known.before = before;
+                }
+                known.ours = change.value.clone();
+            }
+            None if before.value() == change.value => {}
+            None => known.push(Original {
+                before,
+                ours: change.value.clone(),
+            }),
+        }
+        self.note(cgroups, &change.at);
+        undo
+    }
+
     /// Hears what became of a change. What our first value replaced there.
-    pub(super) fn hear(&mut self, change: &Change, applied: &Applied) -> Option<Written> {
+    pub(super) fn hear(
+        &mut self,
+        cgroups: &Cgroups,
+        change: &Change,
+        applied: &Applied,
+        undo: Option<Undo>,
+    ) -> Option<Written> {
+        let setting = change.value.setting();
         match applied {
-            Ok(written @ (Written::Changed { .. } | Written::Idled { .. })) => {
-                self.remember(change, written);
+            Ok(_) if undo.is_some() => {}
+            Ok(Written::Changed { old }) => {
+                self.remember(cgroups, change, Before::Value(old.clone()));
+            }
+            Ok(Written::Idled { shares }) => {
+                let shares = shares.clone();
+                self.remember(cgroups, change, Before::Awake { shares });
             }
             Ok(Written::Equal | Written::Adjusted | Written::Masked) => {}
-            Err(error) => {
-                if let Some(known) = self.groups.get_mut(&change.at)
-                    && error.is_gone()
-                {
+            Err(error) if error.is_gone() => {
+                if let Some(known) = self.groups.get_mut(&change.at) {
                     known.clear();
                 }
                 return None;
             }
+            Err(_) => {
+                self.undo(cgroups, undo);
+                return None;
+            }
         }
         let known = self.groups.get_mut(&change.at)?;
-        let index = known.iter().position(|it| is_of(it, change))?;
-        if old_of(&known[index]) != change.value {
-            return Some(known[index].clone());
+        let index = known.iter().position(|it| it.setting() == setting)?;
+        let first = written(&known[index].before);
+        if known[index].before.value() == change.value {
+            // It is there again.
+            known.swap_remove(index);
+            self.note(cgroups, &change.at);
         }
-        // It is there again.
-        Some(known.swap_remove(index))
+        Some(first)
     }
 
-    fn remember(&mut self, change: &Change, written: &Written) {
-        let known = match self.groups.entry(change.at.clone()) {
+    /// What is known of a group, by us or by who was here before us.
+    pub(super) fn known(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Vec<Original> {
+        match self.groups.get(at) {
+            Some(known) => known.clone(),
+            None => noted(cgroups, at),
+        }
+    }
+
+    /// It was not told that it would be written, as where only the length of a period was replaced.
+    fn remember(&mut self, cgroups: &Cgroups, change: &Change, before: Before) {
+        let known = self.of(cgroups, &change.at);
+        if !known
+            .iter()
+            .any(|it| it.setting() == change.value.setting())
+        {
+            known.push(Original {
+                before,
+                ours: change.value.clone(),
+            });
+            self.note(cgroups, &change.at);
+        }
+    }
+
+    fn undo(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {
+        let Some(Undo { at, setting, known }) = undo else {
+            return;
+        };
+        if let Some(all) = self.groups.get_mut(&at) {
+            all.retain(|it| it.setting() != setting);
+            all.extend(known);
+            self.note(cgroups, &at);
+        }
+    }
+
+    fn of(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> &mut Vec<Original> {
+        match self.groups.entry(at.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                self.in_turn.push_back(change.at.clone());
+                self.in_turn.push_back(at.clone());
                 self.due += LOOKS;
-                new.insert(Vec::new())
+                new.insert(noted(cgroups, at))
             }
-        };
-        if !known.iter().any(|it| is_of(it, change)) {
-            known.push(written.clone());
+        }
+    }
+
+    fn note(&self, cgroups: &Cgroups, at: &CgroupPath) {
+        if let Some(known) = self.groups.get(at)
+            && !is_below_pod(at)
+        {
+            cgroups.note_originals(at, known);
         }
     }
 
@@ -87,20 +193,29 @@ impl Replaced {
     }
 }
 
-fn is_of(written: &Written, change: &Change) -> bool {
-    let setting = match written {
-        Written::Changed { old } => Some(old.setting()),
-        Written::Idled { .. } => Some(Setting::CpuIdle),
-        Written::Adjusted | Written::Equal | Written::Masked => None,
-    };
-    setting == Some(change.value.setting())
+/// What was noted of a group by who was here before us; nothing if it cannot be read.
+fn noted(cgroups: &Cgroups, at: &CgroupPath) -> Vec<Original> {
+    match is_below_pod(at) {
+        true => Vec::new(),
+        false => cgroups.originals(at).unwrap_or_default(),
+    }
 }
 
-/// What was there; only of what is remembered.
-fn old_of(written: &Written) -> Value {
-    match written {
-        Written::Changed { old } => old.clone(),
-        _ => Value::CpuIdle(false),
+/// The shares that the kernel forgot when we made the group idle.
+fn forgotten(known: &[Original]) -> Option<Before> {
+    known.iter().find_map(|it| match &it.before {
+        Before::Awake { shares } => shares.clone().map(Before::Value),
+        Before::Value(_) => None,
+    })
+}
+
+/// In the words of the answer to that write.
+fn written(before: &Before) -> Written {
+    match before {
+        Before::Value(old) => Written::Changed { old: old.clone() },
+        Before::Awake { shares } => Written::Idled {
+            shares: shares.clone(),
+        },
     }
 }
 
@@ -133,9 +248,12 @@ mod tests {
                 value,
             };
             let applied = self.cgroups.apply(std::slice::from_ref(&change)).remove(0);
-            let first = self.replaced.hear(&change, &applied);
+            let first = self.replaced.hear(&self.cgroups, &change, &applied, None);
             self.replaced.forget_the_gone(&self.cgroups);
-            first.as_ref().map(old_of)
+            Some(match first? {
+                Written::Changed { old } => old,
+                _ => Value::CpuIdle(false),
+            })
         }
 
         /// Whether anything is known of any group.
@@ -179,7 +297,7 @@ mod tests {
         };
         for _ in 0..2 {
             let applied = groups.cgroups.apply(std::slice::from_ref(&idle)).remove(0);
-            let first = groups.replaced.hear(&idle, &applied);
+            let first = groups.replaced.hear(&groups.cgroups, &idle, &applied, None);
             let Some(Written::Idled { shares }) = first else {
                 panic!("{first:?}");
             };

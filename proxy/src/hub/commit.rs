@@ -235,19 +235,10 @@ impl Hub {
         stale: bool,
     ) {
         let mut pod = Pod {
-            sandbox,
-            view: new.view,
-            said: new.said,
             exemption: new.exemption,
-            ready: true,
-            parent: new.parent,
             own: new.own,
             pause: new.pause,
-            containers: Vec::new(),
-            addresses: Default::default(),
-            lowered: Vec::new(),
-            awake: None,
-            told: 0,
+            ..Pod::new(sandbox, new.view, new.said, new.parent)
         };
         self.place(&mut pod);
         if self.follow_source(&mut pod) || stale {

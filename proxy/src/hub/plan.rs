@@ -65,18 +65,10 @@ impl Hub {
         }
         let mut pod = Pod {
             exemption: self.exemption(&view),
-            view,
-            said,
             ready,
             pause: Target::at(self.container_dir(parent.as_ref(), sandbox.as_str())),
             own: Target::at(own),
-            parent,
-            containers: Vec::new(),
-            addresses: Default::default(),
-            lowered: Vec::new(),
-            awake: None,
-            told: 0,
-            sandbox,
+            ..Pod::new(sandbox, view, said, parent)
         };
         self.decide_again(&mut pod);
         pod

@@ -286,20 +286,10 @@ impl Bench {
         let mut container = Container::new(container(), "main".to_owned(), requested);
         container.life = Life::Running;
         container.target = Target::at(Some(bench.container.clone()));
+        let parent = Some(bench.pod.clone());
         let mut pod = Pod {
-            sandbox: sandbox(),
-            view: view.unwrap(),
-            exemption: None,
-            ready: true,
-            parent: Some(bench.pod.clone()),
-            own: Target::at(Some(bench.pod.clone())),
-            pause: Target::default(),
-            containers: Vec::new(),
-            addresses: Default::default(),
-            lowered: Vec::new(),
-            awake: None,
-            told: 0,
-            said: Default::default(),
+            own: Target::at(parent.clone()),
+            ..Pod::new(sandbox(), view.unwrap(), Default::default(), parent)
         };
         pod.containers.push(container);
         bench.hub.decide_again(&mut pod);
@@ -314,10 +304,24 @@ impl Bench {
     /// A hub that knows the pod as a burstable one without batch resources, and has it idle by the gate
     /// `BECPUIdle`. Its kubelet has given it 500 shares, or on cgroup v2 the kernel's default.
     pub(crate) async fn idling(generation: Generation) -> Self {
-        let bench = Self::new(FakeTree::new(generation, 2));
+        let bench = Self::to_idle(FakeTree::new(generation, 2), true);
+        if generation == Generation::V1 {
+            let (tree, at) = (&bench.tree, &bench.pod);
+            let written = tree.write(Controller::Cpu, at, "cpu.shares", "500");
+            written.unwrap();
+        }
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        assert_eq!(bench.shown_of_pod("cpu.idle"), "1");
+        bench.hub.queue().drain();
+        bench
+    }
+
+    /// The same before it was looked at, with the gate on or off.
+    pub(crate) fn to_idle(tree: FakeTree, is_on: bool) -> Self {
+        let bench = Self::new(tree);
         let mut node = bench.hub.policy().node().clone();
         node.kernel.bvt = false;
-        node.options.be_cpu_idle = true;
+        node.options.be_cpu_idle = is_on;
         let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
         bench.hub.policy.replace(Policy::new(chain, node, "skip"));
         let bench = bench.knowing_pod();
@@ -329,14 +333,6 @@ impl Bench {
             pod.own = Target::at(Some(bench.pod.clone()));
             bench.hub.decide_again(pod);
         }
-        if generation == Generation::V1 {
-            let (tree, at) = (&bench.tree, &bench.pod);
-            let written = tree.write(Controller::Cpu, at, "cpu.shares", "500");
-            written.unwrap();
-        }
-        reconcile::pod(&bench.hub, &sandbox()).await;
-        assert_eq!(bench.shown_of_pod("cpu.idle"), "1");
-        bench.hub.queue().drain();
         bench
     }
 

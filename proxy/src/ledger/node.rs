@@ -6,6 +6,7 @@
 
 use super::{Route, Scope, Target, Unasked, of_directories};
 use koord_hooks::{Merged, NodeMerged, TierPaths};
+use koord_kernel::cgroup::Original as Noted;
 use koord_model::{CgroupPath, KubeQos, Value};
 use std::collections::BTreeMap;
 
@@ -92,6 +93,15 @@ impl NodeGroups {
             target: Target::at(Some(root)).unasked(Unasked::Unknown),
         });
         group.target.recall(ours, None);
+    }
+
+    /// Takes over what was noted on a group: see [`Target::recall_noted`].
+    pub fn recall_noted(&mut self, at: &CgroupPath, kind: NodeGroupKind, noted: &Noted) {
+        let group = self.0.entry(at.clone()).or_insert_with(|| NodeGroup {
+            kind,
+            target: Target::at(Some(at.clone())).unasked(Unasked::Unknown),
+        });
+        group.target.recall_noted(noted);
     }
 
     /// Lets go of what was given back, and of groups that nothing is decided for.

@@ -5,8 +5,9 @@
 //! that it counts what is known of the time before us. That nobody asked for anything is knowledge
 //! too, and means the kernel's default; where nothing is known the value is left as it is, and told.
 
-use super::Contest;
+use super::{Contest, Scope};
 use koord_hooks::Merged;
+use koord_kernel::cgroup::{Before, Original as Noted};
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
     MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue,
@@ -173,6 +174,34 @@ impl Applied {
 // === impl Entry ===
 
 impl Entry {
+    /// One that nobody has held against the kernel yet.
+    fn new(desired: Value, owner: &'static str, route: Route, original: Original) -> Self {
+        Self {
+            desired,
+            owner,
+            route,
+            original,
+            applied: Applied::Pending,
+            told: false,
+            contest: Contest::default(),
+            given: false,
+            over: None,
+        }
+    }
+
+    /// One by which what was there `before` us comes back, over what is given now.
+    fn back(before: Value, over: Option<Box<Value>>) -> Self {
+        Self {
+            over,
+            ..Self::new(
+                before.clone(),
+                GIVEN_BACK,
+                Route::Kernel,
+                Original::Value(before),
+            )
+        }
+    }
+
     /// Whether it was given back and the kernel had it since: who writes it now may. That only the
     /// runtime's stored spec still has our value is for its next update.
     pub fn is_let_go(&self) -> bool {
@@ -183,6 +212,14 @@ impl Entry {
     /// Whether hooks decide this value and we have given it.
     fn has_given(&self, value: &Value) -> bool {
         self.given && self.owner != GIVEN_BACK && self.desired == *value
+    }
+
+    /// Somebody wrote this in the place of ours: that comes back one day. What a runtime writes to a
+    /// container is its spec, in which ours may be.
+    pub fn is_asked_by_writing(&mut self, scope: Scope, written: &Value) {
+        if scope != Scope::Container && !is_withheld(self.desired.setting()) {
+            self.original = Original::Value(written.clone());
+        }
     }
 
     /// What the kernel held before our first value, where nobody could say what was asked for. After
@@ -262,19 +299,16 @@ impl Target {
             let was_unsaid = (old.as_ref())
                 .is_some_and(|old| setting.is_injected() && old.route == Route::Kernel);
             let original = self.original(setting, asked(setting), old.map(|old| old.original));
+            let route = match was_unsaid {
+                true => Route::Kernel,
+                false => route(desired),
+            };
             self.entries.push(Entry {
-                route: match was_unsaid {
-                    true => Route::Kernel,
-                    false => route(desired),
-                },
-                desired: desired.clone(),
-                owner: owner.hook,
-                original,
                 applied,
                 told,
                 contest,
                 given,
-                over: None,
+                ..Entry::new(desired.clone(), owner.hook, route, original)
             });
         }
         for entry in before {
@@ -315,22 +349,41 @@ impl Target {
     /// it any more it is given back.
     pub fn recall(&mut self, ours: Value, asked: Option<Value>) {
         if self.entry_mut(ours.setting()).is_none() {
+            let route = match ours.setting().is_sayable() {
+                true => Route::Request,
+                false => Route::Kernel,
+            };
             let entry = Entry {
-                route: match ours.setting().is_sayable() {
-                    true => Route::Request,
-                    false => Route::Kernel,
-                },
-                desired: ours,
-                owner: GIVEN_BACK,
-                original: Original::Unknown,
                 applied: Applied::Equal,
-                told: false,
-                contest: Contest::default(),
-                given: false,
-                over: None,
+                ..Entry::new(ours, GIVEN_BACK, route, Original::Unknown)
             };
             self.give_back(entry, asked);
         }
+    }
+
+    /// Takes over what was noted on the group, by a process before us, of one setting: what was there before
+    /// comes back one day, or now if nobody decides about it; but not over what somebody else has written
+    /// since.
+    pub fn recall_noted(&mut self, noted: &Noted) {
+        let Noted { before, ours } = noted;
+        if let Before::Awake {
+            shares: Some(shares),
+        } = before
+            && self.undecided_shares.is_none()
+        {
+            self.has_forgotten(shares.clone());
+        }
+        let over = Some(Box::new(ours.clone()));
+        if let Some(entry) = self.entry_mut(ours.setting()) {
+            if entry.was_there(before.value()) {
+                entry.over = over;
+            }
+            return;
+        }
+        if *ours == IDLE {
+            self.give_back_shares(over.clone());
+        }
+        self.entries.push(Entry::back(before.value(), over));
     }
 
     /// What is known of a setting before us.
@@ -437,17 +490,7 @@ impl Target {
                 entry.over = over;
             }
         } else if let Some(shares) = self.undecided_shares.clone() {
-            self.entries.push(Entry {
-                original: Original::Value(shares.clone()),
-                desired: shares,
-                owner: GIVEN_BACK,
-                route: Route::Kernel,
-                applied: Applied::Pending,
-                told: false,
-                contest: Contest::default(),
-                given: false,
-                over,
-            });
+            self.entries.push(Entry::back(shares, over));
         }
     }
 
@@ -481,15 +524,11 @@ impl Target {
             return;
         }
         self.entries.push(Entry {
-            original,
-            desired,
-            owner: GIVEN_BACK,
-            route: entry.route,
             applied,
             told,
             contest,
-            given: false,
             over: entry.over,
+            ..Entry::new(desired, GIVEN_BACK, entry.route, original)
         });
     }
 
@@ -503,17 +542,9 @@ impl Target {
         for entry in copied {
             let setting = entry.desired.setting();
             if self.entry_mut(setting).is_none() {
-                self.entries.push(Entry {
-                    desired: default(setting),
-                    owner: GIVEN_BACK,
-                    route: Route::Kernel,
-                    original: Original::Default,
-                    applied: Applied::Pending,
-                    told: false,
-                    contest: Contest::default(),
-                    given: false,
-                    over: None,
-                });
+                let (default, original) = (default(setting), Original::Default);
+                let entry = Entry::new(default, GIVEN_BACK, Route::Kernel, original);
+                self.entries.push(entry);
             }
         }
     }

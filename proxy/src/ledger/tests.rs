@@ -14,31 +14,18 @@ fn container(id: &str) -> Container {
 }
 
 fn pod(id: &str) -> Pod {
-    Pod {
-        sandbox: sandbox(id),
-        view: PodView {
-            uid: PodUid::new("uid-1").unwrap(),
-            namespace: "default".to_owned(),
-            name: "web".to_owned(),
-            labels: koord_hooks::Map::default(),
-            annotations: koord_hooks::Map::default(),
-            spec: None,
-            kube_qos: KubeQos::Burstable,
-            runtime_handler: String::new(),
-            parsed: koord_hooks::Parsed::default(),
-        },
-        exemption: None,
-        ready: true,
-        parent: None,
-        own: Target::default(),
-        pause: Target::default(),
-        containers: Vec::new(),
-        addresses: Default::default(),
-        lowered: Vec::new(),
-        awake: None,
-        told: 0,
-        said: Default::default(),
-    }
+    let view = PodView {
+        uid: PodUid::new("uid-1").unwrap(),
+        namespace: "default".to_owned(),
+        name: "web".to_owned(),
+        labels: koord_hooks::Map::default(),
+        annotations: koord_hooks::Map::default(),
+        spec: None,
+        kube_qos: KubeQos::Burstable,
+        runtime_handler: String::new(),
+        parsed: koord_hooks::Parsed::default(),
+    };
+    Pod::new(sandbox(id), view, Said::default(), None)
 }
 
 fn held(ledger: &Ledger) -> (Vec<&str>, usize) {

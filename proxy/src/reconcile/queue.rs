@@ -1,6 +1,6 @@
 //! Who waits to be looked at: pods, each once, and what is of the node.
 
-use super::{Part, Work, hang::Hang, slow::Slow};
+use super::{Part, Work, hang::Hang, recall::Recalled, slow::Slow};
 use crate::{
     hub::Hub,
     ledger::{Ledger, Pod, Target},
@@ -47,6 +47,7 @@ pub(crate) struct Queue {
     pub(super) shapes: Notify,
     pub(super) slow: Slow,
     pub(super) hang: Hang,
+    pub(super) recalled: Recalled,
 }
 
 // === impl Line ===

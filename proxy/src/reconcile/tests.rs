@@ -3,6 +3,7 @@
 
 mod devices;
 mod ranks;
+mod recall;
 mod slow;
 mod terway;
 mod traffic;

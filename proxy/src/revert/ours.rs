@@ -3,9 +3,9 @@
 //! Decisions alone do not show it: on a node on which we only observed, or never were, hooks decide as
 //! well. A value is ours where the kernel has it as it is decided, unless the configuration says that we
 //! only observe or pass through, or as its container's annotation says that we changed the creation to. What
-//! has a mark of ours (groups of caches, the notes on devices and on the kernel's switches, the network
-//! plugin's files, the network's queues, HAMi-core's folders) is known by that, and nothing else of it is
-//! touched. All else stays.
+//! has a mark of ours (what is noted on the groups of pods, tiers and host applications, on those of devices
+//! and of the kernel's switches, groups of caches, the network plugin's files, the network's queues,
+//! HAMi-core's folders) is known by that, and nothing else of it is touched. All else stays.
 
 use super::{Held, PATIENCE, held, told::says};
 use crate::{

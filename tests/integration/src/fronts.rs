@@ -147,21 +147,7 @@ impl Machine<'_> {
 
     /// Kills the proxy and starts it again, which changes nothing.
     fn outlives_us(&self, node: &mut Node, pods: &[RunningPod], before: Found) -> Result<()> {
-        // What was there before the first value only the one who wrote it knew, and nothing tells it of
-        // directories. Of containers the runtime does, once it was asked.
-        let decided = |(settings, held): Found| {
-            let of_containers = |(what, _): &(String, _)| what.contains("\"main\"");
-            let (containers, others): (Vec<_>, Vec<_>) =
-                settings.into_iter().partition(of_containers);
-            let others = (others.into_iter().collect(), held);
-            let mut all = decided(others, &["desired", "owner", "kernel"]);
-            let containers = (containers.into_iter().collect(), Decided::new());
-            all.extend(decided(
-                containers,
-                &["asked", "desired", "owner", "kernel"],
-            ));
-            all
-        };
+        let decided = |found: Found| decided(found, &["asked", "desired", "owner", "kernel"]);
         let before = decided(before);
         node.proxy.kill9()?;
         node.launch_proxy()?;

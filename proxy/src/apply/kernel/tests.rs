@@ -13,7 +13,7 @@ use koord_kernel::{
     core_sched::{Cookie, CoreSched, Tid},
     fake::FakeTree,
 };
-use koord_model::{CoreGroup, MemoryLimit, MemoryProtection};
+use koord_model::{CoreGroup, CpuShares, MemoryLimit, MemoryProtection};
 use std::{io, sync::Mutex, sync::mpsc, time::Duration};
 
 /// A pod with a container, whose periods are this long.
@@ -496,4 +496,100 @@ async fn a_burst_is_in_force_as_far_as_it_goes_with_the_quota() {
     let holds = |micros| groups.writer.holds(&groups.container, &burst(micros));
     assert_eq!(holds(70_000), Some(true));
     assert_eq!(holds(30_000), Some(false));
+}
+
+#[tokio::test]
+async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers() {
+    let groups = Groups::new(Generation::V1, "50000", "50000");
+    let noted = |at: &CgroupPath| groups.tree.note(Controller::Cpu, at, "originals").unwrap();
+    let micros = CpuQuota::Micros;
+    // 30 ms in 50.
+    let file = "cpu.cfs_quota_us";
+    let kubelets = groups
+        .tree
+        .write(Controller::Cpu, &groups.pod, file, "30000");
+    kubelets.unwrap();
+    groups.apply(micros(40_000), micros(20_000)).await;
+    assert_eq!(noted(&groups.pod), "cpu.cfs_quota_us 60000 40000\n");
+    assert_eq!(noted(&groups.container), "");
+    groups.apply(micros(50_000), micros(20_000)).await;
+    assert_eq!(noted(&groups.pod), "cpu.cfs_quota_us 60000 50000\n");
+
+    // One that comes after us knows it, and forgets it with the value.
+    let next = Writer::new(Cgroups::over(groups.tree.clone()), ThreadGroups::none());
+    let quota = |quota: CpuQuota| Original {
+        before: Before::Value(micros(60_000).into()),
+        ours: quota.into(),
+    };
+    let recalled = next
+        .recall(vec![groups.pod.clone(), groups.container.clone()])
+        .await;
+    assert_eq!(recalled, [vec![quota(micros(50_000))], vec![]]);
+    let next = Groups {
+        writer: next,
+        ..groups
+    };
+    next.apply(micros(60_000), micros(20_000)).await;
+    let noted = next.tree.note(Controller::Cpu, &next.pod, "originals");
+    assert_eq!(noted.unwrap(), "");
+}
+
+#[tokio::test]
+async fn the_shares_of_a_group_that_is_idle_no_more_are_nobodys() {
+    let groups = Groups::new(Generation::V1, "100000", "100000");
+    let file = "cpu.shares";
+    let kubelets = groups.tree.write(Controller::Cpu, &groups.pod, file, "2");
+    kubelets.unwrap();
+    let write = async |values: Vec<Value>| {
+        let change = |value| Change {
+            at: groups.pod.clone(),
+            value,
+        };
+        let changes = values.into_iter().map(change).collect();
+        let written = applied(groups.writer.write(changes).await);
+        assert!(written.iter().all(Result::is_ok), "{written:?}");
+        groups
+            .tree
+            .note(Controller::Cpu, &groups.pod, "originals")
+            .unwrap()
+    };
+    let shares = |shares| Value::from(CpuShares::new(shares).unwrap());
+    assert_eq!(write(vec![Value::CpuIdle(true)]).await, "cpu.idle 2 1\n");
+    // It is awake, and has the shares that it had.
+    assert_eq!(write(vec![Value::CpuIdle(false), shares(2)]).await, "");
+    write(vec![Value::CpuIdle(true)]).await;
+    let noted = write(vec![Value::CpuIdle(false), shares(512)]).await;
+    assert_eq!(noted, "cpu.shares 2 512\n");
+    // Ours are the ones that it forgets.
+    let noted = write(vec![Value::CpuIdle(true), shares(700)]).await;
+    assert_eq!(noted, "cpu.shares 2 700\ncpu.idle 700 1\n");
+    assert_eq!(write(vec![Value::CpuIdle(false), shares(2)]).await, "");
+}
+
+#[tokio::test]
+async fn what_the_kernel_refuses_leaves_no_note() {
+    let groups = Groups::new(Generation::V1, "100000", "100000");
+    let micros = CpuQuota::Micros;
+    groups.apply(micros(50_000), micros(50_000)).await;
+    let noted = || {
+        let note = groups.tree.note(Controller::Cpu, &groups.pod, "originals");
+        note.unwrap()
+    };
+    assert_eq!(noted(), "cpu.cfs_quota_us -1 50000\n");
+    // Less than the container has.
+    let less = Change {
+        at: groups.pod.clone(),
+        value: micros(10_000).into(),
+    };
+    assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
+    assert_eq!(noted(), "cpu.cfs_quota_us -1 50000\n");
+    groups.apply(CpuQuota::Unlimited, CpuQuota::Unlimited).await;
+    assert_eq!(noted(), "");
+    groups.apply(CpuQuota::Unlimited, micros(50_000)).await;
+    let less = Change {
+        at: groups.pod.clone(),
+        value: micros(10_000).into(),
+    };
+    assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
+    assert_eq!(noted(), "");
 }

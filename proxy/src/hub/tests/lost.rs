@@ -16,6 +16,8 @@ fn bound(bench: Bench) -> Bench {
         let status = (annotation::RESOURCE_STATUS, r#"{"cpuset":"1"}"#);
         pod.view.annotations = [status].into_iter().collect();
         pod.own = Target::at(Some(bench.pod.clone()));
+        // The first thing that is waited for is a write.
+        pod.is_recalled = true;
         bench.hub.decide_again(pod);
     }
     bench
@@ -58,6 +60,39 @@ async fn what_was_there_is_known_when_a_pods_sandbox_is_made_anew() {
     assert_eq!(in_line(&bench).await, "-1");
     assert!(bench.hub.switch_hook("CPUSetAllocator", false));
     assert_eq!(in_line(&bench).await, "300000");
+}
+
+#[tokio::test]
+async fn of_a_pod_that_could_not_be_run_nothing_stays_that_nobody_decides_any_more() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let config = cri::PodSandboxConfig {
+        linux: Some(cri::LinuxPodSandboxConfig {
+            cgroup_parent: bench.pod.to_string(),
+            ..Default::default()
+        }),
+        ..sandbox_config("BE")
+    };
+    let run = cri::RunPodSandboxRequest {
+        config: Some(config),
+        ..Default::default()
+    };
+    let run = async |reply| {
+        let opening = bench
+            .hub
+            .open(Method::RunPodSandbox, &run.encode_to_vec(), None);
+        let decision = opening.decision().await;
+        bench.hub.close(decision.pending, reply);
+        bench.shown_of_pod("cpu.cfs_quota_us")
+    };
+    // No network for it, as the runtime says.
+    assert_eq!(run(answered(2)).await, "100000");
+    assert!(bench.hub.switch_hook("BatchResource", false));
+    let sandbox = Reply::Answered {
+        grpc_status: Some(0),
+        message: Some("sandbox-1".to_owned().encode_to_vec()),
+    };
+    assert_eq!(run(sandbox).await, "100000");
+    assert_eq!(in_line(&bench).await, "-1");
 }
 
 #[tokio::test]

@@ -35,15 +35,6 @@ pub(super) const EXPECTED: &[Expected] = &[
         state: "with all hooks off after a restart",
         values: OFF,
     },
-    Expected {
-        state: "with all hooks off",
-        values: &[("0 cpu.max", "50000 100000")],
-    },
-    // What the kubelet gave the directory of a pod only the one who replaced it knew.
-    Expected {
-        state: "with all hooks off after a restart",
-        values: &[("0 cpu.max", "max 100000")],
-    },
 ];
 
 /// CPUs are faster by a quarter, so 50,000 us of quota are 40,000 and 100,000 are 80,000. Half of the
@@ -206,6 +197,7 @@ const WITHOUT: &[(&str, &str)] = &[
 /// What the kubelet asked for.
 #[rustfmt::skip]
 const OFF: &[(&str, &str)] = &[
+    ("0 cpu.max", "50000 100000"),
     ("0 memory.min", "0"),
     ("1 cpu.max.burst", "0"),
     ("2 cpu.idle", "0"),

@@ -1,0 +1,253 @@
+//! What groups had before our first values, noted on the groups themselves: so it comes back after a
+//! restart too, and goes with its group.
+//!
+//! One note has all settings of a group, a line each: the setting, what was there before, and what we
+//! wrote last. By the latter it is known whether a value is ours still.
+
+use super::{Cgroups, Generation, ReadError, table};
+use koord_model::{CgroupPath, CpusetCpus, MemoryLimit, Setting, Value};
+use std::io;
+use tracing::debug;
+
+/// A setting of ours in a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Original {
+    pub before: Before,
+    /// What we wrote last.
+    pub ours: Value,
+}
+
+/// What was there before us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Before {
+    Value(Value),
+    /// The group was not idle and had these shares, which the kernel forgot; `None` if they could not be
+    /// read.
+    Awake {
+        shares: Option<Value>,
+    },
+}
+
+/// The name of the note.
+const NAME: &str = "originals";
+
+/// In the place of a value that cannot be known.
+const UNKNOWN: &str = "?";
+
+// === impl Original ===
+
+impl Original {
+    pub fn setting(&self) -> Setting {
+        self.ours.setting()
+    }
+}
+
+// === impl Before ===
+
+impl Before {
+    /// The value that would have it so again.
+    pub fn value(&self) -> Value {
+        match self {
+            Self::Value(value) => value.clone(),
+            Self::Awake { .. } => Value::CpuIdle(false),
+        }
+    }
+}
+
+// === impl Cgroups ===
+
+impl Cgroups {
+    /// What is noted on a group; nothing if nothing is. A line that is not in the format is passed over:
+    /// it is another version's.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read now.
+    pub fn originals(&self, at: &CgroupPath) -> Result<Vec<Original>, ReadError> {
+        let noted = self.tree.note(self.any_controller(), at, NAME);
+        match noted {
+            Ok(text) => Ok(text
+                .lines()
+                .filter_map(|line| self.original(line))
+                .collect()),
+            // A kernel whose groups take no notes.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(Vec::new()),
+            Err(source) => Err(self.unreadable(at, None, NAME, source)),
+        }
+    }
+
+    /// Notes this on a group in the place of what was. Where the kernel takes no notes, nothing is known
+    /// after a restart.
+    pub fn note_originals(&self, at: &CgroupPath, originals: &[Original]) {
+        let lines = originals.iter().filter_map(|it| self.line(it));
+        let text: String = lines.collect();
+        let noted = self.tree.set_note(self.any_controller(), at, NAME, &text);
+        if let Err(error) = noted {
+            debug!(cgroup = %at, %error, "what was there before cannot be noted");
+        }
+    }
+
+    fn line(&self, original: &Original) -> Option<String> {
+        let setting = original.setting();
+        let before = match &original.before {
+            Before::Value(value) => self.word(value)?,
+            Before::Awake { shares: None } => UNKNOWN.to_owned(),
+            Before::Awake {
+                shares: Some(shares),
+            } => self.word(shares)?,
+        };
+        let ours = self.word(&original.ours)?;
+        Some(format!("{setting} {before} {ours}\n"))
+    }
+
+    fn original(&self, line: &str) -> Option<Original> {
+        let mut words = line.split(' ');
+        let name = words.next()?;
+        let setting = Setting::ALL.iter().find(|it| it.name() == name)?;
+        let (before, ours) = (words.next()?, words.next()?);
+        let ours = self.of_word(*setting, ours)?;
+        let before = match (&ours, before) {
+            (Value::CpuIdle(true), UNKNOWN) => Before::Awake { shares: None },
+            (Value::CpuIdle(true), shares) => Before::Awake {
+                shares: Some(self.of_word(Setting::CpuShares, shares)?),
+            },
+            (_, value) => Before::Value(self.of_word(*setting, value)?),
+        };
+        Some(Original { before, ours })
+    }
+
+    /// A value as its file shows it, which is a word for all that are noted.
+    fn word(&self, value: &Value) -> Option<String> {
+        let generation = self.generation(value.setting())?;
+        Some(match value {
+            Value::MemoryLimit(MemoryLimit::Unlimited) => "max".to_owned(),
+            Value::CpusetCpus(CpusetCpus::All) => "all".to_owned(),
+            Value::CpusetCpus(CpusetCpus::Only(cpus)) if cpus.is_empty() => "none".to_owned(),
+            value => Some(table::render(value, generation, self.terms()))
+                .filter(|word| !word.is_empty() && !word.contains(char::is_whitespace))?,
+        })
+    }
+
+    fn of_word(&self, setting: Setting, word: &str) -> Option<Value> {
+        let generation: Generation = self.generation(setting)?;
+        Some(match (setting, word) {
+            (Setting::MemoryLimit, "max") => MemoryLimit::Unlimited.into(),
+            (Setting::CpusetCpus, "all") => CpusetCpus::All.into(),
+            (Setting::CpusetCpus, "none") => CpusetCpus::Only(Default::default()).into(),
+            (setting, word) => table::parse(setting, generation, word, self.terms())?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cgroup::{Controller, Tree as _},
+        fake::FakeTree,
+    };
+    use koord_model::{Bvt, CpuBurst, CpuQuota, CpuShares};
+    use rustix::io::Errno;
+
+    const BOTH: [Generation; 2] = [Generation::V1, Generation::V2];
+
+    fn group(generation: Generation) -> (FakeTree, Cgroups, CgroupPath) {
+        let tree = FakeTree::new(generation, 4);
+        let at = CgroupPath::parse("kubepods/pod1").unwrap();
+        tree.make(&at);
+        (tree.clone(), Cgroups::over(tree), at)
+    }
+
+    fn value(before: impl Into<Value>, ours: impl Into<Value>) -> Original {
+        Original {
+            before: Before::Value(before.into()),
+            ours: ours.into(),
+        }
+    }
+
+    fn idle(shares: Option<u32>) -> Original {
+        let shares = shares.map(|it| CpuShares::new(it.into()).unwrap().into());
+        Original {
+            before: Before::Awake { shares },
+            ours: Value::CpuIdle(true),
+        }
+    }
+
+    fn of_every_kind() -> Vec<Original> {
+        let cpus = |text: &str| CpusetCpus::Only(text.parse().unwrap());
+        let high = Value::MemoryHigh;
+        vec![
+            value(CpuQuota::Unlimited, CpuQuota::Micros(50_000)),
+            value(CpuBurst::NONE, CpuBurst::from_micros(20_000).unwrap()),
+            value(CpusetCpus::All, cpus("0-1,3")),
+            value(cpus(""), cpus("0")),
+            value(MemoryLimit::Unlimited, MemoryLimit::Bytes(1 << 30)),
+            value(
+                high(MemoryLimit::Unlimited),
+                high(MemoryLimit::Bytes(1 << 29)),
+            ),
+            value(Bvt::default(), Bvt::new(-1).unwrap()),
+            // The least weight is the least shares by each curve.
+            value(CpuShares::MIN, CpuShares::MIN),
+            idle(Some(2)),
+            idle(None),
+        ]
+    }
+
+    #[test]
+    fn what_is_noted_of_a_group_is_read_again() {
+        for generation in BOTH {
+            let (_, cgroups, at) = group(generation);
+            assert_eq!(cgroups.originals(&at).unwrap(), []);
+            cgroups.note_originals(&at, &of_every_kind());
+            assert_eq!(cgroups.originals(&at).unwrap(), of_every_kind());
+            cgroups.note_originals(&at, &[]);
+            assert_eq!(cgroups.originals(&at).unwrap(), []);
+        }
+    }
+
+    #[test]
+    fn the_note_has_a_line_for_each_setting_in_the_words_of_its_file() {
+        let (tree, cgroups, at) = group(Generation::V1);
+        let noted = || tree.note(Controller::Cpu, &at, "originals").unwrap();
+        cgroups.note_originals(&at, &of_every_kind());
+        assert_eq!(
+            noted(),
+            "cpu.cfs_quota_us -1 50000\ncpu.cfs_burst_us 0 20000\ncpuset.cpus all 0-1,3\n\
+             cpuset.cpus none 0\nmemory.limit_in_bytes max 1073741824\n\
+             memory.high max 536870912\ncpu.bvt_warp_ns 0 -1\ncpu.shares 2 2\ncpu.idle 2 1\n\
+             cpu.idle ? 1\n"
+        );
+        cgroups.note_originals(&at, &[]);
+        assert_eq!(noted(), "");
+    }
+
+    #[test]
+    fn lines_that_are_not_in_the_format_are_passed_over() {
+        let (tree, cgroups, at) = group(Generation::V1);
+        let text =
+            "cpu.new 1 2\ncpu.shares\ncpu.shares 2\ncpu.shares x 2\n\ncpu.shares 512 2 later\n";
+        tree.set_note(Controller::Cpu, &at, "originals", text)
+            .unwrap();
+        let shares = CpuShares::new(512).unwrap();
+        assert_eq!(
+            cgroups.originals(&at).unwrap(),
+            [value(shares, CpuShares::MIN)]
+        );
+    }
+
+    #[test]
+    fn that_a_note_cannot_be_read_now_is_no_answer_and_that_none_is_taken_is() {
+        let (tree, cgroups, at) = group(Generation::V2);
+        tree.fail_notes(Some(Errno::IO));
+        assert!(cgroups.originals(&at).is_err());
+        let (_, cgroups, at) = {
+            let tree = FakeTree::new(Generation::V2, 4).without_notes();
+            let at = CgroupPath::parse("kubepods/pod1").unwrap();
+            tree.make(&at);
+            (tree.clone(), Cgroups::over(tree), at)
+        };
+        cgroups.note_originals(&at, &of_every_kind());
+        assert_eq!(cgroups.originals(&at).unwrap(), []);
+    }
+}

@@ -1,0 +1,139 @@
+//! What a process before us has set, over a start of another one on the same groups.
+
+use super::*;
+use koord_model::KubeQos;
+
+/// A pod with a CPU of its own, whose quota is lifted: what that was nobody tells.
+fn bound(bench: Bench) -> Bench {
+    let bench = bench.knowing_pod();
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.view.kube_qos = KubeQos::Guaranteed;
+        pod.view.labels = [(label::QOS_CLASS, "LSR")].into_iter().collect();
+        let status = (annotation::RESOURCE_STATUS, r#"{"cpuset":"1"}"#);
+        pod.view.annotations = [status].into_iter().collect();
+        pod.own = Target::at(Some(bench.pod.clone()));
+        bench.hub.decide_again(pod);
+    }
+    bench
+}
+
+/// The same, to which the kubelet gave 300 ms in 100.
+fn limited() -> (FakeTree, Bench) {
+    let tree = FakeTree::new(Generation::V1, 2);
+    let bench = Bench::new(tree.clone());
+    kubelet_writes(&bench, "300000");
+    (tree, bound(bench))
+}
+
+fn kubelet_writes(bench: &Bench, quota: &str) {
+    let file = "cpu.cfs_quota_us";
+    let written = bench.tree.write(Controller::Cpu, &bench.pod, file, quota);
+    written.unwrap();
+}
+
+/// The quota of the pod's directory once it was looked at.
+async fn quota(bench: &Bench) -> String {
+    check(bench).await;
+    bench.shown_of_pod("cpu.cfs_quota_us")
+}
+
+fn off(bench: &Bench) {
+    assert!(bench.hub.switch_hook("CPUSetAllocator", false));
+}
+
+#[tokio::test]
+async fn what_was_there_before_comes_back_though_another_process_has_replaced_it() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    let next = bound(Bench::new(tree.clone()));
+    assert_eq!(quota(&next).await, "-1");
+    off(&next);
+    assert_eq!(quota(&next).await, "300000");
+    // Nothing is left to be known.
+    let last = bound(Bench::new(tree));
+    off(&last);
+    kubelet_writes(&last, "70000");
+    assert_eq!(quota(&last).await, "70000");
+}
+
+#[tokio::test]
+async fn what_nobody_decides_any_more_after_a_start_comes_back() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    let next = bound(Bench::new(tree));
+    off(&next);
+    assert_eq!(quota(&next).await, "300000");
+}
+
+#[tokio::test]
+async fn what_somebody_else_has_written_since_stays() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    kubelet_writes(&bench, "70000");
+    let next = bound(Bench::new(tree));
+    off(&next);
+    assert_eq!(quota(&next).await, "70000");
+}
+
+#[tokio::test]
+async fn what_the_kubelet_writes_over_ours_is_what_comes_back() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    kubelet_writes(&bench, "70000");
+    assert_eq!(quota(&bench).await, "-1");
+    let next = bound(Bench::new(tree));
+    assert_eq!(quota(&next).await, "-1");
+    for bench in [&next, &bench] {
+        off(bench);
+        assert_eq!(quota(bench).await, "70000");
+        kubelet_writes(bench, "-1");
+    }
+}
+
+#[tokio::test]
+async fn beside_koordlet_nothing_of_its_hooks_is_recalled() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    let next = Bench::new(tree);
+    next.hub.set_resting(["CPUSetAllocator"].into());
+    let next = bound(next);
+    assert_eq!(quota(&next).await, "-1");
+}
+
+#[tokio::test]
+async fn the_shares_that_idleness_forgot_come_back_after_a_start() {
+    for is_decided in [true, false] {
+        let bench = Bench::idling(Generation::V1).await;
+        let next = Bench::to_idle(bench.tree.clone(), is_decided);
+        check(&next).await;
+        if is_decided {
+            assert_eq!(next.shown_of_pod("cpu.idle"), "1");
+            next.hub.switch_hook("GroupIdentity", false);
+            check(&next).await;
+        }
+        let shown = ["cpu.idle", "cpu.shares"].map(|file| next.shown_of_pod(file));
+        assert_eq!(shown, ["0", "500"], "{is_decided}");
+    }
+}
+
+#[tokio::test]
+async fn ranks_of_tiers_come_back_after_a_start_without_the_policy() {
+    let tree = FakeTree::new(Generation::V1, 2).with_group_identity();
+    let tier = CgroupPath::parse("kubepods/besteffort").unwrap();
+    let rank = || {
+        let text = tree
+            .read(Controller::Cpu, &tier, "cpu.bvt_warp_ns")
+            .unwrap();
+        text.trim_end().to_owned()
+    };
+    let bench = Bench::new(tree.clone());
+    bench.hub.set_node_policy(slo(""));
+    node(&bench.hub).await;
+    assert_eq!(rank(), "-1");
+    let next = Bench::new(tree.clone());
+    assert!(next.hub.switch_hook("GroupIdentity", false));
+    node(&next.hub).await;
+    assert_eq!(rank(), "0");
+}

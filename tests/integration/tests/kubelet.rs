@@ -11,7 +11,7 @@ use koord_integration::{
 use koord_testkit::{
     ContainerdVersion, Kubelet, PodQos,
     cri::PodSpec,
-    poll::{wait_patiently, wait_until},
+    poll::{comes_true, wait_patiently, wait_until},
 };
 use serde_json::json;
 
@@ -193,9 +193,17 @@ fn an_idle_pod_is_resized(version: ContainerdVersion, front: Front) -> Result<()
     assert_eq!(after, before);
     let awake = classes::node_policy("0").replace("enable: true", "enable: false");
     node.proxy.write_policy(&awake)?;
-    wait_until("the pod is idle no more and has its shares", || {
-        held("cpu.idle") == "0" && held("cpu.shares") == "512"
+    let mut found = Default::default();
+    let comes = comes_true(|| {
+        found = ["cpu.idle", "cpu.shares"].map(held);
+        found == ["0", "512"]
     });
+    ensure!(
+        comes,
+        "idle, and the pod's shares: {found:?}; {} {}",
+        node.proxy.ledger()?,
+        node.proxy.log()
+    );
     Ok(())
 }
 

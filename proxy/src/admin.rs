@@ -258,7 +258,7 @@ impl Admin {
             reconcile::refused_switch(hub),
         ];
         remarks.extend(now.into_iter().flatten().map(str::to_owned));
-        remarks.extend(hub.queue().hang_remark(hub));
+        remarks.extend(hub.queue().hang_remarks(hub));
         // Nothing is asked of it to pass calls through.
         if condition.mode != Mode::PassThrough && !hub.runtime_is_up() {
             remarks.push(format!(

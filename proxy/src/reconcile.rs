@@ -50,8 +50,13 @@ enum Part {
 enum Work {
     Pod(SandboxId, Part),
     Node,
-    Groups,
     Network,
+}
+
+/// What is done with threads, of which a pod may have any number.
+enum ThreadWork {
+    Pod(SandboxId, Part),
+    Groups,
 }
 
 /// What came of what is no pod's alone, as far as that is known in time.
@@ -85,9 +90,6 @@ impl Work {
         match self {
             Self::Pod(sandbox, part) => part_of(hub, &sandbox, part).await,
             Self::Node => node(hub).await,
-            Self::Groups => {
-                threads::keep(hub).await;
-            }
             Self::Network => {
                 terway::keep(hub).await;
                 traffic::keep(hub).await;
@@ -96,8 +98,26 @@ impl Work {
     }
 }
 
-/// Brings pods in line as they are pushed; never ends. For what the network plugin is told, on a disk,
-/// for the queues of the network, and for memory that is reclaimed no pod waits.
+// === impl ThreadWork ===
+
+impl ThreadWork {
+    async fn run(self, hub: &Rc<Hub>) {
+        match self {
+            Self::Pod(sandbox, part) => {
+                join(hub, &sandbox, part).await;
+                if switch::is_due(hub) {
+                    hub.queue().push_node();
+                }
+            }
+            Self::Groups => {
+                threads::keep(hub).await;
+            }
+        }
+    }
+}
+
+/// Brings pods in line as they are pushed; never ends. For threads of another, for what the network plugin is
+/// told, on a disk, for the queues of the network, and for memory that is reclaimed no pod waits.
 pub async fn run(hub: Rc<Hub>) {
     let queue = hub.queue();
     let hold = async {
@@ -110,8 +130,15 @@ pub async fn run(hub: Rc<Hub>) {
                     queue.tells.notify_one();
                     queue.shapes.notify_one();
                 }
-                work => hang::watched(&hub, work.run(&hub)).await,
+                work => hang::watched(&hub, &queue.hang, work.run(&hub)).await,
             }
+        }
+    };
+    let gather = async {
+        loop {
+            let work = queue.next_threads().await;
+            yield_now().await;
+            hang::watched(&hub, &queue.thread_hang, work.run(&hub)).await;
         }
     };
     let tell = async {
@@ -126,7 +153,7 @@ pub async fn run(hub: Rc<Hub>) {
             traffic::keep(&hub).await;
         }
     };
-    tokio::join!(hold, tell, shape, slow::run(&hub));
+    tokio::join!(hold, gather, tell, shape, slow::run(&hub));
 }
 
 /// Brings everything in line, for who does nothing else meanwhile. For memory that is reclaimed it waits so
@@ -163,7 +190,7 @@ async fn values(hub: &Rc<Hub>, patience: Duration) {
                 Work::Pod(sandbox, part) => values_of(hub, &sandbox, part).await,
                 Work::Node => node(hub).await,
                 // Once all values are there.
-                Work::Groups | Work::Network => {}
+                Work::Network => {}
             }
         }
         if !queue.slow.is_done() && Instant::now() < until {
@@ -287,6 +314,23 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target, part: Part) -> V
 #[cfg(test)]
 pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
     part_of(hub, sandbox, Part::Whole).await;
+    while let Some(work) = hub.queue().pop_threads() {
+        work.run(hub).await;
+    }
+}
+
+/// Does all that waits.
+#[cfg(test)]
+async fn all_that_waits(hub: &Rc<Hub>) {
+    loop {
+        if let Some(work) = hub.queue().pop() {
+            work.run(hub).await;
+        } else if let Some(work) = hub.queue().pop_threads() {
+            work.run(hub).await;
+        } else {
+            return;
+        }
+    }
 }
 
 /// Whether something was decided of a pod's own directory that was not held against the kernel yet.
@@ -336,7 +380,7 @@ async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
         Part::New => new_values_of_pod(hub, sandbox, &[]).await,
         Part::Whole => values_of(hub, sandbox, part).await,
     }
-    join(hub, sandbox, part).await;
+    hub.queue().push_threads(sandbox.clone(), part);
     if switch::is_due(hub) {
         hub.queue().push_node();
     }

@@ -12,7 +12,7 @@
 //! A child is in the groups of its parent. So the threads of a member are looked at until none is found
 //! outside, and a pod's shim is in the pod's group: what it starts is from the first instruction on.
 
-use super::threads::{JoinError, Joined, Member, of_member};
+use super::threads::{Found, JoinError, Joined, Member, of_member, until_settled};
 use koord_kernel::{
     cgroup::Cgroups,
     core_sched::Tid,
@@ -81,10 +81,6 @@ pub struct Swept {
     /// Why one of them is still there, the first if there are more.
     pub failed: Option<ResctrlError>,
 }
-
-/// How often the threads of a member are looked at until none is found outside of the group: those
-/// that a thread outside has started since come later.
-const ROUNDS: usize = 16;
 
 // === impl Caches ===
 
@@ -255,8 +251,7 @@ impl Caches {
         member: &Member,
         place: &Place,
     ) -> Result<bool, JoinError> {
-        let mut moved = false;
-        for _ in 0..ROUNDS {
+        let joined = until_settled(&member.at, || {
             let threads = of_member(cgroups, &self.procfs, member)?;
             let in_group = self.add_those_outside(&place.name, &threads);
             let in_group = in_group.map_err(|error| not_placed(member, error))?;
@@ -266,13 +261,13 @@ impl Caches {
             };
             let in_monitor =
                 in_monitor.map_err(|error| unmonitored(member, place.name.clone(), error))?;
-            let looks = [in_group, in_monitor];
-            if looks == [None, None] {
-                break;
-            }
-            moved |= looks.contains(&Some(true));
-        }
-        Ok(moved)
+            Ok(match [in_group, in_monitor] {
+                [None, None] => Found::Nothing,
+                looks if looks.contains(&Some(true)) => Found::Moved,
+                _ => Found::Ended,
+            })
+        })?;
+        Ok(joined == Joined::Moved)
     }
 
     /// Moves those of these threads into a group that are not in it. Whether there were any left to
@@ -319,16 +314,16 @@ impl Caches {
 
     /// Moves the threads of a member out of the groups that are ours.
     fn release(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
-        let mut joined = Joined::Equal;
-        for _ in 0..ROUNDS {
+        until_settled(&member.at, || {
             let threads = of_member(cgroups, &self.procfs, member)?;
             let released = self.release_all(&threads);
-            if !released.map_err(|error| not_placed(member, error))? {
-                break;
-            }
-            joined = Joined::Moved;
-        }
-        Ok(joined)
+            let released = released.map_err(|error| not_placed(member, error))?;
+            Ok(if released {
+                Found::Moved
+            } else {
+                Found::Nothing
+            })
+        })
     }
 
     fn release_all(&mut self, threads: &[Tid]) -> Result<bool, ResctrlError> {

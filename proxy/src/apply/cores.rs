@@ -10,7 +10,7 @@
 //! On containerd the pod's shim belongs to the group, too. It starts whatever runs in the pod, and
 //! what it starts has its cookie from the first instruction on.
 
-use super::threads::{JoinError, Joined, Member, has_ended, of_member};
+use super::threads::{Found, JoinError, Joined, Member, has_ended, of_member, until_settled};
 use koord_kernel::{
     cgroup::Cgroups,
     core_sched::{Cookie, CoreSched, Tid},
@@ -51,10 +51,6 @@ struct Group {
 
 /// Members that a group has before it is looked for the first time which of them have gone.
 const FEW: usize = 64;
-
-/// How often the threads of a group are looked at until none is found that lacks the cookie: those
-/// that a thread without it has started since come later.
-const ROUNDS: usize = 16;
 
 /// The thread that asks.
 const SELF: Tid = 0;
@@ -101,19 +97,16 @@ impl Cores {
                 known.members.remove(&member.at);
             }
         }
-        let mut joined = Joined::Equal;
-        for _ in 0..ROUNDS {
+        let mut is_new = false;
+        let joined = until_settled(&member.at, || {
             let threads = of_member(cgroups, &procfs, member)?;
             let (cookie, new) = self.cookie_for(cgroups, (member, group), &threads, others)?;
+            is_new |= new;
             let moved = self.settle((member, group), cookie, &threads)?;
-            if moved || new {
-                joined = Joined::Moved;
-            }
-            if !moved {
-                break;
-            }
-        }
-        Ok(joined)
+            Ok(if moved { Found::Moved } else { Found::Nothing })
+        })?;
+        // The one for which a cookie was made has it by that.
+        Ok(if is_new { Joined::Moved } else { joined })
     }
 
     /// The cookies that threads of a control group have, as a person may read them.

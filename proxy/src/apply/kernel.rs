@@ -76,6 +76,7 @@ enum ThreadJob {
         members: Vec<Member>,
         /// Who else is in groups of cores; `None` if nobody was asked.
         others: Option<Vec<Member>>,
+        in_hand: Option<InHand>,
         done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
     },
     Keep {
@@ -102,6 +103,8 @@ pub struct Writer {
     reclaiming: Reclaiming,
     /// Of the thread for all else.
     progress: Progress,
+    /// Of that about threads.
+    thread_progress: Progress,
     cgroups: Arc<Cgroups>,
 }
 
@@ -130,6 +133,7 @@ impl Writer {
             threads,
             reclaiming: Reclaiming::default(),
             progress: Progress::default(),
+            thread_progress: Progress::default(),
             cgroups,
         }
     }
@@ -214,6 +218,11 @@ impl Writer {
         self.progress.standing()
     }
 
+    /// The same of the thread that brings threads into groups.
+    pub(crate) fn standing_of_threads(&self) -> Option<Standing> {
+        self.thread_progress.standing()
+    }
+
     /// Whether one of the [`RECLAIMERS`] is there, and has not to be waited for.
     pub fn can_reclaim(&self, thread: usize) -> bool {
         self.slow[thread].start()
@@ -268,9 +277,12 @@ impl Writer {
         members: Vec<Member>,
         others: Option<Vec<Member>>,
     ) -> Vec<Result<Joined, JoinError>> {
+        let begin = |it: &Member| self.thread_progress.begin(&it.at, it.group.setting());
+        let in_hand = members.first().map(begin);
         let join = |done| ThreadJob::Join {
             members,
             others,
+            in_hand,
             done,
         };
         let answer = self.threads.ask(join).await;
@@ -444,11 +456,19 @@ fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob)
         ThreadJob::Join {
             members,
             others,
+            in_hand,
             done,
         } => {
             groups.caches.look_anew();
-            let join = |member| groups.join(cgroups, member, others.as_deref());
-            done.send(members.iter().map(join).collect()).ok();
+            let join = |member: &Member| {
+                if let Some(in_hand) = &in_hand {
+                    in_hand.step(&member.at, member.group.setting());
+                }
+                groups.join(cgroups, member, others.as_deref())
+            };
+            let joined = members.iter().map(join).collect();
+            drop(in_hand);
+            done.send(joined).ok();
         }
         ThreadJob::Keep { wanted, done } => {
             done.send(groups.caches.keep(&wanted)).ok();

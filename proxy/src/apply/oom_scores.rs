@@ -6,7 +6,7 @@
 //!
 //! The shim of a pod is never touched: when it is killed the whole pod is.
 
-use super::threads::{JoinError, Joined, Member, has_ended};
+use super::threads::{Found, JoinError, Joined, Member, has_ended, until_settled};
 use koord_kernel::{cgroup::Cgroups, core_sched::Tid, task::Procfs};
 use koord_model::{CgroupPath, OomScoreAdj};
 use std::{
@@ -23,10 +23,6 @@ pub struct OomScores {
 /// Processes whose files are open at a time: who makes many is not to take all our descriptors.
 const AT_ONCE: usize = 512;
 
-/// How often the processes of a member are looked at until none is found with another score: those
-/// that such a one has started since come later.
-const ROUNDS: usize = 16;
-
 // === impl OomScores ===
 
 impl OomScores {
@@ -42,8 +38,7 @@ impl OomScores {
         score: OomScoreAdj,
     ) -> Result<Joined, JoinError> {
         let at = &member.at;
-        let mut joined = Joined::Equal;
-        for _ in 0..ROUNDS {
+        until_settled(at, || {
             let mut moved = false;
             let mut refusal = None;
             let others = self.others(&processes(cgroups, at)?, score);
@@ -53,15 +48,9 @@ impl OomScores {
                     Err(error) => refusal = Some(error),
                 }
             }
-            if let Some(refusal) = refusal {
-                return Err(refusal);
-            }
-            if !moved {
-                break;
-            }
-            joined = Joined::Moved;
-        }
-        Ok(joined)
+            let found = if moved { Found::Moved } else { Found::Nothing };
+            refusal.map_or(Ok(found), Err)
+        })
     }
 
     /// Gives processes a score. Whether one of them had it not.

@@ -3,7 +3,7 @@
 
 use koord_kernel::{
     cgroup::{Cgroups, Controller, Generation, Tree, Version},
-    core_sched::Tid,
+    core_sched::{Cookie, CoreSched, Tid},
     fake::FakeTree,
     task::Procfs,
 };
@@ -176,5 +176,37 @@ impl Tree for ReclaimingTree {
         text: &str,
     ) -> io::Result<()> {
         self.tree.set_note(controller, at, name, text)
+    }
+}
+
+/// A kernel that says that a thread has no cookie when the test lets it, and gives none.
+#[derive(Debug)]
+pub(crate) struct SlowCores(Mutex<mpsc::Receiver<()>>);
+
+impl SlowCores {
+    /// Until the test says so, for each thread, or has gone.
+    pub(crate) fn until(said: mpsc::Receiver<()>) -> Self {
+        Self(Mutex::new(said))
+    }
+}
+
+impl CoreSched for SlowCores {
+    fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>> {
+        if thread > 0 {
+            self.0.lock().unwrap().recv().ok();
+        }
+        Ok(None)
+    }
+
+    fn create(&self, _: Tid) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn share(&self, _: Tid, _: Cookie, _: Tid) -> io::Result<()> {
+        unreachable!("nobody has a cookie");
+    }
+
+    fn clear(&self, _: Tid) -> io::Result<()> {
+        unreachable!("nobody has a cookie");
     }
 }

@@ -18,7 +18,11 @@ use koord_kernel::{
 };
 use koord_model::{CacheGroup, CgroupPath, CoreGroup, OomScoreAdj, Setting, Value};
 use rustix::io::Errno;
-use std::{io, path::Path};
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
 use thiserror::Error;
 
 /// A control group whose threads belong to a group.
@@ -83,6 +87,10 @@ pub enum JoinError {
         within: String,
         source: Box<ResctrlError>,
     },
+    #[error(
+        "threads of cgroup {at} change as fast as they are brought back: some are not as decided"
+    )]
+    Unsettled { at: CgroupPath },
     #[error("process {process} of cgroup {at} cannot have the OOM score {score}")]
     OomScore {
         at: CgroupPath,
@@ -161,8 +169,54 @@ impl JoinError {
             Self::Refused { source, .. } | Self::OomScore { source, .. } => source.raw_os_error(),
             Self::Caches { source, .. } => source.errno(),
             Self::Unmonitored { source, .. } => source.errno(),
-            Self::Unsupported | Self::Unlisted { .. } | Self::Unmet { .. } => None,
+            Self::Unsupported
+            | Self::Unlisted { .. }
+            | Self::Unmet { .. }
+            | Self::Unsettled { .. } => None,
         }
+    }
+}
+
+/// How often the threads of a group are looked at until none is found that is elsewhere: those that one
+/// which was elsewhere has started since come later.
+const ROUNDS: usize = 16;
+
+/// How long that may take for one member. A pod decides how many threads it has and what they do, and others
+/// wait for the thread that looks.
+const LONGEST: Duration = Duration::from_millis(250);
+
+/// What a look at all threads of a member found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// All are where they are to be.
+    Nothing,
+    /// Some were not, and have ended.
+    Ended,
+    /// Some were not, and are now.
+    Moved,
+}
+
+/// Looks until nothing is found. Whether anything was moved; an error if something is moved by each look.
+pub(super) fn until_settled(
+    at: &CgroupPath,
+    mut look: impl FnMut() -> Result<Found, JoinError>,
+) -> Result<Joined, JoinError> {
+    let begun = Instant::now();
+    let (mut joined, mut last) = (Joined::Equal, Found::Nothing);
+    for _ in 0..ROUNDS {
+        last = look()?;
+        match last {
+            Found::Nothing => break,
+            Found::Ended => {}
+            Found::Moved => joined = Joined::Moved,
+        }
+        if begun.elapsed() > LONGEST {
+            break;
+        }
+    }
+    match last {
+        Found::Moved => Err(JoinError::Unsettled { at: at.clone() }),
+        Found::Nothing | Found::Ended => Ok(joined),
     }
 }
 
@@ -191,4 +245,44 @@ pub(super) fn of_member(
         threads.splice(0..0, shim);
     }
     Ok(threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of looks that find this, the last of which goes on, and how many there were.
+    fn looked(found: &[Found]) -> (Result<Joined, String>, usize) {
+        let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
+        let mut looks = 0;
+        let joined = until_settled(&at, || {
+            looks += 1;
+            Ok(*found.get(looks - 1).or(found.last()).unwrap())
+        });
+        (joined.map_err(|error| error.to_string()), looks)
+    }
+
+    #[test]
+    fn threads_are_looked_at_until_none_is_found_elsewhere() {
+        use Found::{Ended, Moved, Nothing};
+        assert_eq!(looked(&[Nothing]), (Ok(Joined::Equal), 1));
+        assert_eq!(looked(&[Moved, Ended, Nothing]), (Ok(Joined::Moved), 3));
+        assert_eq!(looked(&[Moved, Ended]), (Ok(Joined::Moved), 16));
+        let unsettled = "threads of cgroup /kubepods/pod1/c1 change as fast as they are brought back: \
+                         some are not as decided";
+        assert_eq!(looked(&[Moved]), (Err(unsettled.to_owned()), 16));
+    }
+
+    #[test]
+    fn a_pod_whose_threads_take_long_is_not_looked_at_again_and_again() {
+        let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
+        let mut looks = 0;
+        let joined = until_settled(&at, || {
+            looks += 1;
+            std::thread::sleep(LONGEST);
+            Ok(Found::Moved)
+        });
+        assert!(matches!(joined, Err(JoinError::Unsettled { .. })));
+        assert_eq!(looks, 1);
+    }
 }

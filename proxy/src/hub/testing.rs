@@ -24,7 +24,8 @@ use koord_hooks::{
 use koord_kernel::{
     block::BlockDevices,
     cgroup::{Cgroups, Controller, Generation, Tree},
-    fake::{FakeCores, FakeResctrl, FakeTree},
+    core_sched::CoreSched,
+    fake::{FakeResctrl, FakeTree},
     task::Procfs,
 };
 use koord_model::{CgroupPath, ContainerId, CpuShares, KubeQos, SandboxId, Setting};
@@ -178,10 +179,10 @@ impl Bench {
 
     /// The same with cores that run several threads each, and the switches that the tree has. The hook is
     /// on.
-    pub(crate) fn with_cores(tree: FakeTree, kernel: &FakeCores) -> Self {
+    pub(crate) fn with_cores(tree: FakeTree, kernel: impl CoreSched + 'static) -> Self {
         let cgroups = Cgroups::over(tree.clone()).with_sysctls(tree.clone());
         let groups = ThreadGroups {
-            cores: Cores::over(kernel.clone(), no_procfs()),
+            cores: Cores::over(kernel, no_procfs()),
             ..ThreadGroups::none()
         };
         let parts = (cgroups, groups, no_network());

@@ -1,4 +1,4 @@
-//! The thread that writes what is decided.
+//! The threads that bring to the kernel what is decided.
 
 use super::{Metrics, register};
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
@@ -6,6 +6,7 @@ use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 #[derive(Debug)]
 pub(super) struct WriterMetrics {
     writer_hangs: Gauge,
+    thread_groups_hang: Gauge,
 }
 
 // === impl WriterMetrics ===
@@ -19,6 +20,12 @@ impl WriterMetrics {
                 "Whether the thread that writes settings stands still with work in hand",
                 Gauge::default(),
             ),
+            thread_groups_hang: register(
+                r,
+                "thread_groups_hang",
+                "Whether the thread that brings threads of pods into their groups stands still",
+                Gauge::default(),
+            ),
         }
     }
 }
@@ -28,5 +35,9 @@ impl WriterMetrics {
 impl Metrics {
     pub fn writer_hangs(&self, hangs: bool) {
         self.writer.writer_hangs.set(i64::from(hangs));
+    }
+
+    pub fn thread_groups_hang(&self, hangs: bool) {
+        self.writer.thread_groups_hang.set(i64::from(hangs));
     }
 }

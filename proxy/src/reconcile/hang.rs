@@ -1,8 +1,9 @@
-//! A thread that writes and hangs in the kernel.
+//! A thread of ours that hangs in the kernel: the one that writes settings, or the one that brings threads of
+//! pods into their groups.
 //!
-//! All settings wait for it then, and it cannot say so itself. Whatever waits for it is looked at by
-//! `reconcile` before long, which waits without end. So it is while that takes long, and at no other time,
-//! that somebody looks whether the thread moves.
+//! All settings, or all threads, wait for it then, and it cannot say so itself. Whatever waits for it is
+//! looked at by `reconcile` before long, which waits without end. So it is while that takes long, and at no
+//! other time, that somebody looks whether the thread moves.
 
 use crate::{apply::kernel::Standing, hub::Hub, ledger::Target, log::Name};
 use std::{cell::RefCell, pin::pin, time::Duration};
@@ -13,12 +14,17 @@ use tracing::{info, warn};
 /// in a row find it at the same: one may come right after all of us were stopped for a while.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What a person has to know then.
-const HANGS: &str = "the thread that writes settings stands still: what is to be written waits";
+/// Which thread it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    Settings,
+    Threads,
+}
 
-/// Whether the thread that writes hangs.
-#[derive(Debug, Default)]
+/// Whether one of the threads hangs.
+#[derive(Debug)]
 pub(super) struct Hang {
+    of: Of,
     /// Where it was at the last look.
     seen: RefCell<Option<Standing>>,
     told: RefCell<Option<Told>>,
@@ -31,19 +37,71 @@ struct Told {
     is_logged: bool,
 }
 
+// === impl Of ===
+
+impl Of {
+    /// What a person has to know when it hangs.
+    fn hangs(self) -> &'static str {
+        match self {
+            Self::Settings => {
+                "the thread that writes settings stands still: what is to be written waits"
+            }
+            Self::Threads => {
+                "the thread that brings threads of pods into their groups stands still: they wait"
+            }
+        }
+    }
+
+    fn goes_on(self) -> &'static str {
+        match self {
+            Self::Settings => "the thread that writes settings goes on",
+            Self::Threads => "the thread that brings threads of pods into their groups goes on",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Settings => "writer",
+            Self::Threads => "threads",
+        }
+    }
+
+    fn count(self, hub: &Hub, hangs: bool) {
+        match self {
+            Self::Settings => hub.metrics().writer_hangs(hangs),
+            Self::Threads => hub.metrics().thread_groups_hang(hangs),
+        }
+    }
+
+    fn standing(self, hub: &Hub) -> Option<Standing> {
+        match self {
+            Self::Settings => hub.writer().standing(),
+            Self::Threads => hub.writer().standing_of_threads(),
+        }
+    }
+}
+
 // === impl Hang ===
 
 impl Hang {
+    pub(super) fn new(of: Of) -> Self {
+        Self {
+            of,
+            seen: RefCell::default(),
+            told: RefCell::default(),
+        }
+    }
+
     /// What a person should know; `None` once it has moved.
     pub(super) fn remark(&self, hub: &Hub) -> Option<String> {
         let told = self.told.borrow();
-        let told = told.as_ref().filter(|told| told.lasts(hub))?;
-        Some(format!("{HANGS} ({})", told.reason))
+        let told = told.as_ref().filter(|told| told.lasts(hub, self.of))?;
+        Some(format!("{} ({})", self.of.hangs(), told.reason))
     }
 
     fn look(&self, hub: &Hub) {
         self.settle(hub);
-        let now = hub.writer().standing();
+        let now = self.of.standing(hub);
         let before = self.seen.replace(now.clone());
         let is_told = self.told.borrow().is_some();
         match now {
@@ -55,12 +113,13 @@ impl Hang {
     }
 
     fn tell(&self, hub: &Hub, standing: Standing) {
-        hub.metrics().writer_hangs(true);
+        self.of.count(hub, true);
         let reason = reason(hub, &standing);
         // What ties the kernel up may do so again and again.
-        let may = hub.may_complain("-", "writer");
+        let may = hub.may_complain("-", self.of.name());
         if let Some(suppressed) = may {
-            warn!(reason, suppressed, "{HANGS}");
+            let hangs = self.of.hangs();
+            warn!(reason, suppressed, "{hangs}");
         }
         self.told.replace(Some(Told {
             standing,
@@ -71,13 +130,15 @@ impl Hang {
 
     /// Says that it has moved, if it has.
     fn settle(&self, hub: &Hub) {
-        let moved = self.told.borrow_mut().take_if(|told| !told.lasts(hub));
+        let of = self.of;
+        let moved = (self.told.borrow_mut()).take_if(|told| !told.lasts(hub, of));
         let Some(told) = moved else {
             return;
         };
-        hub.metrics().writer_hangs(false);
+        self.of.count(hub, false);
         if told.is_logged {
-            info!("the thread that writes settings goes on");
+            let goes_on = self.of.goes_on();
+            info!("{goes_on}");
         }
     }
 }
@@ -85,15 +146,14 @@ impl Hang {
 // === impl Told ===
 
 impl Told {
-    fn lasts(&self, hub: &Hub) -> bool {
-        hub.writer().standing().as_ref() == Some(&self.standing)
+    fn lasts(&self, hub: &Hub, of: Of) -> bool {
+        of.standing(hub).as_ref() == Some(&self.standing)
     }
 }
 
 /// Does some work, and looks whether the thread moves where that takes long.
-pub(super) async fn watched(hub: &Hub, work: impl Future<Output = ()>) {
+pub(super) async fn watched(hub: &Hub, hang: &Hang, work: impl Future<Output = ()>) {
     let mut work = pin!(work);
-    let hang = &hub.queue().hang;
     while timeout(LOOK, &mut work).await.is_err() {
         hang.look(hub);
     }
@@ -139,10 +199,10 @@ mod tests {
         let (go_on, done) = mpsc::channel();
         let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done).knowing_pod();
         let hub = &bench.hub;
-        let remark = || hub.queue().hang_remark(hub);
+        let remark = || hub.queue().hang_remarks(hub).next();
         let test = async {
             let place = "default/batch, in /kubepods/besteffort/poduid-1/container-1)";
-            let is_there = |it: String| it.starts_with(HANGS) && it.ends_with(place);
+            let is_there = |it: String| it.starts_with(Of::Settings.hangs()) && it.ends_with(place);
             let is_told = || remark().is_some_and(is_there);
             let begun = Instant::now();
             // The clock here runs ahead of the thread, which may be told at other places before.
@@ -158,7 +218,7 @@ mod tests {
         };
         let sandbox = sandbox();
         let work = crate::reconcile::pod(hub, &sandbox);
-        tokio::join!(watched(hub, work), test);
+        tokio::join!(watched(hub, &hub.queue().hang, work), test);
         assert_eq!(remark(), None);
         assert!(has(&bench, &format!("{METRIC} 0")));
     }
@@ -166,8 +226,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_that_takes_long_without_that_thread_tells_nothing() {
         let bench = Bench::with_pod(FakeTree::new(Generation::V2, 2));
-        watched(&bench.hub, sleep(LOOK * 10)).await;
-        assert_eq!(bench.hub.queue().hang_remark(&bench.hub), None);
+        watched(&bench.hub, &bench.hub.queue().hang, sleep(LOOK * 10)).await;
+        assert_eq!(bench.hub.queue().hang_remarks(&bench.hub).next(), None);
         assert!(has(&bench, &format!("{METRIC} 0")));
     }
 }

@@ -1,6 +1,11 @@
 //! Who waits to be looked at: pods, each once, and what is of the node.
 
-use super::{Part, Work, hang::Hang, recall::Recalled, slow::Slow};
+use super::{
+    Part, ThreadWork, Work,
+    hang::{Hang, Of},
+    recall::Recalled,
+    slow::Slow,
+};
 use crate::{
     hub::Hub,
     ledger::{Ledger, Pod, Target},
@@ -25,7 +30,7 @@ const SOON: Duration = Duration::from_millis(50);
 struct Line(VecDeque<SandboxId>, HashSet<SandboxId>);
 
 /// Pods that wait to be looked at.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     waiting: RefCell<Line>,
     /// Those that were decided about anew: what is new of them comes before anything else of any pod.
@@ -36,17 +41,23 @@ pub(crate) struct Queue {
     soon: RefCell<Option<(Instant, Line)>>,
     /// Tiers and host applications.
     node: Cell<bool>,
+    /// Those whose threads are to be brought into their groups: all of them, or what is new of them, which
+    /// comes first.
+    threads: RefCell<Line>,
+    new_threads: RefCell<Line>,
     /// Groups that nobody may want any more.
     groups: Cell<bool>,
     /// What the network plugin is told, and what queues there are.
     network: Cell<bool>,
     pushed: Notify,
+    threads_pushed: Notify,
     /// No pod waits, and the network plugin is to be told.
     pub(super) tells: Notify,
     /// The same of the queues.
     pub(super) shapes: Notify,
     pub(super) slow: Slow,
     pub(super) hang: Hang,
+    pub(super) thread_hang: Hang,
     pub(super) recalled: Recalled,
 }
 
@@ -75,6 +86,30 @@ impl Line {
 }
 
 // === impl Queue ===
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            waiting: RefCell::default(),
+            changed: RefCell::default(),
+            later: RefCell::default(),
+            soon: RefCell::default(),
+            node: Cell::default(),
+            threads: RefCell::default(),
+            new_threads: RefCell::default(),
+            groups: Cell::default(),
+            network: Cell::default(),
+            pushed: Notify::default(),
+            threads_pushed: Notify::default(),
+            tells: Notify::default(),
+            shapes: Notify::default(),
+            slow: Slow::default(),
+            hang: Hang::new(Of::Settings),
+            thread_hang: Hang::new(Of::Threads),
+            recalled: Recalled::default(),
+        }
+    }
+}
 
 impl Queue {
     pub(crate) fn push(&self, sandbox: SandboxId) {
@@ -163,7 +198,40 @@ impl Queue {
     /// Has the groups that nobody wants any more removed, once no pod waits that may.
     pub(crate) fn push_groups(&self) {
         self.groups.set(true);
-        self.pushed.notify_one();
+        self.threads_pushed.notify_one();
+    }
+
+    /// Has the threads of a pod brought into their groups.
+    pub(super) fn push_threads(&self, sandbox: SandboxId, part: Part) {
+        let line = match part {
+            Part::Whole => &self.threads,
+            Part::New => &self.new_threads,
+        };
+        if line.borrow_mut().push(sandbox) {
+            self.threads_pushed.notify_one();
+        }
+    }
+
+    pub(super) fn pop_threads(&self) -> Option<ThreadWork> {
+        if let Some(sandbox) = self.new_threads.borrow_mut().pop() {
+            return Some(ThreadWork::Pod(sandbox, Part::New));
+        }
+        if let Some(sandbox) = self.threads.borrow_mut().pop() {
+            return Some(ThreadWork::Pod(sandbox, Part::Whole));
+        }
+        // Threads of those that wait may still be in them.
+        let nobody_waits = [&self.changed, &self.waiting];
+        let nobody_waits = nobody_waits.iter().all(|line| line.borrow().0.is_empty());
+        (nobody_waits && self.groups.take()).then_some(ThreadWork::Groups)
+    }
+
+    pub(super) async fn next_threads(&self) -> ThreadWork {
+        loop {
+            match self.pop_threads() {
+                Some(work) => return work,
+                None => self.threads_pushed.notified().await,
+            }
+        }
     }
 
     /// Has the network plugin told of all pods, and the queues of the network made for them, once none
@@ -184,14 +252,22 @@ impl Queue {
         if let Some(sandbox) = self.waiting.borrow_mut().pop() {
             return Some(Work::Pod(sandbox, Part::Whole));
         }
-        let groups = self.groups.take().then_some(Work::Groups);
-        groups.or_else(|| self.network.take().then_some(Work::Network))
+        if self.groups.get() {
+            // They have waited for these.
+            self.threads_pushed.notify_one();
+        }
+        self.network.take().then_some(Work::Network)
     }
 
     /// Pods have left the ledger.
     pub(crate) fn forget_all_but(&self, ledger: &Ledger, hub: &Hub) {
         let is_there = |sandbox: &SandboxId| ledger.pod(sandbox).is_some();
-        for line in [&self.waiting, &self.changed] {
+        for line in [
+            &self.waiting,
+            &self.changed,
+            &self.threads,
+            &self.new_threads,
+        ] {
             line.borrow_mut().retain(is_there);
         }
         if let Some((_, soon)) = self.soon.borrow_mut().as_mut() {
@@ -207,9 +283,10 @@ impl Queue {
         self.slow.standstill()
     }
 
-    /// The same of a thread that writes and hangs.
-    pub(crate) fn hang_remark(&self, hub: &Hub) -> Option<String> {
-        self.hang.remark(hub)
+    /// The same of threads of ours that hang.
+    pub(crate) fn hang_remarks(&self, hub: &Hub) -> impl Iterator<Item = String> {
+        let hangs = [&self.hang, &self.thread_hang];
+        hangs.into_iter().filter_map(|hang| hang.remark(hub))
     }
 
     /// The pods that wait, which do so no more.

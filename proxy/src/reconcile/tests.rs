@@ -9,7 +9,10 @@ mod terway;
 mod traffic;
 
 use super::*;
-use crate::hub::testing::{BATCH, Bench, sandbox};
+use crate::{
+    apply::testing::SlowCores,
+    hub::testing::{BATCH, Bench, sandbox},
+};
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree, WeightCurve},
     fake::{FakeResctrl, FakeTree},
@@ -131,8 +134,44 @@ fn best_effort_shares() -> Arc<NodePolicy> {
 
 /// Does all that waits.
 async fn settle(bench: &Bench) {
-    while let Some(work) = bench.hub.queue().pop() {
-        work.run(&bench.hub).await;
+    all_that_waits(&bench.hub).await;
+}
+
+#[tokio::test]
+async fn while_threads_of_one_pod_are_looked_at_values_are_held() {
+    let (may_go_on, until) = mpsc::channel();
+    // On v1 a group has to have CPUs before it has a thread.
+    let tree = FakeTree::new(Generation::V2, 2);
+    let bench = Bench::with_cores(tree, SlowCores::until(until)).knowing_pod();
+    bench.tree.enter(&bench.container, 11);
+    let hub = &bench.hub;
+    hub.list_taken();
+    let policies = "policies: {cpuPolicy: coreSched}, beClass: {cpuQOS: {enable: true}}";
+    hub.set_node_policy(network_policy(policies));
+    let test = async {
+        let late = Duration::from_secs(30);
+        let stands = async {
+            while hub.writer().standing_of_threads().is_none() {
+                sleep(PAUSE).await;
+            }
+        };
+        timeout(late, stands).await.expect("threads are looked at");
+        bench.write("cpu.max", "7000");
+        hub.queue().push(sandbox());
+        let held = async {
+            while bench.shown("cpu.max") != "100000 100000" {
+                sleep(PAUSE).await;
+            }
+        };
+        timeout(late, held)
+            .await
+            .expect("no value waits for threads");
+        assert!(hub.writer().standing_of_threads().is_some());
+        drop(may_go_on);
+    };
+    tokio::select! {
+        () = run(hub.clone()) => unreachable!("it never ends"),
+        () = test => {}
     }
 }
 

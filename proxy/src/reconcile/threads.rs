@@ -1,6 +1,6 @@
 //! What each thread of a pod should have, which no file of its control groups says.
 
-use super::{Gate, Part, tell_refusal};
+use super::{Gate, Part, tell, tell_refusal};
 use crate::{
     apply::{
         caches::Swept,
@@ -47,8 +47,11 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool
     let outcomes = members.iter().zip(&joined);
     for (member, outcome) in outcomes.filter(|(_, outcome)| !is_unmet(outcome)) {
         let mut targets = targets.iter_mut();
-        if let Some(target) = targets.find(|target| target.at.as_ref() == Some(&member.at)) {
-            note(hub, target, member, outcome);
+        if let Some(target) = targets.find(|target| target.at.as_ref() == Some(&member.at))
+            && note(hub, target, member, outcome)
+        {
+            // Behind those of all others.
+            hub.queue().push_threads(sandbox.clone(), Part::Whole);
         }
     }
     for target in targets {
@@ -239,22 +242,40 @@ fn is_short(entry: &Entry) -> bool {
     entry.desired.setting() == Setting::Resctrl && matches!(entry.applied, Applied::Refused(_))
 }
 
-fn note(hub: &Hub, target: &mut Target, member: &Member, outcome: &Result<Joined, JoinError>) {
+/// Whether the threads are to be looked at once more.
+fn note(
+    hub: &Hub,
+    target: &mut Target,
+    member: &Member,
+    outcome: &Result<Joined, JoinError>,
+) -> bool {
     let setting = member.group.setting();
     let result = Applied::from(outcome);
     hub.metrics().kernel_setting(setting, &result);
     let Some(entry) = target.entry_mut(setting) else {
-        return;
+        return false;
     };
     let decided = ThreadGroup::of(&entry.desired).as_ref() == Some(&member.group);
     if !decided || entry.applied.is_hands_off() {
-        return;
+        return false;
     }
+    let was_unsettled = matches!(entry.applied, Applied::Lacking(_));
     entry.told &= entry.applied == result;
     entry.applied = result;
-    if let (Err(error), Applied::Refused(_)) = (outcome, &entry.applied) {
-        tell_refusal(hub, entry, error);
+    match (outcome, &entry.applied) {
+        (Err(error), Applied::Refused(_)) => tell_refusal(hub, entry, error),
+        // A pod that has very many needs a second look.
+        (Err(_), Applied::Lacking(_)) if !was_unsettled => return true,
+        (Err(error), Applied::Lacking(_)) => tell(hub, entry, |entry, suppressed| {
+            let (error, hook) = (error as &dyn Error, entry.owner);
+            warn!(
+                error,
+                hook, suppressed, "some threads do not keep what was decided"
+            );
+        }),
+        _ => {}
     }
+    false
 }
 
 impl From<&Result<Joined, JoinError>> for Applied {
@@ -263,6 +284,7 @@ impl From<&Result<Joined, JoinError>> for Applied {
             Ok(Joined::Moved) => Self::Written,
             Ok(Joined::Equal) => Self::Equal,
             Err(JoinError::Unsupported) => Self::Unsupported,
+            Err(error @ JoinError::Unsettled { .. }) => Self::Lacking(error.to_string().into()),
             Err(error) if error.is_gone() => Self::Absent,
             Err(error) => Self::Refused(error.errno()),
         }

@@ -680,7 +680,7 @@ async fn switches_come_back_by_their_note_alone() {
         .with_sysctl("sched_group_identity_enabled", "0")
         .with_sysctl("sched_core", "1");
     let written = async || {
-        let hub = Bench::with_cores(tree.clone(), &FakeCores::default()).hub;
+        let hub = Bench::with_cores(tree.clone(), FakeCores::default()).hub;
         hub.list_taken();
         // By this mode nothing is shown to be ours but by a mark.
         let told = give_back(

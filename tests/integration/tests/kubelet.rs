@@ -11,7 +11,7 @@ use koord_integration::{
 use koord_testkit::{
     ContainerdVersion, Kubelet, PodQos,
     cri::PodSpec,
-    poll::{comes_true, wait_patiently, wait_until},
+    poll::{comes_true, wait_patiently},
 };
 use serde_json::json;
 

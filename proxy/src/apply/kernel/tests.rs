@@ -3,18 +3,17 @@
 use super::{
     super::{
         cores::Cores,
-        testing::{Processes, ReclaimingTree, at},
+        testing::{Processes, ReclaimingTree, SlowCores, at},
         threads::ThreadGroup,
     },
     *,
 };
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree, Version},
-    core_sched::{Cookie, CoreSched, Tid},
     fake::FakeTree,
 };
 use koord_model::{CoreGroup, CpuShares, MemoryLimit, MemoryProtection};
-use std::{io, sync::Mutex, sync::mpsc, time::Duration};
+use std::{io, sync::mpsc, time::Duration};
 
 /// A pod with a container, whose periods are this long.
 struct Groups {
@@ -382,37 +381,12 @@ async fn a_limit_that_is_withdrawn_while_those_before_it_are_written_is_not_writ
     assert!(!writer.is_slow(&pod.limit(1 << 32)));
 }
 
-/// A kernel that says what cookie a thread has when the test lets it.
-#[derive(Debug)]
-struct SlowCores(Mutex<mpsc::Receiver<()>>);
-
-impl CoreSched for SlowCores {
-    fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>> {
-        if thread > 0 {
-            self.0.lock().unwrap().recv().ok();
-        }
-        Ok(None)
-    }
-
-    fn create(&self, _: Tid) -> io::Result<()> {
-        unreachable!("nobody wants a cookie");
-    }
-
-    fn share(&self, _: Tid, _: Cookie, _: Tid) -> io::Result<()> {
-        unreachable!("nobody has a cookie");
-    }
-
-    fn clear(&self, _: Tid) -> io::Result<()> {
-        unreachable!("nobody has a cookie");
-    }
-}
-
 #[tokio::test]
 async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
     let processes = Processes::new();
     processes.start("a", 10, 11);
     let (told, until) = mpsc::channel();
-    let cores = Cores::over(SlowCores(Mutex::new(until)), processes.procfs());
+    let cores = Cores::over(SlowCores::until(until), processes.procfs());
     let groups = ThreadGroups {
         cores,
         ..ThreadGroups::none()

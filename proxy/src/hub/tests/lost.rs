@@ -68,7 +68,6 @@ async fn of_a_pod_that_could_not_be_run_nothing_stays_that_nobody_decides_any_mo
     let config = cri::PodSandboxConfig {
         linux: Some(cri::LinuxPodSandboxConfig {
             cgroup_parent: bench.pod.to_string(),
-            ..Default::default()
         }),
         ..sandbox_config("BE")
     };

@@ -2,7 +2,7 @@
 //! on before us.
 
 use super::*;
-use crate::hub::testing::Bench;
+use crate::{hub::testing::Bench, reconcile::all_that_waits};
 use koord_kernel::{
     cgroup::Generation,
     fake::{Errno, FakeCores, FakeTree},
@@ -44,7 +44,7 @@ fn tree() -> FakeTree {
 
 /// A hub that knows the pod, and not yet that there is no other.
 fn started(tree: &FakeTree, threads: &FakeCores) -> Bench {
-    Bench::with_cores(tree.clone(), threads).knowing_pod()
+    Bench::with_cores(tree.clone(), threads.clone()).knowing_pod()
 }
 
 /// The same once it knows that.
@@ -59,9 +59,7 @@ fn bench(tree: &FakeTree) -> (Bench, FakeCores) {
 
 /// Does all that waits.
 async fn settle(bench: &Bench) {
-    while let Some(work) = bench.hub.queue().pop() {
-        work.run(&bench.hub).await;
-    }
+    all_that_waits(&bench.hub).await;
 }
 
 /// Holds everything against the kernel, as is done once a minute.
@@ -249,7 +247,7 @@ async fn where_switches_are_left_to_others_there_are_cookies_only_without_group_
     for (tree, has_cookie) in [(tree(), false), (mainline, true)] {
         let threads = FakeCores::default();
         threads.fork(None, THREAD);
-        let cores = Bench::with_cores(tree.clone(), &threads);
+        let cores = Bench::with_cores(tree.clone(), threads.clone());
         let bench = cores.leaving(Setting::SchedSwitch).knowing_pod();
         bench.tree.enter(&bench.container, 11);
         bench.hub.list_taken();

@@ -20,7 +20,7 @@ spec:
 /// cookie 7.
 fn bench() -> (Bench, FakeCores) {
     let kernel = FakeCores::default();
-    let bench = Bench::with_cores(FakeTree::new(Generation::V2, 2), &kernel);
+    let bench = Bench::with_cores(FakeTree::new(Generation::V2, 2), kernel.clone());
     let before = CgroupPath::parse("kubepods/besteffort/poduid-2/container-2").unwrap();
     bench.tree.make(&before);
     bench.tree.enter(&bench.container, 11);

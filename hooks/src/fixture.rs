@@ -4,10 +4,11 @@ use crate::{
     adjustment::Adjustment,
     hook::{Hook, HookError},
     merge::Merged,
+    parsed::Parsed,
     rdma::RdmaDevices,
     view::{
-        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, Parsed, PodView, Requested,
-        Stage, TierPaths, View,
+        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, PodView, Requested, Stage,
+        TierPaths, View,
     },
 };
 use koord_model::{

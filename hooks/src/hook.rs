@@ -14,7 +14,7 @@ use koord_proto::{
     annotation::AnnotationError,
     keys::{annotation, label},
 };
-use std::fmt;
+use std::{fmt, sync::Arc};
 use thiserror::Error;
 
 /// Decides what a pod, a container or the node should have.
@@ -106,7 +106,7 @@ struct Brief<'a>(&'a CpuSet);
 #[derive(Debug, Error)]
 pub enum HookError {
     #[error(transparent)]
-    Annotation(#[from] AnnotationError),
+    Annotation(Arc<AnnotationError>),
     #[error(
         "{key} names the CPUs {}, of which pods may use none: they may use {}",
         Brief(.cpus),
@@ -195,6 +195,18 @@ impl Brief<'_> {
 }
 
 // === impl HookError ===
+
+impl From<Arc<AnnotationError>> for HookError {
+    fn from(error: Arc<AnnotationError>) -> Self {
+        Self::Annotation(error)
+    }
+}
+
+impl From<AnnotationError> for HookError {
+    fn from(error: AnnotationError) -> Self {
+        Self::Annotation(error.into())
+    }
+}
 
 impl HookError {
     /// The annotation, label or part of the node policy that was at fault.

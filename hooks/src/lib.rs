@@ -19,6 +19,7 @@ mod hook;
 mod map;
 mod merge;
 mod outcome;
+mod parsed;
 mod rdma;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -34,10 +35,11 @@ pub use self::{
     map::Map,
     merge::{MergeError, Merged, NodeMerged, Owner},
     outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},
+    parsed::Parsed,
     rdma::{RdmaDevices, RdmaNode},
     unsafe_path::{PathProblem, UnsafePath},
     view::{
-        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, Parsed, PodView, Requested,
-        Stage, TierPaths, Unified, View,
+        Abilities, ContainerKind, ContainerView, HookOptions, NodeView, PodView, Requested, Stage,
+        TierPaths, Unified, View,
     },
 };

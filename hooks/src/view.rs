@@ -4,21 +4,20 @@
 //! same way, which is what makes one hook definition serve them all.
 
 use crate::{
-    gate::FeatureGates, hook::HookError, map::Map, merge::Merged, rdma::RdmaDevices,
-    unsafe_path::UnsafePath,
+    gate::FeatureGates, hook::HookError, map::Map, merge::Merged, parsed::Parsed,
+    rdma::RdmaDevices, unsafe_path::UnsafePath,
 };
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuSet, CpuShares, KubeQos, MemoryLimit, MemoryProtection,
     OomScoreAdj, PodUid, QosClass, Setting, UnknownClass,
 };
 use koord_proto::{
-    annotation::{self, AnnotationError, ExtendedResourceSpec},
-    keys::{annotation::EXTENDED_RESOURCE_SPEC, label},
+    annotation,
+    keys::label,
     pods::PodSpec,
     policy::{HostApplication, HostCgroupBase, NodePolicy},
 };
 use std::{
-    cell::RefCell,
     collections::{BTreeSet, HashSet},
     fmt,
     sync::Arc,
@@ -52,11 +51,6 @@ pub struct PodView {
     pub runtime_handler: String,
     pub parsed: Parsed,
 }
-
-/// What the annotation [`EXTENDED_RESOURCE_SPEC`] was found to mean, beside its text. Several hooks read
-/// it, for each container of a pod, and to parse it takes as long as all else that they do.
-#[derive(Clone, Debug, Default)]
-pub struct Parsed(RefCell<Option<(Arc<str>, Arc<ExtendedResourceSpec>)>>);
 
 /// Whether a container was asked for or holds the pod together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -253,30 +247,6 @@ impl PodView {
     pub fn may_idle(&self) -> bool {
         let spec = self.spec.as_ref();
         spec.is_none_or(|spec| !spec.is_stuck_in_resize)
-    }
-
-    /// What it has of the node's batch resources: by its annotation, which whoever makes requests
-    /// without a source of pods goes by too, else by itself.
-    pub fn batch_resources(&self) -> Result<Option<Arc<ExtendedResourceSpec>>, AnnotationError> {
-        match self.annotations.shared(EXTENDED_RESOURCE_SPEC) {
-            Some(text) => self.parsed.of(text).map(Some),
-            None => Ok(self.spec.as_ref().and_then(|spec| spec.batch.clone())),
-        }
-    }
-}
-
-// === impl Parsed ===
-
-impl Parsed {
-    fn of(&self, text: &Arc<str>) -> Result<Arc<ExtendedResourceSpec>, AnnotationError> {
-        if let Some((of, spec)) = &*self.0.borrow()
-            && of == text
-        {
-            return Ok(spec.clone());
-        }
-        let spec = Arc::new(ExtendedResourceSpec::parse(text)?);
-        self.0.replace(Some((text.clone(), spec.clone())));
-        Ok(spec)
     }
 }
 

@@ -52,9 +52,8 @@ impl Hook for CpuBurstHook {
         ) {
             return Ok(Adjustment::default());
         }
-        let own = view.pod.annotations.get(CPU_BURST);
-        let own = own.map(annotation::CpuBurst::parse).transpose()?;
-        let Some(percent) = percent(view.node, own.unwrap_or_default()) else {
+        let own = view.pod.cpu_burst()?;
+        let Some(percent) = percent(view.node, own.as_deref().copied().unwrap_or_default()) else {
             return Ok(Adjustment::default());
         };
         let burst = match view.container {

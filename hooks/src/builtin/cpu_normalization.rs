@@ -18,7 +18,6 @@ use crate::{
 };
 use koord_model::{CpuQuota, QosClass, Setting};
 use koord_proto::{
-    annotation::ResourceStatus,
     keys::{annotation, label},
 };
 
@@ -45,8 +44,7 @@ impl Hook for CpuNormalization {
         if !matches!(view.qos(), Some(QosClass::Ls) | None) {
             return Ok(Adjustment::default());
         }
-        let status = view.pod.annotations.get(annotation::RESOURCE_STATUS);
-        let status = status.map(ResourceStatus::parse).transpose()?;
+        let status = view.pod.resource_status()?;
         if view.earlier.get(Setting::CpuQuota).is_some() {
             // By mid resources, whose quota is scaled as that of batch resources is.
             return Ok(Adjustment::default());

@@ -20,7 +20,7 @@ use crate::{
 };
 use koord_model::{CpuQuota, CpuSet, CpusetCpus, KubeQos, QosClass, Setting};
 use koord_proto::{
-    annotation::{NumaNode, ResourceStatus, SharedPool},
+    annotation::{NumaNode, SharedPool},
     keys::{annotation, label},
 };
 
@@ -50,9 +50,7 @@ pub(super) struct CpusetAllocator;
 
 impl Hook for CpusetAllocator {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let status = view.pod.annotations.get(annotation::RESOURCE_STATUS);
-        let status = status.map(ResourceStatus::parse).transpose()?;
-        let status = status.unwrap_or_default();
+        let status = view.pod.resource_status()?.unwrap_or_default();
         let own = match &status.cpuset {
             Some(cpus) => Some(usable(annotation::RESOURCE_STATUS, cpus, view.node)?),
             None => None,

@@ -18,7 +18,7 @@ use crate::{
 };
 use koord_model::{Bind, Env, Injection, Setting};
 use koord_proto::{
-    annotation::{DeviceAllocated, Gpu, GpuResources},
+    annotation::{Gpu, GpuResources},
     keys::{annotation, label, resource},
 };
 use std::sync::Arc;
@@ -59,10 +59,10 @@ impl Hook for GpuEnvInject {
 }
 
 fn injection(pod: &PodView, node: &NodeView) -> Result<Option<Injection>, HookError> {
-    let Some(text) = pod.annotations.get(annotation::DEVICE_ALLOCATED) else {
+    let Some(devices) = pod.devices()? else {
         return Ok(None);
     };
-    let gpus = DeviceAllocated::parse(text)?.gpu;
+    let gpus = &devices.gpu;
     let Some(first) = gpus.first() else {
         return Ok(None);
     };

@@ -36,7 +36,7 @@ use crate::{
 };
 use koord_model::{KubeQos, MemoryLimit, MemoryProtection, PageCacheSize, QosClass, Setting};
 use koord_proto::{
-    annotation::{ExtendedContainer, MemoryQos, MemoryQosPolicy, PodMemoryQos},
+    annotation::{ExtendedContainer, MemoryQos, MemoryQosPolicy},
     keys::{annotation, label},
     pods::PodSpec,
 };
@@ -140,8 +140,7 @@ impl Hook for MemoryQosHook {
 /// takes them for.
 fn in_force(pod: &PodView, node: &NodeView) -> Result<MemoryQos, HookError> {
     let class = pod.qos().unwrap_or_else(|| class_of(pod.kube_qos));
-    let own = pod.annotations.get(annotation::MEMORY_QOS);
-    let own = own.map(PodMemoryQos::parse).transpose()?.unwrap_or_default();
+    let own = pod.memory_qos()?.unwrap_or_default();
     let below = match own.policy {
         MemoryQosPolicy::Default => of_class(node, class).unwrap_or_default(),
         MemoryQosPolicy::None => MemoryQos::default(),

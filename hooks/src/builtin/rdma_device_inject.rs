@@ -19,7 +19,7 @@ use crate::{
     view::{ContainerKind, HookOptions, PodView, Stage, View},
 };
 use koord_model::{DeviceNode, Injection, Setting};
-use koord_proto::{annotation::DeviceAllocated, keys::annotation};
+use koord_proto::keys::annotation;
 use std::sync::Arc;
 
 pub(super) const META: HookMeta = HookMeta {
@@ -56,10 +56,10 @@ impl Hook for RdmaDeviceInject {
 }
 
 fn injection(pod: &PodView, node: &RdmaDevices) -> Result<Option<Injection>, HookError> {
-    let Some(text) = pod.annotations.get(annotation::DEVICE_ALLOCATED) else {
+    let Some(devices) = pod.devices()? else {
         return Ok(None);
     };
-    let functions = DeviceAllocated::parse(text)?.rdma_functions()?;
+    let functions = devices.rdma_functions()?;
     if functions.is_empty() {
         return Ok(None);
     }

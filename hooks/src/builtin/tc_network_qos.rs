@@ -48,8 +48,7 @@ pub(super) struct TcNetworkQos;
 
 impl Hook for TcNetworkQos {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let limits = view.pod.annotations.get(annotation::NETWORK_QOS);
-        let limits = limits.map(NetworkLimits::parse).transpose()?;
+        let limits = view.pod.network_limits()?.as_deref().copied();
         let NetworkLimits { egress, .. } = limits.unwrap_or_default();
         let priority = view.qos().map(priority);
         // Of whom nothing is said sends with what is the node's own, and has no queue for it.

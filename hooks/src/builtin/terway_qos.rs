@@ -47,8 +47,7 @@ pub(super) struct TerwayQos;
 
 impl Hook for TerwayQos {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let limits = view.pod.annotations.get(annotation::NETWORK_QOS);
-        let limits = limits.map(NetworkLimits::parse).transpose()?;
+        let limits = view.pod.network_limits()?.as_deref().copied();
         let NetworkLimits { ingress, egress } = limits.unwrap_or_default();
         let priority = priority(view.qos(), view.pod.kube_qos);
         let policy = view.node.policy.slo.as_ref();

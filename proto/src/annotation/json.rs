@@ -7,7 +7,7 @@
 //! recursion.
 
 use super::error::{AnnotationError, Misfit, Reason};
-use koord_model::{Bvt, CpuSet};
+use koord_model::{Bvt, CpuSet, RangeError};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, collections::BTreeMap, fmt};
@@ -20,6 +20,10 @@ pub const MAX_LENGTH: usize = 32 * 1024;
 
 /// How deep objects and lists may be nested; the bound of `encoding/json`.
 pub const MAX_DEPTH: usize = 10_000;
+
+/// The most elements that a list may have: more than there are NUMA nodes, devices or caches. What a text
+/// says is kept as long as its pod lives, in more memory than the text.
+const MAX_ELEMENTS: usize = 1_024;
 
 /// The longest part of a foreign key or value that is shown, in characters.
 const MAX_SHOWN: usize = 64;
@@ -89,6 +93,17 @@ pub(super) fn wrong_type(expected: &'static str, json: &str) -> Misfit {
         _ => cut(json),
     };
     Reason::WrongType { expected, found }.into()
+}
+
+/// The refusal of a list that has more elements than it may.
+fn too_many(elements: usize) -> Misfit {
+    let number = |count: usize| i128::try_from(count).expect("a count fits");
+    Misfit::from(Box::new(RangeError {
+        what: "count of elements",
+        value: number(elements),
+        min: 0,
+        max: number(MAX_ELEMENTS),
+    }))
 }
 
 /// The refusal of a text that is no JSON.
@@ -286,6 +301,9 @@ impl<T: Decode + Default> Decode for Vec<T> {
         }
         let elements = serde_json::from_str::<Vec<&RawValue>>(json);
         let elements = elements.map_err(malformed(json))?;
+        if elements.len() > MAX_ELEMENTS {
+            return Err(too_many(elements.len()));
+        }
         for (index, element) in elements.iter().enumerate() {
             let mut value = T::default();
             value

@@ -52,6 +52,21 @@ fn no_annotation_takes(text: &str, expected: &str) {
 }
 
 #[test]
+fn a_list_has_as_many_elements_as_a_machine_has_nodes_and_devices() {
+    let status = |count: usize| {
+        let nodes = vec!["{}"; count].join(",");
+        ResourceStatus::parse(&format!(r#"{{"numaNodeResources":[{nodes}]}}"#))
+    };
+    assert_eq!(status(1_024).unwrap().numa_nodes.len(), 1_024);
+    let error = status(1_025).unwrap_err();
+    assert_eq!(error.path, "$.numaNodeResources");
+    assert_eq!(
+        error.reason.source().unwrap().to_string(),
+        "count of elements 1025 is outside 0 to 1024"
+    );
+}
+
+#[test]
 fn no_annotation_takes_what_is_no_json() {
     let cases = [
         (

@@ -259,8 +259,8 @@ impl Admin {
         ];
         remarks.extend(now.into_iter().flatten().map(str::to_owned));
         remarks.extend(hub.queue().hang_remarks(hub));
-        // Nothing is asked of it to pass calls through.
-        if condition.mode != Mode::PassThrough && !hub.runtime_is_up() {
+        // Nothing is asked of it to pass calls through, nor was anything yet right after the start.
+        if condition.mode != Mode::PassThrough && hub.runtime_up() == Some(false) {
             remarks.push(format!(
                 "the runtime does not answer at {}: what is known of its pods may be old, and it is \
                  asked again until it answers",

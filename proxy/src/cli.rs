@@ -246,7 +246,7 @@ impl Question {
     /// Asks the proxy behind the socket `admin`. Must run within a tokio runtime.
     pub async fn ask(&self, admin: &Path) -> Result<Answer, AskError> {
         let reply = match self {
-            Self::Status { .. } => ask::get(admin, "/status").await?,
+            Self::Status { .. } => ask::status(admin).await?,
             Self::Ledger { .. } => ask::get(admin, "/ledger").await?,
             Self::Explain { id, .. } => ask::get(admin, &format!("/explain?id={id}")).await?,
             Self::Policy { .. } => ask::get(admin, "/policy").await?,

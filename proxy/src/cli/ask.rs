@@ -12,10 +12,17 @@ use std::{
     time::Duration,
 };
 use thiserror::Error;
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{
+    net::UnixStream,
+    time::{Instant, sleep, timeout},
+};
 
 /// How long an answer may take; the proxy itself gives a connection ten seconds.
 const DEADLINE: Duration = Duration::from_secs(15);
+/// How long whoever asks for the status right after the start waits for the runtime's first answer, and how
+/// often it is looked for.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of an answer: many times a ledger of a full node.
 const MAX_ANSWER: usize = 256 << 20;
 
@@ -46,6 +53,28 @@ pub enum AskError {
 
 pub(super) async fn get(socket: &Path, page: &str) -> Result<Answer, AskError> {
     ask(socket, Method::GET, page, "").await
+}
+
+/// What it says of itself. It is ready to serve before it has asked the runtime for the first time, and
+/// whether that is up is what a person wants to know.
+pub(super) async fn status(socket: &Path) -> Result<Answer, AskError> {
+    let start = Instant::now();
+    loop {
+        let answer = get(socket, "/status").await?;
+        if !is_early(&answer.text) || start.elapsed() >= PATIENCE {
+            return Ok(answer);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Whether the runtime was not asked yet, and will be.
+fn is_early(status: &str) -> bool {
+    let status: serde_json::Value = serde_json::from_str(status).unwrap_or_default();
+    status["runtimeUp"].is_null()
+        && status["mode"]
+            .as_str()
+            .is_some_and(|it| it != "pass-through")
 }
 
 pub(super) async fn put(socket: &Path, page: &str, body: &str) -> Result<Answer, AskError> {
@@ -96,6 +125,25 @@ async fn exchange(
         ended = connection => {
             ended?;
             reply.await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_early;
+
+    #[test]
+    fn a_status_is_early_until_the_runtime_was_asked_if_it_ever_is() {
+        assert!(is_early(r#"{"mode":"enforce","runtimeUp":null}"#));
+        assert!(is_early(r#"{"mode":"observe"}"#));
+        for status in [
+            r#"{"mode":"observe","runtimeUp":true}"#,
+            r#"{"mode":"enforce","runtimeUp":false}"#,
+            r#"{"mode":"pass-through","runtimeUp":null}"#,
+            "not ours",
+        ] {
+            assert!(!is_early(status), "{status}");
         }
     }
 }

@@ -349,6 +349,7 @@ impl Tasks {
         let about_threads = policy.chain().is_about_threads(policy.node());
         hub.writer().start(about_threads);
         self.spawn("reconcile", local, reconcile::run(hub.clone()));
+        self.spawn("systemd", local, reconcile::follow_systemd(hub.clone()));
         let runtime: Arc<Path> = config.runtime_endpoint.as_path().into();
         let above = config.cgroup_root.clone();
         let list = relist::run(hub.clone(), Arc::clone(&runtime), above);

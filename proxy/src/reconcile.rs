@@ -25,6 +25,7 @@ use tracing::{info, warn};
 mod hang;
 mod queue;
 mod recall;
+mod rewritten;
 mod slow;
 mod standing;
 mod switch;
@@ -35,6 +36,7 @@ mod traffic;
 pub(crate) use self::{
     queue::Queue,
     recall::all as recall,
+    rewritten::follow as follow_systemd,
     switch::{Gate, refused_switch},
     threads::{has_group, join_starting, starting},
 };

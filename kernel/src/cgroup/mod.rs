@@ -43,7 +43,7 @@ use koord_model::{
     CgroupPath, CpuPeriod, CpuSet, CpuShares, CpuWeight, CpusetCpus, MemoryLimit, PageCacheSize,
     Setting, Value,
 };
-use std::{io, path::Path, sync::OnceLock};
+use std::{io, os::fd::OwnedFd, path::Path, sync::OnceLock};
 use tracing::debug;
 
 /// The control groups of a node.
@@ -199,6 +199,17 @@ impl Cgroups {
             false => text.trim().to_owned(),
         };
         Ok((file.name, text))
+    }
+
+    /// A descriptor that can be read once anybody has written to the file behind a setting, us included.
+    /// Reading it does not wait.
+    ///
+    /// # Errors
+    ///
+    /// When the file is not there, or cannot be watched.
+    pub fn watch(&self, at: &CgroupPath, setting: Setting) -> io::Result<OwnedFd> {
+        let file = self.file(at, setting).map_err(io::Error::other)?;
+        self.tree.watch(file.controller, at, file.name)
     }
 
     /// The period that a quota of this group is counted in. Writing a quota never changes it.

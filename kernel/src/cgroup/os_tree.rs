@@ -8,12 +8,15 @@
 use super::{Controller, Generation, Tree, Version};
 use koord_model::CgroupPath;
 use rustix::{
-    fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, XattrFlags},
+    fs::{
+        AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, XattrFlags,
+        inotify::{self, CreateFlags, WatchFlags},
+    },
     io::Errno,
 };
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -176,6 +179,15 @@ impl Tree for OsTree {
     ) -> io::Result<()> {
         let file = self.file(controller, (at, file), OFlags::WRONLY)?;
         write_at_once(&file, text)
+    }
+
+    fn watch(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<OwnedFd> {
+        let file = self.file(controller, (at, file), OFlags::PATH)?;
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        // By the name of the descriptor it is the file that was found below the mount.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        inotify::add_watch(&watch, path, WatchFlags::MODIFY)?;
+        Ok(watch)
     }
 
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {

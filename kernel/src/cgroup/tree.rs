@@ -1,7 +1,7 @@
 //! The few file operations that control groups need, and the terms in which they are asked for.
 
 use koord_model::CgroupPath;
-use std::{fmt, io};
+use std::{fmt, io, os::fd::OwnedFd};
 
 /// The part of the kernel that a setting belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,6 +56,10 @@ pub trait Tree: fmt::Debug + Send + Sync {
         text: &str,
     ) -> io::Result<()>;
 
+    /// A descriptor that can be read once somebody has written to an existing file, whatever. Reading it
+    /// does not wait.
+    fn watch(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<OwnedFd>;
+
     /// The names of the directories directly below, in no order.
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>>;
 
@@ -100,6 +104,10 @@ impl Tree for Bare {
     }
 
     fn write(&self, _: Controller, _: &CgroupPath, _: &str, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn watch(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::NotFound.into())
     }
 

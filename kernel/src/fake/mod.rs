@@ -22,9 +22,11 @@ pub use rustix::io::Errno;
 use self::group::Group;
 use crate::cgroup::{Controller, Generation, Sysctls, Tree, Version};
 use koord_model::{CgroupPath, CpuSet, DeviceNumber};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io, mem,
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -60,6 +62,8 @@ struct State {
     /// How often each file was read.
     reads: BTreeMap<String, usize>,
     writes: Vec<Write>,
+    /// Who is told of writes to a file.
+    watches: Vec<(CgroupPath, String, OwnedFd)>,
 }
 
 // === impl FakeTree ===
@@ -86,6 +90,7 @@ impl FakeTree {
             blind: None,
             reads: BTreeMap::new(),
             writes: Vec::new(),
+            watches: Vec::new(),
         })))
     }
 
@@ -270,6 +275,19 @@ impl Tree for FakeTree {
         Ok(self.state().write(controller, at, file, text)?)
     }
 
+    fn watch(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<OwnedFd> {
+        let mut state = self.state();
+        state.read(controller, at, file)?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        state.watches.push((at.clone(), file.to_owned(), ours));
+        Ok(theirs)
+    }
+
     fn children(&self, _: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
         let state = self.state();
         state.sees()?;
@@ -411,7 +429,15 @@ impl State {
             file: file.to_owned(),
             text: text.to_owned(),
         });
+        self.tell(at, file);
         Ok(())
+    }
+
+    /// Tells who watches a file; who does so no more is forgotten.
+    fn tell(&mut self, at: &CgroupPath, file: &str) {
+        self.watches.retain(|(watched, name, watch)| {
+            (watched, &**name) != (at, file) || rustix::io::write(watch, b"!").is_ok()
+        });
     }
 
     /// `validate_change` of `kernel/cgroup/cpuset.c`.

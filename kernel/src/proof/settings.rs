@@ -5,6 +5,7 @@ use crate::cgroup::{Applied, Controller, Generation, ReadError, WeightCurve, Wri
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value,
 };
+use rustix::io::Errno;
 
 /// The text of the file behind a setting.
 pub(super) fn shown(ground: &dyn Ground, at: &CgroupPath, setting: Setting) -> String {
@@ -234,4 +235,25 @@ pub(super) fn groups_are_listed_by_name(ground: &mut dyn Ground) {
     let parent = &make(ground, &["p", "p/b", "p/a"])[0];
     let names = ground.cgroups().children(parent);
     assert_eq!(names.expect("it can be listed"), ["a", "b"]);
+}
+
+pub(super) fn who_watches_a_setting_is_told_of_writes_to_it(ground: &mut dyn Ground) {
+    let all = make(ground, &["p", "q"]);
+    let cgroups = ground.cgroups();
+    let watch = cgroups.watch(&all[0], Setting::CpuShares);
+    let watch = watch.expect("a group that was made has its files");
+    let is_told = || match rustix::io::read(&watch, &mut [0; 4_096][..]) {
+        Ok(length) => length > 0,
+        Err(Errno::AGAIN) => false,
+        Err(error) => panic!("a watch can be read: {error}"),
+    };
+    assert!(!is_told());
+    written(cgroups.write(&all[0], &shares(512)));
+    assert!(is_told() && !is_told());
+    // Nothing but that file of that group.
+    written(cgroups.write(&all[0], &CpuQuota::Micros(50_000).into()));
+    written(cgroups.write(&all[1], &shares(512)));
+    assert!(!is_told());
+    let gone = ground.base().join("r").expect("a name of a check");
+    assert!(cgroups.watch(&gone, Setting::CpuShares).is_err());
 }

@@ -10,6 +10,7 @@ use koord_kernel::{
 use koord_model::CgroupPath;
 use std::{
     fs, io,
+    os::fd::OwnedFd,
     sync::{Mutex, mpsc},
 };
 use tempfile::TempDir;
@@ -158,6 +159,10 @@ impl Tree for ReclaimingTree {
             self.done.lock().unwrap().recv().unwrap();
         }
         self.tree.write(controller, at, file, text)
+    }
+
+    fn watch(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<OwnedFd> {
+        self.tree.watch(controller, at, file)
     }
 
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {

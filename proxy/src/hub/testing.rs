@@ -198,6 +198,15 @@ impl Bench {
         self
     }
 
+    /// The same where all pods are taken to be below this directory.
+    pub(crate) fn below(self, kubepods: &CgroupPath) -> Self {
+        let mut node = self.hub.policy().node().clone();
+        node.tiers.kubepods = kubepods.clone();
+        let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
+        self.hub.policy.replace(Policy::new(chain, node, "skip"));
+        self
+    }
+
     fn asked(tree: FakeTree, groups: ThreadGroups, watches: bool) -> Self {
         let cgroups = Cgroups::over(tree.clone());
         let gates = "CPUNormalization=true,CgroupReconcile=true,OOMScoreAdj=true,GPUEnvInject=true";

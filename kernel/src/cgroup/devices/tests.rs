@@ -4,6 +4,7 @@ use crate::{
     fake::{Errno, FakeDisks, FakeTree},
 };
 use koord_model::{BlockName, CostRates, IoWeight, Latency, PodUid};
+use std::os::fd::OwnedFd;
 use tempfile::TempDir;
 
 struct Machine {
@@ -539,6 +540,10 @@ impl Tree for Unmounting {
     ) -> io::Result<()> {
         self.disks.unmount_all();
         self.tree.write(controller, at, file, text)
+    }
+
+    fn watch(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<OwnedFd> {
+        self.tree.watch(controller, at, file)
     }
 
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {

@@ -13,7 +13,7 @@ use koord_kernel::{
     fake::FakeTree,
 };
 use koord_model::{CoreGroup, CpuShares, MemoryLimit, MemoryProtection};
-use std::{io, sync::mpsc, time::Duration};
+use std::{io, os::fd::OwnedFd, sync::mpsc, time::Duration};
 
 /// A pod with a container, whose periods are this long.
 struct Groups {
@@ -190,6 +190,10 @@ impl Tree for Broken {
     }
 
     fn write(&self, _: Controller, _: &CgroupPath, _: &str, _: &str) -> io::Result<()> {
+        panic!("of this test")
+    }
+
+    fn watch(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<OwnedFd> {
         panic!("of this test")
     }
 

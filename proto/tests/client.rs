@@ -66,6 +66,11 @@ async fn every_call_has_the_name_that_runtimes_serve() {
             .unwrap_err()
             .code(),
         client
+            .update_container_resources(cri::UpdateContainerResourcesRequest::default())
+            .await
+            .unwrap_err()
+            .code(),
+        client
             .get_container_events(cri::GetEventsRequest::default())
             .await
             .unwrap_err()
@@ -76,7 +81,7 @@ async fn every_call_has_the_name_that_runtimes_serve() {
             .unwrap_err()
             .code(),
     ];
-    assert_eq!(codes, [Code::Unimplemented; 7]);
+    assert_eq!(codes, [Code::Unimplemented; 8]);
     assert_eq!(
         *refuse.0.lock().unwrap(),
         [
@@ -85,6 +90,7 @@ async fn every_call_has_the_name_that_runtimes_serve() {
             "/runtime.v1.RuntimeService/ListContainers",
             "/runtime.v1.RuntimeService/PodSandboxStatus",
             "/runtime.v1.RuntimeService/ContainerStatus",
+            "/runtime.v1.RuntimeService/UpdateContainerResources",
             "/runtime.v1.RuntimeService/GetContainerEvents",
             "/containerd.services.events.v1.Events/Subscribe",
         ]

@@ -12,6 +12,7 @@
 mod folders;
 mod ours;
 mod process;
+mod stored;
 mod told;
 
 use self::{process::Others, told::Told};
@@ -158,6 +159,8 @@ pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
     let covered = Neighbour::new(&config).once(&hub, knows_all).await;
     let covered = covered.ok_or(RevertError::Koordlet)?;
     let mut told = give_back(&hub, &config.cgroup_root, mode, covered, unsaid).await;
+    told.not_back
+        .extend(stored::give_back(&hub, &endpoint).await);
     told.add_unknown(&unknown);
     told.add_strangers(strangers, &config.hooks.koordlet_namespace);
     told.add_others(process::others(&config, &hub).await.as_ref());

@@ -1,4 +1,5 @@
-//! Our own calls to the runtime: lists and questions, never anything that changes it.
+//! Our own calls to the runtime: lists and questions, never anything that changes it, but for what
+//! `--revert` tells it.
 //!
 //! These use the kept gRPC library over a connection of their own, made for one list and closed
 //! after it, or for as long as the runtime tells of its containers. What clients say never goes this
@@ -128,6 +129,16 @@ impl Runtime {
         };
         let reply = self.client.pod_sandbox_status(request);
         if_there(answer("PodSandboxStatus", POD_DEADLINE, reply).await)
+    }
+
+    /// Has a container that is there have other resources.
+    pub async fn update(
+        &mut self,
+        request: cri::UpdateContainerResourcesRequest,
+    ) -> Result<(), RuntimeError> {
+        let reply = self.client.update_container_resources(request);
+        let answer = answer("UpdateContainerResources", DEADLINE, reply).await;
+        if_there(answer).map(drop)
     }
 
     /// What the runtime says of a container beyond the API; `None` if it is gone or says nothing.

@@ -201,6 +201,35 @@ pub mod runtime_service_client {
                 .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ContainerStatus"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn update_container_resources(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::cri::UpdateContainerResourcesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::cri::UpdateContainerResourcesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/runtime.v1.RuntimeService/UpdateContainerResources",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "runtime.v1.RuntimeService",
+                        "UpdateContainerResources",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn get_container_events(
             &mut self,
             request: impl tonic::IntoRequest<crate::cri::GetEventsRequest>,

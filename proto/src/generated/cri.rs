@@ -57,6 +57,8 @@ pub struct UpdateContainerResourcesRequest {
     #[prost(message, optional, tag = "2")]
     pub linux: ::core::option::Option<LinuxContainerResources>,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpdateContainerResourcesResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct UpdatePodSandboxResourcesRequest {
     #[prost(string, tag = "1")]

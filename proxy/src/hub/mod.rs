@@ -446,6 +446,11 @@ impl Hub {
         self.runtime_up() == Some(true)
     }
 
+    /// Which kind the runtime is; containerd until it has said otherwise.
+    pub(crate) fn runtime_name(&self) -> RuntimeName {
+        self.runtime_name.get()
+    }
+
     /// Whether the runtime answered when it was last asked; `None` while it was not asked.
     pub fn runtime_up(&self) -> Option<bool> {
         self.runtime_up.get()

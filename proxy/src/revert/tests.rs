@@ -1,5 +1,7 @@
 //! The best-effort pod of the bench, whose values a process before us has set, on a scripted runtime.
 
+mod scopes;
+
 use super::*;
 use crate::{
     apply::traffic::{Traffic, TrafficError},
@@ -34,7 +36,7 @@ const ASKED: &str = r#"{"config":{"linux":{"resources":{"cpu_shares":204,"cpu_qu
 struct Node {
     tree: FakeTree,
     endpoint: Arc<Path>,
-    _runtime: ScriptedRuntime,
+    runtime: ScriptedRuntime,
     _dir: TempDir,
 }
 
@@ -58,7 +60,7 @@ impl Node {
         let socket = dir.path().join("runtime.sock");
         let node = Self {
             tree: FakeTree::new(Generation::V1, 2),
-            _runtime: ScriptedRuntime::listen(&socket, script).unwrap(),
+            runtime: ScriptedRuntime::listen(&socket, script).unwrap(),
             endpoint: socket.into(),
             _dir: dir,
         };

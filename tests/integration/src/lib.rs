@@ -13,6 +13,7 @@ mod node;
 pub mod promise;
 mod proxy;
 pub mod rdma;
+pub mod readme;
 pub mod static_pod;
 pub mod vm;
 

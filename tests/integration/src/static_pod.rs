@@ -53,7 +53,11 @@ fn resources(qos: PodQos) -> Value {
 
 /// The id of the pod's container, once its exec probe says that it is ready.
 pub fn ready(kubelet: &Kubelet, pod: &PodSpecOf) -> Option<String> {
-    let pods = kubelet.pods().ok()?;
+    ready_of(&kubelet.pods().ok()?, pod)
+}
+
+/// The same, by what a kubelet has said of its pods.
+pub fn ready_of(pods: &[Value], pod: &PodSpecOf) -> Option<String> {
     // A static pod's name is followed by its node's.
     let name = format!("{}-node", pod.name);
     let pod = pods.iter().find(|pod| pod["metadata"]["name"] == *name)?;

@@ -235,6 +235,31 @@ pub struct PodCgroup {
 }
 
 impl PodCgroup {
+    /// The slice of a pod of this machine's own kubelet whose cgroup driver is systemd, which is there
+    /// already. The scope of a container in it is `cri-containerd-ID.scope`.
+    ///
+    /// # Errors
+    ///
+    /// When the mount table cannot be read.
+    pub fn slice(uid: &str, qos: PodQos) -> io::Result<Self> {
+        let above = match qos {
+            PodQos::Guaranteed { .. } => "kubepods",
+            PodQos::Burstable { .. } => "kubepods-burstable",
+            PodQos::BestEffort => "kubepods-besteffort",
+        };
+        let pod = format!("{above}-pod{}", uid.replace('-', "_"));
+        // A dash is one level more.
+        let levels = pod.match_indices('-').map(|(at, _)| &pod[..at]);
+        let path = levels
+            .chain([&*pod])
+            .map(|level| format!("/{level}.slice"))
+            .collect();
+        Ok(Self {
+            path,
+            hierarchies: hierarchies()?,
+        })
+    }
+
     /// The path below each hierarchy: what a sandbox's `cgroup_parent` has to say.
     pub fn path(&self) -> &str {
         &self.path
@@ -402,6 +427,22 @@ mod tests {
         assert_eq!(
             parse("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw"),
             None
+        );
+    }
+
+    #[test]
+    fn a_slice_repeats_the_names_of_all_above_it() {
+        let path = |qos| PodCgroup::slice("7f-a1", qos).unwrap().path;
+        assert_eq!(
+            path(PodQos::Guaranteed {
+                milli_cpu: 1,
+                memory_bytes: 1
+            }),
+            "/kubepods.slice/kubepods-pod7f_a1.slice"
+        );
+        assert_eq!(
+            path(PodQos::BestEffort),
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod7f_a1.slice"
         );
     }
 

@@ -29,7 +29,7 @@ mod wire;
 
 pub use cgroup::{CgroupHierarchy, PodCgroup, PodCgroups, PodQos};
 pub use containerd::{Containerd, ContainerdError, NriPlugin, Options, Parts};
-pub use kubelet::{CLIENT_PEM, Kubelet, KubeletError};
+pub use kubelet::{CLIENT_PEM, Kubelet, KubeletError, kubelet_pods};
 pub use raw::{RawClient, RawEnd, RawError, RawReply, RawRequest, RawStream};
 pub use setup::{Cache, ContainerdVersion, SetupError};
 pub use testbed::{Testbed, TestbedError};

@@ -4,7 +4,8 @@
 use anyhow::{Context, Result};
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -13,34 +14,94 @@ use std::{
 #[derive(Debug, Default)]
 pub struct Initramfs {
     bytes: Vec<u8>,
+    /// Those that are in, and links that lead to one.
     directories: BTreeSet<PathBuf>,
+    libraries: BTreeSet<PathBuf>,
     entries: u32,
 }
 
 const DIRECTORY: u32 = 0o040_755;
+const FILE: u32 = 0o100_000;
+const LINK: u32 = 0o120_777;
 const PROGRAM: u32 = 0o100_755;
 
 impl Initramfs {
     /// Puts a program in, and the libraries that it loads.
     pub fn add_program(&mut self, at: &str, program: &Path) -> Result<()> {
         self.add_file(Path::new(at), program)?;
-        for library in libraries(program)? {
-            self.add_file(library.strip_prefix("/")?, &library)?;
+        self.add_libraries(program, &[])
+    }
+
+    /// Puts in the libraries that a program loads, but for those that these directories have.
+    pub fn add_libraries(&mut self, program: &Path, but: &[PathBuf]) -> Result<()> {
+        for library in libraries(program, but)? {
+            let name = library.file_name().context("a library is a file")?;
+            let is_there = but.iter().any(|directory| directory.join(name).exists());
+            if !is_there && self.libraries.insert(library.clone()) {
+                self.add_file(library.strip_prefix("/")?, &library)?;
+            }
         }
         Ok(())
     }
 
-    /// Puts a file in, and the directories above it.
+    /// Puts a file in as a program, and the directories above it.
     pub fn add_file(&mut self, at: &Path, from: &Path) -> Result<()> {
-        let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
-        let mut above: Vec<&Path> = at.ancestors().skip(1).collect();
-        above.pop();
-        for directory in above.into_iter().rev() {
-            if self.directories.insert(directory.to_owned()) {
-                self.entry(directory, DIRECTORY, &[])?;
+        self.add_with_mode(at, from, PROGRAM)
+    }
+
+    /// Puts in what is below a directory: files with their modes, links as links, directories.
+    pub fn add_tree(&mut self, at: &Path, from: &Path) -> Result<()> {
+        let reading = || format!("cannot read {}", from.display());
+        let entries = fs::read_dir(from).with_context(reading)?;
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<Result<_, _>>()?;
+        // So that the archive of the same files is the same.
+        names.sort();
+        self.add_directory(at)?;
+        for name in names {
+            let (at, from) = (at.join(&name), from.join(&name));
+            let kind = fs::symlink_metadata(&from)?;
+            if kind.is_symlink() {
+                self.add_link(&at, &fs::read_link(&from)?)?;
+            } else if kind.is_dir() {
+                self.add_tree(&at, &from)?;
+            } else {
+                let mode = kind.permissions().mode() & 0o7777;
+                self.add_with_mode(&at, &from, FILE | mode)?;
             }
         }
-        self.entry(at, PROGRAM, &content)
+        Ok(())
+    }
+
+    /// Puts in a link. What is added below it later lies where it leads.
+    pub fn add_link(&mut self, at: &Path, to: &Path) -> Result<()> {
+        self.add_above(at)?;
+        self.directories.insert(at.to_owned());
+        self.entry(at, LINK, to.as_os_str().as_bytes())
+    }
+
+    /// Puts in a directory, and those above it.
+    pub fn add_directory(&mut self, at: &Path) -> Result<()> {
+        self.add_above(at)?;
+        let is_root = at.as_os_str().is_empty();
+        if !is_root && self.directories.insert(at.to_owned()) {
+            self.entry(at, DIRECTORY, &[])?;
+        }
+        Ok(())
+    }
+
+    fn add_with_mode(&mut self, at: &Path, from: &Path, mode: u32) -> Result<()> {
+        let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+        self.add_above(at)?;
+        self.entry(at, mode, &content)
+    }
+
+    fn add_above(&mut self, at: &Path) -> Result<()> {
+        match at.parent() {
+            Some(above) => self.add_directory(above),
+            None => Ok(()),
+        }
     }
 
     /// The whole archive.
@@ -75,9 +136,13 @@ impl Initramfs {
 }
 
 /// What the loader of this machine would load with a program, and the loader itself.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let listing = Command::new("ldd").arg(program).output();
-    let listing = listing.context("cannot run ldd")?;
+fn libraries(program: &Path, first: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut command = Command::new("ldd");
+    command.arg(program);
+    if !first.is_empty() {
+        command.env("LD_LIBRARY_PATH", env::join_paths(first)?);
+    }
+    let listing = command.output().context("cannot run ldd")?;
     let text = String::from_utf8(listing.stdout)?;
     let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
     Ok(paths.map(PathBuf::from).collect())
@@ -95,4 +160,41 @@ fn an_archive_is_padded_as_the_kernel_reads_it() {
     assert_eq!(&bytes[222..228], b"a/bcd\0");
     assert_eq!(&bytes[228..237], b"abc\x0007070");
     assert_eq!(&bytes[342..], b"TRAILER!!!\0\0\0\0");
+}
+
+#[test]
+fn a_tree_comes_with_its_modes_and_links_and_what_is_below_a_link_lies_where_that_leads() {
+    let directory = tempfile::tempdir().unwrap();
+    let below = |path| directory.path().join(path);
+    fs::create_dir_all(below("lib/units")).unwrap();
+    fs::write(below("lib/units/a.service"), "text").unwrap();
+    fs::set_permissions(
+        below("lib/units/a.service"),
+        fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
+    std::os::unix::fs::symlink("a.service", below("lib/units/b.service")).unwrap();
+
+    let mut archive = Initramfs::default();
+    archive
+        .add_link(Path::new("lib"), Path::new("usr/lib"))
+        .unwrap();
+    archive.add_tree(Path::new(""), directory.path()).unwrap();
+    let text = String::from_utf8(archive.finish().unwrap()).unwrap();
+    let entries = text.split("070701").skip(1).map(|entry| {
+        let fields = entry.split_at(104);
+        let name = fields.1.split('\0').next().unwrap();
+        (name, &fields.0[8..16])
+    });
+    let entries: Vec<_> = entries.collect();
+    assert_eq!(
+        entries,
+        [
+            ("lib", "0000a1ff"),
+            ("lib/units", "000041ed"),
+            ("lib/units/a.service", "000081a4"),
+            ("lib/units/b.service", "0000a1ff"),
+            ("TRAILER!!!", "00000000"),
+        ]
+    );
 }

@@ -7,10 +7,12 @@
 mod initramfs;
 mod machine;
 mod node;
+mod system;
 
 pub use self::{
     initramfs::Initramfs,
     node::{NodeMachine, ONE_CORE, TWO_CORES, TWO_NODES},
+    system::{DEMO, DEMO_CACHE, ONE_CORE_WITH_PODS, REPOSITORY, SystemMachine, TWO_CPUS},
 };
 
 use anyhow::{Context, Result, ensure};

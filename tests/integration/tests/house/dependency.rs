@@ -100,7 +100,8 @@ fn names_are_found_in_each_kind_of_manifest() {
         required(module).collect::<Vec<_>>(),
         ["a.b/c", "g.h/i", "d.e/f"]
     );
-    let setup = "packages: &[\"one\", \"two\"],\ndebian(\"suite\", &[\"three\"])\n.args(&[\"no\"])";
+    let setup =
+        "packages: &[\n\"one\",\n\"two\"],\ndebian(\"suite\", &[\"three\"])\n.args(&[\"no\"])";
     assert_eq!(unpacked(setup).collect::<Vec<_>>(), ["one", "two", "three"]);
     let workspace = "[a]\nx = 1\n[workspace.dependencies]\n# why\ny = \"2\"\n\n[b]\nz = 3\n";
     assert_eq!(
@@ -189,10 +190,12 @@ fn required(module: &str) -> impl Iterator<Item = &str> {
 
 /// The packages that the test kit unpacks: the lists beside `packages:` and in calls of `debian`.
 fn unpacked(source: &str) -> impl Iterator<Item = &str> {
-    source
-        .lines()
-        .filter(|line| line.contains("packages: &[") || line.contains("debian("))
-        .filter_map(|line| line.split_once("&[")?.1.split_once(']'))
+    let beside = source.split("packages: &[").skip(1);
+    let called = source.split("debian(").skip(1);
+    let called = called.filter_map(|call| Some(call.split_once(')')?.0.split_once("&[")?.1));
+    beside
+        .chain(called)
+        .filter_map(|list| list.split_once(']'))
         .flat_map(|(list, _)| list.split('"').skip(1).step_by(2))
 }
 

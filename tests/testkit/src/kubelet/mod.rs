@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -202,13 +202,7 @@ impl Kubelet {
     ///
     /// When it does not answer.
     pub fn pods(&self) -> Result<Vec<Value>, KubeletError> {
-        let answer = self.get("/pods").map_err(failed("ask the kubelet"))?;
-        let parsed = serde_json::from_str::<Value>(&answer);
-        let mut list = parsed.map_err(|source| KubeletError::Answer { answer, source })?;
-        Ok(match list["items"].take() {
-            Value::Array(pods) => pods,
-            _ => Vec::new(),
-        })
+        kubelet_pods(SocketAddrV4::new(self.address, PORT))
     }
 
     /// What it answers on its port for those who may do everything: logs, commands in containers.
@@ -254,16 +248,6 @@ impl Kubelet {
             .join("manifests")
             .join(format!("{name}.json"))
     }
-
-    fn get(&self, path: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect((self.address, PORT))?;
-        stream.set_read_timeout(Some(bound()))?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: node\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body);
-        Ok(body.unwrap_or_default().to_owned())
-    }
 }
 
 impl Drop for Kubelet {
@@ -272,6 +256,31 @@ impl Drop for Kubelet {
             drop(child.kill().and_then(|()| child.wait()));
         }
     }
+}
+
+/// All pods of the kubelet that has this port for reading without a certificate, with their status.
+///
+/// # Errors
+///
+/// When none answers there.
+pub fn kubelet_pods(port: SocketAddrV4) -> Result<Vec<Value>, KubeletError> {
+    let answer = get(port, "/pods").map_err(failed("ask the kubelet"))?;
+    let parsed = serde_json::from_str::<Value>(&answer);
+    let mut list = parsed.map_err(|source| KubeletError::Answer { answer, source })?;
+    Ok(match list["items"].take() {
+        Value::Array(pods) => pods,
+        _ => Vec::new(),
+    })
+}
+
+fn get(port: SocketAddrV4, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(port)?;
+    stream.set_read_timeout(Some(bound()))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: node\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body);
+    Ok(body.unwrap_or_default().to_owned())
 }
 
 /// A loopback address that no other living testbed has: its name ends with a number of its own.

@@ -10,6 +10,7 @@ mod image;
 mod machine;
 mod network;
 mod runtime;
+mod system;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ pub use image::{BUSYBOX_IMAGE, PAUSE_IMAGE, ensure_busybox, ensure_image_archive
 pub use machine::{Qemu, ensure_kernel, ensure_own_kernel, ensure_qemu};
 pub use network::ensure_pod_network;
 pub use runtime::{ContainerdVersion, Runtime, ensure_containerd, ensure_kubelet};
+pub use system::{System, ensure_system};
 
 /// Why a part could not be made ready.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use tokio::{
 
 const HELP: &str = "\
 Runs four pods through the proxy on a private containerd, prints what the kernel holds for each, and
-removes all of it again; needs root and cgroup v1.
+removes all of it again; needs root.
 
 usage: demo [cri|nri|watch]
 

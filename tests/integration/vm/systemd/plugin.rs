@@ -89,6 +89,7 @@ fn it_is_launched(stage: &mut Stage) -> Result<()> {
     let mut steps = Reader::opens("README.md", "### As the runtime's NRI plugin")?;
     steps.types()?;
     stage.steps.types()?;
+    stage.steps.closes()?;
     is_up(LAUNCHED, "observe")?;
     // Those that were there have what nobody could give back.
     stage.node = Node::default();

@@ -115,8 +115,8 @@ impl Reader {
     }
 
     /// Fails if there is more to read.
-    pub(super) fn closes(self) -> Result<()> {
-        let unread = self.blocks;
+    pub(super) fn closes(&self) -> Result<()> {
+        let unread = &self.blocks;
         ensure!(
             unread.is_empty(),
             "{} has blocks that nobody typed: {unread:#?}",

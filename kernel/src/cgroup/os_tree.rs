@@ -121,9 +121,14 @@ impl OsTree {
         }
     }
 
-    fn directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<OwnedFd> {
+    fn directory(
+        &self,
+        controller: Controller,
+        at: &CgroupPath,
+        flags: OFlags,
+    ) -> io::Result<OwnedFd> {
         let mount = self.mount(controller).ok_or(io::ErrorKind::NotFound)?;
-        let opened = mount.open_beneath((at, None), DIRECTORY);
+        let opened = mount.open_beneath((at, None), flags);
         opened.map_err(|errno| match errno {
             // A link is no directory.
             Errno::LOOP => Errno::NOTDIR.into(),
@@ -153,17 +158,20 @@ impl Tree for OsTree {
     }
 
     fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
-        is_there(self.directory(controller, at))
+        is_there(self.directory(controller, at, DIRECTORY))
     }
 
     fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {
-        is_there(self.directory(controller, at).and_then(|directory| {
-            Ok(rustix::fs::statat(
-                directory,
-                file,
-                AtFlags::SYMLINK_NOFOLLOW,
-            )?)
-        }))
+        is_there(
+            self.directory(controller, at, DIRECTORY)
+                .and_then(|directory| {
+                    Ok(rustix::fs::statat(
+                        directory,
+                        file,
+                        AtFlags::SYMLINK_NOFOLLOW,
+                    )?)
+                }),
+        )
     }
 
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
@@ -191,11 +199,11 @@ impl Tree for OsTree {
     }
 
     fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
-        names_below(self.directory(controller, at)?)
+        names_below(self.directory(controller, at, DIRECTORY)?)
     }
 
     fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
-        let directory = listable(self.directory(controller, at)?)?;
+        let directory = self.directory(controller, at, LISTED)?;
         let mut text = vec![0; MAX_NOTE];
         match rustix::fs::fgetxattr(directory, attribute(name), &mut text) {
             Ok(length) => text.truncate(length),
@@ -212,7 +220,7 @@ impl Tree for OsTree {
         name: &str,
         text: &str,
     ) -> io::Result<()> {
-        let directory = listable(self.directory(controller, at)?)?;
+        let directory = self.directory(controller, at, LISTED)?;
         if !text.is_empty() {
             let flags = XattrFlags::empty();
             rustix::fs::fsetxattr(directory, attribute(name), text.as_bytes(), flags)?;
@@ -315,6 +323,11 @@ pub(super) fn is_absence(error: &io::Error) -> bool {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// The same to be listed. A descriptor of a path alone has no attributes either.
+const LISTED: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
 fn generation_of(directory: &OwnedFd) -> io::Result<Option<Generation>> {
     Ok(match rustix::fs::fstatfs(directory)?.f_type {
         CGROUP_SUPER_MAGIC => Some(Generation::V1),
@@ -406,10 +419,9 @@ fn names_below(directory: impl AsFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The same directory. A descriptor of a path alone can neither be listed nor has it attributes.
+/// The same directory. A descriptor of a path alone cannot be listed.
 fn listable(directory: impl AsFd) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(directory, ".", flags, Mode::empty())?)
+    Ok(rustix::fs::openat(directory, ".", LISTED, Mode::empty())?)
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ pub(crate) struct Worker<J> {
     stack_bytes: usize,
     /// Descriptors go between its thread and the others.
     shares: bool,
+    /// Calls wait for its answers.
+    is_awaited: bool,
     /// Its thread has this for as long as it runs, and there is one at most.
     work: Arc<Mutex<Work<J>>>,
     /// To the thread, once there is one.
@@ -86,6 +88,7 @@ impl<J: Send + 'static> Worker<J> {
             name,
             stack_bytes,
             shares: false,
+            is_awaited: false,
             work: Arc::new(Mutex::new(work)),
             jobs: OnceCell::new(),
             told: Cell::new(false),
@@ -103,6 +106,18 @@ impl<J: Send + 'static> Worker<J> {
     ) -> Self {
         Self {
             shares: true,
+            ..Self::new(name, stack_bytes, work)
+        }
+    }
+
+    /// The same as [`new`](Self::new), for whose answers calls wait: it has the CPU as the data path has.
+    pub(crate) fn awaited(
+        name: &'static str,
+        stack_bytes: usize,
+        work: impl FnMut(J) + Send + 'static,
+    ) -> Self {
+        Self {
+            is_awaited: true,
             ..Self::new(name, stack_bytes, work)
         }
     }
@@ -164,12 +179,15 @@ impl<J: Send + 'static> Worker<J> {
     fn spawn(&self) -> io::Result<mpsc::Sender<J>> {
         let (jobs, mut queue) = mpsc::channel(QUEUE);
         let work = self.work.clone();
-        let (thread, shares, done) = (self.name, self.shares, self.done.clone());
+        let (thread, done) = (self.name, self.done.clone());
+        let (shares, is_awaited) = (self.shares, self.is_awaited);
         let serve = move || {
             if !shares {
                 stand_apart(thread);
             }
-            stand_behind(thread);
+            if !is_awaited {
+                stand_behind(thread);
+            }
             let mut work = work.lock().expect("no panic leaves the work");
             while let Some(job) = queue.blocking_recv() {
                 // Everybody counts on the thread. Who asked is told by having no answer, and the
@@ -338,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_cpu_is_the_data_paths_first() {
+    async fn the_cpu_is_the_data_paths_first_but_where_it_waits() {
         let nice = || {
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             // The name may have blanks in it, and the first field after it is the third.
@@ -346,10 +364,11 @@ mod tests {
             fields.split(' ').nth(16).unwrap().parse::<i32>().unwrap()
         };
         let before = nice();
-        let worker = Worker::new("nice", STACK, move |done: oneshot::Sender<i32>| {
-            done.send(nice()).unwrap();
-        });
+        let work = move |done: oneshot::Sender<i32>| done.send(nice()).unwrap();
+        let worker = Worker::new("nice", STACK, work);
         assert_eq!(worker.ask(|done| done).await, Some((before + 10).min(19)));
+        let worker = Worker::awaited("awaited", STACK, work);
+        assert_eq!(worker.ask(|done| done).await, Some(before));
         assert_eq!(nice(), before);
     }
 

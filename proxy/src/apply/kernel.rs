@@ -116,7 +116,7 @@ impl Writer {
         let cgroups = Arc::new(cgroups);
         let replaced = Arc::<Mutex<Replaced>>::default();
         let (tree, known) = (cgroups.clone(), replaced.clone());
-        let jobs = Worker::new("cgroup-writer", STACK, move |job| run(&tree, &known, job));
+        let jobs = Worker::awaited("cgroup-writer", STACK, move |job| run(&tree, &known, job));
         let tree = cgroups.clone();
         let threads = Worker::new("thread-groups", STACK, move |job| {
             run_for_threads(&tree, &mut groups, job);

@@ -294,7 +294,7 @@ impl Pod {
     }
 
     /// The update of a container is over, however it ended.
-    pub fn is_updated(&mut self, id: &ContainerId) {
+    pub fn update_ended(&mut self, id: &ContainerId) {
         self.lowered.retain(|(lowered, _)| lowered != id);
     }
 }

@@ -174,7 +174,7 @@ impl Neighbour {
             }
         }
         self.patience = PATIENCE;
-        hub.koordlet_is_known();
+        hub.tell_koordlet_known();
     }
 
     /// Tells a person why it is unknown who somebody is, if it is; in the log once in a row.

@@ -518,13 +518,13 @@ fn note(
                 shares: Some(shares),
             }),
             _,
-        ) => target.has_forgotten(shares.clone()),
+        ) => target.note_forgotten(shares.clone()),
         (
             _,
             Some(Written::Idled {
                 shares: Some(shares),
             }),
-        ) if target.undecided_shares.is_none() => target.has_forgotten(shares.clone()),
+        ) if target.undecided_shares.is_none() => target.note_forgotten(shares.clone()),
         _ => {}
     }
     let Some(entry) = target.entry_mut(setting) else {
@@ -536,7 +536,7 @@ fn note(
         _ => None,
     };
     // That is as true of a value that is decided no more.
-    let comes_back = was_there.is_some_and(|old| entry.was_there(old));
+    let comes_back = was_there.is_some_and(|old| entry.learn_original(old));
     if comes_back || entry.desired != change.value || entry.applied.is_hands_off() {
         return comes_back;
     }
@@ -548,7 +548,7 @@ fn note(
         hub.metrics().setting_contested(setting, rival);
         entry.contest.round(Instant::now(), rival);
         if let Ok(Written::Changed { old }) = &outcome.applied {
-            entry.is_asked_by_writing(scope, old);
+            entry.replace_original(scope, old);
         }
     }
     // Of an earlier write nobody may have heard.

@@ -71,7 +71,7 @@ pub fn create(
     }
     if patch.is_empty() && !beside {
         // What it is made with it asked for itself.
-        has_injected(target, true);
+        set_injected(target, true);
         return Ok(None);
     }
     let changed = |entry: &&Entry| {
@@ -85,7 +85,7 @@ pub fn create(
     let originals = originals::to_annotation(&origin, None);
     patch.annotations = vec![(annotation::ORIGINALS.to_owned(), originals)];
     let encoded = bounded(patch.encode(), said(), limits);
-    has_injected(target, encoded.is_ok());
+    set_injected(target, encoded.is_ok());
     if encoded.is_ok() {
         requests(target).for_each(|entry| entry.given = true);
     }
@@ -157,7 +157,7 @@ pub(super) fn injections(target: &Target) -> impl Iterator<Item = &Injection> {
 }
 
 /// Notes whether the container is made so: if not it never will be.
-pub(crate) fn has_injected(target: &mut Target, said: bool) {
+pub(crate) fn set_injected(target: &mut Target, said: bool) {
     for entry in target.entries_mut().filter(|it| is_injected(it)) {
         match said {
             true if entry.route == Route::Request => entry.applied = Applied::Written,

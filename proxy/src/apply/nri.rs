@@ -24,7 +24,7 @@ use koord_proto::{
 };
 
 use super::cri::{
-    CRIO_MIN_MEMORY, has_injected, has_unsayable, injections, is_injected, to_remember,
+    CRIO_MIN_MEMORY, has_unsayable, injections, is_injected, set_injected, to_remember,
 };
 
 /// What the runtime and the node take.
@@ -91,7 +91,7 @@ pub fn create(
     let says = resources.is_some() || oom_score_adj.is_some() || !devices.is_empty();
     let (env, mounts) = injected(container, target);
     // Of what it is made with it may have all.
-    has_injected(target, true);
+    set_injected(target, true);
     if !says && env.is_empty() && mounts.is_empty() && !beside {
         return None;
     }

@@ -30,7 +30,7 @@ impl Hub {
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
         {
             let until = Instant::now() + UNDER_WAY;
-            pod.is_updated(id);
+            pod.update_ended(id);
             pod.lowered.push((id.clone(), until));
             // Nobody tells of a call that is given up, nor of one that fails where we are a plugin.
             self.queue.push_at(until, pod.sandbox.clone());

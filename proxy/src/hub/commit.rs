@@ -6,7 +6,7 @@
 
 use super::{Hub, NewContainer, NewPod, Reply, asked};
 use crate::{
-    apply::cri::has_injected,
+    apply::cri::set_injected,
     ledger::{Container, Ledger, Life, Pod, Target},
     reconcile::has_group,
     view,
@@ -75,9 +75,9 @@ impl Pending {
     }
 
     /// The runtime was not told: what a container can only be made with it is made without.
-    pub(crate) fn is_unsaid(&mut self) {
+    pub(crate) fn leave_unsaid(&mut self) {
         if let Effect::Create(_, new) = &mut self.effect {
-            has_injected(&mut new.target, false);
+            set_injected(&mut new.target, false);
         }
     }
 
@@ -100,7 +100,7 @@ impl Hub {
         if let (Effect::Update(id, _), Reply::Answered { .. }) = (&pending.effect, &reply)
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
         {
-            pod.is_updated(id);
+            pod.update_ended(id);
         }
         match reply {
             Reply::Answered {
@@ -120,7 +120,7 @@ impl Hub {
             Reply::Answered {
                 grpc_status: Some(code),
                 ..
-            } if !UNCERTAIN.contains(&code) => self.has_failed(&pending.effect),
+            } if !UNCERTAIN.contains(&code) => self.note_failed(&pending.effect),
             Reply::Answered {
                 grpc_status: code, ..
             } => self.doubt(&pending.effect, code),
@@ -142,7 +142,7 @@ impl Hub {
     }
 
     /// Nothing came of a call. What was done for it beforehand is not as was decided.
-    fn has_failed(&self, effect: &Effect) {
+    fn note_failed(&self, effect: &Effect) {
         if let Effect::Update(id, _) = effect
             && let Some(sandbox) = self.ledger.borrow().sandbox_of(id)
         {
@@ -303,7 +303,7 @@ impl Hub {
         let Some(pod) = ledger.pod_of_mut(id) else {
             return;
         };
-        pod.is_updated(id);
+        pod.update_ended(id);
         let (view, exemption) = (&pod.view, pod.exemption);
         let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
             return;

@@ -4,7 +4,7 @@
 
 use super::{Effects, Hub, NewContainer, NewPod, Untouched};
 use crate::{
-    apply::cri::has_injected,
+    apply::cri::set_injected,
     ledger::{Container, Entry, Exemption, Pod, Route, Said, Target, Unasked},
     status::Status,
     view,
@@ -98,7 +98,7 @@ impl Hub {
             if let Some(hook) = self.insists_on_making(&target) {
                 return Err(Status::unknown_koordlet(hook, &pod));
             }
-            has_injected(&mut target, false);
+            set_injected(&mut target, false);
         }
         Ok(NewContainer {
             view,

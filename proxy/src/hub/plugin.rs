@@ -9,7 +9,7 @@ use super::{
     plan::PlannedUpdate,
 };
 use crate::{
-    apply::{cri::has_injected, nri as patch},
+    apply::{cri::set_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
     ledger::{Life, ToldFirst, Unasked},
     originals,
@@ -66,7 +66,7 @@ impl Hub {
             Some(update)
         });
         let updates = updates.collect();
-        self.has_told(told);
+        self.note_told(told);
         for pod in self.ledger.borrow().pods() {
             self.queue.push(pod.sandbox.clone());
         }
@@ -228,7 +228,7 @@ impl Hub {
         };
         if let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id) {
             if let Some(container) = pod.container_mut(&id) {
-                has_injected(&mut container.target, false);
+                set_injected(&mut container.target, false);
             }
             self.queue.push(pod.sandbox.clone());
         }
@@ -288,7 +288,7 @@ impl Hub {
     /// A container has started. A list that was asked for since its start was told may have said that
     /// it does not run yet, and would keep it from being held. It may also have ended by now, which
     /// is told beside.
-    pub(crate) fn has_started(&self, pod: &PodSandbox, container: &Container) {
+    pub(crate) fn note_started(&self, pod: &PodSandbox, container: &Container) {
         let ended = ContainerId::new(&container.id).is_ok_and(|id| {
             let ledger = self.ledger.borrow();
             let known = ledger.container(&id);

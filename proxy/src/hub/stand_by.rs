@@ -49,7 +49,7 @@ impl Hub {
 
     /// It is known whether koordlet runs here, or cannot be: all that was decided meanwhile, and still
     /// is, is put in force.
-    pub(crate) fn koordlet_is_known(&self) {
+    pub(crate) fn tell_koordlet_known(&self) {
         if self.koordlet_due.send_replace(None).is_some() {
             self.put_all_in_force();
         }

@@ -19,7 +19,7 @@ pub(super) struct ToldLately(RefCell<Option<(Vec<SandboxId>, Instant)>>);
 
 impl Hub {
     /// We have told the runtime something of these. There are lists soon, and again a while later.
-    pub(crate) fn has_told(&self, pods: Vec<SandboxId>) {
+    pub(crate) fn note_told(&self, pods: Vec<SandboxId>) {
         if !pods.is_empty() {
             let told = (pods, Instant::now() + DONE);
             self.told_lately.0.replace(Some(told));

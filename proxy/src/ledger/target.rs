@@ -216,7 +216,7 @@ impl Entry {
 
     /// Somebody wrote this in the place of ours: that comes back one day. What a runtime writes to a
     /// container is its spec, in which ours may be.
-    pub fn is_asked_by_writing(&mut self, scope: Scope, written: &Value) {
+    pub fn replace_original(&mut self, scope: Scope, written: &Value) {
         if scope != Scope::Container && !is_withheld(self.desired.setting()) {
             self.original = Original::Value(written.clone());
         }
@@ -225,7 +225,7 @@ impl Entry {
     /// What the kernel held before our first value, where nobody could say what was asked for. After
     /// a restart that may be what we had decided; so what others go without is not believed. Whether
     /// it comes back now: it was left as it is for want of this.
-    pub fn was_there(&mut self, old: Value) -> bool {
+    pub fn learn_original(&mut self, old: Value) -> bool {
         let unknown = self.route == Route::Kernel && self.original == Original::Unknown;
         if !unknown || is_withheld(self.desired.setting()) {
             return false;
@@ -371,11 +371,11 @@ impl Target {
         } = before
             && self.undecided_shares.is_none()
         {
-            self.has_forgotten(shares.clone());
+            self.note_forgotten(shares.clone());
         }
         let over = Some(Box::new(ours.clone()));
         if let Some(entry) = self.entry_mut(ours.setting()) {
-            if entry.was_there(before.value()) {
+            if entry.learn_original(before.value()) {
                 entry.over = over;
             }
             return;
@@ -475,7 +475,7 @@ impl Target {
     }
 
     /// Notes which shares the kernel forgot when we made the group idle.
-    pub fn has_forgotten(&mut self, shares: Value) {
+    pub fn note_forgotten(&mut self, shares: Value) {
         // Those that somebody decides are in an entry, with what was before them.
         if self.entry_mut(Setting::CpuShares).is_none() {
             self.undecided_shares = Some(shares);

@@ -137,7 +137,7 @@ async fn a_start_that_hears_of_koordlet_after_its_first_list_gives_nothing_back_
         listed.list(Scope::All).await;
         assert!(listed.bench.entry(Setting::CpuShares).is_some());
         hub.set_resting(["BatchResource"].into());
-        hub.koordlet_is_known();
+        hub.tell_koordlet_known();
         crate::reconcile::pod(hub, &sandbox()).await;
         assert_eq!(listed.bench.shown("cpu.shares"), "512", "{decides}");
         assert!(listed.bench.entry(Setting::CpuShares).is_none());
@@ -667,7 +667,7 @@ async fn a_pod_of_which_the_runtime_was_told_is_looked_at_with_each_list_for_a_w
     // Nobody decides it any more, and the runtime still does what it was told before.
     assert!(hub.switch_hook("BatchResource", false));
     hub.queue().drain();
-    hub.has_told(vec![sandbox()]);
+    hub.note_told(vec![sandbox()]);
     for (late, after) in [("512", 0), ("300", 0), ("512", 31)] {
         pass(Duration::from_secs(after)).await;
         listed.list(Scope::News).await;

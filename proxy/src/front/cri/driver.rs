@@ -263,7 +263,7 @@ impl Driver {
                     return Ok(false);
                 }
                 self.deadline = None;
-                self.shared.guests.has_spoken(self.id);
+                self.shared.guests.note_spoken(self.id);
                 let endpoint = self.shared.runtime.clone();
                 self.runtime = Runtime::Dialling(Box::pin(super::dial::connect(endpoint)));
                 Ok(true)

@@ -67,7 +67,7 @@ impl Guests {
     }
 
     /// It speaks HTTP/2.
-    pub(super) fn has_spoken(&self, id: ConnectionId) {
+    pub(super) fn note_spoken(&self, id: ConnectionId) {
         if let Some(place) = self.strangers.borrow_mut().remove(&id) {
             self.known.borrow_mut().insert(id, place);
         }
@@ -140,7 +140,7 @@ mod tests {
         let guests = Guests::default();
         let mut all: Vec<_> = (0..4).map(|id| guests.admit(ConnectionId(id))).collect();
         for id in 0..3 {
-            guests.has_spoken(ConnectionId(id));
+            guests.note_spoken(ConnectionId(id));
         }
         all[1].note(true);
         all[2].note(false);
@@ -161,7 +161,7 @@ mod tests {
     fn the_oldest_that_has_not_spoken_goes_first() {
         let guests = Guests::default();
         let mut all: Vec<_> = (0..3).map(|id| guests.admit(ConnectionId(id))).collect();
-        guests.has_spoken(ConnectionId(0));
+        guests.note_spoken(ConnectionId(0));
         assert_eq!(guests.strangers(), 2);
         assert!(guests.evict_stranger());
         let asked: Vec<_> = all.iter_mut().map(was_asked).collect();

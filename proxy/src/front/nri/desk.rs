@@ -88,7 +88,7 @@ impl Desk {
     }
 
     /// The socket may have something to read.
-    pub(super) fn is_readable(&mut self) {
+    pub(super) fn set_readable(&mut self) {
         self.readable = true;
     }
 

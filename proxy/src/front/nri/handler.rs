@@ -208,7 +208,7 @@ impl Handler {
                 self.carried_out(pod, container);
                 hub.look_at(pod);
             }
-            (Event::PostStartContainer, Some(container)) => hub.has_started(pod, container),
+            (Event::PostStartContainer, Some(container)) => hub.note_started(pod, container),
             (Event::PostUpdatePodSandbox, _) => hub.look_soon_at(pod),
             (Event::RemoveContainer, Some(container)) => {
                 self.pending.borrow_mut().remove(&container.id);
@@ -262,7 +262,7 @@ impl Handler {
     /// The runtime was not told what was decided about a creation: it was too late, or too long.
     pub(super) fn unsaid(&self, id: &str) {
         match self.pending.borrow_mut().get_mut(id) {
-            Some((_, pending)) => pending.is_unsaid(),
+            Some((_, pending)) => pending.leave_unsaid(),
             None => self.hub.creation_is_unsaid(id),
         }
     }

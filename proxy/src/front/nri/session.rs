@@ -227,7 +227,7 @@ impl Session {
                 biased;
                 changed = self.readiness.changed(waits_to_write) => {
                     changed?;
-                    self.desk.hand().is_readable();
+                    self.desk.hand().set_readable();
                 }
                 () = self.nudge.notified() => {}
                 () = at(due) => {}

@@ -282,7 +282,7 @@ async fn who_answers_after_the_end_is_told_why_it_ended() {
     drop(runtime);
     // As a watchdog does it while the data path stands still.
     let desk = session.watched().desk;
-    desk.hand().is_readable();
+    desk.hand().set_readable();
     desk.hand().turn(Duration::ZERO);
     assert!(!answered(&mut session, ticket, Answer::Nothing));
     let ended = session.next().await;
@@ -451,7 +451,7 @@ async fn questions_for_a_data_path_that_stands_still_are_kept_up_to_a_bound() {
     // As its watchdog does.
     let turn = || {
         let mut desk = desk.hand();
-        desk.is_readable();
+        desk.set_readable();
         while desk.turn(Duration::ZERO) {}
     };
     for _ in 0..256 {

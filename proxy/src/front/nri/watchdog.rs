@@ -186,7 +186,7 @@ impl Pulse {
         while self.turns.load(Ordering::SeqCst) == turn && !self.is_over() {
             let due = {
                 let mut desk = desk.hand();
-                desk.is_readable();
+                desk.set_readable();
                 // The data path may want it: who sends without an end is read a part of at a time.
                 for _ in 0..READS {
                     if !desk.turn(unread) {

@@ -13,8 +13,9 @@ use koord_proto::{
     wire,
 };
 use std::{convert::Infallible, time::Duration};
+use thiserror::Error;
 use tokio::time::Instant;
-use tonic::{Status, transport::Channel};
+use tonic::{Code, Status, transport::Channel};
 
 /// containerd keeps what came by CRI in this namespace.
 const NAMESPACE: &str = "k8s.io";
@@ -39,6 +40,29 @@ pub(super) enum Feed {
     Cri,
 }
 
+/// How a stream of it ended.
+#[derive(Debug, Error)]
+pub(super) enum FeedEnd {
+    /// The runtime does not tell in this way, and never will.
+    #[error("the runtime does not tell of its containers in this way")]
+    Untold,
+    #[error("the stream ended")]
+    Closed,
+    #[error("the stream failed")]
+    Failed(#[source] Box<Status>),
+}
+
+// === impl FeedEnd ===
+
+impl From<Status> for FeedEnd {
+    fn from(status: Status) -> Self {
+        match status.code() {
+            Code::Unimplemented => Self::Untold,
+            _ => Self::Failed(Box::new(status)),
+        }
+    }
+}
+
 // === impl Feed ===
 
 impl Feed {
@@ -52,9 +76,8 @@ impl Feed {
         }
     }
 
-    /// Asks for a list whenever something is told, until the runtime tells no more. Where it never
-    /// does, that is `Unimplemented`.
-    pub(super) async fn follow(self, hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
+    /// Asks for a list whenever something is told, until the runtime tells no more.
+    pub(super) async fn follow(self, hub: &Hub, channel: Channel) -> Result<Infallible, FeedEnd> {
         match self {
             Self::Containerd => containerd(hub, channel).await,
             Self::Cri => cri(hub, channel).await,
@@ -62,7 +85,7 @@ impl Feed {
     }
 }
 
-async fn containerd(hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
+async fn containerd(hub: &Hub, channel: Channel) -> Result<Infallible, FeedEnd> {
     let filter = |topic: &str| format!("namespace=={NAMESPACE},topic==\"{topic}\"");
     let request = SubscribeRequest {
         filters: TOPICS.map(filter).into(),
@@ -75,7 +98,7 @@ async fn containerd(hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
         }
         hub.relist_soon();
     }
-    Err(ended())
+    Err(FeedEnd::Closed)
 }
 
 /// The container whose resources were changed, if that is what is told.
@@ -87,7 +110,7 @@ fn updated(envelope: &Envelope) -> Option<ContainerId> {
     ContainerId::new(wire::string_field(&event.value, 1)?).ok()
 }
 
-async fn cri(hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
+async fn cri(hub: &Hub, channel: Channel) -> Result<Infallible, FeedEnd> {
     let started = Instant::now();
     let mut client = RuntimeServiceClient::new(channel);
     let told = client.get_container_events(GetEventsRequest::default());
@@ -98,11 +121,7 @@ async fn cri(hub: &Hub, channel: Channel) -> Result<Infallible, Status> {
         hub.relist_soon();
     }
     Err(match tells || started.elapsed() > AT_ONCE {
-        true => ended(),
-        false => Status::unimplemented("the stream ended at once"),
+        true => FeedEnd::Closed,
+        false => FeedEnd::Untold,
     })
-}
-
-fn ended() -> Status {
-    Status::unavailable("the stream ended")
 }

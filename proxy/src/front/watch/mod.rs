@@ -12,7 +12,7 @@
 
 mod feed;
 
-use self::feed::Feed;
+use self::feed::{Feed, FeedEnd};
 use crate::{
     front::cri::connect,
     hub::{Hub, Policy},
@@ -23,7 +23,6 @@ use koord_model::Setting;
 use std::{convert::Infallible, error::Error, mem, path::Path, rc::Rc, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
-use tonic::{Code, Status};
 use tracing::warn;
 
 /// How often a runtime is listed that does not tell of its containers.
@@ -43,7 +42,7 @@ enum Ended {
     #[error("the runtime cannot be asked")]
     Unreachable(#[from] RuntimeError),
     #[error("the runtime tells no more")]
-    Over(#[source] Box<Status>),
+    Over(#[source] FeedEnd),
     /// It never told, and then it was away.
     #[error("the runtime was away")]
     Away,
@@ -101,9 +100,9 @@ async fn follow(hub: &Hub, endpoint: &Arc<Path>) -> Result<Infallible, Ended> {
         hub.set_feed(Some(feed.name()));
         // For what happened before.
         hub.relist_soon();
-        let Err(status) = feed.follow(hub, channel).await;
-        if status.code() != Code::Unimplemented {
-            return Err(Ended::Over(Box::new(status)));
+        let Err(end) = feed.follow(hub, channel).await;
+        if !matches!(end, FeedEnd::Untold) {
+            return Err(Ended::Over(end));
         }
     }
     hub.set_feed(Some(LISTED));

@@ -125,13 +125,13 @@ impl Sweep {
         match rustix::fs::unlinkat(within, name, AtFlags::REMOVEDIR) {
             Err(Errno::NOTDIR) => {
                 let removed = rustix::fs::unlinkat(within, name, AtFlags::empty());
-                return self.has_done(removed);
+                return self.count_removed(removed);
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-            removed => return self.has_done(removed),
+            removed => return self.count_removed(removed),
         }
         if let (0, Some(top)) = (levels, top) {
-            return self.has_done(moved(within, name, top));
+            return self.count_removed(moved(within, name, top));
         }
         let folder = rustix::fs::openat(within, name, FOLDER, Mode::empty())?;
         let top = top.unwrap_or(&folder);
@@ -149,10 +149,10 @@ impl Sweep {
             first = first.and(self.remove(&folder, name, levels - 1, Some(top)));
         }
         first?;
-        self.has_done(rustix::fs::unlinkat(within, name, AtFlags::REMOVEDIR))
+        self.count_removed(rustix::fs::unlinkat(within, name, AtFlags::REMOVEDIR))
     }
 
-    fn has_done(&mut self, done: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    fn count_removed(&mut self, done: rustix::io::Result<()>) -> rustix::io::Result<()> {
         if done.is_ok() {
             self.left = self.left.saturating_sub(1);
         }

@@ -81,7 +81,7 @@ async fn a_call_waits_until_it_is_known_whether_koordlet_is_there() {
     bench.hub.await_koordlet(PATIENCE);
     let known = async {
         sleep(Duration::from_millis(400)).await;
-        bench.hub.koordlet_is_known();
+        bench.hub.tell_koordlet_known();
     };
     let (decision, ()) = tokio::join!(waits(&bench), known);
     assert!(matches!(decision.answer, Answer::Patched(_)));
@@ -116,7 +116,7 @@ async fn a_call_that_has_waited_in_vain_passes_as_it_came_and_gets_its_values_on
     bench.hub.close(start.await.pending, answered(0));
     bench.hub.queue().drain();
     assert_eq!(held(&bench, MADE, "cpu.shares").await, "1024");
-    bench.hub.koordlet_is_known();
+    bench.hub.tell_koordlet_known();
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
     assert_eq!(held(&bench, MADE, "cpu.shares").await, "512");
 }

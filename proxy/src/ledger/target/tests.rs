@@ -145,7 +145,7 @@ fn a_group_that_is_idle_no_more_gets_its_shares_back() {
         decide(&mut target, true);
         assert_eq!(desired(&target), [("cpu.idle=true".to_owned(), "Hook")]);
         if let Some(seen) = seen {
-            target.has_forgotten(shares(seen));
+            target.note_forgotten(shares(seen));
         }
         decide(&mut target, false);
         assert_eq!(desired(&target), expected);
@@ -167,7 +167,7 @@ fn shares_that_are_decided_are_not_given_back_with_idleness() {
     };
     let mut target = Target::default();
     target.decide(&merged(batch.clone()), |_| Route::Kernel, |_| None);
-    target.has_forgotten(CpuShares::new(512).unwrap().into());
+    target.note_forgotten(CpuShares::new(512).unwrap().into());
     batch.cpu_idle = None;
     target.decide(&merged(batch), |_| Route::Kernel, |_| None);
     assert_eq!(

@@ -596,7 +596,7 @@ async fn a_question_waits_until_it_is_known_whether_koordlet_is_there_for_an_eig
     assert_eq!(begun.elapsed().as_millis() / 10, 25);
 
     let made = plugin.answer(happened(Event::PostCreateContainer));
-    let known = async { bench.hub.koordlet_is_known() };
+    let known = async { bench.hub.tell_koordlet_known() };
     tokio::join!(biased; made, known);
     plugin.answer(happened(Event::StartContainer)).await;
     // It was made without what it can only be made with.
@@ -604,7 +604,7 @@ async fn a_question_waits_until_it_is_known_whether_koordlet_is_there_for_an_eig
     assert_eq!(gpu.applied, Applied::Unsupported);
 
     bench.hub.await_koordlet(Duration::from_secs(2));
-    let known = async { bench.hub.koordlet_is_known() };
+    let known = async { bench.hub.tell_koordlet_known() };
     let (answer, ()) = tokio::join!(biased; plugin.answer(creation()), known);
     assert!(matches!(answer, Answer::Adjust(_)));
 }
@@ -623,7 +623,7 @@ async fn questions_that_wait_for_koordlet_go_on_in_their_order() {
         });
     }
     // Once all of them wait.
-    questions.spawn_local(async move { bench.hub.koordlet_is_known() });
+    questions.spawn_local(async move { bench.hub.tell_koordlet_known() });
     questions.await;
     assert_eq!(*order.borrow(), (0..32).collect::<Vec<_>>());
 }

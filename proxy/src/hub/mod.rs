@@ -2,10 +2,13 @@
 //!
 //! It lives on the data path's thread and is never held across an await. [`Hub::open`] looks at a
 //! request and says what is to become of it; [`Hub::close`] hears how it ended and commits to the
-//! ledger what is now true. Order within a pod follows from that thread: decisions and commits
-//! happen in the order in which their messages came, and no call waits for another call's answer.
-//! What takes time (kernel writes, lists) happens beside, in [`crate::reconcile`] and
-//! [`crate::relist`].
+//! ledger what is now true. Each decision and each commit is made in one go on that thread: decisions in
+//! the order in which requests became whole, commits in that of replies. A request may need something first
+//! ([`Opening::Later`]). If that is a list, or the first look for koordlet, its decision is made after it, and
+//! a request that came later may be decided about before; if it is a write, a folder or a cookie, only the
+//! request goes on later. So order within a pod is the client's, who waits for one reply before the next call;
+//! no call waits for another call's answer. What takes time (kernel writes, lists) happens beside, in
+//! [`crate::reconcile`] and [`crate::relist`].
 
 mod awake;
 mod burst;

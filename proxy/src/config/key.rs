@@ -69,7 +69,7 @@ keys! {
     RUNTIME_ENDPOINT "remote-runtime-service-endpoint" <"SOCKET"> = "/var/run/containerd/containerd.sock":
         "Unix socket of the container runtime";
     BACKEND_MODE "backend-runtime-mode" <"MODE"> = "Containerd":
-        "Kind of runtime behind us; Containerd means every CRI runtime, CRI-O too";
+        "Kind of runtime behind the proxy; Containerd means every CRI runtime, CRI-O too";
     SKIP_KEY "runtime-hook-server-key" <"LABEL"> = "runtimeproxy.koordinator.sh/skip-hookserver":
         "Label that exempts a pod from hooks";
     SKIP_VALUE "runtime-hook-server-val" <"VALUE"> = "true":
@@ -77,49 +77,49 @@ keys! {
     NODE_POLICY "node-policy" <"FILE"> = "":
         "YAML stream of NodeSLO, NodeResourceTopology and Node; read again when it changes [default: none]";
     PODS "pods" <"SOURCE"> = "none":
-        "What says how pods are that change after their creation: none, kubelet, or the path of a file as kubectl get pods -o yaml prints it, read again when it changes";
+        "Source of what changes in a pod after its creation: none, kubelet, or the path of a file as kubectl get pods -o yaml prints it, read again when it changes";
     KUBELET_URL "kubelet-url" <"URL"> = "https://127.0.0.1:10250/pods":
-        "Where the kubelet says its pods, by https or, on its read-only port, by http";
+        "URL of the kubelet's pods, by https or, on its read-only port, by http";
     KUBELET_INTERVAL "kubelet-sync-interval" <"DURATION"> = "10s":
-        "How often it is asked for them, 1s to 10m";
+        "How often the kubelet is asked for its pods, 1s to 10m";
     KUBELET_TIMEOUT "kubelet-sync-timeout" <"DURATION"> = "3s":
-        "How long its answer may take, 100ms to 1m";
+        "How long the kubelet's answer may take, 100ms to 1m";
     KUBELET_TOKEN "kubelet-token-file" <"FILE"> = "":
-        "Token to show to the kubelet; read each time [default: none]";
+        "File with the token for the kubelet; read for each request [default: none]";
     KUBELET_CERTIFICATE "kubelet-client-certificate" <"FILE"> = "":
-        "Certificate to show to the kubelet, PEM; read each time [default: none]";
+        "File with the client certificate for the kubelet, PEM; read for each request [default: none]";
     KUBELET_KEY "kubelet-client-key" <"FILE"> = "":
-        "Key of that certificate, PEM; read each time [default: in the file of the certificate]";
+        "File with the key of that certificate, PEM; read for each request [default: in the file of the certificate]";
     KUBELET_CA "kubelet-ca-file" <"FILE"> = "/var/lib/kubelet/pki/kubelet.crt":
-        "Certificates of who vouches for the kubelet's, PEM; read each time";
+        "File with the certificates that the kubelet's is verified with, PEM; read for each request";
     KUBELET_SERVER_NAME "kubelet-server-name" <"NAME"> = "":
-        "What the kubelet's certificate names [default: the node where the URL is of this machine, else the URL's host]";
+        "Name that the kubelet's certificate must have [default: the node's if the URL is of this machine, else the URL's host]";
     NODE_NAME "node-name" <"NAME"> = "":
         "Name of this node in the policy [default: the host name]";
     FEATURE_GATES "feature-gates" <"NAME=BOOL,..."> = "" extends:
         "Feature gates, by Koordinator's names";
     FAIL_POLICY "hook-fail-policy" <"HOOK=POLICY,..."> = "" extends:
-        "Open or Closed for each hook: whether its failure lets the call pass or refuses it";
+        "Open or Closed for each hook: whether the call passes or is refused when the hook fails";
     DISABLE_UNSET_QUOTA "disable-unset-cpu-quota" <"BOOL"> = "false":
         "Keep the CFS quota of pods that have CPUs of their own";
     HAMI_LIBRARY "hami-core-library-directory-path" <"FILE"> = "/usr/local/vgpu/libvgpu.so":
-        "Library of HAMi-core, which keeps a container within its part of a GPU";
+        "Library of HAMi-core, which limits a container to its part of a GPU";
     LEAVE_SETTINGS "leave-settings" <"SETTING,..."> = "" extends:
-        "Settings that are left to others, such as cpuset.cpus: hooks decide nothing about them";
+        "Settings that hooks must not decide, such as cpuset.cpus";
     BESIDE_KOORDLET "beside-koordlet" <"WHEN"> = "auto":
-        "Whether hooks rest that upstream's koordlet runs on this node: auto (while its process is there), yes or no";
+        "Whether hooks that upstream's koordlet runs on this node are suspended: auto (while its process is there), yes or no";
     KOORDLET_NAMESPACE "koordlet-namespace" <"NAME"> = "koordinator-system":
-        "Namespace in whose pods koordlet may be; a process of that name in any other pod is not believed";
+        "Namespace in whose pods koordlet may run; a process of that name in any other pod is ignored";
     MODE "mode" <"MODE"> = "enforce":
         "enforce, observe (decide and explain, change nothing) or pass-through (no hooks)";
     FRONT "front" <"FRONT"> = "cri":
-        "Where events come from: cri (clients go through us), nri (the runtime asks us as its plugin) or watch (nobody asks us, the kernel alone is written)";
+        "Where events come from: cri (the kubelet connects to the proxy), nri (the runtime calls it as its plugin) or watch (it follows the runtime and writes only the kernel)";
     NRI_SOCKET "nri-socket-path" <"SOCKET"> = "/var/run/nri/nri.sock":
-        "Unix socket where the runtime takes plugins";
+        "Unix socket where the runtime accepts plugins";
     NRI_NAME "nri-plugin-name" <"NAME"> = "koord-runtime-proxy":
         "Name of the plugin";
     NRI_INDEX "nri-plugin-index" <"NN"> = "10":
-        "Two digits; plugins are asked in their order";
+        "Two digits; the runtime calls plugins in their order";
     CGROUP_ROOT "cgroup-root" <"CGROUP"> = "":
         "The kubelet's cgroupRoot: the control group above kubepods [default: the root]";
     CGROUP_MOUNT "cgroup-mount" <"DIR"> = "/sys/fs/cgroup":
@@ -127,17 +127,17 @@ keys! {
     SYS_ROOT "sys-root" <"DIR"> = "/sys":
         "Where sysfs is mounted";
     PROC_ROOT "proc-root" <"DIR"> = "/proc":
-        "Procfs in which koordlet's process is looked for; threads have their numbers from our own /proc";
+        "Procfs in which koordlet's process is looked for; threads are always found in the proxy's own /proc";
     KUBELET_DIR "var-lib-kubelet-dir" <"DIR"> = "/var/lib/kubelet":
-        "The kubelet's own directory, by which volumes of pods are known";
+        "The kubelet's own directory, in which volumes of pods are found";
     TERWAY_DIR "terway-qos-dir" <"DIR"> = "/var/lib/terway/qos":
-        "Where the network plugin Terway reads what classes and pods have of the network";
+        "Directory in which the network plugin Terway finds the network settings of classes and pods";
     STATE_DIR "state-dir" <"DIR"> = "/var/lib/koord-runtime-proxy":
-        "What has to outlive a restart";
+        "Directory of what has to outlive a restart";
     ADMIN_ENDPOINT "admin-endpoint" <"SOCKET"> = "/run/koord-runtime-proxy/admin.sock":
         "Unix socket for metrics, health, log level and ledger";
     GRACE_PERIOD "grace-period" <"DURATION|auto"> = "auto":
-        "How long calls in flight may take to finish at a stop, 0s to 10m; auto: 60s where systemd keeps the socket, and 25s where it is ours, since nobody else is served meanwhile; TimeoutStopSec= of the unit (75s) has to be longer";
+        "How long calls in flight may take to finish at a stop, 0s to 10m; auto: 60s if systemd keeps the socket, otherwise 25s, since clients cannot connect meanwhile; TimeoutStopSec= of the unit (75s) has to be longer";
     MAX_CONNECTIONS "max-connections" <"COUNT"> = "512":
         "Client connections at most, 1 to 65536; from seven eighths of them on, the one that was longest without a call is asked to go";
     MAX_MESSAGE "max-message-bytes" <"SIZE"> = "16MiB":
@@ -149,11 +149,11 @@ keys! {
     EXCLUDED_NAMESPACES "excluded-namespaces" <"NAME,..."> = "" extends:
         "Namespaces whose pods hooks leave alone";
     EXCLUDED_HANDLERS "excluded-runtime-handlers" <"NAME,..."> = "kata,kata-qemu,kata-clh,kata-fc,runsc,gvisor" extends:
-        "Runtime handlers whose containers hooks leave alone; given, it replaces the default";
+        "Runtime handlers whose containers hooks leave alone; a value replaces the default";
     HOOK_SERVER_DIR "hook-server-dir" <"DIR"> = "/etc/runtime/hookserver.d":
-        "Where hook servers of koordlet register";
+        "Directory in which hook servers register; they are named in the log and not served yet";
     LOG_FILTER "log-filter" <"FILTER"> = "info":
-        "What is logged, such as info,koord_runtime_proxy::hub=debug; also by KOORD_LOG";
+        "What is logged, such as info,koord_runtime_proxy::hub=debug; KOORD_LOG sets it too";
     LOG_FORMAT "log-format" <"FORMAT"> = "text":
         "text or json, on standard error";
     LOG_TIME "log-time" <"BOOL"> = "true":

@@ -1,6 +1,6 @@
 //! One pod's say in how its CPU time ranks.
 
-use super::{error::AnnotationError, json};
+use super::{error::AnnotationError, json, memory_qos::Switch};
 use crate::keys::annotation::CPU_QOS;
 use koord_model::Bvt;
 
@@ -10,8 +10,7 @@ use koord_model::Bvt;
 pub struct CpuQos {
     pub enable: Option<bool>,
     pub group_identity: Option<Bvt>,
-    /// 0 or 1.
-    pub sched_idle: Option<i64>,
+    pub sched_idle: Option<Switch>,
     pub core_expeller: Option<bool>,
 }
 

@@ -3,7 +3,7 @@
 use super::{
     error::{AnnotationError, Misfit, Reason},
     json::{self, Decode},
-    quantity::take_amounts,
+    quantity::{Quantity, take_amounts},
 };
 use crate::keys::{annotation::DEVICE_ALLOCATED, resource};
 use koord_model::{PciAddress, PciAddressError, RangeError};
@@ -116,21 +116,35 @@ impl Decode for Minor {
 impl Decode for GpuResources {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
         take_amounts(self, json, |amounts, name, amount| {
-            let place = match name {
-                resource::GPU_CORE => &mut amounts.core,
-                resource::GPU_MEMORY => &mut amounts.memory,
-                resource::GPU_MEMORY_RATIO => &mut amounts.memory_ratio,
-                _ => return Ok(()),
-            };
-            *place = Some(amount.unsigned_value()?);
+            match name {
+                resource::GPU_CORE => amounts.core = Some(percent(amount)?),
+                resource::GPU_MEMORY => amounts.memory = Some(amount.unsigned_value()?),
+                resource::GPU_MEMORY_RATIO => amounts.memory_ratio = Some(percent(amount)?),
+                _ => {}
+            }
             Ok(())
         })
     }
 }
 
+/// Of one device, as koordlet counts them: a pod that has more than one has each for itself.
+fn percent(amount: Quantity) -> Result<u64, Misfit> {
+    let percent = amount.unsigned_value()?;
+    if percent > 100 {
+        return Err(Misfit::from(Box::new(RangeError {
+            what: "percentage",
+            value: percent.into(),
+            min: 0,
+            max: 100,
+        })));
+    }
+    Ok(percent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::error::Error as _;
 
     #[test]
     fn what_the_scheduler_writes_is_read() {
@@ -207,6 +221,25 @@ mod tests {
             assert_eq!((error.key, &*error.path), (DEVICE_ALLOCATED, path));
             let reason = format!("value is {found}, not a PCI address");
             assert_eq!(error.reason.to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn no_device_has_more_than_the_whole_of_it() {
+        for key in ["gpu-core", "gpu-memory-ratio"] {
+            let parse = |percent: &str| {
+                DeviceAllocated::parse(&format!(
+                    r#"{{"gpu":[{{"resources":{{"koordinator.sh/{key}":{percent}}}}}]}}"#
+                ))
+            };
+            assert!(parse("100").is_ok(), "{key}");
+            let error = parse("101").unwrap_err();
+            let path = format!("$.gpu[0].resources[\"koordinator.sh/{key}\"]");
+            assert_eq!((error.key, &error.path), (DEVICE_ALLOCATED, &path));
+            assert_eq!(
+                error.reason.source().unwrap().to_string(),
+                "percentage 101 is outside 0 to 100"
+            );
         }
     }
 

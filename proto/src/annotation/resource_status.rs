@@ -6,7 +6,7 @@ use super::{
     quantity::{Quantity, take_amounts},
 };
 use crate::keys::{annotation::RESOURCE_STATUS, resource};
-use koord_model::CpuSet;
+use koord_model::{CpuSet, RangeError};
 
 /// The annotation [`RESOURCE_STATUS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,9 +35,12 @@ struct Wire {
 
 #[derive(Default)]
 struct WireNode {
-    node: i32,
+    node: NodeNumber,
     resources: Amounts,
 }
+
+#[derive(Default)]
+struct NodeNumber(i32);
 
 #[derive(Default)]
 struct Amounts {
@@ -61,7 +64,7 @@ impl ResourceStatus {
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         let Wire { cpuset, numa_nodes } = json::parse(RESOURCE_STATUS, text)?;
         let numa_nodes = numa_nodes.into_iter().map(|wire| NumaNode {
-            node: wire.node,
+            node: wire.node.0,
             cpu: wire.resources.cpu,
             batch_cpu: wire.resources.batch_cpu,
         });
@@ -79,6 +82,28 @@ impl NumaNode {
     /// `cpu`, more than zero of `batch-cpu`.
     pub fn has_cpu(&self) -> bool {
         !self.cpu.is_zero() || self.batch_cpu.is_positive()
+    }
+}
+
+// === impl NodeNumber ===
+
+impl NodeNumber {
+    /// The highest that a kernel knows: `CONFIG_NODES_SHIFT` is 10 at most.
+    const MAX: i32 = 1_023;
+}
+
+impl Decode for NodeNumber {
+    fn decode(&mut self, json: &str) -> Result<(), Misfit> {
+        self.0.decode(json)?;
+        if !(0..=Self::MAX).contains(&self.0) {
+            return Err(Misfit::from(Box::new(RangeError {
+                what: "NUMA node",
+                value: self.0.into(),
+                min: 0,
+                max: Self::MAX.into(),
+            })));
+        }
+        Ok(())
     }
 }
 

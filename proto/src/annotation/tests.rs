@@ -317,6 +317,14 @@ fn a_bad_numa_node_of_a_resource_status_names_the_place() {
                 "$.numaNodeResources[0].node: value is 2147483648, not an integer of 32 bits",
             ),
             (
+                r#"{"numaNodeResources":[{"node":0},{"node":-1}]}"#,
+                "$.numaNodeResources[1].node: value is out of range: NUMA node -1 is outside 0 to 1023",
+            ),
+            (
+                r#"{"numaNodeResources":[{"node":1023},{"node":1024}]}"#,
+                "$.numaNodeResources[1].node: value is out of range: NUMA node 1024 is outside 0 to 1023",
+            ),
+            (
                 r#"{"numaNodeResources":[{"resources":{"cpu":true}}]}"#,
                 "$.numaNodeResources[0].resources.cpu: value is true, not a quantity",
             ),
@@ -410,7 +418,7 @@ fn a_cpu_qos_keeps_what_was_not_said_apart_from_what_was() {
     let qos = CpuQos::parse(r#"{"ENABLE":false,"groupidentity":-1,"schedIdle":1}"#).unwrap();
     assert_eq!(qos.enable, Some(false));
     assert_eq!(qos.group_identity, Some(Bvt::new(-1).unwrap()));
-    assert_eq!(qos.sched_idle, Some(1));
+    assert_eq!(qos.sched_idle, Some(Switch(true)));
     assert_eq!(qos.core_expeller, None);
     let qos = CpuQos::parse(r#"{"enable":true,"enable":null,"groupIdentity":2}"#).unwrap();
     assert_eq!(
@@ -500,6 +508,14 @@ fn a_bad_cpu_qos_names_the_place() {
             (
                 r#"{"schedIdle":true}"#,
                 "$.schedIdle: value is true, not an integer of 64 bits",
+            ),
+            (
+                r#"{"schedIdle":2}"#,
+                "$.schedIdle: value is out of range: switch 2 is outside 0 to 1",
+            ),
+            (
+                r#"{"schedIdle":-1}"#,
+                "$.schedIdle: value is out of range: switch -1 is outside 0 to 1",
             ),
             (
                 r#"{"coreExpeller":{}}"#,

@@ -64,7 +64,7 @@ impl Hook for ScriptedHook {
             key: self.key,
             path: "$".into(),
             reason: Reason::WrongType {
-                expected: "a script",
+                expected: "a script".into(),
                 found: "something else".to_owned(),
             },
         })?;

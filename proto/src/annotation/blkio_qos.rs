@@ -134,13 +134,9 @@ impl Decode for Said {
 
 impl Decode for Rate {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-        let mut rate = 0_i64;
-        rate.decode(json)?;
-        self.0 = match rate {
-            0 => None,
-            rate => {
-                Some(IoRate::new(rate).map_err(|error| Box::new(RangeError { min: 0, ..error }))?)
-            }
+        self.0 = match json::is_null(json) {
+            true => None,
+            false => json::ranged(json, rate)?,
         };
         Ok(())
     }
@@ -148,10 +144,20 @@ impl Decode for Rate {
 
 impl Decode for Weight {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-        let mut weight = None::<i64>;
-        weight.decode(json)?;
-        self.0 = weight.map(IoWeight::new).transpose().map_err(Box::new)?;
+        self.0 = match json::is_null(json) {
+            true => None,
+            false => Some(json::ranged(json, IoWeight::new)?),
+        };
         Ok(())
+    }
+}
+
+fn rate(number: i64) -> Result<Option<IoRate>, RangeError> {
+    match number {
+        0 => Ok(None),
+        rate => IoRate::new(rate)
+            .map(Some)
+            .map_err(|error| RangeError { min: 0, ..error }),
     }
 }
 
@@ -255,7 +261,7 @@ mod tests {
             ),
             (
                 r#"{"blocks":[{"name":"vdb","type":"device","ioCfg":{"writeIOPS":"5"}}]}"#,
-                "[0].ioCfg.writeIOPS: value is \"5\", not an integer of 64 bits",
+                "[0].ioCfg.writeIOPS: value is \"5\", not a whole number from 0 to 9223372036854775807",
             ),
             (
                 r#"{"blocks":[{"name":"vdb","type":"device","ioCfg":{"ioWeightPercent":0}}]}"#,

@@ -110,9 +110,7 @@ impl Default for BurstPercent {
 impl Decode for BurstPercent {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
         if !json::is_null(json) {
-            let mut percent = 0_i64;
-            percent.decode(json)?;
-            *self = Self::new(percent).map_err(Box::new)?;
+            *self = json::ranged(json, Self::new)?;
         }
         Ok(())
     }

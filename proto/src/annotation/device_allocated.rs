@@ -92,7 +92,7 @@ fn address(text: &str, path: impl Fn() -> String) -> Result<PciAddress, Annotati
         key: DEVICE_ALLOCATED,
         path: path(),
         reason: Reason::WrongType {
-            expected: "a PCI address",
+            expected: "a PCI address".into(),
             found: json::shown(text),
         },
     })

@@ -3,6 +3,7 @@
 
 use super::{json, normalization::NormalizationError, quantity::QuantityError};
 use koord_model::{BlockNameError, CpuSetError, RangeError};
+use std::borrow::Cow;
 use thiserror::Error;
 
 /// An annotation that cannot be used.
@@ -32,7 +33,7 @@ pub enum Reason {
     },
     #[error("value is {found}, not {expected}")]
     WrongType {
-        expected: &'static str,
+        expected: Cow<'static, str>,
         found: String,
     },
     #[error("value is no CPU list")]

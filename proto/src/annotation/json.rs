@@ -84,7 +84,7 @@ pub(super) fn is_null(json: &str) -> bool {
 }
 
 /// The refusal of a value that is of another type than the place.
-pub(super) fn wrong_type(expected: &'static str, json: &str) -> Misfit {
+pub(super) fn wrong_type(expected: impl Into<Cow<'static, str>>, json: &str) -> Misfit {
     let found = match json.as_bytes().first() {
         Some(b'{') => "an object".to_owned(),
         Some(b'[') => "a list".to_owned(),
@@ -92,7 +92,25 @@ pub(super) fn wrong_type(expected: &'static str, json: &str) -> Misfit {
         // A number, a boolean, or null.
         _ => cut(json),
     };
+    let expected = expected.into();
     Reason::WrongType { expected, found }.into()
+}
+
+/// A whole number that `new` takes. What is no number is told the range too.
+pub(super) fn ranged<T>(
+    json: &str,
+    new: impl Fn(i64) -> Result<T, RangeError>,
+) -> Result<T, Misfit> {
+    let number = json.parse().map_err(|_| wrong_type(range(&new), json))?;
+    Ok(new(number).map_err(Box::new)?)
+}
+
+/// What `new` takes, which it says when it refuses a number.
+pub(super) fn range<T>(new: impl Fn(i64) -> Result<T, RangeError>) -> String {
+    match new(i64::MIN) {
+        Err(RangeError { min, max, .. }) => format!("a whole number from {min} to {max}"),
+        Ok(_) => "an integer of 64 bits".to_owned(),
+    }
 }
 
 /// The refusal of a list that has more elements than it may.
@@ -272,9 +290,7 @@ impl Decode for CpuSet {
 impl Decode for Bvt {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
         if !is_null(json) {
-            let mut value = 0_i64;
-            value.decode(json)?;
-            *self = Self::new(value).map_err(Box::new)?;
+            *self = ranged(json, Self::new)?;
         }
         Ok(())
     }

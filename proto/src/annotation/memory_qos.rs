@@ -246,9 +246,10 @@ macro_rules! ranged {
     ($($type:ty),+ $(,)?) => {$(
         impl Decode for Option<$type> {
             fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-                let mut number = None::<i64>;
-                number.decode(json)?;
-                *self = number.map(<$type>::new).transpose().map_err(Box::new)?;
+                *self = match json::is_null(json) {
+                    true => None,
+                    false => Some(json::ranged(json, <$type>::new)?),
+                };
                 Ok(())
             }
         }

@@ -17,7 +17,7 @@ pub struct OomScoreAdjSpec {
 /// Reads the annotation [`OOM_SCORE_ADJ`], a plain number.
 pub fn oom_score_adj(text: &str) -> Result<OomScoreAdj, AnnotationError> {
     let number = text.parse().map_err(|_| Reason::WrongType {
-        expected: "an integer of 64 bits",
+        expected: json::range(OomScoreAdj::new).into(),
         found: json::shown(text),
     });
     let number = number.map_err(Misfit::from);
@@ -82,12 +82,12 @@ mod tests {
                 "-1001",
                 "value is out of range: oom_score_adj -1001 is outside -1000 to 1000",
             ),
-            ("", "value is \"\", not an integer of 64 bits"),
-            ("1e3", "value is \"1e3\", not an integer of 64 bits"),
-            (" 5", "value is \" 5\", not an integer of 64 bits"),
+            ("", "value is \"\", not a whole number from -1000 to 1000"),
+            ("1e3", "value is \"1e3\", not a whole number from -1000 to 1000"),
+            (" 5", "value is \" 5\", not a whole number from -1000 to 1000"),
             (
                 "9223372036854775808",
-                "value is \"9223372036854775808\", not an integer of 64 bits",
+                "value is \"9223372036854775808\", not a whole number from -1000 to 1000",
             ),
         ] {
             let error = oom_score_adj(text).unwrap_err();

@@ -123,7 +123,7 @@ impl Decode for Range {
             [] => None,
             [start, end] => Some(CacheRange::new(start, end).map_err(Box::new)?),
             _ => {
-                let expected = "a list of two percentages";
+                let expected = "a list of two percentages".into();
                 let found = json::shown(json);
                 return Err(Reason::WrongType { expected, found }.into());
             }
@@ -134,11 +134,9 @@ impl Decode for Range {
 
 impl Decode for Percent {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-        let mut percent = 0_i64;
-        percent.decode(json)?;
-        self.0 = match percent {
-            0 => None,
-            percent => Some(Bandwidth::new(percent).map_err(Box::new)?),
+        self.0 = match json::is_null(json) {
+            true => None,
+            false => json::ranged(json, bandwidth)?,
         };
         Ok(())
     }
@@ -146,18 +144,28 @@ impl Decode for Percent {
 
 impl Decode for CacheNumber {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-        let mut number = 0_i64;
-        number.decode(json)?;
-        self.0 = u32::try_from(number).map_err(|_| {
-            Box::new(RangeError {
-                what: "cacheID",
-                value: number.into(),
-                min: 0,
-                max: u32::MAX.into(),
-            })
-        })?;
+        self.0 = match json::is_null(json) {
+            true => 0,
+            false => json::ranged(json, cache_number)?,
+        };
         Ok(())
     }
+}
+
+fn bandwidth(percent: i64) -> Result<Option<Bandwidth>, RangeError> {
+    match percent {
+        0 => Ok(None),
+        percent => Bandwidth::new(percent).map(Some),
+    }
+}
+
+fn cache_number(number: i64) -> Result<u32, RangeError> {
+    u32::try_from(number).map_err(|_| RangeError {
+        what: "cacheID",
+        value: number.into(),
+        min: 0,
+        max: u32::MAX.into(),
+    })
 }
 
 #[cfg(test)]
@@ -225,7 +233,7 @@ mod tests {
             ),
             (
                 r#"{"mb":{"schemata":{"percent":"50"}}}"#,
-                ".mb.schemata.percent: value is \"50\", not an integer of 64 bits",
+                ".mb.schemata.percent: value is \"50\", not a whole number from 1 to 100",
             ),
             (
                 r#"{"mb":{"schemataPerCache":[{"cacheID":-1,"percent":50}]}}"#,

@@ -128,7 +128,7 @@ fn a_value_that_cannot_be_used_is_told_cut_and_escaped() {
     let text_told = format!("$.enable: value is \"{}\", not a boolean", "x".repeat(64));
     let number = format!(r#"{{"groupIdentity":{}}}"#, "9".repeat(70));
     let number_told = format!(
-        "$.groupIdentity: value is {}, not an integer of 64 bits",
+        "$.groupIdentity: value is {}, not a whole number from -1 to 2",
         "9".repeat(64)
     );
     refused(
@@ -468,7 +468,7 @@ fn a_bad_cpu_burst_names_the_place() {
             ),
             (
                 r#"{"cpuBurstPercent":"100"}"#,
-                "$.cpuBurstPercent: value is \"100\", not an integer of 64 bits",
+                "$.cpuBurstPercent: value is \"100\", not a whole number from 1 to 10000",
             ),
         ],
     );
@@ -495,19 +495,19 @@ fn a_bad_cpu_qos_names_the_place() {
             ),
             (
                 r#"{"groupIdentity":"2"}"#,
-                "$.groupIdentity: value is \"2\", not an integer of 64 bits",
+                "$.groupIdentity: value is \"2\", not a whole number from -1 to 2",
             ),
             (
                 r#"{"groupIdentity":2e0}"#,
-                "$.groupIdentity: value is 2e0, not an integer of 64 bits",
+                "$.groupIdentity: value is 2e0, not a whole number from -1 to 2",
             ),
             (
                 r#"{"groupIdentity":9223372036854775808}"#,
-                "$.groupIdentity: value is 9223372036854775808, not an integer of 64 bits",
+                "$.groupIdentity: value is 9223372036854775808, not a whole number from -1 to 2",
             ),
             (
                 r#"{"schedIdle":true}"#,
-                "$.schedIdle: value is true, not an integer of 64 bits",
+                "$.schedIdle: value is true, not a whole number from 0 to 1",
             ),
             (
                 r#"{"schedIdle":2}"#,

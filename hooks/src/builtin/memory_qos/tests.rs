@@ -636,6 +636,26 @@ fn a_wrong_value_of_an_annotation_is_named_with_its_range() {
             "memory.pagecache_limit.size -1 is outside 0 to 9223372036854775807",
         ),
         (
+            r#"{"throttlingPercent":"80"}"#,
+            "$.throttlingPercent",
+            "value is \"80\", not a whole number from 0 to 100",
+        ),
+        (
+            r#"{"lowLimitPercent":9223372036854775808}"#,
+            "$.lowLimitPercent",
+            "value is 9223372036854775808, not a whole number from 0 to 100",
+        ),
+        (
+            r#"{"oomKillGroup":true}"#,
+            "$.oomKillGroup",
+            "value is true, not a whole number from 0 to 1",
+        ),
+        (
+            r#"{"policy":"Auto"}"#,
+            "$.policy",
+            "value \"Auto\" is none of default, none, auto",
+        ),
+        (
             r#"{"pageCacheEnable":1}"#,
             "$.pageCacheEnable",
             "value is 1, not a boolean",

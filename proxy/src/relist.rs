@@ -248,9 +248,11 @@ async fn list(
         missing,
     };
     let mut sandboxes = runtime.sandboxes().await?;
-    let containers = runtime.containers().await?;
+    let mut containers = runtime.containers().await?;
     let mut patience = Patience::default();
     sandboxes.sort_by_cached_key(|pod| news.missing.has(&pod.id));
+    // Of two of one name the newest counts, which is the last; a runtime lists them in no order.
+    containers.sort_by_key(|container| container.created_at);
     for sandbox in &sandboxes {
         let asked = (&mut runtime, &mut patience);
         take_pod(hub, asked, sandbox, &mut news, kubepods_above).await;

@@ -83,8 +83,14 @@ mod tests {
                 "value is out of range: oom_score_adj -1001 is outside -1000 to 1000",
             ),
             ("", "value is \"\", not a whole number from -1000 to 1000"),
-            ("1e3", "value is \"1e3\", not a whole number from -1000 to 1000"),
-            (" 5", "value is \" 5\", not a whole number from -1000 to 1000"),
+            (
+                "1e3",
+                "value is \"1e3\", not a whole number from -1000 to 1000",
+            ),
+            (
+                " 5",
+                "value is \" 5\", not a whole number from -1000 to 1000",
+            ),
             (
                 "9223372036854775808",
                 "value is \"9223372036854775808\", not a whole number from -1000 to 1000",

@@ -12,7 +12,7 @@ use koord_proto::keys::label;
 use serde::Serialize;
 use tokio::time::Instant;
 
-/// All pods, in order of namespace and name, and the node.
+/// All pods, in order of namespace, name and UID, and the node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -50,6 +50,7 @@ pub struct PodReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOutReport>,
     pub sandbox_settings: Vec<SettingReport>,
+    /// In order of name and id: a runtime lists them in none.
     pub containers: Vec<ContainerReport>,
 }
 
@@ -116,7 +117,9 @@ impl Hub {
         let ledger = self.ledger.borrow();
         let named = |pod: &&Pod| filter.is_none_or(|filter| names_pod(filter, pod));
         let mut pods: Vec<_> = ledger.pods().filter(named).collect();
-        pods.sort_by_key(|pod| (&pod.view.namespace, &pod.view.name, &pod.sandbox));
+        pods.sort_by_key(|Pod { view, sandbox, .. }| {
+            (&view.namespace, &view.name, &view.uid, sandbox)
+        });
         let mut wanted = Wanted::new();
         let pods = pods.into_iter().map(|pod| pod_report(pod, &mut wanted));
         let pods = pods.collect();
@@ -170,13 +173,14 @@ impl PodReport {
 }
 
 fn pod_report(pod: &Pod, wanted: &mut Wanted) -> PodReport {
+    let mut containers: Vec<_> = pod.containers.iter().collect();
+    containers.sort_by_key(|container| (&container.view.name, &container.id));
     PodReport {
         settings: settings(&pod.own, wanted),
         left_out: left_out(&pod.own),
         sandbox_settings: settings(&pod.pause, wanted),
-        containers: pod
-            .containers
-            .iter()
+        containers: containers
+            .into_iter()
             .map(|container| ContainerReport {
                 id: container.id.to_string(),
                 name: container.view.name.clone(),

@@ -3,7 +3,7 @@ use super::{
     *,
 };
 use crate::{
-    ledger::{Applied, Exemption, Life, Original},
+    ledger::{Applied, Container, Exemption, Life, Original},
     reconcile,
 };
 use koord_hooks::{
@@ -14,7 +14,9 @@ use koord_kernel::{
     cgroup::{Controller, Generation, Tree},
     fake::FakeTree,
 };
-use koord_model::{CgroupPath, ContainerId, CpuBurst, CpuQuota, MemoryLimit, Setting, Value};
+use koord_model::{
+    CgroupPath, ContainerId, CpuBurst, CpuQuota, MemoryLimit, PodUid, SandboxId, Setting, Value,
+};
 use koord_proto::{
     cri,
     keys::{annotation, label},
@@ -415,6 +417,63 @@ async fn a_pod_is_explained_by_each_of_its_names() {
     for other in ["other/batch", "default/", "/batch", "default", "sandbox"] {
         assert_eq!(bench.hub.report(Some(other)).await.pods.len(), 0, "{other}");
     }
+}
+
+#[tokio::test]
+async fn pods_and_containers_are_in_order_however_they_came_to_be_known() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    bench.write("cpu.shares", "77");
+    let ledger = bench.hub.ledger();
+    let known = ledger.borrow().pod(&sandbox()).unwrap().clone();
+    for (sandbox, uid, name) in [
+        ("sandbox-9", "uid-2", "batch"),
+        ("sandbox-8", "uid-3", "batch"),
+        ("sandbox-7", "uid-4", "alone"),
+    ] {
+        let mut pod = known.clone();
+        pod.sandbox = SandboxId::new(sandbox).unwrap();
+        pod.view.uid = PodUid::new(uid).unwrap();
+        pod.view.name = name.to_owned();
+        pod.containers.clear();
+        ledger.borrow_mut().list_pod(pod);
+    }
+    for (id, name) in [
+        ("container-4", "side"),
+        ("container-3", "main"),
+        ("container-2", "init"),
+        ("container-0", "main"),
+    ] {
+        let id = ContainerId::new(id).unwrap();
+        let container = Container::new(id, name.to_owned(), Requested::default());
+        ledger.borrow_mut().list_container(&sandbox(), container);
+    }
+    let report = bench.hub.report(None).await;
+    let pods = report.pods.iter().map(|pod| (&*pod.name, &*pod.uid));
+    assert_eq!(
+        pods.collect::<Vec<_>>(),
+        [
+            ("alone", "uid-4"),
+            ("batch", "uid-1"),
+            ("batch", "uid-2"),
+            ("batch", "uid-3")
+        ]
+    );
+    let containers = &report.pods[1].containers;
+    let names = containers.iter().map(|it| (&*it.name, &*it.id));
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        [
+            ("init", "container-2"),
+            ("main", "container-0"),
+            ("main", "container-1"),
+            ("main", "container-3"),
+            ("side", "container-4")
+        ]
+    );
+    // What was read of the kernel is of the one beside which it stands.
+    let mut settings = containers[2].settings.iter();
+    let shares = settings.find(|it| it.setting == "cpu.shares").unwrap();
+    assert_eq!(shares.kernel.as_deref(), Some("77"));
 }
 
 #[tokio::test]

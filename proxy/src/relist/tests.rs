@@ -942,6 +942,30 @@ async fn a_list_asks_about_so_many_containers_and_the_next_about_the_rest() {
 }
 
 #[tokio::test]
+async fn containers_are_known_in_the_order_in_which_they_were_made() {
+    let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
+    let containers =
+        [("newest", 3), ("oldest", 1), ("middle", 2)].map(|(id, created_at)| cri::Container {
+            id: id.to_owned(),
+            created_at,
+            ..listed_container()
+        });
+    let containers = cri::ListContainersResponse {
+        containers: containers.into(),
+    };
+    let path = "/runtime.v1.RuntimeService/ListContainers";
+    let reply = Reply::message(containers.encode_to_vec());
+    drop(listed.script.clone().once(path, reply));
+    listed
+        .list_beside(Scope::All, &mut Missing::default())
+        .await;
+    let ledger = listed.bench.hub.ledger().borrow();
+    let known = ledger.pod(&sandbox()).unwrap().containers.iter();
+    let known: Vec<_> = known.map(|container| container.id.as_str()).collect();
+    assert_eq!(known, ["oldest", "middle", "newest"]);
+}
+
+#[tokio::test]
 async fn a_container_without_an_answer_is_asked_about_again_after_all_others() {
     let listed = Scripted::start(FakeTree::new(Generation::V1, 2), "");
     let path = |method: &str| format!("/runtime.v1.RuntimeService/{method}");

@@ -5,6 +5,7 @@ use koord_model::Setting;
 use std::{collections::BTreeSet, env, fmt::Display, fs, io, path::Path};
 
 const WRITE: &str = "KOORD_WRITE_DOCS";
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// On what a setting was seen to be as its hook decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +16,8 @@ enum Kernel {
     V2,
     /// Of the machine that runs the tests, without a runtime: the rest of the way is shown.
     Alone,
+    /// No kernel of cgroup v1 that tests have is able to, only one of v2: the rest of the way is shown.
+    FakeV1,
     /// No kernel that tests have is able to: the rest of the way is shown.
     FakeTree,
 }
@@ -69,6 +72,9 @@ const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_p
 const IO: &str = "tests/integration/tests/io.rs::block_devices_are_limited_on_containerd_2";
 const IO_V2: &str = "tests/integration/tests/vm_node/main.rs::block_devices_are_limited_and_shared_out_on_cgroup_v2_by_cri";
 
+const LEVELS: &str = "proxy/src/hub/cover/tests.rs::each_level_has_its_part_and_gives_it_back";
+const COST: &str = "kernel/src/cgroup/devices/tests.rs::what_shares_out_a_device_is_written_in_the_words_of_its_file_and_given_back";
+
 /// Of all hooks at once.
 const EVERY_V2: &str = "tests/integration/tests/vm_node/main.rs::every_hook_is_in_force_and_given_back_on_cgroup_v2_by_cri";
 
@@ -87,7 +93,8 @@ const SHOWN: &[Shown] = &[
     shown("CPUBurst", &[Setting::CpuBurst], Kernel::V1, CPU),
     shown("CPUBurst", &[Setting::CpuBurst], Kernel::V2, CPU_V2),
     shown("MemoryQOS", OF_MEMORY, Kernel::V2, MEMORY),
-    shown("MemoryQOS", OF_VENDORS, Kernel::FakeTree, "proxy/src/hub/cover/tests.rs::each_level_has_its_part_and_gives_it_back"),
+    shown("MemoryQOS", OF_MEMORY, Kernel::FakeV1, LEVELS),
+    shown("MemoryQOS", OF_VENDORS, Kernel::FakeTree, LEVELS),
     shown("GroupIdentity", &[Setting::CpuBvt], Kernel::FakeTree, "proxy/src/reconcile/tests.rs::a_host_application_that_leaves_the_policy_has_what_it_had_before"),
     shown("GroupIdentity", &[Setting::SchedSwitch], Kernel::FakeTree, SWITCH),
     shown("GroupIdentity", &[Setting::CpuIdle], Kernel::V1, CLASSES),
@@ -111,6 +118,7 @@ const SHOWN: &[Shown] = &[
     shown("BlkIOReconcile", OF_RATES, Kernel::V1, IO),
     shown("BlkIOReconcile", OF_RATES, Kernel::V2, IO_V2),
     shown("BlkIOReconcile", OF_COST, Kernel::V2, IO_V2),
+    shown("BlkIOReconcile", OF_COST, Kernel::FakeV1, COST),
 ];
 
 const BATCH: &[Setting] = &[Setting::CpuShares, Setting::CpuQuota, Setting::MemoryLimit];
@@ -151,9 +159,51 @@ fn every_setting_of_every_hook_is_shown_somewhere_and_the_page_says_where() {
     assert!(SHOWN.iter().all(|row| hooks.contains(row.hook)));
 }
 
+/// What tests on real kernels set is compared with these rows where they run; those on a fake tree have
+/// only their source to say it.
+#[test]
+fn each_row_names_a_test_of_its_kernel_and_of_its_settings() -> io::Result<()> {
+    for row in SHOWN {
+        let (file, _) = row.test.split_once("::").expect("a file and a test");
+        assert!(
+            row.kernel.has(file),
+            "{file} is no test on {:?}",
+            row.kernel
+        );
+        let source = fs::read_to_string(Path::new(ROOT).join(file))?;
+        if matches!(row.kernel, Kernel::FakeV1 | Kernel::FakeTree) {
+            for setting in row.settings {
+                let names = [setting.name().to_owned(), format!("::{setting:?}")];
+                let is_named = names.iter().any(|name| source.contains(name));
+                assert!(is_named, "{file} does not name {setting}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_setting_that_one_kernel_lacks_is_left_out_of_what_was_shown_on_it() {
+    let told = |name| {
+        kernels(
+            Chain::builtin_table()
+                .find(|it| it.name == name)
+                .expect(name),
+        )
+    };
+    assert_eq!(
+        told("BlkIOReconcile"),
+        "cgroup v1 (without `blkio.cost.weight`, `blkio.cost.qos`, `blkio.cost.model`), cgroup v2"
+    );
+    assert_eq!(
+        told("GroupIdentity"),
+        "cgroup v1, cgroup v2; fake tree only: `cpu.bvt_warp_ns`, `sched_switch`"
+    );
+}
+
 #[test]
 fn the_page_of_hooks_is_the_table() -> io::Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/hooks.md");
+    let path = Path::new(ROOT).join("docs/hooks.md");
     let page = page();
     if env::var_os(WRITE).is_some() {
         write(&path, &page)?;
@@ -229,14 +279,30 @@ fn page() -> String {
     page
 }
 
-/// The kernels that all settings were shown on, and what is shown on none.
+/// The kernels that settings were shown on, each with those that it lacks of them, and what is shown on
+/// none.
 fn kernels(meta: &HookMeta) -> String {
-    let rows = || SHOWN.iter().filter(|row| row.hook == meta.name);
-    let real = rows().filter(|row| row.kernel != Kernel::FakeTree);
-    let real: BTreeSet<Kernel> = real.map(|row| row.kernel).collect();
-    let fake = rows().filter(|row| row.kernel == Kernel::FakeTree);
-    let fake: Vec<Setting> = fake.flat_map(|row| row.settings).copied().collect();
-    let real = list(real.iter().map(|kernel| kernel.name()));
+    let on = |kernel: Kernel| -> BTreeSet<Setting> {
+        let rows = SHOWN
+            .iter()
+            .filter(|row| row.hook == meta.name && row.kernel == kernel);
+        rows.flat_map(|row| row.settings).copied().collect()
+    };
+    let somewhere: BTreeSet<Setting> = Kernel::REAL.into_iter().flat_map(on).collect();
+    let of = |pick: &dyn Fn(&Setting) -> bool| -> Vec<Setting> {
+        meta.settings.iter().copied().filter(pick).collect()
+    };
+    let real = Kernel::REAL.into_iter().filter_map(|kernel| {
+        let shown = on(kernel);
+        let lacking = of(&|it| somewhere.contains(it) && !shown.contains(it));
+        match (shown.is_empty(), lacking.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some(kernel.name().to_owned()),
+            (false, false) => Some(format!("{} (without {})", kernel.name(), names(&lacking))),
+        }
+    });
+    let real = list(real);
+    let fake = of(&|it| !somewhere.contains(it));
     match fake.is_empty() {
         true => real,
         false => format!("{real}; {}: {}", Kernel::FakeTree.name(), names(&fake)),
@@ -250,11 +316,27 @@ fn names(settings: &[Setting]) -> String {
 // === impl Kernel ===
 
 impl Kernel {
+    const REAL: [Self; 3] = [Self::V1, Self::V2, Self::Alone];
+
+    /// Whether the tests of a file run on it.
+    fn has(self, file: &str) -> bool {
+        let virtual_machines = "tests/integration/tests/vm_";
+        match self {
+            Self::V1 => {
+                file.starts_with("tests/integration/tests/") && !file.starts_with(virtual_machines)
+            }
+            Self::V2 => file.starts_with(virtual_machines),
+            Self::Alone => file.contains("/tests/real_"),
+            Self::FakeV1 | Self::FakeTree => file.contains("/src/"),
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::V1 => "cgroup v1",
             Self::V2 => "cgroup v2",
             Self::Alone => "the kernel alone",
+            Self::FakeV1 => "fake tree of cgroup v1",
             Self::FakeTree => "fake tree only",
         }
     }

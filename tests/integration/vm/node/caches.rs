@@ -2,7 +2,7 @@
 
 use crate::{
     check, node,
-    pod::{BOMB, Pod, run, shim, threads},
+    pod::{BOMB, Pod, enter_below, run, run_bomb, shim, threads},
 };
 use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, ProxyOptions};
@@ -161,10 +161,9 @@ const HALF: (&str, &str) = (
 async fn shares(front: Front) -> Result<()> {
     let mut node = node(options(front));
     let client = node.client().await?;
-    let container = ContainerSpec::new("main").command(BOMB);
-    let web = run(&node, &client, &spec("web", "LS"), container).await?;
-    let at_first = groups(&web)?;
-    ensure!(at_first == set(["LS"]), "at first: {at_first:?}");
+    let look = (front, |thread| Some(group_and_monitor(thread)?.0));
+    let (web, found) = run_bomb(&node, &client, &spec("web", "LS"), look).await?;
+    ensure!(found == set(["LS"]), "{found:?}");
     let batch = start(&node, &client, &spec("batch", "BE")).await?;
     let system = start(&node, &client, &spec("system", "SYSTEM")).await?;
     let own = spec("own", "LS").annotation(HALF.0, HALF.1);
@@ -173,11 +172,6 @@ async fn shares(front: Front) -> Result<()> {
         let found = groups(pod)?;
         ensure!(found == set([group]), "{found:?}, not {group:?}");
     }
-    wait_until("all have started", || {
-        threads(&web.cgroup, &web.container).is_ok_and(|threads| threads.len() > 200)
-    });
-    let later = groups(&web)?;
-    ensure!(later == set(["LS"]), "later: {later:?}");
     let pause = threads(&batch.cgroup, &batch.sandbox)?;
     let shim = shim(&batch.cgroup, &batch.sandbox)?;
     wait_until("so are the sandbox and its shim", || {
@@ -218,11 +212,18 @@ async fn over_a_restart() -> Result<()> {
     let straight = CriClient::connect(&node.containerd.socket()).await?;
     let batch = start(&node, &straight, &spec("batch", "BE")).await?;
     ensure!(groups(&batch)? == set([""]), "nobody was there");
+    let mut below = enter_below(&batch)?;
 
     node.launch_proxy()?;
     wait_until("it is adopted", || {
         groups(&batch).is_ok_and(|it| it == set(["BE"]))
     });
+    let process = Tid::try_from(below.id())?;
+    wait_until("so is what is in a group below", || {
+        groups_of(&[process]).is_ok_and(|it| it == set(["BE"]))
+    });
+    below.kill()?;
+    below.wait()?;
     let found = schemata("BE")?;
     ensure!(found == "L3CODE:0=00f L3DATA:0=00f MB:0=20", "{found}");
     let client = node.client().await?;

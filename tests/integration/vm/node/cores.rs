@@ -4,7 +4,7 @@ use crate::{
     check,
     machine::cpu,
     node,
-    pod::{BOMB, Pod, run, shim, threads},
+    pod::{BOMB, Pod, enter_below, run, run_bomb, shim, start_bomb, threads},
 };
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Node, ProxyOptions};
@@ -120,14 +120,9 @@ async fn by_the_shim() -> Result<()> {
 
     let container = ContainerSpec::new("main").command(BOMB);
     let container = client.create_container(&sandbox, &container, &spec).await?;
-    client.start_container(&container).await?;
-    let at_first = cookies(&kernel, &threads(&cgroup, &container)?);
-    ensure!(at_first == own, "at first: {at_first:?}, not {own:?}");
-    wait_until("all have started", || {
-        threads(&cgroup, &container).is_ok_and(|threads| threads.len() > 200)
-    });
-    let later = cookies(&kernel, &threads(&cgroup, &container)?);
-    ensure!(later == own, "later: {later:?}, not {own:?}");
+    let at = (&cgroup, &*container);
+    let found = start_bomb(&client, at, move |it| kernel.cookie(it).ok()).await?;
+    ensure!(found == own, "{found:?}, not {own:?}");
     Ok(())
 }
 
@@ -136,7 +131,9 @@ async fn groups(front: Front) -> Result<()> {
     let kernel = Kernel::open(false)?;
     let node = node(options(front));
     let client = node.client().await?;
-    let web = run_bomb(&node, &client, "web", "LS", &[GROUP_A]).await?;
+    let web = spec("web", "LS", &[GROUP_A]);
+    let look = (front, move |thread| kernel.cookie(thread).ok());
+    let (web, of_bomb) = run_bomb(&node, &client, &web, look).await?;
     let shop = run_pod(&node, &client, "shop", "LS", &[GROUP_A]).await?;
     let batch = run_pod(&node, &client, "batch", "BE", &[GROUP_A]).await?;
     let alone = run_pod(
@@ -149,23 +146,19 @@ async fn groups(front: Front) -> Result<()> {
     .await?;
     let free = run_pod(&node, &client, "free", "LS", &[GROUP_A, (POLICY, "none")]).await?;
 
-    // At the first look after StartContainer, while processes are being started.
     let own = |pod: &Pod| only_cookie(&kernel, &threads(&pod.cgroup, &pod.container)?);
     let [of_web, of_shop, of_batch] = [own(&web)?, own(&shop)?, own(&batch)?];
     let (of_alone, of_free) = (own(&alone)?, own(&free)?);
+    ensure!(
+        of_bomb == BTreeSet::from([of_web]),
+        "{of_bomb:?} while processes were started, then {of_web:?}"
+    );
     ensure!(of_web == of_shop, "{of_web:?} and {of_shop:?} of one group");
     ensure!(of_free.is_none(), "{of_free:?} of a pod in no group");
     let three = BTreeSet::from([of_web, of_batch, of_alone]);
     ensure!(
         three.len() == 3 && !three.contains(&None),
         "{three:?} of three groups"
-    );
-    wait_until("all have started", || {
-        threads(&web.cgroup, &web.container).is_ok_and(|threads| threads.len() > 200)
-    });
-    ensure!(
-        own(&web)? == of_web,
-        "some of the bomb are in another group"
     );
     let pause = |pod: &Pod| only_cookie(&kernel, &threads(&pod.cgroup, &pod.sandbox)?);
     for (pod, cookie) in [(&web, of_web), (&batch, of_batch), (&free, None)] {
@@ -204,6 +197,7 @@ async fn over_a_restart(front: Front) -> Result<()> {
     for pod in [&before, &beside, &batch] {
         ensure!(own(pod)?.is_none(), "nobody was there to give it one");
     }
+    let mut below = enter_below(&before)?;
 
     node.launch_proxy()?;
     wait_until("all are adopted", || {
@@ -213,6 +207,11 @@ async fn over_a_restart(front: Front) -> Result<()> {
     ensure!(
         of_web.is_some() && of_batch.is_some() && of_web != of_batch,
         "{of_web:?} and {of_batch:?} of two groups"
+    );
+    let of_below = kernel.cookie(tid(&below))?;
+    ensure!(
+        of_below == of_web,
+        "{of_below:?} in a group below, {of_web:?} above"
     );
     let client = node.client().await?;
     let later = run_pod(&node, &client, "later", "LS", &[GROUP_A]).await?;
@@ -238,6 +237,12 @@ async fn over_a_restart(front: Front) -> Result<()> {
             ensure!(held == cookie, "{held:?}, and {cookie:?} before a restart");
         }
     }
+    node.proxy.write_policy(NO_CORES)?;
+    wait_until("it is given back below too", || {
+        kernel.cookie(tid(&below)).is_ok_and(|it| it.is_none())
+    });
+    below.kill()?;
+    below.wait()?;
     Ok(())
 }
 
@@ -273,18 +278,6 @@ async fn run_pod(
     labels: &[(&str, &str)],
 ) -> Result<Pod> {
     let container = ContainerSpec::new("main");
-    run(node, client, &spec(name, class, labels), container).await
-}
-
-/// A pod whose container starts 200 processes as fast as it can.
-async fn run_bomb(
-    node: &Node,
-    client: &CriClient,
-    name: &str,
-    class: &str,
-    labels: &[(&str, &str)],
-) -> Result<Pod> {
-    let container = ContainerSpec::new("main").command(BOMB);
     run(node, client, &spec(name, class, labels), container).await
 }
 

@@ -1,13 +1,20 @@
 //! Pods of a node in a virtual machine, and who is in them.
 
-use anyhow::{Context, Result, ensure};
-use koord_integration::Node;
+use anyhow::{Context, Result, anyhow, ensure};
+use koord_integration::{Front, Node};
 use koord_kernel::core_sched::Tid;
 use koord_testkit::{
     PodCgroup, PodQos,
     cri::{ContainerSpec, CriClient, PodSpec},
+    poll::bound,
 };
-use std::fs;
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Starts 200 processes as fast as it can, and waits for them.
 pub(super) const BOMB: [&str; 3] = [
@@ -40,6 +47,90 @@ pub(super) async fn run(
         container,
         cgroup,
     })
+}
+
+/// Runs a pod whose container is a [`BOMB`], and says what was found of its threads by looks from before
+/// its start until all of them were there. By CRI that is also of the runtime's own process before it has
+/// become the container's first: what that is comes from the shim.
+pub(super) async fn run_bomb<T: Ord + Send + 'static>(
+    node: &Node,
+    client: &CriClient,
+    spec: &PodSpec,
+    (front, look): (Front, impl Fn(Tid) -> Option<T> + Send + 'static),
+) -> Result<(Pod, BTreeSet<T>)> {
+    let cgroup = node.cgroups.pod(spec.uid(), PodQos::BestEffort)?;
+    let spec = spec.clone().cgroup(&cgroup);
+    let sandbox = client.run_pod(&spec).await?;
+    let container = ContainerSpec::new("main").command(BOMB);
+    let container = client.create_container(&sandbox, &container, &spec).await?;
+    let look = move |thread| match front {
+        Front::Cri => look(thread),
+        _ if has_begun(thread) => look(thread),
+        _ => None,
+    };
+    let found = start_bomb(client, (&cgroup, &container), look).await?;
+    let pod = Pod {
+        sandbox,
+        container,
+        cgroup,
+    };
+    Ok((pod, found))
+}
+
+/// Starts such a container, and looks at its threads meanwhile.
+pub(super) async fn start_bomb<T: Ord + Send + 'static>(
+    client: &CriClient,
+    (pod, container): (&PodCgroup, &str),
+    look: impl Fn(Tid) -> Option<T> + Send + 'static,
+) -> Result<BTreeSet<T>> {
+    let (cgroup, id) = (pod.clone(), container.to_owned());
+    let looking = thread::spawn(move || look_on(&cgroup, &id, look));
+    client.start_container(container).await?;
+    looking
+        .join()
+        .map_err(|_| anyhow!("who looks has panicked"))?
+}
+
+fn look_on<T: Ord>(
+    pod: &PodCgroup,
+    container: &str,
+    look: impl Fn(Tid) -> Option<T>,
+) -> Result<BTreeSet<T>> {
+    let (mut found, mut early) = (BTreeSet::new(), 0);
+    let begin = Instant::now();
+    loop {
+        // Before the start it has no group.
+        let there = threads(pod, container).unwrap_or_default();
+        let seen: Vec<T> = there.iter().filter_map(|it| look(*it)).collect();
+        let (any, all) = (!seen.is_empty(), there.len() > 200);
+        found.extend(seen);
+        if all {
+            break;
+        }
+        early += u32::from(any);
+        ensure!(begin.elapsed() < bound(), "{} threads at last", there.len());
+        thread::sleep(Duration::from_millis(1));
+    }
+    ensure!(early > 1, "{early} looks while processes were started");
+    Ok(found)
+}
+
+/// Whether a process has become what its container is to run, and is the runtime's no more.
+fn has_begun(thread: Tid) -> bool {
+    let program = fs::read_link(format!("/proc/{thread}/exe"));
+    program.is_ok_and(|it| !it.to_string_lossy().contains("runc"))
+}
+
+/// A process from outside in a group below a container's own, such as containers make that manage groups
+/// themselves.
+pub(super) fn enter_below(pod: &Pod) -> Result<Child> {
+    let below = format!("{}/below", pod.container);
+    fs::create_dir(pod.cgroup.file("cpu", Some(&below), ""))?;
+    let process = Command::new("/bin/sh")
+        .args(["-c", "exec sleep 1000"])
+        .spawn()?;
+    pod.cgroup.enter(&below, process.id())?;
+    Ok(process)
 }
 
 pub(super) fn threads(pod: &PodCgroup, container: &str) -> Result<Vec<Tid>> {

@@ -612,9 +612,8 @@ fn an_annotation_is_laid_over_what_its_policy_names() {
     assert_eq!(of_container(&system, &container("main"), &untold), "");
 }
 
-#[test]
-fn a_wrong_value_of_an_annotation_is_named_with_its_range() {
-    for (text, place, reason) in [
+/// Annotations, the place at which each is wrong, and why.
+const WRONG: [(&str, &str, &str); 14] = [
         (r#"{"minLimitPercent":101}"#, "$.minLimitPercent", "percentage 101 is outside 0 to 100"),
         (r#"{"wmarkRatio":-1}"#, "$.wmarkRatio", "memory.wmark_ratio -1 is outside 0 to 100"),
         (
@@ -665,7 +664,11 @@ fn a_wrong_value_of_an_annotation_is_named_with_its_range() {
             "$.pageCacheReclaimSync",
             "value is \"true\", not a boolean",
         ),
-    ] {
+];
+
+#[test]
+fn a_wrong_value_of_an_annotation_is_named_with_its_range() {
+    for (text, place, reason) in WRONG {
         let pod = pod("LS", &[(annotation::MEMORY_QOS, text)]);
         let error = decide_container(&MemoryQosHook, &pod, &container("main"), &crate::fixture::node());
         let error = error.unwrap_err();

@@ -1,6 +1,7 @@
 //! A proxy whose threads stand still in the kernel, where not even `SIGKILL` reaches them. Killed, its
-//! clients see its end, and the next one has its place. As the runtime's plugin it keeps its
-//! registration, pods start, and those whose values wait for such a thread hold up no other.
+//! clients see its end, and the next one has its place. Before the runtime it has a sandbox wait for what
+//! such a thread is to write, but not for longer than a call may be held. As the runtime's plugin it keeps
+//! its registration, pods start, and those whose values wait for such a thread hold up no other.
 //!
 //! A disk that does not answer does that to a thread; here the freezer of cgroup v1 does.
 
@@ -10,7 +11,7 @@ use koord_integration::{
     classes::{self, PodSpecOf, Scope},
 };
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroups, Testbed, poll,
+    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, Testbed, poll,
     poll::{wait_patiently, wait_until},
 };
 use serde_json::json;
@@ -20,9 +21,13 @@ use std::{
     io::{self, ErrorKind, Read as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
+    pin::pin,
     time::Duration,
 };
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::timeout,
+};
 
 /// Those that wait for the kernel, and what a node without policy and pods has of them.
 const STANDING: [&str; 3] = ["cgroup-writer", "memory-reclaim", "neighbour"];
@@ -34,12 +39,21 @@ const RECLAIMERS: usize = 4;
 /// a busy machine costs no registration.
 const PATIENCE: Duration = Duration::from_secs(8);
 
+/// For as long it is looked whether a call goes on that should wait: many times what it takes to go on, and
+/// much less than the 20 s for which it may be held.
+const LOOKED_FOR: Duration = Duration::from_secs(1);
+
 const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
 
 /// Less than pods of [`holding`] have in use.
 const LESS: &str = r#"{"containers":{"main":{
     "requests":{"kubernetes.io/batch-cpu":"250"},
     "limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"32Mi"}}}}"#;
+
+/// What the directory of a best-effort pod has from its kubelet, and what hooks decide of it: whether it
+/// is idle, its quota, its memory.
+const ASKED: [&str; 3] = ["0", "-1", "9223372036854771712"];
+const DECIDED: [&str; 3] = ["1", "100000", "134217728"];
 
 /// What is said of memory that does not come.
 const STANDSTILL: &str =
@@ -75,6 +89,76 @@ async fn who_is_killed_with_a_thread_that_stands_still_leaves_its_place() -> Res
     wait_until("the one that was killed ends", || {
         names(killed).is_ok_and(|names| names.is_empty())
     });
+    Ok(())
+}
+
+/// One before the runtime, with a pod that has its values.
+async fn before_the_runtime(as_shipped: bool) -> Result<Node> {
+    let options = ProxyOptions {
+        front: Front::Cri,
+        as_shipped,
+        ..plugin(None)?
+    };
+    let node = Node::start(ContainerdVersion::V1_7, options)?;
+    let (pod, client) = (classes::be("before"), node.client().await?);
+    let running = node.run(&client, &pod).await?;
+    all_right(&[(pod, running)]);
+    Ok(node)
+}
+
+/// Whether containerd has been asked to run a sandbox of this name: it says so before it does anything.
+fn is_asked_to_run(node: &Node, name: &str) -> Result<bool> {
+    let log = fs::read_to_string(node.testbed().directory().join("containerd.log"))?;
+    let asked = format!("RunPodSandbox for &PodSandboxMetadata{{Name:{name},");
+    Ok(log.contains(&asked))
+}
+
+/// What the directory of a best-effort pod holds of what hooks decide.
+fn own(cgroup: &PodCgroup) -> Result<[String; 3]> {
+    Ok([
+        cgroup.read("cpu", None, "cpu.idle")?,
+        cgroup.read("cpu", None, "cpu.cfs_quota_us")?,
+        cgroup.read("memory", None, "memory.limit_in_bytes")?,
+    ])
+}
+
+#[tokio::test]
+async fn the_runtime_is_asked_for_a_sandbox_once_its_pods_directory_is_written() -> Result<()> {
+    let node = before_the_runtime(false).await?;
+    ensure!(is_asked_to_run(&node, "before")?, "no log of it");
+    let client = node.client().await?;
+    let batch = classes::be("batch");
+    let cgroup = node.cgroups.pod(batch.pod.uid(), batch.qos)?;
+    let spec = batch.pod.clone().cgroup(&cgroup);
+    let process = node.proxy.pid().context("the proxy runs")?;
+    let frozen = Frozen::make(node.testbed(), process, &["cgroup-writer"], 1)?;
+    let mut run = pin!(client.run_pod(&spec));
+    let ran = timeout(LOOKED_FOR, &mut run).await;
+    ensure!(ran.is_err(), "it was answered with {ran:?}");
+    ensure!(!is_asked_to_run(&node, "batch")?, "it was passed on");
+    assert_eq!(own(&cgroup)?, ASKED);
+
+    drop(frozen);
+    let sandbox = run.await?;
+    // Not awaited: no container can be asked for before there is a sandbox to make it in.
+    assert_eq!(own(&cgroup)?, DECIDED);
+    ensure!(is_asked_to_run(&node, "batch")?, "no log of it");
+    let container = client.create_container(&sandbox, &batch.container, &spec);
+    client.start_container(&container.await?).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sandbox_waits_for_a_writer_no_longer_than_a_call_may_be_held() -> Result<()> {
+    let node = before_the_runtime(true).await?;
+    let client = node.client().await?;
+    let process = node.proxy.pid().context("the proxy runs")?;
+    let frozen = Frozen::make(node.testbed(), process, &["cgroup-writer"], 1)?;
+    let pod = classes::be("batch");
+    let running = node.run(&client, &pod).await?;
+    has_what_its_creation_said_alone(&pod, &running)?;
+    drop(frozen);
+    all_right(&[(pod, running)]);
     Ok(())
 }
 

@@ -57,7 +57,8 @@ const COUNTERS: [&str; 28] = [
 ];
 
 /// What a container's control groups hold: every file that can be read, in the directories of all
-/// controllers, but for those that change by themselves.
+/// controllers, but for those that change by themselves. And how soon each of its processes is killed for
+/// want of memory, which no group holds.
 fn snapshot(cgroup: &PodCgroup, container: &str) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     for directory in cgroup.directories(Some(container)) {
@@ -82,6 +83,12 @@ fn snapshot(cgroup: &PodCgroup, container: &str) -> Result<BTreeMap<String, Stri
             let before = all.insert(name, held.trim_end().to_owned());
             ensure!(before.is_none(), "two of {}", file.display());
         }
+    }
+    let processes = cgroup.read("cpu", Some(container), "cgroup.procs")?;
+    for process in processes.lines() {
+        let file = format!("/proc/{process}/oom_score_adj");
+        let held = fs::read_to_string(&file)?;
+        all.insert(file, held.trim_end().to_owned());
     }
     Ok(all)
 }
@@ -170,6 +177,24 @@ async fn changed_by(
     Ok(after)
 }
 
+/// An update of one field, and the files that are different afterwards, with what they hold then.
+type Field<'a> = (LinuxContainerResources, &'a [(&'a str, &'a str)]);
+
+/// Updates one field after the other, and compares what each changes.
+async fn each_alone_changes(
+    client: &CriClient,
+    pod: &RunningPod,
+    fields: &[Field<'_>],
+) -> Result<()> {
+    for (update, expected) in fields {
+        let changed = changed_by(client, &pod.cgroup, &pod.container, update.clone()).await?;
+        let changed: Vec<(&str, &str)> =
+            changed.iter().map(|(file, it)| (&**file, &**it)).collect();
+        assert_eq!(changed, *expected, "{update:?}");
+    }
+    Ok(())
+}
+
 async fn an_update_changes_only_what_it_names(version: ContainerdVersion) -> Result<()> {
     let node = Node::start(version, options()?)?;
     let client = node.client().await?;
@@ -182,39 +207,71 @@ async fn an_update_changes_only_what_it_names(version: ContainerdVersion) -> Res
     // What is written beside the calls is there.
     all_are_looked_at(&node, &client, "before").await?;
 
-    let none = BTreeMap::new();
-    let lsr = |update| changed_by(&client, &lsr.cgroup, &lsr.container, update);
-    assert_eq!(lsr(shares(1024)).await?, changed(&["cpu.shares"], "1024"));
-    let quota = LinuxContainerResources {
-        cpu_period: 100_000,
-        cpu_quota: 40_000,
-        ..Default::default()
-    };
-    let stays = "the hook's quota is unlimited and stays so";
-    assert_eq!(lsr(quota).await?, none, "{stays}");
-
-    let memory = || LinuxContainerResources {
-        memory_limit_in_bytes: 64 << 20,
-        ..Default::default()
-    };
-    let be = |update| changed_by(&client, &be.cgroup, &be.container, update);
-    assert_eq!(be(memory()).await?, none, "the hook's memory limit stays");
-    assert_eq!(be(shares(9)).await?, none, "the hook's shares stay");
-
-    let of_plain = |update| changed_by(&client, &plain.cgroup, &plain.container, update);
     // containerd lets a container swap no more than it may have.
-    let both = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
-    assert_eq!(of_plain(memory()).await?, changed(&both, "67108864"));
-    let cpus = LinuxContainerResources {
-        cpuset_cpus: "0".to_owned(),
-        ..Default::default()
-    };
-    assert_eq!(of_plain(cpus).await?, none, "the hook's cpuset stays");
+    let memory: &[_] = &[
+        ("memory.limit_in_bytes", "67108864"),
+        ("memory.memsw.limit_in_bytes", "67108864"),
+    ];
+    let swap: &[_] = &[("memory.memsw.limit_in_bytes", "134217728")];
+    // No runtime looks at the score of an update, and the one node is every container's.
+    // The hooks' CPUs and the quota that they have lifted stay.
+    let of_lsr: &[Field<'_>] = &[
+        (shares(1024), &[("cpu.shares", "1024")]),
+        (quota(40_000), &[]),
+        (period(50_000), &[("cpu.cfs_period_us", "50000")]),
+        (memory_limit(64 << 20), memory),
+        (swap_limit(128 << 20), swap),
+        (cpus("1"), &[]),
+        (mems("0"), &[]),
+        (oom_score(900), &[]),
+        (LinuxContainerResources::default(), &[]),
+    ];
+    each_alone_changes(&client, &lsr, of_lsr).await?;
+    // The hooks' shares and memory stay, and so does the whole CPU that their quota is. No request can say that
+    // they let it run on all CPUs: of a list that comes back only after the answer.
+    let of_be: &[Field<'_>] = &[
+        (shares(9), &[]),
+        (quota(40_000), &[]),
+        (
+            period(50_000),
+            &[
+                ("cpu.cfs_period_us", "50000"),
+                ("cpu.cfs_quota_us", "50000"),
+            ],
+        ),
+        (memory_limit(64 << 20), &[]),
+        (mems("0"), &[]),
+        (oom_score(900), &[]),
+        (LinuxContainerResources::default(), &[]),
+        (
+            swap_limit(256 << 20),
+            &[("memory.memsw.limit_in_bytes", "268435456")],
+        ),
+    ];
+    each_alone_changes(&client, &be, of_be).await?;
+    // The hooks' CPUs stay.
+    let of_plain: &[Field<'_>] = &[
+        (shares(300), &[("cpu.shares", "300")]),
+        (quota(40_000), &[("cpu.cfs_quota_us", "40000")]),
+        (period(50_000), &[("cpu.cfs_period_us", "50000")]),
+        (memory_limit(64 << 20), memory),
+        (swap_limit(128 << 20), swap),
+        (cpus("0"), &[]),
+        (mems("0"), &[]),
+        (oom_score(900), &[]),
+        (LinuxContainerResources::default(), &[]),
+    ];
+    each_alone_changes(&client, &plain, of_plain).await?;
 
     // Nor is anything else written once the answer has come.
-    let before = snapshot(&plain.cgroup, &plain.container)?;
+    let all = || -> Result<Vec<_>> {
+        let pods = [&lsr, &be, &plain].into_iter();
+        pods.map(|pod| snapshot(&pod.cgroup, &pod.container))
+            .collect()
+    };
+    let before = all()?;
     all_are_looked_at(&node, &client, "after").await?;
-    assert_eq!(snapshot(&plain.cgroup, &plain.container)?, before);
+    assert_eq!(all()?, before);
     Ok(())
 }
 
@@ -225,10 +282,53 @@ fn shares(cpu_shares: i64) -> LinuxContainerResources {
     }
 }
 
-/// These files with this value.
-fn changed(files: &[&str], value: &str) -> BTreeMap<String, String> {
-    let files = files.iter().map(|file| (*file).to_owned());
-    files.map(|file| (file, value.to_owned())).collect()
+fn quota(cpu_quota: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpu_quota,
+        ..Default::default()
+    }
+}
+
+fn period(cpu_period: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpu_period,
+        ..Default::default()
+    }
+}
+
+fn memory_limit(memory_limit_in_bytes: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        memory_limit_in_bytes,
+        ..Default::default()
+    }
+}
+
+fn swap_limit(memory_swap_limit_in_bytes: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        memory_swap_limit_in_bytes,
+        ..Default::default()
+    }
+}
+
+fn cpus(cpuset_cpus: &str) -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpuset_cpus: cpuset_cpus.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn mems(cpuset_mems: &str) -> LinuxContainerResources {
+    LinuxContainerResources {
+        cpuset_mems: cpuset_mems.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn oom_score(oom_score_adj: i64) -> LinuxContainerResources {
+    LinuxContainerResources {
+        oom_score_adj,
+        ..Default::default()
+    }
 }
 
 #[tokio::test]

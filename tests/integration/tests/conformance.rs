@@ -214,7 +214,7 @@ fn an_alteration_of_any_reply_of_containerd_2_is_noticed() -> Result<()> {
 /// them: containerd 1.7 tells of that in its status until it is restarted.
 const BRIEF: [&str; 2] = [
     "--rounds=3",
-    "--only=life-cycle,lists,exec-sync-large,streaming,unknown-ids,empty-requests,\
+    "--only=life-cycle,lists,exec-sync-large,streaming,pulls,unknown-ids,empty-requests,\
      invalid-requests,updates,payloads",
 ];
 

@@ -123,6 +123,19 @@ func layerOf(busybox string) ([]byte, error) {
 	return layer.Bytes(), archive.Close()
 }
 
+// bareLayer packs one small file.
+func bareLayer() ([]byte, error) {
+	var layer bytes.Buffer
+	archive := tar.NewWriter(&layer)
+	if err := writeFile(archive, "content", 0o644, []byte("of an image that was pulled\n")); err != nil {
+		return nil, err
+	}
+	if err := archive.Close(); err != nil {
+		return nil, err
+	}
+	return layer.Bytes(), nil
+}
+
 func writeFile(archive *tar.Writer, name string, mode int64, content []byte) error {
 	header := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: int64(len(content))}
 	if err := archive.WriteHeader(header); err != nil {

@@ -15,6 +15,16 @@ import (
 // StandsInFor are the registries that a conformance suite pulls from.
 var StandsInFor = []string{"registry.k8s.io", "k8s.gcr.io", "gcr.io"}
 
+// Private is how names of repositories begin that only User with Password may pull from.
+const (
+	Private  = "private/"
+	User     = "somebody"
+	Password = "some secret"
+)
+
+// Missing is the one tag that no repository has.
+const Missing = "missing"
+
 // Registry is the read side of a container registry.
 type Registry struct {
 	layer descriptor
@@ -35,15 +45,30 @@ func New(busybox string) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
+	return serving(layer), nil
+}
+
+// Bare makes a registry whose images hold one small file: there is nothing in
+// them to run.
+func Bare() (*Registry, error) {
+	layer, err := bareLayer()
+	if err != nil {
+		return nil, err
+	}
+	return serving(layer), nil
+}
+
+func serving(layer []byte) *Registry {
 	described := describe(typeLayer, layer)
 	return &Registry{
 		layer: described,
 		blobs: map[string]blob{described.Digest: {mediaType: typeLayer, data: layer}},
-	}, nil
+	}
 }
 
 // ServeHTTP answers what a pull asks: /v2/, /v2/NAME/manifests/REFERENCE and
-// /v2/NAME/blobs/DIGEST. A digest that was never handed out is not found.
+// /v2/NAME/blobs/DIGEST. A digest that was never handed out is not found, nor
+// is the tag Missing of any repository.
 func (r *Registry) ServeHTTP(answer http.ResponseWriter, request *http.Request) {
 	path, ok := strings.CutPrefix(request.URL.Path, "/v2/")
 	if !ok || (request.Method != http.MethodGet && request.Method != http.MethodHead) {
@@ -59,6 +84,11 @@ func (r *Registry) ServeHTTP(answer http.ResponseWriter, request *http.Request) 
 		return
 	}
 	name, kind, reference := strings.Join(parts[:len(parts)-2], "/"), parts[len(parts)-2], parts[len(parts)-1]
+	if strings.HasPrefix(name, Private) && !isAllowed(request) {
+		answer.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+		http.Error(answer, "only with the password", http.StatusUnauthorized)
+		return
+	}
 	found, err := r.find(name, kind, reference)
 	if err != nil {
 		http.Error(answer, err.Error(), http.StatusInternalServerError)
@@ -76,9 +106,17 @@ func (r *Registry) ServeHTTP(answer http.ResponseWriter, request *http.Request) 
 	}
 }
 
+func isAllowed(request *http.Request) bool {
+	user, password, ok := request.BasicAuth()
+	return ok && user == User && password == Password
+}
+
 func (r *Registry) find(name, kind, reference string) (*blob, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	if kind == "manifests" && reference == Missing {
+		return nil, nil
+	}
 	if kind == "manifests" && !strings.HasPrefix(reference, "sha256:") {
 		return r.manifest(name)
 	}

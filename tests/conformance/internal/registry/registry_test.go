@@ -173,6 +173,51 @@ func TestWhatWasNeverHandedOutIsNotFound(t *testing.T) {
 	}
 }
 
+func TestATagThatIsMissingIsNotFound(t *testing.T) {
+	server := serve(t)
+	if code, _ := get(t, server.URL+"/v2/x/manifests/"+Missing); code != http.StatusNotFound {
+		t.Errorf("%d", code)
+	}
+}
+
+func TestPrivateRepositoriesAskForThePassword(t *testing.T) {
+	registry, err := Bare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(registry)
+	t.Cleanup(server.Close)
+	asked := func(path, user, password string) int {
+		request, err := http.NewRequest(http.MethodGet, server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if user != "" {
+			request.SetBasicAuth(user, password)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode
+	}
+	const private = "/v2/private/x/manifests/1"
+	for _, one := range []struct {
+		path, user, password string
+		wanted               int
+	}{
+		{private, "", "", http.StatusUnauthorized},
+		{private, "somebody", "another secret", http.StatusUnauthorized},
+		{private, "somebody", "some secret", http.StatusOK},
+		{"/v2/public/x/manifests/1", "", "", http.StatusOK},
+	} {
+		if code := asked(one.path, one.user, one.password); code != one.wanted {
+			t.Errorf("%+v: %d", one, code)
+		}
+	}
+}
+
 func TestHostsPointAtTheRegistry(t *testing.T) {
 	directory := t.TempDir()
 	if err := WriteHosts(directory, "127.0.0.1:5000"); err != nil {

@@ -62,7 +62,7 @@ func emptyRequests(s *Scenario) {
 		// containerd takes an empty name for a prefix of the only image there
 		// is and removes it. Metrics and the use of the image file system are
 		// measurements, which the stats scenario waits for.
-		if method == runtime.ImageService_RemoveImage_FullMethodName ||
+		if method == methodRemoveImage ||
 			method == methodImageFs || strings.Contains(method, "Metrics") {
 			continue
 		}

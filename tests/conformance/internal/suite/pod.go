@@ -58,6 +58,8 @@ type Container struct {
 	Annotations map[string]string
 	// Stdin keeps standard input open, for attach.
 	Stdin bool
+	// Image is another one than the run's own.
+	Image string
 
 	pod *Pod
 	id  string
@@ -109,9 +111,13 @@ func (s *Scenario) containerConfig(container *Container) *runtime.ContainerConfi
 	if command == nil {
 		command = shell("while :; do /bin/busybox sleep 3600; done")
 	}
+	image := container.Image
+	if image == "" {
+		image = s.suite.config.Image
+	}
 	return &runtime.ContainerConfig{
 		Metadata: &runtime.ContainerMetadata{Name: container.Name, Attempt: 0},
-		Image:    &runtime.ImageSpec{Image: s.suite.config.Image, UserSpecifiedImage: s.suite.config.Image},
+		Image:    &runtime.ImageSpec{Image: image, UserSpecifiedImage: image},
 		Command:  command,
 		Envs:     container.Envs,
 		Labels: map[string]string{

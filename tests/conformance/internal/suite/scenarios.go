@@ -17,6 +17,7 @@ var definitions = []definition{
 	{"logs", logs},
 	{"events", events},
 	{"images", images},
+	{"pulls", pulls},
 	{"unknown-ids", unknownIDs},
 	{"empty-requests", emptyRequests},
 	{"invalid-requests", invalidRequests},

@@ -50,7 +50,7 @@ func stats(s *Scenario) {
 	pods("pods-by-unknown-label", "green")
 	s.Call("metric-descriptors", runtime.RuntimeService_ListMetricDescriptors_FullMethodName, &runtime.ListMetricDescriptorsRequest{})
 	s.Call("pod-metrics", runtime.RuntimeService_ListPodSandboxMetrics_FullMethodName, &runtime.ListPodSandboxMetricsRequest{})
-	s.Call("image-fs", methodImageFs, &runtime.ImageFsInfoRequest{}, Until(callTimeout, func(reply *Reply) bool {
+	s.Call("image-fs", methodImageFs, &runtime.ImageFsInfoRequest{}, Required(), Until(callTimeout, func(reply *Reply) bool {
 		answer := &runtime.ImageFsInfoResponse{}
 		into(reply, answer)
 		for _, usage := range answer.ImageFilesystems {

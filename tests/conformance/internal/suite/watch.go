@@ -110,22 +110,22 @@ func images(s *Scenario) {
 	s.Call("list-filtered", methodImages, &runtime.ListImagesRequest{Filter: &runtime.ImageFilter{Image: image}})
 	s.Call("list-filtered-unknown", methodImages, &runtime.ListImagesRequest{Filter: &runtime.ImageFilter{Image: unknown}})
 	status := func(step string, spec *runtime.ImageSpec, verbose bool) {
-		s.Call(step, runtime.ImageService_ImageStatus_FullMethodName, &runtime.ImageStatusRequest{Image: spec, Verbose: verbose})
+		s.Call(step, methodImageStatus, &runtime.ImageStatusRequest{Image: spec, Verbose: verbose})
 	}
 	status("status", image, false)
 	status("status-verbose", image, true)
 	status("status-unknown", unknown, false)
 	status("status-malformed", &runtime.ImageSpec{Image: "Not A Name!"}, false)
 	pull := func(step, name string) {
-		s.Call(step, runtime.ImageService_PullImage_FullMethodName,
+		s.Call(step, methodPull,
 			&runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: name}}, Within(20*time.Second))
 	}
 	// Port 1 of loopback refuses at once; no name has to be looked up.
 	pull("pull-refused", "127.0.0.1:1/no/such:1")
 	pull("pull-malformed", "Not A Name!")
 	pull("pull-nothing", "")
-	s.Call("remove-unknown", runtime.ImageService_RemoveImage_FullMethodName, &runtime.RemoveImageRequest{Image: unknown})
-	s.Call("remove-malformed", runtime.ImageService_RemoveImage_FullMethodName,
+	s.Call("remove-unknown", methodRemoveImage, &runtime.RemoveImageRequest{Image: unknown})
+	s.Call("remove-malformed", methodRemoveImage,
 		&runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: "Not A Name!"}})
 	s.Stream("stream", runtime.ImageService_StreamImages_FullMethodName, &runtime.StreamImagesRequest{}, nil)
 }

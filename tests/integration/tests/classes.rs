@@ -178,14 +178,75 @@ async fn changed_by(
 }
 
 /// An update of one field, and the files that are different afterwards, with what they hold then.
-type Field<'a> = (LinuxContainerResources, &'a [(&'a str, &'a str)]);
+type Field = (
+    LinuxContainerResources,
+    &'static [(&'static str, &'static str)],
+);
+
+/// containerd lets a container swap no more than it may have.
+const OF_64_MIB: &[(&str, &str)] = &[
+    ("memory.limit_in_bytes", "67108864"),
+    ("memory.memsw.limit_in_bytes", "67108864"),
+];
+const SWAP_TO_128_MIB: &[(&str, &str)] = &[("memory.memsw.limit_in_bytes", "134217728")];
+
+/// The hooks' CPUs and the quota that they have lifted stay. No runtime looks at the score of an update,
+/// and every container has the one node of memory.
+fn of_lsr() -> [Field; 9] {
+    [
+        (shares(1024), &[("cpu.shares", "1024")]),
+        (quota(40_000), &[]),
+        (period(50_000), &[("cpu.cfs_period_us", "50000")]),
+        (memory_limit(64 << 20), OF_64_MIB),
+        (swap_limit(128 << 20), SWAP_TO_128_MIB),
+        (cpus("1"), &[]),
+        (mems("0"), &[]),
+        (oom_score(900), &[]),
+        (LinuxContainerResources::default(), &[]),
+    ]
+}
+
+/// The hooks' shares and memory stay, and so does the whole CPU that their quota is. No request can say
+/// that they let it run on all CPUs: of a list these come back only after the answer.
+fn of_be() -> [Field; 8] {
+    [
+        (shares(9), &[]),
+        (quota(40_000), &[]),
+        (
+            period(50_000),
+            &[
+                ("cpu.cfs_period_us", "50000"),
+                ("cpu.cfs_quota_us", "50000"),
+            ],
+        ),
+        (memory_limit(64 << 20), &[]),
+        (mems("0"), &[]),
+        (oom_score(900), &[]),
+        (LinuxContainerResources::default(), &[]),
+        (
+            swap_limit(256 << 20),
+            &[("memory.memsw.limit_in_bytes", "268435456")],
+        ),
+    ]
+}
+
+/// The hooks' CPUs stay.
+fn of_plain() -> [Field; 9] {
+    [
+        (shares(300), &[("cpu.shares", "300")]),
+        (quota(40_000), &[("cpu.cfs_quota_us", "40000")]),
+        (period(50_000), &[("cpu.cfs_period_us", "50000")]),
+        (memory_limit(64 << 20), OF_64_MIB),
+        (swap_limit(128 << 20), SWAP_TO_128_MIB),
+        (cpus("0"), &[]),
+        (mems("0"), &[]),
+        (oom_score(900), &[]),
+        (LinuxContainerResources::default(), &[]),
+    ]
+}
 
 /// Updates one field after the other, and compares what each changes.
-async fn each_alone_changes(
-    client: &CriClient,
-    pod: &RunningPod,
-    fields: &[Field<'_>],
-) -> Result<()> {
+async fn each_alone_changes(client: &CriClient, pod: &RunningPod, fields: &[Field]) -> Result<()> {
     for (update, expected) in fields {
         let changed = changed_by(client, &pod.cgroup, &pod.container, update.clone()).await?;
         let changed: Vec<(&str, &str)> =
@@ -207,61 +268,9 @@ async fn an_update_changes_only_what_it_names(version: ContainerdVersion) -> Res
     // What is written beside the calls is there.
     all_are_looked_at(&node, &client, "before").await?;
 
-    // containerd lets a container swap no more than it may have.
-    let memory: &[_] = &[
-        ("memory.limit_in_bytes", "67108864"),
-        ("memory.memsw.limit_in_bytes", "67108864"),
-    ];
-    let swap: &[_] = &[("memory.memsw.limit_in_bytes", "134217728")];
-    // No runtime looks at the score of an update, and the one node is every container's.
-    // The hooks' CPUs and the quota that they have lifted stay.
-    let of_lsr: &[Field<'_>] = &[
-        (shares(1024), &[("cpu.shares", "1024")]),
-        (quota(40_000), &[]),
-        (period(50_000), &[("cpu.cfs_period_us", "50000")]),
-        (memory_limit(64 << 20), memory),
-        (swap_limit(128 << 20), swap),
-        (cpus("1"), &[]),
-        (mems("0"), &[]),
-        (oom_score(900), &[]),
-        (LinuxContainerResources::default(), &[]),
-    ];
-    each_alone_changes(&client, &lsr, of_lsr).await?;
-    // The hooks' shares and memory stay, and so does the whole CPU that their quota is. No request can say that
-    // they let it run on all CPUs: of a list that comes back only after the answer.
-    let of_be: &[Field<'_>] = &[
-        (shares(9), &[]),
-        (quota(40_000), &[]),
-        (
-            period(50_000),
-            &[
-                ("cpu.cfs_period_us", "50000"),
-                ("cpu.cfs_quota_us", "50000"),
-            ],
-        ),
-        (memory_limit(64 << 20), &[]),
-        (mems("0"), &[]),
-        (oom_score(900), &[]),
-        (LinuxContainerResources::default(), &[]),
-        (
-            swap_limit(256 << 20),
-            &[("memory.memsw.limit_in_bytes", "268435456")],
-        ),
-    ];
-    each_alone_changes(&client, &be, of_be).await?;
-    // The hooks' CPUs stay.
-    let of_plain: &[Field<'_>] = &[
-        (shares(300), &[("cpu.shares", "300")]),
-        (quota(40_000), &[("cpu.cfs_quota_us", "40000")]),
-        (period(50_000), &[("cpu.cfs_period_us", "50000")]),
-        (memory_limit(64 << 20), memory),
-        (swap_limit(128 << 20), swap),
-        (cpus("0"), &[]),
-        (mems("0"), &[]),
-        (oom_score(900), &[]),
-        (LinuxContainerResources::default(), &[]),
-    ];
-    each_alone_changes(&client, &plain, of_plain).await?;
+    each_alone_changes(&client, &lsr, &of_lsr()).await?;
+    each_alone_changes(&client, &be, &of_be()).await?;
+    each_alone_changes(&client, &plain, &of_plain()).await?;
 
     // Nor is anything else written once the answer has come.
     let all = || -> Result<Vec<_>> {

@@ -4,9 +4,9 @@
 //! brings its whole state in line. Pushing twice costs nothing, doing it twice changes nothing. Where a
 //! policy has changed, what it changes comes first, in all pods, and the rest is held after it.
 //!
-//! What takes as long as reclaiming memory or as a disk does, is waited for beside (`slow.rs`).
+//! What takes as long as reclaiming memory or as a disk does, is waited for beside (`slow.rs`, `devices.rs`).
 
-use self::slow::Whose;
+use self::whose::Whose;
 use crate::{
     apply::{caches::Swept, kernel::Outcome, terway::Told, traffic::TrafficError},
     hub::Hub,
@@ -22,6 +22,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
+mod devices;
 mod hang;
 mod queue;
 mod recall;
@@ -32,8 +33,10 @@ mod switch;
 mod terway;
 mod threads;
 mod traffic;
+mod whose;
 
 pub(crate) use self::{
+    devices::is_of_devices,
     queue::Queue,
     recall::all as recall,
     rewritten::follow as follow_systemd,
@@ -119,7 +122,8 @@ impl ThreadWork {
 }
 
 /// Brings pods in line as they are pushed; never ends. For threads of another, for what the network plugin is
-/// told, on a disk, for the queues of the network, and for memory that is reclaimed no pod waits.
+/// told, on a disk, for block devices, for the queues of the network, and for memory that is reclaimed no pod
+/// waits.
 pub async fn run(hub: Rc<Hub>) {
     let queue = hub.queue();
     let hold = async {
@@ -143,6 +147,13 @@ pub async fn run(hub: Rc<Hub>) {
             hang::watched(&hub, &queue.thread_hang, work.run(&hub)).await;
         }
     };
+    let limit = async {
+        loop {
+            let whose = queue.devices.next().await;
+            yield_now().await;
+            hang::watched(&hub, &queue.device_hang, devices::hold(&hub, &whose)).await;
+        }
+    };
     let tell = async {
         loop {
             queue.tells.notified().await;
@@ -155,21 +166,23 @@ pub async fn run(hub: Rc<Hub>) {
             traffic::keep(&hub).await;
         }
     };
-    tokio::join!(hold, gather, tell, shape, slow::run(&hub));
+    tokio::join!(hold, gather, limit, tell, shape, slow::run(&hub));
 }
 
 /// Brings everything in line, for who does nothing else meanwhile. For memory that is reclaimed it waits so
-/// long at most, and then so long for threads, of which a pod may have any number, for a disk, and for the
-/// queues of the network.
+/// long at most, and then so long for block devices, for threads, of which a pod may have any number, for a
+/// disk, and for the queues of the network.
 pub(crate) async fn once(hub: &Rc<Hub>, patience: Duration) -> Shared {
     tokio::select! {
         () = values(hub, patience) => {}
         () = slow::run(hub) => unreachable!("it never ends"),
     }
+    // What is late is not there, and told by that.
+    let devices = timeout(patience, devices::all(hub));
     let groups = timeout(patience, threads::join_all(hub));
     let network = timeout(patience, terway::keep(hub));
     let queues = timeout(patience, traffic::keep(hub));
-    let (groups, network, queues) = tokio::join!(groups, network, queues);
+    let (_, groups, network, queues) = tokio::join!(devices, groups, network, queues);
     if switch::is_due(hub) {
         // It has waited for what threads had.
         node(hub).await;
@@ -250,7 +263,7 @@ fn is_held(entry: &Entry) -> bool {
 
 /// Whether something else is there than what we had given, of what is given back to koordlet: it is left
 /// to that. It costs a read or two on the data path, so that it is known right before the write. Of what
-/// is given per block device the thread that writes finds it out: see [`given_per_device`].
+/// is given per block device the thread that writes finds it out (`devices.rs`).
 fn is_koordlets(hub: &Hub, at: &CgroupPath, entry: &Entry) -> bool {
     let ours = given_over(entry).filter(|ours| !ours.setting().is_of_devices());
     ours.is_some_and(|ours| hub.writer().holds(at, ours) != Some(true))
@@ -259,23 +272,6 @@ fn is_koordlets(hub: &Hub, at: &CgroupPath, entry: &Entry) -> bool {
 /// What we had given, of what is given back to koordlet and is not yet.
 fn given_over(entry: &Entry) -> Option<&Value> {
     entry.over.as_deref().filter(|_| !entry.is_let_go())
-}
-
-/// That of it which is per block device. Devices are looked up in more files than a read or two.
-fn given_per_device<'a>(targets: impl Iterator<Item = &'a Target>) -> Vec<Change> {
-    let mut given = Vec::new();
-    for target in targets {
-        let Some(at) = &target.at else {
-            continue;
-        };
-        let values = target.entries().iter().filter_map(given_over);
-        let values = values.filter(|value| value.setting().is_of_devices());
-        given.extend(values.map(|value| Change {
-            at: at.clone(),
-            value: value.clone(),
-        }));
-    }
-    given
 }
 
 /// The writes that a running container asks for.
@@ -316,6 +312,7 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target, part: Part) -> V
 #[cfg(test)]
 pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
     part_of(hub, sandbox, Part::Whole).await;
+    devices::all(hub).await;
     while let Some(work) = hub.queue().pop_threads() {
         work.run(hub).await;
     }
@@ -330,18 +327,21 @@ async fn all_that_waits(hub: &Rc<Hub>) {
         } else if let Some(work) = hub.queue().pop_threads() {
             work.run(hub).await;
         } else {
-            return;
+            return devices::all(hub).await;
         }
     }
 }
 
-/// Whether something was decided of a pod's own directory that was not held against the kernel yet.
+/// Whether something was decided of a pod's own directory that was not held against the kernel yet, and that
+/// calls wait for.
 pub(crate) fn has_new_directory(hub: &Hub, sandbox: &SandboxId) -> bool {
     let ledger = hub.ledger().borrow();
     let pod = ledger.pod(sandbox).filter(|pod| pod.ready);
     pod.is_some_and(|pod| {
         let mut entries = pod.own.entries().iter();
-        pod.own.at.is_some() && entries.any(|entry| is_held(entry) && Part::New.has(entry))
+        let awaited = |entry: &Entry| !entry.desired.setting().is_of_devices();
+        let is_new = |entry: &Entry| is_held(entry) && Part::New.has(entry);
+        pod.own.at.is_some() && entries.any(|entry| is_new(entry) && awaited(entry))
     })
 }
 
@@ -396,8 +396,8 @@ async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     note_pod(hub, sandbox, &changes, &applied);
 }
 
-/// Brings values to the kernel that need no memory reclaimed first, but for those that are `there`. What
-/// came of each.
+/// Brings values to the kernel that need no memory reclaimed first and are of no block device, but for those
+/// that are `there`. What came of each.
 async fn write(
     hub: &Rc<Hub>,
     sandbox: &SandboxId,
@@ -409,20 +409,23 @@ async fn write(
     }
     let mut changes = changes_of_pod(hub, sandbox, part);
     changes.retain(|change| !there.contains(change));
+    let fast = set_aside(hub, &Whose::Pod(sandbox.clone()), changes);
+    let applied = hub.writer().write(fast.clone()).await;
+    (fast, applied)
+}
+
+/// Has done beside what others do not wait for: what has memory reclaimed, and what is of block devices. The
+/// rest of it.
+fn set_aside(hub: &Hub, whose: &Whose, changes: Vec<Change>) -> Vec<Change> {
+    let (devices, changes): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_of_devices);
+    if !devices.is_empty() {
+        hub.queue().devices.push(whose.clone());
+    }
     let (slow, fast) = hub.writer().split(changes);
     if !slow.is_empty() {
-        slow::push(hub, Whose::Pod(sandbox.clone()), slow);
+        slow::push(hub, whose.clone(), slow);
     }
-    let given = {
-        let ledger = hub.ledger().borrow();
-        let pod = ledger.pod(sandbox).into_iter();
-        given_per_device(pod.flat_map(|pod| {
-            let containers = pod.containers.iter().map(|it| &it.target);
-            [&pod.own, &pod.pause].into_iter().chain(containers)
-        }))
-    };
-    let applied = hub.writer().write_over(fast.clone(), given).await;
-    (fast, applied)
+    fast
 }
 
 /// Whether threads wait for the first list.
@@ -685,16 +688,9 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     }
     changes.retain(|change| gate.lets(&change.value));
     let (switches, changes) = changes.into_iter().partition(switch::is_switch);
-    let (slow, fast) = hub.writer().split(changes);
-    if !slow.is_empty() {
-        slow::push(hub, Whose::Node, slow);
-    }
+    let fast = set_aside(hub, &Whose::Node, changes);
     if !fast.is_empty() {
-        let given = {
-            let groups = &hub.ledger().borrow().node;
-            given_per_device(groups.iter().map(|group| &group.target))
-        };
-        let applied = hub.writer().write_over(fast.clone(), given).await;
+        let applied = hub.writer().write(fast.clone()).await;
         note_node(hub, &fast, &applied);
     }
     switch::turn(hub, switches).await;

@@ -6,8 +6,10 @@
 //! else of us changes. It is the same thread for all settings but limits of memory, `memory.high` among
 //! them, that are below what is in use: these are written once that much is reclaimed, which may take
 //! many seconds or never end. Calls do not wait for it, and a few threads do it, so that others do not
-//! wait for one whose memory cannot be reclaimed. Nor do they wait where one more brings the threads of
-//! pods into groups: a pod may have thousands, and leave its group as fast as it is brought back.
+//! wait for one whose memory cannot be reclaimed. Nor is it for settings of block devices, which have one
+//! more that no call waits for: the kernel writes them once the device's queue is entered, which never
+//! comes where it is frozen. Nor do calls wait where another brings the threads of pods into groups: a pod
+//! may have thousands, and leave its group as fast as it is brought back.
 
 pub(crate) use super::progress::Standing;
 
@@ -48,9 +50,9 @@ pub struct Outcome {
 /// Changes of one leveled update.
 struct Batch {
     changes: Vec<Change>,
-    /// See [`Writer::write_over`].
+    /// See [`Writer::write_devices`].
     ours: Vec<Change>,
-    /// Only of what the thread for all else has.
+    /// But for limits of memory that reclaim.
     in_hand: Option<InHand>,
     /// Later limits of the group come behind it.
     under_way: Option<UnderWay>,
@@ -98,11 +100,15 @@ pub struct Writer {
     jobs: Worker<Job>,
     /// Those that reclaim.
     slow: [Worker<Batch>; RECLAIMERS],
+    /// That for block devices, of which one may be dead.
+    devices: Worker<Batch>,
     /// Those about threads, of which a pod may have as many as it wants.
     threads: Worker<ThreadJob>,
     reclaiming: Reclaiming,
     /// Of the thread for all else.
     progress: Progress,
+    /// Of that for block devices.
+    device_progress: Progress,
     /// Of that about threads.
     thread_progress: Progress,
     cgroups: Arc<Cgroups>,
@@ -127,19 +133,26 @@ impl Writer {
                 batch.run(&tree, &known);
             })
         });
+        let (tree, known) = (cgroups.clone(), replaced);
+        let devices = Worker::new("device-writer", STACK, move |batch: Batch| {
+            batch.run(&tree, &known);
+        });
         Self {
             jobs,
             slow,
+            devices,
             threads,
             reclaiming: Reclaiming::default(),
             progress: Progress::default(),
+            device_progress: Progress::default(),
             thread_progress: Progress::default(),
             cgroups,
         }
     }
 
     /// Starts the threads now, while they can be had; that for threads of pods only if something will
-    /// be `about_threads`. Otherwise it starts with its first job, which hardly ever comes then.
+    /// be `about_threads`. Otherwise it starts with its first job, which hardly ever comes then, as that for
+    /// block devices always does.
     pub fn start(&self, about_threads: bool) {
         self.jobs.start();
         for slow in &self.slow {
@@ -181,41 +194,42 @@ impl Writer {
 
     /// Brings every change to the kernel, wide ones first from the top, narrow ones from the
     /// bottom; values that are there already are not written. One answer per change, in order. None
-    /// of them is to have memory reclaimed: see [`split`](Self::split).
+    /// of them is to have memory reclaimed, see [`split`](Self::split), or is of block devices.
     pub async fn write(&self, changes: Vec<Change>) -> Vec<Outcome> {
-        self.write_over(changes, Vec::new()).await
-    }
-
-    /// The same, where some changes are written only over what is `ours`, a value per block device of the
-    /// same setting of the same group: where that is not in force right before, whatever is stays, and is
-    /// said to be equal.
-    pub async fn write_over(&self, changes: Vec<Change>, ours: Vec<Change>) -> Vec<Outcome> {
         let Some(first) = changes.first() else {
             return Vec::new();
         };
-        let in_hand = Some(self.progress.begin(&first.at, first.value.setting()));
-        let batch = |done| {
-            Job::Apply(Batch {
-                changes,
-                ours,
-                in_hand,
-                under_way: None,
-                done,
-            })
-        };
+        let in_hand = self.progress.begin(&first.at, first.value.setting());
+        let batch = |done| Job::Apply(Batch::new((changes, Vec::new()), in_hand, done));
         self.jobs.ask(batch).await.unwrap_or_default()
     }
 
-    /// Whether somebody has given up waiting for the thread that writes all but what has memory reclaimed
-    /// first, after 50 ms or more, and it has done nothing since.
+    /// The same of block devices, by the thread for these. Some changes are written only over what is `ours`
+    /// of the same setting of the same group: where that is not in force right before, whatever is stays,
+    /// and is said to be equal.
+    pub async fn write_devices(&self, changes: Vec<Change>, ours: Vec<Change>) -> Vec<Outcome> {
+        let Some(first) = changes.first() else {
+            return Vec::new();
+        };
+        let in_hand = self.device_progress.begin(&first.at, first.value.setting());
+        let batch = |done| Batch::new((changes, ours), in_hand, done);
+        self.devices.ask(batch).await.unwrap_or_default()
+    }
+
+    /// Whether somebody has given up waiting for the thread that [writes](Self::write), after 50 ms or more,
+    /// and it has done nothing since.
     pub fn is_late(&self) -> bool {
         self.jobs.is_late()
     }
 
-    /// Where the thread stands that writes all but what has memory reclaimed first; `None` if it has
-    /// nothing in hand.
+    /// Where the thread stands that [writes](Self::write); `None` if it has nothing in hand.
     pub(crate) fn standing(&self) -> Option<Standing> {
         self.progress.standing()
+    }
+
+    /// The same of the thread that writes to block devices.
+    pub(crate) fn standing_of_devices(&self) -> Option<Standing> {
+        self.device_progress.standing()
     }
 
     /// The same of the thread that brings threads into groups.
@@ -326,6 +340,21 @@ impl Writer {
 // === impl Batch ===
 
 impl Batch {
+    /// One for a thread whose steps are noted.
+    fn new(
+        (changes, ours): (Vec<Change>, Vec<Change>),
+        in_hand: InHand,
+        done: oneshot::Sender<Vec<Outcome>>,
+    ) -> Self {
+        Self {
+            changes,
+            ours,
+            in_hand: Some(in_hand),
+            under_way: None,
+            done,
+        }
+    }
+
     fn run(self, cgroups: &Cgroups, replaced: &Mutex<Replaced>) {
         let Self {
             mut changes,

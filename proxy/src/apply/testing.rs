@@ -81,11 +81,12 @@ pub(super) fn at(pod: &str) -> CgroupPath {
 /// What everybody uses on a [`ReclaimingTree`].
 const USED_BYTES: u64 = 1 << 30;
 
-/// A tree on which everybody uses 1 GiB, and writing `memory.high` or a limit takes until the test says
-/// otherwise.
+/// A tree on which everybody uses 1 GiB, and writing `memory.high` or a limit, or to a block device, takes
+/// until the test says otherwise.
 #[derive(Debug)]
 pub(crate) struct ReclaimingTree {
     tree: FakeTree,
+    files: &'static [&'static str],
     /// All groups, without one. Told is each write that takes time.
     only: Option<(CgroupPath, mpsc::Sender<()>)>,
     done: Mutex<mpsc::Receiver<()>>,
@@ -97,8 +98,17 @@ impl ReclaimingTree {
     pub(crate) fn new(tree: FakeTree, done: mpsc::Receiver<()>) -> Self {
         Self {
             tree,
+            files: &["memory.high", "memory.max"],
             only: None,
             done: Mutex::new(done),
+        }
+    }
+
+    /// The same where that is so of what a block device has, and not of memory.
+    pub(crate) fn of_devices(self) -> Self {
+        Self {
+            files: &["io.max"],
+            ..self
         }
     }
 
@@ -155,7 +165,7 @@ impl Tree for ReclaimingTree {
         file: &str,
         text: &str,
     ) -> io::Result<()> {
-        if ["memory.high", "memory.max"].contains(&file) && self.reclaims(at, text) {
+        if self.files.contains(&file) && self.reclaims(at, text) {
             self.done.lock().unwrap().recv().unwrap();
         }
         self.tree.write(controller, at, file, text)

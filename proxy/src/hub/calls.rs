@@ -47,7 +47,8 @@ impl Hub {
         let made = self.generation.get();
         let gate = Gate::of(self);
         let mut changes = reconcile::changes(&pod.own);
-        changes.retain(|it| gate.lets(&it.value));
+        // What is of block devices no call waits for.
+        changes.retain(|it| gate.lets(&it.value) && !reconcile::is_of_devices(it));
         if !self.enforces() || changes.is_empty() {
             let pending = Pending::new(Effect::Run(Box::new(pod)), made);
             return Some(Opening::Now(Decision::as_is(why, pending)));

@@ -85,6 +85,18 @@ impl Bench {
         Self::over(tree, parts, ("BlkIOReconcile=true", None), false)
     }
 
+    /// The same where a device takes what is written to it once `done` says so.
+    pub(crate) fn with_slow_devices(
+        tree: FakeTree,
+        devices: BlockDevices,
+        done: mpsc::Receiver<()>,
+    ) -> Self {
+        let slow = ReclaimingTree::new(tree.clone(), done).of_devices();
+        let cgroups = Cgroups::over(slow).with_devices(devices);
+        let parts = (cgroups, ThreadGroups::none(), no_network());
+        Self::over(tree, parts, ("BlkIOReconcile=true", None), false)
+    }
+
     /// The same on a machine whose devices of RDMA are below `sys`. The hook is on.
     pub(crate) fn with_rdma(tree: FakeTree, sys: &Path) -> Self {
         let cgroups = Cgroups::over(tree.clone());

@@ -45,6 +45,7 @@ fn exercised() -> String {
     metrics.plugin_late_answers(1);
     metrics.another_acts(true);
     metrics.writer_hangs(true);
+    metrics.device_writer_hangs(true);
     metrics.thread_groups_hang(true);
     metrics.encode().unwrap()
 }
@@ -74,6 +75,7 @@ fn what_is_counted_is_told_under_its_name() {
         "koord_runtime_proxy_plugin_late_answers_total 1",
         "koord_runtime_proxy_plugin_up 1",
         "koord_runtime_proxy_writer_hangs 1",
+        "koord_runtime_proxy_device_writer_hangs 1",
         "koord_runtime_proxy_thread_groups_hang 1",
         "koord_runtime_proxy_runtime_up 1",
         "koord_runtime_proxy_runtime{name=\"containerd\",version=\"v2.3.1\"} 1",

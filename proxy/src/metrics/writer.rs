@@ -6,6 +6,7 @@ use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 #[derive(Debug)]
 pub(super) struct WriterMetrics {
     writer_hangs: Gauge,
+    device_writer_hangs: Gauge,
     thread_groups_hang: Gauge,
 }
 
@@ -18,6 +19,12 @@ impl WriterMetrics {
                 r,
                 "writer_hangs",
                 "Whether the thread that writes settings stands still with work in hand",
+                Gauge::default(),
+            ),
+            device_writer_hangs: register(
+                r,
+                "device_writer_hangs",
+                "Whether the thread that writes settings of block devices stands still with work in hand",
                 Gauge::default(),
             ),
             thread_groups_hang: register(
@@ -35,6 +42,10 @@ impl WriterMetrics {
 impl Metrics {
     pub fn writer_hangs(&self, hangs: bool) {
         self.writer.writer_hangs.set(i64::from(hangs));
+    }
+
+    pub fn device_writer_hangs(&self, hangs: bool) {
+        self.writer.device_writer_hangs.set(i64::from(hangs));
     }
 
     pub fn thread_groups_hang(&self, hangs: bool) {

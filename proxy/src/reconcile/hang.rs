@@ -1,7 +1,7 @@
-//! A thread of ours that hangs in the kernel: the one that writes settings, or the one that brings threads of
-//! pods into their groups.
+//! A thread of ours that hangs in the kernel: the one that writes settings, the one that writes those of
+//! block devices, or the one that brings threads of pods into their groups.
 //!
-//! All settings, or all threads, wait for it then, and it cannot say so itself. Whatever waits for it is
+//! All that it is for waits for it then, and it cannot say so itself. Whatever waits for it is
 //! looked at by `reconcile` before long, which waits without end. So it is while that takes long, and at no
 //! other time, that somebody looks whether the thread moves.
 
@@ -18,6 +18,7 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     Settings,
+    Devices,
     Threads,
 }
 
@@ -46,6 +47,9 @@ impl Of {
             Self::Settings => {
                 "the thread that writes settings stands still: what is to be written waits"
             }
+            Self::Devices => {
+                "the thread that writes settings of block devices stands still: those of all devices wait"
+            }
             Self::Threads => {
                 "the thread that brings threads of pods into their groups stands still: they wait"
             }
@@ -55,6 +59,7 @@ impl Of {
     fn goes_on(self) -> &'static str {
         match self {
             Self::Settings => "the thread that writes settings goes on",
+            Self::Devices => "the thread that writes settings of block devices goes on",
             Self::Threads => "the thread that brings threads of pods into their groups goes on",
         }
     }
@@ -62,6 +67,7 @@ impl Of {
     fn name(self) -> &'static str {
         match self {
             Self::Settings => "writer",
+            Self::Devices => "devices",
             Self::Threads => "threads",
         }
     }
@@ -69,6 +75,7 @@ impl Of {
     fn count(self, hub: &Hub, hangs: bool) {
         match self {
             Self::Settings => hub.metrics().writer_hangs(hangs),
+            Self::Devices => hub.metrics().device_writer_hangs(hangs),
             Self::Threads => hub.metrics().thread_groups_hang(hangs),
         }
     }
@@ -76,6 +83,7 @@ impl Of {
     fn standing(self, hub: &Hub) -> Option<Standing> {
         match self {
             Self::Settings => hub.writer().standing(),
+            Self::Devices => hub.writer().standing_of_devices(),
             Self::Threads => hub.writer().standing_of_threads(),
         }
     }
@@ -182,7 +190,11 @@ fn reason(hub: &Hub, Standing { at, setting, .. }: &Standing) -> String {
 mod tests {
     use super::*;
     use crate::hub::testing::{Bench, sandbox};
-    use koord_kernel::{cgroup::Generation, fake::FakeTree};
+    use koord_kernel::{
+        cgroup::{Change, Generation},
+        fake::{FakeDisks, FakeTree},
+    };
+    use koord_model::{Block, BlockName, IoRate, Value};
     use std::{sync::mpsc, time::Instant};
     use tokio::time::sleep;
 
@@ -221,6 +233,46 @@ mod tests {
         tokio::join!(watched(hub, &hub.queue().hang, work), test);
         assert_eq!(remark(), None);
         assert!(has(&bench, &format!("{METRIC} 0")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_device_that_does_not_answer_is_told_until_it_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let disks = FakeDisks::new(directory.path());
+        let tree = FakeTree::new(Generation::V2, 2);
+        let number = "252:16".parse().unwrap();
+        disks.disk("vdb", number);
+        tree.add_device(number);
+        let (go_on, done) = mpsc::channel();
+        let bench = Bench::with_slow_devices(tree, disks.devices(), done);
+        let hub = &bench.hub;
+        let remark = || hub.queue().hang_remarks(hub).next();
+        let disk = Block::Device(BlockName::device("/dev/vdb").unwrap());
+        let rates = [(disk, IoRate::new(5).unwrap())];
+        let change = Change {
+            at: bench.pod.clone(),
+            value: Value::IoReadBps(rates.into_iter().collect()),
+        };
+        let work = async {
+            let written = hub.writer().write_devices(vec![change], Vec::new());
+            assert!(written.await[0].applied.is_ok());
+        };
+        let test = async {
+            let begun = Instant::now();
+            // As above.
+            while remark().is_none() {
+                assert!(begun.elapsed() < Duration::from_secs(30));
+                sleep(LOOK).await;
+            }
+            let told = remark().unwrap();
+            assert!(told.starts_with(Of::Devices.hangs()), "{told}");
+            assert!(has(&bench, "koord_runtime_proxy_device_writer_hangs 1"));
+            assert!(has(&bench, &format!("{METRIC} 0")));
+            go_on.send(()).unwrap();
+        };
+        tokio::join!(watched(hub, &hub.queue().device_hang, work), test);
+        assert_eq!(remark(), None);
+        assert!(has(&bench, "koord_runtime_proxy_device_writer_hangs 0"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use super::{
     Part, ThreadWork, Work,
+    devices::Devices,
     hang::{Hang, Of},
     recall::Recalled,
     slow::Slow,
@@ -56,7 +57,9 @@ pub(crate) struct Queue {
     /// The same of the queues.
     pub(super) shapes: Notify,
     pub(super) slow: Slow,
+    pub(super) devices: Devices,
     pub(super) hang: Hang,
+    pub(super) device_hang: Hang,
     pub(super) thread_hang: Hang,
     pub(super) recalled: Recalled,
 }
@@ -104,7 +107,9 @@ impl Default for Queue {
             tells: Notify::default(),
             shapes: Notify::default(),
             slow: Slow::default(),
+            devices: Devices::default(),
             hang: Hang::new(Of::Settings),
+            device_hang: Hang::new(Of::Devices),
             thread_hang: Hang::new(Of::Threads),
             recalled: Recalled::default(),
         }
@@ -276,6 +281,7 @@ impl Queue {
         let is_later = |(_, sandbox): &(Instant, SandboxId)| is_there(sandbox);
         self.later.borrow_mut().retain(is_later);
         self.slow.forget_all_but(ledger, hub);
+        self.devices.forget_all_but(ledger);
     }
 
     /// What a person should know of memory that is not reclaimed.
@@ -285,7 +291,7 @@ impl Queue {
 
     /// The same of threads of ours that hang.
     pub(crate) fn hang_remarks(&self, hub: &Hub) -> impl Iterator<Item = String> {
-        let hangs = [&self.hang, &self.thread_hang];
+        let hangs = [&self.hang, &self.device_hang, &self.thread_hang];
         hangs.into_iter().filter_map(|hang| hang.remark(hub))
     }
 

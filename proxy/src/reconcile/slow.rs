@@ -9,13 +9,8 @@
 //! decided otherwise: each is written only if it is wanted when its own turn comes, and what needs no
 //! memory any more, of a group that is not being written, does not wait at all.
 
-use super::{note_node, note_pod};
-use crate::{
-    apply::kernel::RECLAIMERS,
-    hub::Hub,
-    ledger::{Ledger, Life},
-    log::Name,
-};
+use super::whose::Whose;
+use crate::{apply::kernel::RECLAIMERS, hub::Hub, ledger::Ledger, log::Name};
 use koord_kernel::cgroup::Change;
 use koord_model::{CgroupPath, SandboxId};
 use std::{
@@ -42,14 +37,6 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What a person has to know then.
 const STANDSTILL: &str =
     "the kernel does not get done reclaiming memory: new memory limits of other pods wait";
-
-/// Who has a value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Whose {
-    Pod(SandboxId),
-    /// Tiers and host applications.
-    Node,
-}
 
 /// What waits for the threads that reclaim, and what they have.
 #[derive(Debug, Default)]
@@ -137,10 +124,7 @@ impl Slow {
         if state.waiting.is_empty() && state.behind.is_empty() {
             return;
         }
-        let is_there = |whose: &Whose| match whose {
-            Whose::Pod(sandbox) => ledger.pod(sandbox).is_some(),
-            Whose::Node => true,
-        };
+        let is_there = |whose: &Whose| whose.is_in(ledger);
         state.line.retain(is_there);
         state.waiting.retain(|whose, _| is_there(whose));
         state.behind.retain(is_there);
@@ -213,7 +197,7 @@ async fn begin(hub: &Hub) -> (Whose, Vec<Change>) {
             slow.pushed.notified().await;
             continue;
         };
-        let wanted = wanted(hub, &whose);
+        let wanted = whose.wanted(hub);
         changes.retain(|change| wanted.contains(change));
         let begins = !changes.is_empty() && slow.state.borrow_mut().begin(&whose, &changes);
         slow.note(hub);
@@ -225,14 +209,10 @@ async fn begin(hub: &Hub) -> (Whose, Vec<Change>) {
 
 /// Has one of them written, unless it was decided otherwise while it waited for those before it.
 async fn write(hub: &Hub, thread: usize, whose: &Whose, change: &Change) {
-    let is_wanted = || wanted(hub, whose).contains(change);
+    let is_wanted = || whose.wanted(hub).contains(change);
     let writer = hub.writer();
     let outcome = writer.reclaim(thread, change.clone(), is_wanted).await;
-    let (changes, applied) = (slice::from_ref(change), outcome.as_slice());
-    match whose {
-        Whose::Pod(sandbox) => note_pod(hub, sandbox, changes, applied),
-        Whose::Node => note_node(hub, changes, applied),
-    }
+    whose.note(hub, slice::from_ref(change), outcome.as_slice());
     // What came of this group meanwhile may need no memory, and the next may stand still for ever.
     look_anew(hub);
 }
@@ -255,32 +235,6 @@ fn look_anew(hub: &Hub) {
             Whose::Pod(sandbox) => queue.push(sandbox),
             Whose::Node => queue.push_node(),
         }
-    }
-}
-
-/// What is wanted now: what waited may have been decided otherwise since.
-fn wanted(hub: &Hub, whose: &Whose) -> Vec<Change> {
-    if !hub.enforces() {
-        return Vec::new();
-    }
-    let ledger = hub.ledger().borrow();
-    match whose {
-        Whose::Pod(sandbox) => {
-            let pod = ledger.pod(sandbox).into_iter();
-            pod.flat_map(|pod| {
-                let own = [&pod.own, &pod.pause].into_iter().filter(|_| pod.ready);
-                let containers = pod.containers.iter();
-                let running = containers.filter(|it| it.life == Life::Running);
-                own.chain(running.map(|it| &it.target))
-            })
-            .flat_map(|target| super::changes_now(hub, target))
-            .collect()
-        }
-        Whose::Node => ledger
-            .node
-            .iter()
-            .flat_map(|group| super::changes_now(hub, &group.target))
-            .collect(),
     }
 }
 

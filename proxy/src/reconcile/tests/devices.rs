@@ -2,13 +2,19 @@
 //! back.
 
 use super::*;
-use crate::hub::{PodsAnswer, Word};
+use crate::{
+    front::cri::Method,
+    hub::{Opening, PodsAnswer, Reply, Word, testing::listed_pod},
+    reconcile,
+};
 use koord_kernel::fake::FakeDisks;
 use koord_model::DeviceNumber;
 use koord_proto::{
+    cri,
     keys::{annotation, label},
     pods::Reader,
 };
+use prost::Message as _;
 use tempfile::TempDir;
 
 const LIMITED: &str = "beClass: {blkioQOS: {enable: true, blocks: [
@@ -31,8 +37,8 @@ fn number(text: &str) -> DeviceNumber {
     text.parse().unwrap()
 }
 
-/// A machine with two disks, on the second of which is a volume of the group `data`.
-fn machine() -> (TempDir, FakeDisks, Bench) {
+/// Two disks, on the second of which is a volume of the group `data`.
+fn disks() -> (TempDir, FakeDisks, FakeTree) {
     let directory = tempfile::tempdir().unwrap();
     let disks = FakeDisks::new(directory.path());
     let tree = FakeTree::new(Generation::V2, 2);
@@ -42,6 +48,12 @@ fn machine() -> (TempDir, FakeDisks, Bench) {
     }
     tree.add_device(number("253:0"));
     disks.mapper(("dm-0", number("253:0")), ("data-lv", "LVM-x"), &["vdc"]);
+    (directory, disks, tree)
+}
+
+/// A machine that has them.
+fn machine() -> (TempDir, FakeDisks, Bench) {
+    let (directory, disks, tree) = disks();
     let bench = Bench::with_devices(tree, disks.devices()).knowing_pod();
     (directory, disks, bench)
 }
@@ -66,8 +78,13 @@ impl Bench {
 
     async fn brought_in_line(&self, policy: Arc<NodePolicy>) {
         self.hub.set_node_policy(policy);
-        node(&self.hub).await;
+        self.node_in_line().await;
         pod(&self.hub, &sandbox()).await;
+    }
+
+    async fn node_in_line(&self) {
+        node(&self.hub).await;
+        reconcile::devices::all(&self.hub).await;
     }
 }
 
@@ -87,7 +104,7 @@ async fn a_tier_is_limited_and_the_root_shares_out_until_the_policy_says_no_more
     let expected = "252:16 enable=1 ctrl=user rpct=95.00 rlat=4000 wpct=95.00 wlat=3000 ";
     assert!(qos.starts_with(expected), "{qos}");
     bench.tree.take_writes();
-    node(&bench.hub).await;
+    bench.node_in_line().await;
     assert_eq!(bench.tree.take_writes(), [], "nothing is written at rest");
 
     let less = "beClass: {blkioQOS: {enable: true, blocks: [
@@ -103,7 +120,7 @@ async fn a_tier_is_limited_and_the_root_shares_out_until_the_policy_says_no_more
     );
 
     assert!(bench.hub.switch_hook("BlkIOReconcile", false));
-    node(&bench.hub).await;
+    bench.node_in_line().await;
     assert_eq!(bench.lines(TIER, "io.max"), "");
     assert_eq!(node_ledger(&bench), [""; 0]);
 }
@@ -144,7 +161,7 @@ async fn a_limit_that_koordlet_has_set_since_stays_and_the_data_path_does_not_lo
             stand_back(&bench.hub, &mut group.target);
         }
         assert_eq!(bench.tree.take_reads("io.max"), 0);
-        node(&bench.hub).await;
+        bench.node_in_line().await;
         assert_eq!(bench.lines(TIER, "io.max"), after);
         assert_eq!(node_ledger(&bench), [""; 0]);
     }
@@ -168,7 +185,7 @@ async fn a_device_that_is_not_found_is_told_until_it_comes() {
     );
 
     disks.disk("vdb", number("252:16"));
-    node(&bench.hub).await;
+    bench.node_in_line().await;
     assert_eq!(bench.of_tier(Setting::IoReadBps), Applied::Written);
 }
 
@@ -319,4 +336,69 @@ async fn not_yet_told(tree: &FakeTree, disks: &FakeDisks, limited: &str) {
     annotated(&[]);
     pod(&after.hub, &sandbox()).await;
     assert_eq!(after.lines(POD, "io.max"), "");
+}
+
+#[tokio::test]
+async fn a_device_that_does_not_answer_holds_up_nothing_but_what_is_of_devices() {
+    let (_directory, disks, tree) = disks();
+    let (go_on, done) = mpsc::channel();
+    let bench = Bench::with_slow_devices(tree, disks.devices(), done).knowing_pod();
+    bench.hub.set_node_policy(policy(LIMITED));
+    bench.hub.queue().push_node();
+    let limited = "252:16 rbps=1048576 wbps=max riops=max wiops=max, \
+                   252:32 rbps=max wbps=max riops=max wiops=7";
+    let test = async {
+        let is_of_rates = |it: Setting| [Setting::IoReadBps, Setting::IoWriteIops].contains(&it);
+        let stands = || bench.hub.writer().standing_of_devices();
+        until(|| stands().is_some_and(|it| is_of_rates(it.setting))).await;
+        for text in ["50000 100000", "70000 100000"] {
+            bench.write("cpu.max", text);
+            bench.hub.queue().push(sandbox());
+            bench.hub.queue().push_node();
+            until(|| bench.shown("cpu.max") == "100000 100000").await;
+        }
+        assert_eq!(bench.lines(TIER, "io.max"), "");
+        (0..2).for_each(|_| go_on.send(()).unwrap());
+        until(|| bench.lines(TIER, "io.max") == limited).await;
+        until(|| bench.of_tier(Setting::IoReadBps) == Applied::Equal).await;
+    };
+    tokio::select! {
+        () = run(bench.hub.clone()) => unreachable!("it never ends"),
+        done = tokio::time::timeout(Duration::from_secs(30), test) => {
+            done.expect("all wait for one device");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pods_sandbox_is_made_without_waiting_for_its_block_devices() {
+    let (_directory, _disks, bench) = machine();
+    let text = r#"{"blocks":[{"name":"/dev/vdb","type":"device","ioCfg":{"readBPS":5}}]}"#;
+    let run = cri::RunPodSandboxRequest {
+        config: Some(cri::PodSandboxConfig {
+            metadata: listed_pod().metadata,
+            labels: [(label::QOS_CLASS.to_owned(), "BE".to_owned())].into(),
+            annotations: [(annotation::BLKIO_QOS.to_owned(), text.to_owned())].into(),
+            linux: Some(cri::LinuxPodSandboxConfig {
+                cgroup_parent: bench.pod.to_string(),
+            }),
+        }),
+        ..Default::default()
+    };
+    let message = run.encode_to_vec();
+    let opening = bench.hub.open(Method::RunPodSandbox, &message, None);
+    let Opening::Now(decision) = opening else {
+        panic!("it waits for a device");
+    };
+    bench.hub.close(
+        decision.pending,
+        Reply::Answered {
+            grpc_status: Some(0),
+            message: Some("sandbox-1".to_owned().encode_to_vec()),
+        },
+    );
+    assert_eq!(bench.lines(POD, "io.max"), "");
+    all_that_waits(&bench.hub).await;
+    let limited = "252:16 rbps=5 wbps=max riops=max wiops=max";
+    assert_eq!(bench.lines(POD, "io.max"), limited);
 }

@@ -58,6 +58,8 @@ pub enum CacheGroup {
         shares: Arc<CacheShares>,
         /// Where it is while the processor has no class left for it.
         otherwise: Option<Box<ClassGroup>>,
+        /// For whose groups as many classes of the processor are left as are not there yet.
+        yields_to: Vec<CacheClass>,
     },
 }
 
@@ -159,6 +161,8 @@ impl fmt::Display for CacheShares {
 // === impl CacheClass ===
 
 impl CacheClass {
+    pub const ALL: [Self; 3] = [Self::Lsr, Self::Ls, Self::Be];
+
     /// The name of its group, which is Koordinator's.
     pub fn name(self) -> &'static str {
         match self {
@@ -305,6 +309,7 @@ mod tests {
             pod: PodUid::new("5f2b8a9e").unwrap(),
             shares,
             otherwise: Some(Box::new(class.clone())),
+            yields_to: Vec::new(),
         };
         assert_eq!(CacheGroup::Root.names(true), [""; 0]);
         let class = CacheGroup::Class(class);
@@ -314,10 +319,7 @@ mod tests {
         let shown = "koordlet-5f2b8a9e: cache 0-100%, bandwidth 100%";
         assert_eq!(pod.to_string(), shown);
         assert_eq!(CacheGroup::Root.to_string(), "root");
-        assert_eq!(
-            [CacheClass::Lsr, CacheClass::Be].map(CacheClass::name),
-            ["LSR", "BE"]
-        );
+        assert_eq!(CacheClass::ALL.map(CacheClass::name), ["LSR", "LS", "BE"]);
     }
 
     #[test]
@@ -334,6 +336,7 @@ mod tests {
             pod: pod(),
             shares: Arc::default(),
             otherwise: Some(Box::new(class.clone())),
+            yields_to: Vec::new(),
         };
         let class = CacheGroup::Class(class);
         let shown = "BE: cache 0-100%, bandwidth 100%, monitored";

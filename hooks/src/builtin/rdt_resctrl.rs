@@ -81,29 +81,38 @@ fn class(view: &View<'_>) -> Option<CacheClass> {
     }
 }
 
-/// The group of a class, if the policy enables it.
-fn group(view: &View<'_>, class: CacheClass) -> Option<ClassGroup> {
-    let NodeView {
-        policy, options, ..
-    } = view.node;
-    let strategy = &policy.slo.as_ref()?.resource_qos_strategy;
-    let ClassResctrlQos {
-        enable,
-        range,
-        bandwidth,
-    } = match class {
+/// The classes that the policy enables.
+pub(super) fn enabled(node: &NodeView) -> Vec<CacheClass> {
+    let mut classes = CacheClass::ALL.to_vec();
+    classes.retain(|class| strategy(node, *class).is_some());
+    classes
+}
+
+/// What the policy says of a class, if it enables it.
+fn strategy(node: &NodeView, class: CacheClass) -> Option<ClassResctrlQos> {
+    let strategy = &node.policy.slo.as_ref()?.resource_qos_strategy;
+    let class = match class {
         CacheClass::Lsr => strategy.lsr_class.resctrl_qos,
         CacheClass::Ls => strategy.ls_class.resctrl_qos,
         CacheClass::Be => strategy.be_class.resctrl_qos,
     };
+    Some(class).filter(|class| class.enable)
+}
+
+/// The group of a class, if the policy enables it.
+fn group(view: &View<'_>, class: CacheClass) -> Option<ClassGroup> {
+    let ClassResctrlQos {
+        range, bandwidth, ..
+    } = strategy(view.node, class)?;
+    let is_monitored = view.node.options.resctrl_monitor;
     let shares = CacheShares {
         ranges: PerCache::all(range),
         bandwidth: PerCache::all(bandwidth),
     };
-    enable.then(|| ClassGroup {
+    Some(ClassGroup {
         class,
         shares: Arc::new(shares),
-        monitored: options.resctrl_monitor.then(|| view.pod.uid.clone()),
+        monitored: is_monitored.then(|| view.pod.uid.clone()),
     })
 }
 
@@ -193,6 +202,7 @@ mod tests {
         });
         assert_eq!(decided("LS", KubeQos::Burstable, &node), "");
         assert_eq!(decided("BE", KubeQos::BestEffort, &node), BE);
+        assert_eq!(enabled(&node), [CacheClass::Lsr, CacheClass::Be]);
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! A pod may have a part of the last-level cache and of the bandwidth to memory for itself.
 //!
 //! Its annotation says which part, for all caches or for each. Where the processor has no class left
-//! for a group of its own the pod is in that of its class, if it has one.
+//! for a group of its own the pod is in that of its class, if it has one. Whoever writes an annotation could
+//! take all classes with a few pods, so as many are left as there are classes of pods that the policy enables
+//! and that have no group yet.
 //!
 //! Where this differs from Koordinator v1.8:
 //! - a container is in its group from its first instruction on, and an annotation that has changed
 //!   changes the group; upstream keeps the shares that the group was made with;
 //! - a cache that the annotation does not name is the pod's whole; upstream then leaves out the line
 //!   of all caches;
+//! - the groups of the classes that the policy enables come before those of pods; upstream makes those of
+//!   classes at its start, so that no pod can be before them;
 //! - an annotation with a wrong value is an error, and the pod is in the group of its class;
 //! - the runtime is told of no class: it would refuse to start a container whose group has gone.
 
-use super::rdt_resctrl::UNSUPPORTED;
+use super::rdt_resctrl::{UNSUPPORTED, enabled};
 use crate::{
     adjustment::Adjustment,
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
@@ -58,6 +62,7 @@ impl Hook for Resctrl {
                 pod: view.pod.uid.clone(),
                 shares: shares.into(),
                 otherwise,
+                yields_to: enabled(view.node),
             }),
             ..Adjustment::default()
         };
@@ -73,10 +78,11 @@ impl Hook for Resctrl {
 mod tests {
     use super::*;
     use crate::{
-        fixture::{container, decide_container, node, pod, shown},
+        fixture::{container, decide_container, node, node_with, pod, shown},
         merge::Merged,
     };
     use koord_model::{CacheClass, CacheShares, ClassGroup};
+    use koord_proto::policy::NodePolicy;
 
     const SHARES: &str =
         r#"{"llc":{"schemata":{"range":[0,30]}},"mb":{"schemata":{"percent":20}}}"#;
@@ -92,6 +98,25 @@ mod tests {
             decided(&[(annotation::RESCTRL, SHARES)]),
             "resctrl=koordlet-5f2b8a9e: cache 0-30%, bandwidth 20%"
         );
+    }
+
+    #[test]
+    fn it_yields_to_the_classes_that_the_policy_enables() {
+        let text = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {name: node-1}\n\
+            spec: {resourceQOSStrategy: {lsClass: {resctrlQOS: {enable: true}}, \
+            beClass: {resctrlQOS: {enable: true}}}}\n";
+        let policy = NodePolicy::parse_stream(text, None).unwrap().policy;
+        for (node, expected) in [
+            (node_with(policy), &[CacheClass::Ls, CacheClass::Be][..]),
+            (node(), &[]),
+        ] {
+            let pod = pod("LS", &[(annotation::RESCTRL, SHARES)]);
+            let decided = decide_container(&Resctrl, &pod, &container("main"), &node).unwrap();
+            let Some(CacheGroup::Pod { yields_to, .. }) = decided.resctrl else {
+                panic!("{decided:?}");
+            };
+            assert_eq!(yields_to, expected);
+        }
     }
 
     #[test]

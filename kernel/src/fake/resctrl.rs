@@ -143,6 +143,10 @@ impl Groups for FakeResctrl {
         Ok(made)
     }
 
+    fn most(&self) -> Option<usize> {
+        Some(self.state().classes)
+    }
+
     fn all(&self) -> Result<Vec<String>, ResctrlError> {
         Ok(self.names(|_| true))
     }

@@ -13,6 +13,10 @@ pub enum ResctrlError {
     Unlisted { source: io::Error },
     #[error("the processor has no more classes for group {name}")]
     NoMoreClasses { name: String },
+    #[error(
+        "the processor's last classes are left to {classes}, so there is none for group {name}"
+    )]
+    LeftToOthers { name: String, classes: String },
     #[error("the processor has no more monitoring ids (RMIDs) to spare for group {name}")]
     NoMoreMonitors { name: String, source: io::Error },
     #[error("the kernel monitors no groups, so there is no {name}")]
@@ -48,20 +52,28 @@ impl ResctrlError {
             Self::Name { .. }
             | Self::Unlisted { .. }
             | Self::NoMoreClasses { .. }
+            | Self::LeftToOthers { .. }
             | Self::NoMoreMonitors { .. }
             | Self::Unmonitored { .. }
             | Self::Malformed { .. } => false,
         }
     }
 
-    /// What the kernel answered, if it was asked.
+    /// Whether the processor has no class for it.
+    pub fn is_for_want_of_classes(&self) -> bool {
+        matches!(self, Self::NoMoreClasses { .. } | Self::LeftToOthers { .. })
+    }
+
+    /// What the kernel answered, if it was asked, or would have.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Group { source, .. }
             | Self::Refused { source, .. }
             | Self::NoMoreMonitors { source, .. }
             | Self::Unlisted { source } => source.raw_os_error(),
-            Self::NoMoreClasses { .. } => Some(Errno::NOSPC.raw_os_error()),
+            Self::NoMoreClasses { .. } | Self::LeftToOthers { .. } => {
+                Some(Errno::NOSPC.raw_os_error())
+            }
             Self::Name { .. } | Self::Unmonitored { .. } | Self::Malformed { .. } => None,
         }
     }

@@ -47,6 +47,9 @@ pub trait Groups: fmt::Debug + Send {
     /// made.
     fn own(&self, name: &str) -> Result<bool, ResctrlError>;
 
+    /// How many groups there can be, the root's not counted; `None` if the kernel does not say.
+    fn most(&self) -> Option<usize>;
+
     /// The names of all groups but the root's.
     fn all(&self) -> Result<Vec<String>, ResctrlError>;
 
@@ -80,6 +83,7 @@ pub struct Resctrl {
     ways: Option<u64>,
     vendor: Vendor,
     granularity: Granularity,
+    most: Option<usize>,
     /// How many monitoring groups leave every class an id; `None` if the kernel has none of them.
     most_monitors: Option<usize>,
     /// What the root had when it was opened: which resources and caches there are.
@@ -88,6 +92,10 @@ pub struct Resctrl {
 
 /// Where the kernel has it mounted, below `/sys`.
 const MOUNT_POINT: &str = "fs/resctrl";
+/// What may be shared out, as the folders of `info` are called.
+const RESOURCES: [&str; 8] = [
+    "L3", "L3CODE", "L3DATA", "L2", "L2CODE", "L2DATA", "MB", "SMBA",
+];
 /// The root's own directories, which are no groups.
 const RESERVED: [&str; 3] = ["info", "mon_data", "mon_groups"];
 /// As paths of monitoring groups have it.
@@ -96,6 +104,28 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+
+/// Fails if a group that is not there would take one of the last classes of the processor, of which as many
+/// are left as `others` are not there.
+pub fn leave_to(
+    groups: &(impl Groups + ?Sized),
+    others: &[&str],
+    name: &str,
+) -> Result<(), ResctrlError> {
+    let Some(most) = groups.most() else {
+        return Ok(());
+    };
+    let there = groups.all()?;
+    let is_there = |it: &str| there.iter().any(|name| name == it);
+    let lacking: Vec<&str> = others.iter().copied().filter(|it| !is_there(it)).collect();
+    if is_there(name) || lacking.is_empty() || there.len() + lacking.len() < most {
+        return Ok(());
+    }
+    Err(ResctrlError::LeftToOthers {
+        name: name.to_owned(),
+        classes: lacking.join(", "),
+    })
+}
 
 // === impl Resctrl ===
 
@@ -139,11 +169,12 @@ impl Resctrl {
         };
         let ways = of_cache("cbm_mask").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
         let count = |text: String| text.parse::<usize>().ok();
-        let classes = [of_cache("num_closids"), told("MB", "num_closids")];
+        let classes = |resource: &&str| count(told(resource, "num_closids")?);
         // A group takes a class of each resource, so there are as many as the one with the fewest has.
-        let classes = classes.into_iter().flatten().filter_map(count).min();
+        let classes = RESOURCES.iter().filter_map(classes).min();
         let ids = told("L3_MON", "num_rmids").and_then(count);
         Ok(Self {
+            most: classes.map(|classes| classes.saturating_sub(1)),
             most_monitors: ids.map(|ids| ids.saturating_sub(classes.unwrap_or(1))),
             root,
             ways,
@@ -298,6 +329,10 @@ impl Groups for Resctrl {
             }),
             Err(errno) => Err(failed(name, "made")(errno.into())),
         }
+    }
+
+    fn most(&self) -> Option<usize> {
+        self.most
     }
 
     fn all(&self) -> Result<Vec<String>, ResctrlError> {

@@ -78,6 +78,30 @@ fn monitoring_groups_leave_an_id_to_every_class_and_are_found_again() {
     );
 }
 
+/// The kernel counts the root's, and with code and data apart says half as many of the cache.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a directory of the test's own")]
+fn there_are_as_many_classes_as_the_resource_with_the_fewest_has() {
+    for (resources, most) in [
+        (&[("L3", "16\n"), ("MB", "8\n")][..], Some(7)),
+        (
+            &[("L3CODE", "4\n"), ("L3DATA", "4\n"), ("MB", "8\n")],
+            Some(3),
+        ),
+        (&[("L2", "2\n"), ("L3", "16\n")], Some(1)),
+        (&[], None),
+    ] {
+        let (root, _) = mounted();
+        for (resource, text) in resources {
+            let folder = root.path().join("info").join(resource);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("num_closids"), text).unwrap();
+        }
+        let resctrl = Resctrl::open(root.path(), Vendor::Intel).unwrap();
+        assert_eq!(resctrl.most(), most, "{resources:?}");
+    }
+}
+
 #[test]
 fn a_kernel_that_monitors_nothing_says_so() {
     let (_root, resctrl) = mounted();

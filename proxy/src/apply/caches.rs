@@ -16,10 +16,10 @@ use super::threads::{Found, JoinError, Joined, Member, of_member, until_settled}
 use koord_kernel::{
     cgroup::Cgroups,
     core_sched::Tid,
-    resctrl::{Groups, Resctrl, ResctrlError},
+    resctrl::{self, Groups, Resctrl, ResctrlError},
     task::Procfs,
 };
-use koord_model::{CacheGroup, CacheShares, CgroupPath, ClassGroup};
+use koord_model::{CacheClass, CacheGroup, CacheShares, CgroupPath, ClassGroup};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     io,
@@ -142,10 +142,13 @@ impl Caches {
             CacheGroup::Root => return self.release(cgroups, member),
             CacheGroup::Class(class) => self.prepare_class(class),
             CacheGroup::Pod {
-                shares, otherwise, ..
+                shares,
+                otherwise,
+                yields_to,
+                ..
             } => {
                 let name = group.name().unwrap_or_default();
-                self.prepare(&name, shares, otherwise.as_deref())
+                self.prepare((&name, shares), yields_to, otherwise.as_deref())
             }
         };
         let place = prepared.map_err(|source| not_placed(member, source))?;
@@ -218,22 +221,26 @@ impl Caches {
         Some(shown.join(" "))
     }
 
-    /// Makes a group and gives it its shares; where the processor has no class left for it, the one
-    /// that takes its place.
+    /// Makes a group and gives it its shares; where the processor has no class left for it, but for those
+    /// that it yields to, the one that takes its place.
     fn prepare(
         &mut self,
-        name: &str,
-        shares: &CacheShares,
+        (name, shares): (&str, &CacheShares),
+        yields_to: &[CacheClass],
         otherwise: Option<&ClassGroup>,
     ) -> Result<Place, NotPlaced> {
         let groups = self.mount().map_err(NotPlaced::Unmounted)?;
-        match (made(groups, name, shares), otherwise) {
-            (Ok(place), _) => Ok(place),
-            (Err(error @ ResctrlError::NoMoreClasses { .. }), Some(class)) => Ok(Place {
-                instead_of: Some(error),
-                ..made_for_class(groups, class)?
-            }),
-            (Err(error), _) => Err(error.into()),
+        let classes: Vec<_> = yields_to.iter().map(|class| class.name()).collect();
+        let left = resctrl::leave_to(groups, &classes, name);
+        match left.and_then(|()| made(groups, name, shares)) {
+            Ok(place) => Ok(place),
+            Err(error) => match otherwise.filter(|_| error.is_for_want_of_classes()) {
+                Some(class) => Ok(Place {
+                    instead_of: Some(error),
+                    ..made_for_class(groups, class)?
+                }),
+                None => Err(error.into()),
+            },
         }
     }
 

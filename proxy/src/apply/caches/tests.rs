@@ -119,6 +119,26 @@ fn own(pod: &str, percent: i64, otherwise: Option<ClassGroup>) -> CacheGroup {
         pod: PodUid::new(pod).unwrap(),
         shares: shares(percent).into(),
         otherwise: otherwise.map(Box::new),
+        yields_to: Vec::new(),
+    }
+}
+
+/// The same where these classes are enabled.
+fn yielding(group: CacheGroup, classes: &[CacheClass]) -> CacheGroup {
+    let CacheGroup::Pod {
+        pod,
+        shares,
+        otherwise,
+        ..
+    } = group
+    else {
+        panic!("it is no pod's own: {group}");
+    };
+    CacheGroup::Pod {
+        pod,
+        shares,
+        otherwise,
+        yields_to: classes.to_vec(),
     }
 }
 
@@ -196,6 +216,34 @@ fn without_a_class_for_its_own_a_pod_shares_with_its_class_and_this_is_said() {
         node.groups([20, 21, 30, 31]),
         ["", "", "koordlet-c", "koordlet-c"]
     );
+}
+
+#[test]
+fn the_last_classes_are_not_taken_from_those_that_are_enabled_and_have_no_group_yet() {
+    let mut node = Node::new(3);
+    let enabled = [CacheClass::Ls, CacheClass::Be];
+    let ls = of_class(CacheClass::Ls, 90);
+    let of_pod = |pod| yielding(own(pod, 50, Some(ls.clone())), &enabled);
+    assert_eq!(node.join("a", &of_pod("a")), Joined::Moved);
+    let error = node.try_join("b", &of_pod("b")).unwrap_err();
+    assert_eq!(error.errno(), Some(28));
+    assert_eq!(
+        chain_of(&error),
+        "cgroup /pods/b has no part of the cache of its own: its threads share with group LS: \
+         the processor's last classes are left to LS, BE, so there is none for group koordlet-b"
+    );
+    // LS has its group now, and BE its class.
+    let error = node.try_join("b", &of_pod("b")).unwrap_err();
+    let told = "the processor's last classes are left to BE, so there is none for group koordlet-b";
+    assert!(chain_of(&error).ends_with(told), "{}", chain_of(&error));
+    assert_eq!(node.join("a", &of_pod("a")), Joined::Equal);
+    assert_eq!(node.join("c", &class(CacheClass::Be, 20)), Joined::Moved);
+    let expected = ["koordlet-a", "LS", "BE"];
+    assert_eq!(node.groups([11, 21, 31]), expected);
+    // Nobody is to be left one any more.
+    assert_eq!(node.keep(&["koordlet-a", "LS"]), 1);
+    assert_eq!(node.join("b", &own("b", 50, Some(ls))), Joined::Moved);
+    assert_eq!(node.groups([21]), ["koordlet-b"]);
 }
 
 #[test]

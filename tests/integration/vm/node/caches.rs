@@ -150,6 +150,15 @@ spec:
     beClass: {resctrlQOS: {enable: true, catRangeEndPercent: 50, mbaPercent: 35}}
 ";
 
+/// The same without BE.
+const LS_ALONE: &str = "apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {name: node-1}
+spec:
+  resourceQOSStrategy:
+    lsClass: {resctrlQOS: {enable: true, catRangeStartPercent: 20, mbaPercent: 90}}
+";
+
 /// The annotation of a pod with a group of its own.
 const HALF: (&str, &str) = (
     "node.koordinator.sh/resctrl",
@@ -236,6 +245,10 @@ async fn over_a_restart() -> Result<()> {
     ensure!(node.proxy.log().contains(told), "{}", node.proxy.log());
 
     remove(&client, &batch).await?;
+    wait_until("the class of another is left to it", || {
+        names().is_ok_and(|it| it == set(["LS", "vendor"]))
+    });
+    node.proxy.write_policy(LS_ALONE)?;
     wait_until("the class of another is taken once it is free", || {
         groups(&own).is_ok_and(|it| it == set(["koordlet-uid-own"]))
     });

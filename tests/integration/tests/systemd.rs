@@ -136,6 +136,23 @@ fn systemd_has_nothing_to_say_against_the_units() -> Result<()> {
 }
 
 #[test]
+fn its_memory_has_an_end_beyond_all_that_it_may_hold_by_its_own_bounds() -> Result<()> {
+    let service = unit(SERVICE)?;
+    let mib = |key| -> Result<u32> {
+        let said = values(&service, key);
+        let [said] = said[..] else {
+            anyhow::bail!("{key}: {said:?}");
+        };
+        Ok(said.strip_suffix('M').context("in MiB")?.parse()?)
+    };
+    let (high, max) = (mib("MemoryHigh")?, mib("MemoryMax")?);
+    // Four large requests and small ones; the kubelet's pods as they come, and as they are kept.
+    let held = 4 * 16 + 64 + 2 * 64;
+    assert!(held < high && high < max, "{held} < {high} < {max}");
+    Ok(())
+}
+
+#[test]
 fn nor_against_those_for_cri_o() -> Result<()> {
     let installed = Installed::new()?;
     installed.drop_in(SOCKET, "crio/10-crio.conf")?;

@@ -101,6 +101,10 @@ fn agrees(manifest: &Value) -> Result<()> {
         all.map(|it| text(&it[key]).to_owned()).collect()
     };
     let container = &pod["containers"][0];
+    let limit = text(&container["resources"]["limits"]["memory"]);
+    let limit: u32 = limit.strip_suffix("Mi").context("in MiB")?.parse()?;
+    // What a kubelet says of its pods as it comes and as it is kept, the policy, and a list of the runtime's.
+    assert!(2 * 64 + 4 + 16 < limit, "{limit} MiB");
     let volumes = names(&pod["volumes"], "name");
     assert_eq!(names(&container["volumeMounts"], "name"), volumes);
 

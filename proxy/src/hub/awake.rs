@@ -85,7 +85,9 @@ impl Hub {
     /// Has a pod be idle no more for a while, with the shares that it had before. What is to be written for
     /// that; nothing where it is so already, since the kubelet may have written others.
     ///
-    /// Pods of the tier `BestEffort` ask for nothing that could be resized.
+    /// Pods of the tier `BestEffort` ask for nothing that could be resized. That another is resized again and
+    /// again keeps it awake, which has no bound: it has the shares then that it asked for, and a resize that
+    /// was not let through would be the greater harm.
     fn wake(&self, sandbox: &SandboxId) -> Vec<Change> {
         let mut ledger = self.ledger.borrow_mut();
         let pod = ledger.pod_mut(sandbox);

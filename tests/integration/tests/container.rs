@@ -22,9 +22,15 @@ const HOST: &str = "/host";
 /// Where the container has the program.
 const PROGRAM: &str = "/koord-runtime-proxy";
 
-fn manifest_text() -> Result<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/daemonset.yaml");
+fn deployed(name: &str) -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../deploy")
+        .join(name);
     fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+fn manifest_text() -> Result<String> {
+    deployed("daemonset.yaml")
 }
 
 fn manifest() -> Result<Value> {
@@ -82,6 +88,35 @@ fn the_manifest_agrees_with_itself_and_with_the_flags() -> Result<()> {
     let more = |count: fn(&Value) -> usize| count(&pod(&whole)) - count(&pod(&manifest));
     assert_eq!(more(|pod| list(&pod["volumes"]).len()), 1);
     assert_eq!(more(|pod| list(&pod["containers"][0]["args"]).len()), 6);
+    Ok(())
+}
+
+/// What the scheduler has given a pod.
+#[test]
+fn the_policy_for_the_api_server_has_the_scheduler_alone_write_what_hooks_believe_from_it()
+-> Result<()> {
+    let text = deployed("scheduler-annotations.yaml")?;
+    let (policy, binding) = text.split_once("\n---\n").context("two documents")?;
+    let (policy, binding): (Value, Value) = (
+        serde_saphyr::from_str(policy)?,
+        serde_saphyr::from_str(binding)?,
+    );
+    assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+    let variable = |name: &str| {
+        let mut variables = list(&policy["spec"]["variables"]).iter();
+        let found = variables.find(|it| it["name"] == name);
+        found.map(|it| self::text(&it["expression"]).replace('\'', "\""))
+    };
+    let writers: Vec<String> = serde_json::from_str(&variable("writers").context("writers")?)?;
+    let scheduler = "system:serviceaccount:koordinator-system:koord-scheduler";
+    assert_eq!(writers, [scheduler]);
+    let keys: Vec<String> = serde_json::from_str(&variable("keys").context("keys")?)?;
+    for believed in [
+        "scheduling.koordinator.sh/resource-status",
+        "scheduling.koordinator.sh/device-allocated",
+    ] {
+        assert!(keys.iter().any(|key| key == believed), "{believed}");
+    }
     Ok(())
 }
 

@@ -37,6 +37,10 @@ pub enum CacheClass {
     Be,
 }
 
+/// A set of classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CacheClasses(u8);
+
 /// The group of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClassGroup {
@@ -59,7 +63,7 @@ pub enum CacheGroup {
         /// Where it is while the processor has no class left for it.
         otherwise: Option<Box<ClassGroup>>,
         /// For whose groups as many classes of the processor are left as are not there yet.
-        yields_to: Vec<CacheClass>,
+        yields_to: CacheClasses,
     },
 }
 
@@ -170,6 +174,22 @@ impl CacheClass {
             Self::Ls => "LS",
             Self::Be => "BE",
         }
+    }
+}
+
+// === impl CacheClasses ===
+
+impl CacheClasses {
+    pub fn iter(self) -> impl Iterator<Item = CacheClass> {
+        let is_in = move |class: &CacheClass| self.0 & (1 << *class as u8) != 0;
+        CacheClass::ALL.into_iter().filter(is_in)
+    }
+}
+
+impl FromIterator<CacheClass> for CacheClasses {
+    fn from_iter<I: IntoIterator<Item = CacheClass>>(classes: I) -> Self {
+        let join = |all, class: CacheClass| all | 1 << class as u8;
+        Self(classes.into_iter().fold(0, join))
     }
 }
 
@@ -309,7 +329,7 @@ mod tests {
             pod: PodUid::new("5f2b8a9e").unwrap(),
             shares,
             otherwise: Some(Box::new(class.clone())),
-            yields_to: Vec::new(),
+            yields_to: CacheClasses::default(),
         };
         assert_eq!(CacheGroup::Root.names(true), [""; 0]);
         let class = CacheGroup::Class(class);
@@ -320,6 +340,8 @@ mod tests {
         assert_eq!(pod.to_string(), shown);
         assert_eq!(CacheGroup::Root.to_string(), "root");
         assert_eq!(CacheClass::ALL.map(CacheClass::name), ["LSR", "LS", "BE"]);
+        let classes = CacheClasses::from_iter([CacheClass::Be, CacheClass::Lsr]);
+        assert!(classes.iter().eq([CacheClass::Lsr, CacheClass::Be]));
     }
 
     #[test]
@@ -336,7 +358,7 @@ mod tests {
             pod: pod(),
             shares: Arc::default(),
             otherwise: Some(Box::new(class.clone())),
-            yields_to: Vec::new(),
+            yields_to: CacheClasses::default(),
         };
         let class = CacheGroup::Class(class);
         let shown = "BE: cache 0-100%, bandwidth 100%, monitored";

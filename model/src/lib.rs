@@ -28,7 +28,8 @@ pub use self::{
         DeviceNumberError, IoRate, IoWeight, Latency, PerBlock,
     },
     cache_group::{
-        Bandwidth, CacheClass, CacheGroup, CacheRange, CacheShares, ClassGroup, PerCache,
+        Bandwidth, CacheClass, CacheClasses, CacheGroup, CacheRange, CacheShares, ClassGroup,
+        PerCache,
     },
     cgroup_path::{CgroupPath, CgroupPathError},
     core_group::CoreGroup,

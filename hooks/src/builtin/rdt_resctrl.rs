@@ -23,7 +23,7 @@ use crate::{
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
     view::{HookOptions, NodeView, Stage, View},
 };
-use koord_model::{CacheClass, CacheGroup, CacheShares, ClassGroup, KubeQos, PerCache, QosClass, Setting};
+use koord_model::{CacheClass, CacheClasses, CacheGroup, CacheShares, ClassGroup, KubeQos, PerCache, QosClass, Setting};
 use koord_proto::{keys::label, policy::ClassResctrlQos};
 use std::sync::Arc;
 
@@ -82,10 +82,9 @@ fn class(view: &View<'_>) -> Option<CacheClass> {
 }
 
 /// The classes that the policy enables.
-pub(super) fn enabled(node: &NodeView) -> Vec<CacheClass> {
-    let mut classes = CacheClass::ALL.to_vec();
-    classes.retain(|class| strategy(node, *class).is_some());
-    classes
+pub(super) fn enabled(node: &NodeView) -> CacheClasses {
+    let is_enabled = |class: &CacheClass| strategy(node, *class).is_some();
+    CacheClass::ALL.into_iter().filter(is_enabled).collect()
 }
 
 /// What the policy says of a class, if it enables it.
@@ -202,7 +201,7 @@ mod tests {
         });
         assert_eq!(decided("LS", KubeQos::Burstable, &node), "");
         assert_eq!(decided("BE", KubeQos::BestEffort, &node), BE);
-        assert_eq!(enabled(&node), [CacheClass::Lsr, CacheClass::Be]);
+        assert!(enabled(&node).iter().eq([CacheClass::Lsr, CacheClass::Be]));
     }
 
     #[test]

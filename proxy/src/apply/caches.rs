@@ -19,7 +19,7 @@ use koord_kernel::{
     resctrl::{self, Groups, Resctrl, ResctrlError},
     task::Procfs,
 };
-use koord_model::{CacheClass, CacheGroup, CacheShares, CgroupPath, ClassGroup};
+use koord_model::{CacheClass, CacheClasses, CacheGroup, CacheShares, CgroupPath, ClassGroup};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     io,
@@ -148,7 +148,7 @@ impl Caches {
                 ..
             } => {
                 let name = group.name().unwrap_or_default();
-                self.prepare((&name, shares), yields_to, otherwise.as_deref())
+                self.prepare((&name, shares), *yields_to, otherwise.as_deref())
             }
         };
         let place = prepared.map_err(|source| not_placed(member, source))?;
@@ -226,11 +226,11 @@ impl Caches {
     fn prepare(
         &mut self,
         (name, shares): (&str, &CacheShares),
-        yields_to: &[CacheClass],
+        yields_to: CacheClasses,
         otherwise: Option<&ClassGroup>,
     ) -> Result<Place, NotPlaced> {
         let groups = self.mount().map_err(NotPlaced::Unmounted)?;
-        let classes: Vec<_> = yields_to.iter().map(|class| class.name()).collect();
+        let classes: Vec<_> = yields_to.iter().map(CacheClass::name).collect();
         let left = resctrl::leave_to(groups, &classes, name);
         match left.and_then(|()| made(groups, name, shares)) {
             Ok(place) => Ok(place),

@@ -12,7 +12,7 @@
 use super::whose::Whose;
 use crate::{apply::kernel::RECLAIMERS, hub::Hub, ledger::Ledger, log::Name};
 use koord_kernel::cgroup::Change;
-use koord_model::{CgroupPath, SandboxId};
+use koord_model::CgroupPath;
 use std::{
     array,
     cell::{Cell, RefCell},
@@ -287,7 +287,7 @@ mod tests {
         cgroup::{Controller, Generation, Tree},
         fake::FakeTree,
     };
-    use koord_model::{MemoryLimit, Value};
+    use koord_model::{MemoryLimit, SandboxId, Value};
     use tokio::time::timeout;
 
     fn bench() -> Bench {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::status::chain_of;
 use koord_kernel::fake::FakeResctrl;
-use koord_model::{Bandwidth, CacheClass, PerCache, PodUid};
+use koord_model::{Bandwidth, CacheClass, CacheClasses, PerCache, PodUid};
 use std::fs;
 
 /// A machine with pods of one container each, `a` to `c`, which their shims have started.
@@ -119,7 +119,7 @@ fn own(pod: &str, percent: i64, otherwise: Option<ClassGroup>) -> CacheGroup {
         pod: PodUid::new(pod).unwrap(),
         shares: shares(percent).into(),
         otherwise: otherwise.map(Box::new),
-        yields_to: Vec::new(),
+        yields_to: CacheClasses::default(),
     }
 }
 
@@ -138,7 +138,7 @@ fn yielding(group: CacheGroup, classes: &[CacheClass]) -> CacheGroup {
         pod,
         shares,
         otherwise,
-        yields_to: classes.to_vec(),
+        yields_to: classes.iter().copied().collect(),
     }
 }
 

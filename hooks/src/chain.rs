@@ -159,6 +159,11 @@ impl Chain {
         !self.resting.contains(meta.name) && !self.off.contains(meta.name)
     }
 
+    fn has_cache_classes(&self) -> bool {
+        let of_classes = |meta: &HookMeta| meta.name == builtin::OF_CACHE_CLASSES;
+        self.hooks().any(|it| of_classes(it) && self.works(it))
+    }
+
     /// The settings about which something may be decided.
     pub fn settings(&self) -> BTreeSet<Setting> {
         let all = Setting::ALL.iter().copied();
@@ -265,6 +270,7 @@ impl Chain {
             Members::One(container) => (Some(container), [].as_slice()),
             Members::All(containers) => (None, containers),
         };
+        let has_cache_classes = self.has_cache_classes();
         let mut merged = Merged::default();
         let mut failures = Vec::new();
         for link in self.at(stage) {
@@ -276,6 +282,7 @@ impl Chain {
                     containers,
                     node,
                     earlier: &merged,
+                    has_cache_classes,
                 };
                 let adjustment = link.guarded(|hook| hook.decide(&view))?;
                 Ok(merged.merge(link.meta.name, adjustment)?)

@@ -223,6 +223,7 @@ pub(crate) fn decide_pod_of(
         containers,
         node,
         earlier: &Merged::default(),
+        has_cache_classes: true,
     })
 }
 
@@ -250,6 +251,7 @@ pub(crate) fn decide_container_after(
         containers: &[],
         node,
         earlier,
+        has_cache_classes: true,
     })
 }
 

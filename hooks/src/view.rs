@@ -177,6 +177,8 @@ pub struct View<'a> {
     pub node: &'a NodeView,
     /// What the hooks before this one decided about the same subject.
     pub earlier: &'a Merged,
+    /// Hook `RdtResctrl` is at work: a class that the policy enables comes to have a group of its own.
+    pub has_cache_classes: bool,
 }
 
 // === impl Stage ===

@@ -44,5 +44,8 @@ builtin_hooks! {
     tc_network_qos::TcNetworkQos,
 }
 
+/// The hook that has the classes of pods share out caches.
+pub(crate) const OF_CACHE_CLASSES: &str = rdt_resctrl::META.name;
+
 #[cfg(test)]
 mod tests;

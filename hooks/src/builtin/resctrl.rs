@@ -21,7 +21,7 @@ use crate::{
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
     view::{NodeView, Stage, View},
 };
-use koord_model::{CacheGroup, Setting, Value};
+use koord_model::{CacheClasses, CacheGroup, Setting, Value};
 use koord_proto::{annotation::cache_shares, keys::annotation};
 
 pub(super) const META: HookMeta = HookMeta {
@@ -62,7 +62,10 @@ impl Hook for Resctrl {
                 pod: view.pod.uid.clone(),
                 shares: shares.into(),
                 otherwise,
-                yields_to: enabled(view.node),
+                yields_to: match view.has_cache_classes {
+                    true => enabled(view.node),
+                    false => CacheClasses::default(),
+                },
             }),
             ..Adjustment::default()
         };
@@ -140,6 +143,7 @@ mod tests {
             containers: &[],
             node: &node(),
             earlier: &earlier,
+            has_cache_classes: true,
         });
         let adjustment = adjustment.unwrap();
         let Some(CacheGroup::Pod { otherwise, .. }) = &adjustment.resctrl else {

@@ -4,7 +4,7 @@ use crate::{
     fixture::{container, node, node_with, pod, slo, topology},
     testing::{self, ScriptedHook},
 };
-use koord_model::{Bvt, KubeQos, QosClass, Setting};
+use koord_model::{Bvt, CacheClass, CacheGroup, KubeQos, QosClass, Setting, Value};
 use koord_proto::{
     keys::annotation,
     policy::{HostCgroupBase, NodePolicy, NodeSloSpec},
@@ -409,6 +409,30 @@ fn hooks_are_about_threads_where_they_can_do_something_to_them() {
     let gates = FeatureGates::parse("OOMScoreAdj=true").unwrap();
     let scores = Chain::new(&gates, &FailPolicies::default());
     assert!(scores.is_about_threads(&without));
+}
+
+#[test]
+fn a_pods_caches_are_left_to_classes_by_the_hook_that_gives_them_any() {
+    let text = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {name: node-1}\n\
+        spec: {resourceQOSStrategy: {beClass: {resctrlQOS: {enable: true}}}}\n";
+    let node = node_with(NodePolicy::parse_stream(text, None).unwrap().policy);
+    let gates = FeatureGates::parse("Resctrl=true").unwrap();
+    let mut chain = Chain::new(&gates, &FailPolicies::default());
+    let pod = pod("LS", &[(annotation::RESCTRL, "{}")]);
+    let left_to = |chain: &Chain| {
+        let outcome = chain.container(&pod, &container("main"), &node, &mut ());
+        let decided = outcome.merged.get(Setting::Resctrl);
+        let Some((Value::Resctrl(CacheGroup::Pod { yields_to, .. }), _)) = decided else {
+            panic!("{decided:?}");
+        };
+        yields_to.iter().collect::<Vec<_>>()
+    };
+    assert_eq!(left_to(&chain), [CacheClass::Be]);
+    chain.switch("RdtResctrl", false);
+    assert_eq!(left_to(&chain), []);
+    chain.switch("RdtResctrl", true);
+    chain.rest(["RdtResctrl"].into());
+    assert_eq!(left_to(&chain), []);
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn the_quota_of_an_earlier_hook_is_the_one_that_counts() {
         containers: &[],
         node: &saving(CpuBurstPolicy::Auto, 100),
         earlier: &earlier,
+        has_cache_classes: true,
     });
     assert_eq!(shown(&decided.unwrap()), "cpu.cfs_burst_us=40000");
 }

@@ -74,6 +74,7 @@ fn a_quota_that_another_hook_has_decided_is_left_alone() {
         containers: &[],
         node: &faster("1.25"),
         earlier: &earlier,
+        has_cache_classes: true,
     });
     assert_eq!(shown(&decided.unwrap()), "");
 }

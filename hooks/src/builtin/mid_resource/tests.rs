@@ -160,6 +160,7 @@ fn what_an_earlier_hook_has_decided_stands() {
         containers: &[],
         node: &node(),
         earlier: &earlier,
+        has_cache_classes: true,
     });
     assert_eq!(shown(&decided.unwrap()), "");
 }

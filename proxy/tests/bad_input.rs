@@ -184,7 +184,7 @@ fn bad_shares() -> Vec<Bad> {
         ),
         bad(
             r#"{"mb":{"schemata":{"percent":101}}}"#,
-            "percent 101 is outside 1 to 100",
+            "percent 101 is outside 0 to 100",
         ),
         bad(
             r#"{"mb":{"schemataPerCache":[{"cacheID":-1,"percent":50}]}}"#,
@@ -212,10 +212,16 @@ fn bad_rates() -> Vec<Bad> {
 fn bad_scores() -> Vec<Bad> {
     let digits = "9".repeat(HUGE);
     vec![
-        bad("", "value is \"\", not an integer"),
-        bad("high", "value is \"high\", not an integer"),
-        bad("{}", "value is \"{}\", not an integer"),
-        bad(digits, "\", not an integer"),
+        bad("", "value is \"\", not a whole number from -1000 to 1000"),
+        bad(
+            "high",
+            "value is \"high\", not a whole number from -1000 to 1000",
+        ),
+        bad(
+            "{}",
+            "value is \"{}\", not a whole number from -1000 to 1000",
+        ),
+        bad(digits, "\", not a whole number from -1000 to 1000"),
         bad("1001", "oom_score_adj 1001 is outside -1000 to 1000"),
         bad("-1001", "oom_score_adj -1001 is outside -1000 to 1000"),
     ]
@@ -491,7 +497,7 @@ async fn a_creation_tells_of_its_bad_annotation_once() {
         let pod = pod_for(hook, key, "odd").annotation(key, "{");
         create(&node, &pod).await;
         let reason = match key {
-            OOM_SCORE_ADJ => "not an integer",
+            OOM_SCORE_ADJ => "not a whole number from -1000 to 1000",
             _ => "is not JSON",
         };
         assert_told(&node, &pod, hook, key, reason);

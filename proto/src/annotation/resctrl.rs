@@ -155,7 +155,9 @@ impl Decode for CacheNumber {
 fn bandwidth(percent: i64) -> Result<Option<Bandwidth>, RangeError> {
     match percent {
         0 => Ok(None),
-        percent => Bandwidth::new(percent).map(Some),
+        percent => Bandwidth::new(percent)
+            .map(Some)
+            .map_err(|error| RangeError { min: 0, ..error }),
     }
 }
 
@@ -229,11 +231,11 @@ mod tests {
             ),
             (
                 r#"{"mb":{"schemata":{"percent":101}}}"#,
-                ".mb.schemata.percent: value is out of range: percent 101 is outside 1 to 100",
+                ".mb.schemata.percent: value is out of range: percent 101 is outside 0 to 100",
             ),
             (
                 r#"{"mb":{"schemata":{"percent":"50"}}}"#,
-                ".mb.schemata.percent: value is \"50\", not a whole number from 1 to 100",
+                ".mb.schemata.percent: value is \"50\", not a whole number from 0 to 100",
             ),
             (
                 r#"{"mb":{"schemataPerCache":[{"cacheID":-1,"percent":50}]}}"#,

@@ -117,6 +117,22 @@ fn the_policy_for_the_api_server_has_the_scheduler_alone_write_what_hooks_believ
     ] {
         assert!(keys.iter().any(|key| key == believed), "{believed}");
     }
+    let rules = list(&policy["spec"]["matchConstraints"]["resourceRules"]);
+    let [rule] = rules else {
+        anyhow::bail!("{rules:?}");
+    };
+    assert_eq!(rule["operations"], json!(["CREATE", "UPDATE"]));
+    let all_ways = json!(["pods", "pods/status", "pods/binding", "bindings"]);
+    assert_eq!(rule["resources"], all_ways);
+    let validations = list(&policy["spec"]["validations"]);
+    let [validation] = validations else {
+        anyhow::bail!("{validations:?}");
+    };
+    let expression = self::text(&validation["expression"]);
+    for variable in ["variables.writers", "variables.keys", "variables.before"] {
+        assert!(expression.contains(variable), "{expression}");
+    }
+    assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
     Ok(())
 }
 

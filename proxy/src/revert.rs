@@ -50,8 +50,8 @@ use std::{
 use thiserror::Error;
 use tokio::time::timeout;
 
-/// How long the kernel may reclaim memory for limits that come back, and how long threads, a disk and the
-/// queues of the network may take.
+/// How long the kernel may reclaim memory for limits that come back, and how long threads, block devices, a
+/// disk, the queues of the network and the runtime may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a kubelet may take after its start until it knows the pods that run: as a proxy goes, the

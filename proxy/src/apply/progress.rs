@@ -9,8 +9,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Shared by who hands work over and by who does it, and held by neither for longer than a look. The thread
-/// that does it goes behind all others, so it copies and frees nothing but a node of a map meanwhile.
+/// Shared by who hands work over and by who does it, and held by neither for longer than a look. A thread
+/// that does it may go behind all others, so it copies and frees nothing but a node of a map meanwhile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(Arc<Mutex<State>>);
 

@@ -214,6 +214,15 @@ impl Entry {
         self.given && self.owner != GIVEN_BACK && self.desired == *value
     }
 
+    /// What is to be there once nobody decides this; `None` if nobody knows.
+    pub fn asked(&self) -> Option<Value> {
+        match &self.original {
+            Original::Value(value) => Some(value.clone()),
+            Original::Default => Some(default(self.desired.setting())),
+            Original::Unknown => None,
+        }
+    }
+
     /// Somebody wrote this in the place of ours: that comes back one day. What a runtime writes to a
     /// container is its spec, in which ours may be.
     pub fn replace_original(&mut self, scope: Scope, written: &Value) {

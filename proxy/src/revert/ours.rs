@@ -7,7 +7,7 @@
 //! and of the kernel's switches, groups of caches, the network plugin's files, the network's queues,
 //! HAMi-core's folders) is known by that, and nothing else of it is touched. All else stays.
 
-use super::{Held, PATIENCE, held, told::says};
+use super::{Held, PATIENCE, held, stored, told::says};
 use crate::{
     config::Mode,
     hub::Hub,
@@ -157,8 +157,16 @@ impl Evidence<'_> {
         let is_decided = self.enforced && entry.owner != GIVEN_BACK;
         let decided = is_decided.then_some(&entry.desired);
         let said = group.said.iter().filter(|it| it.setting() == setting);
-        let mut values = decided.into_iter().chain(said);
-        values.any(|value| self.holds(group.at, value))
+        let mut values = decided.into_iter().chain(said.clone());
+        if values.any(|value| self.holds(group.at, value)) {
+            return true;
+        }
+        // An earlier revert has restored it, and perhaps could not tell the runtime.
+        let may_return = stored::may_return(group.at, setting) && said.count() > 0;
+        may_return
+            && entry
+                .asked()
+                .is_some_and(|asked| self.holds(group.at, &asked))
     }
 
     fn holds(&self, at: &CgroupPath, value: &Value) -> bool {

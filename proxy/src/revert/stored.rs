@@ -5,21 +5,22 @@
 //! whoever created it or resized it: our values with the rest. So the runtime is told what was asked for, as
 //! by a resize; it tells systemd.
 
-use super::named;
+use super::{PATIENCE, named};
 use crate::{
     apply::cri as patch,
     front::cri::connect,
     hub::Hub,
-    ledger::{Container, GIVEN_BACK, Life, Route, Target},
+    ledger::{Applied, Container, GIVEN_BACK, Life, Route},
     log::Name,
     runtime::{Runtime, RuntimeError},
     status::chain_of,
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::RuntimeName;
-use koord_model::{CpuSet, CpusetCpus, Setting, Value};
+use koord_model::{CgroupPath, CpuSet, CpusetCpus, Setting, Value};
 use koord_proto::cri;
 use std::{path::Path, sync::Arc};
+use tokio::time::{Instant, timeout_at};
 
 /// What systemd has of a group by the runtime's word.
 const OF_SYSTEMD: [Setting; 4] = [
@@ -54,12 +55,18 @@ pub(super) async fn give_back(hub: &Hub, endpoint: &Arc<Path>) -> Vec<String> {
             return all.iter().map(|asked| asked.stays(&reason)).collect();
         }
     };
+    let until = Instant::now() + PATIENCE;
     let mut lines = Vec::new();
     for asked in all {
-        if let Some(request) = asked.request.clone()
-            && let Err(error) = runtime.update(request).await
-        {
+        let told = match asked.request.clone() {
+            Some(request) => timeout_at(until, runtime.update(request)).await,
+            None => Ok(Ok(())),
+        };
+        if let Ok(Err(error)) = told {
             lines.push(asked.stays(&chain_of(&error)));
+        } else if told.is_err() {
+            let seconds = PATIENCE.as_secs();
+            lines.push(asked.stays(&format!("the runtime was not told all in {seconds} s")));
         } else if !asked.unsaid.is_empty() {
             lines.push(asked.stays("this runtime cannot be told"));
         }
@@ -80,7 +87,9 @@ fn all(hub: &Hub) -> Vec<Asked> {
     let mut all = Vec::new();
     for (name, pod) in named(&ledger) {
         let containers = pod.containers.iter();
-        for container in containers.filter(|it| it.life == Life::Running && is_scope(&it.target)) {
+        let in_scopes = containers
+            .filter(|it| it.life == Life::Running && it.target.at.as_ref().is_some_and(is_scope));
+        for container in in_scopes {
             let of = format!("{name} {}", Name(&container.view.name));
             all.extend(Asked::again(of, container, hub.runtime_name(), usable));
         }
@@ -88,10 +97,14 @@ fn all(hub: &Hub) -> Vec<Asked> {
     all
 }
 
-/// Whether systemd has made the group of a container.
-fn is_scope(target: &Target) -> bool {
-    let name = target.at.as_ref().and_then(|at| at.file_name());
-    name.is_some_and(|name| name.ends_with(".scope"))
+/// Whether systemd has made a container's group.
+fn is_scope(at: &CgroupPath) -> bool {
+    at.file_name().is_some_and(|name| name.ends_with(".scope"))
+}
+
+/// Whether systemd may write a value of this again that the kernel has no more.
+pub(super) fn may_return(at: &CgroupPath, setting: Setting) -> bool {
+    is_scope(at) && OF_SYSTEMD.contains(&setting)
 }
 
 // === impl Asked ===
@@ -110,6 +123,8 @@ impl Asked {
             entry.owner == GIVEN_BACK
                 && entry.route == Route::Request
                 && OF_SYSTEMD.contains(&setting)
+                // What the kernel does not have yet would have it reclaim memory within the call.
+                && matches!(entry.applied, Applied::Equal | Applied::Written)
         });
         for entry in target.entries_mut() {
             // No request says "all".

@@ -9,13 +9,20 @@ const UPDATE: &str = "/runtime.v1.RuntimeService/UpdateContainerResources";
 
 /// A node that has pod and container in systemd's groups alone, with what is decided of them.
 fn by_systemd(info: &str) -> Node {
-    let node = Node::with(info);
+    on_scopes(Node::with(info), ["512", "100000"])
+}
+
+/// The same of any node; what the container's group has.
+fn on_scopes(node: Node, [shares, quota]: [&str; 2]) -> Node {
     node.hold(["2", "-1", "204", "20000"]);
     let scope = CgroupPath::parse(SCOPE).unwrap();
     node.tree.make(&scope);
-    for at in [&scope.parent().unwrap(), &scope] {
-        for (file, text) in [("cpu.shares", "512"), ("cpu.cfs_quota_us", "100000")] {
-            node.tree.write(Controller::Cpu, at, file, text).unwrap();
+    for (at, values) in [
+        (scope.parent().unwrap(), ["512", "100000"]),
+        (scope, [shares, quota]),
+    ] {
+        for (file, text) in ["cpu.shares", "cpu.cfs_quota_us"].into_iter().zip(values) {
+            node.tree.write(Controller::Cpu, &at, file, text).unwrap();
         }
     }
     node
@@ -68,4 +75,16 @@ async fn a_runtime_that_refuses_to_be_told_is_told_of() {
                 runtime failed UpdateContainerResources";
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].starts_with(line), "{lines:?}");
+}
+
+#[tokio::test]
+async fn the_runtime_is_told_again_though_the_kernel_has_what_was_asked_for_by_now() {
+    let node = on_scopes(Node::of(annotated(), ASKED), ["300", "90000"]);
+    let script = node.runtime.script().clone();
+    let _script = script.always(UPDATE, Reply::error(2, "no shim"));
+    let (first, lines) = told(&node).await;
+    assert_eq!((first.len(), lines.len()), (1, 1), "{first:?} {lines:?}");
+    let (requests, again) = told(&node).await;
+    assert_eq!((requests.len(), again), (2, lines));
+    assert_eq!(requests[0], requests[1]);
 }

@@ -41,11 +41,7 @@ pub(super) const META: HookMeta = HookMeta {
         labels: &[label::QOS_CLASS],
         annotations: &[annotation::EXTENDED_RESOURCE_SPEC],
     },
-    settings: &[
-        Setting::CpuShares,
-        Setting::CpuQuota,
-        Setting::MemoryLimit,
-    ],
+    settings: &[Setting::CpuShares, Setting::CpuQuota, Setting::MemoryLimit],
 };
 
 pub(super) struct BatchResource;
@@ -80,7 +76,11 @@ fn narrowed(decided: Adjustment, container: &ContainerView) -> Adjustment {
             asked => less(decided.cpu_shares, asked, container.heard),
         },
         cpu_quota: less(decided.cpu_quota, quota, container.heard),
-        memory_limit: less(decided.memory_limit, requested.memory_limit, container.heard),
+        memory_limit: less(
+            decided.memory_limit,
+            requested.memory_limit,
+            container.heard,
+        ),
         ..decided
     }
 }

@@ -90,7 +90,10 @@ impl Hook for Blkio {
     }
 
     fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
-        let none = META.settings.iter().all(|it| !node.kernel.files.contains(it));
+        let none = META
+            .settings
+            .iter()
+            .all(|it| !node.kernel.files.contains(it));
         none.then_some("the kernel limits no control group in what it does to block devices")
     }
 }
@@ -150,7 +153,9 @@ fn shared_out(costs: &[(Block, DiskCost)]) -> Adjustment {
 }
 
 fn each<S, T>(blocks: &[(Block, S)], value: impl Fn(&S) -> Option<T>) -> PerBlock<T> {
-    let said = blocks.iter().filter_map(|(block, it)| Some((block.clone(), value(it)?)));
+    let said = blocks
+        .iter()
+        .filter_map(|(block, it)| Some((block.clone(), value(it)?)));
     said.collect()
 }
 

@@ -86,7 +86,9 @@ impl Hook for CoreSched {
         match (excludes(node), node.kernel.core_sched) {
             (true, _) => Some("the kernel has group identity, which does not go with it"),
             (false, true) => None,
-            (false, false) => Some("the kernel has no core scheduling, or no core runs two threads"),
+            (false, false) => {
+                Some("the kernel has no core scheduling, or no core runs two threads")
+            }
         }
     }
 }
@@ -123,7 +125,10 @@ fn group(view: &View<'_>, class: ClassCpuQos) -> Option<CoreGroup> {
         Some("exclusive") => Some(CoreGroup::Exclusive(view.pod.uid.clone())),
         // What Koordinator does with a policy that it does not know.
         _ => Some(CoreGroup::Shared {
-            id: labels.get(label::CORE_SCHED_GROUP_ID).unwrap_or_default().into(),
+            id: labels
+                .get(label::CORE_SCHED_GROUP_ID)
+                .unwrap_or_default()
+                .into(),
             expeller: class.core_expeller,
         }),
     }

@@ -57,8 +57,9 @@ impl Hook for CpuBurstHook {
             return Ok(Adjustment::default());
         };
         let burst = match view.container {
-            Some(container) => quota_in_force(view, container)
-                .map(|quota| CpuBurst::of_quota(quota, percent)),
+            Some(container) => {
+                quota_in_force(view, container).map(|quota| CpuBurst::of_quota(quota, percent))
+            }
             None => together(view.containers, percent),
         };
         Ok(Adjustment {
@@ -101,9 +102,7 @@ fn asked(container: &ContainerView) -> Option<CpuQuota> {
 /// one of them may save up nobody knows how much.
 fn together(containers: &[&ContainerView], percent: u32) -> Option<CpuBurst> {
     let bursts = newest(containers).map(|it| Some(CpuBurst::of_quota(asked(it)?, percent)));
-    bursts
-        .reduce(|one, other| Some(one?.and(other?)))
-        .flatten()
+    bursts.reduce(|one, other| Some(one?.and(other?))).flatten()
 }
 
 #[cfg(test)]

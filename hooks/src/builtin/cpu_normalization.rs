@@ -17,9 +17,7 @@ use crate::{
     view::{NodeView, Stage, View},
 };
 use koord_model::{CpuQuota, QosClass, Setting};
-use koord_proto::{
-    keys::{annotation, label},
-};
+use koord_proto::keys::{annotation, label};
 
 pub(super) const META: HookMeta = HookMeta {
     name: "CPUNormalization",

@@ -47,7 +47,9 @@ const HAMI_CORE: &str = "HAMi-core";
 
 impl Hook for GpuEnvInject {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let regular = view.container.is_some_and(|it| it.kind == ContainerKind::Regular);
+        let regular = view
+            .container
+            .is_some_and(|it| it.kind == ContainerKind::Regular);
         Ok(Adjustment {
             gpu: match regular {
                 true => injection(view.pod, view.node)?.map(Arc::new),
@@ -88,7 +90,9 @@ fn isolate(
         key: annotation::DEVICE_ALLOCATED,
         resource,
     };
-    let ratio = part.memory_ratio.ok_or(missing(resource::GPU_MEMORY_RATIO))?;
+    let ratio = part
+        .memory_ratio
+        .ok_or(missing(resource::GPU_MEMORY_RATIO))?;
     if ratio >= 100 {
         return Ok(());
     }
@@ -97,8 +101,12 @@ fn isolate(
         return Err(HookError::HamiCore(path.clone()));
     }
     let library = &*node.options.hami_core_library;
-    let core = part.core.map(|core| Env::is("CUDA_DEVICE_SM_LIMIT", core.to_string()));
-    injection.envs.push(Env::is("CUDA_DEVICE_MEMORY_LIMIT", memory.to_string()));
+    let core = part
+        .core
+        .map(|core| Env::is("CUDA_DEVICE_SM_LIMIT", core.to_string()));
+    injection
+        .envs
+        .push(Env::is("CUDA_DEVICE_MEMORY_LIMIT", memory.to_string()));
     injection.envs.extend(core);
     injection.envs.push(Env::before("LD_PRELOAD", library));
     injection.binds = [(library, true), (HAMI_CORE_LOCK, false)]
@@ -136,14 +144,13 @@ mod tests {
         decided_on(&node(), pod)
     }
 
-    fn decided_on(
-        node: &NodeView,
-        pod: &PodView,
-    ) -> Result<(Vec<String>, Vec<String>), HookError> {
+    fn decided_on(node: &NodeView, pod: &PodView) -> Result<(Vec<String>, Vec<String>), HookError> {
         let adjustment = decide_container(&GpuEnvInject, pod, &container("main"), node)?;
         let gpu = adjustment.gpu.unwrap_or_default();
         let Injection { envs, binds, .. } = &*gpu;
-        let envs = envs.iter().map(|env| format!("{}={}", env.name, env.over(Some("/own.so"))));
+        let envs = envs
+            .iter()
+            .map(|env| format!("{}={}", env.name, env.over(Some("/own.so"))));
         let binds = binds.iter().map(|bind| match bind.read_only {
             true => format!("{} to be read", bind.path),
             false => bind.path.to_string(),
@@ -177,11 +184,17 @@ mod tests {
             "LD_PRELOAD=/usr/local/vgpu/libvgpu.so:/own.so",
         ];
         assert_eq!(envs, expected);
-        assert_eq!(binds, ["/usr/local/vgpu/libvgpu.so to be read", "/tmp/vgpulock"]);
+        assert_eq!(
+            binds,
+            ["/usr/local/vgpu/libvgpu.so to be read", "/tmp/vgpulock"]
+        );
         let whole = PART.replace(r#""50"}"#, r#""100"}"#);
         for pod in [of(&whole, Some("HAMi-core")), of(PART, Some("other"))] {
             let (envs, binds) = decided(&pod).unwrap();
-            assert_eq!((envs, binds.len()), (vec!["NVIDIA_VISIBLE_DEVICES=3".to_owned()], 0));
+            assert_eq!(
+                (envs, binds.len()),
+                (vec!["NVIDIA_VISIBLE_DEVICES=3".to_owned()], 0)
+            );
         }
     }
 
@@ -211,7 +224,10 @@ mod tests {
     #[test]
     fn without_its_amounts_nothing_can_be_kept() {
         for (devices, told) in [
-            (r#"{"gpu":[{"minor":0}]}"#, "koordinator.sh/gpu-memory-ratio"),
+            (
+                r#"{"gpu":[{"minor":0}]}"#,
+                "koordinator.sh/gpu-memory-ratio",
+            ),
             (
                 r#"{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-memory-ratio":50}}]}"#,
                 "koordinator.sh/gpu-memory",

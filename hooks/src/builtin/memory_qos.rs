@@ -86,7 +86,10 @@ impl Hook for MemoryQosHook {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
         let qos = in_force(view.pod, view.node)?;
         let amount = Amount::of(view)?;
-        if view.container.is_some_and(|it| it.kind == ContainerKind::Sandbox) {
+        if view
+            .container
+            .is_some_and(|it| it.kind == ContainerKind::Sandbox)
+        {
             return Ok(Adjustment::default());
         }
         let kept = amount.map(|amount| amount.kept(&qos));
@@ -131,7 +134,10 @@ impl Hook for MemoryQosHook {
     }
 
     fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
-        let none = META.settings.iter().all(|it| !node.kernel.files.contains(it));
+        let none = META
+            .settings
+            .iter()
+            .all(|it| !node.kernel.files.contains(it));
         none.then_some("the kernel has no memory.min, nor what vendors have beside it")
     }
 }
@@ -320,7 +326,9 @@ impl Amount {
 
     /// `memory.high`. A container without a limit is limited by what pods may have.
     fn high(self, qos: &MemoryQos, min: u64, node: &NodeView) -> Option<u64> {
-        let percent = qos.throttling_percent.filter(|percent| !percent.is_zero())?;
+        let percent = qos
+            .throttling_percent
+            .filter(|percent| !percent.is_zero())?;
         let allocatable = || node.policy.node.as_ref()?.allocatable_memory;
         let most = self.limit.or_else(allocatable)?;
         let way = percent.of(most.saturating_sub(self.request));

@@ -41,11 +41,7 @@ pub(super) const META: HookMeta = HookMeta {
     settings: SETTINGS,
 };
 
-const SETTINGS: &[Setting] = &[
-    Setting::CpuShares,
-    Setting::CpuQuota,
-    Setting::MemoryLimit,
-];
+const SETTINGS: &[Setting] = &[Setting::CpuShares, Setting::CpuQuota, Setting::MemoryLimit];
 
 pub(super) struct MidResource;
 

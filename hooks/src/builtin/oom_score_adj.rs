@@ -42,7 +42,9 @@ pub(super) struct OomScoreAdjHook;
 
 impl Hook for OomScoreAdjHook {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let container = view.container.filter(|it| it.kind == ContainerKind::Regular);
+        let container = view
+            .container
+            .filter(|it| it.kind == ContainerKind::Regular);
         Ok(Adjustment {
             oom_score_adj: match container {
                 Some(container) => of_container(view.pod, &container.name)?,
@@ -55,7 +57,10 @@ impl Hook for OomScoreAdjHook {
 
 fn of_container(pod: &PodView, container: &str) -> Result<Option<OomScoreAdj>, HookError> {
     let spec = pod.annotations.get(annotation::OOM_SCORE_ADJ_SPEC);
-    let spec = spec.map(OomScoreAdjSpec::parse).transpose()?.unwrap_or_default();
+    let spec = spec
+        .map(OomScoreAdjSpec::parse)
+        .transpose()?
+        .unwrap_or_default();
     if let Some(own) = spec.of(container)? {
         return Ok(Some(own));
     }

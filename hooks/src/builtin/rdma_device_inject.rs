@@ -44,7 +44,9 @@ pub(super) struct RdmaDeviceInject;
 
 impl Hook for RdmaDeviceInject {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let regular = view.container.is_some_and(|it| it.kind == ContainerKind::Regular);
+        let regular = view
+            .container
+            .is_some_and(|it| it.kind == ContainerKind::Regular);
         Ok(Adjustment {
             rdma: match regular {
                 true => injection(view.pod, &view.node.kernel.rdma)?.map(Arc::new),

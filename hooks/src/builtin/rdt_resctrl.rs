@@ -23,7 +23,10 @@ use crate::{
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity, OptionGate},
     view::{HookOptions, NodeView, Stage, View},
 };
-use koord_model::{CacheClass, CacheClasses, CacheGroup, CacheShares, ClassGroup, KubeQos, PerCache, QosClass, Setting};
+use koord_model::{
+    CacheClass, CacheClasses, CacheGroup, CacheShares, ClassGroup, KubeQos, PerCache, QosClass,
+    Setting,
+};
 use koord_proto::{keys::label, policy::ClassResctrlQos};
 use std::sync::Arc;
 

@@ -118,7 +118,10 @@ mod tests {
             let Some(CacheGroup::Pod { yields_to, .. }) = decided.resctrl else {
                 panic!("{decided:?}");
             };
-            assert!(yields_to.iter().eq(expected.iter().copied()), "{yields_to:?}");
+            assert!(
+                yields_to.iter().eq(expected.iter().copied()),
+                "{yields_to:?}"
+            );
         }
     }
 
@@ -152,12 +155,21 @@ mod tests {
         assert_eq!(otherwise.as_deref(), Some(&class));
         earlier.merge("Resctrl", adjustment).unwrap();
         let (_, owner) = earlier.get(Setting::Resctrl).unwrap();
-        assert_eq!((owner.hook, owner.overridden), ("Resctrl", &["RdtResctrl"][..]));
+        assert_eq!(
+            (owner.hook, owner.overridden),
+            ("Resctrl", &["RdtResctrl"][..])
+        );
     }
 
     #[test]
     fn a_wrong_value_is_an_error_on_every_kernel() {
-        let pod = pod("LS", &[(annotation::RESCTRL, r#"{"mb":{"schemata":{"percent":101}}}"#)]);
+        let pod = pod(
+            "LS",
+            &[(
+                annotation::RESCTRL,
+                r#"{"mb":{"schemata":{"percent":101}}}"#,
+            )],
+        );
         let mut node = node();
         for resctrl in [true, false] {
             node.kernel.resctrl = resctrl;

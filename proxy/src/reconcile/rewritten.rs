@@ -134,6 +134,7 @@ mod tests {
         let looks = looks_after_a_write("kubepods", Generation::V2, "cpu.weight").await;
         assert_eq!(looks, [0_u64; 0]);
     }
+
     #[tokio::test]
     async fn what_was_given_back_of_a_container_is_looked_at_again_too() {
         let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));

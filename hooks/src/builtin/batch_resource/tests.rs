@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     fixture::{
-        container, decide_container, decide_pod, faster, in_tier, node, node_with, pod, sandbox, shown,
-        slo,
+        container, decide_container, decide_pod, faster, in_tier, node, node_with, pod, sandbox,
+        shown, slo,
     },
     view::{NodeView, PodView},
 };
@@ -133,7 +133,11 @@ fn a_container_has_what_the_list_says_of_it() {
             "cpu.shares=2 cpu.cfs_quota_us=1000 memory.limit_in_bytes=unlimited",
         ),
     ] {
-        assert_eq!(of_container(spec, name, &node()), values, "{name} of {spec}");
+        assert_eq!(
+            of_container(spec, name, &node()),
+            values,
+            "{name} of {spec}"
+        );
     }
 }
 
@@ -177,7 +181,8 @@ fn memory_that_nothing_can_start_with_costs_the_pod_the_whole_adjustment() {
 #[test]
 fn what_a_complaint_quotes_of_an_annotation_is_short() {
     let name = "x".repeat(100_000);
-    let spec = format!(r#"{{"containers":{{"{name}":{{"limits":{{"kubernetes.io/batch-memory":1}}}}}}}}"#);
+    let spec =
+        format!(r#"{{"containers":{{"{name}":{{"limits":{{"kubernetes.io/batch-memory":1}}}}}}}}"#);
     let error = decide_pod(&BatchResource, &be(&spec), &node()).unwrap_err();
     assert!(error.to_string().len() < 256, "{error:.300}");
 }
@@ -220,7 +225,11 @@ fn beside_the_kubelets(spec: &str, asked: (u32, i64, i64), heard: bool) -> Strin
     asking.requested.cpu_quota = (quota != 0).then(|| CpuQuota::from_micros(quota).unwrap());
     asking.requested.memory_limit = (memory > 0).then(|| MemoryLimit::from_bytes(memory));
     let pod = in_tier(KubeQos::Burstable, be(spec));
-    assert!(decide_pod(&BatchResource, &pod, &node()).unwrap().is_empty());
+    assert!(
+        decide_pod(&BatchResource, &pod, &node())
+            .unwrap()
+            .is_empty()
+    );
     shown(&decide_container(&BatchResource, &pod, &asking, &node()).unwrap())
 }
 
@@ -243,7 +252,12 @@ fn what_a_pod_asked_of_kubernetes_itself_is_only_narrowed() {
 
 #[test]
 fn a_list_of_nothing_decides_nothing() {
-    for spec in ["{}", "null", r#"{"containers":null}"#, r#"{"containers":{}}"#] {
+    for spec in [
+        "{}",
+        "null",
+        r#"{"containers":null}"#,
+        r#"{"containers":{}}"#,
+    ] {
         assert_eq!(of_pod(spec, &node()), "", "{spec}");
         assert_eq!(of_container(spec, "a", &node()), "", "{spec}");
     }

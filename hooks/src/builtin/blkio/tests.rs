@@ -16,10 +16,7 @@ fn group(name: &str) -> Block {
     Block::VolumeGroup(BlockName::volume_group(name).unwrap())
 }
 
-fn under(
-    best_effort: Vec<(Block, IoLimits)>,
-    root: Vec<(Block, DiskCost)>,
-) -> NodeView {
+fn under(best_effort: Vec<(Block, IoLimits)>, root: Vec<(Block, DiskCost)>) -> NodeView {
     node_with(NodePolicy {
         slo: Some(NodeSloSpec {
             block_qos: BlockQos { best_effort, root },
@@ -259,7 +256,9 @@ fn what_the_kernel_has_no_file_for_is_not_decided() {
     for setting in [Setting::IoWeight, Setting::IoCostQos, Setting::IoCostModel] {
         node.kernel.files.remove(&setting);
     }
-    let rates = OF_BE.strip_suffix(" blkio.cost.weight=60 of /dev/vdb").unwrap();
+    let rates = OF_BE
+        .strip_suffix(" blkio.cost.weight=60 of /dev/vdb")
+        .unwrap();
     assert_eq!(of_node(&node), ["", rates]);
     assert_eq!(Blkio.unsupported(&node), None);
 

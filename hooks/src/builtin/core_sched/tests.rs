@@ -191,7 +191,17 @@ fn why_it_can_do_nothing_is_said() {
     let mut node = node(strategy());
     assert_eq!(CoreSched.unsupported(&node), None);
     node.kernel.core_sched = false;
-    assert!(CoreSched.unsupported(&node).unwrap().contains("no core scheduling"));
+    assert!(
+        CoreSched
+            .unsupported(&node)
+            .unwrap()
+            .contains("no core scheduling")
+    );
     node.kernel.bvt = true;
-    assert!(CoreSched.unsupported(&node).unwrap().contains("group identity"));
+    assert!(
+        CoreSched
+            .unsupported(&node)
+            .unwrap()
+            .contains("group identity")
+    );
 }

@@ -116,9 +116,17 @@ fn classes_with_cpus_of_their_own_and_best_effort_have_no_burst() {
 fn an_annotation_is_laid_over_the_policy_of_the_node() {
     let quarter = saving(CpuBurstPolicy::Auto, 25);
     for (text, node, burst) in [
-        (r#"{"cpuBurstPercent":50}"#, &quarter, "cpu.cfs_burst_us=25000"),
+        (
+            r#"{"cpuBurstPercent":50}"#,
+            &quarter,
+            "cpu.cfs_burst_us=25000",
+        ),
         (r#"{"policy":"none"}"#, &quarter, ""),
-        (r#"{"policy":"cpuBurstOnly"}"#, &quarter, "cpu.cfs_burst_us=12500"),
+        (
+            r#"{"policy":"cpuBurstOnly"}"#,
+            &quarter,
+            "cpu.cfs_burst_us=12500",
+        ),
         (r#"{"policy":"auto"}"#, &node(), "cpu.cfs_burst_us=50000"),
         (r#"{"cpuBurstPercent":50}"#, &node(), ""),
     ] {

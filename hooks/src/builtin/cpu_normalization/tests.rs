@@ -1,10 +1,10 @@
 use super::*;
-use koord_model::CpuPeriod;
 use crate::{
     fixture::{decide_container, faster, limited, node, pod, sandbox, shown},
     merge::Merged,
     view::ContainerView,
 };
+use koord_model::CpuPeriod;
 
 const STATUS: &str = annotation::RESOURCE_STATUS;
 

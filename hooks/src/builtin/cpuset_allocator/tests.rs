@@ -17,8 +17,7 @@ const ON_NODE_1: &str = r#"{"numaNodeResources":[{"node":1,"resources":{"cpu":"4
 const BATCH_ON_BOTH: &str = r#"{"numaNodeResources":[
     {"node":0,"resources":{"kubernetes.io/batch-cpu":1000}},
     {"node":1,"resources":{"kubernetes.io/batch-cpu":1000}}]}"#;
-const MEMORY_ON_NODE_1: &str =
-    r#"{"numaNodeResources":[{"node":1,"resources":{"memory":"1Gi"}}]}"#;
+const MEMORY_ON_NODE_1: &str = r#"{"numaNodeResources":[{"node":1,"resources":{"memory":"1Gi"}}]}"#;
 
 fn reported(topology: NodeTopology) -> NodeView {
     node_with(NodePolicy {
@@ -84,7 +83,11 @@ fn the_operator_can_have_the_quota_kept() {
     node.options.disable_unset_cpu_quota = true;
     let pod = pod_of("LSR", OWN);
     assert_eq!(of_container(&pod, &node), "cpuset.cpus=3,7");
-    assert!(decide_pod(&CpusetAllocator, &pod, &node).unwrap().is_empty());
+    assert!(
+        decide_pod(&CpusetAllocator, &pod, &node)
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -216,14 +219,24 @@ fn a_set_of_which_pods_may_use_no_cpu_is_an_error_that_names_it() {
             format!("{key} names the CPUs {list}, of which pods may use none: they may use 4")
         );
     };
-    refused("LSR", OWN, "scheduling.koordinator.sh/resource-status", "3,7");
+    refused(
+        "LSR",
+        OWN,
+        "scheduling.koordinator.sh/resource-status",
+        "3,7",
+    );
     refused("LS", "", "node.koordinator.sh/cpu-shared-pools", "1-2,5-6");
     refused("SYSTEM", "", "node.koordinator.sh/system-qos-resource", "0");
     // CPUs that are not there, none beside another.
     let many: Vec<_> = (256..1_280).map(|it| (2 * it).to_string()).collect();
     let status = format!(r#"{{"cpuset":"{}"}}"#, many.join(","));
     let begin = "512,514,516,518,520,522,524,526,528,530,532,534,536,538,540,542,…";
-    refused("LSR", &status, "scheduling.koordinator.sh/resource-status", begin);
+    refused(
+        "LSR",
+        &status,
+        "scheduling.koordinator.sh/resource-status",
+        begin,
+    );
     assert!(decide_pod(&CpusetAllocator, &pod_of("LSR", OWN), &node).is_err());
     node.options.be_cpu_manager = true;
     let be = pod_of("BE", BATCH_ON_BOTH);
@@ -237,7 +250,11 @@ fn host_applications_of_class_ls_share_all_pools() {
         host_application("nginx", Some(QosClass::Ls), HostCgroupBase::CgroupRoot),
         host_application("logs", Some(QosClass::Be), HostCgroupBase::CgroupRoot),
         host_application("db", Some(QosClass::Lsr), HostCgroupBase::Kubepods),
-        host_application("agent", Some(QosClass::Ls), HostCgroupBase::KubepodsBurstable),
+        host_application(
+            "agent",
+            Some(QosClass::Ls),
+            HostCgroupBase::KubepodsBurstable,
+        ),
         host_application("other", None, HostCgroupBase::CgroupRoot),
     ];
     let policy = |topology| NodePolicy {
@@ -248,7 +265,9 @@ fn host_applications_of_class_ls_share_all_pools() {
         topology,
         ..NodePolicy::default()
     };
-    let decided = CpusetAllocator.decide_node(&node_with(policy(Some(topology())))).unwrap();
+    let decided = CpusetAllocator
+        .decide_node(&node_with(policy(Some(topology()))))
+        .unwrap();
     assert!(decided.tiers.is_empty());
     let seen: Vec<(&str, String)> = decided
         .host_applications
@@ -262,6 +281,8 @@ fn host_applications_of_class_ls_share_all_pools() {
             ("nginx", "cpuset.cpus=1-2,5-6".to_owned()),
         ]
     );
-    let unreported = CpusetAllocator.decide_node(&node_with(policy(None))).unwrap();
+    let unreported = CpusetAllocator
+        .decide_node(&node_with(policy(None)))
+        .unwrap();
     assert!(unreported.is_empty());
 }

@@ -52,7 +52,11 @@ fn a_pod_has_the_rank_of_its_class() {
 fn a_pod_without_class_ranks_by_its_tier_and_so_does_a_system_pod() {
     let node = ruled(slo());
     for class in ["", "SYSTEM", "Gold", "ls"] {
-        assert_eq!(ranks(class, &node), [Some(2), Some(1), Some(-1)], "{class:?}");
+        assert_eq!(
+            ranks(class, &node),
+            [Some(2), Some(1), Some(-1)],
+            "{class:?}"
+        );
     }
 }
 
@@ -156,7 +160,11 @@ fn the_annotation_of_other_classes_is_not_even_read() {
     for (class, expected) in [("LSE", 2), ("LSR", 2), ("BE", -1), ("SYSTEM", 1), ("", 1)] {
         for text in ["not JSON", r#"{"enable":true,"groupIdentity":0}"#] {
             let own = pod(class, &[(OWN, text)]);
-            assert_eq!(rank(&own, &ruled(slo())), Some(expected), "{class:?} {text}");
+            assert_eq!(
+                rank(&own, &ruled(slo())),
+                Some(expected),
+                "{class:?} {text}"
+            );
         }
     }
 }

@@ -114,11 +114,13 @@ fn burstable(containers: &[(&str, Option<u64>, Option<u64>)]) -> PodView {
         memory,
         ..Resources::default()
     };
-    let containers = containers.iter().map(|(name, request, limit)| ContainerSpec {
-        name: (*name).to_owned(),
-        requests: memory(*request),
-        limits: memory(*limit),
-    });
+    let containers = containers
+        .iter()
+        .map(|(name, request, limit)| ContainerSpec {
+            name: (*name).to_owned(),
+            requests: memory(*request),
+            limits: memory(*limit),
+        });
     let spec = PodSpec {
         containers: containers.collect(),
         ..PodSpec::default()
@@ -188,7 +190,11 @@ fn a_container_is_slowed_down_between_what_it_requests_and_what_it_may_have() {
         })
     };
     let high = |request, limit, percent| {
-        of_container(&batch(request, limit), &container("main"), &throttling(percent))
+        of_container(
+            &batch(request, limit),
+            &container("main"),
+            &throttling(percent),
+        )
     };
     assert_eq!(high("100Mi", "300Mi", 0), "");
     assert_eq!(high("100Mi", "300Mi", 10), "memory.high=125829120");
@@ -249,7 +255,10 @@ fn a_pod_keeps_what_its_containers_do_together_and_is_not_slowed_down() {
 fn nothing_is_kept_where_nobody_knows_what_is_requested() {
     let node = treating(kept());
     let of = |pod: &PodView, limited: &ContainerView| {
-        (of_container(pod, limited, &node), of_pod(pod, &[limited], &node))
+        (
+            of_container(pod, limited, &node),
+            of_pod(pod, &[limited], &node),
+        )
     };
     let nothing = (String::new(), String::new());
     let burstable = in_tier(KubeQos::Burstable, pod("LS", &[]));
@@ -295,16 +304,35 @@ fn an_ephemeral_container_takes_nothing_from_its_pod() {
 
 #[test]
 fn what_containers_ask_for_is_wanted_where_the_limits_of_guaranteed_pods_count() {
-    let percent = |percent| Percent::new(percent).ok();
+    let with = |set: fn(&mut MemoryQos)| {
+        let mut qos = MemoryQos::default();
+        set(&mut qos);
+        qos
+    };
     let of = |qos| MemoryQosHook.reads_requested(&guaranteed(&[]), &treating(qos));
     for (qos, wanted) in [
-        (MemoryQos { min_limit_percent: percent(1), ..MemoryQos::default() }, true),
-        (MemoryQos { low_limit_percent: percent(1), ..MemoryQos::default() }, true),
-        (MemoryQos { throttling_percent: percent(1), ..MemoryQos::default() }, true),
-        (MemoryQos { page_cache_limit_percent: percent(1), ..MemoryQos::default() }, true),
-        (MemoryQos { page_cache_limit_size: PageCacheSize::new(1).ok(), ..MemoryQos::default() }, true),
-        (MemoryQos { page_cache_limit_size: PageCacheSize::new(0).ok(), ..MemoryQos::default() }, false),
-        (MemoryQos { min_limit_percent: percent(0), ..MemoryQos::default() }, false),
+        (with(|it| it.min_limit_percent = Percent::new(1).ok()), true),
+        (with(|it| it.low_limit_percent = Percent::new(1).ok()), true),
+        (
+            with(|it| it.throttling_percent = Percent::new(1).ok()),
+            true,
+        ),
+        (
+            with(|it| it.page_cache_limit_percent = Percent::new(1).ok()),
+            true,
+        ),
+        (
+            with(|it| it.page_cache_limit_size = PageCacheSize::new(1).ok()),
+            true,
+        ),
+        (
+            with(|it| it.page_cache_limit_size = PageCacheSize::new(0).ok()),
+            false,
+        ),
+        (
+            with(|it| it.min_limit_percent = Percent::new(0).ok()),
+            false,
+        ),
         (MemoryQos::of_class(QosClass::Lsr), false),
     ] {
         assert_eq!(of(qos), wanted, "{qos:?}");
@@ -316,9 +344,17 @@ fn what_containers_ask_for_is_wanted_where_the_limits_of_guaranteed_pods_count()
         (own(r#"{"lowLimitPercent":20}"#), &untold, true),
         (own(r#"{"policy":"none"}"#), &treating(kept()), false),
         (own("{"), &treating(kept()), false),
-        (in_tier(KubeQos::Burstable, pod("LS", &[])), &treating(kept()), false),
+        (
+            in_tier(KubeQos::Burstable, pod("LS", &[])),
+            &treating(kept()),
+            false,
+        ),
         (batch("1Gi", ""), &treating(kept()), false),
-        (in_tier(KubeQos::Guaranteed, pod("BE", &[])), &treating(kept()), false),
+        (
+            in_tier(KubeQos::Guaranteed, pod("BE", &[])),
+            &treating(kept()),
+            false,
+        ),
     ] {
         assert_eq!(MemoryQosHook.reads_requested(&pod, node), wanted, "{pod:?}");
     }
@@ -391,7 +427,10 @@ fn page_cache_is_limited_to_bytes_or_a_part_of_the_limit() {
         (waiting(percent(10)), "size=100 sync=true enable=true"),
         (waiting(size(0)), "size=0 sync=true enable=false"),
         (waiting(MemoryQos::default()), "sync=true"),
-        (switched(false, percent(10)), "size=100 sync=false enable=false"),
+        (
+            switched(false, percent(10)),
+            "size=100 sync=false enable=false",
+        ),
         (switched(true, size(0)), "size=0 enable=true"),
         (switched(true, MemoryQos::default()), "enable=true"),
         (MemoryQos::default(), ""),
@@ -421,10 +460,19 @@ fn containers_have_the_switch_of_their_pod_and_no_size() {
         (size(0), "size=0 enable=false"),
         (both(500), "size=0 sync=false enable=true"),
         (both(0), "size=0 enable=false"),
-        (said(None, Some(true), percent(10)), "size=0 sync=true enable=true"),
-        (said(None, Some(true), size(0)), "size=0 sync=true enable=false"),
+        (
+            said(None, Some(true), percent(10)),
+            "size=0 sync=true enable=true",
+        ),
+        (
+            said(None, Some(true), size(0)),
+            "size=0 sync=true enable=false",
+        ),
         (said(None, Some(true), nothing), "sync=true"),
-        (said(Some(false), None, percent(10)), "size=0 sync=false enable=false"),
+        (
+            said(Some(false), None, percent(10)),
+            "size=0 sync=false enable=false",
+        ),
         (said(Some(true), None, size(0)), "size=0 enable=true"),
         (said(Some(true), None, nothing), "size=0 enable=true"),
         (nothing, ""),
@@ -440,7 +488,10 @@ fn containers_have_the_switch_of_their_pod_and_no_size() {
 #[test]
 fn without_a_limit_page_cache_is_limited_to_bytes_alone() {
     let (by_percent, by_size) = (treating(percent(10)), treating(size(500)));
-    for pod in [batch("100Mi", ""), in_tier(KubeQos::BestEffort, pod("LS", &[]))] {
+    for pod in [
+        batch("100Mi", ""),
+        in_tier(KubeQos::BestEffort, pod("LS", &[])),
+    ] {
         assert_eq!(of_page_cache(&pod, &[], &by_percent), "");
         let decided = of_page_cache(&pod, &[], &by_size);
         assert_eq!(decided, "size=500 sync=false enable=true");
@@ -452,13 +503,22 @@ fn the_limit_of_page_cache_is_that_of_the_containers_together() {
     let node = treating(percent(10));
     let (web, log) = (limited("web", 1_000), limited("log", 500));
     let limited_to = |bytes: u64| format!("size={bytes} sync=false enable=true");
-    assert_eq!(of_page_cache(&guaranteed(&[]), &[&web, &log], &node), limited_to(150));
+    assert_eq!(
+        of_page_cache(&guaranteed(&[]), &[&web, &log], &node),
+        limited_to(150)
+    );
     // A debugger, which has no limit, does not lift it.
     let debugger = container("debugger");
-    assert_eq!(of_page_cache(&guaranteed(&[]), &[&web, &debugger], &node), limited_to(100));
+    assert_eq!(
+        of_page_cache(&guaranteed(&[]), &[&web, &debugger], &node),
+        limited_to(100)
+    );
     let pod = burstable(&[("main", None, Some(700)), ("side", Some(60), None)]);
     let (main, side) = (container("main"), container("side"));
-    assert_eq!(of_page_cache(&pod, &[&main, &debugger], &node), limited_to(70));
+    assert_eq!(
+        of_page_cache(&pod, &[&main, &debugger], &node),
+        limited_to(70)
+    );
     // One of the pod's own does.
     assert_eq!(of_page_cache(&pod, &[&main, &side], &node), "");
 }
@@ -481,21 +541,43 @@ fn page_cache_is_not_limited_where_nobody_knows_the_limit() {
 
 #[test]
 fn of_page_cache_too_an_annotation_is_laid_over_the_class() {
-    const SPEC: &str = r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-memory":"1000"}}}}"#;
+    const SPEC: &str =
+        r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-memory":"1000"}}}}"#;
     let node = treating(MemoryQos {
         page_cache_reclaim_sync: Some(true),
         ..percent(10)
     });
     for (own, decided) in [
         ("{}", "size=100 sync=true enable=true"),
-        (r#"{"pageCacheLimitPercent":20}"#, "size=200 sync=true enable=true"),
-        (r#"{"pageCacheLimitSize":300}"#, "size=300 sync=true enable=true"),
-        (r#"{"PAGECACHELIMITsize":0}"#, "size=0 sync=true enable=false"),
-        (r#"{"pagecachereclaimsync":false}"#, "size=100 sync=false enable=true"),
-        (r#"{"pageCacheEnable":false}"#, "size=100 sync=true enable=false"),
-        (r#"{"pageCacheEnable":null}"#, "size=100 sync=true enable=true"),
+        (
+            r#"{"pageCacheLimitPercent":20}"#,
+            "size=200 sync=true enable=true",
+        ),
+        (
+            r#"{"pageCacheLimitSize":300}"#,
+            "size=300 sync=true enable=true",
+        ),
+        (
+            r#"{"PAGECACHELIMITsize":0}"#,
+            "size=0 sync=true enable=false",
+        ),
+        (
+            r#"{"pagecachereclaimsync":false}"#,
+            "size=100 sync=false enable=true",
+        ),
+        (
+            r#"{"pageCacheEnable":false}"#,
+            "size=100 sync=true enable=false",
+        ),
+        (
+            r#"{"pageCacheEnable":null}"#,
+            "size=100 sync=true enable=true",
+        ),
         (r#"{"policy":"none"}"#, ""),
-        (r#"{"policy":"none","pageCacheLimitSize":300}"#, "size=300 sync=false enable=true"),
+        (
+            r#"{"policy":"none","pageCacheLimitSize":300}"#,
+            "size=300 sync=false enable=true",
+        ),
     ] {
         let annotations = [
             (annotation::EXTENDED_RESOURCE_SPEC, SPEC),
@@ -526,8 +608,8 @@ fn a_tier_has_the_priority_of_its_class_and_no_group_kill() {
     node.policy = policy.into();
     let tiers = MemoryQosHook.decide_node(&node).unwrap().tiers;
     let tiers: Vec<String> = tiers.values().map(shown).collect();
-    let expected = ["12", "6", "0"]
-        .map(|it| format!("memory.priority={it} memory.use_priority_oom=true"));
+    let expected =
+        ["12", "6", "0"].map(|it| format!("memory.priority={it} memory.use_priority_oom=true"));
     assert_eq!(tiers, expected);
     let quiet = MemoryQosHook.decide_node(&treating(kept())).unwrap();
     assert!(quiet.is_empty());
@@ -535,9 +617,21 @@ fn a_tier_has_the_priority_of_its_class_and_no_group_kill() {
 
 #[test]
 fn a_class_that_is_not_enabled_and_a_node_without_policy_decide_nothing() {
-    for node in [crate::fixture::node(), node_with(NodePolicy { slo: Some(slo()), ..NodePolicy::default() })] {
-        assert_eq!(of_container(&guaranteed(&[]), &limited("main", GIB), &node), "");
-        assert_eq!(of_pod(&guaranteed(&[]), &[&limited("main", GIB)], &node), "");
+    for node in [
+        crate::fixture::node(),
+        node_with(NodePolicy {
+            slo: Some(slo()),
+            ..NodePolicy::default()
+        }),
+    ] {
+        assert_eq!(
+            of_container(&guaranteed(&[]), &limited("main", GIB), &node),
+            ""
+        );
+        assert_eq!(
+            of_pod(&guaranteed(&[]), &[&limited("main", GIB)], &node),
+            ""
+        );
         assert!(MemoryQosHook.decide_node(&node).unwrap().is_empty());
     }
 }
@@ -572,7 +666,11 @@ fn the_class_is_the_labels_or_that_of_the_kubelets_tier() {
         ("Gold", KubeQos::BestEffort, 2),
     ] {
         let decided = of_pod(&in_tier(tier, pod(class, &[])), &[], &node);
-        assert_eq!(decided, format!("memory.priority={priority}"), "{class} {tier:?}");
+        assert_eq!(
+            decided,
+            format!("memory.priority={priority}"),
+            "{class} {tier:?}"
+        );
     }
 }
 
@@ -587,20 +685,32 @@ fn an_annotation_is_laid_over_what_its_policy_names() {
     let auto = "memory.wmark_ratio=95 memory.wmark_scale_factor=20 memory.wmark_min_adj=-25";
     for (text, node, decided) in [
         ("{}", &told, "memory.wmark_ratio=80 memory.oom.group=true"),
-        (r#"{"policy":""}"#, &told, "memory.wmark_ratio=80 memory.oom.group=true"),
+        (
+            r#"{"policy":""}"#,
+            &told,
+            "memory.wmark_ratio=80 memory.oom.group=true",
+        ),
         (
             r#"{"policy":"default","wmarkRatio":70,"oomKillGroup":0}"#,
             &told,
             "memory.wmark_ratio=70 memory.oom.group=false",
         ),
         (r#"{"policy":"none"}"#, &told, ""),
-        (r#"{"policy":"none","priority":3}"#, &told, "memory.priority=3"),
+        (
+            r#"{"policy":"none","priority":3}"#,
+            &told,
+            "memory.priority=3",
+        ),
         (r#"{"policy":"auto"}"#, &told, auto),
         (r#"{"policy":"auto"}"#, &untold, auto),
         (r#"{"WMARKratio":70}"#, &untold, "memory.wmark_ratio=70"),
     ] {
         let pod = pod("LS", &[(annotation::MEMORY_QOS, text)]);
-        assert_eq!(of_container(&pod, &container("main"), node), decided, "{text}");
+        assert_eq!(
+            of_container(&pod, &container("main"), node),
+            decided,
+            "{text}"
+        );
     }
     // The defaults of BE differ.
     let be = pod("BE", &[(annotation::MEMORY_QOS, r#"{"policy":"auto"}"#)]);
@@ -608,72 +718,103 @@ fn an_annotation_is_laid_over_what_its_policy_names() {
         of_container(&be, &container("main"), &untold),
         "memory.wmark_ratio=95 memory.wmark_scale_factor=20 memory.wmark_min_adj=50"
     );
-    let system = pod("SYSTEM", &[(annotation::MEMORY_QOS, r#"{"policy":"auto"}"#)]);
+    let system = pod(
+        "SYSTEM",
+        &[(annotation::MEMORY_QOS, r#"{"policy":"auto"}"#)],
+    );
     assert_eq!(of_container(&system, &container("main"), &untold), "");
 }
 
 /// Annotations, the place at which each is wrong, and why.
 const WRONG: [(&str, &str, &str); 14] = [
-        (r#"{"minLimitPercent":101}"#, "$.minLimitPercent", "percentage 101 is outside 0 to 100"),
-        (r#"{"wmarkRatio":-1}"#, "$.wmarkRatio", "memory.wmark_ratio -1 is outside 0 to 100"),
-        (
-            r#"{"wmarkScalePermill":0}"#,
-            "$.wmarkScalePermill",
-            "memory.wmark_scale_factor 0 is outside 1 to 1000",
-        ),
-        (r#"{"wmarkMinAdj":51}"#, "$.wmarkMinAdj", "memory.wmark_min_adj 51 is outside -25 to 50"),
-        (r#"{"priority":13}"#, "$.priority", "memory.priority 13 is outside 0 to 12"),
-        (r#"{"priorityEnable":2}"#, "$.priorityEnable", "switch 2 is outside 0 to 1"),
-        (
-            r#"{"pageCacheLimitPercent":101}"#,
-            "$.pageCacheLimitPercent",
-            "percentage 101 is outside 0 to 100",
-        ),
-        (
-            r#"{"pageCacheLimitSize":-1}"#,
-            "$.pageCacheLimitSize",
-            "memory.pagecache_limit.size -1 is outside 0 to 9223372036854775807",
-        ),
-        (
-            r#"{"throttlingPercent":"80"}"#,
-            "$.throttlingPercent",
-            "value is \"80\", not a whole number from 0 to 100",
-        ),
-        (
-            r#"{"lowLimitPercent":9223372036854775808}"#,
-            "$.lowLimitPercent",
-            "value is 9223372036854775808, not a whole number from 0 to 100",
-        ),
-        (
-            r#"{"oomKillGroup":true}"#,
-            "$.oomKillGroup",
-            "value is true, not a whole number from 0 to 1",
-        ),
-        (
-            r#"{"policy":"Auto"}"#,
-            "$.policy",
-            "value \"Auto\" is none of default, none, auto",
-        ),
-        (
-            r#"{"pageCacheEnable":1}"#,
-            "$.pageCacheEnable",
-            "value is 1, not a boolean",
-        ),
-        (
-            r#"{"pageCacheReclaimSync":"true"}"#,
-            "$.pageCacheReclaimSync",
-            "value is \"true\", not a boolean",
-        ),
+    (
+        r#"{"minLimitPercent":101}"#,
+        "$.minLimitPercent",
+        "percentage 101 is outside 0 to 100",
+    ),
+    (
+        r#"{"wmarkRatio":-1}"#,
+        "$.wmarkRatio",
+        "memory.wmark_ratio -1 is outside 0 to 100",
+    ),
+    (
+        r#"{"wmarkScalePermill":0}"#,
+        "$.wmarkScalePermill",
+        "memory.wmark_scale_factor 0 is outside 1 to 1000",
+    ),
+    (
+        r#"{"wmarkMinAdj":51}"#,
+        "$.wmarkMinAdj",
+        "memory.wmark_min_adj 51 is outside -25 to 50",
+    ),
+    (
+        r#"{"priority":13}"#,
+        "$.priority",
+        "memory.priority 13 is outside 0 to 12",
+    ),
+    (
+        r#"{"priorityEnable":2}"#,
+        "$.priorityEnable",
+        "switch 2 is outside 0 to 1",
+    ),
+    (
+        r#"{"pageCacheLimitPercent":101}"#,
+        "$.pageCacheLimitPercent",
+        "percentage 101 is outside 0 to 100",
+    ),
+    (
+        r#"{"pageCacheLimitSize":-1}"#,
+        "$.pageCacheLimitSize",
+        "memory.pagecache_limit.size -1 is outside 0 to 9223372036854775807",
+    ),
+    (
+        r#"{"throttlingPercent":"80"}"#,
+        "$.throttlingPercent",
+        "value is \"80\", not a whole number from 0 to 100",
+    ),
+    (
+        r#"{"lowLimitPercent":9223372036854775808}"#,
+        "$.lowLimitPercent",
+        "value is 9223372036854775808, not a whole number from 0 to 100",
+    ),
+    (
+        r#"{"oomKillGroup":true}"#,
+        "$.oomKillGroup",
+        "value is true, not a whole number from 0 to 1",
+    ),
+    (
+        r#"{"policy":"Auto"}"#,
+        "$.policy",
+        "value \"Auto\" is none of default, none, auto",
+    ),
+    (
+        r#"{"pageCacheEnable":1}"#,
+        "$.pageCacheEnable",
+        "value is 1, not a boolean",
+    ),
+    (
+        r#"{"pageCacheReclaimSync":"true"}"#,
+        "$.pageCacheReclaimSync",
+        "value is \"true\", not a boolean",
+    ),
 ];
 
 #[test]
 fn a_wrong_value_of_an_annotation_is_named_with_its_range() {
     for (text, place, reason) in WRONG {
         let pod = pod("LS", &[(annotation::MEMORY_QOS, text)]);
-        let error = decide_container(&MemoryQosHook, &pod, &container("main"), &crate::fixture::node());
+        let error = decide_container(
+            &MemoryQosHook,
+            &pod,
+            &container("main"),
+            &crate::fixture::node(),
+        );
         let error = error.unwrap_err();
         assert_eq!(error.key(), "koordinator.sh/memoryQOS");
-        assert!(error.to_string().ends_with(&format!("unusable at {place}")), "{error}");
+        assert!(
+            error.to_string().ends_with(&format!("unusable at {place}")),
+            "{error}"
+        );
         let mut source: &dyn std::error::Error = &error;
         while let Some(next) = source.source() {
             source = next;
@@ -712,5 +853,8 @@ fn what_a_kernel_has_no_file_for_is_not_decided() {
     // Mainline with cgroup v1.
     node.kernel.files = [Setting::MemoryLimit].into();
     assert!(MemoryQosHook.unsupported(&node).is_some());
-    assert_eq!(of_container(&batch("100Mi", "300Mi"), &container("main"), &node), "");
+    assert_eq!(
+        of_container(&batch("100Mi", "300Mi"), &container("main"), &node),
+        ""
+    );
 }

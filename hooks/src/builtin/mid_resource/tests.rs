@@ -54,8 +54,7 @@ fn of_container(pod: &PodView, container: &ContainerView, node: &NodeView) -> St
     shown(&decide_container(&MidResource, pod, container, node).unwrap())
 }
 
-const TOGETHER: &str =
-    "cpu.shares=1536 cpu.cfs_quota_us=250000 memory.limit_in_bytes=1342177280";
+const TOGETHER: &str = "cpu.shares=1536 cpu.cfs_quota_us=250000 memory.limit_in_bytes=1342177280";
 
 #[test]
 fn a_pod_has_the_sum_of_its_containers_and_each_its_own() {

@@ -58,11 +58,27 @@ fn a_class_has_its_queue_and_a_pod_without_one_none() {
 #[test]
 fn what_a_pod_may_send_is_bytes_and_what_it_may_receive_makes_no_queue() {
     for (class, limits, expected) in [
-        ("LS", r#"{"egressLimit":"8M"}"#, "network.queue=priority 1, sends 1000000 B/s"),
-        ("", r#"{"egressLimit":"8M"}"#, "network.queue=priority 0, sends 1000000 B/s"),
-        ("LS", r#"{"ingressLimit":"8M"}"#, "network.queue=priority 1, sends any"),
+        (
+            "LS",
+            r#"{"egressLimit":"8M"}"#,
+            "network.queue=priority 1, sends 1000000 B/s",
+        ),
+        (
+            "",
+            r#"{"egressLimit":"8M"}"#,
+            "network.queue=priority 0, sends 1000000 B/s",
+        ),
+        (
+            "LS",
+            r#"{"ingressLimit":"8M"}"#,
+            "network.queue=priority 1, sends any",
+        ),
         ("", r#"{"ingressLimit":"8M"}"#, ""),
-        ("BE", r#"{"ingressLimit":"8M","egressLimit":"0"}"#, "network.queue=priority 2, sends any"),
+        (
+            "BE",
+            r#"{"ingressLimit":"8M","egressLimit":"0"}"#,
+            "network.queue=priority 2, sends any",
+        ),
     ] {
         let decided = decided(class, KubeQos::Burstable, &[(LIMITS, limits)]);
         assert_eq!(decided, expected, "{class} {limits}");

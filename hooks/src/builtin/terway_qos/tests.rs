@@ -64,7 +64,10 @@ fn a_pod_has_the_limits_of_its_annotation_and_one_may_be_missing() {
             r#"{"ingressLimit":"80M","egressLimit":"8M"}"#,
             "receives 10000000 B/s, sends 1000000 B/s",
         ),
-        (r#"{"ingressLimit":"80M"}"#, "receives 10000000 B/s, sends any"),
+        (
+            r#"{"ingressLimit":"80M"}"#,
+            "receives 10000000 B/s, sends any",
+        ),
         (r#"{"egressLimit":"8M"}"#, "receives any, sends 1000000 B/s"),
         ("{}", "receives any, sends any"),
     ] {

@@ -197,6 +197,7 @@ impl Queue {
     pub(crate) fn push_node(&self) {
         self.node.set(true);
         self.network.set(true);
+        self.pushed.notify_one();
         self.push_groups();
     }
 

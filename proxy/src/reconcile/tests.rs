@@ -634,6 +634,29 @@ async fn a_pod_that_is_pushed_for_a_moment_is_looked_at_then() {
 }
 
 #[tokio::test]
+async fn who_waits_is_woken_for_each_kind_of_work() {
+    type Case = (&'static str, fn(&Queue), fn(&Work) -> bool);
+    let cases: [Case; 3] = [
+        (
+            "pod",
+            |it| it.push(sandbox()),
+            |it| matches!(it, Work::Pod(..)),
+        ),
+        ("node", Queue::push_node, |it| matches!(it, Work::Node)),
+        ("network", Queue::push_network, |it| {
+            matches!(it, Work::Network)
+        }),
+    ];
+    for (name, push, is_it) in cases {
+        let queue = Queue::default();
+        let waiting = tokio::time::timeout(Duration::from_secs(30), queue.next());
+        let pushing = async { push(&queue) };
+        let (woken, ()) = tokio::join!(biased; waiting, pushing);
+        assert!(woken.is_ok_and(|work| is_it(&work)), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn who_pushes_a_pod_goes_on_before_it_is_looked_at() {
     let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
     bench.hub.queue().drain();

@@ -15,14 +15,15 @@ pub(crate) use super::progress::Standing;
 
 use super::{
     caches::Swept,
+    periods::{self, Replacement},
     progress::{InHand, Progress},
     reclaiming::{Reclaiming, UnderWay},
     replaced::{Replaced, Undo},
     threads::{JoinError, Joined, Member, ThreadGroups},
 };
 use crate::worker::Worker;
-use koord_kernel::cgroup::{Applied, Before, Cgroups, Change, Original, Written};
-use koord_model::{CgroupPath, CpuBurst, CpuPeriod, CpuQuota, Setting, Value};
+use koord_kernel::cgroup::{Applied, Cgroups, Change, Original, Written};
+use koord_model::{CgroupPath, Setting, Value};
 use std::{
     array,
     collections::BTreeSet,
@@ -171,7 +172,7 @@ impl Writer {
     /// Whether a value is in force, a quota in whatever period; `None` if that cannot be found out
     /// now. Reads at most a file or two.
     pub fn holds(&self, at: &CgroupPath, value: &Value) -> Option<bool> {
-        holds(&self.cgroups, at, value)
+        periods::holds(&self.cgroups, at, value)
     }
 
     /// What these groups had before our values, and which those are, by us or by who was here before us.
@@ -370,16 +371,10 @@ impl Batch {
             }
         };
         let mut undo: Vec<Option<Undo>> = changes.iter().map(|_| None).collect();
-        let expect = |scaled: &Change, before| {
-            let setting = scaled.value.setting();
-            let is_it = |it: &Change| it.at == scaled.at && it.value.setting() == setting;
-            if let Some(index) = changes.iter().position(is_it) {
-                let is_ours = |ours: &Value| holds(cgroups, &scaled.at, ours) == Some(true);
-                let expected = lock(replaced).expect(cgroups, &changes[index], before, is_ours);
-                undo[index] = Some(expected);
-            }
+        let expect = |index: usize, replacement: &Replacement| {
+            undo[index] = Some(lock(replaced).expect(cgroups, replacement));
         };
-        let applied = apply_in_periods(cgroups, &mut changes.clone(), begins, expect);
+        let applied = periods::apply(cgroups, &mut changes.clone(), begins, expect);
         let mut replaced = lock(replaced);
         let outcomes = changes.iter().zip(applied).zip(undo);
         let outcomes = outcomes.map(|((change, applied), undo)| Outcome {
@@ -402,22 +397,6 @@ impl Batch {
 /// A job that panicked has its own changes in doubt and nothing else.
 fn lock(replaced: &Mutex<Replaced>) -> MutexGuard<'_, Replaced> {
     replaced.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// See [`Writer::holds`].
-fn holds(cgroups: &Cgroups, at: &CgroupPath, value: &Value) -> Option<bool> {
-    let period = || cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
-    let scaled = match value {
-        Value::CpuQuota(quota) => match quota.in_period(period()) {
-            Some(quota) => quota.into(),
-            // It has no such share in this period.
-            None => return Some(false),
-        },
-        // As far as it went with the quota.
-        Value::CpuBurst(burst) => possible(cgroups, *burst, at, &[]).into(),
-        other => other.clone(),
-    };
-    cgroups.holds(at, &scaled)
 }
 
 fn is_limit(change: &Change) -> bool {
@@ -473,7 +452,9 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
         }
         Job::Recall { groups, done } => {
             let mut replaced = lock(replaced);
-            let known = groups.iter().map(|at| replaced.known(cgroups, at));
+            let known = groups
+                .iter()
+                .map(|at| replaced.known(cgroups, at).unwrap_or_default());
             done.send(known.collect()).ok();
         }
     }
@@ -512,114 +493,6 @@ fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob)
             done.send(wanted.iter().map(read).collect()).ok();
         }
     }
-}
-
-/// The period of a directory before its quota was written.
-struct OldPeriod {
-    period: CpuPeriod,
-    /// It has another now.
-    replaced: bool,
-}
-
-/// Applies changes whose quotas are for periods of 100 ms, as decisions count them, where a kubelet
-/// may have been told another length. Answers count them the same way. Tells each change that it `begins`
-/// with, as often as it returns to it, and what each replaces.
-fn apply_in_periods(
-    cgroups: &Cgroups,
-    changes: &mut [Change],
-    begins: impl Fn(&Change),
-    mut replaces: impl FnMut(&Change, Before),
-) -> Vec<Applied> {
-    let mut befores = Vec::with_capacity(changes.len());
-    for change in &mut *changes {
-        begins(change);
-        befores.push(in_period(cgroups, change));
-    }
-    for index in 0..changes.len() {
-        if let Value::CpuBurst(burst) = changes[index].value {
-            changes[index].value = possible(cgroups, burst, &changes[index].at, changes).into();
-        }
-    }
-    // Of a change what was there, counted for 100 ms.
-    let counted = |at: &CgroupPath, old: &Value, before: Option<&OldPeriod>| match (old, before) {
-        (Value::CpuQuota(quota), Some(before)) => quota.of_period(before.period).into(),
-        (Value::CpuBurst(burst), _) => {
-            let period = cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
-            burst.of_period(period).into()
-        }
-        (other, _) => other.clone(),
-    };
-    let mut applied = cgroups.apply_telling(changes, begins, |change, written| {
-        let mut all = changes.iter().zip(&befores);
-        let before = all
-            .find(|(it, _)| *it == change)
-            .and_then(|(_, it)| it.as_ref());
-        match written {
-            Written::Changed { old } => {
-                replaces(change, Before::Value(counted(&change.at, old, before)));
-            }
-            Written::Idled { shares } => {
-                let shares = shares.clone();
-                replaces(change, Before::Awake { shares });
-            }
-            Written::Adjusted | Written::Equal | Written::Masked => {}
-        }
-    });
-    for ((change, applied), before) in changes.iter().zip(&mut applied).zip(&befores) {
-        match (applied, before, &change.value) {
-            (Ok(Written::Changed { old }), before, _) => {
-                *old = counted(&change.at, old, before.as_ref());
-            }
-            // The number is the same, the share is not.
-            (applied @ Ok(Written::Equal), Some(before), Value::CpuQuota(quota))
-                if before.replaced =>
-            {
-                let old = quota.of_period(before.period).into();
-                *applied = Ok(Written::Changed { old });
-            }
-            // The number that is there belongs to the period that was.
-            (Err(_), Some(before), _) if before.replaced => {
-                cgroups.set_period(&change.at, before.period);
-            }
-            _ => {}
-        }
-    }
-    applied
-}
-
-/// Scales a quota to the period of its directory; `None` if this is no quota. A share that is too
-/// small for that period gets one of 100 ms; where the kernel refuses that, because a group below
-/// would have a greater share, it gets the least that the kernel takes.
-fn in_period(cgroups: &Cgroups, change: &mut Change) -> Option<OldPeriod> {
-    let Value::CpuQuota(quota) = &mut change.value else {
-        return None;
-    };
-    let period = cgroups.period(&change.at).unwrap_or(CpuPeriod::DEFAULT);
-    let scaled = quota.in_period(period);
-    let replaced = scaled.is_none() && cgroups.set_period(&change.at, CpuPeriod::DEFAULT);
-    if !replaced {
-        *quota = scaled.unwrap_or(CpuQuota::Micros(CpuQuota::MIN_MICROS));
-    }
-    Some(OldPeriod { period, replaced })
-}
-
-/// A burst in the period of its directory, as far as it goes with the quota that the directory will
-/// have: the kernel refuses more, and the kubelet may have given a pod less than its containers have
-/// together.
-fn possible(cgroups: &Cgroups, burst: CpuBurst, at: &CgroupPath, changes: &[Change]) -> CpuBurst {
-    let of_directory = changes.iter().filter(|change| change.at == *at);
-    let mut decided = of_directory.filter_map(|change| match change.value {
-        Value::CpuQuota(quota) => Some(quota),
-        _ => None,
-    });
-    let held = || match cgroups.read(at, Setting::CpuQuota) {
-        Ok(Value::CpuQuota(quota)) => quota,
-        // Whatever is wrong is told by the write.
-        _ => CpuQuota::Unlimited,
-    };
-    let quota = decided.next().unwrap_or_else(held);
-    let period = cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
-    burst.in_period(period).within(quota)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod cri;
 pub mod kernel;
 pub mod nri;
 pub mod oom_scores;
+mod periods;
 mod progress;
 mod reclaiming;
 mod replaced;

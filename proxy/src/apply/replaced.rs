@@ -9,8 +9,11 @@
 //! Groups of containers have no such note: what was asked for a container is with the runtime, and what
 //! can write to its group could forge one.
 
-use koord_kernel::cgroup::{Applied, Before, Cgroups, Change, Original, Written, is_below_pod};
-use koord_model::{CgroupPath, Setting, Value};
+use super::periods::Replacement;
+use koord_kernel::cgroup::{
+    Applied, Before, Cgroups, Change, Original, ReadError, Written, is_below_pod,
+};
+use koord_model::{CgroupPath, Setting};
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     mem,
@@ -23,11 +26,19 @@ const LOOKS: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     /// By group; nothing of one whose values are all there again.
-    groups: HashMap<CgroupPath, Vec<Original>>,
+    groups: HashMap<CgroupPath, Known>,
     /// Each of these groups, the one first that was not looked at for longest.
     in_turn: VecDeque<CgroupPath>,
     /// How many are to be looked at.
     due: usize,
+}
+
+/// What is known of a group.
+#[derive(Debug, Default)]
+struct Known {
+    originals: Vec<Original>,
+    /// What is noted on it could not be read so far, and may say more.
+    lacks_note: bool,
 }
 
 /// What was known of a setting before a write that is under way.
@@ -41,42 +52,36 @@ pub(super) struct Undo {
 // === impl Replaced ===
 
 impl Replaced {
-    /// Hears that a change is about to replace what is there; `is_ours` says whether that is what we wrote
-    /// last. If it is not, somebody has written since who may, as the kubelet does: that comes back then.
-    pub(super) fn expect(
-        &mut self,
-        cgroups: &Cgroups,
-        change: &Change,
-        before: Before,
-        is_ours: impl Fn(&Value) -> bool,
-    ) -> Undo {
-        let setting = change.value.setting();
-        let is_noted = !is_below_pod(&change.at);
-        let known = self.of(cgroups, &change.at);
+    /// Hears that a value is about to replace another. If that is not what we wrote last, somebody has
+    /// written since who may, as the kubelet does: that comes back then.
+    pub(super) fn expect(&mut self, cgroups: &Cgroups, replacement: &Replacement) -> Undo {
+        let Replacement { at, value, before } = replacement;
+        let setting = value.setting();
+        let known = self.of(cgroups, at);
         // A group that is idle no more has the kernel's default of shares, which is nobody's.
         let forgotten = forgotten(known).filter(|_| setting == Setting::CpuShares);
-        let shows_others = is_noted && forgotten.is_none();
-        let before = forgotten.unwrap_or(before);
+        let shows_others = !is_below_pod(at) && forgotten.is_none();
+        let before = forgotten.unwrap_or_else(|| before.clone());
         let index = known.iter().position(|it| it.setting() == setting);
         let undo = Undo {
-            at: change.at.clone(),
+            at: at.clone(),
             setting,
             known: index.map(|index| known[index].clone()),
         };
         match index.map(|index| &mut known[index]) {
             Some(known) => {
-                if shows_others && !is_ours(&known.ours) {
+                if shows_others && !replacement.replaces(cgroups, &known.ours) {
                     known.before = before;
                 }
-                known.ours = change.value.clone();
+                known.ours = value.clone();
             }
-            None if before.value() == change.value => {}
+            None if before.value() == *value => {}
             None => known.push(Original {
                 before,
-                ours: change.value.clone(),
+                ours: value.clone(),
             }),
         }
-        self.note(cgroups, &change.at);
+        self.note(cgroups, at);
         undo
     }
 
@@ -101,7 +106,7 @@ impl Replaced {
             Ok(Written::Equal | Written::Adjusted | Written::Masked) => {}
             Err(error) if error.is_gone() => {
                 if let Some(known) = self.groups.get_mut(&change.at) {
-                    known.clear();
+                    *known = Known::default();
                 }
                 return None;
             }
@@ -110,7 +115,7 @@ impl Replaced {
                 return None;
             }
         }
-        let known = self.groups.get_mut(&change.at)?;
+        let known = &mut self.groups.get_mut(&change.at)?.originals;
         let index = known.iter().position(|it| it.setting() == setting)?;
         let first = written(&known[index].before);
         if known[index].before.value() == change.value {
@@ -121,27 +126,25 @@ impl Replaced {
         Some(first)
     }
 
-    /// What is known of a group, by us or by who was here before us.
-    pub(super) fn known(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Vec<Original> {
-        match self.groups.get(at) {
-            Some(known) => known.clone(),
-            None => noted(cgroups, at),
+    /// What is known of a group, by us or by who was here before us; `None` if what that one noted cannot be
+    /// read now.
+    pub(super) fn known(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<Vec<Original>> {
+        match self.groups.get_mut(at) {
+            Some(known) => known.whole(cgroups, at).map(<[_]>::to_vec),
+            None => noted(cgroups, at).ok(),
         }
     }
 
     /// It was not told that it would be written, as where only the length of a period was replaced.
     fn remember(&mut self, cgroups: &Cgroups, change: &Change, before: Before) {
+        let setting = change.value.setting();
+        let ours = change.value.clone();
         let known = self.of(cgroups, &change.at);
-        if !known
-            .iter()
-            .any(|it| it.setting() == change.value.setting())
-        {
-            known.push(Original {
-                before,
-                ours: change.value.clone(),
-            });
-            self.note(cgroups, &change.at);
+        match known.iter_mut().find(|it| it.setting() == setting) {
+            Some(known) => known.ours = ours,
+            None => known.push(Original { before, ours }),
         }
+        self.note(cgroups, &change.at);
     }
 
     fn undo(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {
@@ -149,28 +152,35 @@ impl Replaced {
             return;
         };
         if let Some(all) = self.groups.get_mut(&at) {
-            all.retain(|it| it.setting() != setting);
-            all.extend(known);
+            all.originals.retain(|it| it.setting() != setting);
+            all.originals.extend(known);
             self.note(cgroups, &at);
         }
     }
 
     fn of(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> &mut Vec<Original> {
-        match self.groups.entry(at.clone()) {
+        let known = match self.groups.entry(at.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 self.in_turn.push_back(at.clone());
                 self.due += LOOKS;
-                new.insert(noted(cgroups, at))
+                new.insert(Known {
+                    originals: Vec::new(),
+                    lacks_note: true,
+                })
             }
-        }
+        };
+        known.whole(cgroups, at);
+        &mut known.originals
     }
 
+    /// While it cannot be read what is noted on a group, that is not written over.
     fn note(&self, cgroups: &Cgroups, at: &CgroupPath) {
         if let Some(known) = self.groups.get(at)
+            && !known.lacks_note
             && !is_below_pod(at)
         {
-            cgroups.note_originals(at, known);
+            cgroups.note_originals(at, &known.originals);
         }
     }
 
@@ -182,7 +192,8 @@ impl Replaced {
             let Some(at) = self.in_turn.pop_front() else {
                 return;
             };
-            let is_used = self.groups.get(&at).is_some_and(|known| !known.is_empty());
+            let is_used = self.groups.get(&at);
+            let is_used = is_used.is_some_and(|known| !known.originals.is_empty());
             // One of which it cannot be found out stays.
             if is_used && cgroups.exists(&at).unwrap_or(true) {
                 self.in_turn.push_back(at);
@@ -193,11 +204,41 @@ impl Replaced {
     }
 }
 
-/// What was noted of a group by who was here before us; nothing if it cannot be read.
-fn noted(cgroups: &Cgroups, at: &CgroupPath) -> Vec<Original> {
-    match is_below_pod(at) {
-        true => Vec::new(),
-        false => cgroups.originals(at).unwrap_or_default(),
+// === impl Known ===
+
+impl Known {
+    /// All of it; `None` if what is noted cannot be read now.
+    fn whole(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<&[Original]> {
+        if self.lacks_note {
+            noted(cgroups, at)
+                .ok()?
+                .into_iter()
+                .for_each(|it| self.add(it));
+            self.lacks_note = false;
+        }
+        Some(&self.originals)
+    }
+
+    /// Hears what was noted before we wrote here.
+    fn add(&mut self, noted: Original) {
+        let setting = noted.setting();
+        match self.originals.iter_mut().find(|it| it.setting() == setting) {
+            // What we replaced was a value of ours then, or somebody else's.
+            Some(known) if known.before.value() == noted.ours => known.before = noted.before,
+            Some(_) => {}
+            None => self.originals.push(noted),
+        }
+    }
+}
+
+/// What was noted of a group by who was here before us; nothing if it is gone.
+fn noted(cgroups: &Cgroups, at: &CgroupPath) -> Result<Vec<Original>, ReadError> {
+    if is_below_pod(at) {
+        return Ok(Vec::new());
+    }
+    match cgroups.originals(at) {
+        Err(error) if error.is_gone() => Ok(Vec::new()),
+        noted => noted,
     }
 }
 
@@ -223,7 +264,7 @@ fn written(before: &Before) -> Written {
 mod tests {
     use super::*;
     use koord_kernel::{cgroup::Generation, fake::FakeTree};
-    use koord_model::CpuQuota;
+    use koord_model::{CpuQuota, Value};
 
     struct Groups {
         tree: FakeTree,
@@ -259,7 +300,7 @@ mod tests {
         /// Whether anything is known of any group.
         fn knows(&self) -> bool {
             let mut groups = self.replaced.groups.values();
-            groups.any(|known| !known.is_empty())
+            groups.any(|known| !known.originals.is_empty())
         }
 
         fn make(&self, at: &str) {

@@ -9,10 +9,10 @@ use super::{
     *,
 };
 use koord_kernel::{
-    cgroup::{Controller, Generation, Tree, Version},
+    cgroup::{Before, Controller, Generation, Tree, Version},
     fake::FakeTree,
 };
-use koord_model::{CoreGroup, CpuShares, MemoryLimit, MemoryProtection};
+use koord_model::{CoreGroup, CpuBurst, CpuQuota, CpuShares, MemoryLimit, MemoryProtection, Value};
 use std::{io, os::fd::OwnedFd, sync::mpsc, time::Duration};
 
 /// A pod with a container, whose periods are this long.
@@ -510,6 +510,118 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
     next.apply(micros(60_000), micros(20_000)).await;
     let noted = next.tree.note(Controller::Cpu, &next.pod, "originals");
     assert_eq!(noted.unwrap(), "");
+}
+
+/// Gives the pod's directory a quota of the kubelet's, in a period of 10 ms, and says what is noted on it.
+fn kubelets_in_short_periods(generation: Generation) -> (Groups, impl Fn(&Groups) -> String) {
+    let groups = Groups::new(generation, "10000", "10000");
+    let (file, text) = match generation {
+        Generation::V1 => ("cpu.cfs_quota_us", "3000"),
+        Generation::V2 => ("cpu.max", "3000 10000"),
+    };
+    let kubelets = groups.tree.write(Controller::Cpu, &groups.pod, file, text);
+    kubelets.unwrap();
+    let noted = |groups: &Groups| {
+        let note = groups.tree.note(Controller::Cpu, &groups.pod, "originals");
+        note.unwrap()
+    };
+    (groups, noted)
+}
+
+#[tokio::test]
+async fn what_we_wrote_is_known_as_ours_when_its_period_gets_longer() {
+    for generation in [Generation::V1, Generation::V2] {
+        let (groups, noted) = kubelets_in_short_periods(generation);
+        let write = async |micros| {
+            let change = Change {
+                at: groups.pod.clone(),
+                value: CpuQuota::Micros(micros).into(),
+            };
+            let written = applied(groups.writer.write(vec![change]).await);
+            assert!(written[0].is_ok(), "{written:?}");
+            noted(&groups)
+        };
+        assert_eq!(write(20_000).await, "cpu.cfs_quota_us 30000 20000\n");
+        // It has no such share in 10 ms.
+        assert_eq!(write(5_000).await, "cpu.cfs_quota_us 30000 5000\n");
+        assert_eq!(write(6_000).await, "cpu.cfs_quota_us 30000 6000\n");
+        // The kubelet's own of a resize is what comes back then.
+        let (file, text) = match generation {
+            Generation::V1 => ("cpu.cfs_quota_us", "40000"),
+            Generation::V2 => ("cpu.max", "40000 100000"),
+        };
+        let kubelets = groups.tree.write(Controller::Cpu, &groups.pod, file, text);
+        kubelets.unwrap();
+        assert_eq!(write(6_000).await, "cpu.cfs_quota_us 40000 6000\n");
+    }
+}
+
+#[tokio::test]
+async fn a_burst_that_went_no_further_with_the_quota_is_known_as_ours_when_it_may() {
+    let (groups, noted) = kubelets_in_short_periods(Generation::V1);
+    let file = "cpu.cfs_burst_us";
+    let theirs = groups.tree.write(Controller::Cpu, &groups.pod, file, "500");
+    theirs.unwrap();
+    let write = async |micros| {
+        let change = Change {
+            at: groups.pod.clone(),
+            value: CpuBurst::from_micros(micros).unwrap().into(),
+        };
+        groups.writer.write(vec![change]).await;
+        noted(&groups)
+    };
+    assert_eq!(write(70_000).await, "cpu.cfs_burst_us 5000 30000\n");
+    let file = "cpu.cfs_quota_us";
+    let kubelets = groups
+        .tree
+        .write(Controller::Cpu, &groups.pod, file, "6000");
+    kubelets.unwrap();
+    assert_eq!(write(70_000).await, "cpu.cfs_burst_us 5000 60000\n");
+}
+
+#[tokio::test]
+async fn a_burst_beside_a_quota_whose_period_gets_longer_is_told_in_its_own() {
+    let (groups, noted) = kubelets_in_short_periods(Generation::V1);
+    let file = "cpu.cfs_burst_us";
+    let theirs = groups.tree.write(Controller::Cpu, &groups.pod, file, "500");
+    theirs.unwrap();
+    let change = |value| Change {
+        at: groups.pod.clone(),
+        value,
+    };
+    let burst = CpuBurst::from_micros(1_000).unwrap();
+    let changes = vec![change(CpuQuota::Micros(5_000).into()), change(burst.into())];
+    groups.writer.write(changes).await;
+    let mut lines: Vec<_> = noted(&groups).lines().map(str::to_owned).collect();
+    lines.sort();
+    let expected = ["cpu.cfs_burst_us 5000 1000", "cpu.cfs_quota_us 30000 5000"];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn a_note_that_cannot_be_read_for_a_while_is_not_lost() {
+    let (groups, noted) = kubelets_in_short_periods(Generation::V1);
+    let write = async |writer: &Writer, micros| {
+        let change = Change {
+            at: groups.pod.clone(),
+            value: CpuQuota::Micros(micros).into(),
+        };
+        let written = applied(writer.write(vec![change]).await);
+        assert!(written[0].is_ok(), "{written:?}");
+    };
+    write(&groups.writer, 20_000).await;
+    assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 20000\n");
+    // Who comes after us cannot read it at first.
+    let next = Writer::new(Cgroups::over(groups.tree.clone()), ThreadGroups::none());
+    groups
+        .tree
+        .fail_notes(Some(koord_kernel::fake::Errno::NFILE));
+    write(&next, 50_000).await;
+    write(&next, 60_000).await;
+    groups.tree.fail_notes(None);
+    assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 20000\n");
+    write(&next, 70_000).await;
+    assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 70000\n");
 }
 
 #[tokio::test]

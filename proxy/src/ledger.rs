@@ -19,7 +19,8 @@ pub use self::{
 
 use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
 use koord_model::{
-    CgroupPath, ContainerId, CpuShares, PodNetwork, PodQueue, SandboxId, Setting, Value,
+    CgroupPath, ContainerId, CpuShares, MemoryLimit, PodNetwork, PodQueue, SandboxId, Setting,
+    Value,
 };
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -61,6 +62,9 @@ pub struct Container {
     pub ours: Box<[Value]>,
     /// Its creation was told of, and nothing since that may have changed its spec.
     pub is_as_made: bool,
+    /// The limit of memory and swap together that calls have asked for since we run, as far as it is asked
+    /// for still. Lists do not tell it.
+    pub swap: Option<MemoryLimit>,
 }
 
 /// What a runtime was told of a container, of which it shows only what it was told from then on.
@@ -193,6 +197,7 @@ impl Container {
             told_first: None,
             ours: Box::default(),
             is_as_made: false,
+            swap: None,
         }
     }
 

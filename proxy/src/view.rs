@@ -198,6 +198,24 @@ pub fn requested(linux: Option<&cri::LinuxContainerResources>) -> Requested {
     }
 }
 
+/// The limit of memory and swap together that a request names.
+pub fn swap_said(linux: Option<&cri::LinuxContainerResources>) -> Option<MemoryLimit> {
+    said(linux?.memory_swap_limit_in_bytes).map(MemoryLimit::from_bytes)
+}
+
+/// That limit once a request is done that asks for this and says `said` of it; none if the container is
+/// not to swap. Runtimes let one that is told of memory alone swap no more.
+pub fn swap_after(
+    before: Option<MemoryLimit>,
+    said: Option<MemoryLimit>,
+    asked: &Requested,
+) -> Option<MemoryLimit> {
+    match asked.memory_limit {
+        Some(_) => said,
+        None => said.or(before),
+    }
+}
+
 /// What is asked for by the names of files of cgroup v2, where it is what the kernel takes.
 pub fn unified<'a>(text: impl Fn(&str) -> Option<&'a str>) -> Unified {
     let limit = |file| match text(file)?.trim() {

@@ -8,6 +8,7 @@
 use crate::{
     ledger::{Applied, Entry, GIVEN_BACK, Route, Target},
     originals::{self, Origin},
+    view,
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::RuntimeName;
@@ -34,6 +35,15 @@ pub struct Limits<'a> {
     pub runtime: RuntimeName,
     /// The CPUs that the kernel lets the container have; `None` if it takes all.
     pub cpus: Option<&'a CpuSet>,
+}
+
+/// What a request asks for, and what was asked for before it and is still.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub linux: &'a cri::LinuxContainerResources,
+    pub period: Option<CpuPeriod>,
+    /// The limit of memory and swap together; none if the container is not to swap.
+    pub swap: Option<MemoryLimit>,
 }
 
 /// Why a request cannot carry its patch.
@@ -100,6 +110,11 @@ fn resources(
     limits: Limits<'_>,
 ) -> ResourcesPatch {
     let mut patch = ResourcesPatch::default();
+    let all = Asked {
+        linux: asked,
+        period: requested.cpu_period,
+        swap: view::swap_said(Some(asked)),
+    };
     for entry in requests(target) {
         if !says_the_same(&entry.desired, entry.original.value()) {
             let sayable = match &entry.desired {
@@ -110,7 +125,7 @@ fn resources(
                 }
                 Value::MemoryLimit(MemoryLimit::Unlimited) => {
                     patch.memory_limit_in_bytes = Some(0);
-                    patch.memory_swap_limit_in_bytes = nonzero(asked).map(|_| 0);
+                    patch.memory_swap_limit_in_bytes = all.swap.map(|_| 0);
                     true
                 }
                 // Of one that is there no runtime changes it.
@@ -118,7 +133,7 @@ fn resources(
                     patch.oom_score_adj = Some(score.get());
                     true
                 }
-                value => say(&mut patch, value, asked, requested.cpu_period, limits),
+                value => say(&mut patch, value, &all, limits),
             };
             if !sayable {
                 entry.route = Route::Kernel;
@@ -181,14 +196,13 @@ fn values<'a>(entries: impl Iterator<Item = &'a Entry>) -> impl Iterator<Item = 
 /// The bytes to append to an UpdateContainerResources; `None` if nothing is in force that it could
 /// carry. Entries of `target` that it cannot carry change to the kernel route.
 pub fn update(
-    asked: &cri::LinuxContainerResources,
-    period: Option<CpuPeriod>,
+    asked: &Asked<'_>,
     target: &mut Target,
     limits: Limits<'_>,
 ) -> Result<Option<Vec<u8>>, PatchError> {
     let mut patch = ResourcesPatch::default();
     for entry in requests(target) {
-        if !say(&mut patch, &entry.desired, asked, period, limits) {
+        if !say(&mut patch, &entry.desired, asked, limits) {
             entry.route = Route::Kernel;
         }
     }
@@ -235,18 +249,12 @@ fn says_the_same(desired: &Value, asked: Option<&Value>) -> bool {
 }
 
 /// Adds a value; false if this call cannot carry it.
-fn say(
-    patch: &mut ResourcesPatch,
-    value: &Value,
-    asked: &cri::LinuxContainerResources,
-    period: Option<CpuPeriod>,
-    limits: Limits<'_>,
-) -> bool {
+fn say(patch: &mut ResourcesPatch, value: &Value, asked: &Asked<'_>, limits: Limits<'_>) -> bool {
     let crio = limits.runtime == RuntimeName::CriO;
     match value {
         Value::CpuShares(shares) => patch.cpu_shares = Some(shares.get().into()),
         Value::CpuQuota(quota) => {
-            let period = period.unwrap_or(CpuPeriod::DEFAULT);
+            let period = asked.period.unwrap_or(CpuPeriod::DEFAULT);
             // A share too small for the period that was asked for is one of a longer period:
             // raised to what the kernel takes it could be more than the pod has, and on cgroup v1
             // the container would not start.
@@ -256,7 +264,7 @@ fn say(
             };
             patch.cpu_quota = Some(quota.as_i64());
             // What the runtime has stored may be what an earlier patch said.
-            let there = i64::from(said.micros()) == asked.cpu_period;
+            let there = i64::from(said.micros()) == asked.linux.cpu_period;
             if period != CpuPeriod::DEFAULT && !there {
                 patch.cpu_period = Some(said.micros().into());
             }
@@ -277,14 +285,12 @@ fn say(
             }
             let limit = MemoryLimit::Bytes(*bytes).as_i64();
             patch.memory_limit_in_bytes = Some(limit);
-            // Memory and swap together cannot be less than memory.
-            let swap = nonzero(asked).filter(|swap| (0..limit).contains(swap));
-            patch.memory_swap_limit_in_bytes = swap.map(|_| limit);
+            patch.memory_swap_limit_in_bytes = asked.swap_beside(*bytes);
         }
         // CRI-O refuses negative limits, and zero is "unchanged".
         Value::MemoryLimit(MemoryLimit::Unlimited) if !crio => {
             patch.memory_limit_in_bytes = Some(-1);
-            patch.memory_swap_limit_in_bytes = nonzero(asked).map(|_| -1);
+            patch.memory_swap_limit_in_bytes = asked.swap.map(|_| -1);
         }
         // No field says it, or not this value of it.
         _ => return false,
@@ -292,8 +298,18 @@ fn say(
     true
 }
 
-fn nonzero(asked: &cri::LinuxContainerResources) -> Option<i64> {
-    Some(asked.memory_swap_limit_in_bytes).filter(|swap| *swap != 0)
+// === impl Asked ===
+
+impl Asked<'_> {
+    /// What is to be said of memory and swap together beside a limit of memory, if that is not what the
+    /// request says: runtimes take what is not said for no swap. It cannot be less than memory.
+    fn swap_beside(&self, memory: u64) -> Option<i64> {
+        let swap = match self.swap? {
+            MemoryLimit::Bytes(swap) => MemoryLimit::Bytes(swap.max(memory)),
+            MemoryLimit::Unlimited => MemoryLimit::Unlimited,
+        };
+        Some(swap.as_i64()).filter(|swap| *swap != self.linux.memory_swap_limit_in_bytes)
+    }
 }
 
 fn bounded<'a>(

@@ -140,11 +140,14 @@ impl Hub {
         let requested = view::requested_at_creation(config.resources());
         let container = view::container(&config, requested);
         let planned = self.plan_container((&sandbox, pod), parent, container);
-        Some(planned.map(|container| Creation {
-            sandbox,
-            config,
-            container: Box::new(container),
-            generation: self.generation.get(),
+        Some(planned.map(|mut container| {
+            container.swap = view::swap_said(config.resources());
+            Creation {
+                sandbox,
+                config,
+                container: Box::new(container),
+                generation: self.generation.get(),
+            }
         }))
     }
 
@@ -304,6 +307,7 @@ impl Hub {
             return Decision::as_is(Untouched::Unknown, Effect::Nothing);
         };
         let asked = view::requested(request.linux.as_ref());
+        let swap = view::swap_said(request.linux.as_ref());
         let PlannedUpdate { mut target, period } = match self.plan_update(pod, container, &asked) {
             Ok(planned) => planned,
             Err(status) => return Decision::refused(status),
@@ -315,12 +319,18 @@ impl Hub {
             (None, Some(linux)) => {
                 let cpus = self.cpus_below(pod.parent.as_ref(), &target);
                 let limits = self.limits(message, cpus.as_ref());
-                patch::update(linux, period, &mut target, limits)
+                let asked = patch::Asked {
+                    linux,
+                    period,
+                    swap: view::swap_after(container.swap, swap, &asked),
+                };
+                patch::update(&asked, &mut target, limits)
                     .map_err(|error| self.unpatched(&error, &pod.view))
             }
         };
         let update = Update {
             asked,
+            swap,
             said: target,
         };
         let effect = Effect::Update(id, Box::new(update));

@@ -12,7 +12,7 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, SandboxId};
+use koord_model::{ContainerId, MemoryLimit, SandboxId};
 use koord_proto::wire;
 use std::{mem, rc::Rc};
 
@@ -54,6 +54,8 @@ pub(super) enum Effect {
 #[derive(Debug)]
 pub(super) struct Update {
     pub(super) asked: Requested,
+    /// What it asked of memory and swap together.
+    pub(super) swap: Option<MemoryLimit>,
     pub(super) said: Target,
 }
 
@@ -284,6 +286,7 @@ impl Hub {
             told_first: None,
             ours: Box::default(),
             is_as_made: true,
+            swap: new.swap,
         };
         container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
         let newer = self.renew(pod, new.pod, new.said);
@@ -308,6 +311,7 @@ impl Hub {
         let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
             return;
         };
+        container.swap = view::swap_after(container.swap, update.swap, &update.asked);
         container.view.requested = view::overlaid(&container.view.requested, update.asked);
         let target = &mut container.target;
         // Nobody is there any more to refuse.

@@ -57,7 +57,7 @@ use crate::{
 };
 use koord_hooks::{ContainerView, PodView};
 use koord_kernel::cgroup::{Driver, RuntimeName};
-use koord_model::{CgroupPath, ContainerId, SandboxId, Setting};
+use koord_model::{CgroupPath, ContainerId, MemoryLimit, SandboxId, Setting};
 use koord_proto::wire;
 use std::{
     cell::{Cell, RefCell},
@@ -135,6 +135,8 @@ struct NewPod {
 struct NewContainer {
     view: ContainerView,
     target: Target,
+    /// The limit of memory and swap together that was asked for.
+    swap: Option<MemoryLimit>,
     parent: Option<CgroupPath>,
     /// The pod as it was decided about.
     pod: PodView,

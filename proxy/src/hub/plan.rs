@@ -103,6 +103,7 @@ impl Hub {
         Ok(NewContainer {
             view,
             target,
+            swap: None,
             parent,
             pod,
             said,

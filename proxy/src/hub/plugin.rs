@@ -215,6 +215,8 @@ impl Hub {
         self.count(method, why, update.is_some());
         let decided = Update {
             asked: requested,
+            // No answer says it.
+            swap: None,
             said: target,
         };
         let effect = Effect::Update(id.clone(), Box::new(decided));

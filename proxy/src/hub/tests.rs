@@ -214,6 +214,7 @@ async fn is_list_wanted(bench: &Bench) -> bool {
 fn empty_update(id: ContainerId) -> Effect {
     let update = commit::Update {
         asked: Default::default(),
+        swap: None,
         said: Default::default(),
     };
     Effect::Update(id, Box::new(update))

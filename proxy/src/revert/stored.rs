@@ -139,8 +139,12 @@ impl Asked {
             runtime,
             cpus: None,
         };
-        let nothing = cri::LinuxContainerResources::default();
-        let bytes = patch::update(&nothing, cpu_period, &mut target, limits);
+        let nothing = patch::Asked {
+            linux: &cri::LinuxContainerResources::default(),
+            period: cpu_period,
+            swap: container.swap,
+        };
+        let bytes = patch::update(&nothing, &mut target, limits);
         let bytes = bytes.expect("a request of a few numbers is below any limit");
         let request = bytes.map(|bytes| cri::UpdateContainerResourcesRequest {
             container_id: container.id.to_string(),

@@ -208,7 +208,7 @@ fn of_lsr() -> [Field; 9] {
 
 /// The hooks' shares and memory stay, and so does the whole CPU that their quota is. No request can say
 /// that they let it run on all CPUs: of a list these come back only after the answer.
-fn of_be() -> [Field; 8] {
+fn of_be() -> [Field; 11] {
     [
         (shares(9), &[]),
         (quota(40_000), &[]),
@@ -226,6 +226,14 @@ fn of_be() -> [Field; 8] {
         (
             swap_limit(256 << 20),
             &[("memory.memsw.limit_in_bytes", "268435456")],
+        ),
+        // What says nothing of it leaves it, though the hooks' memory goes with it.
+        (shares(9), &[]),
+        (LinuxContainerResources::default(), &[]),
+        // containerd lets one whose memory is told and no swap have none, and so with the hooks' memory.
+        (
+            memory_limit(64 << 20),
+            &[("memory.memsw.limit_in_bytes", "134217728")],
         ),
     ]
 }

@@ -138,7 +138,11 @@ fn an_update_names_the_period_that_its_quota_is_for() {
     ] {
         let period = period_us.map(|micros| CpuPeriod::new(micros).unwrap());
         let mut target = with_quota(decided, &Requested::default());
-        let patch = update(&update_of_shares, period, &mut target, LIMITS).unwrap();
+        let asked = Asked {
+            period,
+            ..only(&update_of_shares)
+        };
+        let patch = update(&asked, &mut target, LIMITS).unwrap();
         let request = cri::UpdateContainerResourcesRequest::read(&patch.unwrap());
         let linux = request.and_then(|request| request.linux).unwrap();
         assert_eq!(
@@ -313,7 +317,7 @@ fn what_a_container_is_made_with_is_appended_even_where_no_resources_are() {
         (Route::Request, &Applied::Written)
     );
 
-    assert_eq!(update(&asked(), None, &mut target, LIMITS), Ok(None));
+    assert_eq!(update(&only(&asked()), &mut target, LIMITS), Ok(None));
     assert_eq!(target.entries()[0].route, Route::Request);
 }
 
@@ -381,8 +385,69 @@ fn what_does_not_fit_a_container_is_not_made_with() {
 #[test]
 fn no_update_carries_a_score() {
     let mut target = target(with_score(500), &Requested::default());
-    assert_eq!(update(&killed_first(), None, &mut target, LIMITS), Ok(None));
+    assert_eq!(
+        update(&only(&killed_first()), &mut target, LIMITS),
+        Ok(None)
+    );
     assert_eq!(target.entries()[0].route, Route::Kernel);
+}
+
+/// A request before which nothing was asked for.
+fn only(linux: &cri::LinuxContainerResources) -> Asked<'_> {
+    Asked {
+        linux,
+        period: None,
+        swap: view::swap_said(Some(linux)),
+    }
+}
+
+#[test]
+fn an_update_that_says_nothing_of_swap_leaves_what_there_was() {
+    let unlimited = Some(MemoryLimit::Unlimited);
+    let bytes = |bytes| Some(MemoryLimit::Bytes(bytes));
+    // Memory and swap together that was asked for before and by the request, what hooks let it have, and
+    // what is said for it.
+    let cases = [
+        (None, 0, bytes(4_096), (4_096, 0)),
+        (bytes(9_000), 0, bytes(4_096), (4_096, 9_000)),
+        (bytes(9_000), 9_000, bytes(4_096), (4_096, 9_000)),
+        (bytes(1_000), 0, bytes(4_096), (4_096, 4_096)),
+        (bytes(1_000), 1_000, bytes(4_096), (4_096, 4_096)),
+        (unlimited, 0, bytes(4_096), (4_096, -1)),
+        (bytes(9_000), 0, unlimited, (-1, -1)),
+        (None, 0, unlimited, (-1, 0)),
+    ];
+    for (before, now, decided, said) in cases {
+        let adjustment = Adjustment {
+            memory_limit: decided,
+            ..Adjustment::default()
+        };
+        let mut target = target(adjustment, &Requested::default());
+        let linux = cri::LinuxContainerResources {
+            cpu_shares: 2,
+            memory_swap_limit_in_bytes: now,
+            ..Default::default()
+        };
+        let asked = Asked {
+            swap: before,
+            ..only(&linux)
+        };
+        let patch = update(&asked, &mut target, LIMITS).unwrap().unwrap();
+        let mut request = cri::UpdateContainerResourcesRequest {
+            linux: Some(linux),
+            ..Default::default()
+        }
+        .encode_to_vec();
+        request.extend(patch);
+        let linux = cri::UpdateContainerResourcesRequest::read(&request)
+            .and_then(|request| request.linux)
+            .unwrap();
+        let patched = (
+            linux.memory_limit_in_bytes,
+            linux.memory_swap_limit_in_bytes,
+        );
+        assert_eq!(patched, said, "{before:?}, {now}, {decided:?}");
+    }
 }
 
 #[test]
@@ -415,7 +480,7 @@ fn an_update_carries_all_values_in_force_that_it_can_say() {
         cpu_shares: 2,
         ..Default::default()
     };
-    let patch = update(&update_of_shares, None, &mut target, LIMITS).unwrap();
+    let patch = update(&only(&update_of_shares), &mut target, LIMITS).unwrap();
     let linux = cri::UpdateContainerResourcesRequest::read(&patch.unwrap())
         .and_then(|request| request.linux)
         .unwrap();
@@ -451,7 +516,7 @@ fn a_cpuset_keeps_within_what_the_kernel_lets_the_container_have() {
             cpus: most.as_ref(),
             ..LIMITS
         };
-        let patch = update(&asked(), None, &mut target, limits).unwrap();
+        let patch = update(&only(&asked()), &mut target, limits).unwrap();
         let patched = patch.map(|patch| {
             let request = cri::UpdateContainerResourcesRequest::read(&patch).unwrap();
             request.linux.unwrap().cpuset_cpus
@@ -477,7 +542,7 @@ fn crio_gets_no_memory_limit_that_it_would_refuse() {
             runtime: RuntimeName::CriO,
             ..LIMITS
         };
-        assert_eq!(update(&asked(), None, &mut target, limits), Ok(None));
+        assert_eq!(update(&only(&asked()), &mut target, limits), Ok(None));
         assert_eq!(target.entries()[0].route, Route::Kernel);
     }
 }
@@ -494,7 +559,7 @@ fn a_patch_that_would_be_too_much_is_left_out() {
         max_message_bytes: 101,
         ..LIMITS
     };
-    let refused = update(&asked(), None, &mut target, limits);
+    let refused = update(&only(&asked()), &mut target, limits);
     assert_eq!(
         refused,
         Err(PatchError::TooLarge {

@@ -146,7 +146,7 @@ fn by_default(flag: &str) -> Result<String> {
 }
 
 #[test]
-fn its_memory_has_an_end_beyond_all_that_it_may_hold_by_its_own_bounds() -> Result<()> {
+fn held_requests_and_a_kubelets_answer_fit_below_its_bounds_of_memory() -> Result<()> {
     let service = unit(SERVICE)?;
     let mib = |key| -> Result<u32> {
         let said = values(&service, key);

@@ -61,7 +61,8 @@ pub(super) struct Handler {
     decisions: Cell<u64>,
     /// A start has waited [`LATE`] or more for the first list, and it did not come.
     list_is_late: Cell<bool>,
-    /// To go on in the order of arrival after a wait for koordlet.
+    /// To go on in the order of arrival after a wait for koordlet. It is held over that wait: who is behind
+    /// it waits for the same, and no longer.
     turn: Mutex<()>,
 }
 

@@ -6,7 +6,8 @@
 //!
 //! The names are ours, and below the folder no link is followed, so nothing outside of it is read,
 //! written or removed. Files of ours have the sticky bit, which nobody else has a use for there: by
-//! it they are known after a restart. No other file is removed.
+//! it they are known after a restart; what is to take the place of one has it from when it is whole, and
+//! until then a name that nobody else gives. No other file is removed.
 
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags},
@@ -82,19 +83,25 @@ impl Folder {
         Ok(true)
     }
 
-    /// Removes a file of ours. Whether there was one.
+    /// Removes a file of ours, with what a crash left of one that was to take its place. Whether there was
+    /// any.
     pub fn withdraw(&self, name: &'static str) -> Result<bool, FolderError> {
         let folder = match self.open() {
             Ok(folder) => folder,
             Err(error) if is_nowhere(&error) => return Ok(false),
             Err(source) => return Err(self.failed("", "opened", source)),
         };
-        if !is_ours(&folder, name) {
-            return Ok(false);
+        let fresh = fresh(name);
+        let is_there = [
+            (name, is_ours(&folder, name)),
+            // It has the mark only once it is whole.
+            (&fresh, is_file(&folder, &fresh)),
+        ];
+        for (name, _) in is_there.iter().filter(|(_, is_there)| *is_there) {
+            let removed = rustix::fs::unlinkat(&folder, *name, AtFlags::empty());
+            removed.map_err(|errno| self.failed(name, "removed", errno.into()))?;
         }
-        let removed = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
-        removed.map_err(|errno| self.failed(name, "removed", errno.into()))?;
-        Ok(true)
+        Ok(is_there.iter().any(|(_, is_there)| *is_there))
     }
 
     fn open(&self) -> io::Result<OwnedFd> {
@@ -129,11 +136,23 @@ fn is_nowhere(error: &io::Error) -> bool {
 }
 
 fn is_ours(folder: &OwnedFd, name: &str) -> bool {
-    let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-    found.is_ok_and(|found| {
-        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-        is_file && Mode::from_raw_mode(found.st_mode).contains(OURS)
-    })
+    mode_of_file(folder, name).is_some_and(|mode| mode.contains(OURS))
+}
+
+fn is_file(folder: &OwnedFd, name: &str) -> bool {
+    mode_of_file(folder, name).is_some()
+}
+
+/// `None` if there is no file of this name, but a link perhaps.
+fn mode_of_file(folder: &OwnedFd, name: &str) -> Option<Mode> {
+    let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    is_file.then(|| Mode::from_raw_mode(found.st_mode))
+}
+
+/// The name, ours alone, of what is to take a file's place.
+fn fresh(name: &str) -> String {
+    format!(".{name}.koord-runtime-proxy")
 }
 
 /// Whether a file of ours says exactly this.
@@ -152,7 +171,7 @@ fn says(folder: &OwnedFd, name: &str, text: &str) -> io::Result<bool> {
 }
 
 fn replace(folder: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
-    let fresh = format!(".{name}.koord-runtime-proxy");
+    let fresh = fresh(name);
     // One of ours from before a crash, or a link that somebody laid there to have us write to what it
     // leads to: neither is opened.
     match rustix::fs::unlinkat(folder, &fresh, AtFlags::empty()) {

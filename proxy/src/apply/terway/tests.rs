@@ -87,6 +87,22 @@ fn what_a_crash_left_half_written_is_in_nobodys_way() {
 }
 
 #[test]
+fn what_a_crash_left_half_written_is_removed_with_the_file_and_alone() {
+    let (above, folder) = folder();
+    let qos = above.path().join("qos");
+    for is_whole in [true, false] {
+        folder.put(NAME, "old").unwrap();
+        fs::write(qos.join(".pod.json.koord-runtime-proxy"), "ne").unwrap();
+        if !is_whole {
+            fs::remove_file(qos.join(NAME)).unwrap();
+        }
+        assert!(folder.withdraw(NAME).unwrap());
+        assert_eq!(names(&qos), [""; 0], "{is_whole}");
+        assert!(!folder.withdraw(NAME).unwrap());
+    }
+}
+
+#[test]
 fn without_the_folder_around_ours_there_is_nobody_to_tell() {
     let (above, _) = folder();
     let folder = Folder::at(above.path().join("not/there"));

@@ -233,8 +233,9 @@ impl Tree for OsTree {
     }
 }
 
-/// The longest note: of several hundred devices.
-const MAX_NOTE: usize = 16 << 10;
+/// The longest note: what is longer than that the kernel does not take (`XATTR_SIZE_MAX` of
+/// `include/uapi/linux/limits.h`), so whatever it has taken can be read.
+const MAX_NOTE: usize = 64 << 10;
 
 /// The extended attribute that a note is. Those of users need no capability, and Linux 5.7.
 fn attribute(name: &str) -> String {

@@ -66,7 +66,8 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// A note of ours on a group, which goes with it; empty if there is none.
     fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String>;
 
-    /// Puts a note on a group, or takes it off if it is empty.
+    /// Puts a note on a group, or takes it off if it is empty. One that cannot be read again is refused, and
+    /// what was noted stays.
     fn set_note(
         &self,
         controller: Controller,

@@ -42,6 +42,9 @@ pub struct Write {
     pub text: String,
 }
 
+/// The longest that an extended attribute may be.
+const MAX_NOTE: usize = 64 << 10;
+
 #[derive(Debug)]
 struct State {
     generation: Generation,
@@ -316,6 +319,9 @@ impl Tree for FakeTree {
             return Err(Errno::OPNOTSUPP.into());
         }
         let group = state.groups.get_mut(at).ok_or(Errno::NOENT)?;
+        if text.len() > MAX_NOTE {
+            return Err(Errno::TOOBIG.into());
+        }
         match text {
             "" => group.notes.remove(name),
             text => group.notes.insert(name.to_owned(), text.to_owned()),

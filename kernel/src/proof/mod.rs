@@ -81,6 +81,7 @@ checks! {
     settings::a_group_that_is_gone_is_told_from_a_setting_that_is_not_there,
     settings::groups_are_listed_by_name,
     settings::who_watches_a_setting_is_told_of_writes_to_it,
+    settings::a_note_that_is_taken_can_be_read_again,
 }
 
 /// Makes the groups below the base that `names` says.

@@ -257,3 +257,20 @@ pub(super) fn who_watches_a_setting_is_told_of_writes_to_it(ground: &mut dyn Gro
     let gone = ground.base().join("r").expect("a name of a check");
     assert!(cgroups.watch(&gone, Setting::CpuShares).is_err());
 }
+
+pub(super) fn a_note_that_is_taken_can_be_read_again(ground: &mut dyn Ground) {
+    let at = &make(ground, &["p"])[0];
+    let tree = &ground.cgroups().tree;
+    let note = |length: usize| {
+        let text = "x".repeat(length);
+        let taken = tree.set_note(Controller::Cpu, at, "check", &text);
+        let noted = tree.note(Controller::Cpu, at, "check");
+        let noted = noted.expect("what was taken can be read");
+        (taken.is_ok(), noted == text, noted.len())
+    };
+    for length in [1, 16 << 10, (16 << 10) + 1, 64 << 10] {
+        assert_eq!(note(length), (true, true, length));
+    }
+    // One that is refused leaves what was there.
+    assert_eq!(note((64 << 10) + 1), (false, false, 64 << 10));
+}

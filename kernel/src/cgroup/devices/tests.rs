@@ -269,6 +269,27 @@ fn a_group_that_takes_no_notes_is_remembered_until_a_restart() {
 }
 
 #[test]
+fn what_is_too_long_for_a_note_is_remembered_in_its_place_until_it_is_shorter() {
+    let machine = on(Generation::V2);
+    let (cgroups, setting) = (&machine.cgroups, Setting::IoReadBps);
+    let noted = |cgroups: &Cgroups| {
+        let text = cgroups.noted(Controller::Io, &machine.at, setting);
+        text.unwrap()
+    };
+    let long = "252:0\n".repeat(11_000);
+    for (text, after_a_restart) in [
+        ("252:16\n", "252:16\n"),
+        (&long, "252:16\n"),
+        ("252:0\n", "252:0\n"),
+    ] {
+        cgroups.set_noted(Controller::Io, (&machine.at, setting), text.to_owned());
+        assert_eq!(noted(cgroups), text);
+        assert_eq!(noted(&Cgroups::over(machine.tree.clone())), after_a_restart);
+    }
+    assert!(cgroups.notes.lock().is_empty());
+}
+
+#[test]
 fn a_note_that_cannot_be_read_now_is_not_taken_for_none() {
     for generation in BOTH {
         let machine = on(generation);

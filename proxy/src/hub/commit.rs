@@ -153,15 +153,20 @@ impl Hub {
     }
 
     /// The runtime may have done it all the same; only it knows. If it said itself that it failed, nothing
-    /// is in doubt but the values of what is known: a container that cannot start, or a pod that gets no
-    /// network, fails for as long as it is tried, and must not cost a list each time. What a runtime keeps
-    /// of a pod that it could not make, the list of each minute finds.
+    /// is in doubt but the values of what is known: a container that cannot start, or a pod whose network
+    /// cannot be made or torn down, fails for as long as it is tried, and must not cost a list each time.
+    /// What a runtime keeps of a pod that it could not make, or has ended of one that it could not stop, the
+    /// list of each minute finds.
     fn doubt(&self, effect: &Effect, code: Option<u32>) {
         let ledger = self.ledger.borrow();
         let known = match effect {
-            Effect::Start(id) | Effect::Stop(id) | Effect::Update(id, _) => ledger.sandbox_of(id),
-            Effect::UpdatePod(sandbox, _) => ledger.pod(sandbox).map(|pod| &pod.sandbox),
-            _ => None,
+            Effect::Start(id) | Effect::Stop(id) | Effect::Remove(id) | Effect::Update(id, _) => {
+                ledger.sandbox_of(id)
+            }
+            Effect::StopPod(sandbox)
+            | Effect::RemovePod(sandbox)
+            | Effect::UpdatePod(sandbox, _) => ledger.pod(sandbox).map(|pod| &pod.sandbox),
+            Effect::Nothing | Effect::Unknown | Effect::Run(_) | Effect::Create(..) => None,
         };
         if let Some(sandbox) = known {
             self.queue.push(sandbox.clone());

@@ -221,18 +221,22 @@ fn empty_update(id: ContainerId) -> Effect {
 }
 
 #[tokio::test]
-async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list() {
+async fn what_cannot_be_started_stopped_or_removed_costs_a_look_at_its_own_pod_and_no_list() {
     let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
     let asked_for_a_list = || is_list_wanted(&bench);
     for effect in [
         Effect::Start(container()),
         Effect::Stop(container()),
+        Effect::Remove(container()),
         empty_update(container()),
+        Effect::StopPod(sandbox()),
+        Effect::RemovePod(sandbox()),
         Effect::UpdatePod(sandbox(), Default::default()),
     ] {
+        let told = format!("{effect:?}");
         bench.hub.close(effect.into(), answered(2));
-        assert_eq!(bench.hub.queue().drain(), [sandbox()]);
-        assert!(!asked_for_a_list().await);
+        assert_eq!(bench.hub.queue().drain(), [sandbox()], "{told}");
+        assert!(!asked_for_a_list().await, "{told}");
     }
     // CANCELLED: whether it runs is not known.
     bench
@@ -244,9 +248,10 @@ async fn a_container_that_cannot_start_costs_a_look_at_its_own_pod_and_no_list()
     bench.hub.close(Effect::Start(stranger).into(), answered(2));
     assert_eq!(bench.hub.queue().drain(), []);
     assert!(asked_for_a_list().await);
+    // DEADLINE_EXCEEDED: whether it is stopped is not known.
     bench
         .hub
-        .close(Effect::StopPod(sandbox()).into(), answered(2));
+        .close(Effect::StopPod(sandbox()).into(), answered(4));
     assert!(asked_for_a_list().await);
     // NOT_FOUND: nothing was done.
     bench

@@ -225,6 +225,21 @@ fn queues_are_made_changed_and_removed_and_nothing_is_done_to_what_is_so_already
 }
 
 #[test]
+fn whoever_has_a_network_of_their_own_sees_nothing_of_the_nodes() {
+    let name = "whoever_has_a_network_of_their_own_sees_nothing_of_the_nodes";
+    in_own_network(name, || {
+        let refused = bring(None).unwrap_err();
+        assert!(matches!(refused, TrafficError::NoInterface), "{refused}");
+        // As a service manager leaves it.
+        ask(NEW_LINK, 0, &interface(1, 1), &Attributes::default());
+        let refused = bring(None).unwrap_err();
+        assert!(matches!(refused, TrafficError::NoInterface), "{refused}");
+        make_network();
+        assert!(!bring(None).unwrap());
+    });
+}
+
+#[test]
 fn what_somebody_changed_is_as_it_should_be_again() {
     in_own_network("what_somebody_changed_is_as_it_should_be_again", || {
         make_network();

@@ -6,8 +6,9 @@
 //! What is there is listed, and only what differs is written, so what a process before us has left is taken
 //! over. It is ours by a mark in what it is made with, and no other is ever changed. Who has never made any
 //! removes none either: that of another one of us in the same network has the same mark. So it is noted
-//! with what outlives a restart that there may be some. All of it happens on a thread of its own, because
-//! the kernel's network has one lock for which anybody may wait.
+//! with what outlives a restart that there may be some. Who may not look at the node's network, as when the
+//! right to it goes together with the hook, learns nothing of them, so the note stays. All of it happens on
+//! a thread of its own, because the kernel's network has one lock for which anybody may wait.
 
 mod groups;
 mod shape;
@@ -50,6 +51,10 @@ const FILE_NAME: &str = "queues";
 /// The stack of the thread, in bytes.
 const STACK: usize = 128 << 10;
 
+/// The number of the interface that every network namespace has (`LOOPBACK_IFINDEX` of
+/// `include/net/flow.h`).
+const LOOPBACK: u32 = 1;
+
 /// The queues of this node's network.
 #[derive(Debug)]
 pub struct Traffic {
@@ -58,8 +63,8 @@ pub struct Traffic {
     there: Cell<bool>,
     /// Control groups have class ids here.
     knows_groups: bool,
-    /// Of what kind the failure is that is in the log.
-    pub complained: Cell<Option<Discriminant<TrafficError>>>,
+    /// Of what kind the failure is that is in the log, and whether there were to be queues.
+    pub complained: Cell<Option<(Discriminant<TrafficError>, bool)>>,
 }
 
 /// Why queues are not as they should be.
@@ -75,6 +80,9 @@ pub enum TrafficError {
     },
     #[error("no interface has a default route")]
     NoRoute,
+    /// As in a network namespace of this process alone.
+    #[error("no interface is seen but the loopback")]
+    NoInterface,
     /// Those with addresses of their own are known by them all the same.
     #[error("pods are not known by their control groups")]
     Groups(#[from] GroupsError),
@@ -136,7 +144,11 @@ impl Traffic {
             if shape.is_some() {
                 note.make();
             }
-            let done = work(shape);
+            let done = match work(shape) {
+                // Who has noted none has made none.
+                Err(error) if shape.is_none() && error.is_blind() && !note.is_there() => Ok(false),
+                done => done,
+            };
             if shape.is_none() && done.is_ok() {
                 note.remove();
             }
@@ -192,6 +204,19 @@ impl Traffic {
     }
 }
 
+// === impl TrafficError ===
+
+impl TrafficError {
+    /// Whether nothing could be seen of the node's network, so that nothing is known of what it has.
+    fn is_blind(&self) -> bool {
+        match self {
+            Self::Netlink(error) => error.is_without_socket(),
+            Self::NoInterface => true,
+            Self::Foreign { .. } | Self::NoRoute | Self::Groups(_) => false,
+        }
+    }
+}
+
 // === impl Note ===
 
 impl Note {
@@ -222,18 +247,17 @@ impl Note {
 /// Brings the queues of all interfaces in line with what they should be. What fails for one keeps it
 /// from no other.
 pub fn bring(shape: Option<&Shape>) -> Result<bool, TrafficError> {
-    let mut socket = match (Socket::open(), shape) {
-        // Who may have no such socket has made nothing over one.
-        (Err(error), None) if error.is_without_socket() => return Ok(false),
-        (socket, _) => socket?,
-    };
+    let mut socket = Socket::open()?;
     let qdiscs = match socket.list("list queues", &Qdisc::dump(), Qdisc::read) {
-        // Nor is there any where the kernel has none.
+        // There is none where the kernel has none.
         Err(error) if shape.is_none() && error.is_unsupported() => return Ok(false),
         qdiscs => qdiscs?,
     };
     let links = match shape {
         Some(_) => default_links(&mut socket)?,
+        None if qdiscs.iter().all(|it| it.link == LOOPBACK) => {
+            return Err(TrafficError::NoInterface);
+        }
         None => BTreeSet::new(),
     };
     let mut done = Ok(false);

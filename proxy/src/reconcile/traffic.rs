@@ -33,7 +33,7 @@ pub(super) async fn keep(hub: &Rc<Hub>) -> Option<Result<bool, TrafficError>> {
     if !is_wanted && matches!(done, Ok(true)) {
         info!("queues of the network that nobody decides any more are gone");
     }
-    note(hub, &done);
+    note(hub, &done, is_wanted);
     Some(done)
 }
 
@@ -63,8 +63,9 @@ fn member(pod: &Pod, knows_groups: bool) -> Option<Member<'_>> {
     })
 }
 
-/// Notes what became of it with the node and with each pod, and writes a line when it begins to fail.
-fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
+/// Notes what became of it with the node and with each pod, and writes a line when it begins to fail. If
+/// none is wanted, there were to be no queues.
+fn note(hub: &Hub, done: &Result<bool, TrafficError>, is_wanted: bool) {
     let result = applied(done);
     let mut ledger = hub.ledger().borrow_mut();
     let groups = ledger.node.iter_mut().map(|group| &mut group.target);
@@ -84,16 +85,22 @@ fn note(hub: &Hub, done: &Result<bool, TrafficError>) {
         complained.set(None);
         return;
     };
-    let kind = Some(mem::discriminant(error));
+    let kind = Some((mem::discriminant(error), is_wanted));
     if complained.get() != kind
         && let Some(suppressed) = hub.may_complain("-", Setting::NodeQueues.name())
     {
         complained.set(kind);
         let error = error as &dyn Error;
-        warn!(
-            error,
-            suppressed, "not all that is sent goes by the queues that were decided"
-        );
+        match is_wanted {
+            true => warn!(
+                error,
+                suppressed, "not all that is sent goes by the queues that were decided"
+            ),
+            false => warn!(
+                error,
+                suppressed, "queues of the network that nobody decides any more cannot be removed"
+            ),
+        }
     }
 }
 
@@ -116,8 +123,10 @@ fn applied(done: &Result<bool, TrafficError>) -> Applied {
         Ok(false) | Err(TrafficError::Groups(_)) => Applied::Equal,
         Err(TrafficError::Netlink(error)) if error.is_unsupported() => Applied::Unsupported,
         Err(TrafficError::Netlink(error)) => Applied::Refused(error.errno()),
-        Err(error @ (TrafficError::Foreign { .. } | TrafficError::NoRoute)) => {
-            Applied::Lacking(chain_of(error).into())
-        }
+        Err(
+            error @ (TrafficError::Foreign { .. }
+            | TrafficError::NoRoute
+            | TrafficError::NoInterface),
+        ) => Applied::Lacking(chain_of(error).into()),
     }
 }

@@ -6,6 +6,7 @@ use koord_model::{
     NetPriority::{self, BestEffort, LatencySensitive, System},
     NetQueues, NetRate, NetShare, PodQueue,
 };
+use rustix::io::Errno;
 use std::net::IpAddr;
 
 /// 1 Gbit: 50 MB/s are kept for LS pods, 10 MB/s for BE pods, which send at most 25.
@@ -380,4 +381,31 @@ async fn who_has_made_no_queues_removes_none_after_a_restart_either() {
     assert!(traffic().is_there());
     traffic().bring(None).await.unwrap().unwrap();
     assert!(!traffic().is_there());
+}
+
+#[tokio::test]
+async fn who_does_not_see_the_network_keeps_the_note_of_what_another_process_has_made_there() {
+    let unseen: [fn() -> TrafficError; 2] = [
+        || NetlinkError::Socket(Errno::AFNOSUPPORT.into()).into(),
+        || TrafficError::NoInterface,
+    ];
+    for error in unseen {
+        let dir = tempfile::tempdir().unwrap();
+        let traffic = || Traffic::noted(dir.path(), move |_| Err(error()));
+        // That of a hook which was never on, for whoever looks for them all the same.
+        assert!(!traffic().bring(None).await.unwrap().unwrap());
+
+        let sees = Traffic::noted(dir.path(), |_| Ok(true));
+        let shape = Shape::of(&queues(), [].into_iter());
+        sees.bring(Some(shape)).await.unwrap().unwrap();
+        for _ in 0..2 {
+            let traffic = traffic();
+            assert!(traffic.bring(None).await.unwrap().is_err());
+            assert!(traffic.is_there());
+        }
+        let sees = Traffic::noted(dir.path(), |_| Ok(true));
+        assert!(sees.is_there());
+        assert!(sees.bring(None).await.unwrap().unwrap());
+        assert!(!sees.is_there());
+    }
 }

@@ -181,6 +181,19 @@ async fn what_is_decided_no_more_is_removed_once_also_after_a_restart_without_th
 }
 
 #[tokio::test]
+async fn queues_that_cannot_be_removed_are_told_of_and_tried_again() {
+    let asked = Asked::default();
+    let bench = with(asked.traffic(true), false);
+    for tried in 1..=2 {
+        bench.hub.list_taken();
+        settle(&bench).await;
+        assert_eq!(asked.take(), [None], "{tried}");
+        assert!(bench.hub.traffic().is_there());
+        assert!(bench.hub.traffic().complained.get().is_some());
+    }
+}
+
+#[tokio::test]
 async fn without_a_policy_and_while_the_hook_rests_queues_stay() {
     let asked = Asked::default();
     let bench = bench(&asked, true);

@@ -135,7 +135,7 @@ pub struct Pod {
     pub awake: Option<Instant>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
     pub told: u64,
-    /// What a process before us has set of its own directory, or we before this sandbox, was asked for.
+    /// It is known what a process before us has set of its own directory, or we before this sandbox.
     pub is_recalled: bool,
 }
 

@@ -12,13 +12,14 @@ use crate::{
     hub::Hub,
     ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
     status::chain_of,
+    worker::{Undone, in_time},
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
 use std::{error::Error, mem, rc::Rc, time::Duration};
 use tokio::{
     task::yield_now,
-    time::{Instant, error::Elapsed, sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tracing::{info, warn};
 
@@ -67,11 +68,11 @@ enum ThreadWork {
 /// What came of what is no pod's alone, as far as that is known in time.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) groups: Result<Swept, Elapsed>,
+    pub(crate) groups: Result<Swept, Undone>,
     /// What the network plugin is told; nothing if there was nothing to look at.
-    pub(crate) network: Result<Option<Told>, Elapsed>,
+    pub(crate) network: Result<Option<Told>, Undone>,
     /// The same of the queues of the network: whether anything had to be done.
-    pub(crate) queues: Result<Option<Result<bool, TrafficError>>, Elapsed>,
+    pub(crate) queues: Result<Option<Result<bool, TrafficError>>, Undone>,
 }
 
 /// How long until it is looked again whether memory is reclaimed.
@@ -96,8 +97,8 @@ impl Work {
             Self::Pod(sandbox, part) => part_of(hub, &sandbox, part).await,
             Self::Node => node(hub).await,
             Self::Network => {
-                terway::keep(hub).await;
-                traffic::keep(hub).await;
+                terway::keep(hub).await.ok();
+                traffic::keep(hub).await.ok();
             }
         }
     }
@@ -114,8 +115,9 @@ impl ThreadWork {
                     hub.queue().push_node();
                 }
             }
+            // What there is no thread for comes with the next list.
             Self::Groups => {
-                threads::keep(hub).await;
+                threads::keep(hub).await.ok();
             }
         }
     }
@@ -157,13 +159,15 @@ pub async fn run(hub: Rc<Hub>) {
     let tell = async {
         loop {
             queue.tells.notified().await;
-            terway::keep(&hub).await;
+            // What there is no thread for comes with the next list.
+            terway::keep(&hub).await.ok();
         }
     };
     let shape = async {
         loop {
             queue.shapes.notified().await;
-            traffic::keep(&hub).await;
+            // As above.
+            traffic::keep(&hub).await.ok();
         }
     };
     tokio::join!(hold, gather, limit, tell, shape, slow::run(&hub));
@@ -179,9 +183,9 @@ pub(crate) async fn once(hub: &Rc<Hub>, patience: Duration) -> Shared {
     }
     // What is late is not there, and told by that.
     let devices = timeout(patience, devices::all(hub));
-    let groups = timeout(patience, threads::join_all(hub));
-    let network = timeout(patience, terway::keep(hub));
-    let queues = timeout(patience, traffic::keep(hub));
+    let groups = in_time(patience, threads::join_all(hub));
+    let network = in_time(patience, terway::keep(hub));
+    let queues = in_time(patience, traffic::keep(hub));
     let (_, groups, network, queues) = tokio::join!(devices, groups, network, queues);
     if switch::is_due(hub) {
         // It has waited for what threads had.
@@ -390,7 +394,8 @@ async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
 
 async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     if hub.enforces() {
-        recall::pod(hub, sandbox).await;
+        // What there is no thread for now is asked again at the next check.
+        recall::pod(hub, sandbox).await.ok();
     }
     let (changes, applied) = write(hub, sandbox, part, &[]).await;
     note_pod(hub, sandbox, &changes, &applied);
@@ -679,7 +684,8 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     if !hub.enforces() {
         return;
     }
-    recall::node(hub).await;
+    // As of a pod.
+    recall::node(hub).await.ok();
     let gate = Gate::of(hub);
     let mut changes = Vec::new();
     for group in hub.ledger().borrow_mut().node.iter_mut() {

@@ -33,6 +33,7 @@ use crate::{
     socket::{self, BindError, Directory},
     stand_by::Claim,
     state_lock::{Holder, StateLock, StateLockError},
+    worker::{Undone, in_time},
 };
 use koord_kernel::cgroup::DetectError;
 use koord_model::{CgroupPath, Setting};
@@ -48,7 +49,6 @@ use std::{
     time::Duration,
 };
 use thiserror::Error;
-use tokio::time::timeout;
 
 /// How long the kernel may reclaim memory for limits that come back, and how long threads, block devices, a
 /// disk, the queues of the network and the runtime may take.
@@ -279,17 +279,17 @@ async fn give_back(
     let mut told = Told::beside(covered.clone());
     told.add_mode(mode);
     hub.decide_node();
-    if ours::keep(hub, mode, &covered).await.is_err() {
-        let seconds = PATIENCE.as_secs();
-        let line = format!("what threads have cannot be read in {seconds} s, and stays");
-        told.not_back.push(line);
+    if let Err(undone) = ours::keep(hub, mode, &covered).await {
+        told.add_undone("reading what threads have, which stays", undone);
     }
     told.add_created(&hub.ledger().borrow(), &ours::settings_of(&covered));
     let folders = folders::give_back(hub, above, &covered, unsaid).await;
     hub.switch_all_off();
     hub.set_resting(covered);
     hub.decide_node();
-    reconcile::recall(hub).await;
+    if let Err(undone) = reconcile::recall(hub).await {
+        told.add_undone("reading what control groups have noted", undone);
+    }
     let places = places(&hub.ledger().borrow());
     let files: Vec<_> = places
         .iter()
@@ -305,19 +305,23 @@ async fn give_back(
     told
 }
 
-/// What the kernel has of these.
-async fn held(hub: &Hub, wanted: Vec<(CgroupPath, Setting)>) -> Held {
+/// What the kernel has of these; an error if there is no thread to read it.
+async fn held(hub: &Hub, wanted: Vec<(CgroupPath, Setting)>) -> Result<Held, Undone> {
     let read = hub.writer().read(&wanted).await;
+    if read.len() < wanted.len() {
+        return Err(Undone::NoThread);
+    }
     let all = wanted.into_iter().zip(read);
-    all.filter_map(|(it, text)| Some((it, text?))).collect()
+    Ok(all.filter_map(|(it, text)| Some((it, text?))).collect())
 }
 
-/// The same, but nothing of threads that cannot be read in time.
+/// The same, but nothing of what there is no thread for, or of threads that cannot be read in time.
 async fn held_in_time(hub: &Hub, wanted: &[(CgroupPath, Setting)]) -> Held {
     let of_threads = |it: &(CgroupPath, Setting)| it.1.is_of_threads();
     let (threads, files) = wanted.iter().cloned().partition(of_threads);
-    let threads = timeout(PATIENCE, held(hub, threads));
-    let (threads, mut all) = tokio::join!(threads, held(hub, files));
+    let threads = in_time(PATIENCE, held(hub, threads));
+    let (threads, files) = tokio::join!(threads, held(hub, files));
+    let mut all = files.unwrap_or_default();
     all.extend(threads.unwrap_or_default());
     all
 }

@@ -29,7 +29,7 @@ use tokio::{
         mpsc,
         oneshot::{self, error::TryRecvError},
     },
-    time::Instant,
+    time::{Instant, timeout},
 };
 use tracing::{debug, info, warn};
 
@@ -55,6 +55,9 @@ pub(crate) struct Worker<J> {
     work: Arc<Mutex<Work<J>>>,
     /// To the thread, once there is one.
     jobs: OnceCell<mpsc::Sender<J>>,
+    /// None can be had.
+    #[cfg(test)]
+    is_denied: Cell<bool>,
     /// That none can be had was told.
     told: Cell<bool>,
     /// Jobs that its thread has done.
@@ -64,6 +67,25 @@ pub(crate) struct Worker<J> {
 }
 
 type Work<J> = dyn FnMut(J) + Send;
+
+/// Why something is not known to be done: that it was not done is another thing than that there was
+/// nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undone {
+    /// It was not waited for any longer.
+    Late,
+    /// There was no thread to do it, or the work panicked over it.
+    NoThread,
+}
+
+/// Waits so long for something at most.
+pub(crate) async fn in_time<T>(
+    patience: Duration,
+    done: impl Future<Output = Result<T, Undone>>,
+) -> Result<T, Undone> {
+    let done = timeout(patience, done).await;
+    done.unwrap_or(Err(Undone::Late))
+}
 
 /// Somebody waits for an answer.
 struct Wait<'a, J, A> {
@@ -91,6 +113,8 @@ impl<J: Send + 'static> Worker<J> {
             is_awaited: false,
             work: Arc::new(Mutex::new(work)),
             jobs: OnceCell::new(),
+            #[cfg(test)]
+            is_denied: Cell::new(false),
             told: Cell::new(false),
             done: Arc::default(),
             given_up: Cell::new(None),
@@ -151,6 +175,12 @@ impl<J: Send + 'static> Worker<J> {
         self.given_up.get() == Some(self.done.load(Ordering::Acquire))
     }
 
+    /// From now on no thread can be had, or one can again; one that is there stays.
+    #[cfg(test)]
+    pub(crate) fn deny(&self, is_denied: bool) {
+        self.is_denied.set(is_denied);
+    }
+
     fn jobs(&self) -> Option<&mpsc::Sender<J>> {
         if let Some(jobs) = self.jobs.get() {
             return Some(jobs);
@@ -177,6 +207,10 @@ impl<J: Send + 'static> Worker<J> {
     }
 
     fn spawn(&self) -> io::Result<mpsc::Sender<J>> {
+        #[cfg(test)]
+        if self.is_denied.get() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let (jobs, mut queue) = mpsc::channel(QUEUE);
         let work = self.work.clone();
         let (thread, done) = (self.name, self.done.clone());

@@ -94,8 +94,8 @@ struct Read {
     done: oneshot::Sender<Vec<Option<String>>>,
 }
 
-/// The writer's threads. Where one cannot be had or panicked, the answer is the empty one: nothing
-/// was done and nothing is known.
+/// The writer's threads. Where one cannot be had or panicked, there is no answer, or an empty one where
+/// each change would have one: nothing was done and nothing is known.
 #[derive(Debug)]
 pub struct Writer {
     jobs: Worker<Job>,
@@ -176,10 +176,9 @@ impl Writer {
     }
 
     /// What these groups had before our values, and which those are, by us or by who was here before us.
-    /// One answer for each, in order.
-    pub async fn recall(&self, groups: Vec<CgroupPath>) -> Vec<Vec<Original>> {
-        let recall = |done| Job::Recall { groups, done };
-        self.jobs.ask(recall).await.unwrap_or_default()
+    /// One answer for each, in order; `None` if there is no thread to find out.
+    pub async fn recall(&self, groups: Vec<CgroupPath>) -> Option<Vec<Vec<Original>>> {
+        self.jobs.ask(|done| Job::Recall { groups, done }).await
     }
 
     /// Those for [`reclaim`](Self::reclaim), and those for [`write`](Self::write).
@@ -304,14 +303,14 @@ impl Writer {
         answer.unwrap_or_default()
     }
 
-    /// Removes all groups of ours that share caches but these.
-    pub async fn keep(&self, wanted: BTreeSet<String>) -> Swept {
+    /// Removes all groups of ours that share caches but these; `None` if there is no thread to do it.
+    pub async fn keep(&self, wanted: BTreeSet<String>) -> Option<Swept> {
         let keep = |done| ThreadJob::Keep { wanted, done };
-        let answer = self.threads.ask(keep).await;
-        answer.unwrap_or_default()
+        self.threads.ask(keep).await
     }
 
-    /// What the kernel holds now, in its own words; `None` where it cannot be read.
+    /// What the kernel holds now, in its own words; `None` where it cannot be read, and nothing from where
+    /// on there is no thread to read it.
     /// Asked for in parts, between which whatever else waits has its turn.
     pub async fn read(&self, wanted: &[(CgroupPath, Setting)]) -> Vec<Option<String>> {
         let mut read = Vec::with_capacity(wanted.len());
@@ -335,6 +334,13 @@ impl Writer {
             }));
         }
         read
+    }
+
+    /// From now on no thread for values or for threads of pods can be had, or one can again.
+    #[cfg(test)]
+    pub(crate) fn deny_threads(&self, is_denied: bool) {
+        self.jobs.deny(is_denied);
+        self.threads.deny(is_denied);
     }
 }
 

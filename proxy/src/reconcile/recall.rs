@@ -1,73 +1,73 @@
 //! What was there before us, of values that a process before us has set, or we before a pod's sandbox was
 //! made anew: what is decided still comes back one day, and what nobody decides any more now.
 //!
-//! The groups of pods, tiers and host applications have it noted on themselves. Each is asked for once.
+//! The groups of pods, tiers and host applications have it noted on themselves. Each is asked for until
+//! there is an answer, and then no more.
 
-use crate::{
-    hub::Hub,
-    ledger::{NodeGroupKind, Pod},
-};
+use crate::{hub::Hub, ledger::NodeGroupKind, worker::Undone};
 use koord_kernel::cgroup::Original;
 use koord_model::{CgroupPath, KubeQos, SandboxId};
 use std::{cell::RefCell, collections::HashSet, rc::Rc};
 
-/// The groups of the node's own that were asked for.
+/// The groups of the node's own of which it is known what is noted.
 pub(super) type Recalled = RefCell<HashSet<CgroupPath>>;
 
-/// Recalls what is noted of everything.
-pub(crate) async fn all(hub: &Rc<Hub>) {
+/// Recalls what is noted of everything, in one go; an error if that cannot be found out of something.
+pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     let sandboxes: Vec<SandboxId> = {
         let ledger = hub.ledger().borrow();
         ledger.pods().map(|pod| pod.sandbox.clone()).collect()
     };
     for sandbox in &sandboxes {
-        pod(hub, sandbox).await;
+        pod(hub, sandbox).await?;
     }
-    node(hub).await;
+    node(hub).await
 }
 
 /// Recalls what is noted of a pod's own directory.
-pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
+pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
     let at = {
-        let mut ledger = hub.ledger().borrow_mut();
-        let pod = ledger
-            .pod_mut(sandbox)
-            .filter(|pod| pod.ready && !pod.is_recalled);
-        pod.and_then(|pod| {
-            pod.is_recalled = pod.own.at.is_some();
-            pod.own.at.clone()
-        })
+        let ledger = hub.ledger().borrow();
+        let pod = ledger.pod(sandbox);
+        let pod = pod.filter(|pod| pod.ready && !pod.is_recalled);
+        pod.and_then(|pod| pod.own.at.clone())
     };
     let Some(at) = at else {
-        return;
+        return Ok(());
     };
     let noted = hub.writer().recall(vec![at.clone()]).await;
+    let noted = noted.ok_or(Undone::NoThread)?;
     let noted = ours(hub, noted.into_iter().flatten());
     let mut ledger = hub.ledger().borrow_mut();
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
-    if let Some(Pod { own, .. }) = pod.filter(|pod| pod.own.at.as_ref() == Some(&at)) {
-        noted.iter().for_each(|it| own.recall_noted(it));
+    if let Some(pod) = pod.filter(|pod| pod.own.at.as_ref() == Some(&at)) {
+        pod.is_recalled = true;
+        noted.iter().for_each(|it| pod.own.recall_noted(it));
     }
+    Ok(())
 }
 
 /// Recalls what is noted of tiers, and of the host applications that the policy names.
-pub(super) async fn node(hub: &Rc<Hub>) {
+pub(super) async fn node(hub: &Rc<Hub>) -> Result<(), Undone> {
     let groups = groups_of_node(hub);
     if groups.is_empty() {
-        return;
+        return Ok(());
     }
     let paths = groups.iter().map(|(at, _)| at.clone()).collect();
     let noted = hub.writer().recall(paths).await;
+    let noted = noted.ok_or(Undone::NoThread)?;
     for ((at, kind), noted) in groups.into_iter().zip(noted) {
         for noted in ours(hub, noted.into_iter()) {
             let ledger = &mut hub.ledger().borrow_mut();
             ledger.node.recall_noted(&at, kind, &noted);
         }
+        hub.queue().recalled.borrow_mut().insert(at);
     }
+    Ok(())
 }
 
-/// Those that were not asked for yet.
+/// Those of which it is not known yet what is noted.
 fn groups_of_node(hub: &Hub) -> Vec<(CgroupPath, NodeGroupKind)> {
     let policy = hub.policy();
     let tiers = &policy.node().tiers;
@@ -80,9 +80,9 @@ fn groups_of_node(hub: &Hub) -> Vec<(CgroupPath, NodeGroupKind)> {
     let ledger = hub.ledger().borrow();
     let groups = ledger.node.iter();
     let named = groups.filter_map(|group| Some((group.target.at.clone()?, group.kind)));
-    let mut recalled = hub.queue().recalled.borrow_mut();
+    let mut known = hub.queue().recalled.borrow().clone();
     let all = tiers.into_iter().chain(named);
-    all.filter(|(at, _)| !at.is_root() && recalled.insert(at.clone()))
+    all.filter(|(at, _)| !at.is_root() && known.insert(at.clone()))
         .collect()
 }
 

@@ -5,27 +5,28 @@ use crate::{
     apply::terway::{Files, FolderError, Told},
     hub::Hub,
     ledger::Applied,
+    worker::Undone,
 };
 use koord_model::{Setting, Value};
 use std::{error::Error, rc::Rc};
 use tracing::warn;
 
-/// Brings in line what the plugin is told, and says what came of it, if there was anything to look at.
-/// Before the first list nobody knows which pods there are.
-pub(super) async fn keep(hub: &Rc<Hub>) -> Option<Told> {
+/// Brings in line what the plugin is told, and says what came of it, if there was anything to look at; an
+/// error if there is no thread to do it. Before the first list nobody knows which pods there are.
+pub(super) async fn keep(hub: &Rc<Hub>) -> Result<Option<Told>, Undone> {
     if !hub.enforces() || !hub.is_whole() {
-        return None;
+        return Ok(None);
     }
     let files = match Standing::of(hub, Setting::NodeNetwork) {
         Standing::Decided(Value::NodeNetwork(network)) => {
             Some(Files::of(&network, hub.ledger().borrow().pods()))
         }
         Standing::Nothing if hub.terway().is_told() => None,
-        _ => return None,
+        _ => return Ok(None),
     };
-    let told = hub.terway().tell(files).await?;
+    let told = hub.terway().tell(files).await.ok_or(Undone::NoThread)?;
     note(hub, &told);
-    Some(told)
+    Ok(Some(told))
 }
 
 /// Notes what became of it with whatever it was about, and writes a line when it begins to fail.

@@ -8,6 +8,7 @@ use crate::{
     },
     hub::Hub,
     ledger::{Applied, Container, Entry, Ledger, Life, Pod, Route, Target},
+    worker::Undone,
 };
 use koord_model::{CacheClass, ContainerId, CoreGroup, SandboxId, Setting, Value};
 use std::{collections::BTreeSet, error::Error, rc::Rc};
@@ -150,7 +151,7 @@ fn members_at(
 
 /// Brings the threads of all pods into the groups that were decided, and removes groups of caches that no
 /// pod is in any more.
-pub(super) async fn join_all(hub: &Rc<Hub>) -> Swept {
+pub(super) async fn join_all(hub: &Rc<Hub>) -> Result<Swept, Undone> {
     let sandboxes = |ledger: &Ledger| ledger.pods().map(|pod| pod.sandbox.clone()).collect();
     let pods: Vec<SandboxId> = sandboxes(&hub.ledger().borrow());
     for sandbox in &pods {
@@ -159,16 +160,16 @@ pub(super) async fn join_all(hub: &Rc<Hub>) -> Swept {
     keep(hub).await
 }
 
-/// Removes the groups of caches that no pod is in any more, and says what came of it. Before the first
-/// list nobody knows which those are.
-pub(super) async fn keep(hub: &Rc<Hub>) -> Swept {
+/// Removes the groups of caches that no pod is in any more, and says what came of it; an error if there is
+/// no thread to do it. Before the first list nobody knows which those are.
+pub(super) async fn keep(hub: &Rc<Hub>) -> Result<Swept, Undone> {
     if !hub.enforces() || !hub.is_whole() || !hub.policy().node().kernel.resctrl {
-        return Swept::default();
+        return Ok(Swept::default());
     }
     let Some(kept) = kept(hub) else {
-        return Swept::default();
+        return Ok(Swept::default());
     };
-    let swept = hub.writer().keep(kept).await;
+    let swept = hub.writer().keep(kept).await.ok_or(Undone::NoThread)?;
     if swept.removed > 0 {
         info!(
             groups = swept.removed,
@@ -189,7 +190,7 @@ pub(super) async fn keep(hub: &Rc<Hub>) -> Swept {
             suppressed, "groups of caches that nobody is in cannot be removed"
         );
     }
-    swept
+    Ok(swept)
 }
 
 /// The groups that stay; `None` if all do. Koordlet's have the names of ours, and nothing in them says

@@ -6,6 +6,7 @@ use crate::{
     hub::Hub,
     ledger::{Addresses, Applied, Ledger, Pod},
     status::chain_of,
+    worker::Undone,
 };
 use koord_model::{CgroupPath, NetQueues, Setting, Value};
 use std::{error::Error, mem, net::IpAddr, rc::Rc};
@@ -14,11 +15,11 @@ use tracing::{info, warn};
 /// Why a pod has no queue whose packets are the node's, where its group has no class id.
 const OF_NODE: &str = "it sends from the node's own addresses, as others do";
 
-/// Brings the queues in line, and says whether anything had to be done, if there was anything to look at.
-/// Before the first list nobody knows which pods there are.
-pub(super) async fn keep(hub: &Rc<Hub>) -> Option<Result<bool, TrafficError>> {
+/// Brings the queues in line, and says whether anything had to be done, if there was anything to look at; an
+/// error if there is no thread to do it. Before the first list nobody knows which pods there are.
+pub(super) async fn keep(hub: &Rc<Hub>) -> Result<Option<Result<bool, TrafficError>>, Undone> {
     if !hub.enforces() || !hub.is_whole() {
-        return None;
+        return Ok(None);
     }
     let shape = match Standing::of(hub, Setting::NodeQueues) {
         Standing::Decided(Value::NodeQueues(queues)) => {
@@ -26,15 +27,15 @@ pub(super) async fn keep(hub: &Rc<Hub>) -> Option<Result<bool, TrafficError>> {
             Some(shape(&queues, &hub.ledger().borrow(), knows_groups))
         }
         Standing::Nothing if hub.traffic().is_there() => None,
-        _ => return None,
+        _ => return Ok(None),
     };
     let is_wanted = shape.is_some();
-    let done = hub.traffic().bring(shape).await?;
+    let done = hub.traffic().bring(shape).await.ok_or(Undone::NoThread)?;
     if !is_wanted && matches!(done, Ok(true)) {
         info!("queues of the network that nobody decides any more are gone");
     }
     note(hub, &done, is_wanted);
-    Some(done)
+    Ok(Some(done))
 }
 
 /// What there is to be for pods that are there and of which it is known from where they send. As long as

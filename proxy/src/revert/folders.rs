@@ -9,18 +9,17 @@ use crate::{
     hub::Hub,
     neighbour::Resting,
     relist::Unsaid,
+    worker::{Undone, in_time},
 };
 use koord_kernel::cgroup::{Driver, Layout};
 use koord_model::{CgroupPath, KubeQos};
-use tokio::time::timeout;
 
 /// By whose doing they are there.
 const HOOK: &str = "HamiCoreVGPUMonitor";
 
 /// What came of them.
 pub(super) struct Folders {
-    /// `None` if that is not known in time, or no thread can be had.
-    pub(super) given: Option<Result<GivenBack, FolderError>>,
+    pub(super) given: Result<Result<GivenBack, FolderError>, Undone>,
     /// It is not known of all pods whether they live.
     pub(super) is_in_doubt: bool,
 }
@@ -39,9 +38,12 @@ pub(super) async fn give_back(
     let living = living(hub, above).filter(|_| unsaid.sandboxes == 0);
     let is_in_doubt = !are_koordlets && living.is_none();
     let living = living.filter(|_| !are_koordlets);
-    let given = timeout(PATIENCE, hub.folders().give_back(&folders, living)).await;
+    let given = async {
+        let given = hub.folders().give_back(&folders, living).await;
+        given.ok_or(Undone::NoThread)
+    };
     Some(Folders {
-        given: given.ok().flatten(),
+        given: in_time(PATIENCE, given).await,
         is_in_doubt,
     })
 }

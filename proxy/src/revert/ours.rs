@@ -13,11 +13,11 @@ use crate::{
     hub::Hub,
     ledger::{Container, Entry, GIVEN_BACK, Ledger, Life, Pod, Target},
     neighbour::Resting,
+    worker::{Undone, in_time},
 };
 use koord_hooks::Chain;
 use koord_model::{CgroupPath, CoreGroup, CpuQuota, Setting, Value};
 use std::collections::BTreeSet;
-use tokio::time::{error::Elapsed, timeout};
 
 /// What shows of a value whose it is.
 struct Evidence<'a> {
@@ -40,13 +40,13 @@ struct Group<'a> {
 }
 
 /// Lets go of all decisions that are not shown to be in force, and of those that are koordlet's part. An
-/// error if nothing is shown of threads in time.
-pub(super) async fn keep(hub: &Hub, mode: Mode, covered: &Resting) -> Result<(), Elapsed> {
+/// error if nothing is shown of threads.
+pub(super) async fn keep(hub: &Hub, mode: Mode, covered: &Resting) -> Result<(), Undone> {
     let wanted = of_threads(&hub.ledger().borrow());
-    let threads = timeout(PATIENCE, held(hub, wanted)).await;
+    let threads = in_time(PATIENCE, held(hub, wanted)).await;
     let (threads, shown) = match threads {
         Ok(threads) => (threads, Ok(())),
-        Err(late) => (Held::new(), Err(late)),
+        Err(undone) => (Held::new(), Err(undone)),
     };
     let evidence = Evidence {
         hub,

@@ -4,7 +4,10 @@ mod scopes;
 
 use super::*;
 use crate::{
-    apply::traffic::{Traffic, TrafficError},
+    apply::{
+        terway::Terway,
+        traffic::{Traffic, TrafficError},
+    },
     hub::testing::{Bench, listed_container, listed_pod, script},
 };
 use koord_kernel::{
@@ -559,6 +562,64 @@ async fn queues_of_the_network_are_removed_and_told_unless_koordlet_has_them() {
         "there is nothing to give back\nleft to koordlet, which does the part of these hooks here: \
          TCNetworkQoS\n"
     );
+}
+
+#[tokio::test]
+async fn what_has_no_thread_to_do_it_is_not_taken_for_nothing_to_do() {
+    let undone = |what: &[&str]| {
+        let line = |what: &&str| format!("  {what}: not done, no thread can be had for it\n");
+        let lines: String = what.iter().map(line).collect();
+        format!("could not be given back:\n{lines}")
+    };
+    // A job over which a thread panics has no answer either.
+    let answer = without_queues(|| panic!("of this test"), Resting::new()).await;
+    assert_eq!(answer.text, undone(&["queues of the network"]));
+    assert!(!answer.good);
+
+    let tree = || FakeTree::new(Generation::V2, 2);
+    let unanswered = Terway::doing(|| {});
+    let hub = Bench::with_terway(tree(), unanswered, true).hub;
+    hub.list_taken();
+    let answer = give_back_here(&hub, Resting::new()).await;
+    assert_eq!(answer.text, undone(&["Terway's files"]));
+    assert!(!answer.good);
+
+    let processor = FakeResctrl::new(7);
+    processor.own("BE").unwrap();
+    let hub = Bench::sharing(tree(), &processor).hub;
+    hub.list_taken();
+    hub.writer().deny_threads(true);
+    let answer = give_back_here(&hub, Resting::new()).await;
+    let noted = "reading what control groups have noted";
+    assert_eq!(answer.text, undone(&[noted, "groups of threads"]));
+    assert!(!answer.good);
+}
+
+#[tokio::test]
+async fn what_threads_have_and_cannot_be_read_for_want_of_one_of_ours_is_told() {
+    let mut pod = listed_pod();
+    let key = annotation::OOM_SCORE_ADJ.to_owned();
+    pod.annotations.insert(key, "500".to_owned());
+    let node = Node::on(pod, listed_container(), ASKED);
+    let process = Process::start(&node, "500");
+    let hub = node.bench().hub;
+    let unsaid = node.list(&hub).await;
+    hub.writer().deny_threads(true);
+    let told = give_back(
+        &hub,
+        &CgroupPath::root(),
+        Mode::Enforce,
+        Resting::new(),
+        unsaid,
+    )
+    .await;
+    let answer = told.answer();
+    assert_eq!(process.score(), "500");
+    has(
+        &answer,
+        "  reading what threads have, which stays: not done, no thread can be had for it",
+    );
+    assert!(!answer.good, "{}", answer.text);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::{
     reconcile::Shared,
     relist::Unsaid,
     status::chain_of,
+    worker::Undone,
 };
 use koord_model::{CgroupPath, Setting, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,11 +50,6 @@ fn stays(hub: &Hub, at: &CgroupPath, entry: &Entry, held: Option<&str>) -> Optio
 pub(super) fn says(held: &str, value: &Value) -> bool {
     let value = value.to_string();
     held.split(' ').any(|it| it == value)
-}
-
-/// What is not known to be done when it was waited for, or had no thread to do it.
-fn late(what: &str) -> String {
-    format!("{what}: not done in {} s", PATIENCE.as_secs())
 }
 
 // === impl Told ===
@@ -129,6 +125,14 @@ impl Told {
         }
     }
 
+    /// What is not known to be done. Something of ours may be there still.
+    pub(super) fn add_undone(&mut self, what: &str, undone: Undone) {
+        self.not_back.push(match undone {
+            Undone::Late => format!("{what}: not done in {} s", PATIENCE.as_secs()),
+            Undone::NoThread => format!("{what}: not done, no thread can be had for it"),
+        });
+    }
+
     /// What became of groups of caches, of what the network plugin is told, and of queues.
     pub(super) fn add_shared(&mut self, shared: &Shared) {
         let Shared {
@@ -147,12 +151,12 @@ impl Told {
                     self.not_back.push(line);
                 }
             }
-            Err(_) => self.not_back.push(late("groups of threads")),
+            Err(undone) => self.add_undone("groups of threads", *undone),
         }
         let network = match network {
             Ok(network) => network.as_ref(),
-            Err(_) => {
-                self.not_back.push(late("Terway's files"));
+            Err(undone) => {
+                self.add_undone("Terway's files", *undone);
                 None
             }
         };
@@ -174,7 +178,7 @@ impl Told {
                 self.not_back.push(line);
             }
             Ok(Some(Ok(false)) | None) => {}
-            Err(_) => self.not_back.push(late("queues of the network")),
+            Err(undone) => self.add_undone("queues of the network", *undone),
         }
     }
 
@@ -186,7 +190,7 @@ impl Told {
             return;
         };
         match given {
-            Some(Ok(given)) => {
+            Ok(Ok(given)) => {
                 if given.removed > 0 {
                     self.back.push(format!("{OF}: {} removed", given.removed));
                 }
@@ -204,13 +208,11 @@ impl Told {
                 }
             }
             // None is made where this is wrong.
-            Some(Err(error)) => {
+            Ok(Err(error)) => {
                 let line = format!("{OF} are not looked for: {}", chain_of(&error));
                 self.remarks.push(line);
             }
-            None => {
-                self.not_back.push(late(OF));
-            }
+            Err(undone) => self.add_undone(OF, undone),
         }
         if is_in_doubt {
             self.remarks.push(format!(

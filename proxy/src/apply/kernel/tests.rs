@@ -501,7 +501,8 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
     };
     let recalled = next
         .recall(vec![groups.pod.clone(), groups.container.clone()])
-        .await;
+        .await
+        .unwrap();
     assert_eq!(recalled, [vec![quota(micros(50_000))], vec![]]);
     let next = Groups {
         writer: next,

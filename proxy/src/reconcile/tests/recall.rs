@@ -68,6 +68,20 @@ async fn what_nobody_decides_any_more_after_a_start_comes_back() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_recalled_for_want_of_a_thread_is_once_there_is_one() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    let next = bound(Bench::new(tree));
+    off(&next);
+    next.hub.writer().deny_threads(true);
+    for _ in 0..2 {
+        assert_eq!(quota(&next).await, "-1");
+    }
+    next.hub.writer().deny_threads(false);
+    assert_eq!(quota(&next).await, "300000");
+}
+
+#[tokio::test]
 async fn what_somebody_else_has_written_since_stays() {
     let (tree, bench) = limited();
     assert_eq!(quota(&bench).await, "-1");
@@ -134,6 +148,10 @@ async fn ranks_of_tiers_come_back_after_a_start_without_the_policy() {
     assert_eq!(rank(), "-1");
     let next = Bench::new(tree.clone());
     assert!(next.hub.switch_hook("GroupIdentity", false));
+    next.hub.writer().deny_threads(true);
+    node(&next.hub).await;
+    assert_eq!(rank(), "-1");
+    next.hub.writer().deny_threads(false);
     node(&next.hub).await;
     assert_eq!(rank(), "0");
 }

@@ -19,14 +19,18 @@ pub struct Inputs {
     annotations: BTreeSet<Arc<str>>,
     /// All of them, the shortest first.
     keys: Box<[Arc<str>]>,
-    /// The lengths of all keys, a bit each up to 63 and one for all that are longer: it rules out
-    /// most of what a pod brings without a look at the text.
-    lengths: u64,
+    /// The shapes of all keys, a bit each: it rules out most of what a pod brings without a look at
+    /// the text.
+    shapes: [u64; SHAPES / 64],
 }
 
-/// The bit of a key's length.
-fn length_bit(length: usize) -> u64 {
-    1 << length.min(63)
+/// How many shapes are told apart: several times as many as there are keys.
+const SHAPES: usize = 512;
+
+/// The shape of a key: its length and its last byte, which few keys share.
+fn shape(key: &[u8]) -> usize {
+    let last = key.last().copied().unwrap_or_default();
+    ((key.len() << 4) ^ usize::from(last)) % SHAPES
 }
 
 // === impl Inputs ===
@@ -40,9 +44,12 @@ impl Inputs {
         let annotations: BTreeSet<Arc<str>> = annotations.into_iter().map(Arc::from).collect();
         let mut keys: Box<[Arc<str>]> = labels.iter().chain(&annotations).cloned().collect();
         keys.sort_by_key(|key| key.len());
-        let lengths = keys.iter().map(|key| length_bit(key.len()));
+        let mut shapes = [0; SHAPES / 64];
+        for shape in keys.iter().map(|key| shape(key.as_bytes())) {
+            shapes[shape / 64] |= 1 << (shape % 64);
+        }
         Self {
-            lengths: lengths.fold(0, |all, length| all | length),
+            shapes,
             keys,
             labels,
             annotations,
@@ -51,7 +58,8 @@ impl Inputs {
 
     /// Whether anybody reads the label or annotation with this key.
     pub fn has(&self, key: &[u8]) -> bool {
-        if self.lengths & length_bit(key.len()) == 0 {
+        let shape = shape(key);
+        if self.shapes[shape / 64] >> (shape % 64) & 1 == 0 {
             return false;
         }
         let first = self.keys.partition_point(|it| it.len() < key.len());

@@ -80,7 +80,8 @@ impl<'a> Fields<'a> {
         self.rest
     }
 
-    #[inline]
+    // Always: a call would hand the field over in memory, which costs as much as reading it.
+    #[inline(always)]
     fn read(&mut self) -> Result<Field<'a>, WireError> {
         let key = u32::try_from(self.varint()?).map_err(|_| WireError::FieldNumber)?;
         let number = key >> 3;

@@ -2,13 +2,13 @@
 //!
 //! The chain is where a hook's faults end: an error, a panic or a conflict costs that hook its
 //! whole adjustment and nobody else anything. It has no clock and no log; an [`Observer`] is told
-//! when a hook starts and how it ends, and measures if it likes. What it knows of a panic beyond
-//! the text becomes part of the failure.
+//! when and how a hook ends, and measures if it likes. What it knows of a panic beyond the text
+//! becomes part of the failure.
 
 use crate::{
     builtin,
     gate::{FailPolicies, FeatureGates},
-    hook::{FailPolicy, Hook, HookError, HookMeta},
+    hook::{FailPolicy, Hook, HookMeta},
     merge::{Merged, NodeMerged},
     outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},
     view::{ContainerView, NodeView, PodView, Stage, View},
@@ -45,9 +45,8 @@ enum Members<'a> {
     All(&'a [&'a ContainerView]),
 }
 
-/// Is told about every hook that runs.
+/// Is told about every hook that has run.
 pub trait Observer {
-    fn started(&mut self, hook: &'static str);
     /// Where the panic was that has just ended the hook, if that is known here.
     fn panicked_at(&mut self) -> Option<String>;
     fn finished(&mut self, hook: &'static str, result: Result<(), &FailureKind>);
@@ -55,7 +54,6 @@ pub trait Observer {
 
 /// Observes nothing.
 impl Observer for () {
-    fn started(&mut self, _hook: &'static str) {}
     fn panicked_at(&mut self) -> Option<String> {
         None
     }
@@ -248,8 +246,8 @@ impl Chain {
         let mut merged = NodeMerged::default();
         let mut failures = Vec::new();
         for link in self.at(Stage::Node) {
-            let result = link.observed(observer, || {
-                let adjustment = link.guarded(|hook| hook.decide_node(node))?;
+            let result = link.observed(observer, |hook| {
+                let adjustment = hook.decide_node(node)?;
                 Ok(merged.merge(link.meta.name, adjustment)?)
             });
             failures.extend(result.err());
@@ -274,7 +272,7 @@ impl Chain {
         let mut merged = Merged::default();
         let mut failures = Vec::new();
         for link in self.at(stage) {
-            let result = link.observed(observer, || {
+            let result = link.observed(observer, |hook| {
                 let view = View {
                     stage,
                     pod,
@@ -284,7 +282,7 @@ impl Chain {
                     earlier: &merged,
                     has_cache_classes,
                 };
-                let adjustment = link.guarded(|hook| hook.decide(&view))?;
+                let adjustment = hook.decide(&view)?;
                 Ok(merged.merge(link.meta.name, adjustment)?)
             });
             failures.extend(result.err());
@@ -330,11 +328,10 @@ impl Link {
     fn observed(
         &self,
         observer: &mut dyn Observer,
-        run: impl FnOnce() -> Result<(), FailureKind>,
+        run: impl FnOnce(&dyn Hook) -> Result<(), FailureKind>,
     ) -> Result<(), Failure> {
         let hook = self.meta.name;
-        observer.started(hook);
-        let mut result = run();
+        let mut result = self.guarded(run);
         if let Err(FailureKind::Panic { message }) = &mut result
             && let Some(place) = observer.panicked_at()
         {
@@ -348,19 +345,19 @@ impl Link {
         })
     }
 
-    /// Calls the hook; a panic ends here.
-    fn guarded<T>(
+    /// Calls the hook and takes over what it wants, which is large and so is not handed out from here;
+    /// a panic ends here.
+    fn guarded(
         &self,
-        decide: impl FnOnce(&dyn Hook) -> Result<T, HookError>,
-    ) -> Result<T, FailureKind> {
-        // A hook sees the world through shared references and has no state, so nothing can be
-        // left half done.
-        match panic::catch_unwind(AssertUnwindSafe(|| decide(&*self.hook))) {
-            Ok(result) => Ok(result?),
-            Err(payload) => Err(FailureKind::Panic {
-                message: panic_message(&*payload),
-            }),
-        }
+        run: impl FnOnce(&dyn Hook) -> Result<(), FailureKind>,
+    ) -> Result<(), FailureKind> {
+        // A hook sees the world through shared references and has no state, and what takes over does
+        // not panic, so nothing can be left half done.
+        let result = panic::catch_unwind(AssertUnwindSafe(|| run(&*self.hook)));
+        result.unwrap_or_else(|payload| {
+            let message = panic_message(&*payload);
+            Err(FailureKind::Panic { message })
+        })
     }
 }
 

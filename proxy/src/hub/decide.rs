@@ -48,7 +48,7 @@ struct Decided {
 pub(super) struct Watch<'a> {
     metrics: &'a Metrics,
     since: Instant,
-    catching: Option<Catching>,
+    catching: Catching,
 }
 
 impl<'a> Watch<'a> {
@@ -56,18 +56,14 @@ impl<'a> Watch<'a> {
         Self {
             metrics,
             since: Instant::now(),
-            catching: None,
+            catching: Catching::begin(),
         }
     }
 }
 
 impl Observer for Watch<'_> {
-    fn started(&mut self, _hook: &'static str) {
-        self.catching = Some(Catching::begin());
-    }
-
     fn panicked_at(&mut self) -> Option<String> {
-        self.catching.as_ref()?.place()
+        self.catching.place()
     }
 
     fn finished(&mut self, hook: &'static str, result: Result<(), &FailureKind>) {
@@ -76,7 +72,6 @@ impl Observer for Watch<'_> {
         let now = Instant::now();
         let took = now.duration_since(mem::replace(&mut self.since, now));
         self.metrics.hook_ran(hook, failure, took);
-        self.catching = None;
     }
 }
 
@@ -213,9 +208,12 @@ impl Hub {
             Decided::default()
         } else {
             let policy = self.policy.borrow();
-            let mut watch = Watch::new(&self.metrics);
-            let chain = &policy.chain;
-            let outcome = chain.container(pod, container, &policy.node, &mut watch);
+            let outcome = policy.chain.container(
+                pod,
+                container,
+                &policy.node,
+                &mut Watch::new(&self.metrics),
+            );
             self.examine(pod, outcome)
         };
         let route = |value: &Value| match self.watches() {

@@ -5,6 +5,7 @@
 //! data path's thread, so it has no lock; nothing here does I/O. It is rebuilt from the runtime at
 //! every start.
 
+mod by_id;
 mod contest;
 mod node;
 mod target;
@@ -17,13 +18,14 @@ pub use self::{
     },
 };
 
+use by_id::ById;
 use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
 use koord_model::{
     CgroupPath, ContainerId, CpuShares, MemoryLimit, PodNetwork, PodQueue, SandboxId, Setting,
     Value,
 };
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashSet},
     mem,
     net::IpAddr,
 };
@@ -158,8 +160,8 @@ pub struct Metadata {
 /// All pods, by sandbox: a pod that is made anew has two for a while. Beside them the node.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    pods: HashMap<SandboxId, Pod>,
-    containers: HashMap<ContainerId, SandboxId>,
+    pods: ById<SandboxId, Pod>,
+    containers: ById<ContainerId, SandboxId>,
     /// Tiers and host applications.
     pub node: NodeGroups,
     clock: u64,

@@ -296,8 +296,8 @@ impl Hub {
         container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
         let newer = self.renew(pod, new.pod, new.said);
         ledger.insert_container(sandbox, container);
-        if let Some(pod) = ledger.pod_mut(sandbox)
-            && (newer || stale)
+        if (newer || stale)
+            && let Some(pod) = ledger.pod_mut(sandbox)
         {
             self.decide_again(pod);
             self.queue.push(sandbox.clone());

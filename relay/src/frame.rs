@@ -158,17 +158,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Writes a DATA frame of at most [`OWN_PAYLOAD`] bytes.
-pub(crate) fn data(out: &mut Vec<u8>, stream: StreamId, payload: &[u8], end: bool) {
+/// Writes the head of a DATA frame of at most [`OWN_PAYLOAD`] bytes.
+pub(crate) fn data_head(out: &mut Vec<u8>, stream: StreamId, length: usize, end: bool) {
     let flags = if end { flag::END_STREAM } else { 0 };
     let head = Head {
-        length: payload.len(),
+        length,
         kind: kind::DATA,
         flags,
         stream,
     };
     head.write(out);
-    out.extend_from_slice(payload);
 }
 
 /// Writes a header block as HEADERS and as many CONTINUATION as it takes.

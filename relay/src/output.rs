@@ -6,6 +6,7 @@
 //! What passes as it came is not copied where that can be avoided: as long as the frames of a chunk
 //! that go on lie side by side in it, only their place is noted, and the caller writes them from
 //! there ([`Output::end_chunk`]).
+//! A message that was held has a buffer of its own, from which it is written too.
 //!
 //! Frames of our own wait in `own` for as long as they may not be written: until the other end's
 //! first bytes went before them, for a server's first frame has to be its SETTINGS; and while a frame
@@ -24,7 +25,11 @@ const LARGE: usize = 96 << 10;
 pub(crate) struct Output {
     buffer: Vec<u8>,
     written: usize,
-    /// What of the chunk that is being read goes on behind the buffer.
+    /// The payload of the frame whose head ends the buffer, if that was handed over, and how much of it
+    /// was written.
+    payload: Vec<u8>,
+    payload_written: usize,
+    /// What of the chunk that is being read goes on behind that.
     through: Range<usize>,
     /// What goes on behind that.
     behind: Vec<u8>,
@@ -57,8 +62,10 @@ impl<'a> Piece<'a> {
 // === impl Output ===
 
 impl Output {
-    pub(crate) fn pending(&self) -> &[u8] {
-        &self.buffer[self.written..]
+    /// What is to be written, in this order.
+    pub(crate) fn pending(&self) -> [&[u8]; 2] {
+        let payload = &self.payload[self.payload_written..];
+        [&self.buffer[self.written..], payload]
     }
 
     /// Bytes that wait, those of our own and of the chunk that is being read included.
@@ -68,8 +75,8 @@ impl Output {
 
     /// Those of them that may be written: the rest waits for more of the other end.
     pub(crate) fn writable(&self) -> usize {
-        let waiting = self.buffer.len() - self.written;
-        waiting + self.through.len() + self.behind.len()
+        let waiting = self.pending().map(<[u8]>::len);
+        waiting.iter().sum::<usize>() + self.through.len() + self.behind.len()
     }
 
     /// Appends whole frames of the other end, or the end of one.
@@ -111,10 +118,30 @@ impl Output {
         if !self.between {
             &mut self.own
         } else if self.through.is_empty() {
+            self.join();
             self.compact(0);
             &mut self.buffer
         } else {
             &mut self.behind
+        }
+    }
+
+    /// Whether the payload of the next frame of our own can be handed over.
+    pub(crate) fn takes_payload(&self) -> bool {
+        self.between && self.through.is_empty() && self.payload.is_empty()
+    }
+
+    /// Takes the payload of the frame whose head was just written to [`Output::own`].
+    pub(crate) fn hand_over(&mut self, payload: Vec<u8>) {
+        self.payload = payload;
+    }
+
+    /// Puts the payload into the buffer: something comes behind it.
+    fn join(&mut self) {
+        if !self.payload.is_empty() {
+            let payload = std::mem::take(&mut self.payload);
+            let written = std::mem::take(&mut self.payload_written);
+            self.copy(&payload[written..]);
         }
     }
 
@@ -140,20 +167,29 @@ impl Output {
     }
 
     fn copy(&mut self, bytes: &[u8]) {
+        self.join();
         self.compact(bytes.len());
         self.grow(bytes.len());
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Forgets the first `count` pending bytes.
-    pub(crate) fn advance(&mut self, count: usize) {
+    /// Forgets the first `count` pending bytes. Returns the buffer of the payload that was handed over if
+    /// all of it was written.
+    pub(crate) fn advance(&mut self, count: usize) -> Option<Vec<u8>> {
+        let of_buffer = count.min(self.buffer.len() - self.written);
         self.peak = self.peak.max(self.buffer.len()).min(LARGE);
-        self.written = self.buffer.len().min(self.written + count);
+        self.written += of_buffer;
         if self.written == self.buffer.len() {
             self.buffer.clear();
             self.written = 0;
             self.shrink();
         }
+        self.payload_written += count - of_buffer;
+        let is_through = !self.payload.is_empty() && self.payload_written == self.payload.len();
+        is_through.then(|| {
+            self.payload_written = 0;
+            std::mem::take(&mut self.payload)
+        })
     }
 
     /// Moves what waits to the front before the buffer would have to grow for `additional` bytes.
@@ -190,7 +226,7 @@ mod tests {
     use super::*;
 
     fn drained(output: &mut Output) -> Vec<u8> {
-        let bytes = output.pending().to_vec();
+        let bytes = output.pending().concat();
         output.advance(bytes.len());
         bytes
     }
@@ -199,7 +235,7 @@ mod tests {
     fn own_frames_wait_for_the_first_bytes_of_the_other_end() {
         let mut output = Output::default();
         output.own().extend_from_slice(b"own");
-        assert_eq!(output.pending(), b"");
+        assert_eq!(output.pending().concat(), b"");
         assert_eq!(output.len(), 3);
         output.append(Piece::apart(b"first "));
         output.own().extend_from_slice(b", own");
@@ -213,13 +249,40 @@ mod tests {
         let mut taken = Vec::new();
         for round in 0..200_u8 {
             output.append(Piece::apart(&[round; 100]));
-            let some = output.pending()[..60].to_vec();
+            let some = output.pending()[0][..60].to_vec();
             output.advance(60);
             taken.extend_from_slice(&some);
         }
         taken.extend_from_slice(&drained(&mut output));
         let expected: Vec<u8> = (0..200).flat_map(|round| [round; 100]).collect();
         assert_eq!(taken, expected);
+    }
+
+    #[test]
+    fn a_payload_is_written_from_its_own_buffer_unless_something_comes_behind_it() {
+        for (written, behind) in [(0, false), (4, false), (6, false), (0, true), (6, true)] {
+            let mut output = Output::default();
+            output.append(Piece::apart(b"head "));
+            assert!(output.takes_payload());
+            output.hand_over(b"payload".to_vec());
+            assert!(!output.takes_payload());
+            assert_eq!(output.len(), 12);
+            let mut taken = output.pending().concat()[..written].to_vec();
+            assert_eq!(output.advance(written), None);
+            if behind {
+                output.own().extend_from_slice(b" own");
+                output.append(Piece::apart(b" other"));
+            }
+            let rest = output.pending().concat();
+            taken.extend_from_slice(&rest);
+            let given_back = output.advance(rest.len());
+            let (all, buffer) = match behind {
+                true => (&b"head payload own other"[..], None),
+                false => (&b"head payload"[..], Some(b"payload".to_vec())),
+            };
+            assert_eq!((&*taken, given_back), (all, buffer));
+            assert_eq!((output.len(), output.takes_payload()), (0, true));
+        }
     }
 
     #[test]

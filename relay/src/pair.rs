@@ -153,21 +153,31 @@ impl Pair {
         }
     }
 
-    /// Bytes to be written to `side`.
+    /// Bytes to be written to `side`, in this order.
     #[must_use]
-    pub fn output(&self, side: Side) -> &[u8] {
+    pub fn output(&self, side: Side) -> [&[u8]; 2] {
         match side {
             Side::Client => self.to_client.pending(),
             Side::Runtime => self.to_runtime.pending(),
         }
     }
 
+    /// How many bytes that is.
+    #[must_use]
+    pub fn output_len(&self, side: Side) -> usize {
+        self.output(side).iter().map(|part| part.len()).sum()
+    }
+
     /// Says that the first `count` bytes of [`Pair::output`] were written.
     pub fn advance(&mut self, side: Side, count: usize) {
         match side {
-            Side::Client => self.to_client.advance(count),
+            Side::Client => {
+                self.to_client.advance(count);
+            }
             Side::Runtime => {
-                self.to_runtime.advance(count);
+                if let Some(buffer) = self.to_runtime.advance(count) {
+                    self.spare.take_back(buffer);
+                }
                 self.send();
             }
         }

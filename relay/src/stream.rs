@@ -150,6 +150,12 @@ impl Queue {
         self.bytes[1..PREFIX].copy_from_slice(&message_len.to_be_bytes());
     }
 
+    /// Gives away what is queued, in its own buffer, if that is `count` bytes and nothing of it was sent.
+    pub(crate) fn take_whole(&mut self, count: usize) -> Option<Vec<u8>> {
+        let is_whole = count > 0 && self.sent == 0 && self.bytes.len() == count;
+        is_whole.then(|| std::mem::take(&mut self.bytes))
+    }
+
     pub(crate) fn advance(&mut self, count: usize, spare: &mut Spare) {
         self.sent += count;
         if self.sent == self.bytes.len() {
@@ -179,7 +185,7 @@ impl Spare {
     /// Largest buffer that is kept, in bytes: a request of a usual size with what is appended.
     const KEPT: usize = 32 << 10;
 
-    fn take_back(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn take_back(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() <= Self::KEPT && buffer.capacity() > self.0.capacity() {
             buffer.clear();
             self.0 = buffer;

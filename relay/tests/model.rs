@@ -223,8 +223,8 @@ impl World {
 
     /// As a driver does: what waits and what passes in one go, as far as the socket takes it.
     fn write_through(&mut self, side: Side, through: &[u8]) {
-        let waiting = self.pair.output(side);
-        let all = [waiting, through].concat();
+        let waiting = self.pair.output(side).concat();
+        let all = [&waiting, through].concat();
         let written = self.rng.below(all.len() + 1);
         let waited = waiting.len().min(written);
         self.pair.keep(side, &through[written - waited..]);
@@ -237,7 +237,7 @@ impl World {
 
     /// From the pair to an end.
     fn collect(&mut self, side: Side) -> bool {
-        let pending = self.pair.output(side);
+        let pending = self.pair.output(side).concat();
         let count = pending.len().min(1 + self.rng.below(self.plan.chunk));
         let bytes = pending[..count].to_vec();
         self.pair.advance(side, count);

@@ -111,9 +111,17 @@ impl Pair {
         };
         let queue = &mut stream.queue;
         let ends = queue.ends && count == queue.len();
+        let whole = (self.to_runtime.takes_payload())
+            .then(|| queue.take_whole(count))
+            .flatten();
         let to_runtime = self.to_runtime.own();
-        frame::data(to_runtime, id, &queue.pending()[..count], ends);
-        queue.advance(count, &mut self.spare);
+        frame::data_head(to_runtime, id, count, ends);
+        if let Some(payload) = whole {
+            self.to_runtime.hand_over(payload);
+        } else {
+            to_runtime.extend_from_slice(&queue.pending()[..count]);
+            queue.advance(count, &mut self.spare);
+        }
         queue.ends &= !ends;
         self.ledger.sent(count);
         self.ledger.unhold(count);

@@ -67,10 +67,10 @@ impl Exchange {
 
     fn take(&mut self, side: Side) -> Vec<u8> {
         let mut taken = Vec::new();
-        while !self.pair.output(side).is_empty() {
-            let pending = self.pair.output(side);
+        while self.pair.output_len(side) > 0 {
+            let pending = self.pair.output(side).concat();
             let count = pending.len();
-            taken.extend_from_slice(pending);
+            taken.extend_from_slice(&pending);
             self.pair.advance(side, count);
         }
         taken

@@ -224,7 +224,7 @@ impl Driver {
 
     fn nothing_left_for(&self, side: Side) -> bool {
         let unheard = side == Side::Runtime && !matches!(self.runtime, Runtime::Connected(_));
-        unheard || self.pair.output(side).is_empty()
+        unheard || self.pair.output_len(side) == 0
     }
 
     /// What was awaited from beside: decisions and places.
@@ -317,16 +317,16 @@ impl Driver {
         if through.is_empty() {
             return Ok(());
         }
-        let waiting = self.pair.output(side);
+        let [waiting, payload] = self.pair.output(side);
         let mut written = 0;
         if let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) {
-            match stream.poll_write(cx, [waiting, through]) {
+            match stream.poll_write(cx, [waiting, payload, through]) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(count @ 1..)) => written = count,
                 Poll::Ready(other) => return self.turned_away(side, other.err()),
             }
         }
-        let waited = waiting.len().min(written);
+        let waited = self.pair.output_len(side).min(written);
         self.pair.keep(side, &through[written - waited..]);
         self.pair.advance(side, waited);
         Ok(())
@@ -335,18 +335,19 @@ impl Driver {
     fn write(&mut self, cx: &mut Context<'_>, side: Side) -> Result<bool, Ended> {
         let mut progress = false;
         loop {
-            let bytes = self.pair.output(side);
-            if bytes.is_empty() {
+            let waiting = self.pair.output_len(side);
+            if waiting == 0 {
                 return Ok(progress);
             }
             if (self.closing.as_ref()).is_some_and(|closing| closing.side == side) {
-                self.pair.advance(side, bytes.len());
+                self.pair.advance(side, waiting);
                 continue;
             }
             let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) else {
                 return Ok(progress);
             };
-            match stream.poll_write(cx, [bytes, &[]]) {
+            let [waiting, payload] = self.pair.output(side);
+            match stream.poll_write(cx, [waiting, payload, &[]]) {
                 Poll::Pending => return Ok(progress),
                 Poll::Ready(Ok(written @ 1..)) => {
                     self.pair.advance(side, written);

@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// Writes once, as much of both as there is room for.
+    /// Writes once, as much of all parts as there is room for.
     ///
     /// # Errors
     ///
@@ -82,11 +82,11 @@ impl Stream {
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
-        both: [&[u8]; 2],
+        parts: [&[u8]; 3],
     ) -> Poll<io::Result<usize>> {
-        let whole = both.iter().map(|part| part.len()).sum();
+        let whole = parts.iter().map(|part| part.len()).sum();
         if !self.awaits_room {
-            match write(self.socket()?.get_ref(), both) {
+            match write(self.socket()?.get_ref(), parts) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
@@ -94,7 +94,7 @@ impl Stream {
         }
         let count = loop {
             let mut guard = ready!(self.socket()?.poll_write_ready(cx))?;
-            if let Ok(written) = guard.try_io(|socket| write(socket.get_ref(), both)) {
+            if let Ok(written) = guard.try_io(|socket| write(socket.get_ref(), parts)) {
                 let count = written?;
                 if count < whole {
                     guard.clear_ready();
@@ -132,11 +132,11 @@ impl Stream {
     }
 }
 
-fn write(mut socket: &UnixStream, both: [&[u8]; 2]) -> io::Result<usize> {
+fn write(mut socket: &UnixStream, parts: [&[u8]; 3]) -> io::Result<usize> {
     loop {
-        let written = match both {
-            [[], one] | [one, []] => socket.write(one),
-            _ => socket.write_vectored(&both.map(IoSlice::new)),
+        let written = match parts {
+            [one, [], []] | [[], one, []] | [[], [], one] => socket.write(one),
+            _ => socket.write_vectored(&parts.map(IoSlice::new)),
         };
         match written {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -202,8 +202,8 @@ mod tests {
             .unwrap()
     }
 
-    async fn write(stream: &mut Stream, both: [&[u8]; 2]) -> usize {
-        let written = poll_fn(|cx| stream.poll_write(cx, both));
+    async fn write(stream: &mut Stream, parts: [&[u8]; 3]) -> usize {
+        let written = poll_fn(|cx| stream.poll_write(cx, parts));
         timeout(Duration::from_secs(30), written)
             .await
             .unwrap()
@@ -213,7 +213,7 @@ mod tests {
     /// Writes until there is no room, and waits for it. How much was written.
     fn fill(stream: &mut Stream, cx: &mut Context<'_>) -> usize {
         let mut written = 0;
-        while let Poll::Ready(count) = stream.poll_write(cx, [&[1; 10_000], &[2; 10_000]]) {
+        while let Poll::Ready(count) = stream.poll_write(cx, [&[1; 10_000], &[2; 10_000], &[]]) {
             written += count.unwrap();
         }
         written
@@ -228,14 +228,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_parts_go_out_in_their_order_and_what_comes_is_read_to_its_end() {
+    async fn all_parts_go_out_in_their_order_and_what_comes_is_read_to_its_end() {
         let (mut stream, mut theirs) = pair();
-        for both in [
-            [&b"one, "[..], &b"two"[..]],
-            [b"", b"one, two"],
-            [b"one, two", b""],
+        for parts in [
+            [&b"one"[..], &b", "[..], &b"two"[..]],
+            [b"one, ", b"", b"two"],
+            [b"", b"", b"one, two"],
+            [b"", b"one, two", b""],
+            [b"one, two", b"", b""],
         ] {
-            assert_eq!(write(&mut stream, both).await, 8);
+            assert_eq!(write(&mut stream, parts).await, 8);
             let mut heard = [0; 20];
             assert_eq!(theirs.read(&mut heard).unwrap(), 8);
             assert_eq!(&heard[..8], b"one, two");
@@ -256,7 +258,7 @@ mod tests {
         let waker = woken.clone().into();
         let mut cx = Context::from_waker(&waker);
         assert!(stream.poll_read(&mut cx, &mut [0; 8]).is_pending());
-        assert!(stream.poll_write(&mut cx, [b"said", b""]).is_ready());
+        assert!(stream.poll_write(&mut cx, [b"said", b"", b""]).is_ready());
         assert_eq!(take_all(&theirs), 4);
         let socket = stream.socket.as_ref().unwrap();
         // Nobody is told of room: whoever asks for it waits for good.
@@ -289,7 +291,7 @@ mod tests {
             .expect("of room somebody tells");
         theirs.write_all(b"heard").unwrap();
         assert_eq!(read(&mut stream, &mut [0; 8]).await, 5);
-        assert_eq!(write(&mut stream, [b"again", b""]).await, 5);
+        assert_eq!(write(&mut stream, [b"again", b"", b""]).await, 5);
     }
 
     #[tokio::test]
@@ -301,10 +303,10 @@ mod tests {
         fill(&mut stream, &mut cx);
         take_all(&theirs);
         for _ in 0..31 {
-            assert_eq!(write(&mut stream, [b"x", b""]).await, 1);
+            assert_eq!(write(&mut stream, [b"x", b"", b""]).await, 1);
         }
         assert!(stream.awaits_room);
-        assert_eq!(write(&mut stream, [b"x", b""]).await, 1);
+        assert_eq!(write(&mut stream, [b"x", b"", b""]).await, 1);
         assert!(!stream.awaits_room);
         theirs.write_all(b"heard").unwrap();
         assert_eq!(read(&mut stream, &mut [0; 8]).await, 5);
@@ -312,6 +314,6 @@ mod tests {
         let written = fill(&mut stream, &mut cx);
         assert!(stream.awaits_room);
         assert_eq!(take_all(&theirs), written + 32);
-        assert_eq!(write(&mut stream, [b"x", b""]).await, 1);
+        assert_eq!(write(&mut stream, [b"x", b"", b""]).await, 1);
     }
 }

@@ -48,7 +48,9 @@ impl CgroupPath {
                 max: MAX_LENGTH,
             });
         }
-        if let Some(character) = child.chars().find(|it| it.is_control()) {
+        // Nearly all are of printable ASCII, which is told faster by bytes.
+        let is_plain = child.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        if !is_plain && let Some(character) = child.chars().find(|it| it.is_control()) {
             return Err(CgroupPathError::Control { character });
         }
         let mut path = String::with_capacity(length);

@@ -275,7 +275,7 @@ pub fn unified_texts(unified: Unified) -> BTreeMap<String, String> {
     ];
     let texts = texts.into_iter();
     texts
-        .filter_map(|(file, text)| Some((file.to_owned(), text?)))
+        .filter_map(|(file, text)| text.map(|text| (file.to_owned(), text)))
         .collect()
 }
 

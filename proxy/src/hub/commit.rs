@@ -293,7 +293,7 @@ impl Hub {
             is_as_made: true,
             swap: new.swap,
         };
-        container.target.at = self.container_dir(new.parent.as_ref(), container.id.as_str());
+        container.target.at = self.container_dir(new.parent.as_ref(), &container.id);
         let newer = self.renew(pod, new.pod, new.said);
         ledger.insert_container(sandbox, container);
         if (newer || stale)

@@ -334,11 +334,21 @@ impl Hub {
     pub(crate) fn container_dir(
         &self,
         parent: Option<&CgroupPath>,
-        id: &str,
+        id: &ContainerId,
     ) -> Option<CgroupPath> {
-        let (pod, id) = (parent?, ContainerId::new(id).ok()?);
+        let pod = parent?;
         let driver = Driver::of_parent(pod.as_str());
-        driver.container(pod, self.runtime_name.get(), &id).ok()
+        driver.container(pod, self.runtime_name.get(), id).ok()
+    }
+
+    /// The same of the container that holds a pod together.
+    pub(crate) fn pause_dir(
+        &self,
+        parent: Option<&CgroupPath>,
+        sandbox: &SandboxId,
+    ) -> Option<CgroupPath> {
+        let id = ContainerId::new(sandbox.as_str()).ok()?;
+        self.container_dir(parent, &id)
     }
 
     /// The runtime went away under a connection, or does not answer: its lists will tell what was
@@ -485,9 +495,9 @@ impl Hub {
     /// Works out where a pod's containers are, from where the pod is.
     pub(crate) fn place(&self, pod: &mut Pod) {
         let parent = pod.parent.as_ref();
-        pod.pause.at = self.container_dir(parent, pod.sandbox.as_str());
+        pod.pause.at = self.pause_dir(parent, &pod.sandbox);
         for container in &mut pod.containers {
-            container.target.at = self.container_dir(parent, container.id.as_str());
+            container.target.at = self.container_dir(parent, &container.id);
         }
     }
 }

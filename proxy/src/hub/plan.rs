@@ -66,7 +66,7 @@ impl Hub {
         let mut pod = Pod {
             exemption: self.exemption(&view),
             ready,
-            pause: Target::at(self.container_dir(parent.as_ref(), sandbox.as_str())),
+            pause: Target::at(self.pause_dir(parent.as_ref(), &sandbox)),
             own: Target::at(own),
             ..Pod::new(sandbox, view, said, parent)
         };

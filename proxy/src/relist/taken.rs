@@ -71,7 +71,7 @@ impl<'a> Listed<'a> {
             None => Unasked::Unheard,
         };
         let Origin { requested, ours } = origin.unwrap_or_default();
-        let at = hub.container_dir(pod.parent.as_ref(), self.id.as_str());
+        let at = hub.container_dir(pod.parent.as_ref(), &self.id);
         let mut container = Container::new(self.id, self.name, requested);
         container.life = self.life;
         container.target = Target::at(at);

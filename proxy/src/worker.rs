@@ -76,6 +76,8 @@ pub(crate) enum Undone {
     Late,
     /// There was no thread to do it, or the work panicked over it.
     NoThread,
+    /// What it goes by cannot be read now.
+    Unread,
 }
 
 /// Waits so long for something at most.

@@ -40,6 +40,9 @@ const STACK: usize = 256 << 10;
 /// Threads that reclaim. Each that stands still is one less for all others.
 pub const RECLAIMERS: usize = 4;
 
+/// What a group had before our values; `None` if that cannot be read now.
+pub type Recalled = Option<Vec<Original>>;
+
 /// What became of a change.
 #[derive(Debug)]
 pub struct Outcome {
@@ -69,7 +72,7 @@ enum Job {
     Read(Read, InHand),
     Recall {
         groups: Vec<CgroupPath>,
-        done: oneshot::Sender<Vec<Vec<Original>>>,
+        done: oneshot::Sender<Vec<Recalled>>,
     },
 }
 
@@ -176,8 +179,9 @@ impl Writer {
     }
 
     /// What these groups had before our values, and which those are, by us or by who was here before us.
-    /// One answer for each, in order; `None` if there is no thread to find out.
-    pub async fn recall(&self, groups: Vec<CgroupPath>) -> Option<Vec<Vec<Original>>> {
+    /// One answer for each, in order, without those whose notes cannot be read now; `None` if there is no
+    /// thread to find out.
+    pub async fn recall(&self, groups: Vec<CgroupPath>) -> Option<Vec<Recalled>> {
         self.jobs.ask(|done| Job::Recall { groups, done }).await
     }
 
@@ -458,9 +462,7 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
         }
         Job::Recall { groups, done } => {
             let mut replaced = lock(replaced);
-            let known = groups
-                .iter()
-                .map(|at| replaced.known(cgroups, at).unwrap_or_default());
+            let known = groups.iter().map(|at| replaced.known(cgroups, at));
             done.send(known.collect()).ok();
         }
     }

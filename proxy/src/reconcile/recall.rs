@@ -36,8 +36,8 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
         return Ok(());
     };
     let noted = hub.writer().recall(vec![at.clone()]).await;
-    let noted = noted.ok_or(Undone::NoThread)?;
-    let noted = ours(hub, noted.into_iter().flatten());
+    let noted = noted.ok_or(Undone::NoThread)?.pop().flatten();
+    let noted = ours(hub, noted.ok_or(Undone::Unread)?);
     let mut ledger = hub.ledger().borrow_mut();
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
@@ -57,14 +57,19 @@ pub(super) async fn node(hub: &Rc<Hub>) -> Result<(), Undone> {
     let paths = groups.iter().map(|(at, _)| at.clone()).collect();
     let noted = hub.writer().recall(paths).await;
     let noted = noted.ok_or(Undone::NoThread)?;
+    let mut all = Ok(());
     for ((at, kind), noted) in groups.into_iter().zip(noted) {
-        for noted in ours(hub, noted.into_iter()) {
+        let Some(noted) = noted else {
+            all = Err(Undone::Unread);
+            continue;
+        };
+        for noted in ours(hub, noted) {
             let ledger = &mut hub.ledger().borrow_mut();
             ledger.node.recall_noted(&at, kind, &noted);
         }
         hub.queue().recalled.borrow_mut().insert(at);
     }
-    Ok(())
+    all
 }
 
 /// Those of which it is not known yet what is noted.
@@ -87,8 +92,9 @@ fn groups_of_node(hub: &Hub) -> Vec<(CgroupPath, NodeGroupKind)> {
 }
 
 /// What koordlet does the part of is not: it may have written the same.
-fn ours(hub: &Hub, noted: impl Iterator<Item = Original>) -> Vec<Original> {
+fn ours(hub: &Hub, noted: Vec<Original>) -> Vec<Original> {
     let policy = hub.policy();
+    let noted = noted.into_iter();
     noted
         .filter(|it| !policy.chain().rests(it.setting()))
         .collect()

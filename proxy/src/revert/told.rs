@@ -130,6 +130,7 @@ impl Told {
         self.not_back.push(match undone {
             Undone::Late => format!("{what}: not done in {} s", PATIENCE.as_secs()),
             Undone::NoThread => format!("{what}: not done, no thread can be had for it"),
+            Undone::Unread => format!("{what}: not done, it cannot be read"),
         });
     }
 

@@ -503,7 +503,7 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
         .recall(vec![groups.pod.clone(), groups.container.clone()])
         .await
         .unwrap();
-    assert_eq!(recalled, [vec![quota(micros(50_000))], vec![]]);
+    assert_eq!(recalled, [Some(vec![quota(micros(50_000))]), Some(vec![])]);
     let next = Groups {
         writer: next,
         ..groups

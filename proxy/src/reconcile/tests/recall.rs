@@ -82,6 +82,20 @@ async fn what_cannot_be_recalled_for_want_of_a_thread_is_once_there_is_one() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_of_the_time_before_us_is_recalled_once_it_can() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    let next = bound(Bench::new(tree.clone()));
+    off(&next);
+    tree.fail_notes(Some(koord_kernel::fake::Errno::NFILE));
+    for _ in 0..2 {
+        assert_eq!(quota(&next).await, "-1");
+    }
+    tree.fail_notes(None);
+    assert_eq!(quota(&next).await, "300000");
+}
+
+#[tokio::test]
 async fn what_somebody_else_has_written_since_stays() {
     let (tree, bench) = limited();
     assert_eq!(quota(&bench).await, "-1");

@@ -30,11 +30,6 @@ macro_rules! adjustment {
                 }
             }
 
-            /// Whether no setting is set.
-            pub fn is_empty(&self) -> bool {
-                $(self.$field.is_none())&&+
-            }
-
             /// Hands over the values that are set, in the order of [`Setting::ALL`].
             pub(crate) fn hand_over(self, mut take: impl FnMut(Value)) {
                 $(if let Some(value) = self.$field {
@@ -131,6 +126,11 @@ impl Adjustment {
     pub fn overriding(mut self, setting: Setting) -> Self {
         self.overrides.push(setting);
         self
+    }
+
+    /// Whether no setting is set.
+    pub fn is_empty(&self) -> bool {
+        self.values().next().is_none()
     }
 
     /// The values that are set, in the order of [`Setting::ALL`].

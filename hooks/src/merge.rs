@@ -76,10 +76,6 @@ impl Merged {
         hook: &'static str,
         mut adjustment: Adjustment,
     ) -> Result<(), MergeError> {
-        // As most hooks' is of most containers.
-        if adjustment.is_empty() {
-            return Ok(());
-        }
         // Every field is a setting and every setting has a field: `adjustment!` sees to it.
         let overrides = mem::take(&mut adjustment.overrides);
         let mut values = Vec::new();

@@ -184,7 +184,8 @@ impl Output {
             self.written = 0;
             self.shrink();
         }
-        self.payload_written += count - of_buffer;
+        let unwritten = self.payload.len() - self.payload_written;
+        self.payload_written += unwritten.min(count - of_buffer);
         let is_through = !self.payload.is_empty() && self.payload_written == self.payload.len();
         is_through.then(|| {
             self.payload_written = 0;

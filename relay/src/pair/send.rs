@@ -111,9 +111,10 @@ impl Pair {
         };
         let queue = &mut stream.queue;
         let ends = queue.ends && count == queue.len();
-        let whole = (self.to_runtime.takes_payload())
-            .then(|| queue.take_whole(count))
-            .flatten();
+        let whole = match self.to_runtime.takes_payload() {
+            true => queue.take_whole(count),
+            false => None,
+        };
         let to_runtime = self.to_runtime.own();
         frame::data_head(to_runtime, id, count, ends);
         if let Some(payload) = whole {

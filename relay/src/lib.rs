@@ -24,6 +24,7 @@ mod output;
 mod own;
 mod pair;
 mod settings;
+mod spare;
 mod stream;
 mod violation;
 mod window;
@@ -34,6 +35,7 @@ pub use claims::{Claims, Tag};
 pub use event::{Counters, Event, Unopened};
 pub use limits::Limits;
 pub use pair::Pair;
+pub use spare::Spare;
 pub use violation::{Breach, Violation};
 
 /// An HTTP/2 stream identifier, 1 to 2³¹−1; 0 is the connection.

@@ -28,7 +28,8 @@ use crate::frame::{Frame, flag, kind};
 use crate::inbound::{Block, Inbound, PREFACE, first_fragment};
 use crate::limits::Limits;
 use crate::output::{Output, Piece};
-use crate::stream::{Spare, Stream};
+use crate::spare::Spare;
+use crate::stream::Stream;
 use crate::violation::{Breach, Violation};
 use crate::window::{DEFAULT_WINDOW, Ledger};
 use crate::{Claims, Counters, Event, Side, StreamId};
@@ -104,6 +105,13 @@ impl Pair {
             counters: Counters::default(),
             dead: None,
         }
+    }
+
+    /// The same pair, sharing the buffer of held messages with whoever else has this one.
+    #[must_use]
+    pub fn sharing(mut self, spare: Spare) -> Self {
+        self.spare = spare;
+        self
     }
 
     /// Takes bytes that arrived from `side`, in chunks of any size.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::Tag;
+use crate::spare::Spare;
 use crate::window::Ledger;
 
 /// Bytes of a gRPC message prefix: one of flags, four of length.
@@ -38,11 +39,6 @@ pub(crate) struct Queue {
     /// END_STREAM follows the last byte.
     pub(crate) ends: bool,
 }
-
-/// A buffer that the next held message uses. Requests of a few KiB each would else have the
-/// allocator join and split its free memory for every call, which costs more than all the rest.
-#[derive(Debug, Default)]
-pub(crate) struct Spare(Vec<u8>);
 
 #[derive(Debug)]
 pub(crate) struct Claim {
@@ -156,7 +152,7 @@ impl Queue {
         is_whole.then(|| std::mem::take(&mut self.bytes))
     }
 
-    pub(crate) fn advance(&mut self, count: usize, spare: &mut Spare) {
+    pub(crate) fn advance(&mut self, count: usize, spare: &Spare) {
         self.sent += count;
         if self.sent == self.bytes.len() {
             spare.take_back(std::mem::take(&mut self.bytes));
@@ -165,9 +161,9 @@ impl Queue {
     }
 
     /// Uses a buffer that was used before, if it has none of its own.
-    pub(crate) fn borrow(&mut self, spare: &mut Spare) {
+    pub(crate) fn borrow(&mut self, spare: &Spare) {
         if self.bytes.capacity() == 0 {
-            self.bytes = std::mem::take(&mut spare.0);
+            self.bytes = spare.take();
         }
     }
 
@@ -176,20 +172,6 @@ impl Queue {
         let length = self.len();
         *self = Self::default();
         length
-    }
-}
-
-// === impl Spare ===
-
-impl Spare {
-    /// Largest buffer that is kept, in bytes: a request of a usual size with what is appended.
-    const KEPT: usize = 32 << 10;
-
-    pub(crate) fn take_back(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= Self::KEPT && buffer.capacity() > self.0.capacity() {
-            buffer.clear();
-            self.0 = buffer;
-        }
     }
 }
 
@@ -294,14 +276,16 @@ mod tests {
 
     #[test]
     fn a_sent_messages_buffer_is_used_again_unless_it_is_large() {
-        let mut spare = Spare::default();
+        let spare = Spare::default();
         for (size, kept) in [(8_000, 8_000), (100, 8_000), (100_000, 0)] {
             let mut queue = Queue::default();
-            queue.borrow(&mut spare);
+            queue.borrow(&spare);
             queue.push(&vec![1; size], size);
-            queue.advance(size, &mut spare);
+            queue.advance(size, &spare);
             assert!(queue.is_done());
-            assert_eq!((spare.0.len(), spare.0.capacity()), (0, kept));
+            let next = spare.take();
+            assert_eq!((next.len(), next.capacity()), (0, kept));
+            spare.take_back(next);
         }
     }
 

@@ -212,7 +212,7 @@ impl Pair {
             return;
         };
         let expected = claim.total.unwrap_or(0);
-        stream.queue.borrow(&mut self.spare);
+        stream.queue.borrow(&self.spare);
         stream.queue.push(data, expected);
         stream.queue.ends = ends;
         stream.window.hold(data.len());

@@ -121,7 +121,7 @@ impl Pair {
             self.to_runtime.hand_over(payload);
         } else {
             to_runtime.extend_from_slice(&queue.pending()[..count]);
-            queue.advance(count, &mut self.spare);
+            queue.advance(count, &self.spare);
         }
         queue.ends &= !ends;
         self.ledger.sent(count);

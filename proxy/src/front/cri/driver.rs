@@ -98,7 +98,7 @@ impl Driver {
         Self {
             id,
             guest,
-            pair: Pair::new(shared.claims.clone(), shared.limits),
+            pair: Pair::new(shared.claims.clone(), shared.limits).sharing(shared.spare.clone()),
             client,
             runtime: Runtime::Waiting,
             closing: None,

@@ -26,7 +26,7 @@ use crate::{
     metrics::{Metrics, Refused},
     socket::peer_is_root_or_us,
 };
-use koord_relay::{Claims, Limits};
+use koord_relay::{Claims, Limits, Spare};
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
@@ -99,6 +99,7 @@ struct Shared {
     room: Room,
     drain: DrainSignal,
     buffer: RefCell<Box<[u8]>>,
+    spare: Spare,
     guests: Guests,
     open: Cell<usize>,
 }
@@ -166,6 +167,7 @@ impl Front {
                 slots: Slots::new(options.large_message_slots),
                 drain: DrainSignal(draining),
                 buffer: RefCell::new(vec![0; READ_BUFFER].into_boxed_slice()),
+                spare: Spare::default(),
                 guests: Guests::default(),
                 open: Cell::new(0),
             }),

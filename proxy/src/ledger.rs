@@ -136,7 +136,7 @@ pub struct Pod {
     /// Until when its own directory is not made idle, for a kubelet that writes its shares.
     pub awake: Option<Instant>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
-    pub told: u64,
+    pub called_at: u64,
     /// It is known what a process before us has set of its own directory, or we before this sandbox.
     pub is_recalled: bool,
 }
@@ -237,7 +237,7 @@ impl Pod {
             addresses: Addresses::default(),
             lowered: Vec::new(),
             awake: None,
-            told: 0,
+            called_at: 0,
             is_recalled: false,
         }
     }
@@ -440,7 +440,7 @@ impl Ledger {
     pub fn tell_pod(&mut self, sandbox: &SandboxId) -> Option<&mut Pod> {
         let now = self.tick();
         let pod = self.pods.get_mut(sandbox)?;
-        pod.told = now;
+        pod.called_at = now;
         Some(pod)
     }
 
@@ -452,7 +452,7 @@ impl Ledger {
 
     /// A pod as a call told it. Containers that a list found in the meantime stay.
     pub fn insert_pod(&mut self, mut pod: Pod) {
-        pod.told = self.tick();
+        pod.called_at = self.tick();
         if let Some(known) = self.pods.get_mut(&pod.sandbox) {
             pod.containers.append(&mut known.containers);
             pod.addresses = mem::take(&mut known.addresses);
@@ -466,7 +466,7 @@ impl Ledger {
         let Some(pod) = self.pods.get_mut(sandbox) else {
             return;
         };
-        pod.told = now;
+        pod.called_at = now;
         let known = self
             .containers
             .insert(container.id.clone(), sandbox.clone());
@@ -496,7 +496,7 @@ impl Ledger {
         if let Some(sandbox) = self.containers.remove(id)
             && let Some(pod) = self.pods.get_mut(&sandbox)
         {
-            pod.told = now;
+            pod.called_at = now;
             pod.containers.retain(|container| container.id != *id);
         }
     }
@@ -537,7 +537,7 @@ impl Ledger {
         let mut less = Vec::new();
         let containers = &mut self.containers;
         self.pods.retain(|sandbox, pod| {
-            if pod.told > moment {
+            if pod.called_at > moment {
                 return true;
             }
             let listed = has_pod(sandbox);

@@ -562,7 +562,7 @@ fn note(
     // Of an earlier write nobody may have heard.
     let is_there = result == Applied::Equal && outcome.first.is_some();
     entry.given |= result == Applied::Written || is_there;
-    entry.told &= entry.applied == result;
+    entry.is_logged &= entry.applied == result;
     entry.applied = result;
     match (&outcome.applied, &entry.applied) {
         (Err(error), Applied::Refused(_)) => tell_refusal(hub, entry, error),
@@ -591,13 +591,13 @@ fn tell_lack(hub: &Hub, entry: &mut Entry, error: &(dyn Error + 'static)) {
 
 /// Writes a line about an entry, once; where there is no room for it now it comes when there is.
 fn tell(hub: &Hub, entry: &mut Entry, line: impl FnOnce(&Entry, u64)) {
-    if entry.told {
+    if entry.is_logged {
         return;
     }
     let setting = entry.desired.setting().name();
     if let Some(suppressed) = hub.may_complain(entry.owner, setting) {
         line(entry, suppressed);
-        entry.told = true;
+        entry.is_logged = true;
     }
 }
 
@@ -622,7 +622,7 @@ fn stand_back(hub: &Hub, target: &mut Target) {
             (Applied::Yielded, None) => Applied::Pending,
             (as_it_was, None) => as_it_was.clone(),
         };
-        entry.told &= entry.applied == standing;
+        entry.is_logged &= entry.applied == standing;
         entry.applied = standing;
         if entry.applied.is_hands_off() {
             let setting = entry.desired.setting();

@@ -371,7 +371,7 @@ async fn take_pod(
     }
     news.pods.insert(sandbox.clone());
     let mut pod = hub.found_pod(view, parent, sandbox, ready);
-    pod.told = news.moment;
+    pod.called_at = news.moment;
     hub.ledger().borrow_mut().list_pod(pod);
 }
 
@@ -391,7 +391,7 @@ fn is_known(
     let Some(known) = ledger.pod_mut(sandbox) else {
         return false;
     };
-    if known.told <= news.moment && known.ready != ready {
+    if known.called_at <= news.moment && known.ready != ready {
         known.ready = ready;
         hub.cover(known);
         news.pods.insert(sandbox.clone());

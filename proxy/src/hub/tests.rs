@@ -391,7 +391,7 @@ async fn a_refusal_that_was_held_back_is_told_when_there_is_room_and_once() {
         reconcile::pod(&bench.hub, &sandbox()).await;
         let entry = bench.entry(Setting::CpuShares).unwrap();
         assert!(matches!(entry.applied, Applied::Refused(Some(_))));
-        entry.told
+        entry.is_logged
     };
     // Other pods have used up what there is of lines.
     let hook = bench.entry(Setting::CpuShares).unwrap().owner;

@@ -86,7 +86,7 @@ pub struct Entry {
     pub original: Original,
     pub applied: Applied,
     /// What a person should know of `applied` is in the log.
-    pub told: bool,
+    pub is_logged: bool,
     pub contest: Contest,
     /// The kernel has it by us, or the runtime was told it.
     pub given: bool,
@@ -182,7 +182,7 @@ impl Entry {
             route,
             original,
             applied: Applied::Pending,
-            told: false,
+            is_logged: false,
             contest: Contest::default(),
             given: false,
             over: None,
@@ -243,7 +243,7 @@ impl Entry {
         if comes_back {
             self.desired = old.clone();
             self.applied = Applied::Pending;
-            self.told = false;
+            self.is_logged = false;
         }
         self.original = Original::Value(old);
         comes_back
@@ -297,9 +297,9 @@ impl Target {
                 .iter()
                 .position(|entry| entry.desired.setting() == setting)
                 .map(|index| before.swap_remove(index));
-            let (applied, told, contest) = match &old {
+            let (applied, is_logged, contest) = match &old {
                 Some(old) if old.desired == *desired && old.applied != Applied::Left => {
-                    (old.applied.clone(), old.told, old.contest.clone())
+                    (old.applied.clone(), old.is_logged, old.contest.clone())
                 }
                 _ => (Applied::Pending, false, Contest::default()),
             };
@@ -314,7 +314,7 @@ impl Target {
             };
             self.entries.push(Entry {
                 applied,
-                told,
+                is_logged,
                 contest,
                 given,
                 ..Entry::new(desired.clone(), owner.hook, route, original)
@@ -521,11 +521,11 @@ impl Target {
             Original::Unknown => (entry.desired.clone(), Applied::Left),
         };
         let same = entry.owner == GIVEN_BACK && entry.desired == desired;
-        let (applied, told, contest) = match same {
+        let (applied, is_logged, contest) = match same {
             true if entry.applied != Applied::Left => {
-                (entry.applied.clone(), entry.told, entry.contest)
+                (entry.applied.clone(), entry.is_logged, entry.contest)
             }
-            true if applied == Applied::Left => (applied, entry.told, entry.contest),
+            true if applied == Applied::Left => (applied, entry.is_logged, entry.contest),
             _ => (applied, false, Contest::default()),
         };
         let nowhere = matches!(entry.applied, Applied::Absent | Applied::Unsupported);
@@ -534,7 +534,7 @@ impl Target {
         }
         self.entries.push(Entry {
             applied,
-            told,
+            is_logged,
             contest,
             over: entry.over,
             ..Entry::new(desired, GIVEN_BACK, entry.route, original)

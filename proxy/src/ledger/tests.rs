@@ -114,7 +114,7 @@ fn what_a_call_tells_of_a_container_is_newer_than_a_list_under_way() {
     ledger.insert_pod(pod("s1"));
     ledger.insert_container(&sandbox("s1"), container("c1"));
     let asked = ledger.begin_list();
-    let told = |ledger: &Ledger| ledger.pod(&sandbox("s1")).unwrap().told > asked;
+    let told = |ledger: &Ledger| ledger.pod(&sandbox("s1")).unwrap().called_at > asked;
     assert!(!told(&ledger));
     let id = ContainerId::new("c1").unwrap();
     ledger.tell_container(&id).unwrap().life = Life::Running;

@@ -261,7 +261,7 @@ fn note(
         return false;
     }
     let was_unsettled = matches!(entry.applied, Applied::Lacking(_));
-    entry.told &= entry.applied == result;
+    entry.is_logged &= entry.applied == result;
     entry.applied = result;
     match (outcome, &entry.applied) {
         (Err(error), Applied::Refused(_)) => tell_refusal(hub, entry, error),

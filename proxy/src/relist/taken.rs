@@ -55,7 +55,7 @@ impl<'a> Listed<'a> {
             return false;
         };
         let origin = originals::of_container(self.originals, self.id.as_str(), &pod.view);
-        let newer = pod.told > moment;
+        let newer = pod.called_at > moment;
         let (pod_view, exemption) = (&pod.view, pod.exemption);
         if let Some(known) = pod.containers.iter_mut().find(|c| c.id == self.id) {
             let mut news =

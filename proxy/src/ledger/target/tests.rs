@@ -276,7 +276,7 @@ fn what_is_left_is_told_once_and_given_back_when_it_is_known() {
     let decide = |target: &mut Target, merged, asked: Option<CpuQuota>| {
         target.decide(&merged, |_| Route::Kernel, |_| asked.map(Value::from));
         let entry = &mut target.entries[0];
-        let told = std::mem::replace(&mut entry.told, true);
+        let told = std::mem::replace(&mut entry.is_logged, true);
         (entry.desired.to_string(), entry.applied.clone(), told)
     };
     let quota = |applied, told| ("50000".to_owned(), applied, told);

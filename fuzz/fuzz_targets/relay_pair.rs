@@ -278,7 +278,10 @@ fuzz_target!(|input: &[u8]| {
     }
     let whole = run.to_runtime.skip == 0 && run.to_runtime.bytes.is_empty();
     if whole {
-        check_blocks(&run.pair.output(Side::Runtime).concat(), run.to_runtime.block);
+        check_blocks(
+            &run.pair.output(Side::Runtime).concat(),
+            run.to_runtime.block,
+        );
     }
     if run.to_client.bytes.is_empty() {
         check_blocks(&run.pair.output(Side::Client).concat(), run.to_client.block);

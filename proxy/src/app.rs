@@ -6,7 +6,7 @@ use crate::{
         caches::Caches, cores::Cores, kernel::Writer, oom_scores::OomScores, terway::Terway,
         threads::ThreadGroups, traffic::Traffic,
     },
-    config::{self, Config, Front, Mode},
+    config::{self, Config, ConfigError, Front, Mode},
     front::{
         cri,
         nri::{self, Launched, Pulse, Way},
@@ -139,14 +139,14 @@ impl App {
     /// Must run in a runtime.
     pub fn build(
         mut config: Config,
-        verdict: Verdict,
+        (verdict, complaint): (Verdict, Option<ConfigError>),
         systemd: &Variables,
         (launched, pulse): (Option<Box<Launched>>, Arc<Pulse>),
         log: LogControl,
     ) -> Result<Self, StartError> {
         let mut remarks = Vec::new();
         let is_launched = launched.is_some();
-        remarks.extend(launched.as_ref().and_then(|it| it.complaint()));
+        remarks.extend(complaint.map(|it| unusable(&it)));
         heed(verdict, &mut config, &mut remarks);
         let cgroups = open_cgroups(&mut config, &mut remarks);
         remarks.extend(unserved_hook_servers(&config.hook_server_dir));
@@ -396,6 +396,15 @@ impl Tasks {
             None => std::future::pending().await,
         }
     }
+}
+
+/// What is wrong with the configuration, for which everything passes through: in the log and for `status`.
+fn unusable(complaint: &ConfigError) -> String {
+    error!(
+        error = complaint as &dyn Error,
+        "the configuration cannot be used: passing everything through, hooks off"
+    );
+    format!("hooks are off: {complaint}")
 }
 
 /// Starts that ended badly again and again are followed by one in which we do nothing.

@@ -10,9 +10,10 @@ mod table;
 pub use self::ask::AskError;
 
 use crate::{
-    config::{Config, ConfigError, LOG_FILTER_VARIABLE, Mode, RawConfig, Surroundings},
+    config::{Config, ConfigError, Front, LOG_FILTER_VARIABLE, Mode, RawConfig, Surroundings},
     front::nri::{LaunchError, Launched},
     status::chain_of,
+    systemd::Variables,
 };
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use std::{
@@ -33,6 +34,8 @@ pub enum Invocation {
         config: Box<Config>,
         /// By the runtime whose plugin we are to be.
         launched: Option<Box<Launched>>,
+        /// What is wrong with the configuration, for which hooks are off.
+        complaint: Option<ConfigError>,
     },
     Ask {
         admin: PathBuf,
@@ -145,25 +148,27 @@ impl Invocation {
         environment: impl Fn(&'static str) -> Option<OsString>,
     ) -> Result<Self, InvocationError> {
         let mut surroundings = surroundings(&environment);
+        let is_handed = Variables::read(&environment).hands_over(std::process::id());
         let launched = Launched::take(environment).map_err(InvocationError::Launch)?;
-        let Some(mut launched) = launched else {
-            return Self::parse(args, &surroundings);
-        };
-        surroundings.launch = Some(launched.said());
-        // An older runtime does not start when a plugin that it launches fails: so where the
-        // configuration is bad, we serve without hooks and say why.
-        let (config, launched) = match Self::parse(args, &surroundings) {
-            Ok(Self::Serve { config, .. }) => (config, launched),
-            Err(InvocationError::Config(error)) => {
-                launched.complain(error.to_string());
-                let mut config = error.rest;
+        surroundings.launch = launched.as_ref().map(Launched::said);
+        // An older runtime does not start when a plugin that it launches fails, and who waits in a socket
+        // that was handed over waits for as long as nobody serves it: so where the configuration is bad,
+        // we serve without hooks and say why.
+        let serves = |rest: &Config| launched.is_some() || is_handed && rest.front == Front::Cri;
+        let (config, complaint) = match Self::parse(args, &surroundings) {
+            Ok(Self::Serve { config, .. }) => (config, None),
+            Err(InvocationError::Config(error)) if serves(&error.rest) => {
+                let mut config = error.rest.clone();
                 config.mode = Mode::PassThrough;
-                (config, launched)
+                (config, Some(error))
             }
             other => return other,
         };
-        let launched = Some(Box::new(launched));
-        Ok(Self::Serve { config, launched })
+        Ok(Self::Serve {
+            config,
+            launched: launched.map(Box::new),
+            complaint,
+        })
     }
 
     /// Whether a process with this command line acts on the runtime whose endpoint `is_ours`; `None` where
@@ -208,6 +213,7 @@ impl Invocation {
             None => Self::Serve {
                 config: Box::new(config),
                 launched: None,
+                complaint: None,
             },
             Some(question) => Self::Ask {
                 admin: config.admin_endpoint,

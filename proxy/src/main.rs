@@ -6,7 +6,7 @@ use koord_kernel::process;
 use koord_runtime_proxy::{
     app::App,
     cli::{Answer, Invocation},
-    config::Config,
+    config::{Config, ConfigError},
     front::nri::{Launched, Pulse},
     log::{self, Flush, LogControl},
     panic_report, revert,
@@ -24,7 +24,11 @@ fn main() -> ExitCode {
     process::tune_allocator();
     let called = Invocation::of_process(std::env::args_os(), std::env::var_os);
     let ended = match called {
-        Ok(Invocation::Serve { config, launched }) => serve(*config, launched),
+        Ok(Invocation::Serve {
+            config,
+            launched,
+            complaint,
+        }) => serve(*config, launched, complaint),
         Ok(Invocation::Ask { admin, question }) => print(question.ask(&admin)),
         Ok(Invocation::Revert { config }) => {
             begin_log(&config).and_then(|_log| print(revert::run(*config)))
@@ -46,7 +50,11 @@ fn begin_log(config: &Config) -> Result<(LogControl, Flush), Box<dyn Error>> {
     Ok((log, flush))
 }
 
-fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Box<dyn Error>> {
+fn serve(
+    config: Config,
+    launched: Option<Box<Launched>>,
+    complaint: Option<ConfigError>,
+) -> Result<ExitCode, Box<dyn Error>> {
     let (log, _flush) = begin_log(&config)?;
     if let Err(error) = process::raise_nofile() {
         let error = &error as &dyn Error;
@@ -60,7 +68,8 @@ fn serve(config: Config, launched: Option<Box<Launched>>) -> Result<ExitCode, Bo
     let pulse = Pulse::new()?;
     let ended = pulse.runtime()?.block_on(async {
         let signals = Signals::install()?;
-        let app = App::build(config, verdict, &systemd, (launched, pulse.clone()), log)?;
+        let wrong = (verdict, complaint);
+        let app = App::build(config, wrong, &systemd, (launched, pulse.clone()), log)?;
         Ok::<_, Box<dyn Error>>(app.run(signals).await)
     });
     guard.end(&ended);

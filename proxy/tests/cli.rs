@@ -663,6 +663,41 @@ fn a_socket_that_is_handed_over_to_a_front_without_clients_is_told() {
 }
 
 #[test]
+fn who_waits_in_a_socket_that_is_handed_over_is_served_with_a_bad_configuration_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("handed.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let runtime = UnixListener::bind(dir.path().join("runtime.sock")).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(&call_that_is_never_answered()).unwrap();
+    let mut shell = handed(dir.path(), &listener);
+    shell.args(["--feature-gates=CoreShed=true", "--mode=enforce"]);
+    let log = dir.path().join("log");
+    let child = shell.stderr(fs::File::create(&log).unwrap()).spawn();
+    let _proxy = Reaped(child.unwrap());
+    assert!(told(&manager).starts_with("READY=1\n"));
+    let (mut served, _) = runtime.accept().unwrap();
+    served.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut preface = [0; 24];
+    served.read_exact(&mut preface).unwrap();
+    assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+
+    let status = command(dir.path()).args(["status", "--json"]).output();
+    let status = String::from_utf8(status.unwrap().stdout).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["mode"], "pass-through", "{status}");
+    let remarks = status["remarks"].to_string();
+    assert!(
+        remarks.contains("hooks are off: ") && remarks.contains("CoreShed"),
+        "{remarks}"
+    );
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(log.contains("CoreShed"), "{log}");
+}
+
+#[test]
 fn a_socket_that_is_handed_over_stays_and_clients_wait_in_it_for_the_next_of_us() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("handed.sock");

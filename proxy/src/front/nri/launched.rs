@@ -45,7 +45,6 @@ pub struct Launched {
     pub(super) accepted: bool,
     identity: Identity,
     text: String,
-    complaint: Option<String>,
 }
 
 // === impl Launched ===
@@ -95,7 +94,6 @@ impl Launched {
             accepted,
             identity,
             text,
-            complaint: None,
         })
     }
 
@@ -106,17 +104,6 @@ impl Launched {
             index: self.identity.index().to_owned(),
             text: self.text.clone(),
         }
-    }
-
-    /// Keeps what is wrong with that.
-    pub fn complain(&mut self, complaint: String) {
-        self.complaint = Some(complaint);
-    }
-
-    /// What is wrong with it, for `status`: nobody reads what a launched process writes.
-    pub fn complaint(&self) -> Option<String> {
-        let complaint = self.complaint.as_ref()?;
-        Some(format!("hooks are off: {complaint}"))
     }
 }
 

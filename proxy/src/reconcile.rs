@@ -10,7 +10,7 @@ use self::whose::Whose;
 use crate::{
     apply::{caches::Swept, kernel::Outcome, terway::Told, traffic::TrafficError},
     hub::Hub,
-    ledger::{Applied, Entry, Life, Rival, Route, Scope, Target},
+    ledger::{Applied, Entry, GIVEN_BACK, Life, Rival, Route, Scope, Target},
     status::chain_of,
     worker::{Undone, in_time},
 };
@@ -245,11 +245,13 @@ fn changes_now(hub: &Hub, target: &Target) -> Vec<Change> {
 
 /// Those of them that a part has.
 fn changes_in(target: &Target, part: Part) -> Vec<Change> {
-    let new = |it: &Change| {
-        let setting = it.value.setting();
+    let has = |setting| {
         let mut entries = target.entries().iter();
         entries.any(|entry| entry.desired.setting() == setting && part.has(entry))
     };
+    // A group that is idle no more has forgotten its shares.
+    let wakes = |it: &Change| it.value.setting() == Setting::CpuShares && has(Setting::CpuIdle);
+    let new = |it: &Change| has(it.value.setting()) || wakes(it);
     changes(target).into_iter().filter(new).collect()
 }
 
@@ -257,6 +259,7 @@ fn change(at: &CgroupPath, entry: &Entry) -> Change {
     Change {
         at: at.clone(),
         value: entry.desired.clone(),
+        gives_back: entry.owner == GIVEN_BACK,
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) const META: HookMeta = HookMeta {
     options: &[],
     stages: &[Stage::Pod, Stage::Container],
     fail_policy: FailPolicy::Open,
-    doc: "lets the containers of LS pods and of those without a class save up CPU time for bursts",
+    doc: "lets the containers of LS and SYSTEM pods and of those without a class save up CPU time for bursts",
     inputs: Inputs {
         labels: &[label::QOS_CLASS],
         annotations: &[CPU_BURST],

@@ -16,6 +16,8 @@ use std::collections::{HashMap, HashSet};
 pub struct Change {
     pub at: CgroupPath,
     pub value: Value,
+    /// It is what was there before us, which nobody of ours decides any more.
+    pub gives_back: bool,
 }
 
 /// Where a change is after the first pass.
@@ -85,7 +87,7 @@ impl Cgroups {
     ) -> Vec<Applied> {
         let mut order: Vec<usize> = (0..changes.len()).collect();
         order.sort_by_key(|&index| {
-            let Change { at, value } = &changes[index];
+            let Change { at, value, .. } = &changes[index];
             (at.depth(), !table::comes_first(value))
         });
         let mut outcomes: Vec<Option<Applied>> = changes.iter().map(|_| None).collect();
@@ -128,7 +130,7 @@ impl Cgroups {
         devices: Option<&Look<'_>>,
         replaces: &mut impl FnMut(&Change, &Written),
     ) -> Result<Step, WriteError> {
-        let Change { at, value } = change;
+        let Change { at, value, .. } = change;
         if value.setting().is_of_devices() {
             return self.write_per_device(at, value, devices).map(Step::Done);
         }

@@ -204,13 +204,19 @@ impl Tree for OsTree {
 
     fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
         let directory = self.directory(controller, at, LISTED)?;
-        let mut text = vec![0; MAX_NOTE];
-        match rustix::fs::fgetxattr(directory, attribute(name), &mut text) {
+        let mut text = vec![0; USUAL_NOTE];
+        let mut length = rustix::fs::fgetxattr(&directory, attribute(name), &mut text);
+        if let Err(Errno::RANGE) = length {
+            text.resize(MAX_NOTE, 0);
+            length = rustix::fs::fgetxattr(&directory, attribute(name), &mut text);
+        }
+        match length {
             Ok(length) => text.truncate(length),
             Err(Errno::NODATA) => text.clear(),
             Err(error) => return Err(error.into()),
         }
-        String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
+        // What nobody of ours has noted is passed over line by line by whoever reads it.
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     fn set_note(
@@ -236,6 +242,9 @@ impl Tree for OsTree {
 /// The longest note: what is longer than that the kernel does not take (`XATTR_SIZE_MAX` of
 /// `include/uapi/linux/limits.h`), so whatever it has taken can be read.
 const MAX_NOTE: usize = 64 << 10;
+
+/// Room for nearly all of them.
+const USUAL_NOTE: usize = 1 << 10;
 
 /// The extended attribute that a note is. Those of users need no capability, and Linux 5.7.
 fn attribute(name: &str) -> String {

@@ -12,6 +12,7 @@ fn quota(at: &str, micros: u64) -> Change {
     Change {
         at: path(at),
         value: CpuQuota::Micros(micros).into(),
+        gives_back: false,
     }
 }
 
@@ -50,6 +51,7 @@ fn a_set_of_cpus_is_swapped_in_one_write_where_nothing_around_it_changes() {
             let changes = changes.iter().map(|(at, cpus)| Change {
                 at: path(at),
                 value: CpusetCpus::Only(cpus.parse().unwrap()).into(),
+                gives_back: false,
             });
             for outcome in cgroups.apply(&changes.collect::<Vec<_>>()) {
                 outcome.unwrap();
@@ -82,6 +84,7 @@ fn page_cache_is_limited_once_its_size_is_there_and_no_more_before_that_goes() {
             let changes = values.map(|value| Change {
                 at: path("pod"),
                 value,
+                gives_back: false,
             });
             for outcome in cgroups.apply(&changes) {
                 outcome.unwrap();
@@ -209,6 +212,7 @@ fn a_group_that_becomes_idle_is_asked_once_whether_it_is() {
         let pod = |value| Change {
             at: path("pod"),
             value,
+            gives_back: false,
         };
         let shares = CpuShares::new(512).unwrap().into();
         let applied = cgroups.apply(&[pod(shares), pod(Value::CpuIdle(true))]);

@@ -9,6 +9,7 @@ fn change(at: &CgroupPath, value: impl Into<Value>) -> Change {
     Change {
         at: at.clone(),
         value: value.into(),
+        gives_back: false,
     }
 }
 

@@ -196,6 +196,7 @@ pub fn in_spec(now: &LinuxResources, target: &Target, runtime: RuntimeName) -> V
         .map(|entry| Change {
             at: at.clone(),
             value: entry.desired.clone(),
+            gives_back: false,
         })
         .collect()
 }

@@ -11,6 +11,8 @@ pub(super) struct Replacement {
     /// As it will be in force, counted for 100 ms: what was decided may not go as far.
     pub(super) value: Value,
     pub(super) before: Before,
+    /// As in [`Change`].
+    pub(super) gives_back: bool,
 }
 
 /// The length of the period of a directory, before its quota is written and since.
@@ -76,6 +78,7 @@ pub(super) fn apply(
             at: change.at.clone(),
             value: counted(&change.value, periods[index].map(|it| it.now)),
             before,
+            gives_back: change.gives_back,
         };
         replaces(index, &replacement);
     });
@@ -112,7 +115,7 @@ fn scale(
         periods.push(in_period(cgroups, change));
     }
     for index in 0..changes.len() {
-        let Change { at, value } = &changes[index];
+        let Change { at, value, .. } = &changes[index];
         if let Value::CpuBurst(burst) = *value {
             let beside = changes.iter().zip(&periods);
             let of_quota = beside

@@ -13,7 +13,7 @@ use super::periods::Replacement;
 use koord_kernel::cgroup::{
     Applied, Before, Cgroups, Change, Original, ReadError, Written, is_below_pod,
 };
-use koord_model::{CgroupPath, Setting};
+use koord_model::{CgroupPath, Setting, Value};
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     mem,
@@ -37,6 +37,9 @@ pub(super) struct Replaced {
 #[derive(Debug, Default)]
 struct Known {
     originals: Vec<Original>,
+    /// The shares that the kernel forgot when we made the group idle, which it is no more, and nobody has
+    /// written shares since.
+    forgotten: Option<Value>,
     /// What is noted on it could not be read so far, and may say more.
     lacks_note: bool,
 }
@@ -55,11 +58,17 @@ impl Replaced {
     /// Hears that a value is about to replace another. If that is not what we wrote last, somebody has
     /// written since who may, as the kubelet does: that comes back then.
     pub(super) fn expect(&mut self, cgroups: &Cgroups, replacement: &Replacement) -> Undo {
-        let Replacement { at, value, before } = replacement;
+        let Replacement {
+            at, value, before, ..
+        } = replacement;
         let setting = value.setting();
         let known = self.of(cgroups, at);
         // A group that is idle no more has the kernel's default of shares, which is nobody's.
-        let forgotten = forgotten(known).filter(|_| setting == Setting::CpuShares);
+        let forgotten = known
+            .forgotten()
+            .filter(|_| setting == Setting::CpuShares)
+            .map(Before::Value);
+        let known = &mut known.originals;
         let shows_others = !is_below_pod(at) && forgotten.is_none();
         let before = forgotten.unwrap_or_else(|| before.clone());
         let index = known.iter().position(|it| it.setting() == setting);
@@ -75,7 +84,8 @@ impl Replaced {
                 }
                 known.ours = value.clone();
             }
-            None if before.value() == *value => {}
+            // It is nobody's value but that of the time before us.
+            None if before.value() == *value || replacement.gives_back => {}
             None => known.push(Original {
                 before,
                 ours: value.clone(),
@@ -105,8 +115,9 @@ impl Replaced {
             }
             Ok(Written::Equal | Written::Adjusted | Written::Masked) => {}
             Err(error) if error.is_gone() => {
+                // On cgroup v1 it may be there still for other settings, and then its note is.
                 if let Some(known) = self.groups.get_mut(&change.at) {
-                    *known = Known::default();
+                    *known = Known::unread();
                 }
                 return None;
             }
@@ -115,15 +126,24 @@ impl Replaced {
                 return None;
             }
         }
-        let known = &mut self.groups.get_mut(&change.at)?.originals;
-        let index = known.iter().position(|it| it.setting() == setting)?;
-        let first = written(&known[index].before);
-        if known[index].before.value() == change.value {
-            // It is there again.
-            known.swap_remove(index);
+        let known = self.groups.get_mut(&change.at)?;
+        if setting == Setting::CpuShares && !is_masked(applied) {
+            known.forgotten = None;
+        }
+        let index = known
+            .originals
+            .iter()
+            .position(|it| it.setting() == setting)?;
+        let first = known.originals[index].before.clone();
+        let is_back = change.gives_back || first.value() == change.value;
+        if is_back && !is_masked(applied) {
+            known.originals.swap_remove(index);
+            if let Before::Awake { shares } = &first {
+                known.forgotten.clone_from(shares);
+            }
             self.note(cgroups, &change.at);
         }
-        Some(first)
+        Some(written(&first))
     }
 
     /// What is known of a group, by us or by who was here before us; `None` if what that one noted cannot be
@@ -139,9 +159,10 @@ impl Replaced {
     fn remember(&mut self, cgroups: &Cgroups, change: &Change, before: Before) {
         let setting = change.value.setting();
         let ours = change.value.clone();
-        let known = self.of(cgroups, &change.at);
+        let known = &mut self.of(cgroups, &change.at).originals;
         match known.iter_mut().find(|it| it.setting() == setting) {
             Some(known) => known.ours = ours,
+            None if change.gives_back => {}
             None => known.push(Original { before, ours }),
         }
         self.note(cgroups, &change.at);
@@ -158,20 +179,17 @@ impl Replaced {
         }
     }
 
-    fn of(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> &mut Vec<Original> {
+    fn of(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> &mut Known {
         let known = match self.groups.entry(at.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 self.in_turn.push_back(at.clone());
                 self.due += LOOKS;
-                new.insert(Known {
-                    originals: Vec::new(),
-                    lacks_note: true,
-                })
+                new.insert(Known::unread())
             }
         };
         known.whole(cgroups, at);
-        &mut known.originals
+        known
     }
 
     /// While it cannot be read what is noted on a group, that is not written over.
@@ -207,6 +225,23 @@ impl Replaced {
 // === impl Known ===
 
 impl Known {
+    /// Of a group whose note was not read yet.
+    fn unread() -> Self {
+        Self {
+            lacks_note: true,
+            ..Self::default()
+        }
+    }
+
+    /// The shares that the kernel forgot for us.
+    fn forgotten(&self) -> Option<Value> {
+        let by_idle = self.originals.iter().find_map(|it| match &it.before {
+            Before::Awake { shares } => shares.clone(),
+            Before::Value(_) => None,
+        });
+        by_idle.or_else(|| self.forgotten.clone())
+    }
+
     /// All of it; `None` if what is noted cannot be read now.
     fn whole(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<&[Original]> {
         if self.lacks_note {
@@ -242,12 +277,9 @@ fn noted(cgroups: &Cgroups, at: &CgroupPath) -> Result<Vec<Original>, ReadError>
     }
 }
 
-/// The shares that the kernel forgot when we made the group idle.
-fn forgotten(known: &[Original]) -> Option<Before> {
-    known.iter().find_map(|it| match &it.before {
-        Before::Awake { shares } => shares.clone().map(Before::Value),
-        Before::Value(_) => None,
-    })
+/// Whether the kernel has not taken a value, for another that makes it meaningless.
+fn is_masked(applied: &Applied) -> bool {
+    matches!(applied, Ok(Written::Masked))
 }
 
 /// In the words of the answer to that write.
@@ -264,7 +296,7 @@ fn written(before: &Before) -> Written {
 mod tests {
     use super::*;
     use koord_kernel::{cgroup::Generation, fake::FakeTree};
-    use koord_model::{CpuQuota, Value};
+    use koord_model::CpuQuota;
 
     struct Groups {
         tree: FakeTree,
@@ -287,6 +319,7 @@ mod tests {
             let change = Change {
                 at: CgroupPath::parse(at).unwrap(),
                 value,
+                gives_back: false,
             };
             let applied = self.cgroups.apply(std::slice::from_ref(&change)).remove(0);
             let first = self.replaced.hear(&self.cgroups, &change, &applied, None);
@@ -335,6 +368,7 @@ mod tests {
         let idle = Change {
             at,
             value: Value::CpuIdle(true),
+            gives_back: false,
         };
         for _ in 0..2 {
             let applied = groups.cgroups.apply(std::slice::from_ref(&idle)).remove(0);

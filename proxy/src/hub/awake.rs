@@ -121,6 +121,7 @@ impl Hub {
             .map(|value| Change {
                 at: at.clone(),
                 value,
+                gives_back: false,
             })
             .collect()
     }

@@ -81,7 +81,11 @@ impl Hub {
         lowered
             .filter_map(|(_, (at, new))| {
                 let value = new.unwrap_or_default().into();
-                Some(Change { at: at?, value })
+                Some(Change {
+                    at: at?,
+                    value,
+                    gives_back: false,
+                })
             })
             .collect()
     }

@@ -83,6 +83,7 @@ fn given(hub: &Hub, whose: &Whose) -> Vec<Change> {
         let changes = values.map(|value| Change {
             at: at.clone(),
             value: value.clone(),
+            gives_back: false,
         });
         given.extend(changes.filter(is_of_devices));
     }

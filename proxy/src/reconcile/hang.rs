@@ -252,6 +252,7 @@ mod tests {
         let change = Change {
             at: bench.pod.clone(),
             value: Value::IoReadBps(rates.into_iter().collect()),
+            gives_back: false,
         };
         let work = async {
             let written = hub.writer().write_devices(vec![change], Vec::new());

@@ -18,10 +18,11 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
         let ledger = hub.ledger().borrow();
         ledger.pods().map(|pod| pod.sandbox.clone()).collect()
     };
+    let mut all = Ok(());
     for sandbox in &sandboxes {
-        pod(hub, sandbox).await?;
+        all = pod(hub, sandbox).await.and(all);
     }
-    node(hub).await
+    node(hub).await.and(all)
 }
 
 /// Recalls what is noted of a pod's own directory.

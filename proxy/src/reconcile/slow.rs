@@ -303,6 +303,7 @@ mod tests {
         vec![Change {
             at: bench.container.clone(),
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
+            gives_back: false,
         }]
     }
 
@@ -392,6 +393,7 @@ mod tests {
         let limit = |group, bytes| Change {
             at: CgroupPath::parse(group).unwrap(),
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
+            gives_back: false,
         };
         let mut state = State::default();
         for changes in [
@@ -467,13 +469,21 @@ mod tests {
         }
         crate::reconcile::pod(&bench.hub, &sandbox()).await;
         bench.hub.set_resting(["BatchResource"].into());
-        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 20));
+        let back = || {
+            let limit = limit(&bench, 1 << 20).into_iter();
+            let back = limit.map(|change| Change {
+                gives_back: true,
+                ..change
+            });
+            back.collect()
+        };
+        push(&bench.hub, pod("sandbox-1"), back());
         assert_eq!(next(&bench).await, Some(pod("sandbox-1")));
         end(&bench.hub, &pod("sandbox-1"));
         let (at, file) = (&bench.container, "memory.max");
         let written = bench.tree.write(Controller::Memory, at, file, "2147483648");
         written.unwrap();
-        push(&bench.hub, pod("sandbox-1"), limit(&bench, 1 << 20));
+        push(&bench.hub, pod("sandbox-1"), back());
         assert_eq!(next(&bench).await, None);
     }
 

@@ -132,6 +132,72 @@ async fn all_that_was_set_unasked_is_given_back_on_containerd_2() -> Result<()> 
     all_that_hooks_have_set_is_given_back(ContainerdVersion::V2, options).await
 }
 
+/// What a best-effort pod's directory has that no hook sets.
+const OF_NO_HOOK: [(bool, &str, &str, &str); 4] = [
+    (false, "cpu", "cpu.idle", "0"),
+    (false, "cpu", "cpu.shares", "2"),
+    (false, "cpu", "cpu.cfs_quota_us", "-1"),
+    (false, "memory", "memory.limit_in_bytes", UNLIMITED),
+];
+
+/// Reverts three times, after which a pod always has what no hook sets.
+fn is_given_back_for_good(node: &Node, be: &RunningPod, case: &str) -> Result<()> {
+    for turn in 0..3 {
+        let reverted = node.proxy.revert(node.testbed())?;
+        let said = all_of(&reverted);
+        ensure!(reverted.status.success(), "{case}, {turn}: {said}");
+        has(be, &OF_NO_HOOK).with_context(|| format!("{case}, {turn}: {said}"))?;
+        let nothing = printed(&reverted)? == "there is nothing to give back\n";
+        ensure!(turn == 0 || nothing, "{case}, {turn}: {said}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn after_hooks_were_switched_off_every_revert_leaves_what_was_asked_for() -> Result<()> {
+    // Each with what tells that it has given back what it could.
+    let batch = ("BatchResource", "cpu.cfs_quota_us", "-1");
+    let identity = ("GroupIdentity", "cpu.idle", "0");
+    for switched_off in [
+        &[batch, identity][..],
+        &[identity, batch],
+        &[batch],
+        &[identity],
+    ] {
+        let mut node = Node::start(ContainerdVersion::V2, options(Front::Cri)?)?;
+        let client = node.client().await?;
+        let pod = classes::be("batch");
+        let be = node.run(&client, &pod).await?;
+        wait_until("the values of the class", || pod.wrong(&be).is_empty());
+        for (hook, file, text) in switched_off {
+            node.proxy.admin("PUT", "/hooks", &format!("{hook}=off"))?;
+            wait_until("the hook has given back", || {
+                has(&be, &[(false, "cpu", file, text)]).is_ok()
+            });
+        }
+        ensure!(node.proxy.stop()?.success(), "{}", node.proxy.log());
+        is_given_back_for_good(&node, &be, &format!("{switched_off:?}"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_somebody_else_has_noted_on_a_pod_spoils_no_revert() -> Result<()> {
+    for note in [&b"\xff\xfe\n"[..], b"another version's\n", b""] {
+        let mut node = Node::start(ContainerdVersion::V2, options(Front::Cri)?)?;
+        let client = node.client().await?;
+        let pod = classes::be("batch");
+        let be = node.run(&client, &pod).await?;
+        wait_until("the values of the class", || pod.wrong(&be).is_empty());
+        ensure!(node.proxy.stop()?.success(), "{}", node.proxy.log());
+        let directory = be.cgroup.directory("cpu");
+        let name = "user.koordinator.originals";
+        rustix::fs::setxattr(&directory, name, note, rustix::fs::XattrFlags::empty())?;
+        is_given_back_for_good(&node, &be, &format!("{note:?}"))?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_a_killed_proxy_has_replaced_comes_back() -> Result<()> {
     let mut node = Node::start(ContainerdVersion::V2, options(Front::Cri)?)?;

@@ -99,6 +99,7 @@ fn each_controller_is_used_where_it_is() {
     let change = |value| Change {
         at: at.clone(),
         value,
+        gives_back: false,
     };
     let answers = cgroups.apply(&values.map(change));
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");

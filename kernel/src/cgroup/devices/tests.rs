@@ -467,6 +467,7 @@ fn drift_of_one_device_is_repaired_alone() {
         let change = Change {
             at: machine.at.clone(),
             value,
+            gives_back: false,
         };
         let applied = machine.cgroups.apply(&[change]);
         assert!(
@@ -605,6 +606,7 @@ fn what_is_written_together_goes_by_one_look() {
     let changes = [&machine.at, &other].map(|at| Change {
         at: at.clone(),
         value: value.clone(),
+        gives_back: false,
     });
     let applied = cgroups.apply(&changes);
     let is_adjusted = |it: &Applied| matches!(it, Ok(Written::Adjusted));

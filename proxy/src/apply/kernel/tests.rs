@@ -51,6 +51,7 @@ impl Groups {
         let change = |at: &CgroupPath, quota: CpuQuota| Change {
             at: at.clone(),
             value: quota.into(),
+            gives_back: false,
         };
         let changes = vec![change(&self.pod, pod), change(&self.container, container)];
         applied(self.writer.write(changes).await)
@@ -220,6 +221,7 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
         let change = Change {
             at: at.clone(),
             value: CpuQuota::Unlimited.into(),
+            gives_back: false,
         };
         assert!(writer.write(vec![change]).await.is_empty());
     }
@@ -254,6 +256,7 @@ impl Limited {
         Change {
             at: self.at.clone(),
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
+            gives_back: false,
         }
     }
 }
@@ -272,6 +275,7 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
     let change = |at: &CgroupPath, value| Change {
         at: at.clone(),
         value,
+        gives_back: false,
     };
     let (high, min) = (MemoryLimit::Bytes(8192), MemoryProtection::Bytes(4096));
     let (mut slow, fast) = writer.split(vec![
@@ -321,6 +325,7 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
         let quota = Change {
             at: at.clone(),
             value: CpuQuota::Micros(50_000).into(),
+            gives_back: false,
         };
         let late = Duration::from_secs(30);
         let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
@@ -405,6 +410,7 @@ async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
         let quota = Change {
             at: at("a"),
             value: CpuQuota::Micros(50_000).into(),
+            gives_back: false,
         };
         let late = Duration::from_secs(30);
         let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
@@ -424,6 +430,7 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
     let burst = |at: &CgroupPath, micros| Change {
         at: at.clone(),
         value: CpuBurst::from_micros(micros).unwrap().into(),
+        gives_back: false,
     };
     let held = |at: &CgroupPath| {
         let text = groups.tree.read(Controller::Cpu, at, "cpu.cfs_burst_us");
@@ -448,6 +455,7 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
         Change {
             at: groups.container.clone(),
             value: CpuQuota::Micros(20_000).into(),
+            gives_back: false,
         },
         burst(&groups.container, 70_000),
     ];
@@ -469,6 +477,7 @@ async fn a_burst_is_in_force_as_far_as_it_goes_with_the_quota() {
     let change = Change {
         at: groups.container.clone(),
         value: burst(70_000),
+        gives_back: false,
     };
     groups.writer.write(vec![change]).await;
     let holds = |micros| groups.writer.holds(&groups.container, &burst(micros));
@@ -537,6 +546,7 @@ async fn what_we_wrote_is_known_as_ours_when_its_period_gets_longer() {
             let change = Change {
                 at: groups.pod.clone(),
                 value: CpuQuota::Micros(micros).into(),
+                gives_back: false,
             };
             let written = applied(groups.writer.write(vec![change]).await);
             assert!(written[0].is_ok(), "{written:?}");
@@ -567,6 +577,7 @@ async fn a_burst_that_went_no_further_with_the_quota_is_known_as_ours_when_it_ma
         let change = Change {
             at: groups.pod.clone(),
             value: CpuBurst::from_micros(micros).unwrap().into(),
+            gives_back: false,
         };
         groups.writer.write(vec![change]).await;
         noted(&groups)
@@ -589,6 +600,7 @@ async fn a_burst_beside_a_quota_whose_period_gets_longer_is_told_in_its_own() {
     let change = |value| Change {
         at: groups.pod.clone(),
         value,
+        gives_back: false,
     };
     let burst = CpuBurst::from_micros(1_000).unwrap();
     let changes = vec![change(CpuQuota::Micros(5_000).into()), change(burst.into())];
@@ -606,6 +618,7 @@ async fn a_note_that_cannot_be_read_for_a_while_is_not_lost() {
         let change = Change {
             at: groups.pod.clone(),
             value: CpuQuota::Micros(micros).into(),
+            gives_back: false,
         };
         let written = applied(writer.write(vec![change]).await);
         assert!(written[0].is_ok(), "{written:?}");
@@ -635,6 +648,7 @@ async fn the_shares_of_a_group_that_is_idle_no_more_are_nobodys() {
         let change = |value| Change {
             at: groups.pod.clone(),
             value,
+            gives_back: false,
         };
         let changes = values.into_iter().map(change).collect();
         let written = applied(groups.writer.write(changes).await);
@@ -657,6 +671,82 @@ async fn the_shares_of_a_group_that_is_idle_no_more_are_nobodys() {
     assert_eq!(write(vec![Value::CpuIdle(false), shares(2)]).await, "");
 }
 
+/// A pod's directory whose shares the kubelet has set to 2, and what is noted on it after each write: of
+/// values that are decided, and of those that are given back.
+fn with_2_shares() -> (
+    Groups,
+    impl AsyncFn(&Groups, Vec<Value>, Vec<Value>) -> String,
+) {
+    let groups = Groups::new(Generation::V1, "100000", "100000");
+    let kubelets = (groups.tree).write(Controller::Cpu, &groups.pod, "cpu.shares", "2");
+    kubelets.unwrap();
+    let write = async |groups: &Groups, decided: Vec<Value>, back: Vec<Value>| {
+        let change = |value, gives_back| Change {
+            at: groups.pod.clone(),
+            value,
+            gives_back,
+        };
+        let decided = decided.into_iter().map(|value| change(value, false));
+        let back = back.into_iter().map(|value| change(value, true));
+        let written = applied(groups.writer.write(decided.chain(back).collect()).await);
+        assert!(written.iter().all(Result::is_ok), "{written:?}");
+        let note = groups.tree.note(Controller::Cpu, &groups.pod, "originals");
+        note.unwrap()
+    };
+    (groups, write)
+}
+
+fn shares(shares: i64) -> Value {
+    CpuShares::new(shares).unwrap().into()
+}
+
+#[tokio::test]
+async fn what_gives_back_is_no_value_of_ours() {
+    let (groups, write) = with_2_shares();
+    // As by a process that noted nothing.
+    let ours = (groups.tree).write(Controller::Cpu, &groups.pod, "cpu.shares", "512");
+    ours.unwrap();
+    assert_eq!(write(&groups, vec![], vec![shares(2)]).await, "");
+    // Nor where something else comes back than what is known.
+    assert_eq!(
+        write(&groups, vec![shares(512)], vec![]).await,
+        "cpu.shares 2 512\n"
+    );
+    assert_eq!(write(&groups, vec![], vec![shares(700)]).await, "");
+}
+
+#[tokio::test]
+async fn shares_that_idleness_masks_are_not_back_yet() {
+    let (groups, write) = with_2_shares();
+    let idle = Value::CpuIdle(true);
+    write(&groups, vec![shares(512)], vec![]).await;
+    write(&groups, vec![idle], vec![]).await;
+    let noted = write(&groups, vec![], vec![shares(2)]).await;
+    assert_eq!(noted, "cpu.shares 2 512\ncpu.idle 512 1\n");
+    let awake = Value::CpuIdle(false);
+    assert_eq!(write(&groups, vec![], vec![awake, shares(2)]).await, "");
+}
+
+#[tokio::test]
+async fn shares_that_follow_the_end_of_idleness_are_told_from_those_that_the_kernel_gives() {
+    let (groups, write) = with_2_shares();
+    let (idle, awake) = (Value::CpuIdle(true), Value::CpuIdle(false));
+    write(&groups, vec![shares(512)], vec![]).await;
+    for _ in 0..2 {
+        write(&groups, vec![idle.clone()], vec![]).await;
+        // It has 1024 now, which nobody has set.
+        let noted = write(&groups, vec![], vec![awake.clone()]).await;
+        assert_eq!(noted, "cpu.shares 2 512\n");
+        let noted = write(&groups, vec![shares(512)], vec![]).await;
+        assert_eq!(noted, "cpu.shares 2 512\n");
+    }
+    // From then on what is there is somebody's.
+    let kubelets = (groups.tree).write(Controller::Cpu, &groups.pod, "cpu.shares", "1024");
+    kubelets.unwrap();
+    let noted = write(&groups, vec![shares(512)], vec![]).await;
+    assert_eq!(noted, "cpu.shares 1024 512\n");
+}
+
 #[tokio::test]
 async fn what_the_kernel_refuses_leaves_no_note() {
     let groups = Groups::new(Generation::V1, "100000", "100000");
@@ -671,6 +761,7 @@ async fn what_the_kernel_refuses_leaves_no_note() {
     let less = Change {
         at: groups.pod.clone(),
         value: micros(10_000).into(),
+        gives_back: false,
     };
     assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
     assert_eq!(noted(), "cpu.cfs_quota_us -1 50000\n");
@@ -680,6 +771,7 @@ async fn what_the_kernel_refuses_leaves_no_note() {
     let less = Change {
         at: groups.pod.clone(),
         value: micros(10_000).into(),
+        gives_back: false,
     };
     assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
     assert_eq!(noted(), "");

@@ -52,8 +52,12 @@ pub enum InvocationError {
     /// Also `--help` and `--version`, which end a process as well.
     #[error(transparent)]
     CommandLine(clap::Error),
-    #[error(transparent)]
-    Config(ConfigError),
+    #[error("{error}")]
+    Config {
+        error: ConfigError,
+        /// The process was to serve.
+        is_to_serve: bool,
+    },
     #[error("the launch by the runtime comes to nothing")]
     Launch(#[source] LaunchError),
 }
@@ -153,11 +157,18 @@ impl Invocation {
         surroundings.launch = launched.as_ref().map(Launched::said);
         // An older runtime does not start when a plugin that it launches fails, and who waits in a socket
         // that was handed over waits for as long as nobody serves it: so where the configuration is bad,
-        // we serve without hooks and say why.
-        let serves = |rest: &Config| launched.is_some() || is_handed && rest.front == Front::Cri;
+        // we serve without hooks and say why. But for a runtime that may be another than the one that was
+        // meant: on that a kubelet would start every pod once more.
+        let serves = |error: &ConfigError| {
+            let is_awaited = is_handed && error.rest.front == Front::Cri;
+            launched.is_some() || is_awaited && error.spares_sockets()
+        };
         let (config, complaint) = match Self::parse(args, &surroundings) {
             Ok(Self::Serve { config, .. }) => (config, None),
-            Err(InvocationError::Config(error)) if serves(&error.rest) => {
+            Err(InvocationError::Config {
+                error,
+                is_to_serve: true,
+            }) if serves(&error) => {
                 let mut config = error.rest.clone();
                 config.mode = Mode::PassThrough;
                 (config, Some(error))
@@ -204,8 +215,13 @@ impl Invocation {
             let error = CommandLine::command().error(ErrorKind::ArgumentConflict, reason);
             return Err(InvocationError::CommandLine(error));
         }
-        let config = Config::resolve(said.keys, said.config.as_deref(), surroundings)
-            .map_err(InvocationError::Config)?;
+        let config =
+            Config::resolve(said.keys, said.config.as_deref(), surroundings).map_err(|error| {
+                InvocationError::Config {
+                    error,
+                    is_to_serve: !said.revert && said.question.is_none(),
+                }
+            })?;
         Ok(match said.question {
             None if said.revert => Self::Revert {
                 config: Box::new(config),
@@ -234,7 +250,7 @@ impl InvocationError {
                 error.print().ok();
                 if error.use_stderr() { EXIT_USAGE } else { 0 }
             }
-            Self::Config(error) => {
+            Self::Config { error, .. } => {
                 eprintln!("{error}");
                 EXIT_USAGE
             }

@@ -198,7 +198,8 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct ConfigError {
     pub issues: Vec<Issue>,
-    /// What the rest means, with the default in the place of each bad value.
+    /// What the rest means, with the default in the place of each bad value, and of all that a file says
+    /// which is none. Sockets that may not be the same may be so here.
     pub rest: Box<Config>,
 }
 
@@ -292,6 +293,30 @@ impl BesideKoordlet {
 }
 
 // === impl ConfigError ===
+
+impl ConfigError {
+    /// Whether nothing that is wrong leaves it in doubt which sockets are meant.
+    pub fn spares_sockets(&self) -> bool {
+        let of_sockets = [
+            key::RUNTIME_ENDPOINT,
+            key::BACKEND_MODE,
+            key::ENDPOINT,
+            key::ADMIN_ENDPOINT,
+            key::NRI_SOCKET,
+        ];
+        let of_sockets = of_sockets.map(|key| key.name);
+        self.issues.iter().all(|issue| match issue.problem {
+            Problem::Value { .. } | Problem::Kind { .. } => {
+                !of_sockets.contains(&issue.key.as_str())
+            }
+            // One of these may be among what was meant and is not there.
+            Problem::Unreadable(_)
+            | Problem::Syntax(_)
+            | Problem::Duplicate { .. }
+            | Problem::UnknownKey => false,
+        })
+    }
+}
 
 impl fmt::Display for ConfigError {
     /// One line for each issue, with its reasons: this is printed for a person, not logged.

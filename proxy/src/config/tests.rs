@@ -249,6 +249,21 @@ fn a_proxy_that_would_serve_itself_is_refused() {
 }
 
 #[test]
+fn it_is_known_whether_what_is_wrong_leaves_sockets_in_doubt() {
+    let spares = |args: &[&str]| resolve(args).unwrap_err().spares_sockets();
+    assert!(spares(&["--feature-gates=CoreShed=true", "--mode=both"]));
+    for args in [
+        &["--remote-runtime-service-endpoint=relative"][..],
+        &["--remote-runtime-service-endpoint=/var/run/koord-runtimeproxy/runtimeproxy.sock"],
+        &["--admin-endpoint=/var/run/containerd/containerd.sock"],
+        &["--admin-endpoint=/var/run/nri/nri.sock"],
+        &["--backend-runtime-mode=Docker"],
+    ] {
+        assert!(!spares(args), "{args:?}");
+    }
+}
+
+#[test]
 fn two_sockets_at_one_path_are_refused_with_what_else_is_wrong() {
     let own = "and each needs a socket of its own";
     assert_eq!(

@@ -86,6 +86,30 @@ fn who_waits_in_a_socket_that_is_handed_over_is_served_with_a_bad_configuration_
 }
 
 #[test]
+fn who_waits_in_a_socket_that_is_handed_over_is_led_to_no_runtime_that_nobody_may_have_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("handed.sock")).unwrap();
+    let ends_with_64 = |args: &[&str]| {
+        let mut shell = handed(dir.path(), &listener);
+        let mut child = Reaped(shell.args(args).stderr(Stdio::null()).spawn().unwrap());
+        assert_eq!(ended(&mut child.0).code(), Some(64), "{args:?}");
+    };
+    let file = dir.path().join("config.yaml");
+    for text in [
+        "remote-runtime-servce-endpoint: /run/crio/crio.sock\n",
+        "mode: observe\nmode: observe\n",
+        "remote-runtime-service-endpoint: /run/crio/crio.sock\nmode: [\n",
+        "remote-runtime-service-endpoint: [1]\n",
+    ] {
+        fs::write(&file, text).unwrap();
+        ends_with_64(&["--config", file.to_str().unwrap()]);
+    }
+    ends_with_64(&["--config=/not/there.yaml"]);
+    ends_with_64(&["--feature-gates=CoreShed=true", "--revert"]);
+    ends_with_64(&["--feature-gates=CoreShed=true", "health"]);
+}
+
+#[test]
 fn a_socket_that_is_handed_over_stays_and_clients_wait_in_it_for_the_next_of_us() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("handed.sock");

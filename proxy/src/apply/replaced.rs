@@ -48,7 +48,8 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct Undo {
     at: CgroupPath,
-    setting: Setting,
+    /// What is under way.
+    value: Value,
     known: Option<Original>,
 }
 
@@ -74,15 +75,15 @@ impl Replaced {
         let index = known.iter().position(|it| it.setting() == setting);
         let undo = Undo {
             at: at.clone(),
-            setting,
+            value: value.clone(),
             known: index.map(|index| known[index].clone()),
         };
         match index.map(|index| &mut known[index]) {
+            // What is ours stays so until the new value is there: that may take the kernel minutes.
             Some(known) => {
                 if shows_others && !replacement.replaces(cgroups, &known.ours) {
                     known.before = before;
                 }
-                known.ours = value.clone();
             }
             // It is nobody's value but that of the time before us.
             None if before.value() == *value || replacement.gives_back => {}
@@ -105,7 +106,7 @@ impl Replaced {
     ) -> Option<Written> {
         let setting = change.value.setting();
         match applied {
-            Ok(_) if undo.is_some() => {}
+            Ok(_) if undo.is_some() => self.succeed(cgroups, undo),
             Ok(Written::Changed { old }) => {
                 self.remember(cgroups, change, Before::Value(old.clone()));
             }
@@ -115,9 +116,12 @@ impl Replaced {
             }
             Ok(Written::Equal | Written::Adjusted | Written::Masked) => {}
             Err(error) if error.is_gone() => {
-                // On cgroup v1 it may be there still for other settings, and then its note is.
                 if let Some(known) = self.groups.get_mut(&change.at) {
-                    *known = Known::unread();
+                    // On cgroup v1 it may be there still for other settings.
+                    match cgroups.exists(&change.at) {
+                        Ok(true) => known.originals.retain(|it| it.setting() != setting),
+                        _ => *known = Known::unread(),
+                    }
                 }
                 return None;
             }
@@ -130,6 +134,8 @@ impl Replaced {
         if setting == Setting::CpuShares && !is_masked(applied) {
             known.forgotten = None;
         }
+        // While it is not known what was noted, what was there may be a value of who was here before us.
+        let is_whole = !known.lacks_note;
         let index = known
             .originals
             .iter()
@@ -143,7 +149,7 @@ impl Replaced {
             }
             self.note(cgroups, &change.at);
         }
-        Some(written(&first))
+        is_whole.then(|| written(&first))
     }
 
     /// What is known of a group, by us or by who was here before us; `None` if what that one noted cannot be
@@ -168,10 +174,27 @@ impl Replaced {
         self.note(cgroups, &change.at);
     }
 
-    fn undo(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {
-        let Some(Undo { at, setting, known }) = undo else {
+    /// A value is there.
+    fn succeed(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {
+        let Some(Undo { at, value, .. }) = undo else {
             return;
         };
+        let setting = value.setting();
+        let known = self.groups.get_mut(&at);
+        let mut originals = known.into_iter().flat_map(|it| &mut it.originals);
+        if let Some(known) = originals.find(|it| it.setting() == setting)
+            && known.ours != value
+        {
+            known.ours = value;
+            self.note(cgroups, &at);
+        }
+    }
+
+    fn undo(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {
+        let Some(Undo { at, value, known }) = undo else {
+            return;
+        };
+        let setting = value.setting();
         if let Some(all) = self.groups.get_mut(&at) {
             all.originals.retain(|it| it.setting() != setting);
             all.originals.extend(known);
@@ -211,7 +234,8 @@ impl Replaced {
                 return;
             };
             let is_used = self.groups.get(&at);
-            let is_used = is_used.is_some_and(|known| !known.originals.is_empty());
+            let is_used = is_used
+                .is_some_and(|known| !known.originals.is_empty() || known.forgotten.is_some());
             // One of which it cannot be found out stays.
             if is_used && cgroups.exists(&at).unwrap_or(true) {
                 self.in_turn.push_back(at);

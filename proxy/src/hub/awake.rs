@@ -113,15 +113,19 @@ impl Hub {
         let shares = entries
             .find(|it| it.desired.setting() == Setting::CpuShares && !it.applied.is_hands_off());
         let shares = shares.map(|it| it.desired.clone());
-        let shares = shares.or_else(|| pod.own.undecided_shares.clone());
-        // Of one that was idle before we started nobody knows them.
-        let shares = shares.or_else(|| pod.shares_of_containers().map(Value::from));
-        let values = [Value::CpuIdle(false)].into_iter().chain(shares);
+        let asked = || {
+            let undecided = pod.own.undecided_shares.clone();
+            // Of one that was idle before we started nobody knows them.
+            undecided.or_else(|| pod.shares_of_containers().map(Value::from))
+        };
+        let gives_back = shares.is_none();
+        let shares = shares.or_else(asked).map(|shares| (shares, gives_back));
+        let values = [(Value::CpuIdle(false), false)].into_iter().chain(shares);
         values
-            .map(|value| Change {
+            .map(|(value, gives_back)| Change {
                 at: at.clone(),
                 value,
-                gives_back: false,
+                gives_back,
             })
             .collect()
     }

@@ -620,8 +620,10 @@ async fn a_note_that_cannot_be_read_for_a_while_is_not_lost() {
             value: CpuQuota::Micros(micros).into(),
             gives_back: false,
         };
-        let written = applied(writer.write(vec![change]).await);
-        assert!(written[0].is_ok(), "{written:?}");
+        let mut written = writer.write(vec![change]).await;
+        let Outcome { applied, first } = written.remove(0);
+        assert!(applied.is_ok(), "{applied:?}");
+        first.is_some()
     };
     write(&groups.writer, 20_000).await;
     assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 20000\n");
@@ -630,11 +632,12 @@ async fn a_note_that_cannot_be_read_for_a_while_is_not_lost() {
     groups
         .tree
         .fail_notes(Some(koord_kernel::fake::Errno::NFILE));
-    write(&next, 50_000).await;
-    write(&next, 60_000).await;
+    // Nor does it take what is there for what there was before us.
+    assert!(!write(&next, 50_000).await);
+    assert!(!write(&next, 60_000).await);
     groups.tree.fail_notes(None);
     assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 20000\n");
-    write(&next, 70_000).await;
+    assert!(write(&next, 70_000).await);
     assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 70000\n");
 }
 

@@ -21,6 +21,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use koord_model::Setting;
+use koord_proto::policy::NodePolicy;
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,
@@ -267,13 +268,28 @@ impl Admin {
                 condition.runtime.display()
             ));
         }
-        if let Some(PolicyState {
-            error: Some(error),
-            is_of_file,
-            ..
-        }) = &*condition.policy.borrow()
-        {
-            let in_force = match is_of_file {
+        let asks = condition.mode != Mode::PassThrough && condition.front == Front::Nri;
+        if asks && !hub.plugin_is_up() {
+            let remark = "the runtime does not ask us as its plugin: no hook sees its pods";
+            remarks.push(remark.to_owned());
+        }
+        let policy = condition.policy.borrow();
+        remarks.extend(policy.iter().flat_map(|it| self.policy_remarks(it)));
+        if let Some(directory) = hub.pod_elsewhere() {
+            let policy = hub.policy();
+            remarks.push(format!(
+                "a pod's control group is {directory}, which is not below {}, where the kubelet's \
+                 pods are taken to be: is --cgroup-root the kubelet's cgroupRoot?",
+                policy.node().tiers.kubepods
+            ));
+        }
+        remarks
+    }
+
+    fn policy_remarks(&self, state: &PolicyState) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if let Some(error) = &state.error {
+            let in_force = match state.is_of_file {
                 true => "what it said when it last could be used stays in force",
                 false => "there is no policy in force",
             };
@@ -282,12 +298,16 @@ impl Admin {
                 chain_of(&**error)
             ));
         }
-        if let Some(directory) = hub.pod_elsewhere() {
-            let policy = hub.policy();
+        if state.other_nodes > 0 && *state.policy == NodePolicy::default() {
             remarks.push(format!(
-                "a pod's control group is {directory}, which is not below {}, where the kubelet's \
-                 pods are taken to be: is --cgroup-root the kubelet's cgroupRoot?",
-                policy.node().tiers.kubepods
+                "the policy file is about other nodes alone: is {} this node's name in the cluster?",
+                self.condition.node_name
+            ));
+        }
+        if !state.issues.is_empty() {
+            remarks.push(format!(
+                "parts of the policy are wrong and not in force, {} of them: `policy` says which",
+                state.issues.len()
             ));
         }
         remarks

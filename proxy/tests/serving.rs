@@ -568,3 +568,16 @@ fn a_runtime_that_does_not_answer_is_told_by_its_socket() {
     let told = remarks(&passing).concat();
     assert!(!told.contains("does not answer"), "it is not asked there");
 }
+
+#[test]
+fn a_policy_of_other_nodes_alone_is_told_with_the_name_of_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("policy.yaml");
+    let of_another = "{apiVersion: slo.koordinator.sh/v1alpha1, kind: NodeSLO, \
+                      metadata: {name: node-2}, spec: {}}\n";
+    std::fs::write(&policy, of_another).unwrap();
+    let node = Node::without_runtime(&[&format!("--node-policy={}", policy.display())]);
+    let remark = "the policy file is about other nodes alone: is node-1 this node's name in the \
+                  cluster?";
+    wait_until(remark, || remarks(&node).iter().any(|it| it == remark));
+}

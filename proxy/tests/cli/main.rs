@@ -612,6 +612,9 @@ fn what_is_wrong_with_the_policy_is_told_with_its_reason() {
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(said["inForce"], serde_json::json!(["NodeSLO"]));
     assert_eq!(said["error"], serde_json::Value::Null);
+    let remarks = || String::from_utf8(proxy.ask(&["status"]).stdout).unwrap();
+    let wrong = "parts of the policy are wrong and not in force, 1 of them: `policy` says which";
+    assert!(remarks().contains(wrong), "{}", remarks());
     let issue = said["issues"][0].as_str().unwrap();
     assert!(
         issue.contains("spec.resourceQOSStrategy") && issue.contains("value is"),

@@ -80,13 +80,12 @@ impl Replaced {
         };
         match index.map(|index| &mut known[index]) {
             // What is ours stays so until the new value is there: that may take the kernel minutes.
-            Some(known) => {
-                if shows_others && !replacement.replaces(cgroups, &known.ours) {
-                    known.before = before;
-                }
+            Some(known) if !shows_others || replacement.replaces(cgroups, &known.ours) => {
+                return undo;
             }
+            Some(known) => known.before = before,
             // It is nobody's value but that of the time before us.
-            None if before.value() == *value || replacement.gives_back => {}
+            None if before.value() == *value || replacement.gives_back => return undo,
             None => known.push(Original {
                 before,
                 ours: value.clone(),
@@ -106,7 +105,7 @@ impl Replaced {
     ) -> Option<Written> {
         let setting = change.value.setting();
         match applied {
-            Ok(_) if undo.is_some() => self.succeed(cgroups, undo),
+            Ok(_) if undo.is_some() => {}
             Ok(Written::Changed { old }) => {
                 self.remember(cgroups, change, Before::Value(old.clone()));
             }
@@ -140,13 +139,22 @@ impl Replaced {
             .originals
             .iter()
             .position(|it| it.setting() == setting)?;
-        let first = known.originals[index].before.clone();
+        let original = &mut known.originals[index];
+        let first = original.before.clone();
         let is_back = change.gives_back || first.value() == change.value;
-        if is_back && !is_masked(applied) {
+        let is_back = is_back && !is_masked(applied);
+        let is_new = undo.is_some_and(|undo| {
+            let is_new = original.ours != undo.value;
+            original.ours = undo.value;
+            is_new
+        });
+        if is_back {
             known.originals.swap_remove(index);
             if let Before::Awake { shares } = &first {
                 known.forgotten.clone_from(shares);
             }
+        }
+        if is_back || is_new {
             self.note(cgroups, &change.at);
         }
         is_whole.then(|| written(&first))
@@ -172,22 +180,6 @@ impl Replaced {
             None => known.push(Original { before, ours }),
         }
         self.note(cgroups, &change.at);
-    }
-
-    /// A value is there.
-    fn succeed(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {
-        let Some(Undo { at, value, .. }) = undo else {
-            return;
-        };
-        let setting = value.setting();
-        let known = self.groups.get_mut(&at);
-        let mut originals = known.into_iter().flat_map(|it| &mut it.originals);
-        if let Some(known) = originals.find(|it| it.setting() == setting)
-            && known.ours != value
-        {
-            known.ours = value;
-            self.note(cgroups, &at);
-        }
     }
 
     fn undo(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {

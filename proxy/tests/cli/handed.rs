@@ -2,23 +2,69 @@
 
 use super::*;
 
-/// The proxy with a socket from systemd as it does that: descriptor 3, and the process's own id in the
-/// environment. Its flags go on.
-fn handed(dir: &Path, listener: &UnixListener) -> Command {
-    let proxy = command(dir);
-    let mut shell = Command::new("sh");
-    shell
-        .args([
-            "-c",
-            "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"",
-        ])
-        .arg("sh")
-        .arg(proxy.get_program())
-        .args(proxy.get_args())
-        .env_clear()
-        .env("NOTIFY_SOCKET", dir.join("notify"))
-        .stdin(OwnedFd::from(listener.try_clone().unwrap()));
-    shell
+/// A directory with a socket that is handed over, and who hands it over.
+struct Handing {
+    dir: TempDir,
+    listener: UnixListener,
+    manager: UnixDatagram,
+}
+
+// === impl Handing ===
+
+impl Handing {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self {
+            listener: UnixListener::bind(dir.path().join("handed.sock")).unwrap(),
+            dir,
+            manager,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The proxy with the socket as systemd hands it over: descriptor 3, and the process's own id in the
+    /// environment. Its flags go on.
+    fn command(&self) -> Command {
+        let proxy = command(self.dir.path());
+        let mut shell = Command::new("sh");
+        shell
+            .args([
+                "-c",
+                "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"",
+            ])
+            .arg("sh")
+            .arg(proxy.get_program())
+            .args(proxy.get_args())
+            .env_clear()
+            .env("NOTIFY_SOCKET", self.path("notify"))
+            .stdin(OwnedFd::from(self.listener.try_clone().unwrap()));
+        shell
+    }
+
+    /// Starts it with these flags and this standard error; it is ready.
+    fn start(&self, flags: &[&str], stderr: impl Into<Stdio>) -> Reaped {
+        let child = self.command().args(flags).stderr(stderr).spawn();
+        let child = Reaped(child.unwrap());
+        assert!(told(&self.manager).starts_with("READY=1\n"));
+        child
+    }
+
+    fn status(&self) -> String {
+        let status = command(self.dir.path()).args(["status", "--json"]).output();
+        String::from_utf8(status.unwrap().stdout).unwrap()
+    }
+
+    /// Somebody connects, and makes a call.
+    fn client(&self) -> UnixStream {
+        let mut client = UnixStream::connect(self.path("handed.sock")).unwrap();
+        client.write_all(&call_that_is_never_answered()).unwrap();
+        client
+    }
 }
 
 /// The preface of one that waited reaches the runtime.
@@ -40,15 +86,9 @@ fn hears_of_a_client(runtime: &UnixListener) {
 
 #[test]
 fn a_socket_that_is_handed_over_to_a_front_without_clients_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let listener = UnixListener::bind(dir.path().join("handed.sock")).unwrap();
-    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut shell = handed(dir.path(), &listener);
-    let _proxy = Reaped(shell.args(["--front", "watch"]).spawn().unwrap());
-    assert!(told(&manager).starts_with("READY=1\n"));
-    let status = command(dir.path()).args(["status", "--json"]).output();
-    let status = String::from_utf8(status.unwrap().stdout).unwrap();
+    let handing = Handing::new();
+    let _proxy = handing.start(&["--front", "watch"], Stdio::null());
+    let status = handing.status();
     let remark = "a socket for clients was handed over that this --front does not serve: whoever \
                   connects there waits for ever";
     assert!(status.contains(remark), "{status}");
@@ -56,25 +96,15 @@ fn a_socket_that_is_handed_over_to_a_front_without_clients_is_told() {
 
 #[test]
 fn who_waits_in_a_socket_that_is_handed_over_is_served_with_a_bad_configuration_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("handed.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let runtime = UnixListener::bind(dir.path().join("runtime.sock")).unwrap();
-    let mut client = UnixStream::connect(&path).unwrap();
-    client.write_all(&call_that_is_never_answered()).unwrap();
-    let mut shell = handed(dir.path(), &listener);
-    shell.args(["--feature-gates=CoreShed=true", "--mode=enforce"]);
-    let log = dir.path().join("log");
-    let child = shell.stderr(fs::File::create(&log).unwrap()).spawn();
-    let _proxy = Reaped(child.unwrap());
-    assert!(told(&manager).starts_with("READY=1\n"));
+    let handing = Handing::new();
+    let runtime = UnixListener::bind(handing.path("runtime.sock")).unwrap();
+    let _client = handing.client();
+    let log = handing.path("log");
+    let flags = ["--feature-gates=CoreShed=true", "--mode=enforce"];
+    let _proxy = handing.start(&flags, fs::File::create(&log).unwrap());
     hears_of_a_client(&runtime);
 
-    let status = command(dir.path()).args(["status", "--json"]).output();
-    let status = String::from_utf8(status.unwrap().stdout).unwrap();
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&handing.status()).unwrap();
     assert_eq!(status["mode"], "pass-through", "{status}");
     let remarks = status["remarks"].to_string();
     assert!(
@@ -87,14 +117,13 @@ fn who_waits_in_a_socket_that_is_handed_over_is_served_with_a_bad_configuration_
 
 #[test]
 fn who_waits_in_a_socket_that_is_handed_over_is_led_to_no_runtime_that_nobody_may_have_meant() {
-    let dir = tempfile::tempdir().unwrap();
-    let listener = UnixListener::bind(dir.path().join("handed.sock")).unwrap();
+    let handing = Handing::new();
     let ends_with_64 = |args: &[&str]| {
-        let mut shell = handed(dir.path(), &listener);
+        let mut shell = handing.command();
         let mut child = Reaped(shell.args(args).stderr(Stdio::null()).spawn().unwrap());
         assert_eq!(ended(&mut child.0).code(), Some(64), "{args:?}");
     };
-    let file = dir.path().join("config.yaml");
+    let file = handing.path("config.yaml");
     for text in [
         "remote-runtime-servce-endpoint: /run/crio/crio.sock\n",
         "mode: observe\nmode: observe\n",
@@ -111,45 +140,26 @@ fn who_waits_in_a_socket_that_is_handed_over_is_led_to_no_runtime_that_nobody_ma
 
 #[test]
 fn a_socket_that_is_handed_over_stays_and_clients_wait_in_it_for_the_next_of_us() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("handed.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let runtime = UnixListener::bind(dir.path().join("runtime.sock")).unwrap();
-    let start = || {
-        let mut shell = handed(dir.path(), &listener);
-        let child = Reaped(shell.stderr(Stdio::null()).spawn().unwrap());
-        assert!(told(&manager).starts_with("READY=1\n"));
-        child
-    };
+    let handing = Handing::new();
+    let runtime = UnixListener::bind(handing.path("runtime.sock")).unwrap();
+    let start = || handing.start(&[], Stdio::null());
     let mut first = start();
     signal(&first.0, "-TERM");
     assert_eq!(ended(&mut first.0).code(), Some(0));
-    assert!(told(&manager).starts_with("STOPPING=1\n"));
-    assert!(!dir.path().join("proxy/proxy.sock").exists());
+    assert!(told(&handing.manager).starts_with("STOPPING=1\n"));
+    assert!(!handing.path("proxy/proxy.sock").exists());
 
     // Nobody serves now.
-    let mut client = UnixStream::connect(&path).unwrap();
-    client.write_all(&call_that_is_never_answered()).unwrap();
+    let _client = handing.client();
     let _second = start();
     hears_of_a_client(&runtime);
 }
 
 #[test]
 fn who_is_handed_the_socket_of_one_that_has_yet_to_end_does_not_wait_for_its_state() {
-    let dir = tempfile::tempdir().unwrap();
-    let listener = UnixListener::bind(dir.path().join("handed.sock")).unwrap();
-    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let log = dir.path().join("log");
-    let start = || {
-        let mut shell = handed(dir.path(), &listener);
-        let log = fs::File::create(&log).unwrap();
-        let child = Reaped(shell.stderr(log).spawn().unwrap());
-        assert!(told(&manager).starts_with("READY=1\n"));
-        child
-    };
+    let handing = Handing::new();
+    let log = handing.path("log");
+    let start = || handing.start(&[], fs::File::create(&log).unwrap());
     let _first = start();
     let _second = start();
     let log = fs::read_to_string(&log).unwrap();

@@ -11,7 +11,7 @@
 mod support;
 
 use koord_testkit::{
-    Containerd, ContainerdVersion, NriPlugin, Options, PodCgroup, PodCgroups, PodQos,
+    ContainerdVersion, NriPlugin, Options, PodCgroup, PodCgroups, PodQos, Runtime,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
     poll::wait_until,
 };
@@ -34,7 +34,7 @@ const BATCH: &str = r#"{"containers":{"main":{
     "requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},
     "limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#;
 
-fn containerd(version: ContainerdVersion, config: &str) -> Containerd {
+fn containerd(version: ContainerdVersion, config: &str) -> Runtime {
     let plugin = NriPlugin {
         name: "17-koord".to_owned(),
         program: env!("CARGO_BIN_EXE_koord-runtime-proxy").into(),
@@ -45,11 +45,11 @@ fn containerd(version: ContainerdVersion, config: &str) -> Containerd {
         nri_plugins: vec![plugin],
         ..Options::default()
     };
-    Containerd::start(version, &options).unwrap()
+    Runtime::start(version, &options).unwrap()
 }
 
 /// A page of the admin socket; `None` while nobody listens.
-fn status(containerd: &Containerd) -> Option<Value> {
+fn status(containerd: &Runtime) -> Option<Value> {
     status_at(&containerd.testbed().directory().join("admin/admin.sock"))
 }
 
@@ -61,14 +61,14 @@ fn status_at(socket: &Path) -> Option<Value> {
     serde_json::from_str(reply.split_once("\r\n\r\n")?.1).ok()
 }
 
-fn wait_for_plugin(containerd: &Containerd) {
+fn wait_for_plugin(containerd: &Runtime) {
     wait_until("the runtime asks what it has launched", || {
         status(containerd).is_some_and(|status| status["pluginUp"] == true)
     });
 }
 
 /// A new best-effort pod, and its container, which runs.
-async fn run(containerd: &Containerd, cgroups: &PodCgroups, name: &str) -> (PodCgroup, String) {
+async fn run(containerd: &Runtime, cgroups: &PodCgroups, name: &str) -> (PodCgroup, String) {
     let client = CriClient::connect(&containerd.socket()).await.unwrap();
     let cgroup: PodCgroup = cgroups
         .pod(&format!("uid-{name}"), PodQos::BestEffort)
@@ -95,7 +95,7 @@ fn shares((cgroup, id): &(PodCgroup, String)) -> String {
 
 /// Runs a container and waits for what we decide about it: where time is short it is made without us, and
 /// gets that afterwards.
-async fn gets_shares(containerd: &Containerd, cgroups: &PodCgroups, name: &str) {
+async fn gets_shares(containerd: &Runtime, cgroups: &PodCgroups, name: &str) {
     let container = run(containerd, cgroups, name).await;
     wait_until("it has what it asked for", || shares(&container) == "512");
 }

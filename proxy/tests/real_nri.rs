@@ -16,7 +16,8 @@ use koord_runtime_proxy::{
 use koord_testkit::cri::message::LinuxContainerResources;
 use koord_testkit::cri::{ContainerSpec, CriClient, PodSpec};
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, poll::wait_until_async,
+    ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, Runtime as RealRuntime,
+    poll::wait_until_async,
 };
 use prost::Message;
 use std::{
@@ -214,7 +215,7 @@ async fn a_session_lives_through_a_pods_life(version: ContainerdVersion) {
         nri_patience: Some(Duration::from_secs(60)),
         ..Options::default()
     };
-    let mut containerd = Containerd::start(version, &options).unwrap();
+    let mut containerd = RealRuntime::start(version, &options).unwrap();
     let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
     let qos = PodQos::Burstable { milli_cpu: 250 };
     let client = CriClient::connect(&containerd.socket()).await.unwrap();

@@ -14,7 +14,7 @@ use koord_runtime_proxy::{
     view::Inputs,
 };
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos,
+    ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, Runtime,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
     poll::{wait_until, wait_until_async},
 };
@@ -78,7 +78,7 @@ fn cpu_0() -> ContainerAdjustment {
 }
 
 /// The proxy as a plugin of this containerd, which asks it about pods such as `any`.
-async fn proxy(containerd: &Containerd, any: &PodSpec, args: &[&str]) -> Node {
+async fn proxy(containerd: &Runtime, any: &PodSpec, args: &[&str]) -> Node {
     let flags = [
         format!("--nri-socket-path={}", containerd.nri_socket().display()),
         format!(
@@ -133,7 +133,7 @@ async fn a_field_of_another_plugin_is_left_to_it(version: ContainerdVersion) {
         nri_patience: Some(Duration::from_secs(60)),
         ..Options::default()
     };
-    let containerd = Containerd::start(version, &options).unwrap();
+    let containerd = Runtime::start(version, &options).unwrap();
     let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
     let cgroup = cgroups
         .pod("uid-lsr", PodQos::Burstable { milli_cpu: 500 })

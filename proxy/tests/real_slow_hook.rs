@@ -16,7 +16,7 @@ use koord_runtime_proxy::{
     metrics::Metrics,
 };
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos,
+    ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, Runtime,
     cri::{CallError, ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
     poll::wait_until_async,
 };
@@ -208,7 +208,7 @@ impl Slow {
 
 /// A container that runs before there is a plugin, which then thinks about what it is told at first
 /// until the runtime would have given it up.
-async fn synchronize(containerd: &Containerd, pod: &PodSpec, cgroup: PodCgroup) -> Slow {
+async fn synchronize(containerd: &Runtime, pod: &PodSpec, cgroup: PodCgroup) -> Slow {
     let client = CriClient::connect(&containerd.socket()).await.unwrap();
     let sandbox = client.run_pod(pod).await.unwrap();
     let id = client.create_container(&sandbox, &main(), pod).await;
@@ -252,7 +252,7 @@ async fn a_slow_hook_costs_no_pod_its_values(version: ContainerdVersion) {
         nri_patience: Some(PATIENCE),
         ..Options::default()
     };
-    let containerd = Containerd::start(version, &options).unwrap();
+    let containerd = Runtime::start(version, &options).unwrap();
     let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
     let qos = PodQos::Burstable { milli_cpu: 250 };
     let cgroup = cgroups.pod("uid-slow", qos).unwrap();
@@ -315,7 +315,7 @@ async fn keeps_its_plugin_by_itself(version: ContainerdVersion) -> bool {
         nri: true,
         ..Options::default()
     };
-    let containerd = Containerd::start(version, &options).unwrap();
+    let containerd = Runtime::start(version, &options).unwrap();
     let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
     let qos = PodQos::Burstable { milli_cpu: 250 };
     let cgroup = cgroups.pod("uid-slow", qos).unwrap();

@@ -59,7 +59,7 @@ impl Way {
             front: Front::Nri,
             ..proxy_options()?
         };
-        let mut direct = Self::start("direct", proxy_options()?, |it| it.containerd.socket())?;
+        let mut direct = Self::start("direct", proxy_options()?, |it| it.runtime.socket())?;
         direct.node.proxy.stop()?;
         Ok([
             direct,

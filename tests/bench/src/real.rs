@@ -62,7 +62,7 @@ pub(crate) async fn measure(
 impl Real {
     async fn start(runtime_socket: Option<&Path>, peers: &[Peer]) -> Result<Self> {
         let node = Node::start(ContainerdVersion::V1_7, proxy_options()?)?;
-        let runtime = node.containerd.socket();
+        let runtime = node.runtime.socket();
         let (relay, relayed) = parts::byte_relay(node.testbed(), &runtime)?;
         let target = |name: &str, socket, pid| Target {
             name: name.to_owned(),
@@ -95,7 +95,7 @@ impl Real {
 
     /// Creates containers until a list of all has 1 MiB.
     async fn fill(&mut self) -> Result<()> {
-        let client = CriClient::connect(&self.node.containerd.socket()).await?;
+        let client = CriClient::connect(&self.node.runtime.socket()).await?;
         for number in 0..LISTED {
             let mut container = ContainerSpec::new(&format!("listed-{number}"));
             let filler = ("example.com/filler".to_owned(), "x".repeat(16 << 10));

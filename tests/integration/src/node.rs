@@ -1,4 +1,4 @@
-//! A private containerd with the proxy in front and a kubelet's cgroups around.
+//! A private runtime with the proxy in front and a kubelet's cgroups around.
 
 use crate::{
     classes::PodSpecOf,
@@ -6,7 +6,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, Parts, PodCgroup, PodCgroups, Testbed, cri::CriClient,
+    Options, Parts, PodCgroup, PodCgroups, Runtime, RuntimeKind, Testbed, cri::CriClient,
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -21,7 +21,7 @@ const NRI_PATIENCE: Duration = Duration::from_secs(60);
 pub struct Node {
     pub proxy: Proxy,
     pub cgroups: PodCgroups,
-    pub containerd: Containerd,
+    pub runtime: Runtime,
 }
 
 /// A pod that runs on the node.
@@ -35,34 +35,34 @@ pub struct RunningPod {
 // === impl Node ===
 
 impl Node {
-    pub fn start(version: ContainerdVersion, options: ProxyOptions) -> Result<Self> {
-        let containerd = Containerd::start(version, &runtime_options(&options))?;
-        Self::around(containerd, options)
+    pub fn start(kind: impl Into<RuntimeKind>, options: ProxyOptions) -> Result<Self> {
+        let runtime = Runtime::start(kind, &runtime_options(&options))?;
+        Self::around(runtime, options)
     }
 
     /// The same with parts that are there.
     pub fn start_with(parts: Parts, options: ProxyOptions) -> Result<Self> {
-        let containerd = Containerd::start_with(parts, &runtime_options(&options))?;
-        Self::around(containerd, options)
+        let runtime = Runtime::start_with(parts, &runtime_options(&options))?;
+        Self::around(runtime, options)
     }
 
-    fn around(containerd: Containerd, options: ProxyOptions) -> Result<Self> {
-        let cgroups = PodCgroups::new(containerd.testbed())?;
-        let proxy = Proxy::start(containerd.testbed(), &containerd.socket(), options)?;
+    fn around(runtime: Runtime, options: ProxyOptions) -> Result<Self> {
+        let cgroups = PodCgroups::of(&runtime)?;
+        let proxy = Proxy::start(runtime.testbed(), &runtime.socket(), options)?;
         Ok(Self {
             proxy,
             cgroups,
-            containerd,
+            runtime,
         })
     }
 
     pub fn testbed(&self) -> &Testbed {
-        self.containerd.testbed()
+        self.runtime.testbed()
     }
 
     /// Starts the proxy again, after it was stopped or killed.
     pub fn launch_proxy(&mut self) -> Result<()> {
-        self.proxy.launch(self.containerd.testbed())
+        self.proxy.launch(self.runtime.testbed())
     }
 
     /// The socket for clients: the proxy's, or the runtime's where clients do not go
@@ -70,7 +70,7 @@ impl Node {
     pub fn socket(&self) -> PathBuf {
         match self.proxy.front() {
             Front::Cri => self.proxy.socket(),
-            Front::Nri | Front::Watch => self.containerd.socket(),
+            Front::Nri | Front::Watch => self.runtime.socket(),
         }
     }
 

@@ -33,7 +33,7 @@ fn options(share_pool: &str, front: Front, own_directory: Option<&'static str>) 
 fn start(version: ContainerdVersion) -> Result<(Node, Proxy)> {
     let node = Node::start(version, options(OF_PLUGIN, Front::Nri, None))?;
     let front = options(OF_FRONT, Front::Cri, Some("front"));
-    let front = Proxy::new(node.testbed(), &node.containerd.socket(), front)?;
+    let front = Proxy::new(node.testbed(), &node.runtime.socket(), front)?;
     Ok((node, front))
 }
 
@@ -96,7 +96,7 @@ async fn one_acts_and_the_other_takes_over(version: ContainerdVersion) -> Result
         all.push(run(&node, &front.socket(), pod).await?);
     }
     let straight = classes::ls("straight", OF_PLUGIN);
-    all.push(run(&node, &node.containerd.socket(), straight).await?);
+    all.push(run(&node, &node.runtime.socket(), straight).await?);
     wait_for(&all, OF_PLUGIN);
     assert_eq!(done(&front)?, 0.0);
     ensure!(done(&node.proxy)? > 5.0, "the plugin did nothing");

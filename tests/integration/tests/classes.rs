@@ -630,14 +630,14 @@ async fn a_runtime_that_was_away_is_served_again() -> Result<()> {
     let mut node = Node::start(ContainerdVersion::V1_7, options()?)?;
     let client = node.client().await?;
     let before = node.run(&client, &classes::be("before")).await?;
-    node.containerd.stop()?;
+    node.runtime.stop()?;
     let refused = CriClient::connect(&node.proxy.socket()).await;
     let answered = match refused {
         Ok(client) => client.version().await.is_ok(),
         Err(_) => false,
     };
     assert!(!answered, "nobody is there to answer");
-    node.containerd.restart()?;
+    node.runtime.restart()?;
     let client = node.client().await?;
     let after = node.run(&client, &classes::be("after")).await?;
     for (name, running) in [("before", &before), ("after", &after)] {

@@ -7,7 +7,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, ProxyOptions, classes};
-use koord_testkit::{ContainerdVersion, poll::wait_until};
+use koord_testkit::{ContainerdVersion, RuntimeKind, poll::wait_until};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -22,17 +22,16 @@ const BOUND: Duration = Duration::from_secs(600);
 
 /// The differences that the hooks make on purpose, each with its values. Where a reply lists the
 /// CPUs of the machine, they are those of a machine with two.
-fn announced(version: ContainerdVersion, front: &str) -> PathBuf {
-    let file = match version {
-        ContainerdVersion::V1_6 => format!("{front}-1.6.json"),
-        ContainerdVersion::V1_7_6 | ContainerdVersion::V1_7 => format!("{front}-1.7.json"),
-        ContainerdVersion::V2_1 | ContainerdVersion::V2_2 | ContainerdVersion::V2 => {
-            format!("{front}-2.json")
-        }
+fn announced(kind: RuntimeKind, front: &str) -> PathBuf {
+    let runtime = match kind {
+        RuntimeKind::Containerd(ContainerdVersion::V1_6) => "1.6",
+        RuntimeKind::Containerd(ContainerdVersion::V1_7_6 | ContainerdVersion::V1_7) => "1.7",
+        RuntimeKind::Containerd(_) => "2",
+        RuntimeKind::Crio => "cri-o",
     };
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../conformance")
-        .join(file)
+        .join(format!("{front}-{runtime}.json"))
 }
 
 /// The program, built once for all tests: what one of them runs no other replaces.
@@ -69,7 +68,7 @@ fn attend(child: &mut Child, node: &mut Node, request: &Path, done: &Path) -> Re
             return Ok(());
         }
         if fs::remove_file(request).is_ok() {
-            node.containerd.restart()?;
+            node.runtime.restart()?;
             if node.proxy.front() == Front::Nri && node.proxy.pid().is_some() {
                 wait_until("the runtime asks us again", || node.proxy.serves());
             }
@@ -115,7 +114,7 @@ fn run(program: &Path, node: &mut Node, socket: &Path, command: &[&str]) -> Resu
     attend(&mut child, node, &request, &done).context("the scenarios")
 }
 
-fn node(version: ContainerdVersion, front: Front) -> Result<Node> {
+fn node(kind: RuntimeKind, front: Front) -> Result<Node> {
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&classes::share_pool()?)),
         args: vec![
@@ -125,50 +124,45 @@ fn node(version: ContainerdVersion, front: Front) -> Result<Node> {
         front,
         ..ProxyOptions::default()
     };
-    Node::start(version, options)
+    Node::start(kind, options)
 }
 
-fn replies_are_equal(version: ContainerdVersion) -> Result<()> {
-    let program = program()?;
-    let mut node = node(version, Front::Cri)?;
-    let (runtime, proxy) = (node.containerd.socket(), node.proxy.socket());
+fn replies_are_equal(kind: impl Into<RuntimeKind>) -> Result<()> {
+    let (program, kind) = (program()?, kind.into());
+    let mut node = node(kind, Front::Cri)?;
+    let (runtime, proxy) = (node.runtime.socket(), node.proxy.socket());
     let direct = record(program, &mut node, &runtime, "direct")?;
     let through = record(program, &mut node, &proxy, "through")?;
-    equal(program, version, "hooked", [&direct, &through])
+    equal(program, kind, "hooked", [&direct, &through])
 }
 
 /// The runtime is asked twice, alone and with us as its plugin.
-fn replies_are_equal_with_the_plugin(version: ContainerdVersion) -> Result<()> {
-    let program = program()?;
-    let mut node = node(version, Front::Nri)?;
-    let runtime = node.containerd.socket();
+fn replies_are_equal_with_the_plugin(kind: impl Into<RuntimeKind>) -> Result<()> {
+    let (program, kind) = (program()?, kind.into());
+    let mut node = node(kind, Front::Nri)?;
+    let runtime = node.runtime.socket();
     node.proxy.stop()?;
     let alone = record(program, &mut node, &runtime, "alone")?;
     node.launch_proxy()?;
     let asked = record(program, &mut node, &runtime, "asked")?;
-    equal(program, version, "asked", [&alone, &asked])
+    equal(program, kind, "asked", [&alone, &asked])
 }
 
 /// Holds a record of the scenarios with us against one without.
-fn equal(
-    program: &Path,
-    version: ContainerdVersion,
-    front: &str,
-    transcripts: [&PathBuf; 2],
-) -> Result<()> {
+fn equal(program: &Path, kind: RuntimeKind, front: &str, transcripts: [&PathBuf; 2]) -> Result<()> {
     if let Ok(directory) = std::env::var("KOORD_KEEP_TRANSCRIPTS") {
         for transcript in transcripts {
             let name = transcript.file_name().context("a file")?.to_string_lossy();
-            let kept = Path::new(&directory).join(format!("{version}-{name}"));
+            let kept = Path::new(&directory).join(format!("{kind}-{name}"));
             fs::copy(transcript, kept)?;
         }
     }
     let compared = Command::new(program)
         .args(["compare", "--allow"])
-        .arg(announced(version, front))
+        .arg(announced(kind, front))
         .args(transcripts)
         .status()?;
-    ensure!(compared.success(), "replies with us differ on {version}");
+    ensure!(compared.success(), "replies with us differ on {kind}");
     Ok(())
 }
 
@@ -197,13 +191,23 @@ fn replies_are_equal_with_the_plugin_on_containerd_2() -> Result<()> {
     replies_are_equal_with_the_plugin(ContainerdVersion::V2)
 }
 
+#[test]
+fn replies_are_equal_on_cri_o() -> Result<()> {
+    replies_are_equal(RuntimeKind::Crio)
+}
+
+#[test]
+fn replies_are_equal_with_the_plugin_on_cri_o() -> Result<()> {
+    replies_are_equal_with_the_plugin(RuntimeKind::Crio)
+}
+
 /// Each leaf of each reply that this runtime really gives, altered one at a time: some 40,000
 /// alterations, of which none may pass the comparison but for the kinds that its README names.
 #[test]
 fn an_alteration_of_any_reply_of_containerd_2_is_noticed() -> Result<()> {
     let program = program()?;
-    let mut node = node(ContainerdVersion::V2, Front::Cri)?;
-    let runtime = node.containerd.socket();
+    let mut node = node(ContainerdVersion::V2.into(), Front::Cri)?;
+    let runtime = node.runtime.socket();
     let direct = record(program, &mut node, &runtime, "direct")?;
     let altered = Command::new(program).arg("mutate").arg(&direct).status()?;
     ensure!(altered.success(), "an altered reply passes the comparison");
@@ -225,8 +229,8 @@ const WHOLE: [&str; 1] = ["--rounds=1"];
 /// so here alters nothing first, which makes no difference.
 fn altered_fields_are_noticed(version: ContainerdVersion, which: &[&str]) -> Result<()> {
     let program = program()?;
-    let mut node = node(version, Front::Cri)?;
-    let runtime = node.containerd.socket();
+    let mut node = node(version.into(), Front::Cri)?;
+    let runtime = node.runtime.socket();
     let command = [&["mutate-live", "--seed=1"][..], which].concat();
     run(program, &mut node, &runtime, &command)
 }

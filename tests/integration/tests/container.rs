@@ -5,8 +5,7 @@
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Proxy, ProxyOptions, binary, classes, static_pod};
 use koord_testkit::{
-    Containerd, ContainerdVersion, Kubelet, Options, PodCgroups, Testbed, poll::wait_patiently,
-    setup,
+    ContainerdVersion, Kubelet, Options, PodCgroups, Runtime, Testbed, poll::wait_patiently, setup,
 };
 use serde_json::{Value, json};
 use std::{
@@ -309,7 +308,7 @@ fn a_container_serves(version: ContainerdVersion, front: Front) -> Result<()> {
         nri: front == Front::Nri,
         ..Options::default()
     };
-    let containerd = Containerd::start(version, &options)?;
+    let containerd = Runtime::start(version, &options)?;
     let testbed = containerd.testbed();
     let cgroups = PodCgroups::new(testbed)?;
     // It is asked like one that was started here.

@@ -196,7 +196,7 @@ async fn killed_amid_churn_it_finds_everything_again() -> Result<()> {
         ..ProxyOptions::default()
     };
     let mut node = Node::start(ContainerdVersion::V1_7, options)?;
-    let runtime = CriClient::connect(&node.containerd.socket()).await?;
+    let runtime = CriClient::connect(&node.runtime.socket()).await?;
     let scene = Scene::default();
     let workers = futures(&node, &scene, &share_pool);
     let (killed, ()) = tokio::join!(scene.kill(&node, &runtime), workers);

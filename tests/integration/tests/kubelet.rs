@@ -92,8 +92,8 @@ fn pods_outlive_kills(front: Front) -> Result<()> {
     kubelet.apply(&manifest(pods.last().context("just pushed")?))?;
     settled(&node.cgroups, &kubelet, &pods);
 
-    node.containerd.kill9()?;
-    node.containerd.restart()?;
+    node.runtime.kill9()?;
+    node.runtime.restart()?;
     pods.push(classes::ls("after-the-runtime", &share_pool));
     kubelet.apply(&manifest(pods.last().context("just pushed")?))?;
     settled(&node.cgroups, &kubelet, &pods);

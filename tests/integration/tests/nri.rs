@@ -71,7 +71,7 @@ async fn after_restarts_all_is_right(
     node: &mut Node,
     mut all: Vec<(PodSpecOf, RunningPod)>,
 ) -> Result<()> {
-    node.containerd.restart()?;
+    node.runtime.restart()?;
     wait_until("the runtime asks us again", || node.proxy.serves());
     all_right("after the runtime's restart", &all);
     let client = node.client().await?;
@@ -135,7 +135,7 @@ async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Re
     after_restarts_all_is_right(&mut node, all).await?;
     // A runtime that asks by calls of their own says so of a plugin that does not have them, and tells
     // it of all in the older way.
-    let log = fs::read_to_string(node.testbed().directory().join("containerd.log"))?;
+    let log = fs::read_to_string(node.testbed().directory().join("runtime.log"))?;
     ensure!(!log.contains("deprecated=StateChange"), "{log}");
     Ok(())
 }

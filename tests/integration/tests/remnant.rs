@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, Proxy, ProxyOptions, RunningPod, churn::pod, classes};
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, Testbed,
+    ContainerdVersion, Options, PodCgroup, PodCgroups, Runtime, Testbed,
     cri::{CallError, ContainerSpec, CriClient, PodSpec},
     poll::{comes_true, wait_until_async},
 };
@@ -260,7 +260,7 @@ fn nothing_else_is_left(front: Front, locks: &[&str], sockets: &[&str]) -> Resul
         nri_patience: (front == Front::Nri).then_some(PATIENCE),
         ..Options::default()
     };
-    let containerd = Containerd::start(ContainerdVersion::V2, &options)?;
+    let containerd = Runtime::start(ContainerdVersion::V2, &options)?;
     let runtime = tokio.block_on(CriClient::connect(&containerd.socket()))?;
     let cgroups = PodCgroups::new(containerd.testbed())?;
     // What the runtime makes for its first pod stays.
@@ -282,7 +282,7 @@ fn nothing_else_is_left(front: Front, locks: &[&str], sockets: &[&str]) -> Resul
     let mut node = Node {
         proxy,
         cgroups,
-        containerd,
+        runtime: containerd,
     };
     tokio.block_on(killed_amid_a_creation(&mut node, front, &share_pool))?;
     let stays = listed(&[&STAYS[..], locks]);

@@ -8,7 +8,7 @@ use koord_integration::{
     classes, promise,
 };
 use koord_testkit::{
-    Containerd, ContainerdVersion, PodCgroups,
+    ContainerdVersion, PodCgroups, Runtime,
     cri::CriClient,
     poll::{wait_patiently, wait_until},
 };
@@ -151,7 +151,7 @@ fn connections(socket: &Path) -> Result<usize> {
 
 /// How many containers live, and which of them have a wrong value and still have it when they are
 /// looked for a second time: those that went meanwhile have none.
-async fn wrong(containerd: &Containerd, cgroups: &PodCgroups) -> Result<(usize, Vec<String>)> {
+async fn wrong(containerd: &Runtime, cgroups: &PodCgroups) -> Result<(usize, Vec<String>)> {
     let share_pool = classes::share_pool()?;
     let client = CriClient::connect(&containerd.socket()).await?;
     let now = living(&client, cgroups, &share_pool).await?;
@@ -186,25 +186,25 @@ fn round(node: &mut Node, scene: &Scene, number: u32) -> Result<Round> {
     thread::sleep(Duration::from_millis(u64::from(number) * 37 % 200));
     scene.outages.fetch_add(1, SeqCst);
     match number.is_multiple_of(2) {
-        true => node.containerd.kill9()?,
-        false => node.containerd.stop()?,
+        true => node.runtime.kill9()?,
+        false => node.runtime.stop()?,
     }
-    node.containerd.restart()?;
+    node.runtime.restart()?;
     scene.outages.fetch_add(1, SeqCst);
     wait_until("the runtime asks us again", || {
         sessions(node).is_ok_and(|now| now > before + 0.5) && node.proxy.serves()
     });
-    let returned = fs::metadata(node.containerd.nri_socket())?.modified()?;
+    let returned = fs::metadata(node.runtime.nri_socket())?.modified()?;
     let back = since(returned)?;
     ensure!(sessions(node)? < before + 1.5, "registered more than once");
-    assert_eq!(connections(&node.containerd.nri_socket())?, 1);
+    assert_eq!(connections(&node.runtime.nri_socket())?, 1);
 
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let (mut containers, mut last) = (0, Vec::new());
     wait_until("every container has its values", || {
-        match tokio.block_on(wrong(&node.containerd, &node.cgroups)) {
+        match tokio.block_on(wrong(&node.runtime, &node.cgroups)) {
             Ok((alive, wrong)) => (containers, last) = (alive, wrong),
             Err(error) => last = vec![format!("{error:#}")],
         }
@@ -236,7 +236,7 @@ fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
         ..ProxyOptions::default()
     };
     let mut node = Node::start(version, options)?;
-    let (runtime, cgroups) = (node.containerd.socket(), node.cgroups.clone());
+    let (runtime, cgroups) = (node.runtime.socket(), node.cgroups.clone());
     let scene = Scene::default();
     let worker = || -> Result<Work> {
         let tokio = tokio::runtime::Builder::new_current_thread()

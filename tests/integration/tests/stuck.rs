@@ -11,7 +11,7 @@ use koord_integration::{
     classes::{self, PodSpecOf, Scope},
 };
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroup, PodCgroups, Testbed, poll,
+    ContainerdVersion, Options, PodCgroup, PodCgroups, Runtime, Testbed, poll,
     poll::{wait_patiently, wait_until},
 };
 use serde_json::json;
@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::{self, Builder},
     time::timeout,
 };
 
@@ -108,7 +108,7 @@ async fn before_the_runtime(as_shipped: bool) -> Result<Node> {
 
 /// Whether containerd has been asked to run a sandbox of this name: it says so before it does anything.
 fn is_asked_to_run(node: &Node, name: &str) -> Result<bool> {
-    let log = fs::read_to_string(node.testbed().directory().join("containerd.log"))?;
+    let log = fs::read_to_string(node.testbed().directory().join("runtime.log"))?;
     let asked = format!("RunPodSandbox for &PodSandboxMetadata{{Name:{name},");
     Ok(log.contains(&asked))
 }
@@ -175,7 +175,7 @@ fn plugin(pods: Option<&Path>) -> Result<ProxyOptions> {
 }
 
 /// On which clients of the runtime are: a wait of a test lets them stand meanwhile.
-fn runtime() -> Result<Runtime> {
+fn runtime() -> Result<runtime::Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
@@ -210,11 +210,11 @@ fn a_plugin_whose_writer_stands_still_is_kept_and_pods_start() -> Result<()> {
         nri_patience: Some(PATIENCE),
         ..Options::default()
     };
-    let containerd = Containerd::start(ContainerdVersion::V2, &options)?;
+    let containerd = Runtime::start(ContainerdVersion::V2, &options)?;
     let node = Node {
         cgroups: PodCgroups::new(containerd.testbed())?,
         proxy: Proxy::start(containerd.testbed(), &containerd.socket(), plugin(None)?)?,
-        containerd,
+        runtime: containerd,
     };
     let client = tokio.block_on(node.client())?;
     let run = |pod: PodSpecOf| -> Result<(PodSpecOf, RunningPod)> {

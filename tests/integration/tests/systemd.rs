@@ -7,7 +7,7 @@
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Proxy, ProxyOptions, RunningPod, binary, classes};
 use koord_testkit::{
-    Containerd, ContainerdVersion, Options, PodCgroups, PodQos, Testbed,
+    ContainerdVersion, Options, PodCgroups, PodQos, Runtime, Testbed,
     cri::CriClient,
     poll::{self, wait_until_async},
 };
@@ -364,7 +364,7 @@ fn root_without_any_capability_can_write_control_groups() -> Result<()> {
 }
 
 /// containerd 1.7, whose NRI is off but for what the file for it says.
-fn containerd_that_imports_nri_toml() -> Result<Containerd> {
+fn containerd_that_imports_nri_toml() -> Result<Runtime> {
     // The file ends amid the table of NRI. With it go our own places, should it replace that table.
     let places = r#"
   socket_path = "{dir}/nri.sock"
@@ -376,7 +376,7 @@ fn containerd_that_imports_nri_toml() -> Result<Containerd> {
         drop_in: Some(unit("containerd/nri.toml")? + places),
         ..Options::default()
     };
-    Ok(Containerd::start(ContainerdVersion::V1_7, &options)?)
+    Ok(Runtime::start(ContainerdVersion::V1_7, &options)?)
 }
 
 /// The service's process, which does not outlive its test.

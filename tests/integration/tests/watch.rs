@@ -132,7 +132,7 @@ async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Re
 }
 
 async fn restarts_are_outlived(node: &mut Node, mut all: Pods) -> Result<()> {
-    node.containerd.restart()?;
+    node.runtime.restart()?;
     all_right("after the runtime's restart", &all);
     wait_until("the runtime is listed again", || node.proxy.serves());
     all.extend(run(node, vec![classes::be("later")]).await?);

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::runtime::Runtime;
+use crate::setup::RuntimeKind;
 use crate::testbed::{Testbed, TestbedError};
 
 /// One mounted cgroup hierarchy, of version 1 or 2.
@@ -86,6 +88,8 @@ pub enum PodQos {
 pub struct PodCgroups {
     root: String,
     hierarchies: Vec<CgroupHierarchy>,
+    /// What a container's group is called by before its id.
+    prefix: &'static str,
 }
 
 impl PodCgroups {
@@ -98,6 +102,7 @@ impl PodCgroups {
         let tree = Self {
             root: format!("{}/kubepods", testbed.cgroup_root()),
             hierarchies: testbed.hierarchies().to_vec(),
+            prefix: "",
         };
         for path in ["", "/burstable", "/besteffort"] {
             tree.create(&format!("{}{path}", tree.root))?;
@@ -105,6 +110,20 @@ impl PodCgroups {
         // A kubelet gives the BestEffort tier the least weight there is.
         tree.set_weight(&format!("{}/besteffort", tree.root), 2)?;
         Ok(tree)
+    }
+
+    /// The same in a runtime's testbed, whose containers' groups it names.
+    ///
+    /// # Errors
+    ///
+    /// When a cgroup cannot be made or filled.
+    pub fn of(runtime: &Runtime) -> Result<Self, TestbedError> {
+        let prefix = match runtime.kind() {
+            RuntimeKind::Containerd(_) => "",
+            RuntimeKind::Crio => "crio-",
+        };
+        let tree = Self::new(runtime.testbed())?;
+        Ok(Self { prefix, ..tree })
     }
 
     /// The path of `kubepods` below each hierarchy, such as `/ktb-4711-0/kubepods`.
@@ -141,7 +160,7 @@ impl PodCgroups {
     ///
     /// When a cgroup cannot be made.
     pub fn container(&self, pod: &PodCgroup, id: &str) -> Result<(), TestbedError> {
-        self.create(&format!("{}/{id}", pod.path()))
+        self.create(&format!("{}/{}{id}", pod.path(), self.prefix))
     }
 
     /// A pod's cgroup that is there already; nothing is made or written.
@@ -154,6 +173,7 @@ impl PodCgroups {
         PodCgroup {
             path,
             hierarchies: self.hierarchies.clone(),
+            prefix: self.prefix,
         }
     }
 
@@ -232,6 +252,7 @@ fn shares(milli_cpu: u32) -> u64 {
 pub struct PodCgroup {
     path: String,
     hierarchies: Vec<CgroupHierarchy>,
+    prefix: &'static str,
 }
 
 impl PodCgroup {
@@ -257,6 +278,7 @@ impl PodCgroup {
         Ok(Self {
             path,
             hierarchies: hierarchies()?,
+            prefix: "",
         })
     }
 
@@ -285,7 +307,7 @@ impl PodCgroup {
     pub fn directories(&self, container: Option<&str>) -> Vec<PathBuf> {
         let all = self.hierarchies.iter().map(|hierarchy| {
             let mut directory = below(hierarchy, &self.path);
-            directory.extend(container);
+            directory.extend(container.map(|id| self.name(id)));
             directory
         });
         all.filter(|directory| directory.is_dir()).collect()
@@ -329,7 +351,7 @@ impl PodCgroup {
     /// When the kernel refuses it.
     pub fn enter(&self, id: &str, pid: u32) -> Result<(), TestbedError> {
         for hierarchy in &self.hierarchies {
-            let container = below(hierarchy, &self.path).join(id);
+            let container = below(hierarchy, &self.path).join(self.name(id));
             write(&container.join("cgroup.procs"), &pid.to_string())?;
         }
         Ok(())
@@ -360,9 +382,13 @@ impl PodCgroup {
     /// When the machine has no hierarchy with this controller.
     pub fn file(&self, controller: &str, container: Option<&str>, file: &str) -> PathBuf {
         let mut path = self.directory(controller);
-        path.extend(container);
+        path.extend(container.map(|id| self.name(id)));
         path.push(file);
         path
+    }
+
+    fn name(&self, container: &str) -> String {
+        format!("{}{container}", self.prefix)
     }
 }
 

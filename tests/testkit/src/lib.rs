@@ -1,6 +1,6 @@
 //! The real parts and the doubles that tests, demo and benchmark run on.
 //!
-//! Real parts first: containerd with runc ([`Containerd`]), the kernel's cgroups ([`PodCgroups`]),
+//! Real parts first: containerd and CRI-O with runc ([`Runtime`]), the kernel's cgroups ([`PodCgroups`]),
 //! a stock kernel for a virtual machine. Doubles only for what a real part cannot do on command:
 //! a runtime that answers by script and records every byte ([`scripted`]), one that speaks NRI as five
 //! generations do ([`nri`]), a client that sends every byte as told ([`RawClient`]), a plain byte relay
@@ -15,22 +15,22 @@
 pub mod byte_relay;
 mod cgroup;
 mod command;
-mod containerd;
 pub mod cri;
 mod kubelet;
 pub mod nri;
 pub mod poll;
 pub mod process;
 mod raw;
+mod runtime;
 pub mod scripted;
 pub mod setup;
 mod testbed;
 mod wire;
 
 pub use cgroup::{CgroupHierarchy, PodCgroup, PodCgroups, PodQos};
-pub use containerd::{Containerd, ContainerdError, NriPlugin, Options, Parts};
 pub use kubelet::{CLIENT_PEM, Kubelet, KubeletError, kubelet_pods};
 pub use raw::{RawClient, RawEnd, RawError, RawReply, RawRequest, RawStream};
-pub use setup::{Cache, ContainerdVersion, SetupError};
+pub use runtime::{NriPlugin, Options, Parts, Runtime, RuntimeError};
+pub use setup::{Cache, ContainerdVersion, RuntimeKind, SetupError};
 pub use testbed::{Testbed, TestbedError};
 pub use wire::{Frame, Frames};

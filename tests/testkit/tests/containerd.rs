@@ -5,13 +5,13 @@
 
 use koord_testkit::cri::message::LinuxContainerResources;
 use koord_testkit::cri::{ContainerSpec, CriClient, PodSpec, pid};
-use koord_testkit::{Containerd, ContainerdVersion, Options, PodCgroups, PodQos, Testbed, process};
+use koord_testkit::{ContainerdVersion, Options, PodCgroups, PodQos, Runtime, Testbed, process};
 
 /// Version 1 of the kernel's memory controller: the largest whole number of pages.
 const UNLIMITED: &str = "9223372036854771712";
 
-fn start(version: ContainerdVersion) -> Containerd {
-    Containerd::start(version, &Options::default()).unwrap()
+fn start(version: ContainerdVersion) -> Runtime {
+    Runtime::start(version, &Options::default()).unwrap()
 }
 
 async fn runs_a_pod(version: ContainerdVersion) {
@@ -142,7 +142,7 @@ fn nri_is_served_where_it_was_asked_for() {
         ..Options::default()
     };
     for version in [ContainerdVersion::V1_7, ContainerdVersion::V2] {
-        let with = Containerd::start(version, &options).unwrap();
+        let with = Runtime::start(version, &options).unwrap();
         let connected = std::os::unix::net::UnixStream::connect(with.nri_socket());
         assert!(connected.is_ok(), "{version}: {connected:?}");
         assert!(!start(version).nri_socket().exists(), "{version}");

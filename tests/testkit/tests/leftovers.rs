@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use koord_testkit::cri::{ContainerSpec, CriClient, PodSpec};
 use koord_testkit::poll::wait_until;
 use koord_testkit::process::is_running;
-use koord_testkit::{Containerd, ContainerdVersion, Options, PodCgroups, PodQos, Testbed};
+use koord_testkit::{ContainerdVersion, Options, PodCgroups, PodQos, Runtime, Testbed};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// Whether `name`, which ends in a number, stands in `text`, and not as the beginning of another.
@@ -117,7 +117,7 @@ async fn run_two_pods(socket: &Path, cgroups: Option<&PodCgroups>) -> Vec<String
 }
 
 async fn nothing_is_left_after_a_drop(version: ContainerdVersion) {
-    let containerd = Containerd::start(version, &Options::default()).unwrap();
+    let containerd = Runtime::start(version, &Options::default()).unwrap();
     let name = containerd.testbed().cgroup_root().replace('/', "");
     let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
     let ids = run_two_pods(&containerd.socket(), Some(&cgroups)).await;
@@ -151,7 +151,7 @@ async fn nothing_is_left_of_containerd_2_after_a_drop() {
 /// As after a kill amid the removal of a pod, whose shim did not come to remove its socket.
 #[tokio::test]
 async fn no_socket_is_left_of_a_shim_that_the_runtimes_state_has_forgotten() {
-    let mut containerd = Containerd::start(ContainerdVersion::V2, &Options::default()).unwrap();
+    let mut containerd = Runtime::start(ContainerdVersion::V2, &Options::default()).unwrap();
     let directory = containerd.testbed().directory().to_owned();
     let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
     let client = CriClient::connect(&containerd.socket()).await.unwrap();

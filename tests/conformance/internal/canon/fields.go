@@ -221,8 +221,10 @@ func (w *walker) value(parent protoreflect.FieldDescriptor, at place, field *wir
 	case nature == Measured && field.Bits != 0:
 		w.emit(at, "measured")
 	case nature == Time:
-		name := w.mask.time(int64(field.Bits))
-		w.times.add(int64(field.Bits), name)
+		name := w.mask.timeOf(at.object, int64(field.Bits))
+		if !isCoarse(int64(field.Bits)) {
+			w.times.add(int64(field.Bits), name)
+		}
 		w.emit(at, name)
 	case nature == SampleTime:
 		w.times.add(int64(field.Bits), at.field)

@@ -46,10 +46,17 @@ func (w *walker) jsonValue(at place, key string, value any) {
 		}
 	case []any:
 		w.emit(at.child("$length"), strconv.Itoa(len(value)))
+		if unorderedKeys[key] {
+			sortTexts(value)
+		}
 		for i, element := range value {
 			w.jsonValue(at.element(strconv.Itoa(i)), key, element)
 		}
 	case string:
+		if inner, ok := object(value); ok {
+			w.jsonValue(at, key, inner)
+			return
+		}
 		w.emit(at, strconv.Quote(w.mask.text(value)))
 	case json.Number:
 		w.emit(at, w.jsonNumber(key, value))
@@ -58,6 +65,35 @@ func (w *walker) jsonValue(at place, key string, value any) {
 	default:
 		w.emit(at, "null")
 	}
+}
+
+// unorderedKeys are of lists of texts that CRI-O fills in random order.
+var unorderedKeys = map[string]bool{"DisallowedAnnotations": true}
+
+func sortTexts(list []any) {
+	sort.SliceStable(list, func(i, j int) bool {
+		a, _ := list[i].(string)
+		b, _ := list[j].(string)
+		return a < b
+	})
+}
+
+// object reads a text of verbose info that is a JSON object itself: in the
+// annotations of CRI-O, which writes their keys in random order.
+func object(text string) (map[string]any, bool) {
+	if !strings.HasPrefix(text, "{") {
+		return nil, false
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var value map[string]any
+	if decoder.Decode(&value) != nil {
+		return nil, false
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, false
+	}
+	return value, true
 }
 
 func (w *walker) jsonNumber(key string, number json.Number) string {

@@ -46,6 +46,10 @@ var (
 	usageForm = regexp.MustCompile(`\b(current|peak) usage: (\d+)`)
 	// A temporary file of the runtime, as os.CreateTemp names it.
 	temporaryForm = regexp.MustCompile(`/(runc-process|tmpmount|containerd-mount|ctrd-checkpoint)(\d+)`)
+	// Where CRI-O holds a namespace of a pod open.
+	pinnedForm = regexp.MustCompile(`/(?:net|ipc|uts|pid|user)ns/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b`)
+	// A pointer that CRI-O prints where it means to print what is there.
+	pointerForm = regexp.MustCompile(`\bmap\[\w+:(0x[0-9a-f]{8,16})\]`)
 )
 
 func newMask(paths map[string]string, startedNS int64) *mask {
@@ -97,9 +101,11 @@ func (m *mask) text(text string) string {
 		text = replaceGroup(tokenForm, text, 2, func(token string) string { return m.name("token", token) })
 		text = replaceGroup(pidForm, text, 1, func(pid string) string { return m.name("pid", pid) })
 		text = replaceGroup(temporaryForm, text, 2, func(number string) string { return m.name("temp", number) })
+		text = replaceGroup(pinnedForm, text, 1, func(file string) string { return m.name("temp", file) })
 	}
 	if strings.Contains(text, ":") {
 		text = replaceGroup(addressForm, text, 2, func(port string) string { return m.name("port", port) })
+		text = replaceGroup(pointerForm, text, 1, func(string) string { return "pointer" })
 		text = replaceGroup(usageForm, text, 2, func(string) string { return "measured" })
 		text = m.times(text)
 	}
@@ -138,12 +144,23 @@ func (m *mask) shortID(found string) string {
 
 // time replaces a time in ns since 1970 at which something happened. Zero and
 // negative values are kept, a time outside the scenario says so.
-func (m *mask) time(ns int64) string {
-	if ns <= 0 {
+func (m *mask) time(ns int64) string { return m.timeOf("", ns) }
+
+// timeOf is the same for a time of one pod or container. Another may have an
+// equal one by chance: CRI-O takes some from files, whose times are coarse.
+func (m *mask) timeOf(object string, ns int64) string {
+	switch {
+	case ns <= 0:
 		return strconv.FormatInt(ns, 10)
+	case isCoarse(ns):
+		return "second"
 	}
-	return m.period(ns) + m.name("time", strconv.FormatInt(ns, 10))
+	return m.period(ns) + m.name("time", object+"@"+strconv.FormatInt(ns, 10))
 }
+
+// isCoarse tells a time in whole seconds, as CRI-O and runc write some: which of
+// these are equal, and whether one is before the scenario, is chance.
+func isCoarse(ns int64) bool { return ns > 0 && ns%int64(time.Second) == 0 }
 
 // sampleTime replaces the time in ns since 1970 of a measurement. Whether two
 // replies share a sample is chance, so it has no number.

@@ -11,7 +11,7 @@ import (
 type Announcement struct {
 	Scenario string `json:"scenario"`
 	Step     string `json:"step"`
-	// Object is "pod" or "pod/container"; Field the path within it.
+	// Object is "pod" or "pod/container", or ofCall; Field the path within it.
 	Object string `json:"object"`
 	Field  string `json:"field"`
 	// A and B are the values as a report prints them, Absent included.
@@ -27,10 +27,17 @@ func (a Announcement) matches(difference Difference) bool {
 	return a == announce(difference)
 }
 
+// ofCall is the object of what belongs to a call and to no pod: its status.
+const ofCall = "(call)"
+
 func announce(difference Difference) Announcement {
+	object := difference.Object
+	if object == "" {
+		object = ofCall
+	}
 	return Announcement{
 		Scenario: difference.Scenario, Step: difference.Step,
-		Object: difference.Object, Field: difference.Field,
+		Object: object, Field: difference.Field,
 		A: difference.A, B: difference.B,
 	}
 }
@@ -91,7 +98,7 @@ func Propose(differences []Difference) []Rule {
 		index[key] = len(rules)
 		rules = append(rules, Rule{
 			Scenario: difference.Scenario, Steps: []string{difference.Step},
-			Object: difference.Object, Field: difference.Field, A: difference.A, B: difference.B,
+			Object: key.Object, Field: difference.Field, A: difference.A, B: difference.B,
 		})
 	}
 	return rules

@@ -76,6 +76,8 @@ func (r *Registry) ServeHTTP(answer http.ResponseWriter, request *http.Request) 
 		return
 	}
 	if path == "" {
+		// CRI-O asks here, and nowhere else, whether names and passwords are known at all.
+		askPassword(answer)
 		return
 	}
 	parts := strings.Split(path, "/")
@@ -85,8 +87,7 @@ func (r *Registry) ServeHTTP(answer http.ResponseWriter, request *http.Request) 
 	}
 	name, kind, reference := strings.Join(parts[:len(parts)-2], "/"), parts[len(parts)-2], parts[len(parts)-1]
 	if strings.HasPrefix(name, Private) && !isAllowed(request) {
-		answer.Header().Set("WWW-Authenticate", `Basic realm="private"`)
-		http.Error(answer, "only with the password", http.StatusUnauthorized)
+		askPassword(answer)
 		return
 	}
 	found, err := r.find(name, kind, reference)
@@ -104,6 +105,11 @@ func (r *Registry) ServeHTTP(answer http.ResponseWriter, request *http.Request) 
 	if request.Method == http.MethodGet {
 		_, _ = answer.Write(found.data)
 	}
+}
+
+func askPassword(answer http.ResponseWriter) {
+	answer.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+	http.Error(answer, "only with the password", http.StatusUnauthorized)
 }
 
 func isAllowed(request *http.Request) bool {

@@ -33,8 +33,8 @@ const StepHeader = "conformance-step"
 // Raw passes messages as the bytes they are.
 type Raw struct{}
 
-// Name is the content subtype, as the CRI's clients have it.
-func (Raw) Name() string { return "proto" }
+// Name is the content subtype, of which the CRI's clients say none: CRI-O takes no other for gRPC.
+func (Raw) Name() string { return "" }
 
 // Marshal takes a []byte.
 func (Raw) Marshal(value any) (mem.BufferSlice, error) {

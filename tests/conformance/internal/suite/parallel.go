@@ -69,7 +69,7 @@ func manyPods(s *Scenario) {
 	})
 	s.Call("many-running", methodListContainers, &runtime.ListContainersRequest{})
 	each("stop", func(i int) ParallelCall {
-		return ParallelCall{Method: methodStop, Request: &runtime.StopContainerRequest{ContainerId: containers[i].id}}
+		return ParallelCall{Method: methodStop, Request: &runtime.StopContainerRequest{ContainerId: containers[i].id, Timeout: 10}}
 	})
 	each("status", func(i int) ParallelCall {
 		return ParallelCall{Method: methodContainerStatus, Request: &runtime.ContainerStatusRequest{ContainerId: containers[i].id}}

@@ -109,7 +109,7 @@ func (s *Scenario) containerConfig(container *Container) *runtime.ContainerConfi
 	pod := container.pod
 	command := container.Command
 	if command == nil {
-		command = shell("while :; do /bin/busybox sleep 3600; done")
+		command = willing("while :; do /bin/busybox sleep 3600 & wait $!; done")
 	}
 	image := container.Image
 	if image == "" {
@@ -245,6 +245,11 @@ func (s *Scenario) Peek(container *Container, script string) string {
 }
 
 func shell(script string) []string { return []string{"/bin/busybox", "sh", "-c", script} }
+
+// willing is a script that ends when it is asked to, where a shell that is the
+// first process ends for nothing less than SIGKILL: CRI-O waits half a minute
+// for such a one, whatever grace it is told.
+func willing(script string) []string { return shell("trap 'exit 0' TERM; " + script) }
 
 // briefly is a script that ends by itself, but not before the runtime has
 // noted that it started.

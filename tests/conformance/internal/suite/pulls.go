@@ -41,7 +41,9 @@ func pulls(s *Scenario) {
 	list("list-tags")
 
 	pod := s.RunPod("run", &Pod{Name: "pod"})
-	container := s.Create("create", pod, &Container{Name: "main", Image: tagged})
+	container := &Container{Name: "main", Image: tagged}
+	// There is no program in the image: containerd finds that at the start, CRI-O here.
+	container.created(s.Call("create", methodCreate, s.createRequest(pod, container)))
 	s.Status("container-status", container)
 	s.Remove("remove-container", container)
 
@@ -50,6 +52,8 @@ func pulls(s *Scenario) {
 	s.imageStatus("status-other-tag", repository+":2")
 	s.removeImage("remove-again", tagged)
 	s.removeImage("remove-by-id", pulled)
+	// With CRI-O what a pull answers is a name of its own, and the other tag is left.
+	s.removeImage("remove-other-tag", repository+":2")
 	list("list-removed")
 	gone := &Container{Name: "gone", Image: tagged}
 	gone.created(s.Call("create-of-removed", methodCreate, s.createRequest(pod, gone)))

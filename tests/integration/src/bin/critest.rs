@@ -15,7 +15,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, Proxy, ProxyOptions, classes};
 use koord_testkit::{
-    Cache, Containerd, ContainerdVersion, Options, PodCgroups, Testbed,
+    Cache, ContainerdVersion, Options, PodCgroups, Runtime, Testbed,
     setup::{ensure_busybox, ensure_containerd, ensure_image_archive, ensure_pod_network},
 };
 use std::{
@@ -147,7 +147,7 @@ impl Run<'_> {
             pod_network: true,
             ..Options::default()
         };
-        let containerd = Containerd::start(version, &options)?;
+        let containerd = Runtime::start(version, &options)?;
         let mut flags = self.flags.to_vec();
         if nri && self.has_nri_specs()? {
             flags.extend(["--nri-socket".into(), containerd.nri_socket().into()]);
@@ -155,7 +155,7 @@ impl Run<'_> {
         let reports = containerd.testbed().directory().join("reports");
         let reports = ["direct.xml", "through.xml"].map(|name| reports.join(name));
         let [direct, through] = &reports;
-        let run = |containerd: &Containerd, socket: &Path, report: &Path| {
+        let run = |containerd: &Runtime, socket: &Path, report: &Path| {
             let mut command = containerd.testbed().command(conformance("critest-run.sh"));
             succeed(
                 command
@@ -174,9 +174,9 @@ impl Run<'_> {
                 &containerd.socket(),
                 options_of(self.front)?,
             )?,
-            containerd,
+            runtime: containerd,
         };
-        run(&node.containerd, &node.socket(), through)?;
+        run(&node.runtime, &node.socket(), through)?;
         ensure!(!nri || node.proxy.serves(), "the plugin is not connected");
         succeed(Command::new(program()?).arg("junit").args(&reports))
     }

@@ -116,7 +116,7 @@ impl Stage {
             Some(_) => node.socket(),
             None => {
                 node.proxy.stop()?;
-                node.containerd.socket()
+                node.runtime.socket()
             }
         };
         let kubelet = Kubelet::start(node.testbed(), &runtime, json!({}))?;
@@ -201,8 +201,8 @@ impl Stage {
                 thread::sleep(PAUSE);
                 since = Instant::now();
             }
-            (Part::Runtime, End::Kill) => node.containerd.kill9()?,
-            (Part::Runtime, End::Stop) => node.containerd.stop()?,
+            (Part::Runtime, End::Kill) => node.runtime.kill9()?,
+            (Part::Runtime, End::Stop) => node.runtime.stop()?,
             (Part::Kubelet, End::Kill) => kubelet.kill()?,
             (Part::Kubelet, End::Stop) => kubelet.stop()?,
         }
@@ -211,7 +211,7 @@ impl Stage {
                 node.launch_proxy()?;
                 return Ok(since);
             }
-            Part::Runtime => node.containerd.restart()?,
+            Part::Runtime => node.runtime.restart()?,
             Part::Kubelet => kubelet.launch(node.testbed())?,
         }
         Ok(Instant::now())
@@ -279,7 +279,7 @@ impl Stage {
             .ok()?;
         let share_pool = classes::share_pool().ok()?;
         let living = tokio.block_on(async {
-            let client = CriClient::connect(&self.node.containerd.socket()).await?;
+            let client = CriClient::connect(&self.node.runtime.socket()).await?;
             living(&client, &self.node.cgroups, &share_pool).await
         });
         let living = living.ok()?;

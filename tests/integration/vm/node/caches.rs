@@ -218,7 +218,7 @@ async fn over_a_restart() -> Result<()> {
     fs::create_dir(Path::new(ROOT).join("vendor"))?;
     let mut node = node(options(Front::Cri));
     node.proxy.stop()?;
-    let straight = CriClient::connect(&node.containerd.socket()).await?;
+    let straight = CriClient::connect(&node.runtime.socket()).await?;
     let batch = start(&node, &straight, &spec("batch", "BE")).await?;
     ensure!(groups(&batch)? == set([""]), "nobody was there");
     let mut below = enter_below(&batch)?;

@@ -105,7 +105,7 @@ async fn the_kernel() -> Result<()> {
 async fn by_the_shim() -> Result<()> {
     let kernel = Kernel::open(false)?;
     let node = node(ProxyOptions::default());
-    let client = CriClient::connect(&node.containerd.socket()).await?;
+    let client = CriClient::connect(&node.runtime.socket()).await?;
     let spec = PodSpec::new("bomb");
     let cgroup = node.cgroups.pod(spec.uid(), PodQos::BestEffort)?;
     let spec = spec.cgroup(&cgroup);
@@ -189,7 +189,7 @@ async fn over_a_restart(front: Front) -> Result<()> {
     let kernel = Kernel::open(false)?;
     let mut node = node(options(front));
     node.proxy.kill9()?;
-    let straight = CriClient::connect(&node.containerd.socket()).await?;
+    let straight = CriClient::connect(&node.runtime.socket()).await?;
     let before = run_pod(&node, &straight, "before", "LS", &[GROUP_A]).await?;
     let beside = run_pod(&node, &straight, "beside", "LS", &[GROUP_A]).await?;
     let batch = run_pod(&node, &straight, "batch", "BE", &[GROUP_A]).await?;

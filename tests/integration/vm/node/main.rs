@@ -23,7 +23,7 @@ mod traffic;
 mod volumes;
 
 use koord_integration::{Node, ProxyOptions};
-use koord_testkit::{ContainerdVersion, Parts, setup::Runtime};
+use koord_testkit::{ContainerdVersion, Parts, setup::Programs};
 use std::{any::Any, env, future::Future, mem::ManuallyDrop, panic, process};
 
 fn main() {
@@ -66,8 +66,8 @@ fn run() {
 /// takes longer than all the rest where every instruction is emulated.
 fn node(options: ProxyOptions) -> ManuallyDrop<Node> {
     let parts = Parts {
-        version: ContainerdVersion::V2,
-        runtime: Runtime::at("/opt/containerd"),
+        kind: ContainerdVersion::V2.into(),
+        programs: Programs::at("/opt/containerd"),
         images: "/opt/images.tar".into(),
         network: Some("/opt/network".into()),
     };

@@ -25,7 +25,7 @@ pub(super) fn until_the_shell_ends() {
         node.proxy.admin_socket(),
         "/run/koord-runtime-proxy/admin.sock",
     );
-    link(node.containerd.socket(), "/run/containerd/containerd.sock");
+    link(node.runtime.socket(), "/run/containerd/containerd.sock");
     let pods = format!("/sys/fs/cgroup{}", node.cgroups.root());
     println!("{WELCOME}  ls {pods}/*");
     println!("  exit                                switches the machine off, as does Ctrl-A X\n");

@@ -1,4 +1,4 @@
-//! The testbed's parts for a shell: fetch them beforehand, or run a private containerd by hand.
+//! The testbed's parts for a shell: fetch them beforehand, or run a private runtime by hand.
 
 #![forbid(unsafe_code)]
 
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use koord_testkit::setup::{
-    Cache, ContainerdVersion, ensure_containerd, ensure_image_archive, ensure_kernel,
-    ensure_kubelet, ensure_qemu,
+    Cache, ContainerdVersion, RuntimeKind, ensure_containerd, ensure_crio, ensure_image_archive,
+    ensure_kernel, ensure_kubelet, ensure_qemu,
 };
-use koord_testkit::{Containerd, Options};
+use koord_testkit::{Options, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Parts of the tests' machine room.
@@ -25,9 +25,9 @@ struct Arguments {
 enum Command {
     /// Fetches and builds parts into the cache; without a name all of them.
     Setup { parts: Vec<Part> },
-    /// Runs a private containerd until SIGINT or SIGTERM, then removes every trace of it.
-    Containerd {
-        generation: Generation,
+    /// Runs a private runtime until SIGINT or SIGTERM, then removes every trace of it.
+    Run {
+        runtime: Name,
         /// Serve NRI beside the CRI socket.
         #[arg(long)]
         nri: bool,
@@ -38,21 +38,24 @@ enum Command {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Generation {
-    #[value(name = "1.6")]
-    V1_6,
-    #[value(name = "1.7")]
-    V1_7,
-    #[value(name = "2")]
-    V2,
+enum Name {
+    #[value(name = "containerd-1.6")]
+    Containerd1_6,
+    #[value(name = "containerd-1.7")]
+    Containerd1_7,
+    #[value(name = "containerd-2")]
+    Containerd2,
+    #[value(name = "cri-o")]
+    Crio,
 }
 
-impl From<Generation> for ContainerdVersion {
-    fn from(generation: Generation) -> Self {
-        match generation {
-            Generation::V1_6 => Self::V1_6,
-            Generation::V1_7 => Self::V1_7,
-            Generation::V2 => Self::V2,
+impl From<Name> for RuntimeKind {
+    fn from(name: Name) -> Self {
+        match name {
+            Name::Containerd1_6 => ContainerdVersion::V1_6.into(),
+            Name::Containerd1_7 => ContainerdVersion::V1_7.into(),
+            Name::Containerd2 => ContainerdVersion::V2.into(),
+            Name::Crio => Self::Crio,
         }
     }
 }
@@ -71,6 +74,8 @@ enum Part {
     Containerd2_1,
     #[value(name = "containerd-2.2")]
     Containerd2_2,
+    #[value(name = "cri-o")]
+    Crio,
     Image,
     Qemu,
     Kernel,
@@ -82,8 +87,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().command {
         Command::Setup { parts } if parts.is_empty() => set_up(Part::value_variants()),
         Command::Setup { parts } => set_up(&parts),
-        Command::Containerd {
-            generation,
+        Command::Run {
+            runtime,
             nri,
             registry_config,
         } => {
@@ -92,7 +97,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 registry_config,
                 ..Options::default()
             };
-            run(generation.into(), &options).await
+            run(runtime.into(), &options).await
         }
     }
 }
@@ -107,6 +112,7 @@ fn set_up(parts: &[Part]) -> Result<(), Box<dyn Error>> {
             Part::Containerd1_7_6 => drop(ensure_containerd(&cache, ContainerdVersion::V1_7_6)?),
             Part::Containerd2_1 => drop(ensure_containerd(&cache, ContainerdVersion::V2_1)?),
             Part::Containerd2_2 => drop(ensure_containerd(&cache, ContainerdVersion::V2_2)?),
+            Part::Crio => drop(ensure_crio(&cache)?),
             Part::Image => drop(ensure_image_archive(&cache)?),
             Part::Qemu => drop(ensure_qemu(&cache)?),
             Part::Kernel => drop(ensure_kernel(&cache)?),
@@ -116,14 +122,14 @@ fn set_up(parts: &[Part]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn run(version: ContainerdVersion, options: &Options) -> Result<(), Box<dyn Error>> {
+async fn run(kind: RuntimeKind, options: &Options) -> Result<(), Box<dyn Error>> {
     // Installed first: from here on a signal is waited for, not died of.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let containerd = Containerd::start(version, options)?;
+    let runtime = Runtime::start(kind, options)?;
     let mut out = std::io::stdout();
-    writeln!(out, "socket {}", containerd.socket().display())?;
-    writeln!(out, "cgroup {}", containerd.testbed().cgroup_root())?;
+    writeln!(out, "socket {}", runtime.socket().display())?;
+    writeln!(out, "cgroup {}", runtime.testbed().cgroup_root())?;
     out.flush()?;
     tokio::select! {
         _ = interrupt.recv() => {}

@@ -1,7 +1,7 @@
 //! Programs built from the Go module proxy, at the versions that a `go.mod` pins.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Cache, SetupError};
@@ -14,6 +14,8 @@ pub(super) struct GoTools {
     pub(super) name: &'static str,
     pub(super) go_mod: &'static str,
     pub(super) go_sum: &'static str,
+    /// Build tags, divided by commas; none if empty.
+    pub(super) tags: &'static str,
 }
 
 impl GoTools {
@@ -23,6 +25,7 @@ impl GoTools {
             name,
             go_mod,
             go_sum,
+            tags,
         } = self;
         cache.entry(name, &[go_mod, go_sum], |out| {
             eprintln!("setup: building {name} from its Go modules (minutes, once)");
@@ -33,7 +36,7 @@ impl GoTools {
                 fs::write(&path, text).map_err(SetupError::file("write", &path))?;
             }
             run(Command::new("go")
-                .args(["build", "-trimpath", "-ldflags=-s -w", "-o"])
+                .args(["build", "-trimpath", "-ldflags=-s -w", "-tags", tags, "-o"])
                 .arg(out)
                 .arg("tool")
                 .current_dir(&source)
@@ -44,5 +47,16 @@ impl GoTools {
             .map(drop)
             .map_err(SetupError::recipe(name))
         })
+    }
+
+    /// Where the source of a module of its is, once they are built: in Go's own cache.
+    pub(super) fn source_of(self, module: &str, built: &Path) -> Result<PathBuf, SetupError> {
+        let directory = run(Command::new("go")
+            .args(["list", "-m", "-f", "{{.Dir}}", module])
+            .current_dir(built.join("source"))
+            .env("GOTOOLCHAIN", "local")
+            .env("GOWORK", "off"))
+        .map_err(SetupError::recipe(self.name))?;
+        Ok(directory.trim().into())
     }
 }

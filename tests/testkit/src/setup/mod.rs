@@ -23,7 +23,10 @@ pub use cache::Cache;
 pub use image::{BUSYBOX_IMAGE, PAUSE_IMAGE, ensure_busybox, ensure_image_archive};
 pub use machine::{Qemu, ensure_kernel, ensure_own_kernel, ensure_qemu};
 pub use network::ensure_pod_network;
-pub use runtime::{ContainerdVersion, Runtime, ensure_containerd, ensure_kubelet};
+pub use runtime::{
+    ContainerdVersion, Programs, RuntimeKind, ensure_containerd, ensure_crio, ensure_kubelet,
+    ensure_runtime,
+};
 pub use system::{System, ensure_system};
 
 /// Why a part could not be made ready.

@@ -29,7 +29,7 @@ pub fn ensure_pod_network(cache: &Cache) -> Result<PathBuf, SetupError> {
     let iptables = iptables.ensure(cache)?.join("usr");
     let inputs = [
         &*plugins.to_string_lossy(),
-        &*wrapper(&iptables, "iptables"),
+        &*xtables(&iptables, "iptables"),
     ];
     cache.entry("network", &inputs, |out| {
         for plugin in ["host-local", "loopback", "portmap", "ptp"] {
@@ -37,15 +37,15 @@ pub fn ensure_pod_network(cache: &Cache) -> Result<PathBuf, SetupError> {
         }
         for program in ["iptables", "ip6tables"] {
             let path = out.join(program);
-            write_program(&path, &wrapper(&iptables, program))
+            write_program(&path, &xtables(&iptables, program))
                 .map_err(SetupError::file("write", &path))?;
         }
         Ok(())
     })
 }
 
-/// A script that runs an unpacked program with the libraries and extensions unpacked beside it.
-fn wrapper(usr: &Path, program: &str) -> String {
+/// A script that runs an unpacked program of iptables with the extensions unpacked beside it.
+fn xtables(usr: &Path, program: &str) -> String {
     let usr = usr.display();
     format!(
         "#!/bin/sh\n\
@@ -55,7 +55,17 @@ fn wrapper(usr: &Path, program: &str) -> String {
     )
 }
 
-fn write_program(path: &Path, text: &str) -> io::Result<()> {
+/// A script that runs an unpacked program with the libraries unpacked beside it.
+pub(super) fn with_libraries(usr: &Path, program: &str) -> String {
+    let usr = usr.display();
+    format!(
+        "#!/bin/sh\n\
+         export LD_LIBRARY_PATH=\"$(echo '{usr}'/lib/*-linux-gnu)\"\n\
+         exec '{usr}/{program}' \"$@\"\n"
+    )
+}
+
+pub(super) fn write_program(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }

@@ -1,14 +1,17 @@
-//! containerd of several generations with runc, each in a directory of its own.
+//! containerd of several generations and CRI-O, with runc, each in a directory of its own.
 //!
 //! Debian's packages are unpacked, never installed, so that no other containerd of the machine is
-//! displaced. Those that it has not, and the current 2.x, are built from the Go module proxy at pinned
+//! displaced. Those that it has not, the current 2.x and CRI-O are built from the Go module proxy at pinned
 //! versions: a package of a moving suite would change under the tests.
 
 use std::fmt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use super::network::{with_libraries, write_program};
 use super::{Cache, Debian, GoTools, Selection, SetupError};
+use crate::command::run;
 
 /// A generation of containerd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,19 +48,43 @@ impl fmt::Display for ContainerdVersion {
     }
 }
 
-/// One containerd with the runc beside it.
+/// A runtime of the CRI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RuntimeKind {
+    Containerd(ContainerdVersion),
+    /// 1.34.0, pinned, built from source: CRI v1, NRI 0.9, on by default.
+    Crio,
+}
+
+impl From<ContainerdVersion> for RuntimeKind {
+    fn from(version: ContainerdVersion) -> Self {
+        Self::Containerd(version)
+    }
+}
+
+impl fmt::Display for RuntimeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Containerd(version) => version.fmt(f),
+            Self::Crio => f.write_str("CRI-O 1.34"),
+        }
+    }
+}
+
+/// The programs of one runtime, with the runc beside them.
 #[derive(Debug, Clone)]
-pub struct Runtime {
+pub struct Programs {
     bin: PathBuf,
 }
 
-impl Runtime {
+impl Programs {
     /// One that is there already, in this directory.
     pub fn at(bin: impl Into<PathBuf>) -> Self {
         Self { bin: bin.into() }
     }
 
-    /// The directory with `containerd`, `containerd-shim-runc-v2`, `ctr` and `runc`.
+    /// The directory with `runc`, and with `containerd`, `containerd-shim-runc-v2` and `ctr` or with
+    /// `crio`, `copyimg`, `conmon` and `pinns`.
     pub fn bin(&self) -> &Path {
         &self.bin
     }
@@ -67,30 +94,43 @@ const CONTAINERD_2: GoTools = GoTools {
     name: "containerd-2",
     go_mod: include_str!("../../../setup/containerd/go.mod"),
     go_sum: include_str!("../../../setup/containerd/go.sum"),
+    tags: "",
 };
 
 const CONTAINERD_1_7_6: GoTools = GoTools {
     name: "containerd-1-7-6",
     go_mod: include_str!("../../../setup/containerd-1.7.6/go.mod"),
     go_sum: include_str!("../../../setup/containerd-1.7.6/go.sum"),
+    tags: "",
 };
 
 const CONTAINERD_2_1: GoTools = GoTools {
     name: "containerd-2-1",
     go_mod: include_str!("../../../setup/containerd-2.1/go.mod"),
     go_sum: include_str!("../../../setup/containerd-2.1/go.sum"),
+    tags: "",
 };
 
 const CONTAINERD_2_2: GoTools = GoTools {
     name: "containerd-2-2",
     go_mod: include_str!("../../../setup/containerd-2.2/go.mod"),
     go_sum: include_str!("../../../setup/containerd-2.2/go.sum"),
+    tags: "",
+};
+
+const CRIO: GoTools = GoTools {
+    name: "crio",
+    go_mod: include_str!("../../../setup/crio/go.mod"),
+    go_sum: include_str!("../../../setup/crio/go.sum"),
+    // Else it needs GnuPG's library.
+    tags: "containers_image_openpgp",
 };
 
 const KUBELET: GoTools = GoTools {
     name: "kubelet",
     go_mod: include_str!("../../../setup/kubelet/go.mod"),
     go_sum: include_str!("../../../setup/kubelet/go.sum"),
+    tags: "",
 };
 
 /// Fetches or builds one generation, with Debian bookworm's runc (newer ones need a newer libc).
@@ -98,7 +138,10 @@ const KUBELET: GoTools = GoTools {
 /// # Errors
 ///
 /// When a package cannot be fetched or the build fails.
-pub fn ensure_containerd(cache: &Cache, version: ContainerdVersion) -> Result<Runtime, SetupError> {
+pub fn ensure_containerd(
+    cache: &Cache,
+    version: ContainerdVersion,
+) -> Result<Programs, SetupError> {
     let debian = |suite, packages| Debian {
         suite,
         packages,
@@ -116,9 +159,7 @@ pub fn ensure_containerd(cache: &Cache, version: ContainerdVersion) -> Result<Ru
         ContainerdVersion::V2_2 => CONTAINERD_2_2.ensure(cache)?,
         ContainerdVersion::V2 => CONTAINERD_2.ensure(cache)?,
     };
-    let runc = debian("bookworm", &["runc"])
-        .ensure(cache)?
-        .join("usr/sbin");
+    let runc = ensure_runc(cache)?;
     let inputs = [&*containerd.to_string_lossy(), &*runc.to_string_lossy()];
     let bin = cache.entry("runtime", &inputs, |out| {
         for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
@@ -126,7 +167,66 @@ pub fn ensure_containerd(cache: &Cache, version: ContainerdVersion) -> Result<Ru
         }
         link(&runc, "runc", out)
     })?;
-    Ok(Runtime { bin })
+    Ok(Programs { bin })
+}
+
+/// Builds CRI-O, with Debian bookworm's runc and conmon. The first build takes minutes.
+///
+/// # Errors
+///
+/// When a package cannot be fetched or a build fails.
+pub fn ensure_crio(cache: &Cache) -> Result<Programs, SetupError> {
+    let crio = CRIO.ensure(cache)?;
+    let runc = ensure_runc(cache)?;
+    let conmon = Debian {
+        suite: "bookworm",
+        packages: &["conmon"],
+        selection: Selection::WithDependencies,
+    };
+    let conmon = conmon.ensure(cache)?.join("usr");
+    let conmon = with_libraries(&conmon, "bin/conmon");
+    let inputs = [&*crio.to_string_lossy(), &*runc.to_string_lossy(), &conmon];
+    let bin = cache.entry("crio-runtime", &inputs, |out| {
+        link(&crio, "crio", out)?;
+        link(&crio, "copyimg", out)?;
+        link(&runc, "runc", out)?;
+        let path = out.join("conmon");
+        write_program(&path, &conmon).map_err(SetupError::file("write", &path))?;
+        compile_pinns(&crio, out)
+    })?;
+    Ok(Programs { bin })
+}
+
+/// The one program of CRI-O that is written in C: it holds a pod's namespaces open.
+fn compile_pinns(crio: &Path, out: &Path) -> Result<(), SetupError> {
+    let source = CRIO.source_of("github.com/cri-o/cri-o", crio)?;
+    run(Command::new("sh")
+        .args(["-c", r#"cc -std=c99 -Os -o "$2" "$1"/pinns/src/*.c"#, "sh"])
+        .arg(source)
+        .arg(out.join("pinns")))
+    .map(drop)
+    .map_err(SetupError::recipe("pinns"))
+}
+
+/// Whichever it is.
+///
+/// # Errors
+///
+/// When a package cannot be fetched or a build fails.
+pub fn ensure_runtime(cache: &Cache, kind: RuntimeKind) -> Result<Programs, SetupError> {
+    match kind {
+        RuntimeKind::Containerd(version) => ensure_containerd(cache, version),
+        RuntimeKind::Crio => ensure_crio(cache),
+    }
+}
+
+fn ensure_runc(cache: &Cache) -> Result<PathBuf, SetupError> {
+    let runc = Debian {
+        suite: "bookworm",
+        packages: &["runc"],
+        selection: Selection::Exactly,
+    };
+    Ok(runc.ensure(cache)?.join("usr/sbin"))
 }
 
 /// Builds a current kubelet, and answers the path of the program. The first build takes minutes.

@@ -21,8 +21,9 @@ learn() { # asks the runtime's state again: until it is dead it makes containers
     # Containers that were given no cgroup parent of ours are found by their ids, which no one else has.
     containers=$({
         echo "$containers"
-        find "$directory" -maxdepth 5 -path "*/$state/*/*" -prune 2>/dev/null | sed 's|.*/||'
-    } | grep -x '[0-9a-f]\{64\}' | sort -u)
+        find "$directory" -maxdepth 5 -path "*/$state/*/*" -prune 2>/dev/null
+        ls "$directory/runc" 2>/dev/null
+    } | sed 's|.*/||' | grep -x '[0-9a-f]\{64\}' | sort -u)
 }
 
 sockets() { # those of shims, outside of our directory

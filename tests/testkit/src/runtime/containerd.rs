@@ -1,16 +1,48 @@
-//! The configuration of a private containerd: everything below one directory.
+//! A private containerd: everything below one directory.
 //!
 //! One text in the second version of the format serves 1.6 and 1.7 as it is; 2.x carries it over to
 //! its own third version by itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::Options;
-use crate::setup::PAUSE_IMAGE;
+use super::{CONFIG, NRI_SOCKET, Options};
+use crate::setup::{PAUSE_IMAGE, Programs};
+use crate::testbed::Testbed;
 
-/// The text of `config.toml` for a containerd whose files are all below `directory`.
-pub(super) fn render(directory: &Path, runc: &Path, plugins: &Path, options: &Options) -> String {
+/// The socket of CRI and of containerd's own API, in the folder. The janitor knows shims by it.
+const SOCKET: &str = "containerd.sock";
+
+pub(super) fn socket(testbed: &Testbed) -> PathBuf {
+    testbed.directory().join(SOCKET)
+}
+
+pub(super) fn command(testbed: &Testbed, programs: &Programs) -> Command {
+    let mut command = testbed.command(programs.bin().join("containerd"));
+    command
+        .arg("--config")
+        .arg(testbed.directory().join(CONFIG));
+    command
+}
+
+/// Has a running one take the images of an archive.
+pub(super) fn import(testbed: &Testbed, programs: &Programs, images: &Path) -> Command {
+    let mut command = testbed.command(programs.bin().join("ctr"));
+    command.arg("--address").arg(socket(testbed));
+    command.args(["--namespace", "k8s.io", "images", "import"]);
+    command.arg(images);
+    command
+}
+
+/// The text of the configuration of a containerd whose files are all below `directory`.
+pub(super) fn config(
+    directory: &Path,
+    programs: &Programs,
+    plugins: &Path,
+    options: &Options,
+) -> String {
     let dir = directory.display();
+    let runc = programs.bin().join("runc");
     let runc = runc.display();
     let plugins = plugins.display();
     let imports = imports(directory, options);
@@ -40,17 +72,17 @@ disabled_plugins = [
 ]
 
 [grpc]
-  address = "{dir}/containerd.sock"
+  address = "{dir}/{SOCKET}"
 
 [ttrpc]
-  address = "{dir}/containerd.sock.ttrpc"
+  address = "{dir}/{SOCKET}.ttrpc"
 
 [plugins."io.containerd.internal.v1.opt"]
   path = "{dir}/opt"
 
 [plugins."io.containerd.nri.v1.nri"]
   disable = {nri}
-  socket_path = "{dir}/nri.sock"
+  socket_path = "{dir}/{NRI_SOCKET}"
   plugin_path = "{dir}/nri-plugins"
   plugin_config_path = "{dir}/nri-conf"
   {nri_patience}

@@ -9,7 +9,7 @@ use koord_integration::{
     rdma::RdmaMachine,
 };
 use koord_testkit::{
-    ContainerdVersion,
+    ContainerdVersion, RuntimeKind,
     cri::{CriClient, message::LinuxContainerResources},
     poll::{comes_true, wait_until, wait_until_async},
 };
@@ -93,14 +93,14 @@ async fn after_restarts_all_is_right(
     Ok(())
 }
 
-async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Result<()> {
+async fn the_values_are_those_of_the_cri_front(kind: impl Into<RuntimeKind> + Copy) -> Result<()> {
     let by_cri = {
-        let node = Node::start(version, options(Front::Cri)?)?;
+        let node = Node::start(kind, options(Front::Cri)?)?;
         let all = run_all(&node).await?;
         all_right("before the runtime", &all);
         node.decided()?
     };
-    let mut node = Node::start(version, options(Front::Nri)?)?;
+    let mut node = Node::start(kind, options(Front::Nri)?)?;
     let all = run_all(&node).await?;
     all_right("by the plugin", &all);
     ensure!(by_cri.len() > 10, "the ledger of the CRI front: {by_cri:?}");
@@ -114,7 +114,11 @@ async fn the_values_are_those_of_the_cri_front(version: ContainerdVersion) -> Re
         (&status["front"], &status["pluginUp"]),
         (&"nri".into(), &true.into())
     );
-    assert_eq!(status["runtime"]["name"], "containerd");
+    let name = match kind.into() {
+        RuntimeKind::Containerd(_) => "containerd",
+        RuntimeKind::Crio => "cri-o",
+    };
+    assert_eq!(status["runtime"]["name"], name);
 
     let client = node.client().await?;
     let more = LinuxContainerResources {
@@ -231,6 +235,11 @@ async fn the_values_are_those_of_the_cri_front_on_containerd_1_7() -> Result<()>
 }
 
 #[tokio::test]
+async fn the_values_are_those_of_the_cri_front_on_cri_o() -> Result<()> {
+    the_values_are_those_of_the_cri_front(RuntimeKind::Crio).await
+}
+
+#[tokio::test]
 async fn the_values_are_those_of_the_cri_front_on_containerd_2() -> Result<()> {
     the_values_are_those_of_the_cri_front(ContainerdVersion::V2).await
 }
@@ -245,8 +254,10 @@ fn swapping(mib: i64) -> LinuxContainerResources {
     }
 }
 
-async fn the_swap_that_an_update_asks_for_is_given(version: ContainerdVersion) -> Result<()> {
-    let node = Node::start(version, options(Front::Nri)?)?;
+async fn the_swap_that_an_update_asks_for_is_given(
+    kind: impl Into<RuntimeKind> + Copy,
+) -> Result<()> {
+    let node = Node::start(kind, options(Front::Nri)?)?;
     let client = node.client().await?;
     let mut pod = classes::ls("swaps", &classes::share_pool()?);
     pod.container = pod.container.resources(swapping(64));

@@ -11,7 +11,7 @@ use koord_integration::{
     demo,
 };
 use koord_testkit::{
-    ContainerdVersion,
+    ContainerdVersion, RuntimeKind,
     poll::{bound, wait_until_async},
 };
 use serde_json::Value;
@@ -40,11 +40,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs the pods until nothing is left to do.
 async fn run(
-    version: ContainerdVersion,
+    kind: impl Into<RuntimeKind>,
     release: &str,
     front: Front,
 ) -> Result<(Node, Vec<(PodSpecOf, RunningPod)>)> {
-    let node = Node::start(version, demo::options(front)?)?;
+    let node = Node::start(kind, demo::options(front)?)?;
     let client = node.client().await?;
     let runtime = client.version().await?.runtime_version;
     ensure!(runtime.contains(release), "{runtime} is not {release}");
@@ -104,8 +104,8 @@ fn group_of_pod(pods: &Pods, what: &str) -> Option<String> {
         let (name, path) = (&pod.name, running.cgroup.path());
         let groups = [
             ("null", path.to_owned()),
-            ("true", format!("{path}/{}", running.sandbox)),
-            ("\"main\"", format!("{path}/{}", running.container)),
+            ("true", running.cgroup.path_of(&running.sandbox)),
+            ("\"main\"", running.cgroup.path_of(&running.container)),
         ];
         let is_of = |group: &str| what.starts_with(&format!("{name:?} {group} "));
         let group = groups.into_iter().find(|(group, _)| is_of(group));
@@ -113,12 +113,12 @@ fn group_of_pod(pods: &Pods, what: &str) -> Option<String> {
     })
 }
 
-async fn the_fronts_agree(version: ContainerdVersion, release: &str) -> Result<()> {
+async fn the_fronts_agree(kind: impl Into<RuntimeKind> + Copy, release: &str) -> Result<()> {
     let by_cri = {
-        let (node, pods) = run(version, release, Front::Cri).await?;
+        let (node, pods) = run(kind, release, Front::Cri).await?;
         found(&node, &pods)?
     };
-    let (node, pods) = run(version, release, Front::Nri).await?;
+    let (node, pods) = run(kind, release, Front::Nri).await?;
     ensure!(!node.proxy.socket().exists(), "clients come through us");
     ensure!(node.proxy.status()?["pluginUp"] == true, "it is no plugin");
 
@@ -153,4 +153,9 @@ async fn the_fronts_agree_on_containerd_2_1() -> Result<()> {
 #[tokio::test]
 async fn the_fronts_agree_on_containerd_2_2() -> Result<()> {
     the_fronts_agree(ContainerdVersion::V2_2, "2.2.9").await
+}
+
+#[tokio::test]
+async fn the_fronts_agree_on_cri_o() -> Result<()> {
+    the_fronts_agree(RuntimeKind::Crio, "1.34.0").await
 }

@@ -8,7 +8,7 @@ use koord_integration::{
     classes, promise,
 };
 use koord_testkit::{
-    ContainerdVersion, PodCgroups, Runtime,
+    ContainerdVersion, PodCgroups, Runtime, RuntimeKind,
     cri::CriClient,
     poll::{wait_patiently, wait_until},
 };
@@ -224,7 +224,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
+fn it_is_back_each_time(kind: impl Into<RuntimeKind> + Copy) -> Result<()> {
     let share_pool = classes::share_pool()?;
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&share_pool)),
@@ -235,7 +235,7 @@ fn it_is_back_each_time(version: ContainerdVersion) -> Result<()> {
         as_shipped: true,
         ..ProxyOptions::default()
     };
-    let mut node = Node::start(version, options)?;
+    let mut node = Node::start(kind, options)?;
     let (runtime, cgroups) = (node.runtime.socket(), node.cgroups.clone());
     let scene = Scene::default();
     let worker = || -> Result<Work> {
@@ -294,4 +294,9 @@ fn a_plugin_is_back_after_twenty_restarts_of_containerd_1_7() -> Result<()> {
 #[test]
 fn a_plugin_is_back_after_twenty_restarts_of_containerd_2() -> Result<()> {
     it_is_back_each_time(ContainerdVersion::V2)
+}
+
+#[test]
+fn a_plugin_is_back_after_twenty_restarts_of_cri_o() -> Result<()> {
+    it_is_back_each_time(RuntimeKind::Crio)
 }

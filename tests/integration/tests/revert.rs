@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes};
-use koord_testkit::{ContainerdVersion, poll::wait_until};
+use koord_testkit::{ContainerdVersion, RuntimeKind, poll::wait_until};
 use std::{fs, process::Output};
 
 /// What cgroup v1 shows where there is no limit.
@@ -47,10 +47,10 @@ fn has_all_cpus(pod: &RunningPod) -> Result<()> {
 }
 
 async fn all_that_hooks_have_set_is_given_back(
-    version: ContainerdVersion,
+    kind: impl Into<RuntimeKind>,
     options: ProxyOptions,
 ) -> Result<()> {
-    let mut node = Node::start(version, options)?;
+    let mut node = Node::start(kind, options)?;
     let client = node.client().await?;
     let (batch, web) = (
         classes::be("batch"),
@@ -108,6 +108,12 @@ async fn all_that_hooks_have_set_is_given_back(
 async fn all_that_hooks_have_set_is_given_back_on_containerd_1_6() -> Result<()> {
     let options = options(Front::Cri)?;
     all_that_hooks_have_set_is_given_back(ContainerdVersion::V1_6, options).await
+}
+
+#[tokio::test]
+async fn all_that_hooks_have_set_is_given_back_on_cri_o() -> Result<()> {
+    let options = options(Front::Cri)?;
+    all_that_hooks_have_set_is_given_back(RuntimeKind::Crio, options).await
 }
 
 /// As with systemd's units: the socket is there though nobody serves it.

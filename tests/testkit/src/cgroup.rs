@@ -287,6 +287,11 @@ impl PodCgroup {
         &self.path
     }
 
+    /// The path of the container `id` in it below each hierarchy.
+    pub fn path_of(&self, container: &str) -> String {
+        format!("{}/{}", self.path, self.name(container))
+    }
+
     /// The directory of this pod where `controller` lives: its version 1 hierarchy, else version 2.
     ///
     /// # Panics

@@ -120,6 +120,9 @@ pub fn remarks(policy: &Policy) -> Vec<String> {
         "nobody asks us: values come by the kernel when a container runs already, its first \
          instructions go without them"
             .to_owned(),
+        "of an update only containerd tells: with another runtime, what it overwrites is put back by \
+         the check of each minute"
+            .to_owned(),
     ];
     let settings = policy.chain().settings();
     if settings.contains(&Setting::CoreSched) {

@@ -198,6 +198,8 @@ pub struct ContainerMetadata {
 pub struct ImageSpec {
     #[prost(string, tag = "1")]
     pub image: String,
+    #[prost(string, tag = "18")]
+    pub user_specified_image: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -242,6 +242,7 @@ impl CriClient {
         let request = ImageStatusRequest {
             image: Some(ImageSpec {
                 image: image.to_owned(),
+                ..Default::default()
             }),
         };
         let reply: ImageStatusResponse = self.call("ImageService", "ImageStatus", &request).await?;

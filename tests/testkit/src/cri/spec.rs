@@ -8,6 +8,9 @@ use super::message::{
 use crate::cgroup::PodCgroup;
 use crate::setup::BUSYBOX_IMAGE;
 
+// Modes of namespaces.
+const POD: i32 = 0;
+const CONTAINER: i32 = 1;
 const NODE: i32 = 2;
 
 /// A pod on the node's own network, with the labels that every kubelet sets.
@@ -30,7 +33,7 @@ impl PodSpec {
             }),
             linux: Some(LinuxPodSandboxConfig {
                 security_context: Some(SecurityContext {
-                    namespace_options: Some(node_network()),
+                    namespace_options: Some(namespaces(NODE)),
                 }),
                 ..Default::default()
             }),
@@ -98,7 +101,7 @@ impl PodSpec {
     pub fn own_network(mut self) -> Self {
         let linux = self.config_mut().linux.get_or_insert_default();
         linux.security_context = Some(SecurityContext {
-            namespace_options: Some(NamespaceOption::default()),
+            namespace_options: Some(namespaces(POD)),
         });
         self
     }
@@ -128,11 +131,12 @@ impl ContainerSpec {
             }),
             image: Some(ImageSpec {
                 image: BUSYBOX_IMAGE.to_owned(),
+                user_specified_image: BUSYBOX_IMAGE.to_owned(),
             }),
             linux: Some(LinuxContainerConfig {
                 resources: None,
                 security_context: Some(ContainerSecurityContext {
-                    namespace_options: Some(node_network()),
+                    namespace_options: Some(namespaces(NODE)),
                 }),
             }),
             ..Default::default()
@@ -187,9 +191,11 @@ impl ContainerSpec {
     }
 }
 
-fn node_network() -> NamespaceOption {
+/// Those that a kubelet asks for.
+fn namespaces(network: i32) -> NamespaceOption {
     NamespaceOption {
-        network: NODE,
-        ..Default::default()
+        network,
+        pid: CONTAINER,
+        ipc: POD,
     }
 }

@@ -408,6 +408,7 @@ fn container(number: usize, pod: &PodSandbox) -> Container {
         pod_sandbox_id: pod.id.clone(),
         image: Some(ImageSpec {
             image: BUSYBOX_IMAGE.to_owned(),
+            ..Default::default()
         }),
         image_ref: BUSYBOX_IMAGE.to_owned(),
         state: ContainerState::Running.into(),

@@ -1,8 +1,10 @@
 //! What groups had before our first values, noted on the groups themselves: so it comes back after a
 //! restart too, and goes with its group.
 //!
-//! One note has all settings of a group, a line each: the setting, what was there before, and what we
-//! wrote last. By the latter it is known whether a value is ours still.
+//! One note has all settings of a group, a line each: the setting, what was there before, what we wrote
+//! last, and the value of ours that this replaced, if one did. By these it is known whether a value is ours
+//! still: a note is made before the write, so whoever finds it after a kill does not know which of the two
+//! is there. The older one stays in it until the next note, because to take it out is a write too.
 
 use super::{Cgroups, Generation, ReadError, table};
 use koord_model::{CgroupPath, CpusetCpus, MemoryLimit, Setting, Value};
@@ -13,8 +15,10 @@ use tracing::debug;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Original {
     pub before: Before,
-    /// What we wrote last.
+    /// What we wrote last, or are writing.
     pub ours: Value,
+    /// What of ours it replaces: that may be there still.
+    pub former: Option<Value>,
 }
 
 /// What was there before us.
@@ -37,6 +41,27 @@ const UNKNOWN: &str = "?";
 // === impl Original ===
 
 impl Original {
+    /// Of a first value of ours.
+    pub fn new(before: Before, ours: Value) -> Self {
+        Self {
+            before,
+            ours,
+            former: None,
+        }
+    }
+
+    /// Every value that is there by us, the likeliest first: also what a set of CPUs is on its way from one
+    /// to the next, see [`apply`](Cgroups::apply).
+    pub fn ours(&self) -> impl Iterator<Item = Value> + use<> {
+        let (ours, former) = (self.ours.clone(), self.former.clone());
+        let replaced = [former.clone(), Some(self.before.value())];
+        let on_the_way = replaced.into_iter().flatten().filter_map({
+            let ours = ours.clone();
+            move |old| table::widened(&old, &ours).filter(|it| *it != ours)
+        });
+        [Some(ours), former].into_iter().flatten().chain(on_the_way)
+    }
+
     pub fn setting(&self) -> Setting {
         self.ours.setting()
     }
@@ -97,7 +122,9 @@ impl Cgroups {
             } => self.word(shares)?,
         };
         let ours = self.word(&original.ours)?;
-        Some(format!("{setting} {before} {ours}\n"))
+        let former = original.former.as_ref().and_then(|it| self.word(it));
+        let former = former.map_or_else(String::new, |word| format!(" {word}"));
+        Some(format!("{setting} {before} {ours}{former}\n"))
     }
 
     fn original(&self, line: &str) -> Option<Original> {
@@ -105,6 +132,7 @@ impl Cgroups {
         let name = words.next()?;
         let setting = Setting::ALL.iter().find(|it| it.name() == name)?;
         let (before, ours) = (words.next()?, words.next()?);
+        let former = words.next().and_then(|it| self.of_word(*setting, it));
         let ours = self.of_word(*setting, ours)?;
         let before = match (&ours, before) {
             (Value::CpuIdle(true), UNKNOWN) => Before::Awake { shares: None },
@@ -113,7 +141,10 @@ impl Cgroups {
             },
             (_, value) => Before::Value(self.of_word(*setting, value)?),
         };
-        Some(Original { before, ours })
+        Some(Original {
+            former,
+            ..Original::new(before, ours)
+        })
     }
 
     /// A value as its file shows it, which is a word for all that are noted.
@@ -159,18 +190,12 @@ mod tests {
     }
 
     fn value(before: impl Into<Value>, ours: impl Into<Value>) -> Original {
-        Original {
-            before: Before::Value(before.into()),
-            ours: ours.into(),
-        }
+        Original::new(Before::Value(before.into()), ours.into())
     }
 
     fn idle(shares: Option<u32>) -> Original {
         let shares = shares.map(|it| CpuShares::new(it.into()).unwrap().into());
-        Original {
-            before: Before::Awake { shares },
-            ours: Value::CpuIdle(true),
-        }
+        Original::new(Before::Awake { shares }, Value::CpuIdle(true))
     }
 
     fn of_every_kind() -> Vec<Original> {
@@ -220,6 +245,49 @@ mod tests {
         );
         cgroups.note_originals(&at, &[]);
         assert_eq!(noted(), "");
+    }
+
+    #[test]
+    fn while_a_write_is_under_way_the_value_that_it_replaces_is_ours_too() {
+        let quota = |micros| Value::from(CpuQuota::Micros(micros));
+        for generation in BOTH {
+            let (tree, cgroups, at) = group(generation);
+            let first = value(CpuQuota::Micros(30_000), CpuQuota::Micros(70_000));
+            let next = Original {
+                former: Some(quota(50_000)),
+                ..first.clone()
+            };
+            for (original, note, ours) in [
+                (first, "cpu.cfs_quota_us 30000 70000\n", vec![quota(70_000)]),
+                (
+                    next,
+                    "cpu.cfs_quota_us 30000 70000 50000\n",
+                    vec![quota(70_000), quota(50_000)],
+                ),
+            ] {
+                assert!(original.ours().eq(ours));
+                let original = [original];
+                cgroups.note_originals(&at, &original);
+                assert_eq!(tree.note(Controller::Cpu, &at, NAME).unwrap(), note);
+                assert_eq!(cgroups.originals(&at).unwrap(), original);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_set_of_cpus_is_on_its_way_is_ours_too() {
+        let cpus = |text: &str| Value::from(CpusetCpus::Only(text.parse().unwrap()));
+        let all = |before: &str, ours: &str, former: Option<&str>| -> Vec<String> {
+            let original = Original {
+                former: former.map(cpus),
+                ..value(cpus(before), cpus(ours))
+            };
+            original.ours().map(|it| it.to_string()).collect()
+        };
+        // Within what was there it is written at once.
+        assert_eq!(all("0-3", "0-1", None), ["0-1"]);
+        assert_eq!(all("0-1", "2-3", None), ["2-3", "0-3"]);
+        assert_eq!(all("0-3", "1-2", Some("0-1")), ["1-2", "0-1", "0-2"]);
     }
 
     #[test]

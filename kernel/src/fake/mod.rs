@@ -53,6 +53,8 @@ struct State {
     lacking: BTreeSet<String>,
     devices: BTreeSet<DeviceNumber>,
     takes_notes: bool,
+    /// How often one was made or removed.
+    noted: usize,
     /// Why no note can be read.
     unread_notes: Option<Errno>,
     groups: BTreeMap<CgroupPath, Group>,
@@ -85,6 +87,7 @@ impl FakeTree {
             lacking: lacking_on_mainline(generation),
             devices: BTreeSet::new(),
             takes_notes: true,
+            noted: 0,
             unread_notes: None,
             groups: [(CgroupPath::root(), Group::new(online))].into(),
             sysctls: BTreeMap::new(),
@@ -214,6 +217,11 @@ impl FakeTree {
         self.state().unread_notes = errno;
     }
 
+    /// How often something was noted since the last call.
+    pub fn take_noted(&self) -> usize {
+        mem::take(&mut self.state().noted)
+    }
+
     /// What was written since the last call, in order; refused writes are not in it.
     pub fn take_writes(&self) -> Vec<Write> {
         mem::take(&mut self.state().writes)
@@ -318,6 +326,7 @@ impl Tree for FakeTree {
         if !state.takes_notes {
             return Err(Errno::OPNOTSUPP.into());
         }
+        state.noted += 1;
         let group = state.groups.get_mut(at).ok_or(Errno::NOENT)?;
         if text.len() > MAX_NOTE {
             return Err(Errno::TOOBIG.into());

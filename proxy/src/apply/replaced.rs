@@ -6,10 +6,15 @@
 //! that writes remembers what it replaces, for as long as a value of ours is there, and notes it on the
 //! group before it writes, for the process after us.
 //!
+//! A note is made once for each write and before it, so that one that is never finished is known as well. A
+//! write may take the kernel minutes, and we may be killed at any moment of it: so a note has both the value
+//! of ours that is written and the one that it replaces, and either is ours to whoever reads it. Nothing is
+//! noted of what comes back until it is there: until then ours is, and from then on nothing.
+//!
 //! Groups of containers have no such note: what was asked for a container is with the runtime, and what
 //! can write to its group could forge one.
 
-use super::periods::Replacement;
+use super::periods::{self, Replacement};
 use koord_kernel::cgroup::{
     Applied, Before, Cgroups, Change, Original, ReadError, Written, is_below_pod,
 };
@@ -78,18 +83,26 @@ impl Replaced {
             value: value.clone(),
             known: index.map(|index| known[index].clone()),
         };
+        let comes_back = |it: &Original| replacement.gives_back || it.before.value() == *value;
         match index.map(|index| &mut known[index]) {
-            // What is ours stays so until the new value is there: that may take the kernel minutes.
-            Some(known) if !shows_others || replacement.replaces(cgroups, &known.ours) => {
-                return undo;
+            Some(known) => {
+                let held = known.ours().find(|it| replacement.replaces(cgroups, it));
+                let is_ours = held.is_some() || !shows_others;
+                if !is_ours {
+                    known.before = before;
+                    known.former = None;
+                }
+                if comes_back(known) || is_ours && known.ours == *value {
+                    return undo;
+                }
+                let ours = mem::replace(&mut known.ours, value.clone());
+                if is_ours {
+                    known.former = Some(held.unwrap_or(ours));
+                }
             }
-            Some(known) => known.before = before,
             // It is nobody's value but that of the time before us.
             None if before.value() == *value || replacement.gives_back => return undo,
-            None => known.push(Original {
-                before,
-                ours: value.clone(),
-            }),
+            None => known.push(Original::new(before, value.clone())),
         }
         self.note(cgroups, at);
         undo
@@ -146,6 +159,7 @@ impl Replaced {
         let is_new = undo.is_some_and(|undo| {
             let is_new = original.ours != undo.value;
             original.ours = undo.value;
+            original.former = None;
             is_new
         });
         if is_back {
@@ -160,13 +174,21 @@ impl Replaced {
         is_whole.then(|| written(&first))
     }
 
-    /// What is known of a group, by us or by who was here before us; `None` if what that one noted cannot be
-    /// read now.
+    /// What is known of a group, by us or by who was here before us, with that value of ours which is there;
+    /// `None` if what that one noted cannot be read now.
     pub(super) fn known(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<Vec<Original>> {
-        match self.groups.get_mut(at) {
-            Some(known) => known.whole(cgroups, at).map(<[_]>::to_vec),
-            None => noted(cgroups, at).ok(),
+        let mut known = match self.groups.get_mut(at) {
+            Some(known) => known.whole(cgroups, at)?.to_vec(),
+            None => noted(cgroups, at).ok()?,
+        };
+        for original in known.iter_mut().filter(|it| it.ours().nth(1).is_some()) {
+            let is_there = |it: &Value| periods::holds(cgroups, at, it) == Some(true);
+            if let Some(there) = original.ours().find(is_there) {
+                original.ours = there;
+            }
+            original.former = None;
         }
+        Some(known)
     }
 
     /// It was not told that it would be written, as where only the length of a period was replaced.
@@ -175,9 +197,12 @@ impl Replaced {
         let ours = change.value.clone();
         let known = &mut self.of(cgroups, &change.at).originals;
         match known.iter_mut().find(|it| it.setting() == setting) {
-            Some(known) => known.ours = ours,
+            Some(known) => {
+                known.ours = ours;
+                known.former = None;
+            }
             None if change.gives_back => {}
-            None => known.push(Original { before, ours }),
+            None => known.push(Original::new(before, ours)),
         }
         self.note(cgroups, &change.at);
     }
@@ -187,7 +212,9 @@ impl Replaced {
             return;
         };
         let setting = value.setting();
-        if let Some(all) = self.groups.get_mut(&at) {
+        if let Some(all) = self.groups.get_mut(&at)
+            && all.originals.iter().find(|it| it.setting() == setting) != known.as_ref()
+        {
             all.originals.retain(|it| it.setting() != setting);
             all.originals.extend(known);
             self.note(cgroups, &at);
@@ -275,7 +302,9 @@ impl Known {
         let setting = noted.setting();
         match self.originals.iter_mut().find(|it| it.setting() == setting) {
             // What we replaced was a value of ours then, or somebody else's.
-            Some(known) if known.before.value() == noted.ours => known.before = noted.before,
+            Some(known) if noted.ours().any(|it| it == known.before.value()) => {
+                known.before = noted.before;
+            }
             Some(_) => {}
             None => self.originals.push(noted),
         }
@@ -309,143 +338,4 @@ fn written(before: &Before) -> Written {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use koord_kernel::{cgroup::Generation, fake::FakeTree};
-    use koord_model::CpuQuota;
-
-    struct Groups {
-        tree: FakeTree,
-        cgroups: Cgroups,
-        replaced: Replaced,
-    }
-
-    impl Groups {
-        fn new() -> Self {
-            let tree = FakeTree::new(Generation::V1, 2);
-            Self {
-                cgroups: Cgroups::over(tree.clone()),
-                tree,
-                replaced: Replaced::default(),
-            }
-        }
-
-        /// Gives a group a value, and says what was there before us.
-        fn give(&mut self, at: &str, value: Value) -> Option<Value> {
-            let change = Change {
-                at: CgroupPath::parse(at).unwrap(),
-                value,
-                gives_back: false,
-            };
-            let applied = self.cgroups.apply(std::slice::from_ref(&change)).remove(0);
-            let first = self.replaced.hear(&self.cgroups, &change, &applied, None);
-            self.replaced.forget_the_gone(&self.cgroups);
-            Some(match first? {
-                Written::Changed { old } => old,
-                _ => Value::CpuIdle(false),
-            })
-        }
-
-        /// Whether anything is known of any group.
-        fn knows(&self) -> bool {
-            let mut groups = self.replaced.groups.values();
-            groups.any(|known| !known.originals.is_empty())
-        }
-
-        fn make(&self, at: &str) {
-            self.tree.make(&CgroupPath::parse(at).unwrap());
-        }
-    }
-
-    fn quota(micros: u64) -> Value {
-        CpuQuota::Micros(micros).into()
-    }
-
-    #[test]
-    fn what_the_first_value_replaced_is_known_until_it_is_there_again() {
-        let mut groups = Groups::new();
-        groups.make("kubepods/pod1");
-        let unlimited = Some(Value::CpuQuota(CpuQuota::Unlimited));
-        assert_eq!(groups.give("kubepods/pod1", quota(50_000)), unlimited);
-        assert_eq!(groups.give("kubepods/pod1", quota(50_000)), unlimited);
-        assert_eq!(groups.give("kubepods/pod1", quota(20_000)), unlimited);
-        let back = CpuQuota::Unlimited.into();
-        assert_eq!(groups.give("kubepods/pod1", back), unlimited);
-        assert!(!groups.knows());
-        let back = CpuQuota::Unlimited.into();
-        assert_eq!(groups.give("kubepods/pod1", back), None);
-    }
-
-    #[test]
-    fn shares_that_the_kernel_forgot_are_known_for_as_long_as_the_group_is_idle() {
-        let mut groups = Groups::new();
-        groups.make("kubepods/pod1");
-        let at = CgroupPath::parse("kubepods/pod1").unwrap();
-        let idle = Change {
-            at,
-            value: Value::CpuIdle(true),
-            gives_back: false,
-        };
-        for _ in 0..2 {
-            let applied = groups.cgroups.apply(std::slice::from_ref(&idle)).remove(0);
-            let first = groups.replaced.hear(&groups.cgroups, &idle, &applied, None);
-            let Some(Written::Idled { shares }) = first else {
-                panic!("{first:?}");
-            };
-            assert_eq!(shares.unwrap().to_string(), "1024");
-        }
-        groups.give("kubepods/pod1", Value::CpuIdle(false));
-        assert!(!groups.knows());
-    }
-
-    #[test]
-    fn groups_that_have_gone_are_forgotten() {
-        let mut groups = Groups::new();
-        groups.make("kubepods/pod1");
-        groups.give("kubepods/pod1", quota(50_000));
-        let gone = CgroupPath::parse("kubepods/pod1").unwrap();
-        groups.tree.remove(&gone);
-        assert_eq!(groups.give("kubepods/pod1", quota(50_000)), None);
-        assert!(!groups.knows());
-
-        for number in 0..1_000 {
-            let at = format!("kubepods/pod{number}");
-            groups.make(&at);
-            groups.give(&at, quota(50_000));
-            groups.tree.remove(&CgroupPath::parse(&at).unwrap());
-        }
-        assert!(groups.replaced.groups.len() <= 2);
-        assert!(groups.replaced.in_turn.len() <= 2);
-    }
-
-    #[test]
-    fn a_group_whose_values_come_and_go_is_remembered_once() {
-        let mut groups = Groups::new();
-        groups.make("kubepods/pod1");
-        for _ in 0..100 {
-            groups.give("kubepods/pod1", quota(50_000));
-            groups.give("kubepods/pod1", CpuQuota::Unlimited.into());
-        }
-        assert_eq!(groups.replaced.in_turn.len(), 1);
-    }
-
-    #[test]
-    fn of_many_groups_that_have_gone_a_few_are_looked_at_with_each_new_one() {
-        let mut groups = Groups::new();
-        for number in 0..200 {
-            let at = format!("kubepods/old{number}");
-            groups.make(&at);
-            groups.give(&at, quota(50_000));
-        }
-        groups.tree.remove(&CgroupPath::parse("kubepods").unwrap());
-        let mut left = Vec::new();
-        for number in 0..100 {
-            let at = format!("kubepods/new{number}");
-            groups.make(&at);
-            groups.give(&at, quota(50_000));
-            left.push(groups.replaced.groups.len());
-        }
-        // One is new, two have gone.
-        assert_eq!((left[0], left[1], left[99]), (199, 198, 100));
-    }
-}
+mod tests;

@@ -374,7 +374,7 @@ impl Target {
     /// comes back one day, or now if nobody decides about it; but not over what somebody else has written
     /// since.
     pub fn recall_noted(&mut self, noted: &Noted) {
-        let Noted { before, ours } = noted;
+        let Noted { before, ours, .. } = noted;
         if let Before::Awake {
             shares: Some(shares),
         } = before

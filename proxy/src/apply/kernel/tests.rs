@@ -500,13 +500,13 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
     assert_eq!(noted(&groups.pod), "cpu.cfs_quota_us 60000 40000\n");
     assert_eq!(noted(&groups.container), "");
     groups.apply(micros(50_000), micros(20_000)).await;
-    assert_eq!(noted(&groups.pod), "cpu.cfs_quota_us 60000 50000\n");
+    assert_eq!(noted(&groups.pod), "cpu.cfs_quota_us 60000 50000 40000\n");
 
     // One that comes after us knows it, and forgets it with the value.
     let next = Writer::new(Cgroups::over(groups.tree.clone()), ThreadGroups::none());
-    let quota = |quota: CpuQuota| Original {
-        before: Before::Value(micros(60_000).into()),
-        ours: quota.into(),
+    let quota = |quota: CpuQuota| {
+        let before = Before::Value(micros(60_000).into());
+        Original::new(before, quota.into())
     };
     let recalled = next
         .recall(vec![groups.pod.clone(), groups.container.clone()])
@@ -554,8 +554,8 @@ async fn what_we_wrote_is_known_as_ours_when_its_period_gets_longer() {
         };
         assert_eq!(write(20_000).await, "cpu.cfs_quota_us 30000 20000\n");
         // It has no such share in 10 ms.
-        assert_eq!(write(5_000).await, "cpu.cfs_quota_us 30000 5000\n");
-        assert_eq!(write(6_000).await, "cpu.cfs_quota_us 30000 6000\n");
+        assert_eq!(write(5_000).await, "cpu.cfs_quota_us 30000 5000 20000\n");
+        assert_eq!(write(6_000).await, "cpu.cfs_quota_us 30000 6000 5000\n");
         // The kubelet's own of a resize is what comes back then.
         let (file, text) = match generation {
             Generation::V1 => ("cpu.cfs_quota_us", "40000"),
@@ -588,7 +588,8 @@ async fn a_burst_that_went_no_further_with_the_quota_is_known_as_ours_when_it_ma
         .tree
         .write(Controller::Cpu, &groups.pod, file, "6000");
     kubelets.unwrap();
-    assert_eq!(write(70_000).await, "cpu.cfs_burst_us 5000 60000\n");
+    let noted = "cpu.cfs_burst_us 5000 60000 30000\n";
+    assert_eq!(write(70_000).await, noted);
 }
 
 #[tokio::test]
@@ -638,7 +639,7 @@ async fn a_note_that_cannot_be_read_for_a_while_is_not_lost() {
     groups.tree.fail_notes(None);
     assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 20000\n");
     assert!(write(&next, 70_000).await);
-    assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 70000\n");
+    assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 70000 60000\n");
 }
 
 #[tokio::test]
@@ -670,7 +671,7 @@ async fn the_shares_of_a_group_that_is_idle_no_more_are_nobodys() {
     assert_eq!(noted, "cpu.shares 2 512\n");
     // Ours are the ones that it forgets.
     let noted = write(vec![Value::CpuIdle(true), shares(700)]).await;
-    assert_eq!(noted, "cpu.shares 2 700\ncpu.idle 700 1\n");
+    assert_eq!(noted, "cpu.shares 2 700 512\ncpu.idle 700 1\n");
     assert_eq!(write(vec![Value::CpuIdle(false), shares(2)]).await, "");
 }
 

@@ -1,0 +1,306 @@
+use super::*;
+use koord_kernel::{
+    cgroup::{Controller, Generation, Tree as _},
+    fake::{Errno, FakeTree},
+};
+use koord_model::{CpuQuota, CpusetCpus};
+
+struct Groups {
+    tree: FakeTree,
+    cgroups: Cgroups,
+    replaced: Replaced,
+}
+
+impl Groups {
+    fn new() -> Self {
+        let tree = FakeTree::new(Generation::V1, 2);
+        Self {
+            cgroups: Cgroups::over(tree.clone()),
+            tree,
+            replaced: Replaced::default(),
+        }
+    }
+
+    /// Gives a group a value, and says what was there before us.
+    fn give(&mut self, at: &str, value: Value) -> Option<Value> {
+        let change = Change {
+            at: CgroupPath::parse(at).unwrap(),
+            value,
+            gives_back: false,
+        };
+        let applied = self.cgroups.apply(std::slice::from_ref(&change)).remove(0);
+        let first = self.replaced.hear(&self.cgroups, &change, &applied, None);
+        self.replaced.forget_the_gone(&self.cgroups);
+        Some(match first? {
+            Written::Changed { old } => old,
+            _ => Value::CpuIdle(false),
+        })
+    }
+
+    /// Whether anything is known of any group.
+    fn knows(&self) -> bool {
+        let mut groups = self.replaced.groups.values();
+        groups.any(|known| !known.originals.is_empty())
+    }
+
+    fn make(&self, at: &str) {
+        self.tree.make(&CgroupPath::parse(at).unwrap());
+    }
+}
+
+fn quota(micros: u64) -> Value {
+    CpuQuota::Micros(micros).into()
+}
+
+#[test]
+fn what_the_first_value_replaced_is_known_until_it_is_there_again() {
+    let mut groups = Groups::new();
+    groups.make("kubepods/pod1");
+    let unlimited = Some(Value::CpuQuota(CpuQuota::Unlimited));
+    assert_eq!(groups.give("kubepods/pod1", quota(50_000)), unlimited);
+    assert_eq!(groups.give("kubepods/pod1", quota(50_000)), unlimited);
+    assert_eq!(groups.give("kubepods/pod1", quota(20_000)), unlimited);
+    let back = CpuQuota::Unlimited.into();
+    assert_eq!(groups.give("kubepods/pod1", back), unlimited);
+    assert!(!groups.knows());
+    let back = CpuQuota::Unlimited.into();
+    assert_eq!(groups.give("kubepods/pod1", back), None);
+}
+
+#[test]
+fn shares_that_the_kernel_forgot_are_known_for_as_long_as_the_group_is_idle() {
+    let mut groups = Groups::new();
+    groups.make("kubepods/pod1");
+    let at = CgroupPath::parse("kubepods/pod1").unwrap();
+    let idle = Change {
+        at,
+        value: Value::CpuIdle(true),
+        gives_back: false,
+    };
+    for _ in 0..2 {
+        let applied = groups.cgroups.apply(std::slice::from_ref(&idle)).remove(0);
+        let first = groups.replaced.hear(&groups.cgroups, &idle, &applied, None);
+        let Some(Written::Idled { shares }) = first else {
+            panic!("{first:?}");
+        };
+        assert_eq!(shares.unwrap().to_string(), "1024");
+    }
+    groups.give("kubepods/pod1", Value::CpuIdle(false));
+    assert!(!groups.knows());
+}
+
+#[test]
+fn groups_that_have_gone_are_forgotten() {
+    let mut groups = Groups::new();
+    groups.make("kubepods/pod1");
+    groups.give("kubepods/pod1", quota(50_000));
+    let gone = CgroupPath::parse("kubepods/pod1").unwrap();
+    groups.tree.remove(&gone);
+    assert_eq!(groups.give("kubepods/pod1", quota(50_000)), None);
+    assert!(!groups.knows());
+
+    for number in 0..1_000 {
+        let at = format!("kubepods/pod{number}");
+        groups.make(&at);
+        groups.give(&at, quota(50_000));
+        groups.tree.remove(&CgroupPath::parse(&at).unwrap());
+    }
+    assert!(groups.replaced.groups.len() <= 2);
+    assert!(groups.replaced.in_turn.len() <= 2);
+}
+
+#[test]
+fn a_group_whose_values_come_and_go_is_remembered_once() {
+    let mut groups = Groups::new();
+    groups.make("kubepods/pod1");
+    for _ in 0..100 {
+        groups.give("kubepods/pod1", quota(50_000));
+        groups.give("kubepods/pod1", CpuQuota::Unlimited.into());
+    }
+    assert_eq!(groups.replaced.in_turn.len(), 1);
+}
+
+#[test]
+fn of_many_groups_that_have_gone_a_few_are_looked_at_with_each_new_one() {
+    let mut groups = Groups::new();
+    for number in 0..200 {
+        let at = format!("kubepods/old{number}");
+        groups.make(&at);
+        groups.give(&at, quota(50_000));
+    }
+    groups.tree.remove(&CgroupPath::parse("kubepods").unwrap());
+    let mut left = Vec::new();
+    for number in 0..100 {
+        let at = format!("kubepods/new{number}");
+        groups.make(&at);
+        groups.give(&at, quota(50_000));
+        left.push(groups.replaced.groups.len());
+    }
+    // One is new, two have gone.
+    assert_eq!((left[0], left[1], left[99]), (199, 198, 100));
+}
+
+/// What is left of a process that was killed while it wrote.
+#[derive(Clone, Copy, Debug)]
+enum Killed {
+    Before,
+    After,
+}
+
+impl Groups {
+    /// One with a pod's directory, of which somebody has written `text` to a file.
+    fn with(generation: Generation, controller: Controller, (file, text): (&str, &str)) -> Self {
+        let tree = FakeTree::new(generation, 8);
+        let groups = Self {
+            cgroups: Cgroups::over(tree.clone()),
+            tree,
+            replaced: Replaced::default(),
+        };
+        groups.make("kubepods/pod1");
+        groups.put(controller, file, text);
+        groups
+    }
+
+    /// Somebody writes to a file of the pod's directory.
+    fn put(&self, controller: Controller, file: &str, text: &str) {
+        self.tree.write(controller, &pod(), file, text).unwrap();
+    }
+
+    /// What is noted on the pod's directory.
+    fn noted(&self) -> String {
+        let note = self.tree.note(Controller::Cpu, &pod(), "originals");
+        note.unwrap()
+    }
+
+    /// Writes a value to the pod's directory, and says what is noted then.
+    fn write(&mut self, value: impl Into<Value>) -> String {
+        let change = to_pod(value, false);
+        let (applied, undo) = self.begin(&change);
+        self.replaced.hear(&self.cgroups, &change, &applied, undo);
+        self.noted()
+    }
+
+    /// Begins to write a value to the pod's directory and is killed. From then on it is the next process.
+    fn die_writing(&mut self, killed: Killed, (file, value): (&str, impl Into<Value>)) {
+        if let Killed::Before = killed {
+            self.tree.fail_next_write(&pod(), file, Errno::IO);
+        }
+        drop(self.begin(&to_pod(value, false)));
+        self.replaced = Replaced::default();
+    }
+
+    fn begin(&mut self, change: &Change) -> (Applied, Option<Undo>) {
+        let mut undo = None;
+        let expect = |_, replacement: &Replacement| {
+            undo = Some(self.replaced.expect(&self.cgroups, replacement));
+        };
+        let mut changes = vec![change.clone()];
+        let mut applied = periods::apply(&self.cgroups, &mut changes, |_| (), expect);
+        (applied.remove(0), undo)
+    }
+}
+
+fn pod() -> CgroupPath {
+    CgroupPath::parse("kubepods/pod1").unwrap()
+}
+
+fn to_pod(value: impl Into<Value>, gives_back: bool) -> Change {
+    Change {
+        at: pod(),
+        value: value.into(),
+        gives_back,
+    }
+}
+
+#[test]
+fn whoever_comes_after_a_kill_amid_a_write_knows_the_old_value_and_the_new_one_as_ours() {
+    const QUOTA: &str = "cpu.cfs_quota_us";
+    for (killed, there) in [(Killed::Before, 50_000), (Killed::After, 70_000)] {
+        let mut groups = Groups::with(Generation::V1, Controller::Cpu, (QUOTA, "30000"));
+        assert_eq!(
+            groups.write(quota(50_000)),
+            "cpu.cfs_quota_us 30000 50000\n"
+        );
+        groups.die_writing(killed, (QUOTA, quota(70_000)));
+        assert_eq!(groups.noted(), "cpu.cfs_quota_us 30000 70000 50000\n");
+
+        let known = groups.replaced.known(&groups.cgroups, &pod());
+        let before = Before::Value(quota(30_000));
+        assert_eq!(known, Some(vec![Original::new(before, quota(there))]));
+        let noted = groups.write(quota(60_000));
+        assert_eq!(noted, format!("cpu.cfs_quota_us 30000 60000 {there}\n"));
+        assert_eq!(groups.write(quota(30_000)), "", "{killed:?}");
+    }
+}
+
+#[test]
+fn a_first_value_that_a_kill_cut_short_is_ours_and_what_others_write_since_is_theirs() {
+    const QUOTA: &str = "cpu.cfs_quota_us";
+    for (killed, noted) in [
+        (Killed::Before, "cpu.cfs_quota_us 30000 60000\n"),
+        (Killed::After, "cpu.cfs_quota_us 30000 60000 50000\n"),
+    ] {
+        let mut groups = Groups::with(Generation::V1, Controller::Cpu, (QUOTA, "30000"));
+        groups.die_writing(killed, (QUOTA, quota(50_000)));
+        assert_eq!(groups.noted(), "cpu.cfs_quota_us 30000 50000\n");
+        assert_eq!(groups.write(quota(60_000)), noted);
+    }
+    // Over what somebody else has written our next value is noted at once.
+    for killed in [Killed::Before, Killed::After] {
+        let mut groups = Groups::with(Generation::V1, Controller::Cpu, (QUOTA, "30000"));
+        groups.write(quota(50_000));
+        groups.put(Controller::Cpu, QUOTA, "80000");
+        groups.die_writing(killed, (QUOTA, quota(70_000)));
+        assert_eq!(groups.noted(), "cpu.cfs_quota_us 80000 70000\n");
+        let noted = groups.write(quota(60_000));
+        assert!(noted.starts_with("cpu.cfs_quota_us 80000 60000"), "{noted}");
+        groups.put(Controller::Cpu, QUOTA, "90000");
+        let noted = groups.write(quota(60_000));
+        assert_eq!(noted, "cpu.cfs_quota_us 90000 60000\n");
+    }
+}
+
+#[test]
+fn a_set_of_cpus_that_a_kill_left_halfway_is_ours() {
+    let on_the_way = ("cpuset.cpus", "2-5");
+    let mut groups = Groups::with(Generation::V2, Controller::Cpuset, on_the_way);
+    let note = "cpuset.cpus 0-7 4-5 2-3\n";
+    let noted = (groups.tree).set_note(Controller::Cpu, &pod(), "originals", note);
+    noted.unwrap();
+    let cpus = |text: &str| Value::from(CpusetCpus::Only(text.parse().unwrap()));
+    let known = groups.replaced.known(&groups.cgroups, &pod());
+    let before = Before::Value(cpus("0-7"));
+    assert_eq!(known, Some(vec![Original::new(before, cpus("2-5"))]));
+    assert_eq!(groups.write(cpus("0-1")), "cpuset.cpus 0-7 0-1 2-5\n");
+}
+
+#[test]
+fn a_value_that_comes_back_is_noted_as_ours_until_it_is_there() {
+    const QUOTA: &str = "cpu.cfs_quota_us";
+    for killed in [Killed::Before, Killed::After] {
+        let mut groups = Groups::with(Generation::V1, Controller::Cpu, (QUOTA, "30000"));
+        groups.write(quota(50_000));
+        groups.die_writing(killed, (QUOTA, quota(30_000)));
+        assert_eq!(groups.noted(), "cpu.cfs_quota_us 30000 50000\n");
+        let noted = groups.write(quota(60_000));
+        assert!(noted.starts_with("cpu.cfs_quota_us 30000 60000"), "{noted}");
+    }
+}
+
+#[test]
+fn a_value_that_follows_another_of_ours_is_noted_once() {
+    let mut groups = Groups::with(
+        Generation::V1,
+        Controller::Cpu,
+        ("cpu.cfs_quota_us", "30000"),
+    );
+    let mut write = |value| {
+        groups.tree.take_noted();
+        groups.write(quota(value));
+        groups.tree.take_noted()
+    };
+    assert_eq!(write(50_000), 1);
+    assert_eq!(write(70_000), 1);
+    assert_eq!(write(70_000), 0);
+    assert_eq!(write(30_000), 1);
+}

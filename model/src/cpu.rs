@@ -107,6 +107,9 @@ impl CpuShares {
 // === impl CpuWeight ===
 
 impl CpuWeight {
+    /// What the kernel gives a new group.
+    pub const DEFAULT: Self = Self(100);
+
     pub fn new(weight: i64) -> Result<Self, RangeError> {
         check("cpu.weight", weight.into(), 1, 10_000)?;
         Ok(Self(u16::try_from(weight).expect("checked")))

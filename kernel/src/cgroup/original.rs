@@ -7,7 +7,7 @@
 //! is there. The older one stays in it until the next note, because to take it out is a write too.
 
 use super::{Cgroups, Generation, ReadError, table};
-use koord_model::{CgroupPath, CpusetCpus, MemoryLimit, Setting, Value};
+use koord_model::{CgroupPath, CpuShares, CpuWeight, CpusetCpus, MemoryLimit, Setting, Value};
 use std::io;
 use tracing::debug;
 
@@ -112,6 +112,15 @@ impl Cgroups {
         }
     }
 
+    /// Whether a group has these shares that nobody has given any, or that is idle no more, for which the
+    /// kernel forgets what it had (`sched_group_set_idle` of Linux 5.15).
+    pub fn is_kernels_default(&self, shares: CpuShares) -> bool {
+        match self.generation(Setting::CpuShares) {
+            Some(Generation::V2) => self.terms().curve.weight(shares) == CpuWeight::DEFAULT,
+            _ => shares == CpuShares::DEFAULT,
+        }
+    }
+
     fn line(&self, original: &Original) -> Option<String> {
         let setting = original.setting();
         let before = match &original.before {
@@ -177,7 +186,7 @@ mod tests {
         cgroup::{Controller, Tree as _},
         fake::FakeTree,
     };
-    use koord_model::{Bvt, CpuBurst, CpuQuota, CpuShares};
+    use koord_model::{Bvt, CpuBurst, CpuQuota};
     use rustix::io::Errno;
 
     const BOTH: [Generation; 2] = [Generation::V1, Generation::V2];

@@ -42,8 +42,8 @@ pub(super) struct Replaced {
 #[derive(Debug, Default)]
 struct Known {
     originals: Vec<Original>,
-    /// The shares that the kernel forgot when we made the group idle, which it is no more, and nobody has
-    /// written shares since.
+    /// The shares that the kernel forgot when we made the group idle, which it is no more, and nobody of ours
+    /// has written shares since. Somebody else may have, so they count where the kernel's default is there.
     forgotten: Option<Value>,
     /// What is noted on it could not be read so far, and may say more.
     lacks_note: bool,
@@ -70,10 +70,12 @@ impl Replaced {
         let setting = value.setting();
         let known = self.of(cgroups, at);
         // A group that is idle no more has the kernel's default of shares, which is nobody's.
-        let forgotten = known
-            .forgotten()
-            .filter(|_| setting == Setting::CpuShares)
-            .map(Before::Value);
+        let is_default = |before: &Before| match before {
+            Before::Value(Value::CpuShares(shares)) => cgroups.is_kernels_default(*shares),
+            Before::Value(_) | Before::Awake { .. } => false,
+        };
+        let forgotten = known.forgotten().filter(|_| is_default(before));
+        let forgotten = forgotten.map(Before::Value);
         let known = &mut known.originals;
         let shows_others = !is_below_pod(at) && forgotten.is_none();
         let before = forgotten.unwrap_or_else(|| before.clone());

@@ -3,7 +3,7 @@ use koord_kernel::{
     cgroup::{Controller, Generation, Tree as _},
     fake::{Errno, FakeTree},
 };
-use koord_model::{CpuQuota, CpusetCpus};
+use koord_model::{CpuQuota, CpuShares, CpusetCpus};
 
 struct Groups {
     tree: FakeTree,
@@ -303,4 +303,52 @@ fn a_value_that_follows_another_of_ours_is_noted_once() {
     assert_eq!(write(70_000), 1);
     assert_eq!(write(70_000), 0);
     assert_eq!(write(30_000), 1);
+}
+
+#[test]
+fn shares_that_the_kernel_forgot_count_only_while_its_default_is_there() {
+    let shares = |shares| Value::from(CpuShares::new(shares).unwrap());
+    for (generation, file, kubelets, default, others, noted) in [
+        (
+            Generation::V1,
+            "cpu.shares",
+            "2",
+            "1024",
+            "300",
+            ["cpu.shares 2 512\n", "cpu.shares 300 512\n"],
+        ),
+        // 512 shares are a weight of 20.
+        (
+            Generation::V2,
+            "cpu.weight",
+            "1",
+            "100",
+            "30",
+            ["cpu.shares 1 20\n", "cpu.shares 30 20\n"],
+        ),
+    ] {
+        for (others, noted) in [None, Some(others)].into_iter().zip(noted) {
+            let mut groups = Groups::with(generation, Controller::Cpu, (file, kubelets));
+            groups.write(Value::CpuIdle(true));
+            assert_eq!(groups.write(Value::CpuIdle(false)), "");
+            let held = groups.tree.read(Controller::Cpu, &pod(), file).unwrap();
+            assert_eq!(held.trim_end(), default);
+            if let Some(others) = others {
+                groups.put(Controller::Cpu, file, others);
+            }
+            assert_eq!(groups.write(shares(512)), noted);
+        }
+    }
+}
+
+#[test]
+fn shares_that_were_written_since_another_has_woken_a_group_are_theirs() {
+    let mut groups = Groups::with(Generation::V1, Controller::Cpu, ("cpu.shares", "2"));
+    let idle = groups.write(Value::CpuIdle(true));
+    assert_eq!(idle, "cpu.idle 2 1\n");
+    groups.put(Controller::Cpu, "cpu.idle", "0");
+    groups.put(Controller::Cpu, "cpu.shares", "300");
+    let shares = Value::from(CpuShares::new(512).unwrap());
+    let noted = groups.write(shares);
+    assert_eq!(noted, "cpu.idle 2 1\ncpu.shares 300 512\n");
 }

@@ -7,9 +7,11 @@
 //! is there. The older one stays in it until the next note, because to take it out is a write too.
 
 use super::{Cgroups, Generation, ReadError, table};
-use koord_model::{CgroupPath, CpuShares, CpuWeight, CpusetCpus, MemoryLimit, Setting, Value};
-use std::io;
-use tracing::debug;
+use koord_model::{
+    CgroupPath, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MemoryLimit, Setting, Value,
+};
+use std::{collections::BTreeSet, io, ops::RangeInclusive};
+use tracing::{debug, warn};
 
 /// A setting of ours in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,9 @@ pub enum Before {
 
 /// The name of the note.
 const NAME: &str = "originals";
+
+/// The quotas that there are, each counted for 100 ms.
+const QUOTAS_US: RangeInclusive<u64> = CpuQuota::MIN_MICROS / 10..=CpuQuota::MAX_MICROS * 100;
 
 /// In the place of a value that cannot be known.
 const UNKNOWN: &str = "?";
@@ -82,8 +87,9 @@ impl Before {
 // === impl Cgroups ===
 
 impl Cgroups {
-    /// What is noted on a group; nothing if nothing is. A line that is not in the format is passed over:
-    /// it is another version's.
+    /// What is noted on a group; nothing if nothing is. A line of a setting that we do not know is another
+    /// version's and passed over. So is one whose values no file takes: it is nobody's of ours, and what it
+    /// says to be there before us would be refused each time.
     ///
     /// # Errors
     ///
@@ -91,10 +97,7 @@ impl Cgroups {
     pub fn originals(&self, at: &CgroupPath) -> Result<Vec<Original>, ReadError> {
         let noted = self.tree.note(self.any_controller(), at, NAME);
         match noted {
-            Ok(text) => Ok(text
-                .lines()
-                .filter_map(|line| self.original(line))
-                .collect()),
+            Ok(text) => Ok(self.read_lines(at, &text)),
             // A kernel whose groups take no notes.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(Vec::new()),
             Err(source) => Err(self.unreadable(at, None, NAME, source)),
@@ -121,6 +124,27 @@ impl Cgroups {
         }
     }
 
+    fn read_lines(&self, at: &CgroupPath, text: &str) -> Vec<Original> {
+        let (mut originals, mut odd) = (Vec::new(), BTreeSet::new());
+        for line in text.lines() {
+            let (name, values) = line.split_once(' ').unwrap_or((line, ""));
+            let Some(setting) = Setting::ALL.iter().find(|it| it.name() == name) else {
+                continue;
+            };
+            match self.original(*setting, values) {
+                Some(original) => originals.push(original),
+                None => {
+                    odd.insert(setting.name());
+                }
+            }
+        }
+        if !odd.is_empty() {
+            let settings = Vec::from_iter(odd).join(", ");
+            warn!(cgroup = %at, settings, "what is noted of these was noted by others, and is passed over");
+        }
+        originals
+    }
+
     fn line(&self, original: &Original) -> Option<String> {
         let setting = original.setting();
         let before = match &original.before {
@@ -136,19 +160,17 @@ impl Cgroups {
         Some(format!("{setting} {before} {ours}{former}\n"))
     }
 
-    fn original(&self, line: &str) -> Option<Original> {
-        let mut words = line.split(' ');
-        let name = words.next()?;
-        let setting = Setting::ALL.iter().find(|it| it.name() == name)?;
+    fn original(&self, setting: Setting, values: &str) -> Option<Original> {
+        let mut words = values.split(' ');
         let (before, ours) = (words.next()?, words.next()?);
-        let former = words.next().and_then(|it| self.of_word(*setting, it));
-        let ours = self.of_word(*setting, ours)?;
+        let former = words.next().and_then(|it| self.of_word(setting, it));
+        let ours = self.of_word(setting, ours)?;
         let before = match (&ours, before) {
             (Value::CpuIdle(true), UNKNOWN) => Before::Awake { shares: None },
             (Value::CpuIdle(true), shares) => Before::Awake {
                 shares: Some(self.of_word(Setting::CpuShares, shares)?),
             },
-            (_, value) => Before::Value(self.of_word(*setting, value)?),
+            (_, value) => Before::Value(self.of_word(setting, value)?),
         };
         Some(Original {
             former,
@@ -174,8 +196,18 @@ impl Cgroups {
             (Setting::MemoryLimit, "max") => MemoryLimit::Unlimited.into(),
             (Setting::CpusetCpus, "all") => CpusetCpus::All.into(),
             (Setting::CpusetCpus, "none") => CpusetCpus::Only(Default::default()).into(),
-            (setting, word) => table::parse(setting, generation, word, self.terms())?,
+            (setting, word) => table::parse(setting, generation, word, self.terms())
+                .filter(|value| self.can_be(value, generation))?,
         })
+    }
+
+    /// Whether the kernel may have held a value.
+    fn can_be(&self, value: &Value, generation: Generation) -> bool {
+        match value {
+            // Is noted for a period of 100 ms, and was one of 1 ms to 1 s.
+            Value::CpuQuota(CpuQuota::Micros(micros)) => QUOTAS_US.contains(micros),
+            value => table::settle(value, generation, self.terms()).is_ok(),
+        }
     }
 }
 
@@ -186,7 +218,7 @@ mod tests {
         cgroup::{Controller, Tree as _},
         fake::FakeTree,
     };
-    use koord_model::{Bvt, CpuBurst, CpuQuota};
+    use koord_model::{Bvt, CpuBurst};
     use rustix::io::Errno;
 
     const BOTH: [Generation; 2] = [Generation::V1, Generation::V2];
@@ -311,6 +343,32 @@ mod tests {
             cgroups.originals(&at).unwrap(),
             [value(shares, CpuShares::MIN)]
         );
+    }
+
+    #[test]
+    fn lines_whose_values_no_file_takes_are_passed_over() {
+        for (generation, line) in [
+            (Generation::V1, "cpu.shares 0 512"),
+            (Generation::V1, "cpu.shares 1024 999999999"),
+            (Generation::V1, "cpu.idle 999999999 1"),
+            // 1 ms of each second is 100 µs of 100 ms.
+            (Generation::V1, "cpu.cfs_quota_us 99 50000"),
+            (Generation::V1, "cpu.cfs_quota_us 1759218604441501 50000"),
+            (Generation::V1, "cpu.cfs_burst_us 17592186044416 0"),
+            // Less than a page.
+            (Generation::V1, "memory.limit_in_bytes 0 1073741824"),
+            (Generation::V1, "memory.limit_in_bytes max 4095"),
+            (Generation::V2, "cpu.shares 0 20"),
+            (Generation::V2, "cpu.shares 10001 20"),
+        ] {
+            let (tree, cgroups, at) = group(generation);
+            let text = format!("{line}\ncpu.cfs_quota_us 100 1759218604441500\n");
+            tree.set_note(Controller::Cpu, &at, "originals", &text)
+                .unwrap();
+            let micros = CpuQuota::Micros;
+            let expected = value(micros(100), micros(1_759_218_604_441_500));
+            assert_eq!(cgroups.originals(&at).unwrap(), [expected], "{line}");
+        }
     }
 
     #[test]

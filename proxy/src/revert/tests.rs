@@ -155,6 +155,22 @@ async fn what_a_process_before_us_has_set_is_given_back_and_told_once() {
 }
 
 #[tokio::test]
+async fn what_was_noted_by_others_and_no_file_takes_is_no_work_of_ours() {
+    let node = Node::with(ASKED);
+    assert!(node.give_back().await.good);
+    let at = node.bench().pod;
+    let file = "memory.limit_in_bytes";
+    (node.tree.write(Controller::Memory, &at, file, "3221225472")).unwrap();
+    let note = "memory.limit_in_bytes 0 3221225472\n";
+    (node.tree.set_note(Controller::Cpu, &at, "originals", note)).unwrap();
+    let answer = node.give_back().await;
+    assert_eq!(answer.text, "there is nothing to give back\n");
+    assert!(answer.good);
+    let held = node.tree.read(Controller::Memory, &at, file).unwrap();
+    assert_eq!(held, "3221225472\n");
+}
+
+#[tokio::test]
 async fn what_was_asked_for_and_nobody_knows_stays_and_is_told_each_time() {
     let node = Node::with(r#"{"pid":1}"#);
     for _ in 0..2 {

@@ -189,7 +189,13 @@ async fn after_hooks_were_switched_off_every_revert_leaves_what_was_asked_for() 
 
 #[tokio::test]
 async fn what_somebody_else_has_noted_on_a_pod_spoils_no_revert() -> Result<()> {
-    for note in [&b"\xff\xfe\n"[..], b"another version's\n", b""] {
+    let out_of_range = b"cpu.shares 999999999 512\nmemory.limit_in_bytes 0 1073741824\n";
+    for note in [
+        &b"\xff\xfe\n"[..],
+        b"another version's\n",
+        out_of_range,
+        b"",
+    ] {
         let mut node = Node::start(ContainerdVersion::V2, options(Front::Cri)?)?;
         let client = node.client().await?;
         let pod = classes::be("batch");

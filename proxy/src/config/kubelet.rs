@@ -44,8 +44,14 @@ impl Kubelet {
     pub(super) fn read(resolver: &mut Resolver, node_name: &str) -> Self {
         const SECS: fn(u64) -> Duration = Duration::from_secs;
         let url: KubeletUrl = resolver.take(key::KUBELET_URL, str::parse);
+        let is_certified = resolver.is_said(key::KUBELET_CERTIFICATE);
         let certificate = resolver.take(key::KUBELET_CERTIFICATE, value::optional_file);
-        let own_key = resolver.take(key::KUBELET_KEY, value::optional_file);
+        let own_key = resolver.take(key::KUBELET_KEY, |text| match value::optional_file(text)? {
+            Some(_) if !is_certified => Err(ValueError::Unsupported(
+                "it is the key of --kubelet-client-certificate, and none is given",
+            )),
+            file => Ok(file),
+        });
         let name = resolver.take(key::KUBELET_SERVER_NAME, |text| Ok(text.to_owned()));
         Self {
             interval: resolver.take(key::KUBELET_INTERVAL, |t| {

@@ -169,7 +169,7 @@ impl Resolver {
                     self.take(key::SKIP_KEY, value::label_key),
                     self.take(key::SKIP_VALUE, value::label),
                 ),
-                namespaces: self.take(key::EXCLUDED_NAMESPACES, value::names),
+                namespaces: self.take(key::EXCLUDED_NAMESPACES, value::namespaces),
                 runtime_handlers: self.take(key::EXCLUDED_HANDLERS, value::names),
             },
             limits: Limits {
@@ -204,6 +204,12 @@ impl Resolver {
     fn pods(&mut self, node_name: &str) -> Pods {
         let kubelet = Kubelet::read(self, node_name);
         self.take(key::PODS, |text| pods(text, &kubelet))
+    }
+
+    /// Whether a key has a value by anybody's word, be it a bad one.
+    pub(super) fn is_said(&self, key: &'static Key) -> bool {
+        let given = self.raw.get(key);
+        given.is_some_and(|given| !given.text.is_empty())
     }
 
     /// The value of a key. A bad one is kept as an issue, and its default stands in for it until
@@ -293,12 +299,11 @@ fn beside_koordlet(text: &str) -> Result<BesideKoordlet, ValueError> {
 
 /// Empty for none.
 fn namespace(text: &str) -> Result<String, ValueError> {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if text.len() <= 63 && text.chars().all(allowed) {
+    if text.is_empty() || value::is_namespace(text) {
         Ok(text.to_owned())
     } else {
         Err(ValueError::Expected(
-            "at most 63 lower-case letters, digits and '-'",
+            "at most 63 lower-case letters, digits and '-', which is not at either end",
         ))
     }
 }

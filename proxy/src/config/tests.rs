@@ -357,6 +357,64 @@ fn a_token_is_not_said_by_http() {
 }
 
 #[test]
+fn a_key_is_one_of_a_certificate() {
+    let (key, certificate) = (
+        "--kubelet-client-key=/key.pem",
+        "--kubelet-client-certificate",
+    );
+    assert_eq!(
+        complaints(&[key], ""),
+        [
+            "--kubelet-client-key cannot be \"/key.pem\": it is the key of --kubelet-client-certificate, \
+             and none is given"
+        ]
+    );
+    assert!(resolve(&[key, &format!("{certificate}=/client.pem")]).is_ok());
+    // That one was given is seen where it cannot be.
+    assert_eq!(
+        complaints(&[key, &format!("{certificate}=client.pem")], ""),
+        [
+            "--kubelet-client-certificate cannot be \"client.pem\": expected an absolute path of a file"
+        ]
+    );
+}
+
+#[test]
+fn an_excluded_namespace_has_a_name_that_kubernetes_takes() {
+    let longest = "a".repeat(63);
+    let good = format!("--excluded-namespaces=kube-system, 0-9,{longest}");
+    let config = resolve(&[&good]).unwrap();
+    let expected = ["0-9", longest.as_str(), "kube-system"];
+    assert!(config.exclusions.namespaces.iter().eq(expected));
+    let longer = "a".repeat(64);
+    for bad in [
+        "Kube-System",
+        "a.b",
+        "-a",
+        "a-",
+        "*",
+        "kube_system",
+        &longer,
+    ] {
+        assert_eq!(
+            complaints(
+                &["--mode=on"],
+                &format!("excluded-namespaces: [default, \"{bad}\"]\n")
+            ),
+            [
+                "--mode cannot be \"on\": expected enforce, observe or pass-through".to_owned(),
+                format!(
+                    "FILE: excluded-namespaces cannot be \"default,{bad}\": expected namespaces with commas \
+                     between them, each of at most 63 lower-case letters, digits and '-', which is not at \
+                     either end"
+                ),
+            ]
+        );
+    }
+    assert!(resolve(&["--koordlet-namespace=-a"]).is_err());
+}
+
+#[test]
 fn every_bad_key_is_reported_in_one_run() {
     let said = complaints(
         &[

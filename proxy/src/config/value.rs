@@ -173,6 +173,26 @@ pub(super) fn names(text: &str) -> Parsed<BTreeSet<String>> {
         .collect()
 }
 
+/// A comma list of namespaces. What Kubernetes would refuse there can match no pod.
+pub(super) fn namespaces(text: &str) -> Parsed<BTreeSet<String>> {
+    let names = names(text)?;
+    if names.iter().all(|name| is_namespace(name)) {
+        Ok(names)
+    } else {
+        Err(ValueError::Expected(
+            "namespaces with commas between them, each of at most 63 lower-case letters, digits and '-', \
+             which is not at either end",
+        ))
+    }
+}
+
+/// Whether it is a label of DNS (RFC 1123), as Kubernetes has namespaces be.
+pub(super) fn is_namespace(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_ended = !text.starts_with('-') && !text.ends_with('-');
+    (1..=63).contains(&text.len()) && text.chars().all(allowed) && is_ended
+}
+
 /// A comma list of settings.
 pub(super) fn settings(text: &str) -> Parsed<BTreeSet<Setting>> {
     let named = |name: &String| Setting::ALL.iter().copied().find(|it| it.name() == name);

@@ -219,6 +219,15 @@ fn two_sockets_of_ours_at_one_path_are_a_usage_error() {
 }
 
 #[test]
+fn a_key_without_its_certificate_is_a_usage_error_that_names_both() {
+    let (code, said) = refused(&["--kubelet-client-key=/nonexistent/key.pem"]);
+    assert_eq!(code, Some(64));
+    assert!(said.starts_with("--kubelet-client-key cannot be"), "{said}");
+    let reason = "the key of --kubelet-client-certificate, and none is given";
+    assert!(said.contains(reason), "{said}");
+}
+
+#[test]
 fn a_flag_that_is_not_known_is_refused() {
     let (code, said) = refused(&["--no-such-flag"]);
     assert_eq!(code, Some(64));

@@ -6,9 +6,13 @@ use koord_integration::{Front, Node, binary, classes, demo};
 use koord_testkit::{ContainerdVersion, poll::wait_until, process::is_running};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
-    env, fs,
+    env,
+    fs::{self, Permissions},
     io::{BufRead as _, BufReader},
-    os::unix::process::CommandExt,
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt,
+    },
     path::Path,
     process::{Child, ChildStderr, Command, Output, Stdio},
 };
@@ -118,6 +122,39 @@ fn the_demo_says_what_it_does_and_starts_nothing() -> Result<()> {
         assert_eq!(output.status.code(), Some(0));
         let said = text(&output.stdout);
         assert!(said.contains("usage: demo [cri|nri|watch]"), "{said}");
+        assert_eq!(text(&output.stderr), "");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_demo_without_root_says_so_before_anything_is_fetched() -> Result<()> {
+    // What is built may lie where nobody else can look.
+    let dir = tempfile::tempdir()?;
+    fs::set_permissions(&dir, Permissions::from_mode(0o755))?;
+    let (demo, cache) = (dir.path().join("demo"), dir.path().join("cache"));
+    fs::copy(binary("demo")?, &demo)?;
+    fs::create_dir(&cache)?;
+    chown(&cache, Some(65_534), Some(65_534))?;
+    let mut command = Command::new(&demo);
+    command.uid(65_534).gid(65_534).current_dir("/");
+    let output = command.env("KOORD_TEST_CACHE", &cache).output()?;
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stderr),
+        "demo failed: containerd 1.7 needs root, for its control groups and mounts\n"
+    );
+    assert_eq!(fs::read_dir(&cache)?.count(), 0);
+    Ok(())
+}
+
+#[test]
+fn the_machine_for_people_says_what_it_is_and_starts_nothing() -> Result<()> {
+    for flag in ["-h", "--help"] {
+        let output = Command::new(binary("vm")?).arg(flag).output()?;
+        assert_eq!(output.status.code(), Some(0));
+        let said = text(&output.stdout);
+        assert!(said.contains("usage: vm [1|2]"), "{said}");
         assert_eq!(text(&output.stderr), "");
     }
     Ok(())

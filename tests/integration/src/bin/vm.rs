@@ -14,7 +14,19 @@ use std::{
     process::ExitCode,
 };
 
+const HELP: &str = "\
+Boots a virtual machine with containerd, the proxy before it on cgroup v2 and the pods of the demo, and
+gives a shell there; `exit` ends all of it. Needs no root, and a terminal.
+
+usage: vm [1|2]
+
+How many sockets the machine has, each a NUMA node; 1 by default.";
+
 fn main() -> ExitCode {
+    if matches!(env::args().nth(1).as_deref(), Some("-h" | "--help")) {
+        println!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     let Err(error) = show();
     eprintln!("no machine: {error:#}");
     ExitCode::FAILURE
@@ -24,7 +36,7 @@ fn show() -> Result<Infallible> {
     let hardware = match env::args().nth(1).as_deref() {
         None | Some("1") => ONE_CORE,
         Some("2") => TWO_NODES,
-        Some(other) => bail!("no machine with {other} NUMA nodes; 1 or 2"),
+        Some(other) => bail!("no machine with {other} NUMA nodes; 1 or 2, and --help says more"),
     };
     // The machine loses what comes before its shell does, and one without an end would be on for ever.
     if !stdin().is_terminal() {

@@ -5,6 +5,8 @@
 use std::error::Error;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use koord_testkit::setup::{
@@ -12,7 +14,8 @@ use koord_testkit::setup::{
     ensure_kernel, ensure_kubelet, ensure_qemu,
 };
 use koord_testkit::{Options, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
 
 /// Parts of the tests' machine room.
 #[derive(Debug, Parser)]
@@ -25,7 +28,8 @@ struct Arguments {
 enum Command {
     /// Fetches and builds parts into the cache; without a name all of them.
     Setup { parts: Vec<Part> },
-    /// Runs a private runtime until SIGINT or SIGTERM, then removes every trace of it.
+    /// Runs a private runtime until SIGINT or SIGTERM, then removes every trace of it; needs root.
+    /// The exit status is 130 if it was interrupted before the runtime was there.
     Run {
         runtime: Name,
         /// Serve NRI beside the CRI socket.
@@ -83,8 +87,8 @@ enum Part {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    match Arguments::parse().command {
+async fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
         Command::Setup { parts } if parts.is_empty() => set_up(Part::value_variants()),
         Command::Setup { parts } => set_up(&parts),
         Command::Run {
@@ -99,10 +103,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
             };
             run(runtime.into(), &options).await
         }
-    }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("koord-testbed: {}", chain_of(&*error));
+        ExitCode::FAILURE
+    })
 }
 
-fn set_up(parts: &[Part]) -> Result<(), Box<dyn Error>> {
+/// What an error says, and what each says that it comes from.
+fn chain_of(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}
+
+fn set_up(parts: &[Part]) -> Result<ExitCode, Box<dyn Error>> {
     let cache = Cache::open()?;
     for part in parts {
         match part {
@@ -119,14 +138,22 @@ fn set_up(parts: &[Part]) -> Result<(), Box<dyn Error>> {
             Part::Kubelet => drop(ensure_kubelet(&cache)?),
         }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn run(kind: RuntimeKind, options: &Options) -> Result<(), Box<dyn Error>> {
+async fn run(kind: RuntimeKind, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     // Installed first: from here on a signal is waited for, not died of.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let runtime = Runtime::start(kind, options)?;
+    let runtime = match Runtime::start(kind, options) {
+        Ok(runtime) => runtime,
+        // What fetches and builds is in our process group, and was interrupted with us.
+        Err(error) if has_come(&mut interrupt).await || has_come(&mut terminate).await => {
+            eprintln!("koord-testbed: interrupted: {}", chain_of(&error));
+            return Ok(ExitCode::from(130));
+        }
+        Err(error) => return Err(error.into()),
+    };
     let mut out = std::io::stdout();
     writeln!(out, "socket {}", runtime.socket().display())?;
     writeln!(out, "cgroup {}", runtime.testbed().cgroup_root())?;
@@ -135,5 +162,12 @@ async fn run(kind: RuntimeKind, options: &Options) -> Result<(), Box<dyn Error>>
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a signal has come. It is known a moment later than whoever else got it has ended by it.
+async fn has_come(signal: &mut Signal) -> bool {
+    timeout(Duration::from_millis(200), signal.recv())
+        .await
+        .is_ok()
 }

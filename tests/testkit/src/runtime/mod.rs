@@ -66,6 +66,9 @@ pub struct Parts {
 /// Why a runtime does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
+    /// Found out before anything is fetched for it.
+    #[error("{0} needs root, for its control groups and mounts")]
+    NoRoot(RuntimeKind),
     /// Its binaries or images could not be fetched or built.
     #[error("the runtime is not there")]
     Setup(#[from] SetupError),
@@ -150,6 +153,9 @@ impl Runtime {
     /// When a part cannot be fetched, or the runtime does not come up within 30 s.
     pub fn start(kind: impl Into<RuntimeKind>, options: &Options) -> Result<Self, RuntimeError> {
         let kind = kind.into();
+        if !rustix::process::geteuid().is_root() {
+            return Err(RuntimeError::NoRoot(kind));
+        }
         let cache = Cache::open()?;
         let network = options.pod_network.then(|| ensure_pod_network(&cache));
         let parts = Parts {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{Cache, Debian, Selection, SetupError, shell};
 use crate::command::run;
 
-/// The sandbox image that [`Containerd`](crate::Containerd) is configured with.
+/// The sandbox image that [`Runtime`](crate::Runtime)s are configured with.
 pub const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.9";
 
 /// The image of test containers: every busybox applet in `/bin`; sleeps until SIGTERM by default.

@@ -12,7 +12,9 @@ use std::process::{Child, Command, Stdio};
 use koord_testkit::cri::{ContainerSpec, CriClient, PodSpec};
 use koord_testkit::poll::wait_until;
 use koord_testkit::process::is_running;
-use koord_testkit::{ContainerdVersion, Options, PodCgroups, PodQos, Runtime, Testbed};
+use koord_testkit::{
+    ContainerdVersion, Options, PodCgroups, PodQos, Runtime, RuntimeKind, Testbed,
+};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// Whether `name`, which ends in a number, stands in `text`, and not as the beginning of another.
@@ -148,6 +150,22 @@ async fn nothing_is_left_of_containerd_2_after_a_drop() {
     nothing_is_left_after_a_drop(ContainerdVersion::V2).await;
 }
 
+/// Nor is anything made where it would keep its notes on images.
+#[tokio::test]
+async fn nothing_is_left_of_cri_o_after_a_drop() {
+    let notes = Path::new("/var/lib/containers");
+    let were_there = notes.exists();
+    let crio = Runtime::start(RuntimeKind::Crio, &Options::default()).unwrap();
+    let name = crio.testbed().cgroup_root().replace('/', "");
+    let cgroups = PodCgroups::of(&crio).unwrap();
+    let ids = run_two_pods(&crio.socket(), Some(&cgroups)).await;
+    assert!(traces(&name, &ids).len() > 20);
+
+    drop(crio);
+    assert_eq!(traces(&name, &ids), Vec::<String>::new());
+    assert_eq!(notes.exists(), were_there);
+}
+
 /// As after a kill amid the removal of a pod, whose shim did not come to remove its socket.
 #[tokio::test]
 async fn no_socket_is_left_of_a_shim_that_the_runtimes_state_has_forgotten() {
@@ -181,7 +199,7 @@ struct Owner {
 impl Owner {
     async fn start() -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_koord-testbed"))
-            .args(["containerd", "1.7"])
+            .args(["run", "containerd-1.7"])
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()

@@ -22,7 +22,7 @@ learn() { # asks the runtime's state again: until it is dead it makes containers
     containers=$({
         echo "$containers"
         find "$directory" -maxdepth 5 -path "*/$state/*/*" -prune 2>/dev/null
-        ls "$directory/runc" 2>/dev/null
+        ls "$directory/root/overlay-containers" 2>/dev/null # CRI-O's, sandboxes without a process too
     } | sed 's|.*/||' | grep -x '[0-9a-f]\{64\}' | sort -u)
 }
 
@@ -116,11 +116,13 @@ if [ -n "$left" ]; then
     exit 1
 fi
 
-# What containerd makes at fixed places goes with the last testbed, unless another containerd is here.
+# What runtimes make at fixed places goes with the last testbed, unless another runtime is here.
 exec 8>>"$registry/registry.lock"
 flock 8
 rm -f "$lock"
 if [ -z "$(find "$registry" -name '*.testbed')" ]; then
     [ "$(ls -A /run/containerd 2>/dev/null)" != s ] || rmdir /run/containerd/s /run/containerd
-    for hierarchy in $hierarchies; do [ ! -d "$hierarchy/k8s.io" ] || rmdir "$hierarchy/k8s.io"; done
+    for hierarchy in $hierarchies; do
+        for parent in k8s.io crio; do [ ! -d "$hierarchy/$parent" ] || rmdir "$hierarchy/$parent"; done
+    done
 fi 2>/dev/null

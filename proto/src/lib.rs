@@ -10,6 +10,7 @@ pub mod annotation;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod cri;
+mod issue;
 pub mod keys;
 pub mod nri;
 mod parser_error;
@@ -17,4 +18,4 @@ pub mod pods;
 pub mod policy;
 pub mod wire;
 
-pub use self::parser_error::ParserError;
+pub use self::{issue::Issues, parser_error::ParserError};

@@ -21,7 +21,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use koord_model::Setting;
-use koord_proto::policy::NodePolicy;
+use koord_proto::{Issues, policy::NodePolicy};
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,
@@ -307,7 +307,7 @@ impl Admin {
         if !state.issues.is_empty() {
             remarks.push(format!(
                 "parts of the policy are wrong and not in force, {} of them: `policy` says which",
-                state.issues.len()
+                state.issues.count()
             ));
         }
         remarks
@@ -345,7 +345,8 @@ impl Admin {
             "node": self.condition.node_name,
             "otherNodes": other_nodes,
             "error": error.as_deref().map(|error| chain_of(error)),
-            "issues": issues.iter().map(|issue| chain_of(issue)).collect::<Vec<_>>(),
+            "issues": told(issues),
+            "moreIssues": more_than_told(issues),
         })
     }
 
@@ -364,7 +365,8 @@ impl Admin {
         serde_json::json!({
             "pods": answer.as_ref().map(|answer| answer.pods.len()),
             "answeredSecondsAgo": answer.as_ref().map(|answer| seconds(answer.asked)),
-            "issues": issues.iter().map(|issue| chain_of(issue)).collect::<Vec<_>>(),
+            "issues": told(issues),
+            "moreIssues": more_than_told(issues),
             "failsForSeconds": failure.as_ref().map(|(since, _)| seconds(*since)),
             "error": failure.as_ref().map(|(_, error)| chain_of(&**error)),
         })
@@ -426,6 +428,16 @@ impl Admin {
             Err(error) => reply(StatusCode::BAD_REQUEST, TEXT, chain_of(&error) + "\n"),
         }
     }
+}
+
+/// The issues of a text that are told.
+fn told(issues: &Issues<impl Error + 'static>) -> Vec<String> {
+    issues.iter().map(|issue| chain_of(issue)).collect()
+}
+
+/// How many there are beside them; nothing if these are all.
+fn more_than_told<T>(issues: &Issues<T>) -> Option<usize> {
+    Some(issues.more()).filter(|more| *more > 0)
 }
 
 /// A short text that was put.

@@ -13,7 +13,10 @@ use crate::{
     watched_file::{self, Fingerprint, Watch},
     worker::Worker,
 };
-use koord_proto::policy::{NodePolicy, Parsed, PolicyError, PolicyIssue};
+use koord_proto::{
+    Issues,
+    policy::{NodePolicy, Parsed, PolicyError, PolicyIssue},
+};
 use rustix::fd::OwnedFd;
 use std::{
     error::Error,
@@ -33,7 +36,7 @@ const MAX_FILE: u64 = 4 << 20;
 /// The stack of the thread that parses, in bytes: what is parsed is nested.
 const STACK: usize = 2 << 20;
 
-/// Issues of one policy that get a line each; the status has all of them.
+/// Issues of one policy that get a line each; the status has more of them.
 const LOGGED_ISSUES: usize = 20;
 
 /// What is known of the policy.
@@ -42,7 +45,7 @@ pub struct PolicyState {
     /// The policy in force: that of the last file that could be used, empty before the first.
     pub policy: Arc<NodePolicy>,
     /// What of that policy is not in force because it is wrong.
-    pub issues: Arc<[PolicyIssue]>,
+    pub issues: Arc<Issues<PolicyIssue>>,
     /// Documents of that file that are about other nodes.
     pub other_nodes: usize,
     /// Whether a file could be used since the start.
@@ -154,7 +157,7 @@ impl PolicyFile {
         match loaded {
             None => {}
             Some(Ok(parsed)) => {
-                self.metrics.policy_loaded(true, parsed.issues.len());
+                self.metrics.policy_loaded(true, parsed.issues.count());
                 for issue in parsed.issues.iter().take(LOGGED_ISSUES) {
                     warn!(
                         reason = chain_of(issue),
@@ -169,7 +172,7 @@ impl PolicyFile {
                         other_nodes, "the node policy is about other nodes alone"
                     );
                 } else {
-                    let issues = parsed.issues.len();
+                    let issues = parsed.issues.count();
                     info!(issues, other_nodes, "a node policy is in force");
                 }
                 self.state.send_replace(PolicyState {

@@ -16,7 +16,7 @@ pub use self::{
     spec::{ContainerSpec, PodSpec, Resources, VolumeSpec},
 };
 
-use crate::{ParserError, annotation::QuantityError};
+use crate::{Issues, ParserError, annotation::QuantityError};
 use koord_model::{BlockName, PodUid};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -55,7 +55,7 @@ pub struct PodId {
 pub struct Parsed {
     pub pods: Vec<Arc<Pod>>,
     /// What was left out because it is wrong.
-    pub issues: Vec<PodIssue>,
+    pub issues: Issues<PodIssue>,
 }
 
 /// Something that was left out.

@@ -5,6 +5,7 @@
 //! out.
 
 use super::{MAX_LENGTH, PodIssue, Problem, text};
+use crate::Issues;
 use std::{cmp::Reverse, ops::Range};
 
 /// What is kept of a text that is too long, in bytes: there is room for more of it then.
@@ -12,11 +13,11 @@ const KEPT: usize = MAX_LENGTH / 4 * 3;
 
 /// Takes the largest pods out of what has come so far of a list in JSON, and names them. What else is
 /// in it stays, however long; the one that is still coming too, which takes room from the others.
-pub fn make_room(text: &mut Vec<u8>) -> Vec<PodIssue> {
+pub fn make_room(text: &mut Vec<u8>) -> Issues<PodIssue> {
     keep(text, KEPT)
 }
 
-fn keep(text: &mut Vec<u8>, most: usize) -> Vec<PodIssue> {
+fn keep(text: &mut Vec<u8>, most: usize) -> Issues<PodIssue> {
     let mut over = text.len().saturating_sub(most);
     let mut items = items(text);
     items.sort_by_key(|item| Reverse(item.len()));
@@ -87,7 +88,7 @@ mod tests {
     fn kept(text: &str, most: usize) -> (String, Vec<String>) {
         let mut text = text.as_bytes().to_vec();
         let issues = keep(&mut text, most);
-        let names = issues.into_iter().map(|issue| issue.pod).collect();
+        let names = issues.iter().map(|issue| issue.pod.clone()).collect();
         (String::from_utf8(text).unwrap(), names)
     }
 

@@ -289,7 +289,7 @@ fn an_amount_that_is_none_costs_its_pod_and_is_named() {
         ));
         assert!(parsed.pods.is_empty());
         assert_eq!(issues(&parsed), [format!("?/a is left out: {reason}")]);
-        let problem = parsed.issues[0].problem.to_string();
+        let problem = parsed.issues.iter().next().unwrap().problem.to_string();
         assert_eq!(
             problem,
             format!(r#"{resource} of container "x" is no amount"#)
@@ -370,7 +370,8 @@ fn what_a_parser_repeats_of_a_text_is_cut() {
         format!(r#"{{"metadata":{{"name":"a","uid":"uid-a","labels":"{long}"}}}}"#),
         format!("metadata: {{name: a, uid: uid-a, labels: x{long}}}"),
     ] {
-        let issue = read(&text).issues.pop().unwrap();
+        let parsed = read(&text);
+        let issue = parsed.issues.iter().next().unwrap();
         let said = issue.problem.source().unwrap().to_string();
         assert!(said.len() < 1_100, "{} bytes", said.len());
     }
@@ -404,6 +405,19 @@ fn a_bad_pod_is_named_and_costs_no_other() {
         "?/? is left out: invalid type: integer `7`, expected struct PodText",
     ];
     assert_eq!(issues(&parsed), expected);
+}
+
+#[test]
+fn of_many_bad_pods_all_are_counted_and_a_hundred_named() {
+    let bad: String = (1..=150)
+        .map(|number| format!(r#"{{"metadata":{{"name":"bad-{number}"}}}},"#))
+        .collect();
+    let good = r#"{"metadata":{"name":"good","uid":"uid-1"}}"#;
+    let parsed = read(&format!(r#"{{"kind":"List","items":[{bad}{good}]}}"#));
+    assert_eq!(names(&parsed), ["good"]);
+    assert_eq!((parsed.issues.count(), parsed.issues.more()), (150, 50));
+    let last = parsed.issues.iter().last().unwrap();
+    assert_eq!(last.pod, "?/bad-100");
 }
 
 #[test]

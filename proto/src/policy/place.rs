@@ -5,7 +5,7 @@
 //! object states names, types, ranges and defaults, and nothing about errors.
 
 use super::issue::{PolicyIssue, Problem};
-use crate::annotation::Quantity;
+use crate::{Issues, annotation::Quantity};
 use serde_json::Value;
 use std::{borrow::Cow, cell::RefCell};
 
@@ -14,7 +14,7 @@ pub(super) struct Object<'a> {
     kind: &'a str,
     name: &'a str,
     root: &'a Value,
-    issues: &'a RefCell<Vec<PolicyIssue>>,
+    issues: &'a RefCell<Issues<PolicyIssue>>,
 }
 
 /// A spot in an object.
@@ -34,7 +34,7 @@ impl<'a> Object<'a> {
         kind: &'a str,
         name: &'a str,
         root: &'a Value,
-        issues: &'a RefCell<Vec<PolicyIssue>>,
+        issues: &'a RefCell<Issues<PolicyIssue>>,
     ) -> Self {
         Self {
             kind,

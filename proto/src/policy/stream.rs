@@ -5,7 +5,7 @@ use super::{
     issue::{PolicyError, PolicyIssue, Problem},
     place::{Object, cut},
 };
-use crate::ParserError;
+use crate::{Issues, ParserError};
 use serde_json::Value;
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ pub const MAX_LENGTH: usize = 4 * 1024 * 1024;
 pub struct Parsed {
     pub policy: NodePolicy,
     /// What is not in force because it is wrong; the rest of its document is.
-    pub issues: Vec<PolicyIssue>,
+    pub issues: Issues<PolicyIssue>,
     /// Documents about other nodes than the one asked for.
     pub other_nodes: usize,
 }
@@ -45,7 +45,7 @@ struct Reader {
     /// Whether the caller named the node; else the first document did.
     named_by_caller: bool,
     policy: NodePolicy,
-    issues: RefCell<Vec<PolicyIssue>>,
+    issues: RefCell<Issues<PolicyIssue>>,
     other_nodes: usize,
 }
 

@@ -478,6 +478,19 @@ fn a_host_application_that_cannot_be_placed_is_left_out() {
 }
 
 #[test]
+fn of_many_wrong_values_all_are_counted_and_a_hundred_named() {
+    let wrong = "{name: x, qos: Gold},".repeat(130);
+    let yaml = format!(
+        "{{apiVersion: slo.koordinator.sh/v1alpha1, kind: NodeSLO, metadata: {{name: node-1}},
+          spec: {{hostApplications: [{wrong}]}}}}"
+    );
+    let issues = parsed(&yaml).issues;
+    assert_eq!((issues.count(), issues.more()), (130, 30));
+    let last = issues.iter().last().unwrap();
+    assert_eq!(last.path, "spec.hostApplications[99].qos");
+}
+
+#[test]
 fn a_topology_is_its_annotations() {
     let parsed = parsed(TOPOLOGY);
     assert_eq!(issues(&parsed), [""; 0]);
@@ -590,7 +603,7 @@ fn a_stream_and_a_list_give_the_same() {
 fn documents_of_other_nodes_are_counted_and_skipped() {
     let yaml = format!("{NODE}---\n{}", NODE.replace("node-1", "node-2"));
     let named = NodePolicy::parse_stream(&yaml, Some("node-2")).unwrap();
-    assert_eq!((named.other_nodes, named.issues.len()), (1, 0));
+    assert_eq!((named.other_nodes, named.issues.count()), (1, 0));
     assert!(named.policy.node.is_some());
 
     let unnamed = NodePolicy::parse_stream(&yaml, None).unwrap();

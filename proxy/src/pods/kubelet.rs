@@ -20,7 +20,10 @@ use hyper::{
     header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use koord_proto::pods::{MAX_LENGTH, make_room};
+use koord_proto::{
+    Issues,
+    pods::{MAX_LENGTH, make_room},
+};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -156,12 +159,12 @@ async fn exchange(
             return Err(KubeletError::Status(reply.status()));
         }
         let mut body = reply.into_body();
-        let (mut bytes, mut left_out) = (Vec::new(), Vec::new());
+        let (mut bytes, mut left_out) = (Vec::new(), Issues::default());
         while let Some(frame) = body.frame().await {
             let frame = frame?;
             let data = frame.data_ref().map_or(&[][..], |data| data);
             if bytes.len() + data.len() > MAX_LENGTH {
-                left_out.append(&mut make_room(&mut bytes));
+                left_out.append(make_room(&mut bytes));
             }
             if bytes.len() + data.len() > MAX_LENGTH {
                 return Err(KubeletError::TooLarge);

@@ -24,9 +24,15 @@ use crate::{
     watched_file::{self, Watch},
     worker::Worker,
 };
-use koord_proto::pods::{Parsed, PodIssue, PodsError, Reader};
+use koord_proto::{
+    Issues,
+    pods::{Parsed, PodIssue, PodsError, Reader},
+};
 use rustix::fd::OwnedFd;
-use std::{error::Error, path::PathBuf, rc::Rc, str::Utf8Error, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet, error::Error, path::PathBuf, rc::Rc, str::Utf8Error, sync::Arc,
+    time::Duration,
+};
 use thiserror::Error;
 use tokio::{
     sync::{Notify, oneshot, watch},
@@ -34,7 +40,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-/// Issues of one answer that get a line each; the status has all of them.
+/// Issues of one answer that get a line each; the status has more of them.
 const LOGGED_ISSUES: usize = 20;
 
 /// The stack of the thread that asks and parses, in bytes: what is parsed is nested.
@@ -49,7 +55,7 @@ pub struct PodsState {
     /// What it said last that could be used.
     pub answer: Option<PodsAnswer>,
     /// What of it is left out because it is wrong.
-    pub issues: Arc<[PodIssue]>,
+    pub issues: Arc<Issues<PodIssue>>,
     /// Since when it says nothing that can be used, and why.
     pub failure: Option<(Instant, Arc<SourceError>)>,
 }
@@ -104,7 +110,7 @@ enum Rhythm {
 }
 
 /// A text of pods, and what was left out of it because there was no room for all.
-type Text = (Vec<u8>, Vec<PodIssue>);
+type Text = (Vec<u8>, Issues<PodIssue>);
 
 /// What the source says; nothing if that is what it said the last time.
 type Said = Result<Option<Parsed>, SourceError>;
@@ -224,13 +230,13 @@ impl PodSource {
         match said {
             Ok(None) => {}
             Ok(Some(Parsed { pods, issues })) => {
-                self.metrics.pods_answered(true, issues.len());
+                self.metrics.pods_answered(true, issues.count());
                 self.tell_issues(&issues);
                 let state = self.state.borrow();
                 if state.answer.is_none() || state.failure.is_some() {
                     info!(
                         pods = pods.len(),
-                        issues = issues.len(),
+                        issues = issues.count(),
                         "the source of pods answers"
                     );
                 }
@@ -267,12 +273,13 @@ impl PodSource {
         }
     }
 
-    /// A line for each issue that was not there before.
-    fn tell_issues(&self, issues: &[PodIssue]) {
+    /// A line for each issue that was not there before. It is on the data path, and bounded by how
+    /// many are kept.
+    fn tell_issues(&self, issues: &Issues<PodIssue>) {
         let state = self.state.borrow();
-        let told: Vec<String> = state.issues.iter().map(|issue| chain_of(issue)).collect();
+        let mut told: HashSet<String> = state.issues.iter().map(|issue| chain_of(issue)).collect();
         let new = issues.iter().map(|issue| chain_of(issue));
-        for reason in new.filter(|it| !told.contains(it)).take(LOGGED_ISSUES) {
+        for reason in new.filter(|it| told.insert(it.clone())).take(LOGGED_ISSUES) {
             warn!(reason, "a part of what the source of pods says is left out");
         }
     }
@@ -310,7 +317,7 @@ impl Way {
     /// What is said now; nothing if it is known to be what it was, unless it is wanted `anew`.
     fn read(&mut self, anew: bool) -> Result<Option<Text>, SourceError> {
         match self {
-            Self::File(file) => Ok(file.read(anew)?.map(|text| (text, Vec::new()))),
+            Self::File(file) => Ok(file.read(anew)?.map(|text| (text, Issues::default()))),
             Self::Kubelet(kubelet) => match kubelet.read() {
                 Ok(text) => Ok(Some(text)),
                 Err(source) => Err(SourceError::Kubelet {
@@ -332,12 +339,12 @@ impl Desk {
             reader,
             inputs,
         } = self;
-        let Some((text, mut left_out)) = way.read(anew)? else {
+        let Some((text, left_out)) = way.read(anew)? else {
             return Ok(None);
         };
         let text = str::from_utf8(&text)?;
         let mut parsed = reader.read(text, |key| inputs.has(key.as_bytes()))?;
-        parsed.issues.append(&mut left_out);
+        parsed.issues.append(left_out);
         Ok(Some(parsed))
     }
 }

@@ -132,7 +132,7 @@ async fn what_is_left_out_of_a_file_is_in_the_state() {
     locally(async {
         let kept = Kept::start(Some(&format!("{}---\nkind: Pod\n", pod("a"))));
         assert_eq!(names(&kept.state.borrow()), ["a"]);
-        assert_eq!(kept.state.borrow().issues[0].pod, "?/?");
+        assert_eq!(kept.state.borrow().issues.iter().next().unwrap().pod, "?/?");
         assert!(kept.counts("koord_runtime_proxy_pods_issues 1"));
     })
     .await;

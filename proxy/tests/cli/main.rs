@@ -642,6 +642,44 @@ fn what_is_wrong_with_the_policy_is_told_with_its_reason() {
 }
 
 #[test]
+fn of_many_issues_a_hundred_are_told_and_how_many_more_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let (policy, pods) = (dir.path().join("policy.yaml"), dir.path().join("pods.json"));
+    let applications = "{name: x, qos: Gold},".repeat(101);
+    let slo = format!(
+        "{{apiVersion: slo.koordinator.sh/v1alpha1, kind: NodeSLO, metadata: {{name: node-1}}, \
+         spec: {{hostApplications: [{applications}]}}}}"
+    );
+    fs::write(&policy, slo).unwrap();
+    let nameless = r#"{"metadata":{}}"#;
+    let nameless = format!("{nameless}{}", format!(",{nameless}").repeat(149));
+    fs::write(&pods, format!(r#"{{"kind":"List","items":[{nameless}]}}"#)).unwrap();
+    let proxy = Proxy::start(&[
+        &format!("--node-policy={}", policy.display()),
+        &format!("--pods={}", pods.display()),
+    ]);
+    let said = String::from_utf8(proxy.ask(&["status", "--json"]).stdout).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let told = |of: &str| {
+        let issues = said[of]["issues"].as_array().unwrap();
+        (issues.len(), said[of]["moreIssues"].as_u64())
+    };
+    assert_eq!(told("policy"), (100, Some(1)));
+    assert_eq!(told("pods"), (100, Some(50)));
+    let wrong = "parts of the policy are wrong and not in force, 101 of them: `policy` says which";
+    let remarks = said["remarks"].as_array().unwrap();
+    assert!(remarks.iter().any(|it| it == wrong), "{remarks:?}");
+    let log = proxy.log();
+    let lines = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(lines("a part of the node policy is not in force"), 20);
+    // Those of the pods all read the same.
+    assert_eq!(
+        lines("a part of what the source of pods says is left out"),
+        1
+    );
+}
+
+#[test]
 fn the_admin_socket_serves_sixteen_at_a_time() {
     let proxy = Proxy::start(&[]);
     let connect = || UnixStream::connect(proxy.path("admin/admin.sock")).unwrap();

@@ -46,6 +46,11 @@ impl<T> Issues<T> {
         self.first.iter()
     }
 
+    /// The very first.
+    pub(crate) fn into_first(self) -> Option<T> {
+        self.first.into_iter().next()
+    }
+
     /// How many there are beside the first.
     pub fn more(&self) -> usize {
         self.count - self.first.len()
@@ -83,6 +88,7 @@ mod tests {
         // Nor is what another part has no room for forgotten.
         issues.append((1..=150).collect());
         assert_eq!((issues.count(), issues.more()), (252, 152));
+        assert_eq!(issues.into_first(), Some(1));
     }
 
     #[test]
@@ -90,5 +96,6 @@ mod tests {
         let issues = Issues::<u32>::default();
         assert!(issues.is_empty());
         assert_eq!((issues.count(), issues.more()), (0, 0));
+        assert_eq!(issues.into_first(), None);
     }
 }

@@ -74,6 +74,12 @@ pub enum PolicyError {
     #[error("policy is empty")]
     Empty,
     #[error(
+        "document {document} is a Status, which an API server answers instead of objects: {message:?}"
+    )]
+    Status { document: usize, message: String },
+    #[error("no NodeSLO, NodeResourceTopology or Node can be read of it")]
+    NoObject(#[source] Option<Box<PolicyIssue>>),
+    #[error(
         "document {document} of kind {kind:?} has the key {key:?} again in line {line}, and each key is \
          expected once"
     )]

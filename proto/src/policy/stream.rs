@@ -55,7 +55,8 @@ impl NodePolicy {
     /// Reads a stream of NodeSLO, NodeResourceTopology and Node documents, and lists of such.
     ///
     /// Without a `node_name` all documents must be about one node. A wrong value costs that value
-    /// only and becomes an issue; a text that is too long or no YAML is an error.
+    /// only and becomes an issue. A text that is too long or no YAML is an error, and one in which there
+    /// is something and none of these objects: a message of whoever was to write them.
     pub fn parse_stream(yaml: &str, node_name: Option<&str>) -> Result<Parsed, PolicyError> {
         if yaml.len() > MAX_LENGTH {
             let length = yaml.len();
@@ -81,16 +82,22 @@ impl NodePolicy {
             issues: RefCell::default(),
             other_nodes: 0,
         };
+        let mut is_withdrawn = false;
         for (number, document) in (1..).zip(&documents) {
             if text_at(document, "/kind") == "List" {
                 let items = document.get("items").and_then(Value::as_array);
-                items
-                    .into_iter()
-                    .flatten()
-                    .for_each(|item| reader.take(number, item));
+                is_withdrawn |= items.is_some_and(Vec::is_empty);
+                for item in items.into_iter().flatten() {
+                    reader.take(number, item)?;
+                }
             } else {
-                reader.take(number, document);
+                reader.take(number, document)?;
             }
+        }
+        let is_read = reader.other_nodes > 0 || reader.policy != Self::default();
+        if !is_read && !is_withdrawn {
+            let first = reader.issues.into_inner().into_first();
+            return Err(PolicyError::NoObject(first.map(Box::new)));
         }
         Ok(Parsed {
             policy: reader.policy,
@@ -163,8 +170,19 @@ fn text_at<'a>(document: &'a Value, pointer: &str) -> &'a str {
 // === impl Reader ===
 
 impl Reader {
-    /// Takes an object of the document of this number.
-    fn take(&mut self, number: usize, document: &Value) {
+    /// Takes an object of the document of this number. An error if it is none, but what an API server says
+    /// that has none for us.
+    fn take(&mut self, number: usize, document: &Value) -> Result<(), PolicyError> {
+        if text_at(document, "/kind") == "Status" {
+            let message = cut(text_at(document, "/message"));
+            let document = number;
+            return Err(PolicyError::Status { document, message });
+        }
+        self.read(number, document);
+        Ok(())
+    }
+
+    fn read(&mut self, number: usize, document: &Value) {
         let (kind, api_version) = (text_at(document, "/kind"), text_at(document, "/apiVersion"));
         let name = text_at(document, "/metadata/name");
         let (shown_kind, shown_name) = (cut(kind), cut(name));

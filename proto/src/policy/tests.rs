@@ -683,6 +683,61 @@ fn an_empty_text_gives_no_policy() {
 }
 
 #[test]
+fn what_is_written_in_place_of_a_policy_is_an_error() {
+    let refusal = |yaml: &str| {
+        let error = NodePolicy::parse_stream(yaml, Some("node-1")).unwrap_err();
+        let source = error.source().map(|issue| issue.source().unwrap());
+        let reason = source.map(|problem| format!(": {problem}"));
+        format!("{error}{}", reason.unwrap_or_default())
+    };
+    let none = "no NodeSLO, NodeResourceTopology or Node can be read of it";
+    let unknown = |kind: &str, version: &str| {
+        format!("{none}: kind {kind:?} of {version:?} is none that is read here")
+    };
+    for (yaml, expected) in [
+        (r#"{"error":"unauthorized"}"#, unknown("", "")),
+        (
+            "Error from server (NotFound): nodes \"node-1\" not found\n",
+            unknown("", ""),
+        ),
+        (
+            "<html><body>502 Bad Gateway</body></html>\n",
+            unknown("", ""),
+        ),
+        // Of what kubectl prints, the beginning.
+        (
+            "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: node-1\n",
+            unknown("", "v1"),
+        ),
+        (
+            "apiVersion: v1\nkind: Node\n",
+            format!("{none}: value is missing"),
+        ),
+        ("apiVersion: v1\nkind: List\n", none.to_owned()),
+        ("kind: List\nitems:\n", none.to_owned()),
+        (
+            "{kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: p}}]}",
+            unknown("Pod", "v1"),
+        ),
+    ] {
+        assert_eq!(refusal(yaml), expected, "{yaml}");
+    }
+    let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+        "message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+    let told = |document: u32| {
+        format!(
+            "document {document} is a Status, which an API server answers instead of objects: \
+             \"Unauthorized\""
+        )
+    };
+    assert_eq!(refusal(status), told(1));
+    // Nor is what came before it all that there was to come.
+    assert_eq!(refusal(&format!("{NODE}---\n{status}\n")), told(2));
+    let list = format!("{{kind: List, items: [{status}]}}");
+    assert_eq!(refusal(&list), told(1));
+}
+
+#[test]
 fn a_list_of_nothing_is_no_policy_and_no_error() {
     for yaml in ["{kind: List, items: []}", "---\n{kind: List, items: []}\n"] {
         let parsed = parsed(yaml);

@@ -166,6 +166,17 @@ async fn a_file_that_cannot_be_used_leaves_the_last_policy_in_force() {
             LoadError::Policy { .. }
         ));
         assert_eq!(ratio(&state), first);
+        // What an API server answers is no policy either.
+        kept.replace(
+            "policy.yaml",
+            "{kind: Status, code: 401, message: Unauthorized}",
+        );
+        let refused = |state: &PolicyState| {
+            let error = state.error.as_deref().map(|error| chain_of(error));
+            error.is_some_and(|error| error.ends_with(r#"objects: "Unauthorized""#))
+        };
+        let state = kept.until(refused).await;
+        assert_eq!(ratio(&state), first);
         std::fs::remove_file(kept.path("policy.yaml")).unwrap();
         let gone = |state: &PolicyState| {
             let error = state.error.as_deref();
@@ -173,7 +184,7 @@ async fn a_file_that_cannot_be_used_leaves_the_last_policy_in_force() {
         };
         let state = kept.until(gone).await;
         assert_eq!(ratio(&state), first);
-        assert!(kept.counts("koord_runtime_proxy_policy_loads_total{result=\"error\"} 2"));
+        assert!(kept.counts("koord_runtime_proxy_policy_loads_total{result=\"error\"} 3"));
     })
     .await;
 }

@@ -5,11 +5,13 @@
 //! Of a pod only what is looked at is read. A pod that cannot be read costs itself and is named; a
 //! text of which nothing can be read is an error.
 
+mod document;
 mod room;
 mod spec;
 #[cfg(test)]
 mod tests;
 mod text;
+mod yaml;
 
 pub use self::{
     room::make_room,
@@ -27,6 +29,9 @@ use thiserror::Error;
 
 /// The longest text that is read, in bytes.
 pub const MAX_LENGTH: usize = 64 * 1024 * 1024;
+
+/// Pods and claims of a text. Of those that kubectl prints, fewer fit into its length.
+const MAX_OBJECTS: usize = 100_000;
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,12 +102,28 @@ pub enum Problem {
 pub enum PodsError {
     #[error("text is {length} bytes long, {MAX_LENGTH} are allowed")]
     TooLong { length: usize },
+    #[error("text has more than {MAX_OBJECTS} objects")]
+    TooMany,
     #[error("text holds no document")]
     Empty,
-    #[error("text is no JSON, or its lists are none")]
+    #[error(
+        "text begins with a brace, and is no JSON as `kubectl get -o json` and the kubelet's /pods print it"
+    )]
     Json(#[source] ParserError),
-    #[error("text is no YAML stream")]
+    #[error("text cannot be read as a YAML stream of objects")]
     Yaml(#[source] ParserError),
+    #[error("document {document} is no object")]
+    Document {
+        document: usize,
+        #[source]
+        source: ParserError,
+    },
+    #[error("a Status is in it, which an API server answers instead of pods: {message:?}")]
+    Status { message: String },
+    #[error("document {document} is of kind {kind:?}, and no pod, claim or List of such")]
+    Other { document: usize, kind: String },
+    #[error("nothing in its lists is a pod or a claim")]
+    NoPods(#[source] Box<PodIssue>),
 }
 
 /// An object of a text, by its kind.
@@ -153,6 +174,9 @@ impl Reader {
     /// Reads lists of pods and claims, and pods and claims one after the other. What begins with a
     /// brace is JSON, anything else YAML. Of labels and annotations those are kept that `keep` wants,
     /// which has to want the same each time.
+    ///
+    /// A text with a document that is neither, or with lists of other things alone, is an error: whoever
+    /// was to write it had no pods for us.
     pub fn read(&mut self, text: &str, keep: impl Fn(&str) -> bool) -> Result<Parsed, PodsError> {
         let length = text.len();
         if length > MAX_LENGTH {
@@ -162,7 +186,7 @@ impl Reader {
         let text = match text.trim_start().starts_with('{') {
             true => text,
             false => {
-                json = text::from_yaml(text)?;
+                json = yaml::to_json(text)?;
                 json.as_str()
             }
         };
@@ -170,28 +194,37 @@ impl Reader {
         let mut parsed = Parsed::default();
         let (mut pods, mut claims) = (Vec::new(), Claims::new());
         let mut seen = HashSet::new();
-        for item in text::items(text)? {
+        let mut is_ours = false;
+        for item in document::items(text)? {
             let hash = self.hasher.hash_one(item.get());
             let pod = match self.known.get(&hash) {
                 Some(pod) => pod.clone(),
                 None => match text::read(item.get(), &keep) {
                     Ok(Item::Pod(pod)) => Arc::new(pod),
                     Ok(Item::Claim(claim)) => {
+                        is_ours = true;
                         claims.extend(claim);
                         continue;
                     }
                     Err(issue) => {
+                        is_ours |= document::is_ours(item.get())?;
                         parsed.issues.push(issue);
                         continue;
                     }
                 },
             };
+            is_ours = true;
             match seen.insert(pod.id()) {
                 true => pods.push((hash, pod)),
                 false => parsed
                     .issues
                     .push(text::issue(item.get(), Problem::Repeated)),
             }
+        }
+        if !is_ours && !parsed.issues.is_empty() {
+            let first = parsed.issues.into_first();
+            let first = first.expect("the first of some is kept");
+            return Err(PodsError::NoPods(Box::new(first)));
         }
         for (hash, mut pod) in pods {
             bind(&mut pod, &claims);

@@ -420,22 +420,115 @@ fn of_many_bad_pods_all_are_counted_and_a_hundred_named() {
     assert_eq!(last.pod, "?/bad-100");
 }
 
+const NO_JSON: &str = "text begins with a brace, and is no JSON as `kubectl get -o json` and the kubelet's \
+                       /pods print it";
+const NO_YAML: &str = "text cannot be read as a YAML stream of objects";
+
+#[test]
+fn what_is_said_in_place_of_pods_is_an_error() {
+    let refusal = |text: &str| {
+        let error = Reader::default().read(text, |_| true).map(|_| ());
+        let error = error.unwrap_err();
+        let source = error.source().map(|issue| format!(": {issue}"));
+        format!("{error}{}", source.unwrap_or_default())
+    };
+    let other = |document: u32, kind: &str| {
+        format!("document {document} is of kind {kind:?}, and no pod, claim or List of such")
+    };
+    let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+        "message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+    let answered =
+        "a Status is in it, which an API server answers instead of pods: \"Unauthorized\"";
+    let pod = r#"{"kind":"Pod","metadata":{"name":"a","uid":"uid-a"}}"#;
+    for (text, expected) in [
+        (status.to_owned(), answered.to_owned()),
+        (format!("{pod}{status}"), answered.to_owned()),
+        (
+            format!(r#"{{"kind":"List","items":[{pod},{status}]}}"#),
+            answered.to_owned(),
+        ),
+        (r#"{"error":"unauthorized"}"#.to_owned(), other(1, "")),
+        (
+            format!(r#"{pod}{{"kind":"Node","metadata":{{"name":"n"}}}}"#),
+            other(2, "Node"),
+        ),
+        (
+            "Error from server (NotFound): pods \"a\" not found\n".to_owned(),
+            other(1, ""),
+        ),
+        // Of what kubectl prints, the beginning.
+        (
+            "apiVersion: v1\nitems:\n- metadata: {name: a, uid: uid-a}\n".to_owned(),
+            other(1, ""),
+        ),
+        (r#"{"kind":"List"}"#.to_owned(), other(1, "List")),
+        (
+            r#"{"kind":"NodeList","items":[]}"#.to_owned(),
+            other(1, "NodeList"),
+        ),
+        (
+            r#"{"kind":"List","items":[{"kind":"Node","metadata":{"name":"n"}},{}]}"#.to_owned(),
+            "nothing in its lists is a pod or a claim: ?/n is left out".to_owned(),
+        ),
+    ] {
+        assert_eq!(refusal(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn of_what_is_refused_nothing_is_forgotten() {
+    let mut reader = Reader::default();
+    let before = reader.read(KUBELETS, |_| true).unwrap().pods;
+    reader.read(r#"{"kind":"Status"}"#, |_| true).unwrap_err();
+    let after = reader.read(KUBELETS, |_| true).unwrap().pods;
+    assert!(Arc::ptr_eq(&before[0], &after[0]));
+}
+
+#[test]
+fn a_text_has_as_many_objects_as_kubectl_can_print_in_its_length() {
+    let read = |text: &str| {
+        Reader::default()
+            .read(text, |_| true)
+            .map(|parsed| parsed.issues.count())
+    };
+    let pod = r#"{"metadata":{"name":"a"}}"#;
+    let json = |count: usize| {
+        format!(
+            r#"{{"items":[{pod}{}],"kind":"List"}}"#,
+            format!(",{pod}").repeat(count - 1)
+        )
+    };
+    assert_eq!(read(&json(100_000)).unwrap(), 100_000);
+    let too_many = "text has more than 100000 objects";
+    assert_eq!(read(&json(100_001)).unwrap_err().to_string(), too_many);
+    let stream = pod.repeat(100_001);
+    assert_eq!(read(&stream).unwrap_err().to_string(), too_many);
+    let yaml = |count| {
+        format!(
+            "items:\n{}kind: List\n",
+            "- metadata: {name: a}\n".repeat(count)
+        )
+    };
+    assert_eq!(read(&yaml(100_000)).unwrap(), 100_000);
+    let error = read(&yaml(100_001)).unwrap_err();
+    let reason = error.source().unwrap().to_string();
+    assert!(reason.starts_with(too_many), "{reason}");
+}
+
 #[test]
 fn a_text_of_which_nothing_can_be_read_is_an_error() {
     for (text, error) in [
         ("", "text holds no document"),
         ("# nothing yet\n", "text holds no document"),
-        ("{", "text is no JSON, or its lists are none"),
-        (
-            r#"{"kind":"List","items":7}"#,
-            "text is no JSON, or its lists are none",
-        ),
-        (
-            r#"{"kind":"Pod"} x"#,
-            "text is no JSON, or its lists are none",
-        ),
-        ("a: [", "text is no YAML stream"),
-        ("- a\n", "text is no JSON, or its lists are none"),
+        ("{", NO_JSON),
+        (r#"{"kind":"Pod"} x"#, NO_JSON),
+        // What YAML is besides.
+        ("{kind: List, items: []}", NO_JSON),
+        (r#"{"kind":"List","items":7}"#, "document 1 is no object"),
+        ("a: [", NO_YAML),
+        ("- a\n", NO_YAML),
+        ("<html><body>502 Bad Gateway</body></html>", NO_YAML),
+        ("kind: List\nitems: 7\n", NO_YAML),
     ] {
         let refused = Reader::default()
             .read(text, |_| true)

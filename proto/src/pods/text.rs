@@ -1,6 +1,6 @@
-//! The text of pods and of lists of them.
+//! The text of a pod, and of a claim.
 
-use super::{Item, Pod, PodIssue, PodsError, Problem, spec::SpecText};
+use super::{Item, Pod, PodIssue, Problem, spec::SpecText};
 use crate::{ParserError, keys::annotation};
 use koord_model::{BlockName, PodUid};
 use serde::Deserialize;
@@ -9,18 +9,6 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 /// The longest part of a foreign name that an issue shows, in characters.
 const MAX_SHOWN: usize = 64;
-
-/// Nodes of a YAML text: a thousand pods have fewer.
-const MAX_NODES: usize = 4_000_000;
-
-/// A document: a list, or one object.
-#[derive(Deserialize)]
-struct Document<'a> {
-    #[serde(borrow)]
-    kind: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
-}
 
 #[derive(Deserialize)]
 struct PodText<'a> {
@@ -80,45 +68,6 @@ struct ClaimText {
 #[serde(rename_all = "camelCase")]
 struct ClaimSpec {
     volume_name: Option<String>,
-}
-
-/// A YAML stream as JSON, document by document.
-pub(super) fn from_yaml(text: &str) -> Result<String, PodsError> {
-    let options = serde_saphyr::options! {
-        with_snippet: false,
-        budget: serde_saphyr::budget! {
-            max_nodes: MAX_NODES,
-            max_events: 4 * MAX_NODES,
-        },
-        // kubectl prints none.
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
-    };
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| PodsError::Yaml(ParserError::of(error)))?;
-    let documents = documents.iter().filter(|document| !document.is_null());
-    Ok(documents.map(Value::to_string).collect())
-}
-
-/// The objects in a stream of documents.
-pub(super) fn items(text: &str) -> Result<Vec<&RawValue>, PodsError> {
-    let mut all = Vec::new();
-    let mut empty = true;
-    for document in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
-        let document = document.map_err(|error| PodsError::Json(ParserError::of(error)))?;
-        let Document { kind, items } = serde_json::from_str(document.get())
-            .map_err(|error| PodsError::Json(ParserError::of(error)))?;
-        match kind.is_some_and(|kind| kind.ends_with("List")) {
-            true => all.extend(items.into_iter().flatten()),
-            false => all.push(document),
-        }
-        empty = false;
-    }
-    // Whoever writes a file by a shell's redirection empties it first.
-    if empty {
-        Err(PodsError::Empty)
-    } else {
-        Ok(all)
-    }
 }
 
 /// Reads an object that has to be a pod or a claim. In the kubelet's list none says its kind.

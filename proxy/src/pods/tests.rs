@@ -102,14 +102,14 @@ async fn a_file_that_cannot_be_used_leaves_what_was_said_last() {
     locally(async {
         let mut kept = Kept::start(Some(&pod("a")));
         // As the shell leaves it, before kubectl has written.
-        for bad in ["", "kind: [", "{"] {
+        for bad in ["", "kind: [", "{", "kind: Status\nmessage: Unauthorized\n"] {
             kept.replace(bad);
             let state = kept.until(|state| state.failure.is_some()).await;
             assert_eq!(names(&state), ["a"]);
             kept.replace(&pod("a"));
             kept.until(|state| state.failure.is_none()).await;
         }
-        assert!(kept.counts("koord_runtime_proxy_pods_answers_total{result=\"error\"} 3"));
+        assert!(kept.counts("koord_runtime_proxy_pods_answers_total{result=\"error\"} 4"));
     })
     .await;
 }

@@ -253,23 +253,40 @@ impl PodSource {
             }
             Err(error) => {
                 self.metrics.pods_answered(false, 0);
+                self.tell_failure(&error);
                 let since = self
                     .state
                     .borrow()
                     .failure
                     .as_ref()
                     .map(|(since, _)| *since);
-                if since.is_none() {
-                    warn!(
-                        error = &error as &dyn Error,
-                        "the source of pods says nothing that can be used; what it said last stays \
-                         in force"
-                    );
-                }
                 let failure = (since.unwrap_or(asked), Arc::new(error));
                 self.state
                     .send_modify(|state| state.failure = Some(failure));
             }
+        }
+    }
+
+    /// A line for each failure that has another reason than the one before.
+    fn tell_failure(&self, error: &SourceError) {
+        let state = self.state.borrow();
+        let before = state
+            .failure
+            .as_ref()
+            .map(|(_, before)| chain_of(&**before));
+        if before.is_some_and(|before| before == chain_of(error)) {
+            return;
+        }
+        let error = error as &dyn Error;
+        match state.answer {
+            Some(_) => warn!(
+                error,
+                "the source of pods says nothing that can be used; what it said last stays in force"
+            ),
+            None => warn!(
+                error,
+                "the source of pods says nothing that can be used, and has said nothing before"
+            ),
         }
     }
 

@@ -680,6 +680,63 @@ fn of_many_issues_a_hundred_are_told_and_how_many_more_there_are() {
 }
 
 #[test]
+fn each_reason_why_a_source_of_pods_cannot_be_used_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let pods = dir.path().join("pods.json");
+    let proxy = Proxy::start(&[&format!("--pods={}", pods.display())]);
+    let lines = || {
+        let log = proxy.log();
+        let told = log
+            .lines()
+            .filter_map(|line| line.split_once("can be used"));
+        let told = told.map(|(_, rest)| rest.split(" error").next().unwrap().to_owned());
+        told.collect::<Vec<_>>()
+    };
+    let (before, last) = (
+        ", and has said nothing before",
+        "; what it said last stays in force",
+    );
+    let mut expected = vec![before];
+    let start = Instant::now();
+    let are_told = |expected: &[&str]| {
+        while lines() != expected {
+            assert!(start.elapsed() < PATIENCE, "{expected:?}\n{}", proxy.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    are_told(&expected);
+    let status = r#"{"kind":"Status","message":"Unauthorized"}"#;
+    let list = r#"{"kind":"List","items":[]}"#;
+    for (text, reason, told) in [
+        ("", "text holds no document", Some(before)),
+        ("\n", "text holds no document", None),
+        (status, "Unauthorized", Some(before)),
+        (list, "", None),
+        (status, "Unauthorized", Some(last)),
+    ] {
+        let answers = || {
+            let metrics = String::from_utf8(proxy.ask(&["get", "/metrics"]).stdout).unwrap();
+            let series = "koord_runtime_proxy_pods_answers_total";
+            let lines = metrics.lines().filter(|line| line.starts_with(series));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let asked = answers();
+        fs::write(dir.path().join("fresh"), text).unwrap();
+        fs::rename(dir.path().join("fresh"), &pods).unwrap();
+        while answers() == asked {
+            assert!(start.elapsed() < PATIENCE, "{text:?} is not read");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let status = String::from_utf8(proxy.ask(&["status", "--json"]).stdout).unwrap();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let error = status["pods"]["error"].as_str().unwrap_or_default();
+        assert!(error.contains(reason), "{error}");
+        expected.extend(told);
+        are_told(&expected);
+    }
+}
+
+#[test]
 fn the_admin_socket_serves_sixteen_at_a_time() {
     let proxy = Proxy::start(&[]);
     let connect = || UnixStream::connect(proxy.path("admin/admin.sock")).unwrap();

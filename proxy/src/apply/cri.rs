@@ -3,7 +3,8 @@
 //! A call that the runtime refused with our patch cannot be sent again without it, so what goes in
 //! is what every supported runtime takes; the rest keeps to the kernel route. A creation carries
 //! only what differs from what was asked. An update carries every value in force: the runtime
-//! writes its whole stored spec each time, and a value that it does not know it would undo.
+//! writes its whole stored spec each time, and a value that it does not know it would undo. What the
+//! kernel refuses is not in force, and with it the runtime would fail the whole update.
 
 use crate::{
     ledger::{Applied, Entry, GIVEN_BACK, Route, Target},
@@ -182,7 +183,7 @@ pub(crate) fn set_injected(target: &mut Target, said: bool) {
     }
 }
 
-pub(super) fn is_injected(entry: &Entry) -> bool {
+fn is_injected(entry: &Entry) -> bool {
     entry.desired.setting().is_injected()
 }
 
@@ -232,9 +233,7 @@ pub(super) fn has_unsayable(target: &Target) -> bool {
 }
 
 fn requests(target: &mut Target) -> impl Iterator<Item = &mut Entry> {
-    target.entries_mut().filter(|entry| {
-        entry.route == Route::Request && entry.applied != Applied::Left && !is_injected(entry)
-    })
+    target.entries_mut().filter(|entry| entry.may_be_said())
 }
 
 /// In CRI "not said" is unlimited for a quota and for memory, and all CPUs for a cpuset.

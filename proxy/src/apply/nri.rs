@@ -6,7 +6,7 @@
 //! no way to say, or would say at the price of something else, keeps to the kernel route.
 
 use crate::{
-    ledger::{Applied, Entry, GIVEN_BACK, Route, Target},
+    ledger::{Entry, GIVEN_BACK, Route, Target},
     originals::{self, Origin},
 };
 use koord_hooks::Requested;
@@ -23,9 +23,7 @@ use koord_proto::{
     },
 };
 
-use super::cri::{
-    CRIO_MIN_MEMORY, has_unsayable, injections, is_injected, set_injected, to_remember,
-};
+use super::cri::{CRIO_MIN_MEMORY, has_unsayable, injections, set_injected, to_remember};
 
 /// What the runtime and the node take.
 #[derive(Clone, Copy)]
@@ -271,12 +269,8 @@ impl Said {
             let is_set = || (limits.sets)(entry.desired.setting());
             entry.owner == GIVEN_BACK && (entry.over.is_some() || !is_set())
         };
-        let mine = target.entries_mut().filter(|entry| {
-            entry.route == Route::Request
-                && entry.applied != Applied::Left
-                && !is_injected(entry)
-                && !theirs(entry)
-        });
+        let entries = target.entries_mut();
+        let mine = entries.filter(|entry| entry.may_be_said() && !theirs(entry));
         for entry in mine {
             match said.say(&entry.desired, now, limits) {
                 Outcome::Same => {}

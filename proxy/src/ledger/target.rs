@@ -13,6 +13,7 @@ use koord_model::{
     MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue,
     SchedSwitch, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
+use rustix::io::Errno;
 use std::{collections::BTreeSet, sync::Arc};
 
 /// How a value gets to the kernel.
@@ -165,6 +166,16 @@ impl Applied {
         }
     }
 
+    /// Whether the kernel has answered that this group cannot have this value, as things are. That nobody
+    /// may write there, or that something is lacking for it, says nothing of the value.
+    fn is_refusal_of_value(&self) -> bool {
+        const OF_VALUE: [Errno; 4] = [Errno::BUSY, Errno::INVAL, Errno::NOSPC, Errno::RANGE];
+        match self {
+            Self::Refused(Some(errno)) => OF_VALUE.contains(&Errno::from_raw_os_error(*errno)),
+            _ => false,
+        }
+    }
+
     /// Whether the value is not to be touched for now.
     pub fn is_hands_off(&self) -> bool {
         matches!(self, Self::Left | Self::Paused | Self::Yielded)
@@ -207,6 +218,14 @@ impl Entry {
     pub fn is_let_go(&self) -> bool {
         let there = matches!(self.applied, Applied::Equal | Applied::Written);
         self.owner == GIVEN_BACK && there
+    }
+
+    /// Whether the runtime may be told of it. With a value that the kernel refuses the runtime would fail
+    /// what somebody else asks it for. So what its caller asks of this setting counts until the kernel takes
+    /// ours, which reconcile goes on trying.
+    pub fn may_be_said(&self) -> bool {
+        let is_out = self.applied == Applied::Left || self.applied.is_refusal_of_value();
+        self.route == Route::Request && !is_out && !self.desired.setting().is_injected()
     }
 
     /// Whether hooks decide this value and we have given it.

@@ -406,6 +406,56 @@ async fn a_changed_policy_reaches_containers_that_run() -> Result<()> {
     Ok(())
 }
 
+/// As a container engine within a container has them.
+#[tokio::test]
+async fn an_update_succeeds_though_a_container_cannot_have_the_cpus_of_a_new_policy() -> Result<()>
+{
+    let node = Node::start(ContainerdVersion::V1_7, options()?)?;
+    let client = node.client().await?;
+    let pool = classes::share_pool()?;
+    ensure!(pool == "1", "this takes a machine with two CPUs");
+    let pod = classes::ls("web", &pool);
+    let running = node.run(&client, &pod).await?;
+    let held = |controller, file| {
+        running
+            .cgroup
+            .read(controller, Some(&running.container), file)
+    };
+    wait_until("the CPUs of the first policy", || {
+        held("cpuset", "cpuset.cpus").is_ok_and(|cpus| cpus == "1")
+    });
+    let within = format!("{}/within", running.container);
+    node.cgroups.container(&running.cgroup, &within)?;
+    let inherited = running
+        .cgroup
+        .read("cpuset", Some(&within), "cpuset.cpus")?;
+    assert_eq!(inherited, "1");
+    node.proxy.write_policy(&classes::node_policy("0"))?;
+    wait_until("the kernel refuses the CPUs of the second policy", || {
+        let ledger = node.proxy.ledger().map(|ledger| ledger.to_string());
+        ledger.is_ok_and(|ledger| ledger.contains("refused: Device or resource busy"))
+    });
+    let asked = [
+        (shares(300), ("cpu", "cpu.shares"), "300"),
+        (cpus("0-1"), ("cpuset", "cpuset.cpus"), "0-1"),
+    ];
+    for (update, (controller, file), expected) in asked {
+        client.update_resources(&running.container, update).await?;
+        assert_eq!(held(controller, file)?, expected);
+    }
+    // With the group that kept CPU 1.
+    for directory in running.cgroup.directories(Some(&within)) {
+        fs::remove_dir(directory)?;
+    }
+    client
+        .update_resources(&running.container, shares(300))
+        .await?;
+    wait_until("the CPUs of the second policy", || {
+        held("cpuset", "cpuset.cpus").is_ok_and(|cpus| cpus == "0")
+    });
+    Ok(())
+}
+
 /// Writes other values to the files of a pod and its container, as somebody beside us may. While
 /// something is still written back the kernel may refuse one.
 fn spoil(pod: &RunningPod, files: &[(Option<&str>, &str, &str)]) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{front::nri::view, hub::asked};
+use crate::{front::nri::view, hub::asked, ledger::Applied};
 use koord_hooks::{Adjustment, Merged};
 use koord_model::{Bind, CgroupPath, CpuShares, DeviceNode, Env, Injection, OomScoreAdj};
 use koord_proto::nri::LinuxContainer;
@@ -408,6 +408,22 @@ fn what_comes_back_is_said_only_of_settings_that_are_set_here() {
     });
     let expected = ContainerUpdate::new("c", said);
     assert_eq!(update("c", &now, &mut target, limits), Some(expected));
+}
+
+#[test]
+fn what_the_kernel_refuses_is_not_said() {
+    let mut target = target(only("1"));
+    // EBUSY: a group within the container uses CPU 0.
+    target.entry_mut(Setting::CpusetCpus).unwrap().applied = Applied::Refused(Some(16));
+    assert_eq!(update("c", &now(), &mut target, CONTAINERD), None);
+    assert_eq!(target.entries()[0].route, Route::Request);
+    target.entry_mut(Setting::CpusetCpus).unwrap().applied = Applied::Equal;
+    let said = said_cpu(LinuxCpu {
+        cpus: "1".to_owned(),
+        ..LinuxCpu::default()
+    });
+    let expected = ContainerUpdate::new("c", said);
+    assert_eq!(update("c", &now(), &mut target, CONTAINERD), Some(expected));
 }
 
 #[test]

@@ -106,6 +106,59 @@ async fn an_update_that_cannot_come_about_lowers_no_burst() {
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
 }
 
+/// What goes with an update, as a runtime reads it: the patch by itself.
+fn appended(bench: &Bench, linux: cri::LinuxContainerResources) -> cri::LinuxContainerResources {
+    let Opening::Now(decision) = open(bench, linux) else {
+        panic!("nothing to wait for");
+    };
+    bench.hub.close(decision.pending, answered(0));
+    let Answer::Patched(patch) = decision.answer else {
+        panic!("values are in force: {:?}", decision.answer);
+    };
+    let request = cri::UpdateContainerResourcesRequest::read(&patch);
+    request.and_then(|request| request.linux).unwrap()
+}
+
+#[tokio::test]
+async fn what_the_kernel_refuses_of_ours_fails_no_update() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    let all = cri::LinuxContainerResources {
+        cpu_quota: 100_000,
+        cpu_shares: 512,
+        memory_limit_in_bytes: 1_073_741_824,
+        ..Default::default()
+    };
+    let but_shares = cri::LinuxContainerResources {
+        cpu_shares: 0,
+        ..all.clone()
+    };
+    let shares = || cri::LinuxContainerResources {
+        cpu_shares: 300,
+        ..Default::default()
+    };
+    let refusing = async |errno| {
+        bench.write("cpu.shares", "77");
+        bench
+            .tree
+            .fail_next_write(&bench.container, "cpu.shares", errno);
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        let entry = bench.entry(Setting::CpuShares).unwrap();
+        assert_eq!(entry.applied, Applied::Refused(Some(errno.raw_os_error())));
+    };
+    for errno in [Errno::BUSY, Errno::INVAL] {
+        refusing(errno).await;
+        assert_eq!(appended(&bench, to_quota(50_000)), but_shares, "{errno}");
+        // Nor does ours take the place of what the caller asks for.
+        assert_eq!(appended(&bench, shares()), but_shares, "{errno}");
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        assert_eq!(bench.shown("cpu.shares"), "512");
+        assert_eq!(appended(&bench, shares()), all, "{errno}");
+    }
+    // That says nothing of the value, which by the runtime may get there.
+    refusing(Errno::ROFS).await;
+    assert_eq!(appended(&bench, shares()), all);
+}
+
 /// The node's CPUs are twice as fast as the slowest, so a quota is halved.
 fn normalized() -> Bench {
     let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));

@@ -4,9 +4,10 @@
 use super::Hub;
 use crate::{
     ledger::{Applied, Life, Pod, Target},
+    panic_report::Catching,
     view,
 };
-use koord_hooks::Requested;
+use koord_hooks::{ContainerView, Requested};
 use koord_kernel::cgroup::Change;
 use koord_model::{ContainerId, CpuBurst, Setting, Value};
 use std::time::Duration;
@@ -60,34 +61,54 @@ impl Hub {
         if !saves_up || !running || self.hands_off(before.exemption).is_some() {
             return Vec::new();
         }
-        let mut after = before.clone();
-        let Some(container) = after.container_mut(id) else {
-            return Vec::new();
-        };
-        container.view.requested = view::overlaid(&container.view.requested, asked.clone());
-        self.decide_again(&mut after);
-        let targets = |pod: &Pod| {
-            let container = pod.containers.iter().find(|it| it.id == *id);
-            let targets = container.map(|it| &it.target).into_iter().chain([&pod.own]);
-            targets
-                .map(|target| (target.at.clone(), burst_of(target)))
-                .collect::<Vec<_>>()
-        };
-        let pairs = targets(before).into_iter().zip(targets(&after));
-        let lowered = pairs.filter(|((_, old), (_, new))| match (old, new) {
-            (Some(old), new) => new.unwrap_or_default() < *old,
-            (None, new) => new.is_some(),
+        let mut view = container.view.clone();
+        view.requested = view::overlaid(&view.requested, asked.clone());
+        let targets = [&container.target, &before.own];
+        let pairs = targets
+            .into_iter()
+            .zip(self.bursts_after(before, id, &view));
+        let lowered = pairs.filter(|(target, new)| match burst_of(target) {
+            Some(old) => new.unwrap_or_default() < old,
+            None => new.is_some(),
         });
         lowered
-            .filter_map(|(_, (at, new))| {
-                let value = new.unwrap_or_default().into();
+            .filter_map(|(target, new)| {
                 Some(Change {
-                    at: at?,
-                    value,
+                    at: target.at.clone()?,
+                    value: new.unwrap_or_default().into(),
                     gives_back: false,
                 })
             })
             .collect()
+    }
+
+    /// The bursts of a container that asks for what this `view` says, and of its pod. What the runtime may
+    /// refuse is not decided yet, so nobody hears of it.
+    fn bursts_after(
+        &self,
+        pod: &Pod,
+        id: &ContainerId,
+        view: &ContainerView,
+    ) -> [Option<CpuBurst>; 2] {
+        let containers = pod.containers.iter();
+        let living = containers.filter(|container| container.life != Life::Exited);
+        let views = living.map(|container| match container.id == *id {
+            true => view,
+            false => &container.view,
+        });
+        let views: Vec<&ContainerView> = views.collect();
+        let policy = self.policy();
+        let (chain, node) = (policy.chain(), policy.node());
+        // A hook that panics here does so again, and is told of, once the runtime has agreed.
+        let _quiet = Catching::begin();
+        let outcomes = [
+            chain.container(&pod.view, view, node, &mut ()),
+            chain.pod(&pod.view, &views, node, &mut ()),
+        ];
+        outcomes.map(|outcome| match outcome.merged.get(Setting::CpuBurst) {
+            Some((Value::CpuBurst(burst), _)) => Some(*burst),
+            _ => None,
+        })
     }
 }
 

@@ -76,6 +76,24 @@ async fn a_burst_that_is_lowered_for_an_update_is_not_raised_before_it_is_done()
 }
 
 #[tokio::test]
+async fn what_an_update_would_lower_is_found_out_without_a_decision_that_anybody_hears_of() {
+    let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    let runs = || {
+        let metrics = bench.hub.metrics().encode().unwrap();
+        let runs = metrics.lines().filter(|line| line.contains("hook_runs"));
+        runs.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = runs();
+    assert!(before.len() > 2, "{before:?}");
+    assert_eq!(
+        bench.hub.lower_bursts(&container(), &quota(30_000)).len(),
+        2
+    );
+    assert_eq!(runs(), before);
+}
+
+#[tokio::test]
 async fn an_update_that_waits_for_the_first_list_lowers_bursts_too() {
     let bench = Bench::new(FakeTree::new(Generation::V1, 2));
     let Opening::Later(decision) = open(&bench, to_quota(30_000)) else {

@@ -32,7 +32,11 @@ impl Cgroups {
                 Err(error) if group != *at && error.is_threaded() => {}
                 Err(error) => return Err(error),
             }
-            let below = self.children(&group).unwrap_or_default();
+            let below = match self.children(&group) {
+                Ok(below) => below,
+                Err(error) if error.is_gone() => continue,
+                Err(error) => return Err(error),
+            };
             groups.extend(below.iter().filter_map(|name| group.join(name).ok()));
         }
         Ok(members)
@@ -53,7 +57,10 @@ impl Cgroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cgroup::Generation, fake::FakeTree};
+    use crate::{
+        cgroup::Generation,
+        fake::{Errno, FakeTree},
+    };
 
     #[test]
     fn threads_and_processes_are_those_of_all_groups_below() {
@@ -83,5 +90,24 @@ mod tests {
             assert!(cgroups.threads(&path("gone")).unwrap_err().is_gone());
             assert!(cgroups.processes(&path("gone")).unwrap_err().is_gone());
         }
+    }
+
+    #[test]
+    fn groups_that_cannot_be_listed_are_not_taken_for_none() {
+        let tree = FakeTree::new(Generation::V2, 2);
+        let path = |text| CgroupPath::parse(text).unwrap();
+        tree.make(&path("a/b"));
+        tree.enter(&path("a/b"), 7);
+        let cgroups = Cgroups::over(tree.clone());
+        for group in ["a", "a/b"] {
+            tree.fail_next_read(&path(group), ".", Errno::MFILE);
+            let error = cgroups.threads(&path("a")).unwrap_err();
+            assert!(!error.is_gone(), "{group}: {error}");
+            // It has gone since its own members were read.
+            tree.fail_next_read(&path(group), ".", Errno::NOENT);
+            let found: &[Tid] = if group == "a" { &[] } else { &[7] };
+            assert_eq!(cgroups.threads(&path("a")).unwrap(), found, "{group}");
+        }
+        assert_eq!(cgroups.threads(&path("a")).unwrap(), [7]);
     }
 }

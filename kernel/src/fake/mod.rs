@@ -201,7 +201,7 @@ impl FakeTree {
         self.state().failures.push(failure);
     }
 
-    /// Makes the next reading of a file fail.
+    /// Makes the next reading of a file fail; `.` is the listing of the groups below.
     pub fn fail_next_read(&self, at: &CgroupPath, file: &str, errno: Errno) {
         let failure = (at.clone(), file.to_owned(), errno);
         self.state().unread.push(failure);
@@ -300,8 +300,11 @@ impl Tree for FakeTree {
     }
 
     fn children(&self, _: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
-        let state = self.state();
+        let mut state = self.state();
         state.sees()?;
+        if let Some(errno) = take(&mut state.unread, at, ".") {
+            return Err(errno.into());
+        }
         if !state.groups.contains_key(at) {
             return Err(Errno::NOENT.into());
         }

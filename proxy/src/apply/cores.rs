@@ -134,15 +134,17 @@ impl Cores {
         if *group == CoreGroup::None {
             return Ok((None, false));
         }
-        if let Some(known) = self.bearer(cgroups, group) {
+        if let Some(known) = self.bearer(cgroups, group)? {
             known.members.insert(member.at.clone());
             if known.members.len() > 2 * known.left.max(FEW) {
                 known.forget_the_gone(cgroups);
             }
             return Ok((Some(known.cookie), false));
         }
-        let brought = threads.iter().find_map(|it| self.unclaimed(cgroups, *it));
-        let found = brought.or_else(|| self.kept(cgroups, member, others.unwrap_or_default()));
+        let found = match self.brought(cgroups, threads)? {
+            Some(brought) => Some(brought),
+            None => self.kept(cgroups, member, others.unwrap_or_default())?,
+        };
         let made = match (found, others) {
             (Some(_), _) => None,
             (None, Some(_)) => self.made((member, group), threads)?,
@@ -170,30 +172,67 @@ impl Cores {
         Ok((Some(cookie), made.is_some()))
     }
 
-    /// A group with a thread that has its cookie; `None` if there is none any more.
-    fn bearer(&mut self, cgroups: &Cgroups, group: &CoreGroup) -> Option<&mut Group> {
-        let kernel = &self.machine.as_ref()?.kernel;
-        let known = self.groups.get_mut(group)?;
+    /// A group with a thread that has its cookie; `None` if there is none any more. An error if nobody can
+    /// tell: one of those that cannot be listed may have it.
+    fn bearer(
+        &mut self,
+        cgroups: &Cgroups,
+        group: &CoreGroup,
+    ) -> Result<Option<&mut Group>, JoinError> {
+        let (Some(Machine { kernel, .. }), Some(known)) =
+            (&self.machine, self.groups.get_mut(group))
+        else {
+            return Ok(None);
+        };
         let has = |thread: &Tid| kernel.cookie(*thread).ok().flatten() == Some(known.cookie);
         if !has(&known.bearer) {
-            let mut members = known.members.iter();
-            let threads = |at: &CgroupPath| cgroups.threads(at).unwrap_or_default();
-            known.bearer = members.find_map(|at| threads(at).into_iter().find(has))?;
+            let (mut found, mut unlisted) = (None, None);
+            for at in &known.members {
+                match threads_of(cgroups, at) {
+                    Ok(threads) => found = threads.into_iter().find(has),
+                    Err(error) => unlisted = Some(error),
+                }
+                if found.is_some() {
+                    break;
+                }
+            }
+            known.bearer = match (found, unlisted) {
+                (Some(bearer), _) => bearer,
+                (None, Some(error)) => return Err(error),
+                (None, None) => return Ok(None),
+            };
         }
-        Some(known)
+        Ok(Some(known))
+    }
+
+    /// The first cookie that one of these threads has which is no other group's and not ours.
+    fn brought(
+        &mut self,
+        cgroups: &Cgroups,
+        threads: &[Tid],
+    ) -> Result<Option<(Tid, Cookie)>, JoinError> {
+        for thread in threads {
+            if let Some(cookie) = self.unclaimed(cgroups, *thread)? {
+                return Ok(Some((*thread, cookie)));
+            }
+        }
+        Ok(None)
     }
 
     /// The cookie of a thread, if it is no other group's and not ours.
-    fn unclaimed(&mut self, cgroups: &Cgroups, thread: Tid) -> Option<(Tid, Cookie)> {
-        let cookie = self.kernel()?.cookie(thread).ok().flatten()?;
-        if self.own == Some(cookie) {
-            return None;
-        }
-        let claims = self.groups.iter();
-        let claim = claims.filter(|(_, known)| known.cookie == cookie);
-        let claim = claim.map(|(group, _)| group.clone()).next();
-        let claimed = claim.is_some_and(|group| self.bearer(cgroups, &group).is_some());
-        (!claimed).then_some((thread, cookie))
+    fn unclaimed(&mut self, cgroups: &Cgroups, thread: Tid) -> Result<Option<Cookie>, JoinError> {
+        let kernel = self.kernel();
+        let cookie = kernel.and_then(|kernel| kernel.cookie(thread).ok().flatten());
+        let Some(cookie) = cookie.filter(|cookie| self.own != Some(*cookie)) else {
+            return Ok(None);
+        };
+        let mut claims = self.groups.iter();
+        let claim = claims.find(|(_, known)| known.cookie == cookie);
+        let claimed = match claim.map(|(group, _)| group.clone()) {
+            Some(group) => self.bearer(cgroups, &group)?.is_some(),
+            None => false,
+        };
+        Ok((!claimed).then_some(cookie))
     }
 
     /// The cookie that the first of the others of a member's group brings. One that somebody of another
@@ -203,31 +242,48 @@ impl Cores {
         cgroups: &Cgroups,
         member: &Member,
         others: &[Member],
-    ) -> Option<(Tid, Cookie)> {
+    ) -> Result<Option<(Tid, Cookie)>, JoinError> {
         let (same, apart): (Vec<_>, Vec<_>) =
             others.iter().partition(|other| other.group == member.group);
         // Most bring none, and then nobody else is looked at.
         let mut theirs: Option<BTreeSet<Cookie>> = None;
+        let mut unlisted = None;
         for other in same {
-            let threads = cgroups.threads(&other.at).unwrap_or_default();
-            let brought = threads.iter().find_map(|it| self.unclaimed(cgroups, *it));
-            let Some((thread, cookie)) = brought else {
+            let threads = match threads_of(cgroups, &other.at) {
+                Ok(threads) => threads,
+                Err(error) => {
+                    unlisted = Some(error);
+                    continue;
+                }
+            };
+            let Some((thread, cookie)) = self.brought(cgroups, &threads)? else {
                 continue;
             };
-            let theirs = theirs.get_or_insert_with(|| self.cookies(cgroups, &apart));
+            let theirs = match &mut theirs {
+                Some(theirs) => theirs,
+                none => none.insert(self.cookies(cgroups, &apart)?),
+            };
             if !theirs.contains(&cookie) {
-                return Some((thread, cookie));
+                return Ok(Some((thread, cookie)));
             }
         }
-        None
+        // Of those that cannot be listed one may bring it.
+        unlisted.map_or(Ok(None), Err)
     }
 
     /// The cookies that threads of these have.
-    fn cookies(&self, cgroups: &Cgroups, members: &[&Member]) -> BTreeSet<Cookie> {
-        let threads = |member: &&Member| cgroups.threads(&member.at).unwrap_or_default();
-        let threads = members.iter().flat_map(threads);
-        let cookie = |thread| self.kernel()?.cookie(thread).ok().flatten();
-        threads.filter_map(cookie).collect()
+    fn cookies(
+        &self,
+        cgroups: &Cgroups,
+        members: &[&Member],
+    ) -> Result<BTreeSet<Cookie>, JoinError> {
+        let mut cookies = BTreeSet::new();
+        for member in members {
+            let threads = threads_of(cgroups, &member.at)?;
+            let cookie = |thread| self.kernel()?.cookie(thread).ok().flatten();
+            cookies.extend(threads.into_iter().filter_map(cookie));
+        }
+        Ok(cookies)
     }
 
     /// A cookie that nobody has, made for the first thread that takes one.
@@ -299,6 +355,18 @@ impl Group {
         // One of which that is unknown stays.
         self.members.retain(|at| cgroups.exists(at).unwrap_or(true));
         self.left = self.members.len();
+    }
+}
+
+/// The threads of a control group; none if it has gone.
+fn threads_of(cgroups: &Cgroups, at: &CgroupPath) -> Result<Vec<Tid>, JoinError> {
+    match cgroups.threads(at) {
+        Ok(threads) => Ok(threads),
+        Err(error) if error.is_gone() => Ok(Vec::new()),
+        Err(source) => {
+            let at = at.clone();
+            Err(JoinError::Unlisted { at, source })
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use koord_kernel::{
     cgroup::{Cgroups, Controller, Generation, Tree, Version},
     core_sched::{Cookie, CoreSched, Tid},
-    fake::FakeTree,
+    fake::{Errno, FakeTree},
     task::Procfs,
 };
 use koord_model::CgroupPath;
@@ -53,6 +53,11 @@ impl Processes {
         self.tree.make(&at(pod));
         let process = u32::try_from(process).unwrap();
         self.tree.enter(&at(pod), process);
+    }
+
+    /// Has the next look at who is in a pod's container fail.
+    pub(super) fn hide(&self, pod: &str, errno: Errno) {
+        self.tree.fail_next_read(&at(pod), "cgroup.threads", errno);
     }
 
     pub(super) fn end(&self, process: Tid) {

@@ -229,6 +229,48 @@ fn one_who_comes_first_after_a_restart_gets_the_cookie_that_others_of_its_group_
     assert_eq!(node.kernel.take_changes(), 2);
 }
 
+/// What it says that nobody can say who is in the group of `b`.
+fn unlisted(joined: Result<Joined, JoinError>) {
+    let error = joined.unwrap_err().to_string();
+    assert_eq!(error, "the threads of cgroup /pods/b cannot be listed");
+}
+
+#[test]
+fn who_cannot_be_listed_is_not_taken_for_gone_and_no_second_cookie_is_made() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.join("b", group("x"));
+    // Of the two that have the cookie the first has gone.
+    node.end(10);
+    node.end(11);
+    node.processes.hide("b", Errno::MFILE);
+    unlisted(node.join_beside("c", group("x"), Some(&[])));
+    assert_eq!(node.cookies([20, 21, 30, 31]), [1, 1, 0, 0]);
+    node.join("c", group("x"));
+    assert_eq!(node.cookies([20, 21, 30, 31]), [1; 4]);
+}
+
+#[test]
+fn after_a_restart_no_cookie_is_made_while_one_who_may_have_it_cannot_be_listed() {
+    let mut node = Node::new();
+    node.join("b", group("x"));
+    node.join("c", group("x"));
+    node.restart();
+    let (b, c) = (member("b", &group("x")), member("c", &group("x")));
+    node.processes.hide("b", Errno::MFILE);
+    unlisted(node.join_beside("a", group("x"), Some(std::slice::from_ref(&b))));
+    // What is brought may be another group's as well.
+    let others = [member("b", &group("y")), c.clone()];
+    node.processes.hide("b", Errno::MFILE);
+    unlisted(node.join_beside("a", group("x"), Some(&others)));
+    assert_eq!(node.cookies([10, 11, 20, 21, 30, 31]), [0, 0, 1, 1, 1, 1]);
+    // Who brings it is enough.
+    node.processes.hide("b", Errno::MFILE);
+    let joined = node.join_beside("a", group("x"), Some(&[b, c]));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([10, 11]), [1, 1]);
+}
+
 #[test]
 fn no_cookie_is_made_before_it_is_known_who_else_is_in_the_group() {
     let mut node = Node::new();

@@ -326,23 +326,28 @@ impl Ledger {
         self.clock
     }
 
-    /// Drops what is not there any more. Of containers that have ended nobody tells.
+    /// Drops what is not there any more, which a list that is under way must not bring back. Of containers
+    /// that have ended nobody tells.
     pub fn resync(
         &mut self,
         has_pod: impl Fn(&SandboxId) -> bool,
         has_container: impl Fn(&ContainerId) -> bool,
     ) {
-        let containers = &mut self.containers;
+        let (containers, removed) = (&mut self.containers, &mut self.removed);
         self.pods.retain(|sandbox, pod| {
             let there = has_pod(sandbox);
             pod.containers.retain(|container| {
                 let ended = container.life == Life::Exited;
                 let keep = there && (ended || has_container(&container.id));
                 if !keep {
+                    note_removal(removed.as_mut(), container.id.as_str());
                     containers.remove(&container.id);
                 }
                 keep
             });
+            if !there {
+                note_removal(removed.as_mut(), sandbox.as_str());
+            }
             there
         });
     }
@@ -492,7 +497,7 @@ impl Ledger {
 
     pub fn remove_container(&mut self, id: &ContainerId) {
         let now = self.tick();
-        self.note_removal(id.as_str());
+        note_removal(self.removed.as_mut(), id.as_str());
         if let Some(sandbox) = self.containers.remove(id)
             && let Some(pod) = self.pods.get_mut(&sandbox)
         {
@@ -502,20 +507,11 @@ impl Ledger {
     }
 
     pub fn remove_pod(&mut self, sandbox: &SandboxId) {
-        self.note_removal(sandbox.as_str());
+        note_removal(self.removed.as_mut(), sandbox.as_str());
         if let Some(pod) = self.pods.remove(sandbox) {
             for container in pod.containers {
-                self.note_removal(container.id.as_str());
+                note_removal(self.removed.as_mut(), container.id.as_str());
                 self.containers.remove(&container.id);
-            }
-        }
-    }
-
-    fn note_removal(&mut self, id: &str) {
-        if let Some(removed) = &mut self.removed {
-            removed.too_many |= removed.ids.len() >= MAX_REMOVED;
-            if !removed.too_many {
-                removed.ids.insert(id.into());
             }
         }
     }
@@ -556,6 +552,15 @@ impl Ledger {
         });
         self.removed = None;
         less
+    }
+}
+
+fn note_removal(removed: Option<&mut Removed>, id: &str) {
+    if let Some(removed) = removed {
+        removed.too_many |= removed.ids.len() >= MAX_REMOVED;
+        if !removed.too_many {
+            removed.ids.insert(id.into());
+        }
     }
 }
 

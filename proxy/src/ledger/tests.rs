@@ -73,6 +73,23 @@ fn a_list_does_not_bring_back_what_a_call_removed() {
 }
 
 #[test]
+fn a_list_does_not_bring_back_what_a_synchronisation_has_dropped() {
+    let mut ledger = Ledger::default();
+    for (pod_id, id) in [("s1", "c1"), ("s2", "c2"), ("s2", "c3")] {
+        if ledger.pod(&sandbox(pod_id)).is_none() {
+            ledger.insert_pod(pod(pod_id));
+        }
+        ledger.insert_container(&sandbox(pod_id), container(id));
+    }
+    ledger.begin_list();
+    ledger.resync(|pod| pod.as_str() == "s2", |id| id.as_str() == "c3");
+    assert_eq!(held(&ledger), (vec!["s2"], 1));
+    let all = ["s1", "c1", "s2", "c2", "c3"];
+    let removed = all.map(|id| ledger.is_removed(id));
+    assert_eq!(removed, [true, true, false, true, false]);
+}
+
+#[test]
 fn removals_are_kept_for_the_list_under_way_alone_and_not_without_bound() {
     let removed = |ledger: &Ledger| ledger.removed.as_ref().map(|removed| removed.ids.len());
     let mut ledger = Ledger::default();

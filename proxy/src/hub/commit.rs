@@ -259,13 +259,13 @@ impl Hub {
         let Some(pod) = ledger.tell_pod(sandbox) else {
             return;
         };
-        if pod.ready {
+        // One that ends sends no more: nobody is asked from where.
+        if mem::replace(&mut pod.ready, false) {
             self.cover(pod);
         }
         if has_group(pod) {
             self.queue.push_groups();
         }
-        pod.ready = false;
         for container in &mut pod.containers {
             container.life = Life::Exited;
         }

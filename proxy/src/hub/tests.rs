@@ -3,7 +3,7 @@ use super::{
     *,
 };
 use crate::{
-    ledger::{Applied, Container, Exemption, Life, Original},
+    ledger::{Applied, Container, Exemption, Life, Original, Route},
     reconcile,
 };
 use koord_hooks::{
@@ -15,7 +15,8 @@ use koord_kernel::{
     fake::FakeTree,
 };
 use koord_model::{
-    CgroupPath, ContainerId, CpuBurst, CpuQuota, MemoryLimit, PodUid, SandboxId, Setting, Value,
+    CgroupPath, ContainerId, CpuBurst, CpuQuota, MemoryLimit, PodQueue, PodUid, SandboxId, Setting,
+    Value,
 };
 use koord_proto::{
     cri,
@@ -208,6 +209,27 @@ async fn a_hook_that_fails_for_the_node_is_told_once_for_each_policy() {
 async fn is_list_wanted(bench: &Bench) -> bool {
     let wanted = bench.hub.relist_wanted();
     tokio::time::timeout(Duration::ZERO, wanted).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_pod_that_ends_is_not_asked_from_where_it_sends() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        let mut merged = koord_hooks::Merged::default();
+        let queue = Adjustment {
+            pod_queue: Some(PodQueue::default()),
+            ..Adjustment::default()
+        };
+        merged.merge("Hook", queue).unwrap();
+        pod.own.decide(&merged, |_| Route::Kernel, |_| None);
+        assert!(pod.lacks_addresses());
+    }
+    _ = is_list_wanted(&bench).await;
+    bench.hub.commit(Effect::StopPod(sandbox()).into(), None);
+    assert!(!is_list_wanted(&bench).await);
+    assert!(!bench.hub.ledger().borrow().pod(&sandbox()).unwrap().ready);
 }
 
 /// An update that asks for nothing.

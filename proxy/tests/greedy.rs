@@ -254,6 +254,60 @@ async fn thousands_of_small_messages_half_sent_fill_their_room_and_no_more() {
 }
 
 #[tokio::test]
+async fn messages_are_opened_again_once_others_have_made_room() {
+    // With 128 MiB the room is full.
+    const STREAMS: usize = 2_100;
+    let test = async {
+        let inside = Inside::holding(Chain::empty(), Duration::from_secs(60));
+        let listener = UnixListener::bind(inside.runtime_socket()).unwrap();
+        spawn_local(never_grants(listener));
+        let client = RawClient::connect(&inside.socket()).await.unwrap();
+        // Of a container that nobody knows: it is held for a list, which never comes.
+        let message = Tree::new().bytes(1, "x").encode();
+        let update = async || {
+            let mut stream = client.open(method::UPDATE, Vec::new()).await.unwrap();
+            let whole = Frame::plain(message.clone()).encode();
+            stream.send_data(whole, true).unwrap();
+            stream
+        };
+        let _first = update().await;
+        holds(&inside, message.len() + HEAD).await;
+
+        let attacker = RawClient::connect(&inside.socket()).await.unwrap();
+        let head = frame::message_head(65_000);
+        let most: Bytes = [head, vec![0; 64_999]].concat().into();
+        let mut streams = Vec::new();
+        for _ in 0..STREAMS {
+            let mut stream = attacker.open(method::CREATE, Vec::new()).await.unwrap();
+            stream.send_data(most.clone(), false).unwrap();
+            streams.push(stream);
+        }
+        let creations = "calls_total{method=\"CreateContainer\",result=\"unopened_crowded\"}";
+        let full = || async { inside.metric(creations) > 0 };
+        wait_until_async("the room is full", full).await;
+        // Who adds to it is told so, and its next one passes.
+        let unopened =
+            "calls_total{method=\"UpdateContainerResources\",result=\"unopened_crowded\"}";
+        let mut held = Vec::new();
+        while inside.metric(unopened) == 0 {
+            held.push(update().await);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let passed = inside.metric(unopened);
+
+        drop((streams, attacker));
+        let is_free = || async { inside.metric("held_bytes") < 100_000 };
+        wait_until_async("there is room", is_free).await;
+        let before = inside.metric("held_bytes");
+        let _last = update().await;
+        let is_held = || async { inside.metric("held_bytes") > before };
+        wait_until_async("it is waited for", is_held).await;
+        assert_eq!(inside.metric(unopened), passed);
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
 async fn a_place_that_is_held_without_headway_goes_to_who_waits_for_it() {
     let attack = async {
         let script = Script::new(Otherwise::Echo);

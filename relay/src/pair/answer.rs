@@ -113,6 +113,11 @@ impl Pair {
         }
     }
 
+    /// What was said last.
+    pub fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
     fn is_holding(&self, stream: StreamId) -> bool {
         let opened = self.streams.get(&stream);
         opened.is_some_and(|opened| opened.hold().is_holding())

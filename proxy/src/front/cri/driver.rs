@@ -166,6 +166,7 @@ impl Driver {
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<bool, Ended> {
         let mut progress = self.hear(cx)?;
         progress |= self.dial(cx)?;
+        self.find_room();
         progress |= self.read(cx, Side::Client)?;
         progress |= self.read(cx, Side::Runtime)?;
         self.make_room();
@@ -219,6 +220,13 @@ impl Driver {
         let held = self.pair.held_bytes();
         if held != self.share.held() {
             self.pair.set_crowded(self.share.crowds(held));
+        }
+    }
+
+    /// Waits for messages again once others have made room, though what is held here is what it was.
+    fn find_room(&mut self) {
+        if self.pair.is_crowded() && !self.share.is_full() {
+            self.pair.set_crowded(false);
         }
     }
 

@@ -55,6 +55,11 @@ impl Share {
         self.held
     }
 
+    /// Whether all together hold too much.
+    pub(super) fn is_full(&self) -> bool {
+        self.room.0.held.get() > self.room.0.most
+    }
+
     /// Takes notice of how many bytes are held now. True if that is more than before, and too much.
     pub(super) fn crowds(&mut self, held: usize) -> bool {
         let State {
@@ -85,10 +90,13 @@ mod tests {
         let room = Room::new(100, Rc::new(Metrics::new()));
         let (mut a, mut b) = (room.share(), room.share());
         assert!(!a.crowds(100));
+        assert!(!a.is_full() && !b.is_full());
         assert!(b.crowds(1));
         assert!(b.crowds(100));
         assert!(!b.crowds(90), "less is never too much");
+        assert!(a.is_full() && b.is_full());
         drop(a);
+        assert!(!b.is_full());
         assert!(!b.crowds(100));
         drop(b);
         assert!(room.share().crowds(101));

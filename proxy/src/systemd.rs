@@ -255,13 +255,16 @@ mod tests {
 
     #[test]
     fn without_a_manager_nothing_happens() {
-        let notifier = Notifier::new(&Variables::default());
-        notifier.ready("Serving");
-        let odd = Variables {
+        let of_another_kind = Variables {
             notify_socket: Some("vsock:2:1".into()),
             ..Variables::default()
         };
-        Notifier::new(&odd).ready("Serving");
+        for variables in [Variables::default(), of_another_kind] {
+            let notifier = Notifier::new(&variables);
+            assert!(notifier.manager.is_none(), "{variables:?}");
+            assert_eq!(notifier.watchdog, None);
+            notifier.ready("Serving");
+        }
     }
 
     #[test]

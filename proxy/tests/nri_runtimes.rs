@@ -360,6 +360,11 @@ fn a_runtime_that_takes_us_and_drops_us_is_come_back_to_less_and_less_often() {
     // After 25, 50, 100 and 200 ms at the least, and then 250 ms each time: 15 times. Always after the
     // first of these it would be sixty to a hundred and twenty.
     assert!((2..20).contains(&times), "{times}");
+    let log = node.log();
+    for line in ["registered as a plugin", "the runtime asks us no more"] {
+        let said = log.matches(line).count();
+        assert!((1..=5).contains(&said), "{said} of {times}: {line}");
+    }
 }
 
 #[test]

@@ -115,10 +115,9 @@ impl Front {
                 Ok(session) => {
                     let begun = Instant::now();
                     self.talk(session, false).await;
-                    complained = false;
                     // One that takes us and drops us is as one that does not take us.
                     if begun.elapsed() >= SETTLED {
-                        retry = FIRST_RETRY;
+                        (retry, complained) = (FIRST_RETRY, false);
                     }
                 }
                 Err(error) => {
@@ -158,7 +157,10 @@ impl Front {
         let ended = talk.go_on().await;
         self.watchdog.rest();
         drop(talk);
-        warn!(error = &ended as &dyn Error, "the runtime asks us no more");
+        if let Some(suppressed) = self.hub.may_complain("-", "plugin session") {
+            let error = &ended as &dyn Error;
+            warn!(error, suppressed, "the runtime asks us no more");
+        }
         self.hub.set_plugin_up(false);
         self.hub.runtime_lost();
     }
@@ -169,7 +171,10 @@ impl Front {
         let sets = self.hub.policy().sayable();
         let sets: Vec<_> = sets.iter().map(|setting| setting.name()).collect();
         let settings = sets.join(",");
-        info!(version, settings, "registered as a plugin");
+        // As often as the runtime likes.
+        if let Some(suppressed) = self.hub.may_complain("-", "plugin") {
+            info!(version, settings, suppressed, "registered as a plugin");
+        }
         self.metrics.plugin_registered(true);
         self.hub.set_runtime(&runtime.name, &runtime.version);
     }

@@ -4,6 +4,7 @@
 use super::{
     Answer, Decision, Hub, NewContainer, Opening, Pending, Untouched,
     commit::{Effect, Update},
+    message::Message,
     plan::PlannedUpdate,
 };
 use crate::{
@@ -72,7 +73,11 @@ impl Hub {
     /// tell that, and whether its containers are to be left alone. So where some are, it waits for
     /// the next one, and without an answer it passes as it came: what it lacks for that is written
     /// once it is known.
-    pub(super) fn open_create(self: &Rc<Self>, message: &[u8], until: Instant) -> Option<Opening> {
+    pub(super) fn open_create(
+        self: &Rc<Self>,
+        message: &Message<'_>,
+        until: Instant,
+    ) -> Option<Opening> {
         let inputs = self.policy().inputs();
         let request = cri::CreateContainerRequest::read_keeping(message, |key| inputs.has(key))?;
         let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
@@ -85,7 +90,7 @@ impl Hub {
         if seen > 0 {
             self.relist_soon();
         }
-        let (hub, message) = (self.clone(), message.to_vec());
+        let (hub, message) = (self.clone(), message.keep());
         Some(Opening::Later(Box::pin(async move {
             hub.list_after(seen, until).await;
             let sandbox = hub.ledger.borrow().meant_sandbox(sandbox);
@@ -106,7 +111,7 @@ impl Hub {
         self: &Rc<Self>,
         request: cri::CreateContainerRequest,
         sandbox: SandboxId,
-        message: &[u8],
+        message: &Message<'_>,
         until: Instant,
     ) -> Option<Opening> {
         let mut creation = match self.plan_creation(request, sandbox)? {
@@ -116,7 +121,7 @@ impl Hub {
         let Some(folder) = self.folder_for(&creation.container) else {
             return Some(Opening::Now(self.say_creation(creation, message)));
         };
-        let (hub, message) = (self.clone(), message.to_vec());
+        let (hub, message) = (self.clone(), message.keep());
         Some(Opening::Later(Box::pin(async move {
             let made = hub.make_folder(&folder, &mut creation.container, until);
             match made.await {
@@ -204,7 +209,11 @@ impl Hub {
 
     /// UpdateContainerResources: names the container only, so it needs the ledger; carries all
     /// values in force, because the runtime writes its whole stored spec each time.
-    pub(super) fn open_update(self: &Rc<Self>, message: &[u8], until: Instant) -> Option<Opening> {
+    pub(super) fn open_update(
+        self: &Rc<Self>,
+        message: &Message<'_>,
+        until: Instant,
+    ) -> Option<Opening> {
         let request = cri::UpdateContainerResourcesRequest::read(message)?;
         let id = ContainerId::new(&request.container_id).ok()?;
         let id = self.ledger.borrow().meant_container(id);
@@ -220,7 +229,7 @@ impl Hub {
                 decision
             })));
         }
-        let (hub, message) = (self.clone(), message.to_vec());
+        let (hub, message) = (self.clone(), message.keep());
         Some(Opening::Later(Box::pin(async move {
             hub.list_after(0, until).await;
             let id = hub.ledger.borrow().meant_container(id);

@@ -18,6 +18,7 @@ mod complaint;
 mod cover;
 mod decide;
 mod folder;
+mod message;
 mod plan;
 mod plugin;
 mod report;
@@ -40,8 +41,8 @@ pub use self::{
 pub(crate) use self::{decide::asked, report::state, source::pod_id, stand_by::NodeLock};
 
 use self::{
-    commit::Effect, complaint::Complaints, source::Source, stand_by::Another, told::ToldLately,
-    watching::Watching,
+    commit::Effect, complaint::Complaints, message::Message, source::Source, stand_by::Another,
+    told::ToldLately, watching::Watching,
 };
 
 use crate::{
@@ -279,18 +280,18 @@ impl Hub {
         message: &[u8],
         timeout: Option<Duration>,
     ) -> Opening {
-        let until = self.held_until(timeout);
+        let (message, until) = (Message::Lent(message), self.held_until(timeout));
         if !method.is_decided_about() || !self.awaits_koordlet() {
-            return self.open_now(method, message, until);
+            return self.open_now(method, &message, until);
         }
-        let (hub, message) = (self.clone(), message.to_vec());
+        let (hub, message) = (self.clone(), message.keep());
         Opening::Later(Box::pin(async move {
             hub.koordlet_known(until).await;
             hub.open_now(method, &message, until).decision().await
         }))
     }
 
-    fn open_now(self: &Rc<Self>, method: Method, message: &[u8], until: Instant) -> Opening {
+    fn open_now(self: &Rc<Self>, method: Method, message: &Message<'_>, until: Instant) -> Opening {
         let opening = match method {
             Method::RunPodSandbox => self.open_run(message, until),
             Method::CreateContainer => self.open_create(message, until),

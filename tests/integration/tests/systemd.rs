@@ -135,36 +135,6 @@ fn systemd_has_nothing_to_say_against_the_units() -> Result<()> {
     Ok(())
 }
 
-/// What a flag is unless it is told otherwise, by the page that the house holds against the program.
-fn by_default(flag: &str) -> Result<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    let page = fs::read_to_string(page)?;
-    let begin = format!("| `{flag}` | `");
-    let row = page.lines().find_map(|line| line.strip_prefix(&begin));
-    let (value, _) = row.and_then(|row| row.split_once('`')).context("a row")?;
-    Ok(value.to_owned())
-}
-
-#[test]
-fn held_requests_and_a_kubelets_answer_fit_below_its_bounds_of_memory() -> Result<()> {
-    let service = unit(SERVICE)?;
-    let mib = |key| -> Result<u32> {
-        let said = values(&service, key);
-        let [said] = said[..] else {
-            anyhow::bail!("{key}: {said:?}");
-        };
-        Ok(said.strip_suffix('M').context("in MiB")?.parse()?)
-    };
-    let (high, max) = (mib("MemoryHigh")?, mib("MemoryMax")?);
-    let large = by_default("--large-message-slots")?.parse::<u32>()?;
-    let most = by_default("--max-message-bytes")?;
-    let most: u32 = most.strip_suffix("MiB").context("in MiB")?.parse()?;
-    // Large requests and small ones; the kubelet's pods as they come, and as they are kept.
-    let held = large * most + 64 + 2 * 64;
-    assert!(held < high && high < max, "{held} < {high} < {max}");
-    Ok(())
-}
-
 #[test]
 fn nor_against_those_for_cri_o() -> Result<()> {
     let installed = Installed::new()?;

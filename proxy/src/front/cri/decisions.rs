@@ -24,6 +24,8 @@ pub(super) struct Decisions {
     tasks: JoinSet<(StreamId, Decision)>,
     /// The calls that wait for one.
     held: HashMap<StreamId, Held>,
+    /// Bytes that these may have been copied to be decided about.
+    kept: usize,
 }
 
 /// A decision that a held call waited for.
@@ -36,28 +38,49 @@ pub(super) struct Decided {
 struct Held {
     method: Method,
     task: AbortHandle,
+    /// Bytes of its message.
+    length: usize,
 }
 
 // === impl Decisions ===
 
 impl Decisions {
-    /// Starts a decision. [`Decisions::poll_next`] has to be asked again after that. Must run in a
-    /// `LocalSet`.
+    /// Starts a decision about a message of this `length`. [`Decisions::poll_next`] has to be asked again
+    /// after that. Must run in a `LocalSet`.
     pub(super) fn begin(
         &mut self,
         stream: StreamId,
-        method: Method,
+        (method, length): (Method, usize),
         decision: impl Future<Output = Decision> + 'static,
     ) {
         let task = self
             .tasks
             .spawn_local(async move { (stream, decision.await) });
-        self.held.insert(stream, Held { method, task });
+        let held = Held {
+            method,
+            task,
+            length,
+        };
+        self.held.insert(stream, held);
+        self.kept += length;
+    }
+
+    /// Bytes of messages that are here a second time, as far as that can be: some decisions need them once
+    /// more when what they wait for has come.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept
+    }
+
+    /// Nothing is held for this call any more.
+    fn let_go(&mut self, stream: StreamId) -> Option<Held> {
+        let held = self.held.remove(&stream)?;
+        self.kept -= held.length;
+        Some(held)
     }
 
     /// Gives up what a call was held for, if anything, because it has ended or goes on without.
     pub(super) fn abandon(&mut self, stream: StreamId) {
-        if let Some(held) = self.held.remove(&stream) {
+        if let Some(held) = self.let_go(stream) {
             held.task.abort();
         }
     }
@@ -73,7 +96,7 @@ impl Decisions {
                 },
             };
             // It may have been made just before its call ended.
-            let Some(Held { method, .. }) = self.held.remove(&stream) else {
+            let Some(Held { method, .. }) = self.let_go(stream) else {
                 continue;
             };
             return Poll::Ready(Decided {
@@ -137,17 +160,21 @@ mod tests {
                 wait.await.unwrap();
                 patched(1)
             };
-            decisions.begin(1, Method::RunPodSandbox, late);
-            decisions.begin(3, Method::UpdateContainerResources, ready(patched(3)));
+            decisions.begin(1, (Method::RunPodSandbox, 10), late);
+            let update = Method::UpdateContainerResources;
+            decisions.begin(3, (update, 20), ready(patched(3)));
+            assert_eq!(decisions.kept_bytes(), 30);
             let (stream, method, answer) = next(&mut decisions).await;
             assert_eq!((stream, method), (3, Method::UpdateContainerResources));
             assert!(matches!(answer, Answer::Patched(bytes) if bytes == [3]));
             assert!(quiet(&mut decisions).await);
+            assert_eq!(decisions.kept_bytes(), 10);
             made.send(()).unwrap();
             let (stream, method, answer) = next(&mut decisions).await;
             assert_eq!((stream, method), (1, Method::RunPodSandbox));
             assert!(matches!(answer, Answer::Patched(bytes) if bytes == [1]));
             assert!(quiet(&mut decisions).await);
+            assert_eq!(decisions.kept_bytes(), 0);
         };
         LocalSet::new().run_until(test).await;
     }
@@ -156,12 +183,14 @@ mod tests {
     async fn a_decision_that_panics_lets_its_call_go_on_as_it_came() {
         let test = async {
             let mut decisions = Decisions::default();
-            decisions.begin(1, Method::RunPodSandbox, pending());
-            decisions.begin(3, Method::RunPodSandbox, async { panic!("of this test") });
+            let run = (Method::RunPodSandbox, 10);
+            decisions.begin(1, run, pending());
+            decisions.begin(3, run, async { panic!("of this test") });
             let (stream, _, answer) = next(&mut decisions).await;
             assert_eq!(stream, 3);
             assert!(matches!(answer, Answer::AsIs(Untouched::Unknown)));
             assert!(quiet(&mut decisions).await);
+            assert_eq!(decisions.kept_bytes(), 10);
         };
         LocalSet::new().run_until(test).await;
     }
@@ -177,9 +206,10 @@ mod tests {
                     let _thought = thought;
                     pending().await
                 };
-                decisions.begin(stream, Method::RunPodSandbox, never);
+                decisions.begin(stream, (Method::RunPodSandbox, 10), never);
             }
-            decisions.begin(5, Method::RunPodSandbox, ready(patched(5)));
+            decisions.begin(5, (Method::RunPodSandbox, 20), ready(patched(5)));
+            assert_eq!(decisions.kept_bytes(), 40);
             yield_now().await;
             decisions.abandon(1);
             // This one is made, and not heard yet.
@@ -187,6 +217,7 @@ mod tests {
             assert!(quiet(&mut decisions).await);
             assert_eq!(Rc::strong_count(&thinking), 2);
             assert!(decisions.held.contains_key(&3));
+            assert_eq!(decisions.kept_bytes(), 10);
             assert_eq!((decisions.held.len(), decisions.tasks.len()), (1, 1));
             // The rest goes with the connection.
             drop(decisions);

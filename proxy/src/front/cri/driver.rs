@@ -217,7 +217,7 @@ impl Driver {
 
     /// Charges what is held to what all connections may hold together.
     fn make_room(&mut self) {
-        let held = self.pair.held_bytes();
+        let held = self.pair.held_bytes() + self.decisions.kept_bytes();
         if held != self.share.held() {
             self.pair.set_crowded(self.share.crowds(held));
         }
@@ -453,9 +453,10 @@ impl Driver {
         let Some(message) = self.pair.held(stream) else {
             return;
         };
+        let length = message.len();
         match self.shared.hub.open(method, message, timeout) {
             Opening::Now(decision) => self.answer(stream, method, decision),
-            Opening::Later(decision) => self.decisions.begin(stream, method, decision),
+            Opening::Later(decision) => self.decisions.begin(stream, (method, length), decision),
         }
     }
 

@@ -160,7 +160,7 @@ impl Front {
                 runtime: options.runtime,
                 hub,
                 room: Room::new(
-                    options.large_message_slots * options.max_message_bytes + SMALL_MESSAGES,
+                    room_bytes(options.large_message_slots, options.max_message_bytes),
                     metrics.clone(),
                 ),
                 metrics,
@@ -301,4 +301,43 @@ fn report(ended: &Ended, metrics: &Metrics) {
         Ended::Closed(_) | Ended::Drained | Ended::Unreachable(_) | Ended::Io { .. } => {}
     }
     debug!(reason = ended as &dyn Error, "a connection ended");
+}
+
+/// What all requests that are held may come to in memory, with what of them is there a second time.
+fn room_bytes(large_message_slots: usize, max_message_bytes: usize) -> usize {
+    large_message_slots * max_message_bytes + SMALL_MESSAGES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, RawConfig, Surroundings};
+    use clap::{Args, Command, FromArgMatches};
+
+    /// The service as it is installed.
+    const SERVICE: &str = include_str!("../../../../systemd/koord-runtime-proxy.service");
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn held_requests_and_a_kubelets_answer_fit_below_the_services_bounds_of_memory() {
+        let mib = |key: &str| -> usize {
+            let said = SERVICE.lines().find_map(|line| line.strip_prefix(key));
+            let said = said.and_then(|said| said.strip_suffix('M'));
+            said.expect("in MiB").parse().unwrap()
+        };
+        let (high, max) = (mib("MemoryHigh="), mib("MemoryMax="));
+        let command = RawConfig::augment_args(Command::new("test").no_binary_name(true));
+        let none = command.try_get_matches_from([""; 0]).unwrap();
+        let flags = RawConfig::from_arg_matches(&none).unwrap();
+        let surroundings = Surroundings {
+            host_name: "worker-1".to_owned(),
+            log_filter: None,
+            launch: None,
+        };
+        let limits = Config::resolve(flags, None, &surroundings).unwrap().limits;
+        let held = room_bytes(limits.large_message_slots, limits.max_message_bytes) / MIB;
+        // The kubelet's pods as they come, and as they are kept.
+        let most = held + 2 * 64;
+        assert!(most < high && high < max, "{most} < {high} < {max}");
+    }
 }

@@ -17,6 +17,7 @@ use tokio::{
 };
 
 const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
+const UPDATE: &str = "/runtime.v1.RuntimeService/UpdateContainerResources";
 
 /// Long for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -42,18 +43,18 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// All that a client says whose one call has a compressed message.
-fn compressed_creation() -> Vec<u8> {
+/// All that a client says whose one call has this message, with its prefix.
+fn one_call(path: &str, message: &[u8]) -> Vec<u8> {
     // :method POST, :scheme http, and the :path as a literal of no table.
     let mut block = vec![0x83, 0x86, 0x04];
-    block.push(u8::try_from(CREATE.len()).unwrap());
-    block.extend_from_slice(CREATE.as_bytes());
+    block.push(u8::try_from(path.len()).unwrap());
+    block.extend_from_slice(path.as_bytes());
     let said = [
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
         // SETTINGS, HEADERS with END_HEADERS, DATA with END_STREAM.
         frame(4, 0, 0, b""),
         frame(1, 4, 1, &block),
-        frame(0, 1, 1, &[1, 0, 0, 0, 1, b'x']),
+        frame(0, 1, 1, message),
     ];
     said.concat()
 }
@@ -78,7 +79,9 @@ async fn a_call_that_passed_unopened_costs_a_list_when_its_connection_ends_too()
         let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
 
         let mut client = UnixStream::connect(&ours).await.unwrap();
-        client.write_all(&compressed_creation()).await.unwrap();
+        // It is compressed.
+        let said = one_call(CREATE, &[1, 0, 0, 0, 1, b'x']);
+        client.write_all(&said).await.unwrap();
         let arrived = || async {
             let calls = script.calls();
             let mut calls = calls.iter().filter(|call| call.path == CREATE);
@@ -88,6 +91,47 @@ async fn a_call_that_passed_unopened_costs_a_list_when_its_connection_ends_too()
         assert!(!is_list_wanted(&bench, Duration::ZERO).await);
         drop(client);
         assert!(is_list_wanted(&bench, PATIENCE).await);
+        serving.abort();
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn what_is_held_for_a_decision_counts_twice() {
+    let test = async {
+        let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, runtimes) = (dir.path().join("ours"), dir.path().join("runtimes"));
+        let script = Script::new(Otherwise::Echo);
+        let _runtime = ScriptedRuntime::listen(&runtimes, script.clone()).unwrap();
+        let listener = UnixListener::bind(&ours).unwrap();
+        let metrics = Rc::new(Metrics::new());
+        let front = Front::new(
+            listener,
+            options(&runtimes),
+            bench.hub.clone(),
+            metrics.clone(),
+        );
+        let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
+
+        // An update of the container `c1`, which waits for the first list.
+        let mut client = UnixStream::connect(&ours).await.unwrap();
+        let said = one_call(UPDATE, &[0, 0, 0, 0, 4, 0x0a, 2, b'c', b'1']);
+        client.write_all(&said).await.unwrap();
+        let holds = async |bytes: usize| {
+            let line = format!("koord_runtime_proxy_held_bytes {bytes}");
+            let is_there = || async {
+                let metrics = metrics.encode().unwrap();
+                metrics.lines().any(|it| it == line)
+            };
+            wait_until_async(&line, is_there).await;
+        };
+        // 9 bytes as they came, and the message's 4 once more.
+        holds(13).await;
+        bench.hub.list_taken();
+        let arrived = || async { script.calls().iter().any(|call| call.path == UPDATE) };
+        wait_until_async("the runtime has the call", arrived).await;
+        holds(0).await;
         serving.abort();
     };
     LocalSet::new().run_until(test).await;

@@ -40,6 +40,10 @@ func TestTextIsReplacedByTypeAndNumberedByFirstAppearance(t *testing.T) {
 		{"/tmp/logs-1/pod/main.log under /kube/besteffort", "<logs>/pod/main.log under <cgroups>/besteffort"},
 		{"current usage: 344064, peak usage: 1", "current usage: measured, peak usage: measured"},
 		{"at 2023-11-14T22:13:21.5Z", "at time#1"},
+		{"at 2023-11-14T22:13:21Z", "at second"},
+		{"/ns/netns/7bbcaeda-db41-42db-89bb-f5b81ece8879", "/ns/netns/temp#1"},
+		{"/ns/utsns/7bbcaeda-db41-42db-89bb-f5b81ece8879", "/ns/utsns/temp#1"},
+		{"handlers: map[runc:0xdb82177680]", "handlers: map[runc:pointer]"},
 		{"never: 0001-01-01T00:00:00Z", "never: 0001-01-01T00:00:00Z"},
 		{"10.0.0.1 and 8080 stay", "10.0.0.1 and 8080 stay"},
 	} {
@@ -61,6 +65,8 @@ func TestTextThatOnlyResemblesAMaskedTypeIsComparedAsItIs(t *testing.T) {
 		// Measurements and temporary files of runc and containerd.
 		"usage: 344064", "current usage is 344064", "concurrent usage: 344064", "limit 344064, memory usage: 1",
 		"/tmp/runc-process", "/tmp/runc-processes-12", "/tmp/process12", "tmpmount12",
+		// Namespaces and pointers of CRI-O.
+		"/netns/7bbcaeda-db41-42db-89bb", "/ns/7bbcaeda-db41-42db-89bb-f5b81ece8879", "map[runc:0xdb]", "0xdb82177680",
 		// Times.
 		"2023-11-14 22:13:21", "2023-11-14T22:13:21", "22:13:21Z", "1969-12-31T23:59:59Z", "1700000000000000005",
 		// Paths of another run.
@@ -173,6 +179,24 @@ func TestVerboseInfoIsComparedValueByValue(t *testing.T) {
 		"reply.info[info].list[1]":      `"x"`,
 		"reply.info[info].id":           `"id#1"`,
 		"reply.info[plain]":             `"not JSON"`,
+	} {
+		if found[path] != wanted {
+			t.Errorf("%s reads %q, not %q", path, found[path], wanted)
+		}
+	}
+}
+
+func TestOnlyWhatCRIOWritesInRandomOrderIsReadByKey(t *testing.T) {
+	info := `{"io.kubernetes.cri-o.Labels":"{\"b\":\"1\",\"a\":\"2\"}","originals":"{\"b\":1}",` +
+		`"DisallowedAnnotations":["y","x"],"list":["y","x"]}`
+	reply := &runtime.ContainerStatusResponse{Info: map[string]string{"info": info}}
+	found := leaves(t, runtime.RuntimeService_ContainerStatus_FullMethodName, reply)
+	for path, wanted := range map[string]string{
+		"reply.info[info].io.kubernetes.cri-o.Labels.a": `"2"`,
+		"reply.info[info].io.kubernetes.cri-o.Labels.b": `"1"`,
+		"reply.info[info].originals":                    `"{\"b\":1}"`,
+		"reply.info[info].DisallowedAnnotations[0]":     `"x"`,
+		"reply.info[info].list[0]":                      `"y"`,
 	} {
 		if found[path] != wanted {
 			t.Errorf("%s reads %q, not %q", path, found[path], wanted)

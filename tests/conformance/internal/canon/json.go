@@ -53,9 +53,11 @@ func (w *walker) jsonValue(at place, key string, value any) {
 			w.jsonValue(at.element(strconv.Itoa(i)), key, element)
 		}
 	case string:
-		if inner, ok := object(value); ok {
-			w.jsonValue(at, key, inner)
-			return
+		if strings.HasPrefix(key, "io.kubernetes.cri-o.") {
+			if inner, ok := object(value); ok {
+				w.jsonValue(at, key, inner)
+				return
+			}
 		}
 		w.emit(at, strconv.Quote(w.mask.text(value)))
 	case json.Number:
@@ -78,8 +80,8 @@ func sortTexts(list []any) {
 	})
 }
 
-// object reads a text of verbose info that is a JSON object itself: in the
-// annotations of CRI-O, which writes their keys in random order.
+// object reads a text that is a JSON object itself: one of the annotations in
+// which CRI-O keeps what it knows, with their keys in random order.
 func object(text string) (map[string]any, bool) {
 	if !strings.HasPrefix(text, "{") {
 		return nil, false

@@ -148,24 +148,24 @@ fn what_cannot_be_promised_is_said() {
     let node = || bench.hub.policy().node().clone();
     let said = |gates: &str, policies: &str| said_of(node(), gates, policies);
     let least = said("CPUBurst=false", "");
-    assert_eq!(least.len(), 1, "{least:?}");
-    assert!(least[0].starts_with("nobody asks us"));
+    assert_eq!(least.len(), 2, "{least:?}");
+    assert!(least[0].starts_with("nobody asks us") && least[1].contains("an update"));
     let most = said(
         "CPUBurst=true,CoreSched=true,GPUEnvInject=true,RDMADeviceInject=true",
         "GroupIdentity=Closed,CPUBurst=Open",
     );
-    assert_eq!(most.len(), 7, "{most:?}");
-    assert!(most[1].contains("cookie") && most[4].contains("burst"));
-    assert!(most[2].contains("GPUs") && most[3].contains("RDMA"));
+    assert_eq!(most.len(), 8, "{most:?}");
+    assert!(most[2].contains("cookie") && most[5].contains("burst"));
+    assert!(most[3].contains("GPUs") && most[4].contains("RDMA"));
     // Pods are idle by `schedIdle` too.
-    assert!(most[5].contains("an idle pod"));
+    assert!(most[6].contains("an idle pod"));
     assert_eq!(
-        most[6],
+        most[7],
         "GroupIdentity has the policy Closed, but there is nothing that could be refused"
     );
     let mut idling = node();
     (idling.kernel.bvt, idling.options.be_cpu_idle) = (false, true);
     let idle = said_of(idling, "CPUBurst=false", "");
-    assert_eq!(idle.len(), 2, "{idle:?}");
-    assert!(idle[1].contains("an idle pod"));
+    assert_eq!(idle.len(), 3, "{idle:?}");
+    assert!(idle[2].contains("an idle pod"));
 }

@@ -1,4 +1,4 @@
-//! Another plugin that sets a field of ours, on real containerds of five NRI generations. The runtime
+//! Another plugin that sets a field of ours, on real runtimes of six NRI generations. The runtime
 //! fails a creation for which two plugins set one field, so such a field has to be left to one.
 
 #![forbid(unsafe_code)]
@@ -14,7 +14,7 @@ use koord_runtime_proxy::{
     view::Inputs,
 };
 use koord_testkit::{
-    ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, Runtime,
+    ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, Runtime, RuntimeKind,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
     poll::{wait_until, wait_until_async},
 };
@@ -77,21 +77,21 @@ fn cpu_0() -> ContainerAdjustment {
     }
 }
 
-/// The proxy as a plugin of this containerd, which asks it about pods such as `any`.
-async fn proxy(containerd: &Runtime, any: &PodSpec, args: &[&str]) -> Node {
+/// The proxy as a plugin of this runtime, which asks it about pods such as `any`.
+async fn proxy(runtime: &Runtime, any: &PodSpec, args: &[&str]) -> Node {
     let flags = [
-        format!("--nri-socket-path={}", containerd.nri_socket().display()),
+        format!("--nri-socket-path={}", runtime.nri_socket().display()),
         format!(
             "--remote-runtime-service-endpoint={}",
-            containerd.socket().display()
+            runtime.socket().display()
         ),
-        format!("--cgroup-root={}", containerd.testbed().cgroup_root()),
+        format!("--cgroup-root={}", runtime.testbed().cgroup_root()),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let node = Node::plugin(&[&flags, args].concat());
     wait_until("we have answered", || node.metric("plugin_up") == 1);
     // The runtime asks us about nothing before it has read that.
-    let client = CriClient::connect(&containerd.socket()).await.unwrap();
+    let client = CriClient::connect(&runtime.socket()).await.unwrap();
     let asked = || node.metric("calls_total{method=\"RunPodSandbox\",result=\"as_is\"}") > 0;
     let asks = || async {
         let sandbox = client.run_pod(any).await.unwrap();
@@ -126,25 +126,25 @@ fn container() -> ContainerSpec {
     })
 }
 
-async fn a_field_of_another_plugin_is_left_to_it(version: ContainerdVersion) {
+async fn a_field_of_another_plugin_is_left_to_it(kind: impl Into<RuntimeKind>) {
     let options = Options {
         nri: true,
         // Who is late sets nothing, and a loaded machine is not to make us late.
         nri_patience: Some(Duration::from_secs(60)),
         ..Options::default()
     };
-    let containerd = Runtime::start(version, &options).unwrap();
-    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    let runtime = Runtime::start(kind, &options).unwrap();
+    let cgroups = PodCgroups::of(&runtime).unwrap();
     let cgroup = cgroups
         .pod("uid-lsr", PodQos::Burstable { milli_cpu: 500 })
         .unwrap();
-    let client = CriClient::connect(&containerd.socket()).await.unwrap();
+    let client = CriClient::connect(&runtime.socket()).await.unwrap();
     let (pod, main) = (lsr(&cgroup), container());
     let sandbox = client.run_pod(&pod).await.unwrap();
-    other_plugin(&containerd.nri_socket());
+    other_plugin(&runtime.nri_socket());
 
     let plain = plain(&cgroups);
-    let node = proxy(&containerd, &plain, &[]).await;
+    let node = proxy(&runtime, &plain, &[]).await;
     let error = client.create_container(&sandbox, &main, &pod).await;
     let error = format!("{:?}", error.unwrap_err());
     assert!(error.contains("koord-runtime-proxy"), "{error}");
@@ -160,7 +160,7 @@ async fn a_field_of_another_plugin_is_left_to_it(version: ContainerdVersion) {
     assert!(node.log().contains(&all.join(",")), "{}", node.log());
     drop(node);
 
-    let node = proxy(&containerd, &plain, &["--leave-settings=cpuset.cpus"]).await;
+    let node = proxy(&runtime, &plain, &["--leave-settings=cpuset.cpus"]).await;
     let status = node.status();
     assert_eq!(status["leftSettings"], json!(["cpuset.cpus"]));
     assert_eq!(status["pluginSets"], json!([all[0], all[1], all[3]]));
@@ -217,4 +217,9 @@ async fn a_field_of_another_plugin_is_left_to_it_on_containerd_2_1() {
 #[tokio::test]
 async fn a_field_of_another_plugin_is_left_to_it_on_containerd_2_2() {
     a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V2_2).await;
+}
+
+#[tokio::test]
+async fn a_field_of_another_plugin_is_left_to_it_on_cri_o() {
+    a_field_of_another_plugin_is_left_to_it(RuntimeKind::Crio).await;
 }

@@ -1,4 +1,4 @@
-//! A hook that is slower than the runtime's patience, on real containerds of two NRI generations: the
+//! A hook that is slower than the runtime's patience, on real runtimes of each NRI generation: the
 //! runtime goes on in time, keeps its plugin, and the values come all the same.
 
 #![forbid(unsafe_code)]
@@ -16,7 +16,7 @@ use koord_runtime_proxy::{
     metrics::Metrics,
 };
 use koord_testkit::{
-    ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, Runtime,
+    ContainerdVersion, Options, PodCgroup, PodCgroups, PodQos, Runtime, RuntimeKind,
     cri::{CallError, ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
     poll::wait_until_async,
 };
@@ -246,18 +246,18 @@ fn main() -> ContainerSpec {
     ContainerSpec::new("main").resources(shares(256))
 }
 
-async fn a_slow_hook_costs_no_pod_its_values(version: ContainerdVersion) {
+async fn a_slow_hook_costs_no_pod_its_values(kind: impl Into<RuntimeKind>) {
     let options = Options {
         nri: true,
         nri_patience: Some(PATIENCE),
         ..Options::default()
     };
-    let containerd = Runtime::start(version, &options).unwrap();
-    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
+    let runtime = Runtime::start(kind, &options).unwrap();
+    let cgroups = PodCgroups::of(&runtime).unwrap();
     let qos = PodQos::Burstable { milli_cpu: 250 };
     let cgroup = cgroups.pod("uid-slow", qos).unwrap();
     let pod = PodSpec::new("slow").cgroup(&cgroup);
-    let slow = synchronize(&containerd, &pod, cgroup).await;
+    let slow = synchronize(&runtime, &pod, cgroup).await;
     let client = &slow.client;
 
     let cgroup = cgroups.pod("uid-other", qos).unwrap();
@@ -301,6 +301,11 @@ async fn a_slow_hook_never_costs_us_containerd_2_1() {
 #[tokio::test]
 async fn a_slow_hook_never_costs_us_containerd_2_2() {
     a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V2_2).await;
+}
+
+#[tokio::test]
+async fn a_slow_hook_never_costs_us_cri_o() {
+    a_slow_hook_costs_no_pod_its_values(RuntimeKind::Crio).await;
 }
 
 #[tokio::test]

@@ -104,6 +104,7 @@ impl Machine<'_> {
     pub async fn see(&self, node: &mut Node) -> Result<Seen> {
         let mut seen = Seen::default();
         wait_until("the first policy is read", || loads(node) > 0.5);
+        node.cgroups.beside_pods(asked::HOST_APPLICATION)?;
         let figures = Figures::first(self.share_pool);
         let cores = figures.policy(CpuPolicy::CoreSched);
         put_in_force(node, &cores)?;
@@ -250,6 +251,13 @@ impl Machine<'_> {
         for (tier, above) in [("best-effort pods", ".."), ("all pods", "../..")] {
             hold(tier, |it| batch.directory(it).join(above), &mut held)?;
         }
+        let beside = |it: &str| {
+            batch
+                .directory(it)
+                .join("../..")
+                .join(asked::HOST_APPLICATION)
+        };
+        hold("host application", beside, &mut held)?;
         shared(node.testbed().hierarchies(), &mut held)?;
         caches(Path::new("/sys/fs/resctrl"), &mut held)?;
         let root = node.testbed().cgroup_root();

@@ -1,12 +1,12 @@
 //! Two proxies on one node, one in front of the runtime and one as its plugin, with policies that
 //! differ: one acts, the other stands by and says so, and nothing is fought over.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Front, Node, Proxy, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
 };
-use koord_testkit::{ContainerdVersion, cri::CriClient, poll::wait_until};
+use koord_testkit::{ContainerdVersion, RuntimeKind, cri::CriClient, poll::wait_until};
 use std::{
     fs::{self, File},
     os::unix::fs::PermissionsExt,
@@ -30,8 +30,8 @@ fn options(share_pool: &str, front: Front, own_directory: Option<&'static str>) 
 }
 
 /// A node with a plugin that acts, and a proxy for clients that has not been started.
-fn start(version: ContainerdVersion) -> Result<(Node, Proxy)> {
-    let node = Node::start(version, options(OF_PLUGIN, Front::Nri, None))?;
+fn start(kind: impl Into<RuntimeKind>) -> Result<(Node, Proxy)> {
+    let node = Node::start(kind, options(OF_PLUGIN, Front::Nri, None))?;
     let front = options(OF_FRONT, Front::Cri, Some("front"));
     let front = Proxy::new(node.testbed(), &node.runtime.socket(), front)?;
     Ok((node, front))
@@ -82,8 +82,8 @@ async fn run(node: &Node, socket: &Path, pod: PodSpecOf) -> Result<(PodSpecOf, R
     Ok((pod, running))
 }
 
-async fn one_acts_and_the_other_takes_over(version: ContainerdVersion) -> Result<()> {
-    let (mut node, mut front) = start(version)?;
+async fn one_acts_and_the_other_takes_over(kind: impl Into<RuntimeKind>) -> Result<()> {
+    let (mut node, mut front) = start(kind)?;
     front.launch(node.testbed())?;
     let why = standing_by(&front)?.unwrap_or_default();
     ensure!(why.contains("has the lock"), "the second says {why:?}");
@@ -137,17 +137,28 @@ async fn of_two_proxies_one_acts_and_the_other_takes_over_on_containerd_1_7() ->
 }
 
 #[tokio::test]
+async fn of_two_proxies_one_acts_and_the_other_takes_over_on_containerd_2_1() -> Result<()> {
+    one_acts_and_the_other_takes_over(ContainerdVersion::V2_1).await
+}
+
+#[tokio::test]
+async fn of_two_proxies_one_acts_and_the_other_takes_over_on_containerd_2_2() -> Result<()> {
+    one_acts_and_the_other_takes_over(ContainerdVersion::V2_2).await
+}
+
+#[tokio::test]
 async fn of_two_proxies_one_acts_and_the_other_takes_over_on_containerd_2() -> Result<()> {
     one_acts_and_the_other_takes_over(ContainerdVersion::V2).await
 }
 
 async fn a_creation_that_comes_changed_tells_of_the_other(
-    version: ContainerdVersion,
+    kind: impl Into<RuntimeKind>,
 ) -> Result<()> {
-    let (node, mut front) = start(version)?;
-    // A lock that anybody could have says nothing, so both act.
+    let (node, mut front) = start(kind)?;
+    // A lock that anybody could have says nothing, so both act. CRI-O's directory is such from the start.
     let open_to_all = fs::Permissions::from_mode(0o755);
-    let directory = node.testbed().directory();
+    let socket = node.runtime.socket();
+    let directory = socket.parent().context("its directory")?;
     fs::set_permissions(directory, open_to_all)?;
     wait_until("the plugin lets go of its lock", || {
         File::open(directory).is_ok_and(|it| it.try_lock().is_ok())
@@ -179,4 +190,9 @@ async fn a_plugin_stands_by_where_creations_come_changed_on_containerd_1_7() -> 
 #[tokio::test]
 async fn a_plugin_stands_by_where_creations_come_changed_on_containerd_2() -> Result<()> {
     a_creation_that_comes_changed_tells_of_the_other(ContainerdVersion::V2).await
+}
+
+#[tokio::test]
+async fn a_plugin_stands_by_where_creations_come_changed_on_cri_o() -> Result<()> {
+    a_creation_that_comes_changed_tells_of_the_other(RuntimeKind::Crio).await
 }

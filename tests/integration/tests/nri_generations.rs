@@ -1,4 +1,4 @@
-//! The demo's pods on one containerd of each NRI generation that the other tests do not run on: whichever
+//! The demo's pods on one runtime of each NRI generation: whichever
 //! of the two fronts the pods came by, the ledger says the same of them and the kernel has the same.
 //!
 //! Before 1.7.16 containerd can lock up when a plugin registers beside events of pods, so here the plugin
@@ -146,6 +146,11 @@ async fn the_fronts_agree_on_containerd_1_7_6() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_fronts_agree_on_containerd_1_7() -> Result<()> {
+    the_fronts_agree(ContainerdVersion::V1_7, "1.7.24").await
+}
+
+#[tokio::test]
 async fn the_fronts_agree_on_containerd_2_1() -> Result<()> {
     the_fronts_agree(ContainerdVersion::V2_1, "2.1.9").await
 }
@@ -153,6 +158,11 @@ async fn the_fronts_agree_on_containerd_2_1() -> Result<()> {
 #[tokio::test]
 async fn the_fronts_agree_on_containerd_2_2() -> Result<()> {
     the_fronts_agree(ContainerdVersion::V2_2, "2.2.9").await
+}
+
+#[tokio::test]
+async fn the_fronts_agree_on_containerd_2() -> Result<()> {
+    the_fronts_agree(ContainerdVersion::V2, "2.3.7").await
 }
 
 #[tokio::test]

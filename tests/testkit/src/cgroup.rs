@@ -163,6 +163,15 @@ impl PodCgroups {
         self.create(&format!("{}/{}{id}", pod.path(), self.prefix))
     }
 
+    /// Makes the cgroup of what runs beside the pods, empty and without a limit.
+    ///
+    /// # Errors
+    ///
+    /// When a cgroup cannot be made.
+    pub fn beside_pods(&self, name: &str) -> Result<(), TestbedError> {
+        self.create(&format!("{}/{name}", self.root))
+    }
+
     /// A pod's cgroup that is there already; nothing is made or written.
     pub fn existing_pod(&self, uid: &str, qos: PodQos) -> PodCgroup {
         let path = match qos {

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// What the kubelet asks for.
 pub(super) const SCORE: i64 = 100;
 
+/// The group of what runs on the node beside the pods, in that of all of them.
+pub(super) const HOST_APPLICATION: &str = "nginx";
+
 /// What pods ask for that hooks decide about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
@@ -221,7 +224,7 @@ spec:
   cpuBurstStrategy: {burst}
   systemStrategy: {{totalNetworkBandwidth: 1G}}
   hostApplications:
-  - {{name: nginx, qos: LS, cgroupPath: {{base: Kubepods, relativePath: nginx}}}}
+  - {{name: web, qos: LS, cgroupPath: {{base: Kubepods, relativePath: {HOST_APPLICATION}}}}}
   resourceQOSStrategy:
     policies: {{cpuPolicy: {cpu_policy}, netQOSPolicy: terway-qos}}
     lsrClass:

@@ -10,6 +10,7 @@ mod asked;
 mod found;
 mod made;
 mod page;
+mod rest;
 
 use self::{
     asked::{Asked, CpuPolicy, Figures},
@@ -42,6 +43,8 @@ pub struct Machine<'a> {
     pub scores: [&'a str; 2],
     /// What is there by plain reads, in each state of which something is said.
     pub expected: &'a [Expected],
+    /// The front by which it is left alone for a minute, to see that nothing is written then.
+    pub rests_by: Front,
     /// For the files that stand for what else a node has.
     pub directory: &'a Path,
     pub rdma: &'a RdmaMachine,
@@ -111,6 +114,9 @@ impl Machine<'_> {
         let client = node.client().await?;
         let pods = self.run(node, &client, "").await?;
         self.settled("as created", node, &pods, &mut seen)?;
+        if node.proxy.front() == self.rests_by {
+            self.rest(node, &pods[0])?;
+        }
         have_score(&pods[0], self.scores[0]);
         self.has_its_devices(&client, &pods[1]).await?;
         self.change(node)?;
@@ -144,6 +150,16 @@ impl Machine<'_> {
         self.is_taken_back(node, &pods, &off)?;
         self.is_complete(&seen)?;
         Ok(seen)
+    }
+
+    /// Nothing is left to do: nobody writes anything.
+    fn rest(&self, node: &Node, pod: &RunningPod) -> Result<()> {
+        let below = node.testbed().cgroup_root();
+        let hierarchies = node.testbed().hierarchies().iter();
+        let groups = hierarchies.map(|it| it.mount_point().join(below.trim_start_matches('/')));
+        let others = [PathBuf::from("/sys/fs/resctrl"), self.network()];
+        let roots: Vec<_> = groups.chain(others).filter(|it| it.exists()).collect();
+        rest::nothing_is_written(&roots, &pod.cgroup.file("cpu", None, "cpu.idle"))
     }
 
     /// Kills the proxy and starts it again, which changes nothing.

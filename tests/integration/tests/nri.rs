@@ -337,6 +337,7 @@ async fn every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri() -> Result<()>
         share_pool: &classes::share_pool()?,
         scores: ["800", "700"],
         expected: &OF_HOST_APPLICATION,
+        rests_by: Front::Cri,
         directory: directory.path(),
         rdma: &rdma,
     };

@@ -7,6 +7,7 @@
 
 use anyhow::{Result, bail};
 use koord_integration::vm::{NodeMachine, ONE_CORE, TWO_NODES};
+use koord_testkit::ContainerdVersion;
 use std::{
     convert::Infallible,
     env,
@@ -43,5 +44,5 @@ fn show() -> Result<Infallible> {
         bail!("it is for people: standard input is no terminal");
     }
     eprintln!("booting; every instruction is emulated, so this takes a while");
-    NodeMachine::with(hardware)?.show()
+    NodeMachine::with(hardware, ContainerdVersion::V2)?.show()
 }

@@ -11,7 +11,7 @@ mod system;
 
 pub use self::{
     initramfs::Initramfs,
-    node::{NodeMachine, ONE_CORE, TWO_CORES, TWO_NODES},
+    node::{NodeMachine, ONE_CORE, RUNTIME, TWO_CORES, TWO_NODES},
     system::{DEMO, DEMO_CACHE, ONE_CORE_WITH_PODS, REPOSITORY, SystemMachine, TWO_CPUS},
 };
 

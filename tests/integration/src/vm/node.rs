@@ -5,17 +5,20 @@ use super::{Console, Initramfs, boot, machine};
 use crate::binary;
 use anyhow::{Context, Result};
 use koord_testkit::{
-    Cache, ContainerdVersion,
+    Cache, RuntimeKind,
     poll::SLOWNESS,
     setup::{
-        Qemu, ensure_busybox, ensure_containerd, ensure_image_archive, ensure_own_kernel,
-        ensure_pod_network, ensure_qemu,
+        Qemu, ensure_busybox, ensure_conmon, ensure_image_archive, ensure_own_kernel,
+        ensure_pod_network, ensure_qemu, ensure_runtime,
     },
 };
 use std::{
     convert::Infallible,
     path::{Path, PathBuf},
 };
+
+/// Where the machine has its runtime.
+pub const RUNTIME: &str = "/opt/runtime";
 
 /// One core of two threads, emulated by one thread: with cookies the two wait for each other at every
 /// turn, which takes for ever where each has to be given time by itself.
@@ -66,6 +69,7 @@ pub const TWO_NODES: &[&str] = &[
 #[derive(Debug)]
 pub struct NodeMachine {
     hardware: &'static [&'static str],
+    runtime: RuntimeKind,
     qemu: Qemu,
     kernel: PathBuf,
     files: Initramfs,
@@ -75,18 +79,16 @@ pub struct NodeMachine {
 
 impl NodeMachine {
     /// Puts one together, of parts that are fetched or built once.
-    pub fn with(hardware: &'static [&'static str]) -> Result<Self> {
-        let cache = Cache::open()?;
-        let runtime = ensure_containerd(&cache, ContainerdVersion::V2)?;
+    pub fn with(
+        hardware: &'static [&'static str],
+        runtime: impl Into<RuntimeKind>,
+    ) -> Result<Self> {
+        let (cache, runtime) = (Cache::open()?, runtime.into());
         let mut files = Initramfs::default();
         files.add_program("init", &binary("koord-vm-node")?)?;
         files.add_program("koord-runtime-proxy", &binary("koord-runtime-proxy")?)?;
         files.add_file(Path::new("bin/busybox"), &ensure_busybox(&cache)?)?;
-        for program in ["containerd", "containerd-shim-runc-v2", "ctr", "runc"] {
-            let from = runtime.bin().join(program).canonicalize();
-            let from = from.context("a part of containerd is not there")?;
-            files.add_program(&format!("opt/containerd/{program}"), &from)?;
-        }
+        add_runtime(&mut files, &cache, runtime, RUNTIME)?;
         let network = ensure_pod_network(&cache)?;
         for plugin in ["host-local", "loopback", "portmap", "ptp"] {
             files.add_program(&format!("opt/network/{plugin}"), &network.join(plugin))?;
@@ -94,6 +96,7 @@ impl NodeMachine {
         files.add_file(Path::new("opt/images.tar"), &ensure_image_archive(&cache)?)?;
         Ok(Self {
             hardware,
+            runtime,
             qemu: ensure_qemu(&cache)?,
             kernel: ensure_own_kernel(&cache)?,
             files,
@@ -102,7 +105,7 @@ impl NodeMachine {
 
     /// Boots it for the checks of that name, and returns when it has switched itself off.
     pub fn check(self, checks: &str) -> Result<Console> {
-        let variables = variables(checks);
+        let variables = self.variables(checks);
         boot(
             &self.qemu,
             self.hardware,
@@ -114,21 +117,50 @@ impl NodeMachine {
 
     /// Becomes this machine, with the demo and a shell on our terminal.
     pub fn show(self) -> Result<Infallible> {
+        let variables = self.variables("show");
         let initramfs = self.files.finish()?;
         machine::become_one(
             &self.qemu,
             self.hardware,
             &self.kernel,
             &initramfs,
-            &variables("show"),
+            &variables,
+        )
+    }
+
+    /// The environment of the first program.
+    fn variables(&self, checks: &str) -> String {
+        let runtime = self.runtime.name();
+        // A kernel without random numbers shows no cookies.
+        format!(
+            "PATH={RUNTIME}:/bin HOME=/root random.trust_cpu=on {SLOWNESS}=8 \
+             KOORD_CHECKS={checks} KOORD_RUNTIME={runtime}"
         )
     }
 }
 
-/// The environment of the first program.
-fn variables(checks: &str) -> String {
-    // A kernel without random numbers shows no cookies.
-    format!(
-        "PATH=/opt/containerd:/bin HOME=/root random.trust_cpu=on {SLOWNESS}=8 KOORD_CHECKS={checks}"
-    )
+/// Puts the programs of a runtime into a directory.
+pub(super) fn add_runtime(
+    files: &mut Initramfs,
+    cache: &Cache,
+    runtime: RuntimeKind,
+    directory: &str,
+) -> Result<()> {
+    let bin = ensure_runtime(cache, runtime)?.bin().to_owned();
+    let names: &[&str] = match runtime {
+        RuntimeKind::Containerd(_) => &["containerd", "containerd-shim-runc-v2", "ctr", "runc"],
+        RuntimeKind::Crio => &["conmon", "copyimg", "crio", "pinns", "runc"],
+    };
+    for name in names {
+        let from = match *name {
+            // Beside the others is a script that finds its libraries.
+            "conmon" => ensure_conmon(cache)?.join("bin/conmon"),
+            name => bin.join(name),
+        };
+        let from = from.canonicalize();
+        let from = from.with_context(|| format!("{runtime} has no {name}"))?;
+        let at = Path::new(directory.trim_start_matches('/')).join(name);
+        files.add_program(at.to_str().context("a path is not UTF-8")?, &from)?;
+    }
+    Ok(())
 }

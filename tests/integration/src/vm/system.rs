@@ -2,7 +2,7 @@
 //! containerd and a kubelet are services with its control groups. What checks is a service beside them,
 //! `koord-vm-systemd` (`vm/systemd/`).
 
-use super::{Console, Initramfs, boot};
+use super::{Console, Initramfs, boot, node::add_runtime};
 use crate::binary;
 use anyhow::{Context, Result};
 use koord_testkit::{
@@ -173,12 +173,7 @@ fn add_system(files: &mut Initramfs, system: &System) -> Result<()> {
 fn add_node(files: &mut Initramfs, cache: &Cache) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm/systemd/root");
     files.add_tree(Path::new(""), &root)?;
-    let runtime = ensure_containerd(cache, ContainerdVersion::V2)?;
-    for program in ["containerd", "containerd-shim-runc-v2", "ctr", "runc"] {
-        let from = runtime.bin().join(program).canonicalize();
-        let from = from.context("a part of containerd is not there")?;
-        files.add_program(&format!("usr/local/bin/{program}"), &from)?;
-    }
+    add_runtime(files, cache, ContainerdVersion::V2.into(), "usr/local/bin")?;
     files.add_program("usr/bin/kubelet", &ensure_kubelet(cache)?)?;
     files.add_file(Path::new("opt/images.tar"), &ensure_image_archive(cache)?)?;
     // Debian has these from procps, findutils and mawk.

@@ -7,6 +7,7 @@
 
 use anyhow::{Result, anyhow};
 use koord_integration::vm::{Console, NodeMachine, ONE_CORE, TWO_CORES, TWO_NODES};
+use koord_testkit::{ContainerdVersion, RuntimeKind};
 use std::sync::OnceLock;
 
 #[test]
@@ -109,13 +110,89 @@ fn an_idle_pod_is_woken_for_a_resize_on_cgroup_v2_by_cri() -> Result<()> {
     of_classes("an_idle_pod_is_woken_for_a_resize_by_cri")
 }
 
+#[test]
+fn groups_have_cookies_from_the_first_instruction_on_containerd_1_6() -> Result<()> {
+    on_containerd_1_6("groups_have_cookies_by_cri")
+}
+
+#[test]
+fn pods_have_their_part_of_the_cache_from_the_first_instruction_on_containerd_1_6() -> Result<()> {
+    on_containerd_1_6("pods_share_by_class_and_by_pod_by_cri")
+}
+
+/// One of the checks of how this runtime starts containers, which go in one boot.
+fn on_containerd_1_6(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    first(&CONSOLE, ContainerdVersion::V1_6, check)
+}
+
+#[test]
+fn groups_have_cookies_from_the_first_instruction_on_containerd_1_7_by_cri() -> Result<()> {
+    on_containerd_1_7("groups_have_cookies_by_cri")
+}
+
+#[test]
+fn groups_have_cookies_from_the_first_instruction_on_containerd_1_7_by_nri() -> Result<()> {
+    on_containerd_1_7("groups_have_cookies_by_nri")
+}
+
+#[test]
+fn pods_have_their_part_of_the_cache_from_the_first_instruction_on_containerd_1_7_by_cri()
+-> Result<()> {
+    on_containerd_1_7("pods_share_by_class_and_by_pod_by_cri")
+}
+
+#[test]
+fn pods_have_their_part_of_the_cache_from_the_first_instruction_on_containerd_1_7_by_nri()
+-> Result<()> {
+    on_containerd_1_7("pods_share_by_class_and_by_pod_by_nri")
+}
+
+/// The same of this one.
+fn on_containerd_1_7(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    first(&CONSOLE, ContainerdVersion::V1_7, check)
+}
+
+#[test]
+fn groups_have_cookies_from_the_first_instruction_on_cri_o_by_cri() -> Result<()> {
+    on_cri_o("groups_have_cookies_by_cri")
+}
+
+#[test]
+fn groups_have_cookies_from_the_first_instruction_on_cri_o_by_nri() -> Result<()> {
+    on_cri_o("groups_have_cookies_by_nri")
+}
+
+#[test]
+fn pods_have_their_part_of_the_cache_from_the_first_instruction_on_cri_o_by_cri() -> Result<()> {
+    on_cri_o("pods_share_by_class_and_by_pod_by_cri")
+}
+
+#[test]
+fn pods_have_their_part_of_the_cache_from_the_first_instruction_on_cri_o_by_nri() -> Result<()> {
+    on_cri_o("pods_share_by_class_and_by_pod_by_nri")
+}
+
+/// The same of the one that has no shims.
+fn on_cri_o(check: &str) -> Result<()> {
+    static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
+    first(&CONSOLE, RuntimeKind::Crio, check)
+}
+
+fn first(
+    console: &OnceLock<Result<Console>>,
+    runtime: impl Into<RuntimeKind>,
+    check: &str,
+) -> Result<()> {
+    let boot = || NodeMachine::with(ONE_CORE, runtime)?.check("first");
+    passed_in(console.get_or_init(boot), check)
+}
+
 /// One of the checks of classes and of CPU time, which go in one boot.
 fn of_classes(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
-    let console = CONSOLE.get_or_init(|| boot("classes")).as_ref();
-    console
-        .map_err(|error| anyhow!("{error:?}"))?
-        .passed(&[check])
+    of_boot(&CONSOLE, "classes", check)
 }
 
 #[test]
@@ -131,10 +208,7 @@ fn memory_is_kept_by_the_policy_and_given_back_by_nri() -> Result<()> {
 /// One of the checks of memory, which go in one boot.
 fn of_memory(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
-    let console = CONSOLE.get_or_init(|| boot("memory")).as_ref();
-    console
-        .map_err(|error| anyhow!("{error:?}"))?
-        .passed(&[check])
+    of_boot(&CONSOLE, "memory", check)
 }
 
 #[test]
@@ -244,10 +318,12 @@ fn shared(check: &str) -> Result<()> {
 }
 
 fn of_boot(console: &OnceLock<Result<Console>>, checks: &str, check: &str) -> Result<()> {
-    let console = console.get_or_init(|| boot(checks)).as_ref();
-    console
-        .map_err(|error| anyhow!("{error:?}"))?
-        .passed(&[check])
+    passed_in(console.get_or_init(|| boot(checks)), check)
+}
+
+fn passed_in(console: &Result<Console>, check: &str) -> Result<()> {
+    let console = console.as_ref().map_err(|error| anyhow!("{error:?}"))?;
+    console.passed(&[check])
 }
 
 fn boot(checks: &str) -> Result<Console> {
@@ -256,5 +332,5 @@ fn boot(checks: &str) -> Result<Console> {
         "nodes" => TWO_NODES,
         _ => ONE_CORE,
     };
-    NodeMachine::with(hardware)?.check(checks)
+    NodeMachine::with(hardware, ContainerdVersion::V2)?.check(checks)
 }

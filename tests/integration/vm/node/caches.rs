@@ -1,8 +1,8 @@
 //! Shares of the cache and of the way to memory, by the kernel's own file system.
 
 use crate::{
-    check, node,
-    pod::{BOMB, Pod, enter_below, run, run_bomb, shim, threads},
+    check, fronts, node,
+    pod::{BOMB, Pod, enter_below, run, run_bomb, sandbox_and_shim, threads},
 };
 use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, ProxyOptions};
@@ -22,12 +22,7 @@ pub(super) const ROOT: &str = "/sys/fs/resctrl";
 
 pub(super) fn check_all() {
     check("classes_are_made_filled_and_run_out", the_kernel);
-    check("pods_share_by_class_and_by_pod_by_cri", || {
-        shares(Front::Cri)
-    });
-    check("pods_share_by_class_and_by_pod_by_nri", || {
-        shares(Front::Nri)
-    });
+    check_the_first_instruction();
     check("groups_are_found_again_and_run_out", over_a_restart);
     check(
         "monitoring_groups_are_made_filled_and_run_out",
@@ -39,6 +34,15 @@ pub(super) fn check_all() {
     check("pods_of_a_class_are_monitored_by_nri", || {
         monitored(Front::Nri)
     });
+}
+
+/// What there is to check on each runtime, because each starts containers in its own way.
+pub(super) fn check_the_first_instruction() {
+    for (front, name) in fronts() {
+        check(&format!("pods_share_by_class_and_by_pod_by_{name}"), || {
+            shares(*front)
+        });
+    }
 }
 
 /// What an applier may count on.
@@ -181,11 +185,11 @@ async fn shares(front: Front) -> Result<()> {
         let found = groups(pod)?;
         ensure!(found == set([group]), "{found:?}, not {group:?}");
     }
-    let pause = threads(&batch.cgroup, &batch.sandbox)?;
-    let shim = shim(&batch.cgroup, &batch.sandbox)?;
-    wait_until("so are the sandbox and its shim", || {
-        groups_of(&[&pause[..], &[shim]].concat()).is_ok_and(|it| it == set(["BE"]))
-    });
+    if let Some((pause, shim)) = sandbox_and_shim(&batch.cgroup, &batch.sandbox)? {
+        wait_until("so are the sandbox and its shim", || {
+            groups_of(&[&pause[..], &[shim]].concat()).is_ok_and(|it| it == set(["BE"]))
+        });
+    }
     for (group, expected) in [
         ("LS", "L3:0=7f8 MB:0=90"),
         ("BE", "L3:0=00f MB:0=20"),
@@ -362,7 +366,8 @@ async fn monitored(front: Front) -> Result<()> {
     });
     let later = monitors(&web)?;
     ensure!(later == set([WEB]), "later: {later:?}");
-    let shim = shim(&batch.cgroup, &batch.sandbox)?;
+    let sandbox = sandbox_and_shim(&batch.cgroup, &batch.sandbox)?;
+    let (_, shim) = sandbox.context("a pod has a shim")?;
     wait_until("the shim is counted with its pod", || {
         counted(BATCH).is_ok_and(|it| it.contains(&shim))
     });

@@ -1,10 +1,10 @@
 //! Core scheduling, as the kernel's own cookies tell it.
 
 use crate::{
-    check,
+    check, fronts,
     machine::cpu,
     node,
-    pod::{BOMB, Pod, enter_below, run, run_bomb, shim, start_bomb, threads},
+    pod::{BOMB, Pod, enter_below, run, run_bomb, sandbox_and_shim, start_bomb, threads},
 };
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Node, ProxyOptions};
@@ -41,14 +41,20 @@ pub(super) fn check_all() {
     check("the_machine_has_two_cores", the_machine);
     check("cookies_are_made_inherited_passed_on_and_taken", the_kernel);
     check("a_container_has_the_cookie_of_its_shim", by_the_shim);
-    check("groups_have_cookies_by_cri", || groups(Front::Cri));
-    check("groups_have_cookies_by_nri", || groups(Front::Nri));
+    check_the_first_instruction();
     check("groups_keep_their_cookies_over_a_restart_by_cri", || {
         over_a_restart(Front::Cri)
     });
     check("groups_keep_their_cookies_over_a_restart_by_nri", || {
         over_a_restart(Front::Nri)
     });
+}
+
+/// What there is to check on each runtime, because each starts containers in its own way.
+pub(super) fn check_the_first_instruction() {
+    for (front, name) in fronts() {
+        check(&format!("groups_have_cookies_by_{name}"), || groups(*front));
+    }
 }
 
 /// There are cores that different groups can have at one time.
@@ -110,7 +116,7 @@ async fn by_the_shim() -> Result<()> {
     let cgroup = node.cgroups.pod(spec.uid(), PodQos::BestEffort)?;
     let spec = spec.cgroup(&cgroup);
     let sandbox = client.run_pod(&spec).await?;
-    let shim = shim(&cgroup, &sandbox)?;
+    let (_, shim) = sandbox_and_shim(&cgroup, &sandbox)?.context("a pod has a shim")?;
     ensure!(
         kernel.cookie(shim)?.is_none(),
         "the shim has a cookie of its own"
@@ -160,11 +166,12 @@ async fn groups(front: Front) -> Result<()> {
         three.len() == 3 && !three.contains(&None),
         "{three:?} of three groups"
     );
-    let pause = |pod: &Pod| only_cookie(&kernel, &threads(&pod.cgroup, &pod.sandbox)?);
     for (pod, cookie) in [(&web, of_web), (&batch, of_batch), (&free, None)] {
-        wait_until("the sandbox is in its group", || {
-            pause(pod).is_ok_and(|held| held == cookie)
-        });
+        if let Some((pause, _)) = sandbox_and_shim(&pod.cgroup, &pod.sandbox)? {
+            wait_until("the sandbox is in its group", || {
+                only_cookie(&kernel, &pause).is_ok_and(|held| held == cookie)
+            });
+        }
     }
     let idle = |pod: &Pod| pod.cgroup.read("cpu", None, "cpu.idle");
     ensure!(
@@ -177,10 +184,11 @@ async fn groups(front: Front) -> Result<()> {
     wait_until("all is given back", || {
         [&web, &shop, &batch, &alone].into_iter().all(none)
     });
-    let shim = shim(&web.cgroup, &web.sandbox)?;
-    wait_until("so is the shim", || {
-        kernel.cookie(shim).is_ok_and(|it| it.is_none())
-    });
+    if let Some((_, shim)) = sandbox_and_shim(&web.cgroup, &web.sandbox)? {
+        wait_until("so is the shim", || {
+            kernel.cookie(shim).is_ok_and(|it| it.is_none())
+        });
+    }
     Ok(())
 }
 

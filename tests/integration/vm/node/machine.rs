@@ -30,7 +30,9 @@ pub(super) fn prepare() {
         mount(kind, at, kind, MountFlags::empty(), None)
             .unwrap_or_else(|error| panic!("{kind} at {at}: {error}"));
     }
-    make("/etc");
+    for directory in ["/etc", "/var/lib", "/var/tmp"] {
+        make(directory);
+    }
     for (file, text) in [
         ("/etc/hosts", "127.0.0.1 localhost\n"),
         ("/etc/hostname", "node-1\n"),

@@ -22,8 +22,8 @@ mod show;
 mod traffic;
 mod volumes;
 
-use koord_integration::{Node, ProxyOptions};
-use koord_testkit::{ContainerdVersion, Parts, setup::Programs};
+use koord_integration::{Front, Node, ProxyOptions, vm::RUNTIME};
+use koord_testkit::{ContainerdVersion, Parts, RuntimeKind, setup::Programs};
 use std::{any::Any, env, future::Future, mem::ManuallyDrop, panic, process};
 
 fn main() {
@@ -49,6 +49,11 @@ fn run() {
         }
         "cores" => cores::check_all(),
         "every" => every::check_all(),
+        "first" => {
+            // Whose proxies go, which would otherwise clear away what a later one makes.
+            caches::check_the_first_instruction();
+            cores::check_the_first_instruction();
+        }
         "io" => {
             volumes::check_all();
             io::check_all();
@@ -62,16 +67,30 @@ fn run() {
     println!("koord-guest: end");
 }
 
-/// containerd 2 with the proxy, as the checks want it. It goes with the machine: to clear it away
-/// takes longer than all the rest where every instruction is emulated.
+/// The machine's runtime with the proxy, as the checks want it. It goes with the machine: to clear it
+/// away takes longer than all the rest where every instruction is emulated.
 fn node(options: ProxyOptions) -> ManuallyDrop<Node> {
     let parts = Parts {
-        kind: ContainerdVersion::V2.into(),
-        programs: Programs::at("/opt/containerd"),
+        kind: runtime(),
+        programs: Programs::at(RUNTIME),
         images: "/opt/images.tar".into(),
         network: Some("/opt/network".into()),
     };
     ManuallyDrop::new(Node::start_with(parts, options).expect("a node"))
+}
+
+/// The runtime that the machine has.
+fn runtime() -> RuntimeKind {
+    let name = env::var("KOORD_RUNTIME").expect("the command line says which runtime is there");
+    name.parse().expect("a runtime's name")
+}
+
+/// The fronts that it can serve, with their names.
+fn fronts() -> &'static [(Front, &'static str)] {
+    match runtime() {
+        RuntimeKind::Containerd(ContainerdVersion::V1_6) => &[(Front::Cri, "cri")],
+        _ => &[(Front::Cri, "cri"), (Front::Nri, "nri")],
+    }
 }
 
 /// Runs one check, and says how it went.

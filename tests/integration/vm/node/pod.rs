@@ -1,10 +1,11 @@
 //! Pods of a node in a virtual machine, and who is in them.
 
+use crate::runtime;
 use anyhow::{Context, Result, anyhow, ensure};
 use koord_integration::{Front, Node};
 use koord_kernel::core_sched::Tid;
 use koord_testkit::{
-    PodCgroup, PodQos,
+    PodCgroup, PodQos, RuntimeKind,
     cri::{ContainerSpec, CriClient, PodSpec},
     poll::bound,
 };
@@ -50,8 +51,9 @@ pub(super) async fn run(
 }
 
 /// Runs a pod whose container is a [`BOMB`], and says what was found of its threads by looks from before
-/// its start until all of them were there. By CRI that is also of the runtime's own process before it has
-/// become the container's first: what that is comes from the shim.
+/// its start until all of them were there. By CRI on containerd that is also of the runtime's own process
+/// before it has become the container's first: what that is comes from the shim. CRI-O has made it when the
+/// container was created, and it waits outside of all groups.
 pub(super) async fn run_bomb<T: Ord + Send + 'static>(
     node: &Node,
     client: &CriClient,
@@ -64,7 +66,7 @@ pub(super) async fn run_bomb<T: Ord + Send + 'static>(
     let container = ContainerSpec::new("main").command(BOMB);
     let container = client.create_container(&sandbox, &container, &spec).await?;
     let look = move |thread| match front {
-        Front::Cri => look(thread),
+        Front::Cri if runtime() != RuntimeKind::Crio => look(thread),
         _ if has_begun(thread) => look(thread),
         _ => None,
     };
@@ -138,14 +140,22 @@ pub(super) fn threads(pod: &PodCgroup, container: &str) -> Result<Vec<Tid>> {
     Ok(text.lines().map(str::parse).collect::<Result<_, _>>()?)
 }
 
-/// The parent of a sandbox's process.
-pub(super) fn shim(pod: &PodCgroup, sandbox: &str) -> Result<Tid> {
-    let pause = threads(pod, sandbox)?;
-    let pause = pause.first().context("the sandbox has no process")?;
+/// The threads of a sandbox, and the shim that has started them and starts the pod's containers. CRI-O has
+/// neither.
+pub(super) fn sandbox_and_shim(pod: &PodCgroup, sandbox: &str) -> Result<Option<(Vec<Tid>, Tid)>> {
+    if runtime() == RuntimeKind::Crio {
+        ensure!(
+            !pod.directory("cpu").join(sandbox).exists(),
+            "a sandbox runs"
+        );
+        return Ok(None);
+    }
+    let threads = threads(pod, sandbox)?;
+    let pause = threads.first().context("the sandbox has no process")?;
     let status = fs::read_to_string(format!("/proc/{pause}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    let shim = line.context("a process has a parent")?.trim();
-    let name = fs::read_to_string(format!("/proc/{shim}/comm"))?;
+    let parent = line.context("a process has a parent")?.trim();
+    let name = fs::read_to_string(format!("/proc/{parent}/comm"))?;
     ensure!(name.trim() == "containerd-shim", "{name}");
-    Ok(shim.parse()?)
+    Ok(Some((threads, parent.parse()?)))
 }

@@ -2,16 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Parser, Subcommand};
 use koord_testkit::setup::{
-    Cache, ContainerdVersion, RuntimeKind, ensure_containerd, ensure_crio, ensure_image_archive,
-    ensure_kernel, ensure_kubelet, ensure_qemu,
+    Cache, RuntimeKind, ensure_image_archive, ensure_kernel, ensure_kubelet, ensure_qemu,
+    ensure_runtime,
 };
 use koord_testkit::{Options, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -27,11 +29,15 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Fetches and builds parts into the cache; without a name all of them.
-    Setup { parts: Vec<Part> },
+    Setup {
+        #[arg(value_parser = one_of(Part::all()))]
+        parts: Vec<Part>,
+    },
     /// Runs a private runtime until SIGINT or SIGTERM, then removes every trace of it; needs root.
     /// The exit status is 130 if it was interrupted before the runtime was there.
     Run {
-        runtime: Name,
+        #[arg(value_parser = one_of(RuntimeKind::NAMED.into_iter()))]
+        runtime: RuntimeKind,
         /// Serve NRI beside the CRI socket.
         #[arg(long)]
         nri: bool,
@@ -41,56 +47,41 @@ enum Command {
     },
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Name {
-    #[value(name = "containerd-1.6")]
-    Containerd1_6,
-    #[value(name = "containerd-1.7")]
-    Containerd1_7,
-    #[value(name = "containerd-2")]
-    Containerd2,
-    #[value(name = "cri-o")]
-    Crio,
-}
-
-impl From<Name> for RuntimeKind {
-    fn from(name: Name) -> Self {
-        match name {
-            Name::Containerd1_6 => ContainerdVersion::V1_6.into(),
-            Name::Containerd1_7 => ContainerdVersion::V1_7.into(),
-            Name::Containerd2 => ContainerdVersion::V2.into(),
-            Name::Crio => Self::Crio,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy)]
 enum Part {
-    #[value(name = "containerd-1.6")]
-    Containerd1_6,
-    #[value(name = "containerd-1.7")]
-    Containerd1_7,
-    #[value(name = "containerd-2")]
-    Containerd2,
-    #[value(name = "containerd-1.7.6")]
-    Containerd1_7_6,
-    #[value(name = "containerd-2.1")]
-    Containerd2_1,
-    #[value(name = "containerd-2.2")]
-    Containerd2_2,
-    #[value(name = "cri-o")]
-    Crio,
+    Runtime(RuntimeKind),
     Image,
     Qemu,
     Kernel,
     Kubelet,
 }
 
+impl Part {
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        let runtimes = RuntimeKind::NAMED.map(|(name, kind)| (name, Self::Runtime(kind)));
+        runtimes.into_iter().chain([
+            ("image", Self::Image),
+            ("qemu", Self::Qemu),
+            ("kernel", Self::Kernel),
+            ("kubelet", Self::Kubelet),
+        ])
+    }
+}
+
+/// Takes one of these names.
+fn one_of<T: Clone + Send + Sync + 'static>(
+    named: impl Iterator<Item = (&'static str, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let named: BTreeMap<_, _> = named.collect();
+    let names: Vec<_> = named.keys().copied().collect();
+    PossibleValuesParser::new(names).map(move |name| named[&*name].clone())
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Setup { parts } if parts.is_empty() => set_up(Part::value_variants()),
-        Command::Setup { parts } => set_up(&parts),
+        Command::Setup { parts } if parts.is_empty() => set_up(Part::all().map(|(_, part)| part)),
+        Command::Setup { parts } => set_up(parts),
         Command::Run {
             runtime,
             nri,
@@ -101,7 +92,7 @@ async fn main() -> ExitCode {
                 registry_config,
                 ..Options::default()
             };
-            run(runtime.into(), &options).await
+            run(runtime, &options).await
         }
     };
     done.unwrap_or_else(|error| {
@@ -121,17 +112,11 @@ fn chain_of(error: &dyn Error) -> String {
     text
 }
 
-fn set_up(parts: &[Part]) -> Result<ExitCode, Box<dyn Error>> {
+fn set_up(parts: impl IntoIterator<Item = Part>) -> Result<ExitCode, Box<dyn Error>> {
     let cache = Cache::open()?;
     for part in parts {
         match part {
-            Part::Containerd1_6 => drop(ensure_containerd(&cache, ContainerdVersion::V1_6)?),
-            Part::Containerd1_7 => drop(ensure_containerd(&cache, ContainerdVersion::V1_7)?),
-            Part::Containerd2 => drop(ensure_containerd(&cache, ContainerdVersion::V2)?),
-            Part::Containerd1_7_6 => drop(ensure_containerd(&cache, ContainerdVersion::V1_7_6)?),
-            Part::Containerd2_1 => drop(ensure_containerd(&cache, ContainerdVersion::V2_1)?),
-            Part::Containerd2_2 => drop(ensure_containerd(&cache, ContainerdVersion::V2_2)?),
-            Part::Crio => drop(ensure_crio(&cache)?),
+            Part::Runtime(kind) => drop(ensure_runtime(&cache, kind)?),
             Part::Image => drop(ensure_image_archive(&cache)?),
             Part::Qemu => drop(ensure_qemu(&cache)?),
             Part::Kernel => drop(ensure_kernel(&cache)?),

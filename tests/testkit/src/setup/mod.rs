@@ -24,8 +24,8 @@ pub use image::{BUSYBOX_IMAGE, PAUSE_IMAGE, ensure_busybox, ensure_image_archive
 pub use machine::{Qemu, ensure_kernel, ensure_own_kernel, ensure_qemu};
 pub use network::ensure_pod_network;
 pub use runtime::{
-    ContainerdVersion, Programs, RuntimeKind, ensure_containerd, ensure_crio, ensure_kubelet,
-    ensure_runtime,
+    ContainerdVersion, Programs, RuntimeKind, UnknownRuntime, ensure_conmon, ensure_containerd,
+    ensure_crio, ensure_kubelet, ensure_runtime,
 };
 pub use system::{System, ensure_system};
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 use super::network::{with_libraries, write_program};
 use super::{Cache, Debian, GoTools, Selection, SetupError};
@@ -54,6 +55,44 @@ pub enum RuntimeKind {
     Containerd(ContainerdVersion),
     /// 1.34.0, pinned, built from source: CRI v1, NRI 0.9, on by default.
     Crio,
+}
+
+impl RuntimeKind {
+    /// Every one, with the name by which it is asked for; those that clients can tell apart come first.
+    pub const NAMED: [(&'static str, Self); 7] = [
+        ("containerd-1.6", Self::Containerd(ContainerdVersion::V1_6)),
+        ("containerd-1.7", Self::Containerd(ContainerdVersion::V1_7)),
+        ("containerd-2", Self::Containerd(ContainerdVersion::V2)),
+        ("cri-o", Self::Crio),
+        (
+            "containerd-1.7.6",
+            Self::Containerd(ContainerdVersion::V1_7_6),
+        ),
+        ("containerd-2.1", Self::Containerd(ContainerdVersion::V2_1)),
+        ("containerd-2.2", Self::Containerd(ContainerdVersion::V2_2)),
+    ];
+
+    /// The name that it is asked for by.
+    pub fn name(self) -> &'static str {
+        let mut all = Self::NAMED.into_iter();
+        let own = all.find_map(|(name, kind)| (kind == self).then_some(name));
+        own.expect("every one has a name")
+    }
+}
+
+/// No runtime has this name.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no runtime called {0:?}")]
+pub struct UnknownRuntime(String);
+
+impl FromStr for RuntimeKind {
+    type Err = UnknownRuntime;
+
+    fn from_str(name: &str) -> Result<Self, UnknownRuntime> {
+        let mut all = Self::NAMED.into_iter();
+        all.find_map(|(named, kind)| (named == name).then_some(kind))
+            .ok_or_else(|| UnknownRuntime(name.to_owned()))
+    }
 }
 
 impl From<ContainerdVersion> for RuntimeKind {
@@ -178,13 +217,7 @@ pub fn ensure_containerd(
 pub fn ensure_crio(cache: &Cache) -> Result<Programs, SetupError> {
     let crio = CRIO.ensure(cache)?;
     let runc = ensure_runc(cache)?;
-    let conmon = Debian {
-        suite: "bookworm",
-        packages: &["conmon"],
-        selection: Selection::WithDependencies,
-    };
-    let conmon = conmon.ensure(cache)?.join("usr");
-    let conmon = with_libraries(&conmon, "bin/conmon");
+    let conmon = with_libraries(&ensure_conmon(cache)?, "bin/conmon");
     let inputs = [&*crio.to_string_lossy(), &*runc.to_string_lossy(), &conmon];
     let bin = cache.entry("crio-runtime", &inputs, |out| {
         link(&crio, "crio", out)?;
@@ -195,6 +228,21 @@ pub fn ensure_crio(cache: &Cache) -> Result<Programs, SetupError> {
         compile_pinns(&crio, out)
     })?;
     Ok(Programs { bin })
+}
+
+/// What CRI-O starts containers through, unpacked: the directory of its `bin/conmon`, with the libraries
+/// that this machine lacks.
+///
+/// # Errors
+///
+/// When a package cannot be fetched.
+pub fn ensure_conmon(cache: &Cache) -> Result<PathBuf, SetupError> {
+    let conmon = Debian {
+        suite: "bookworm",
+        packages: &["conmon"],
+        selection: Selection::WithDependencies,
+    };
+    Ok(conmon.ensure(cache)?.join("usr"))
 }
 
 /// The one program of CRI-O that is written in C: it holds a pod's namespaces open.

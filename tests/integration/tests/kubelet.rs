@@ -154,6 +154,50 @@ fn a_resize_in_place_changes_what_it_names_and_keeps_the_rest_by_nri_on_containe
     a_resize_keeps_the_rest(ContainerdVersion::V1_7, Front::Nri)
 }
 
+/// CPU time and memory of a pod whose quota a hook has lifted: more of both, and what there was again.
+fn a_guaranteed_pod_is_resized(front: Front) -> Result<()> {
+    let (node, kubelet) = start(ContainerdVersion::V2, front)?;
+    let small = classes::lsr("redis");
+    let mut large = small.clone();
+    large.qos = PodQos::Guaranteed {
+        milli_cpu: 700,
+        memory_bytes: 3 << 29,
+    };
+    for expected in &mut large.expected {
+        match expected.setting {
+            "cpu.shares" => "716".clone_into(&mut expected.v1),
+            "memory.limit_in_bytes" => "1610612736".clone_into(&mut expected.v1),
+            _ => {}
+        }
+    }
+    let mut container = None;
+    for (pod, limit) in [
+        (&small, "1073741824"),
+        (&large, "1610612736"),
+        (&small, "1073741824"),
+    ] {
+        kubelet.apply(&manifest(pod))?;
+        let now = settled(&node.cgroups, &kubelet, std::slice::from_ref(pod));
+        assert_eq!(now, *container.get_or_insert_with(|| now.clone()));
+        let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
+        wait_patiently("the kubelet has written the pod's limit", || {
+            let held = cgroup.read("memory", None, "memory.limit_in_bytes");
+            held.is_ok_and(|held| held == limit)
+        });
+    }
+    Ok(())
+}
+
+#[test]
+fn a_guaranteed_pod_is_resized_in_place_and_has_no_quota() -> Result<()> {
+    a_guaranteed_pod_is_resized(Front::Cri)
+}
+
+#[test]
+fn a_guaranteed_pod_is_resized_in_place_and_has_no_quota_by_nri() -> Result<()> {
+    a_guaranteed_pod_is_resized(Front::Nri)
+}
+
 /// A burstable pod of class BE, which is idle.
 fn idle_burstable(share_pool: &str) -> PodSpecOf {
     let (idle, shares) = (classes::be("odd"), classes::ls("odd", share_pool));

@@ -205,6 +205,16 @@ fn memory_is_kept_by_the_policy_and_given_back_by_nri() -> Result<()> {
     of_memory("memory_follows_the_policy_by_nri")
 }
 
+#[test]
+fn what_a_burstable_pod_says_for_itself_is_in_force_on_cgroup_v2_by_cri() -> Result<()> {
+    of_memory("pods_say_for_themselves_by_cri")
+}
+
+#[test]
+fn what_a_burstable_pod_says_for_itself_is_in_force_on_cgroup_v2_by_nri() -> Result<()> {
+    of_memory("pods_say_for_themselves_by_nri")
+}
+
 /// One of the checks of memory, which go in one boot.
 fn of_memory(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();

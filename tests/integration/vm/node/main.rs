@@ -17,6 +17,7 @@ mod io;
 mod machine;
 mod memory;
 mod nodes;
+mod own;
 mod pod;
 mod show;
 mod traffic;
@@ -58,7 +59,10 @@ fn run() {
             volumes::check_all();
             io::check_all();
         }
-        "memory" => memory::check_all(),
+        "memory" => {
+            memory::check_all();
+            own::check_all();
+        }
         "nodes" => nodes::check_all(),
         "show" => return show::until_the_shell_ends(),
         "traffic" => traffic::check_all(),

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     apply::cri::{self as patch, PatchError},
+    ledger::Target,
     log::Name,
     reconcile::{self, Gate},
     status::Status,
@@ -310,13 +311,20 @@ impl Hub {
         id: ContainerId,
         message: &[u8],
     ) -> Decision {
+        let asked = view::requested(request.linux.as_ref());
+        let swap = view::swap_said(request.linux.as_ref());
         let ledger = self.ledger.borrow();
         let Some((pod, container)) = ledger.container(&id) else {
             self.relist_soon();
-            return Decision::as_is(Untouched::Unknown, Effect::Nothing);
+            // The list that tells of it may be asked for before the runtime has done this.
+            let update = Update {
+                asked,
+                swap,
+                said: Target::default(),
+            };
+            let effect = Effect::Update(id, Box::new(update));
+            return Decision::as_is(Untouched::Unknown, effect);
         };
-        let asked = view::requested(request.linux.as_ref());
-        let swap = view::swap_said(request.linux.as_ref());
         let PlannedUpdate { mut target, period } = match self.plan_update(pod, container, &asked) {
             Ok(planned) => planned,
             Err(status) => return Decision::refused(status),

@@ -199,6 +199,8 @@ impl Hub {
                 None => self.relist_soon(),
             },
             Effect::Update(id, update) => {
+                // By the beginning of its id it may be known since the call came.
+                let id = ledger.meant_container(id);
                 self.commit_update(&mut ledger, &id, *update);
                 self.check_container(&ledger, &id);
             }

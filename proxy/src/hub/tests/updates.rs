@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ledger::Container;
+use koord_model::CpuShares;
 
 /// A pod without a class, whose container asks for half a CPU and may save up as much.
 fn saving_up(bench: Bench) -> Bench {
@@ -122,6 +123,46 @@ async fn an_update_that_cannot_come_about_lowers_no_burst() {
     bench.hub.close(decision.pending, answered(3));
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
+}
+
+#[tokio::test]
+async fn what_an_update_asks_of_a_container_that_is_not_known_yet_is_known_once_it_is_done() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    bench.hub.list_taken();
+    let update = cri::UpdateContainerResourcesRequest {
+        // The beginning of its id, as a runtime takes it.
+        container_id: "cont".to_owned(),
+        linux: Some(cri::LinuxContainerResources {
+            cpu_shares: 2_048,
+            memory_swap_limit_in_bytes: 4_096,
+            ..Default::default()
+        }),
+    };
+    let message = update.encode_to_vec();
+    let pass = |bench: &Bench| {
+        let method = Method::UpdateContainerResources;
+        let Opening::Now(decision) = bench.hub.open(method, &message, None) else {
+            panic!("nothing to wait for");
+        };
+        assert!(matches!(decision.answer, Answer::AsIs(Untouched::Unknown)));
+        decision.pending
+    };
+    let (early, late) = (pass(&bench), pass(&bench));
+    assert!(is_list_wanted(&bench).await);
+    bench.hub.close(early, answered(0));
+    assert!(is_list_wanted(&bench).await);
+
+    // That list was asked for before the runtime had done the other.
+    let bench = bench.knowing_pod();
+    bench.hub.close(late, answered(0));
+    assert!(!is_list_wanted(&bench).await);
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    let shares = bench.entry(Setting::CpuShares).unwrap();
+    let asked = Value::from(CpuShares::new(2_048).unwrap());
+    assert_eq!(shares.original, Original::Value(asked));
+    let ledger = bench.hub.ledger().borrow();
+    let (_, container) = ledger.container(&container()).unwrap();
+    assert_eq!(container.swap, Some(MemoryLimit::Bytes(4_096)));
 }
 
 /// What goes with an update, as a runtime reads it: the patch by itself.

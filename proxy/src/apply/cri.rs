@@ -83,6 +83,7 @@ pub fn create(
     if patch.is_empty() && !beside {
         // What it is made with it asked for itself.
         set_injected(target, true);
+        requests(target).for_each(Entry::note_told);
         return Ok(None);
     }
     let changed = |entry: &&Entry| {
@@ -98,7 +99,7 @@ pub fn create(
     let encoded = bounded(patch.encode(), said(), limits);
     set_injected(target, encoded.is_ok());
     if encoded.is_ok() {
-        requests(target).for_each(|entry| entry.given = true);
+        requests(target).for_each(give);
     }
     encoded
 }
@@ -212,8 +213,13 @@ pub fn update(
     }
     let patch = UpdateContainerResourcesPatch { resources: patch };
     let encoded = bounded(patch.encode(), target.entries().iter(), limits)?;
-    requests(target).for_each(|entry| entry.given = true);
+    requests(target).for_each(give);
     Ok(encoded)
+}
+
+fn give(entry: &mut Entry) {
+    entry.given = true;
+    entry.note_told();
 }
 
 /// What of a creation is to outlive a restart. Each says a score, but hardly one is ever replaced.

@@ -7,6 +7,7 @@
 use super::{Hub, NewContainer, NewPod, Reply, asked};
 use crate::{
     apply::cri::set_injected,
+    front::cri::Method,
     ledger::{Container, Ledger, Life, Pod, Target},
     reconcile::has_group,
     view,
@@ -39,6 +40,8 @@ pub(super) enum Effect {
     Nothing,
     /// Nothing that is known: the call could not be read, or not be thought about to the end.
     Unknown,
+    /// The same of an update of a container.
+    UnreadUpdate,
     Run(Box<NewPod>),
     StopPod(SandboxId),
     RemovePod(SandboxId),
@@ -57,6 +60,16 @@ pub(super) struct Update {
     /// What it asked of memory and swap together.
     pub(super) swap: Option<MemoryLimit>,
     pub(super) said: Target,
+}
+
+impl Effect {
+    /// Of a call that nobody here has read.
+    pub(super) fn unread(method: Method) -> Self {
+        match method {
+            Method::UpdateContainerResources => Self::UnreadUpdate,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 impl From<Effect> for Pending {
@@ -166,6 +179,10 @@ impl Hub {
             Effect::StopPod(sandbox)
             | Effect::RemovePod(sandbox)
             | Effect::UpdatePod(sandbox, _) => ledger.pod(sandbox).map(|pod| &pod.sandbox),
+            Effect::UnreadUpdate => {
+                self.update_unread(&ledger);
+                None
+            }
             Effect::Nothing | Effect::Unknown | Effect::Run(_) | Effect::Create(..) => None,
         };
         if let Some(sandbox) = known {
@@ -186,6 +203,7 @@ impl Hub {
         match pending.effect {
             Effect::Nothing => {}
             Effect::Unknown => self.relist_soon(),
+            Effect::UnreadUpdate => self.update_unread(&ledger),
             Effect::Run(pod) => match name.and_then(|name| SandboxId::new(name).ok()) {
                 Some(sandbox) => {
                     self.commit_run(&mut ledger, *pod, sandbox.clone(), stale);

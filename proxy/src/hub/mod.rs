@@ -13,6 +13,7 @@
 mod awake;
 mod burst;
 mod calls;
+mod changed;
 mod commit;
 mod complaint;
 mod cover;
@@ -41,8 +42,8 @@ pub use self::{
 pub(crate) use self::{decide::asked, report::state, source::pod_id, stand_by::NodeLock};
 
 use self::{
-    commit::Effect, complaint::Complaints, message::Message, source::Source, stand_by::Another,
-    told::ToldLately, watching::Watching,
+    changed::ChangedContainers, commit::Effect, complaint::Complaints, message::Message,
+    source::Source, stand_by::Another, told::ToldLately, watching::Watching,
 };
 
 use crate::{
@@ -214,6 +215,7 @@ pub struct Hub {
     plugin_up: Cell<bool>,
     /// Where nobody asks us.
     watching: Option<Watching>,
+    changed: ChangedContainers,
     told_lately: ToldLately,
     /// What says beside requests how pods are.
     source: Source,
@@ -252,6 +254,7 @@ impl Hub {
             runtime_up: Cell::new(None),
             plugin_up: Cell::new(false),
             watching: parts.watches.then(Watching::default),
+            changed: ChangedContainers::default(),
             told_lately: ToldLately::default(),
             source: Source::default(),
             koordlet_remark: Cell::new(None),
@@ -317,7 +320,10 @@ impl Hub {
                 .map(Effect::Remove)
                 .map(Opening::nothing_but),
         };
-        opening.unwrap_or_else(|| Opening::as_is(Untouched::Unreadable))
+        opening.unwrap_or_else(|| {
+            let unread = Decision::as_is(Untouched::Unreadable, Effect::unread(method));
+            Opening::Now(unread)
+        })
     }
 
     /// The sandbox that a request is about which names it in field 1.
@@ -506,10 +512,6 @@ impl Hub {
 // === impl Opening ===
 
 impl Opening {
-    fn as_is(why: Untouched) -> Self {
-        Self::Now(Decision::as_is(why, Effect::Unknown))
-    }
-
     fn nothing_but(effect: Effect) -> Self {
         Self::Now(Decision::as_is(Untouched::Nothing, effect))
     }
@@ -533,8 +535,8 @@ impl Decision {
     }
 
     /// For a call that could not be thought about to the end.
-    pub(crate) fn unthought() -> Self {
-        Self::as_is(Untouched::Unknown, Effect::Unknown)
+    pub(crate) fn unthought(method: Method) -> Self {
+        Self::as_is(Untouched::Unknown, Effect::unread(method))
     }
 
     fn refused(status: Status) -> Self {

@@ -91,6 +91,9 @@ pub struct Entry {
     pub contest: Contest,
     /// The kernel has it by us, or the runtime was told it.
     pub given: bool,
+    /// What calls have told the runtime of it last, while we run: its spec has that until somebody else asks
+    /// for another.
+    pub told: Option<Box<Value>>,
     /// Koordlet decides it now: it is given back only where this, which was given by us, is there still.
     pub over: Option<Box<Value>>,
 }
@@ -196,6 +199,7 @@ impl Entry {
             is_logged: false,
             contest: Contest::default(),
             given: false,
+            told: None,
             over: None,
         }
     }
@@ -226,6 +230,11 @@ impl Entry {
     pub fn may_be_said(&self) -> bool {
         let is_out = self.applied == Applied::Left || self.applied.is_refusal_of_value();
         self.route == Route::Request && !is_out && !self.desired.setting().is_injected()
+    }
+
+    /// A call carries it, or asks for the same.
+    pub fn note_told(&mut self) {
+        self.told = Some(Box::new(self.desired.clone()));
     }
 
     /// Whether hooks decide this value and we have given it.
@@ -312,7 +321,7 @@ impl Target {
         let mut before = std::mem::replace(&mut self.entries, decided);
         for (desired, owner) in merged.iter() {
             let setting = desired.setting();
-            let old = before
+            let mut old = before
                 .iter()
                 .position(|entry| entry.desired.setting() == setting)
                 .map(|index| before.swap_remove(index));
@@ -326,6 +335,7 @@ impl Target {
             // What a container was made without it is not made with by being decided once more.
             let was_unsaid = (old.as_ref())
                 .is_some_and(|old| setting.is_injected() && old.route == Route::Kernel);
+            let told = old.as_mut().and_then(|old| old.told.take());
             let original = self.original(setting, asked(setting), old.map(|old| old.original));
             let route = match was_unsaid {
                 true => Route::Kernel,
@@ -336,6 +346,7 @@ impl Target {
                 is_logged,
                 contest,
                 given,
+                told,
                 ..Entry::new(desired.clone(), owner.hook, route, original)
             });
         }
@@ -477,6 +488,7 @@ impl Target {
             let Some(entry) = self.entry_mut(said.desired.setting()) else {
                 continue;
             };
+            entry.told.clone_from(&said.told);
             match said.route {
                 Route::Kernel => entry.route = Route::Kernel,
                 Route::Request => entry.given |= said.has_given(&entry.desired),
@@ -555,6 +567,7 @@ impl Target {
             applied,
             is_logged,
             contest,
+            told: entry.told,
             over: entry.over,
             ..Entry::new(desired, GIVEN_BACK, entry.route, original)
         });

@@ -29,9 +29,13 @@ impl<'a> Changed<'a> {
         self.ids.contains(id)
     }
 
-    /// The runtime has said what this one was changed to.
-    pub(super) fn found_out(&mut self, id: &ContainerId) {
-        self.ids.remove(id);
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The runtime has said what this one was changed to. False if nobody has told that it was.
+    pub(super) fn found_out(&mut self, id: &ContainerId) -> bool {
+        self.ids.remove(id)
     }
 }
 

@@ -6,19 +6,20 @@
 //! same nobody has changed it since, we neither, and that is what was asked for. Where they differ
 //! it was somebody: the kubelet, or us before a restart, and so it stays unknown. Where nobody asks us
 //! the spec is what was asked for, and the only one to tell of updates: nothing in it is ours but what
-//! the container's annotation says that another front of ours has put there. A list shows that annotation
+//! the container's annotation says that another front of ours has put there. Of an update that passed unread
+//! the spec tells in the same way, beside what we have told the runtime since we run. A list shows that annotation
 //! where the creation had it from us, and the spec where a plugin gave it to the container.
 
 use super::{News, Patience, Scope, taken};
 use crate::{
     hub::{Hub, asked},
-    ledger::{Container, Ledger, Life, Original, Pod, Unasked},
+    ledger::{Container, Entry, Ledger, Life, Original, Pod, Unasked},
     originals::{self, Origin},
     runtime::{Runtime, RuntimeError},
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, OomScoreAdj, Setting, Value};
+use koord_model::{ContainerId, CpusetCpus, OomScoreAdj, Setting, Value};
 use koord_proto::{cri, keys::annotation};
 use std::{error::Error, mem};
 use tracing::debug;
@@ -89,16 +90,16 @@ pub(super) async fn learn(
     news: &mut News<'_>,
 ) {
     let mut ids = unheard(hub, scope);
-    if hub.watches() {
-        ids.extend(changed(hub, scope, news));
-    }
+    ids.extend(changed(hub, scope, news));
     for id in ids {
         if patience.is_over() {
             return;
         }
         match runtime.container_info(id.as_str()).await {
             Ok(info) => {
-                news.changed.found_out(&id);
+                if news.changed.found_out(&id) && !hub.watches() {
+                    take_unread(hub, &id, info.as_ref(), news.moment);
+                }
                 let listed = listed.iter().find(|listed| listed.id == id.as_str());
                 take(hub, &id, (listed, info.as_ref()), news);
             }
@@ -168,15 +169,26 @@ pub(super) fn asked_in_vain(
     }
 }
 
-/// Containers whose resources somebody has changed, past us: those that were told, and when all is
-/// looked at those whose quota nobody here knows of. Whatever we had written there is gone.
+/// Containers whose resources somebody has changed, past us: those that were told, and where nobody asks us
+/// and all is looked at those whose quota nobody here knows of. Whatever we had written there is gone.
+///
+/// An update that nobody has read may have been anybody's. So of these each list asks about some, and another
+/// is asked for while there are more.
 fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
+    let most = match hub.watches() {
+        true => usize::MAX,
+        false => ASKED,
+    };
+    if news.changed.len() > most {
+        hub.relist_soon();
+    }
     let mut ledger = hub.ledger().borrow_mut();
     let mut changed = Vec::new();
     for pod in ledger.pods_mut() {
         for container in &mut pod.containers {
-            let resized = || scope != Scope::News && is_resized(hub, container, &[]);
-            if news.changed.has(&container.id) || resized() {
+            let told = changed.len() < most && news.changed.has(&container.id);
+            let looks = hub.watches() && scope != Scope::News;
+            if told || (looks && is_resized(hub, container, &[])) {
                 container.target.runtime_rewrote();
                 news.pods.insert(pod.sandbox.clone());
                 changed.push(container.id.clone());
@@ -184,6 +196,36 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
         }
     }
     changed
+}
+
+/// Takes over what a container was asked to have by updates that nobody here has read, as the runtime's spec
+/// has it.
+fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, moment: u64) {
+    let Some(said) = info.and_then(Said::of) else {
+        return;
+    };
+    let mut ledger = hub.ledger().borrow_mut();
+    let Some(pod) = ledger.pod_of_mut(id) else {
+        return;
+    };
+    if pod.called_at > moment {
+        // What a call has told since may be newer. The next list is newer than that.
+        drop(ledger);
+        hub.container_changed(id.clone());
+        return hub.relist_soon();
+    }
+    let (pod_view, exemption) = (&pod.view, pod.exemption);
+    let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
+        return;
+    };
+    let unread = said.unread(container);
+    let Container {
+        view, target, swap, ..
+    } = container;
+    *swap = view::swap_after(*swap, None, &unread);
+    view.requested = view::overlaid(&view.requested, unread);
+    // Nobody waits for this decision: a failure was logged and counted.
+    hub.decide_container(pod_view, exemption, view, target).ok();
 }
 
 /// Takes over what the runtime said of a container, in its list and beyond.
@@ -262,6 +304,65 @@ fn take(
 fn originals_in_spec(info: &serde_json::Value) -> Option<&str> {
     let annotations = info.pointer("/runtimeSpec/annotations")?;
     annotations.get(annotation::ORIGINALS)?.as_str()
+}
+
+/// Whether somebody must have asked for what the runtime's spec has of a setting, since calls told of it.
+fn is_unread(now: &Requested, container: &Container, setting: Setting) -> bool {
+    let shown = asked(now, setting);
+    if setting == Setting::OomScoreAdj || shown == asked(&container.view.requested, setting) {
+        // No update asks for a score.
+        return false;
+    }
+    let mut entries = container.target.entries().iter();
+    match entries.find(|entry| entry.desired.setting() == setting) {
+        // What is decided may be on its way.
+        Some(Entry {
+            told: Some(told),
+            desired,
+            ..
+        }) => !shows(now, told) && !shows(now, desired),
+        // A process before us may have told it.
+        Some(_) => false,
+        None => !container.ours.iter().any(|it| it.setting() == setting),
+    }
+}
+
+/// Whether a spec has this value of ours, as calls tell it.
+fn shows(spec: &Requested, ours: &Value) -> bool {
+    match ours {
+        Value::CpuQuota(quota) => {
+            let scaled = quota.in_period(spec.period());
+            scaled.is_some() && scaled == spec.cpu_quota
+                || asked(spec, Setting::CpuQuota).as_ref() == Some(ours)
+        }
+        // No more of them than the pod has.
+        Value::CpusetCpus(CpusetCpus::Only(cpus)) => {
+            let shown = spec.cpuset_cpus.as_ref();
+            shown.is_some_and(|shown| shown.is_subset(cpus))
+        }
+        _ => asked(spec, ours.setting()).as_ref() == Some(ours),
+    }
+}
+
+/// The settings of which fronts tell a runtime.
+const SAID: [Setting; 5] = [
+    Setting::CpuShares,
+    Setting::CpuQuota,
+    Setting::MemoryLimit,
+    Setting::CpusetCpus,
+    Setting::OomScoreAdj,
+];
+
+fn leave_out(requested: &mut Requested, setting: Setting) {
+    match setting {
+        Setting::CpuShares => requested.cpu_shares = None,
+        Setting::CpuQuota => (requested.cpu_quota, requested.cpu_period) = (None, None),
+        Setting::MemoryLimit => requested.memory_limit = None,
+        Setting::CpusetCpus => requested.cpuset_cpus = None,
+        Setting::OomScoreAdj => requested.oom_score_adj = None,
+        // No front says these.
+        _ => {}
+    }
 }
 
 /// What a runtime shows of a container.
@@ -362,15 +463,19 @@ impl Said {
             let is_there = asked(&now, setting).as_ref() == Some(ours);
             let was_asked = asked(&origin.requested, setting);
             if is_there && asked(before, setting) == was_asked {
-                match setting {
-                    Setting::CpuShares => now.cpu_shares = None,
-                    Setting::CpuQuota => (now.cpu_quota, now.cpu_period) = (None, None),
-                    Setting::MemoryLimit => now.memory_limit = None,
-                    Setting::CpusetCpus => now.cpuset_cpus = None,
-                    Setting::OomScoreAdj => now.oom_score_adj = None,
-                    // No front says these.
-                    _ => {}
-                }
+                leave_out(&mut now, setting);
+            }
+        }
+        now
+    }
+
+    /// What the runtime writes now, but for what was asked before and what calls have told it of ours. Where
+    /// it cannot be known whose it is, it is nobody's wish.
+    fn unread(self, container: &Container) -> Requested {
+        let mut now = self.now;
+        for setting in SAID {
+            if !is_unread(&now, container, setting) {
+                leave_out(&mut now, setting);
             }
         }
         now

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 mod addresses;
+mod unread;
 mod watching;
 
 struct Scripted {

@@ -91,7 +91,7 @@ impl Decisions {
             let (stream, decision) = match ended {
                 Ok(made) => made,
                 Err(died) => match self.held_by(&died) {
-                    Some(stream) => (stream, Decision::unthought()),
+                    Some((stream, method)) => (stream, Decision::unthought(method)),
                     None => continue,
                 },
             };
@@ -109,7 +109,7 @@ impl Decisions {
     }
 
     /// Which call waits for a task that died; none waits for one that was abandoned.
-    fn held_by(&self, died: &JoinError) -> Option<StreamId> {
+    fn held_by(&self, died: &JoinError) -> Option<(StreamId, Method)> {
         let mut held = self.held.iter();
         let (&stream, held) = held.find(|(_, held)| held.task.id() == died.id())?;
         error!(
@@ -117,7 +117,7 @@ impl Decisions {
             error = died as &dyn Error,
             "a decision died, and its call goes on as it came"
         );
-        Some(stream)
+        Some((stream, held.method))
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
     fn patched(byte: u8) -> Decision {
         Decision {
             answer: Answer::Patched(vec![byte]),
-            ..Decision::unthought()
+            ..Decision::unthought(Method::RunPodSandbox)
         }
     }
 

@@ -425,7 +425,7 @@ impl Driver {
                     if let Some(method) = Method::of(tag) {
                         self.shared.metrics.call_unopened(method, reason);
                         // Only the runtime's lists tell what comes of it, however it ends.
-                        let Decision { pending, .. } = Decision::unthought();
+                        let Decision { pending, .. } = Decision::unthought(method);
                         self.pending.insert(stream, pending);
                     }
                 }

@@ -1,0 +1,177 @@
+//! Updates that passed without anybody here having read them. The container asked for a quota of 50,000, of
+//! which 40,000 is decided.
+
+use super::*;
+use crate::{
+    front::cri::Method,
+    hub::{Answer, Decision, Opening, Reply as Ended},
+    ledger::Original,
+    reconcile,
+};
+
+const STATUS: &str = "/runtime.v1.RuntimeService/ContainerStatus";
+const CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
+
+/// One of which the runtime has been told what is decided.
+async fn told() -> Scripted {
+    let mut pod = undecided_pod();
+    pod.labels.clear();
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    bench.write("cpu.cfs_quota_us", "50000");
+    let info = created_with(50_000, 50_000);
+    let listed = Scripted::for_bench(bench, pod, listed_container(), &info);
+    listed.bench.hub.set_node_policy(policy_of_faster_cpus());
+    listed.list(Scope::All).await;
+    listed.bench.hub.list_taken();
+    let update = cri::UpdateContainerResourcesRequest {
+        container_id: "container-1".to_owned(),
+        linux: Some(cri::LinuxContainerResources {
+            cpu_quota: 50_000,
+            ..Default::default()
+        }),
+    };
+    let answer = update_by(&listed.bench, &update.encode_to_vec()).await;
+    assert!(matches!(answer, Answer::Patched(_)), "{answer:?}");
+    reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "40000");
+    listed.bench.hub.queue().drain();
+    listed
+}
+
+/// An update that the runtime does.
+async fn update_by(bench: &Bench, message: &[u8]) -> Answer {
+    let method = Method::UpdateContainerResources;
+    let Opening::Now(Decision { answer, pending }) = bench.hub.open(method, message, None) else {
+        panic!("nothing to wait for");
+    };
+    let done = Ended::Answered {
+        grpc_status: Some(0),
+        message: None,
+    };
+    bench.hub.close(pending, done);
+    answer
+}
+
+/// The same by a message that nobody here can read.
+async fn update_unread(bench: &Bench) {
+    let answer = update_by(bench, b"\xff").await;
+    assert!(matches!(answer, Answer::AsIs(_)));
+    assert!(is_list_wanted(bench).await);
+}
+
+async fn is_list_wanted(bench: &Bench) -> bool {
+    timeout(Duration::ZERO, bench.hub.relist_wanted())
+        .await
+        .is_ok()
+}
+
+/// The quota after such an update, by which the runtime has this one.
+async fn quota_after(listed: &Scripted, now: i64) -> String {
+    let status = cri::ContainerStatusResponse {
+        info: [("info".to_owned(), created_with(50_000, now))].into(),
+    };
+    let reply = Reply::message(status.encode_to_vec());
+    drop(listed.script.clone().once(STATUS, reply));
+    listed.bench.write("cpu.cfs_quota_us", &now.to_string());
+    update_unread(&listed.bench).await;
+    listed.list(Scope::News).await;
+    let hub = &listed.bench.hub;
+    assert_eq!(hub.queue().drain(), [sandbox()]);
+    reconcile::pod(hub, &sandbox()).await;
+    listed.bench.shown("cpu.cfs_quota_us")
+}
+
+#[tokio::test]
+async fn what_an_update_asked_for_that_nobody_read_is_found_out_by_the_next_list() {
+    let listed = told().await;
+    // About something else: what the runtime has of this is ours.
+    assert_eq!(quota_after(&listed, 40_000).await, "40000");
+    assert_eq!(quota_after(&listed, 30_000).await, "24000");
+    let quota = listed.bench.entry(Setting::CpuQuota).unwrap();
+    let asked = CpuQuota::Micros(30_000).into();
+    assert_eq!(quota.original, Original::Value(asked));
+    // It was told that of which the runtime has this still.
+    assert_eq!(quota_after(&listed, 40_000).await, "24000");
+}
+
+#[tokio::test]
+async fn what_the_runtime_was_told_before_another_policy_came_is_not_taken_for_what_was_asked() {
+    let listed = told().await;
+    listed.bench.hub.set_node_policy(Default::default());
+    assert_eq!(quota_after(&listed, 40_000).await, "50000");
+    let quota = listed.bench.entry(Setting::CpuQuota).unwrap();
+    let asked = CpuQuota::Micros(50_000).into();
+    assert_eq!(quota.original, Original::Value(asked));
+}
+
+#[tokio::test]
+async fn what_a_call_has_told_since_the_list_was_asked_for_is_newer() {
+    let listed = told().await;
+    let status = cri::ContainerStatusResponse {
+        info: [("info".to_owned(), created_with(50_000, 30_000))].into(),
+    };
+    let gate = Gate::new();
+    let reply = Reply::message(status.encode_to_vec()).held(&gate);
+    drop(listed.script.clone().once(STATUS, reply));
+    update_unread(&listed.bench).await;
+    let update = cri::UpdateContainerResourcesRequest {
+        container_id: "container-1".to_owned(),
+        linux: Some(cri::LinuxContainerResources {
+            cpu_quota: 100_000,
+            ..Default::default()
+        }),
+    };
+    let asked = || {
+        let calls = listed.script.calls();
+        calls.iter().filter(|call| call.path == STATUS).count()
+    };
+    let before = asked();
+    let another = async {
+        while asked() == before {
+            sleep(Duration::from_millis(1)).await;
+        }
+        update_by(&listed.bench, &update.encode_to_vec()).await;
+        gate.open();
+    };
+    tokio::join!(listed.list(Scope::News), another);
+    let quota = listed.bench.entry(Setting::CpuQuota).unwrap();
+    assert_eq!(quota.desired, CpuQuota::Micros(80_000).into());
+    // It is found out whether the other had asked for anything else.
+    assert!(is_list_wanted(&listed.bench).await);
+    assert_eq!(listed.bench.hub.changed_containers(), [container()].into());
+}
+
+#[tokio::test]
+async fn of_many_containers_each_list_asks_about_some_until_all_were_asked_about() {
+    let listed = told().await;
+    let containers = (1..=70).map(|number| cri::Container {
+        id: format!("container-{number}"),
+        ..listed_container()
+    });
+    let containers = cri::ListContainersResponse {
+        containers: containers.collect(),
+    };
+    let asked_by_a_list = async || {
+        let asked = || {
+            let calls = listed.script.calls();
+            calls.iter().filter(|call| call.path == STATUS).count()
+        };
+        let before = asked();
+        let reply = Reply::message(containers.encode_to_vec());
+        drop(listed.script.clone().once(CONTAINERS, reply));
+        let mut missing = Missing::default();
+        let counted = listed.list_beside(Scope::News, &mut missing).await;
+        assert_eq!(counted.containers, 70);
+        asked() - before
+    };
+    // What they asked for at their creation.
+    assert_eq!(asked_by_a_list().await, 64);
+    assert_eq!(asked_by_a_list().await, 5);
+    assert_eq!(asked_by_a_list().await, 0);
+    update_unread(&listed.bench).await;
+    assert_eq!(asked_by_a_list().await, 64);
+    assert!(is_list_wanted(&listed.bench).await);
+    assert_eq!(asked_by_a_list().await, 6);
+    assert!(!is_list_wanted(&listed.bench).await);
+    assert_eq!(asked_by_a_list().await, 0);
+}

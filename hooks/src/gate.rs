@@ -104,8 +104,20 @@ impl FeatureGates {
     /// Reads `Name=bool,…`. A gate's own name goes before `AllAlpha` and `AllBeta`, wherever it
     /// stands; of equal names the last counts.
     pub fn parse(text: &str) -> Result<Self, FlagError> {
+        let (gates, faults) = Self::of_another(text);
+        match faults.is_empty() {
+            true => Ok(gates),
+            false => Err(FlagError {
+                flag: Self::FLAG,
+                faults,
+            }),
+        }
+    }
+
+    /// The same of somebody else's flag, of which what cannot be read is left out, and told.
+    pub fn of_another(text: &str) -> (Self, Vec<FlagFault>) {
         let mut gates = Self::default();
-        parse_pairs(Self::FLAG, text, |name, value| {
+        let faults = faults_of_pairs(text, |name, value| {
             let on = parse_bool(value);
             let on = on.ok_or_else(|| wrong_value(name, value, "true or false"));
             match (name, known_gates().find(|gate| gate.name == name)) {
@@ -117,8 +129,8 @@ impl FeatureGates {
                 (_, None) => return Err(unknown_name(name)),
             }
             Ok(())
-        })?;
-        Ok(gates)
+        });
+        (gates, faults)
     }
 
     /// Whether a gate is on. A name that no gate has is off.
@@ -169,7 +181,7 @@ impl FailPolicies {
     /// Reads `Hook=Open,Hook=Closed,…`; of equal names the last counts.
     pub fn parse(text: &str) -> Result<Self, FlagError> {
         let mut policies = Self::default();
-        parse_pairs(Self::FLAG, text, |name, value| {
+        let faults = faults_of_pairs(text, |name, value| {
             let known = builtin::TABLE.iter().find(|row| row.meta.name == name);
             let hook = known.ok_or_else(|| unknown_name(name))?.meta.name;
             let policy = match value {
@@ -179,8 +191,14 @@ impl FailPolicies {
             };
             policies.named.insert(hook, policy);
             Ok(())
-        })?;
-        Ok(policies)
+        });
+        match faults.is_empty() {
+            true => Ok(policies),
+            false => Err(FlagError {
+                flag: Self::FLAG,
+                faults,
+            }),
+        }
     }
 
     /// The policy of a hook: what was said, else its own.
@@ -206,11 +224,11 @@ impl fmt::Display for FlagError {
 
 impl Error for FlagError {}
 
-fn parse_pairs(
-    flag: &'static str,
+/// Has each pair of a flag taken. What is wrong with it.
+fn faults_of_pairs(
     text: &str,
     mut take: impl FnMut(&str, &str) -> Result<(), FlagFault>,
-) -> Result<(), FlagError> {
+) -> Vec<FlagFault> {
     let mut faults = Vec::new();
     for item in text.split(',').map(str::trim).filter(|i| !i.is_empty()) {
         let taken = match item.split_once('=') {
@@ -219,10 +237,7 @@ fn parse_pairs(
         };
         faults.extend(taken.err());
     }
-    if faults.is_empty() {
-        return Ok(());
-    }
-    Err(FlagError { flag, faults })
+    faults
 }
 
 /// The spellings that Go's `strconv.ParseBool` takes.

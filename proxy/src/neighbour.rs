@@ -22,7 +22,7 @@ use crate::{
     ledger::Ledger,
     worker::Worker,
 };
-use koord_hooks::{Chain, FeatureGates, Maturity};
+use koord_hooks::{Chain, FeatureGates, FlagFault, Maturity};
 use koord_kernel::neighbour::of_root;
 use koord_model::CgroupPath;
 use std::{
@@ -48,6 +48,10 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(2);
 /// So many looks in which it is not seen make it gone: one that is replaced or restarts comes back
 /// sooner.
 const GONE_AFTER: u32 = 10;
+
+/// How many gates that cannot be read are named, and in how many characters each.
+const FAULTS: usize = 5;
+const FAULT_LENGTH: usize = 80;
 
 /// The stack of the thread that looks, in bytes.
 const STACK: usize = 256 << 10;
@@ -79,6 +83,8 @@ pub struct Neighbour {
     hangs: bool,
     /// Why it is unknown who one is, as it was told last.
     told: Option<&'static str>,
+    /// Which gates cannot be read, as it was told last.
+    told_unread: Option<String>,
 }
 
 /// What a look at all processes found.
@@ -90,6 +96,8 @@ struct Found {
     in_doubt: bool,
     /// Somebody is not believed because it cannot be known where it is.
     unplaced: bool,
+    /// What of the gates of those that are believed cannot be read, in short.
+    unread: Option<String>,
 }
 
 /// A look, given the control groups of the operator's pods. Its answer is `None` if it cannot be known
@@ -113,6 +121,7 @@ impl Neighbour {
             patience: FIRST_PATIENCE,
             hangs: false,
             told: None,
+            told_unread: None,
         }
     }
 
@@ -145,7 +154,10 @@ impl Neighbour {
             let in_doubt = !is_whole && found.as_ref().is_some_and(|found| found.in_doubt);
             match found {
                 // Who is believed needs no list. The others may be more of it.
-                Some(found) if in_doubt => self.rest_for(found.covers, hub),
+                Some(found) if in_doubt => {
+                    self.tell_unread(found.unread);
+                    self.rest_for(found.covers, hub);
+                }
                 found => self.hear(found, hub),
             }
             if is_whole {
@@ -169,6 +181,7 @@ impl Neighbour {
     fn hear(&mut self, found: Option<Found>, hub: &Hub) {
         if let Some(found) = found {
             self.tell(found.unplaced.then_some(UNPLACED), hub);
+            self.tell_unread(found.unread);
             if self.take(found.covers) {
                 hub.set_resting(self.resting.clone());
             }
@@ -185,6 +198,21 @@ impl Neighbour {
             warn!(reason, "whether koordlet runs here is unknown");
         }
         hub.set_koordlet_remark(reason);
+    }
+
+    /// Says which gates cannot be read, if there are some that nobody was told of last. While nobody is seen
+    /// that says nothing of them: one that restarts is told of once.
+    fn tell_unread(&mut self, unread: Option<String>) {
+        let Some(reason) = unread else {
+            return;
+        };
+        if self.told_unread.as_ref() != Some(&reason) {
+            info!(
+                reason,
+                "koordlet has gates that cannot be read here: they count as having their defaults"
+            );
+            self.told_unread = Some(reason);
+        }
     }
 
     /// The hooks whose part koordlet does now, for who looks once and knows the pods that there are, or all
@@ -331,8 +359,10 @@ fn look(proc_root: &Path, operators: &[CgroupPath]) -> Option<Found> {
     let trusted = |cgroups: &[String]| is_believed(cgroups, operators);
     let looked = of_root(proc_root, NAME, trusted, |process| {
         if let Some(words) = process.words {
+            let (gates, faults) = gates(&words);
             let covers = found.covers.get_or_insert_default();
-            covers.extend(covered(&gates(&words)));
+            covers.extend(covered(&gates));
+            found.unread = found.unread.take().or_else(|| in_short(&faults));
         } else {
             found.in_doubt = true;
             found.unplaced |= is_unplaced(&process.cgroups);
@@ -348,8 +378,8 @@ fn look(proc_root: &Path, operators: &[CgroupPath]) -> Option<Found> {
     Some(found)
 }
 
-/// The gates that a command line sets. One that we cannot read counts as one that says nothing.
-fn gates(line: &[String]) -> FeatureGates {
+/// The gates that a command line sets, and what of them cannot be read: those count as not said.
+fn gates(line: &[String]) -> (FeatureGates, Vec<FlagFault>) {
     let mut values = Vec::new();
     let mut words = line.iter();
     while let Some(word) = words.next() {
@@ -362,7 +392,22 @@ fn gates(line: &[String]) -> FeatureGates {
             _ => {}
         }
     }
-    FeatureGates::parse(&values.join(",")).unwrap_or_default()
+    FeatureGates::of_another(&values.join(","))
+}
+
+/// What cannot be read, for people: what another's command line says has no bound of its own.
+fn in_short(faults: &[FlagFault]) -> Option<String> {
+    let told = faults.iter().take(FAULTS).map(|fault| {
+        // It quotes what is wrong, escaped.
+        let text = fault.to_string();
+        text.chars().take(FAULT_LENGTH).collect::<String>()
+    });
+    let told = told.collect::<Vec<_>>().join("; ");
+    match faults.len() {
+        0 => None,
+        1..=FAULTS => Some(told),
+        all => Some(format!("{told}; and {} more", all - FAULTS)),
+    }
 }
 
 /// The built-in hooks that upstream has too, and that these gates have on there.
@@ -409,6 +454,7 @@ mod tests {
             patience: PATIENCE,
             hangs: false,
             told: None,
+            told_unread: None,
         }
     }
 
@@ -563,15 +609,38 @@ mod tests {
                 "/koordlet --feature-gates=AllBeta=false --feature-gates GroupIdentity=true",
                 &["GroupIdentity"],
             ),
-            // What upstream may have one day.
+            // What upstream may have one day, and what is none: the rest says what it says.
             (
-                "/koordlet --feature-gates=Unheard=true,GroupIdentity=false",
-                all,
+                "/koordlet --feature-gates=Unheard=true,AllBeta=perhaps,GroupIdentity=false,CPUBurst",
+                &["BatchResource", "CPUBurst", "CPUSetAllocator", "RdtResctrl"],
+            ),
+            (
+                "/koordlet --feature-gates=AllBeta=false,CoreSched=true,Unheard=false",
+                &["CoreSched"],
             ),
         ] {
             let rests = beside(line, HOST, "").unwrap();
             assert!(rests.iter().eq(resting), "{line}: {rests:?}");
         }
+    }
+
+    #[test]
+    fn gates_that_cannot_be_read_are_told_in_short() {
+        let unread = |line: &str| found(line, HOST, "").unread;
+        assert_eq!(unread("/koordlet --feature-gates=CPUBurst=false"), None);
+        assert_eq!(
+            unread("/koordlet --feature-gates=Un\u{1b}heard=1,CPUBurst=false").as_deref(),
+            Some(r#""Un\u{1b}heard" is not known"#)
+        );
+        let many = format!(
+            "/koordlet --feature-gates={}",
+            format!("{}=1,", "a".repeat(200)).repeat(9)
+        );
+        let one = format!("\"{}", "a".repeat(79));
+        assert_eq!(
+            unread(&many).unwrap(),
+            format!("{one}; {one}; {one}; {one}; {one}; and 4 more")
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -655,9 +724,8 @@ mod tests {
         ] {
             let looker = Worker::new("doubts", STACK, move |(_, done): Look| {
                 let found = Found {
-                    covers: None,
                     in_doubt,
-                    unplaced: false,
+                    ..Found::default()
                 };
                 done.send(Some(found)).ok();
             });
@@ -745,7 +813,7 @@ mod tests {
             let found = Found {
                 covers: (!in_doubt).then(all),
                 in_doubt,
-                unplaced: false,
+                ..Found::default()
             };
             done.send(Some(found)).ok();
             looks.send(()).ok();
@@ -813,7 +881,7 @@ mod tests {
             let found = Found {
                 covers: Some(covered(&FeatureGates::default())),
                 in_doubt: true,
-                unplaced: false,
+                ..Found::default()
             };
             done.send(Some(found)).ok();
             looks.send(()).ok();

@@ -97,6 +97,22 @@ fn every_fault_is_told_at_once() {
 }
 
 #[test]
+fn of_anothers_flag_what_can_be_read_counts_and_the_rest_is_told() {
+    let text = "AllBeta=false,Nonsense=true,CgroupReconcile=true,GroupIdentity=yes,CPUBurst";
+    let (gates, faults) = FeatureGates::of_another(text);
+    assert_eq!(on(&gates), ["CgroupReconcile"]);
+    let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "\"Nonsense\" is not known",
+            "\"yes\" of GroupIdentity is not true or false",
+            "\"CPUBurst\" is not NAME=VALUE",
+        ]
+    );
+}
+
+#[test]
 fn upstreams_published_flags_are_taken() {
     let manifest = gates(
         "AllAlpha=true,AllBeta=true,Accelerators=true,BECPUEvict=true,BEMemoryEvict=true,CgroupReconcile=true",

@@ -310,7 +310,7 @@ impl Pod {
 
 impl Ledger {
     /// The next moment of the ledger's own clock.
-    fn tick(&mut self) -> u64 {
+    pub fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }

@@ -65,6 +65,15 @@ enum ThreadWork {
     Groups,
 }
 
+/// Values of a pod that were held against the kernel, and what came of each.
+#[derive(Default)]
+struct Held {
+    /// When they were wanted.
+    moment: u64,
+    changes: Vec<Change>,
+    applied: Vec<Outcome>,
+}
+
 /// What came of what is no pod's alone, as far as that is known in time.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -86,6 +95,14 @@ impl Part {
             Self::Whole => true,
             Self::New => entry.applied == Applied::Pending,
         }
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn note(&self, hub: &Hub, sandbox: &SandboxId) {
+        note_pod(hub, sandbox, (self.moment, &self.changes, &self.applied));
     }
 }
 
@@ -363,17 +380,22 @@ pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Chan
 /// The values alone. It comes behind what was handed to the writer before, so whoever waits for it waits
 /// for that.
 pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
-    let (changes, applied) = write(hub, sandbox, Part::New, there).await;
+    let Held {
+        moment,
+        changes,
+        applied,
+    } = write(hub, sandbox, Part::New, there).await;
     let outcomes = changes.into_iter().zip(applied);
     let (refused, taken): (Vec<_>, Vec<_>) =
         outcomes.partition(|(_, it)| matches!(Applied::from(&it.applied), Applied::Refused(_)));
     let (changes, applied): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
-    note_pod(hub, sandbox, &changes, &applied);
+    note_pod(hub, sandbox, (moment, &changes, &applied));
     if !refused.is_empty() {
         // What it had before may not be as it was, and bounds what it is to have. What is refused then
         // is told.
-        let (changes, applied) = write(hub, sandbox, Part::Whole, &[]).await;
-        note_pod(hub, sandbox, &changes, &applied);
+        write(hub, sandbox, Part::Whole, &[])
+            .await
+            .note(hub, sandbox);
     }
 }
 
@@ -400,26 +422,25 @@ async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
         // What there is no thread for now is asked again at the next check.
         recall::pod(hub, sandbox).await.ok();
     }
-    let (changes, applied) = write(hub, sandbox, part, &[]).await;
-    note_pod(hub, sandbox, &changes, &applied);
+    write(hub, sandbox, part, &[]).await.note(hub, sandbox);
 }
 
 /// Brings values to the kernel that need no memory reclaimed first and are of no block device, but for those
-/// that are `there`. What came of each.
-async fn write(
-    hub: &Rc<Hub>,
-    sandbox: &SandboxId,
-    part: Part,
-    there: &[Change],
-) -> (Vec<Change>, Vec<Outcome>) {
+/// that are `there`.
+async fn write(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part, there: &[Change]) -> Held {
     if !hub.enforces() {
-        return Default::default();
+        return Held::default();
     }
+    let moment = hub.ledger().borrow().now();
     let mut changes = changes_of_pod(hub, sandbox, part);
     changes.retain(|change| !there.contains(change));
     let fast = set_aside(hub, &Whose::Pod(sandbox.clone()), changes);
     let applied = hub.writer().write(fast.clone()).await;
-    (fast, applied)
+    Held {
+        moment,
+        changes: fast,
+        applied,
+    }
 }
 
 /// Has done beside what others do not wait for: what has memory reclaimed, and what is of block devices. The
@@ -478,7 +499,11 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
 
 /// Notes what became of changes of a pod. Decisions may have changed meanwhile, so answers find their
 /// entry by place and value.
-fn note_pod(hub: &Hub, sandbox: &SandboxId, changes: &[Change], applied: &[Outcome]) {
+fn note_pod(
+    hub: &Hub,
+    sandbox: &SandboxId,
+    (moment, changes, applied): (u64, &[Change], &[Outcome]),
+) {
     if changes.is_empty() {
         return;
     }
@@ -495,7 +520,7 @@ fn note_pod(hub: &Hub, sandbox: &SandboxId, changes: &[Change], applied: &[Outco
         let mut targets = targets.iter_mut();
         let target = targets.find(|(_, target)| target.at.as_ref() == Some(&change.at));
         if let Some((scope, target)) = target
-            && note(hub, (*scope, target), change, outcome)
+            && note(hub, (*scope, target), moment, (change, outcome))
         {
             hub.queue().push(sandbox.clone());
         }
@@ -505,20 +530,21 @@ fn note_pod(hub: &Hub, sandbox: &SandboxId, changes: &[Change], applied: &[Outco
     }
 }
 
-/// Notes the answers to [`changes`] of a pod's own directory.
+/// Notes the answers to [`changes`] of the own directory of a pod that is not in the ledger yet.
 pub(crate) fn record(hub: &Hub, target: &mut Target, changes: &[Change], applied: &[Outcome]) {
-    for (change, outcome) in changes.iter().zip(applied) {
-        note(hub, (Scope::Pod, target), change, outcome);
+    let moment = hub.ledger().borrow().now();
+    for told in changes.iter().zip(applied) {
+        note(hub, (Scope::Pod, target), moment, told);
     }
 }
 
-/// Takes in what became of a change. Whether it tells something for which there is more to be done:
-/// what was there before a value that was left where it is, because nobody knew.
+/// Takes in what became of a change that was wanted at this moment. Whether it tells something for which
+/// there is more to be done: what was there before a value that was left where it is, because nobody knew.
 fn note(
     hub: &Hub,
     (scope, target): (Scope, &mut Target),
-    change: &Change,
-    outcome: &Outcome,
+    moment: u64,
+    (change, outcome): (&Change, &Outcome),
 ) -> bool {
     let setting = change.value.setting();
     let result = Applied::from(&outcome.applied);
@@ -548,7 +574,8 @@ fn note(
     };
     // That is as true of a value that is decided no more.
     let comes_back = was_there.is_some_and(|old| entry.learn_original(old));
-    if comes_back || entry.desired != change.value || entry.applied.is_hands_off() {
+    let is_of_now = entry.desired == change.value && entry.is_in_place_since(moment);
+    if comes_back || !is_of_now || entry.applied.is_hands_off() {
         return comes_back;
     }
     let was_there = matches!(entry.applied, Applied::Equal | Applied::Written);
@@ -707,11 +734,14 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
 
 /// Notes what became of changes of the node's own groups.
 fn note_node(hub: &Hub, changes: &[Change], applied: &[Outcome]) {
-    let groups = &mut hub.ledger().borrow_mut().node;
+    let mut ledger = hub.ledger().borrow_mut();
+    // Nothing takes the place of theirs.
+    let moment = ledger.now();
+    let groups = &mut ledger.node;
     for (change, outcome) in changes.iter().zip(applied) {
         if let Some(group) = groups.get_mut(&change.at) {
             let scope = group.kind.scope();
-            if note(hub, (scope, &mut group.target), change, outcome) {
+            if note(hub, (scope, &mut group.target), moment, (change, outcome)) {
                 hub.queue().push_node();
             }
         }

@@ -9,10 +9,7 @@
 //! its pods, and hooks have no such pod idle.
 
 use super::Hub;
-use crate::{
-    ledger::{Applied, Pod},
-    view,
-};
+use crate::{ledger::Pod, view};
 use koord_hooks::Requested;
 use koord_kernel::cgroup::{Change, Generation};
 use koord_model::{ContainerId, CpuShares, KubeQos, SandboxId, Setting, Value};
@@ -90,6 +87,7 @@ impl Hub {
     /// was not let through would be the greater harm.
     fn wake(&self, sandbox: &SandboxId) -> Vec<Change> {
         let mut ledger = self.ledger.borrow_mut();
+        let moment = ledger.tick();
         let pod = ledger.pod_mut(sandbox);
         let Some(pod) = pod.filter(|pod| pod.ready && is_idle(pod)) else {
             return Vec::new();
@@ -106,8 +104,7 @@ impl Hub {
             return Vec::new();
         };
         if let Some(idle) = pod.own.entry_mut(Setting::CpuIdle) {
-            // Whoever finds another value there finds ours.
-            idle.applied = Applied::Pending;
+            idle.displace(moment);
         }
         let mut entries = pod.own.entries().iter();
         let shares = entries

@@ -3,7 +3,7 @@
 
 use super::Hub;
 use crate::{
-    ledger::{Applied, Life, Pod, Target},
+    ledger::{Life, Pod, Target},
     panic_report::Catching,
     view,
 };
@@ -27,8 +27,10 @@ impl Hub {
     /// Until the update is done, or has failed for long, nobody raises them again.
     pub(super) fn lower_bursts(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
         let lowered = self.bursts_lowered_by(id, asked);
+        let mut ledger = self.ledger.borrow_mut();
+        let moment = ledger.tick();
         if !lowered.is_empty()
-            && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
+            && let Some(pod) = ledger.pod_of_mut(id)
         {
             let until = Instant::now() + UNDER_WAY;
             pod.update_ended(id);
@@ -39,8 +41,7 @@ impl Hub {
             let targets = container.map(|it| &mut it.target).into_iter();
             for target in targets.chain([&mut pod.own]) {
                 if let Some(entry) = target.entry_mut(Setting::CpuBurst) {
-                    // Whoever finds another value there finds ours.
-                    entry.applied = Applied::Pending;
+                    entry.displace(moment);
                 }
             }
         }

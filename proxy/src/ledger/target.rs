@@ -96,6 +96,8 @@ pub struct Entry {
     pub told: Option<Box<Value>>,
     /// Koordlet decides it now: it is given back only where this, which was given by us, is there still.
     pub over: Option<Box<Value>>,
+    /// When another value of ours was last put in its place; see [`Ledger::tick`](super::Ledger::tick).
+    displaced_at: u64,
 }
 
 /// Owner of a value that hooks no longer decide, and that is as it was before them.
@@ -201,6 +203,7 @@ impl Entry {
             given: false,
             told: None,
             over: None,
+            displaced_at: 0,
         }
     }
 
@@ -215,6 +218,18 @@ impl Entry {
                 Original::Value(before),
             )
         }
+    }
+
+    /// Another value of ours takes its place at this moment: whoever finds that there finds no stranger's.
+    pub fn displace(&mut self, moment: u64) {
+        self.applied = Applied::Pending;
+        self.displaced_at = moment;
+    }
+
+    /// Whether it was in its place from this moment on, so that what the kernel was found to have since says
+    /// what became of it.
+    pub fn is_in_place_since(&self, moment: u64) -> bool {
+        self.displaced_at <= moment
     }
 
     /// Whether it was given back and the kernel had it since: who writes it now may. That only the
@@ -332,6 +347,7 @@ impl Target {
                 _ => (Applied::Pending, false, Contest::default()),
             };
             let given = old.as_ref().is_some_and(|old| old.has_given(desired));
+            let displaced_at = old.as_ref().map_or(0, |old| old.displaced_at);
             // What a container was made without it is not made with by being decided once more.
             let was_unsaid = (old.as_ref())
                 .is_some_and(|old| setting.is_injected() && old.route == Route::Kernel);
@@ -347,6 +363,7 @@ impl Target {
                 contest,
                 given,
                 told,
+                displaced_at,
                 ..Entry::new(desired.clone(), owner.hook, route, original)
             });
         }
@@ -569,6 +586,7 @@ impl Target {
             contest,
             told: entry.told,
             over: entry.over,
+            displaced_at: entry.displaced_at,
             ..Entry::new(desired, GIVEN_BACK, entry.route, original)
         });
     }

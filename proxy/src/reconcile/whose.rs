@@ -59,7 +59,11 @@ impl Whose {
     /// Notes what became of changes of theirs.
     pub(super) fn note(&self, hub: &Hub, changes: &[Change], applied: &[Outcome]) {
         match self {
-            Self::Pod(sandbox) => note_pod(hub, sandbox, changes, applied),
+            Self::Pod(sandbox) => {
+                // Nothing takes the place of what is written beside.
+                let moment = hub.ledger().borrow().now();
+                note_pod(hub, sandbox, (moment, changes, applied));
+            }
             Self::Node => note_node(hub, changes, applied),
         }
     }

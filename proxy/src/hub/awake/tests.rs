@@ -5,7 +5,7 @@ use crate::{
         Opening, PodsAnswer, Reply, Word,
         testing::{Bench, container, sandbox},
     },
-    ledger::Contest,
+    ledger::{Applied, Contest},
     reconcile,
 };
 use koord_kernel::cgroup::{Controller, Tree};
@@ -124,6 +124,25 @@ async fn a_pod_is_idle_again_ten_seconds_after_the_last_word_of_a_resize() {
     };
     assert_eq!((applied, contest), (Applied::Written, Contest::default()));
     assert_eq!(shares_given_back(&bench).await, "700");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_woken_during_a_check_is_idle_again_and_nobody_else_has_woken_it() {
+    let bench = Bench::idling(Generation::V1).await;
+    let sandbox = sandbox();
+    // What the check is answered is from before that.
+    let wake = async { bench.hub.prepare_pod_update(&sandbox, &asking(700)) };
+    let ((), first) = tokio::join!(reconcile::pod(&bench.hub, &sandbox), wake);
+    assert_eq!(values(&first), ["cpu.idle=false", "cpu.shares=500"]);
+    bench.hub.writer().write(first).await;
+    tokio::time::advance(Duration::from_secs(10)).await;
+    reconcile::pod(&bench.hub, &sandbox).await;
+    assert_eq!(bench.shown_of_pod("cpu.idle"), "1");
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let own = &mut ledger.pod_mut(&sandbox).unwrap().own;
+    let idle = own.entry_mut(Setting::CpuIdle).unwrap();
+    assert_eq!(idle.applied, Applied::Written);
+    assert_eq!(idle.contest, Contest::default());
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Updates of a container: several at once, such as lower bursts, such as fail.
 
 use super::*;
-use crate::ledger::Container;
+use crate::ledger::{Container, Contest};
 use koord_model::CpuShares;
 
 /// A pod without a class, whose container asks for half a CPU and may save up as much.
@@ -74,6 +74,30 @@ async fn a_burst_that_is_lowered_for_an_update_is_not_raised_before_it_is_done()
         (entry.desired, entry.applied),
         (burst(30_000), Applied::Equal)
     );
+}
+
+#[tokio::test]
+async fn a_burst_that_is_lowered_during_a_check_is_nobody_elses() {
+    let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    // What the check is answered is from before that.
+    let lower = async { bench.hub.lower_bursts(&container(), &quota(30_000)) };
+    let sandbox = sandbox();
+    let ((), lowered) = tokio::join!(reconcile::pod(&bench.hub, &sandbox), lower);
+    assert_eq!(lowered.len(), 2);
+    bench.hub.writer().write(lowered).await;
+    // INVALID_ARGUMENT: it does not come about.
+    bench
+        .hub
+        .close(empty_update(container()).into(), answered(3));
+    reconcile::pod(&bench.hub, &sandbox).await;
+    assert_eq!(bench.shown_of_pod("cpu.cfs_burst_us"), "50000");
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let pod = ledger.pod_mut(&sandbox).unwrap();
+    let own = pod.own.entry_mut(Setting::CpuBurst).unwrap();
+    assert_eq!(own.applied, Applied::Written);
+    assert_eq!(own.original, Original::Default);
+    assert_eq!(own.contest, Contest::default());
 }
 
 #[tokio::test]

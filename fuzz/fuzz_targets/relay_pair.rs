@@ -6,7 +6,7 @@
 //! operations, each of one byte and its operands; see [`Run::step`].
 #![no_main]
 
-use koord_relay::{Claims, Event, Limits, Pair, Side, StreamId, Tag};
+use koord_relay::{Claims, Event, Limits, Pair, Released, Side, StreamId, Tag};
 use libfuzzer_sys::fuzz_target;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -203,7 +203,8 @@ impl Run<'_> {
             1 => self.pair.refuse(stream, 9, "no"),
             _ => {
                 self.fed += usize::from(how);
-                self.pair.release_with(stream, &vec![how; usize::from(how)])
+                let patch = vec![how; usize::from(how)];
+                self.pair.release_with(stream, &patch) != Released::Gone
             }
         };
     }

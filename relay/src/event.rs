@@ -45,6 +45,16 @@ pub enum Event {
     SlotFreed { stream: StreamId },
 }
 
+/// What came of a request that was to go on with more than it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    Patched,
+    /// It would have been too large.
+    AsItCame,
+    /// There was nothing to release.
+    Gone,
+}
+
 /// Why a claimed stream passes unopened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unopened {

@@ -32,7 +32,7 @@ mod window;
 use std::fmt;
 
 pub use claims::{Claims, Tag};
-pub use event::{Counters, Event, Unopened};
+pub use event::{Counters, Event, Released, Unopened};
 pub use limits::Limits;
 pub use pair::Pair;
 pub use spare::Spare;

@@ -4,7 +4,7 @@
 
 mod support;
 
-use koord_relay::Event;
+use koord_relay::{Event, Released};
 use support::exchange::{CLAIMED, Exchange, OTHER, data_frames, message, request, request_event};
 use support::frame;
 
@@ -133,7 +133,8 @@ fn release_gives_up_on_a_message_that_is_still_arriving() {
 fn credit_for_a_patch_stays_here() {
     let mut exchange = Exchange::connected();
     exchange.held_call(1, 95);
-    assert!(exchange.pair.release_with(1, &[b'+'; 50]));
+    let released = exchange.pair.release_with(1, &[b'+'; 50]);
+    assert_eq!(released, Released::Patched);
     assert_eq!(exchange.at_client(), b"");
     // The runtime gives 150 back, of which the client sent 100.
     exchange.runtime(&frame::window_update(0, 150));

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use koord_relay::hpack::write_literal;
-use koord_relay::{Counters, Event, Limits, Side, Unopened};
+use koord_relay::{Counters, Event, Limits, Released, Side, Unopened};
 use support::exchange::{
     CLAIMED, Exchange, OTHER, TAG, data_frames, message, request, request_event, trailers,
 };
@@ -295,9 +295,9 @@ fn claimed_message_is_held_until_released_and_may_grow() {
     assert_eq!(exchange.events(), [event]);
     assert_eq!(exchange.pair.held(1), Some(&b"mmm"[..]));
     assert_eq!(exchange.pair.held_bytes(), 8);
-    assert!(exchange.pair.release_with(1, b"PATCH"));
+    assert_eq!(exchange.pair.release_with(1, b"PATCH"), Released::Patched);
     assert!(!exchange.pair.release(1));
-    assert!(!exchange.pair.release_with(1, b"PATCH"));
+    assert_eq!(exchange.pair.release_with(1, b"PATCH"), Released::Gone);
     assert!(!exchange.pair.refuse(1, 9, ""));
     assert_eq!(
         exchange.at_runtime(),
@@ -339,7 +339,7 @@ fn end_of_the_stream_may_come_after_the_release() {
     assert_eq!(exchange.events(), [request_event(1)]);
     exchange.at_runtime();
     assert_eq!(exchange.pair.held(1), Some(&b""[..]));
-    assert!(exchange.pair.release_with(1, b"abc"));
+    assert_eq!(exchange.pair.release_with(1, b"abc"), Released::Patched);
     let released = frame::data(1, b"\x00\x00\x00\x00\x03abc", false);
     assert_eq!(exchange.at_runtime(), released);
     let end = frame::data(1, b"", true);
@@ -419,7 +419,7 @@ fn second_message_before_the_answer_takes_the_first_along() {
         reason: Unopened::SecondMessage,
     };
     assert_eq!(exchange.events(), [request_event(1), unopened]);
-    assert!(!exchange.pair.release_with(1, b"late"));
+    assert_eq!(exchange.pair.release_with(1, b"late"), Released::Gone);
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn patch_over_the_limit_is_left_out() {
     };
     let mut exchange = Exchange::with(limits, &[], &[]);
     exchange.held_call(1, 8);
-    assert!(!exchange.pair.release_with(1, b"123"));
+    assert_eq!(exchange.pair.release_with(1, b"123"), Released::AsItCame);
     assert_eq!(exchange.at_runtime(), frame::data(1, &message(8), true));
     let counters = exchange.pair.take_counters();
     assert_eq!(counters.patches_too_large, 1);
@@ -450,7 +450,8 @@ fn two_thousand_calls_are_held_at_once() {
     assert_eq!(exchange.pair.open_streams(), 2_000);
     assert_eq!(exchange.pair.held_bytes(), 2_000 * 105);
     for stream in streams.iter().rev() {
-        assert!(exchange.pair.release_with(*stream, b"!"));
+        let released = exchange.pair.release_with(*stream, b"!");
+        assert_eq!(released, Released::Patched);
         let patched = [&message(101)[..105], b"!"].concat();
         assert_eq!(exchange.at_runtime(), frame::data(*stream, &patched, true));
         exchange.runtime(&frame::headers(*stream, &trailers("0"), true));

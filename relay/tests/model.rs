@@ -12,7 +12,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use koord_relay::{Claims, Event, Limits, Pair, Side, StreamId, Tag};
+use koord_relay::{Claims, Event, Limits, Pair, Released, Side, StreamId, Tag};
 use support::end::{End, Half, INITIAL, Part, Values};
 use support::hpack::{Field, field};
 use support::rng::Rng;
@@ -363,7 +363,7 @@ impl World {
         while !self.undecided.is_empty() && (all || self.rng.one_in(2)) {
             let chosen = self.rng.below(self.undecided.len());
             let stream = self.undecided.swap_remove(chosen);
-            let decision = match self.rng.below(8) {
+            let mut decision = match self.rng.below(8) {
                 0 | 1 => Decision::AsSent,
                 2 => Decision::Refused(7),
                 _ => {
@@ -373,13 +373,18 @@ impl World {
             };
             let done = match &decision {
                 Decision::AsSent => self.pair.release(stream),
-                Decision::Patched(bytes) => self.pair.release_with(stream, bytes),
+                Decision::Patched(bytes) => match self.pair.release_with(stream, bytes) {
+                    Released::Patched => true,
+                    Released::AsItCame => {
+                        decision = Decision::AsSent;
+                        true
+                    }
+                    Released::Gone => false,
+                },
                 Decision::Refused(status) => self.pair.refuse(stream, *status, "not today"),
             };
             if done {
                 self.decisions.insert(stream, decision);
-            } else if self.pair.take_counters().patches_too_large > 0 {
-                self.decisions.insert(stream, Decision::AsSent);
             }
             progress = true;
         }

@@ -89,10 +89,16 @@ impl Pending {
         matches!(self.effect, Effect::Create(..))
     }
 
-    /// The runtime was not told: what a container can only be made with it is made without.
+    /// The runtime was not told: what a container can only be made with it is made without, and nothing
+    /// else is given by that.
     pub(crate) fn leave_unsaid(&mut self) {
-        if let Effect::Create(_, new) = &mut self.effect {
-            set_injected(&mut new.target, false);
+        match &mut self.effect {
+            Effect::Create(_, new) => {
+                set_injected(&mut new.target, false);
+                new.target.leave_unsaid();
+            }
+            Effect::Update(_, update) => update.said = Target::default(),
+            _ => {}
         }
     }
 

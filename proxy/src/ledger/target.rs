@@ -513,6 +513,14 @@ impl Target {
         }
     }
 
+    /// Nobody was told of it after all, and nobody has written it yet.
+    pub fn leave_unsaid(&mut self) {
+        for entry in &mut self.entries {
+            entry.given = false;
+            entry.told = None;
+        }
+    }
+
     /// The runtime has written its whole stored spec, in which our value may be: what was given back
     /// is looked at once more.
     pub fn runtime_rewrote(&mut self) {

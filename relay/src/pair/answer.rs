@@ -4,7 +4,7 @@ use crate::frame::{self, Code};
 use crate::own;
 use crate::pair::Pair;
 use crate::stream::{Hold, PREFIX, Slot, Stream};
-use crate::{StreamId, Unopened};
+use crate::{Released, StreamId, Unopened};
 
 impl Pair {
     /// The message that waits for an answer, without its prefix.
@@ -25,12 +25,11 @@ impl Pair {
         true
     }
 
-    /// Lets the request go on with `appended`, encoded protobuf fields, behind the message. False
-    /// if there is nothing to release, or if the message would be over
-    /// [`Limits::max_message`](crate::Limits::max_message); it then goes on as it came.
-    pub fn release_with(&mut self, stream: StreamId, appended: &[u8]) -> bool {
+    /// Lets the request go on with `appended`, encoded protobuf fields, behind the message; as it came
+    /// if that would be over [`Limits::max_message`](crate::Limits::max_message).
+    pub fn release_with(&mut self, stream: StreamId, appended: &[u8]) -> Released {
         let Some(message) = self.held(stream) else {
-            return false;
+            return Released::Gone;
         };
         let length = message.len() + appended.len();
         let length = match u32::try_from(length) {
@@ -38,7 +37,7 @@ impl Pair {
             _ => {
                 self.counters.patches_too_large += 1;
                 self.release(stream);
-                return false;
+                return Released::AsItCame;
             }
         };
         if let Some(opened) = self.streams.get_mut(&stream) {
@@ -48,7 +47,7 @@ impl Pair {
         }
         self.counters.patched += 1;
         self.pass(stream);
-        true
+        Released::Patched
     }
 
     /// Ends the call with an error of our own; the runtime never sees the message. `message` is the

@@ -15,7 +15,7 @@ use super::{
     stream::Stream,
 };
 use crate::hub::{Answer, Decision, Opening, Pending, Reply};
-use koord_relay::{Event, Pair, Side, StreamId};
+use koord_relay::{Event, Pair, Released, Side, StreamId};
 use std::{
     collections::HashMap,
     future::Future,
@@ -461,11 +461,20 @@ impl Driver {
     }
 
     fn answer(&mut self, stream: StreamId, method: Method, decision: Decision) {
-        let Decision { answer, pending } = decision;
+        let Decision {
+            answer,
+            mut pending,
+        } = decision;
         self.shared.metrics.call_answered(method, &answer);
         let goes_on = match answer {
             Answer::AsIs(_) => self.pair.release(stream),
-            Answer::Patched(appended) => self.pair.release_with(stream, &appended),
+            Answer::Patched(appended) => {
+                let released = self.pair.release_with(stream, &appended);
+                if released == Released::AsItCame {
+                    pending.leave_unsaid();
+                }
+                released != Released::Gone
+            }
             Answer::Refused(status) => {
                 self.pair.refuse(stream, status.code, &status.message);
                 false

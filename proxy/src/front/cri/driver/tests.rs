@@ -1,13 +1,17 @@
 use crate::{
     front::cri::{Front, Options},
-    hub::testing::Bench,
+    hub::testing::{Bench, container},
+    ledger::Original,
     metrics::Metrics,
 };
 use koord_kernel::{cgroup::Generation, fake::FakeTree};
+use koord_model::{CpuShares, Setting, Value};
+use koord_proto::cri;
 use koord_testkit::{
     poll::wait_until_async,
     scripted::{CallEnd, Gate, Otherwise, Reply, Script, ScriptedRuntime},
 };
+use prost::Message;
 use std::{path::Path, rc::Rc, time::Duration};
 use tokio::{
     io::AsyncWriteExt,
@@ -91,6 +95,49 @@ async fn a_call_that_passed_unopened_costs_a_list_when_its_connection_ends_too()
         assert!(!is_list_wanted(&bench, Duration::ZERO).await);
         drop(client);
         assert!(is_list_wanted(&bench, PATIENCE).await);
+        serving.abort();
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn an_update_that_has_no_room_for_its_patch_is_followed_to_its_end() {
+    let test = async {
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, runtimes) = (dir.path().join("ours"), dir.path().join("runtimes"));
+        let script = Script::new(Otherwise::Echo);
+        let _runtime = ScriptedRuntime::listen(&runtimes, script.clone()).unwrap();
+        let listener = UnixListener::bind(&ours).unwrap();
+        let metrics = Rc::new(Metrics::new());
+        let tight = Options {
+            // As long as the request is; the hub knows of more.
+            max_message_bytes: 20,
+            ..options(&runtimes)
+        };
+        let front = Front::new(listener, tight, bench.hub.clone(), metrics);
+        let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
+
+        let update = cri::UpdateContainerResourcesRequest {
+            container_id: container().to_string(),
+            linux: Some(cri::LinuxContainerResources {
+                cpu_shares: 2_048,
+                ..Default::default()
+            }),
+        };
+        let message = update.encode_to_vec();
+        let prefix = [0, 0, 0, 0, u8::try_from(message.len()).unwrap()];
+        assert_eq!(message.len(), 18);
+        let mut client = UnixStream::connect(&ours).await.unwrap();
+        let said = one_call(UPDATE, &[&prefix[..], &message].concat());
+        client.write_all(&said).await.unwrap();
+        let asked = || async { !bench.hub.queue().drain().is_empty() };
+        wait_until_async("the update has ended", asked).await;
+        assert!(!is_list_wanted(&bench, Duration::ZERO).await);
+        let shares = bench.entry(Setting::CpuShares).unwrap();
+        let asked = Value::from(CpuShares::new(2_048).unwrap());
+        assert_eq!(shares.original, Original::Value(asked));
+        assert!(!shares.given);
         serving.abort();
     };
     LocalSet::new().run_until(test).await;

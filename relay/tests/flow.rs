@@ -142,6 +142,22 @@ fn credit_for_a_patch_stays_here() {
 }
 
 #[test]
+fn a_message_that_ends_with_trailers_is_lent_nothing_more() {
+    let mut exchange = Exchange::with_settings(&[], &[(INITIAL_WINDOW_SIZE, 100_000)]);
+    // Another stream uses up the runtime's window.
+    exchange.client(&frame::headers(1, &request(OTHER), false));
+    for piece in data_frames(1, &[0; 65_535], false) {
+        exchange.client(&piece);
+    }
+    exchange.client(&frame::headers(3, &request(CLAIMED), false));
+    // For the prefix of its message.
+    assert_eq!(exchange.at_client(), frame::window_update(0, 5));
+    exchange.client(&frame::headers(3, b"\x00\x01a\x01b", true));
+    exchange.client(&frame::data(1, &[1; 5], false));
+    assert_eq!(exchange.at_client(), b"");
+}
+
+#[test]
 fn other_streams_that_use_up_what_was_lent_are_lent_again() {
     let mut exchange = Exchange::with_settings(&[], &[(INITIAL_WINDOW_SIZE, 100_000)]);
     // Another stream uses up the runtime's window but for 35.

@@ -147,6 +147,8 @@ impl Pair {
             self.pass_unopened(block.stream, Unopened::Malformed);
         }
         self.client_ended(block.stream);
+        // No message comes for which anything would be lent.
+        self.settle_stream(block.stream);
         Ok(())
     }
 

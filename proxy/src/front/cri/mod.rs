@@ -41,7 +41,7 @@ use tokio::{
     net::{UnixListener, UnixStream},
     sync::{mpsc, watch},
     task::{JoinError, JoinSet},
-    time::{Instant, MissedTickBehavior},
+    time::{Instant, MissedTickBehavior, sleep_until},
 };
 use tracing::{debug, error, warn};
 
@@ -186,17 +186,22 @@ impl Front {
 
     async fn accept_until(&mut self, stop: impl Future) {
         let mut stop = std::pin::pin!(stop);
+        let mut goes_on = Instant::now();
         loop {
+            let accepted = async {
+                sleep_until(goes_on).await;
+                self.listener.accept().await
+            };
             tokio::select! {
                 // Accepting comes last: who connects without end must not keep the rest from us.
                 biased;
                 _ = &mut stop => break,
                 Some(ended) = self.connections.join_next() => reap(ended),
-                accepted = self.listener.accept() => match accepted {
+                accepted = accepted => match accepted {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) => {
                         self.cannot_accept(&error);
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        goes_on = Instant::now() + ACCEPT_PAUSE;
                     }
                 },
             }
@@ -312,7 +317,11 @@ fn room_bytes(large_message_slots: usize, max_message_bytes: usize) -> usize {
 mod tests {
     use super::*;
     use crate::config::{Config, RawConfig, Surroundings};
+    use crate::hub::testing::Bench;
     use clap::{Args, Command, FromArgMatches};
+    use koord_kernel::{cgroup::Generation, fake::FakeTree};
+    use std::os::fd::OwnedFd;
+    use tokio::{task::LocalSet, time::sleep};
 
     /// The service as it is installed.
     const SERVICE: &str = include_str!("../../../../systemd/koord-runtime-proxy.service");
@@ -339,5 +348,32 @@ mod tests {
         // The kubelet's pods as they come, and as they are kept.
         let most = held + 2 * 64;
         assert!(most < high && high < max, "{most} < {high} < {max}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_does_not_wait_until_accepting_goes_on() {
+        let test = async {
+            // Each accept fails, as where there is no descriptor left: it is none that listens, and what
+            // ended at its other end makes it readable.
+            let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let listener = UnixListener::from_std(OwnedFd::from(socket).into()).unwrap();
+            let options = Options {
+                runtime: Path::new("/not/there").into(),
+                max_connections: 4,
+                large_message_slots: 1,
+                max_message_bytes: MIB,
+                hold_timeout: Duration::from_secs(1),
+                hooks: true,
+                socket_stays: true,
+            };
+            let hub = Bench::new(FakeTree::new(Generation::V1, 2)).hub;
+            let front = Front::new(listener, options, hub, Rc::new(Metrics::new()));
+            let begun = Instant::now();
+            let stop = sleep(Duration::from_millis(10));
+            front.serve(stop, Duration::ZERO).await;
+            assert_eq!(begun.elapsed().as_millis(), 10);
+        };
+        LocalSet::new().run_until(test).await;
     }
 }

@@ -9,7 +9,10 @@ use koord_kernel::{
     proof::{CHECKS, Hierarchies, RealGround},
 };
 use koord_model::{CgroupPath, MemoryLimit};
-use std::{path::Path, process};
+use std::{
+    path::{Path, PathBuf},
+    process,
+};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -98,42 +101,86 @@ fn the_mounts_of_this_machine_are_told_apart() {
     assert!(error.to_string().contains("none of the controllers"));
 }
 
-#[test]
+/// A group of its own whose memory may be limited, with and without swap.
+struct Swapping {
+    name: String,
+    group: PathBuf,
+}
+
 #[expect(clippy::disallowed_methods, reason = "files for tests")]
-fn memory_and_swap_together_make_room_for_memory_and_follow_it_down() {
-    const MIB: u64 = 1 << 20;
-    let name = format!("koord-kernel-test-{}-swap", process::id());
-    let group = Path::new(ROOT).join("memory").join(&name);
-    std::fs::create_dir(&group).unwrap();
-    let both = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"].map(|it| group.join(it));
-    let held = || {
-        let held = both.each_ref().map(std::fs::read_to_string);
+impl Swapping {
+    fn new(name: &str) -> Self {
+        let name = format!("koord-kernel-test-{}-{name}", process::id());
+        let group = Path::new(ROOT).join("memory").join(&name);
+        std::fs::create_dir(&group).unwrap();
+        Self { name, group }
+    }
+
+    fn files(&self) -> [PathBuf; 2] {
+        ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"].map(|it| self.group.join(it))
+    }
+
+    /// Memory, and memory and swap together, as others write them.
+    fn put(&self, limits: [&str; 2]) {
+        for (file, limit) in self.files().iter().zip(limits) {
+            std::fs::write(file, limit).unwrap();
+        }
+    }
+
+    /// What both are after our limit was written, by a process that has just started.
+    fn limit(&self, limit: MemoryLimit) -> [String; 2] {
+        let at = CgroupPath::parse(&self.name).unwrap();
+        let cgroups = Cgroups::open(Path::new(ROOT)).unwrap();
+        cgroups.write(&at, &limit.into()).unwrap();
+        let held = self.files().map(std::fs::read_to_string);
         held.map(|text| text.unwrap().trim().to_owned())
-    };
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "files for tests")]
+impl Drop for Swapping {
+    fn drop(&mut self) {
+        std::fs::remove_dir(&self.group).ok();
+    }
+}
+
+const MIB: u64 = 1 << 20;
+const UNLIMITED: &str = "9223372036854771712";
+
+#[test]
+fn memory_and_swap_together_make_room_for_memory_and_follow_it_down() {
+    let group = Swapping::new("swap");
     // As a runtime leaves a container: without swap.
-    both.iter()
-        .for_each(|it| std::fs::write(it, "67108864").unwrap());
-    let cgroups = Cgroups::open(Path::new(ROOT)).unwrap();
-    let at = CgroupPath::parse(&name).unwrap();
-    let unlimited = "9223372036854771712";
-    let limits = [
+    group.put(["67108864", "67108864"]);
+    for (limit, expected) in [
         (MemoryLimit::Bytes(128 * MIB), ["134217728", "134217728"]),
         (MemoryLimit::Bytes(32 * MIB), ["33554432", "33554432"]),
-        (MemoryLimit::Unlimited, [unlimited, unlimited]),
-        // Who has left swap open finds it so.
-        (MemoryLimit::Bytes(32 * MIB), ["33554432", unlimited]),
-        (MemoryLimit::Bytes(64 * MIB), ["67108864", unlimited]),
-    ];
-    let results = limits.map(|(limit, expected)| {
-        let written = cgroups
-            .write(&at, &limit.into())
-            .map(drop)
-            .map_err(|it| it.errno());
-        (limit, written, held(), expected)
-    });
-    std::fs::remove_dir(&group).unwrap();
-    for (limit, written, held, expected) in results {
-        assert_eq!(written, Ok(()), "{limit:?}");
-        assert_eq!(held, expected, "{limit:?}");
+        // It was us who opened swap.
+        (MemoryLimit::Unlimited, [UNLIMITED, UNLIMITED]),
+        (MemoryLimit::Bytes(128 * MIB), ["134217728", "134217728"]),
+        (MemoryLimit::Unlimited, [UNLIMITED, UNLIMITED]),
+        (MemoryLimit::Bytes(32 * MIB), ["33554432", "33554432"]),
+    ] {
+        assert_eq!(group.limit(limit), expected, "{limit:?}");
     }
+}
+
+#[test]
+fn swap_that_others_have_left_open_stays_open() {
+    let group = Swapping::new("open-swap");
+    for (limit, expected) in [
+        (MemoryLimit::Bytes(32 * MIB), ["33554432", UNLIMITED]),
+        (MemoryLimit::Bytes(64 * MIB), ["67108864", UNLIMITED]),
+        (MemoryLimit::Unlimited, [UNLIMITED, UNLIMITED]),
+        (MemoryLimit::Bytes(32 * MIB), ["33554432", UNLIMITED]),
+    ] {
+        assert_eq!(group.limit(limit), expected, "{limit:?}");
+    }
+    // Closed by a runtime, opened by us, and then limited and opened by the runtime.
+    group.put(["33554432", "33554432"]);
+    assert_eq!(group.limit(MemoryLimit::Unlimited), [UNLIMITED, UNLIMITED]);
+    group.put(["33554432", "67108864"]);
+    assert_eq!(group.limit(MemoryLimit::Unlimited), [UNLIMITED, UNLIMITED]);
+    let limited = group.limit(MemoryLimit::Bytes(32 * MIB));
+    assert_eq!(limited, ["33554432", UNLIMITED]);
 }

@@ -4,12 +4,19 @@
 //! write of either that would make it so (`EINVAL`; `mem_cgroup_resize_max` in `mm/memcontrol.c`).
 //! Runtimes give a container the same number in both, which leaves it no swap. So where a limit rises
 //! above that with swap, this rises before it, and where both were the same they stay so.
+//!
+//! Once a limit is given back neither is limited, and it shows no more who has opened swap. So it is
+//! noted on the group that both were the same, for when it is limited again. Who can write to its own
+//! group can write to these files too, so there is no use in forging that.
 
 use super::{Cgroups, Controller, Generation, table};
 use koord_model::{CgroupPath, MemoryLimit, Setting, Value};
 use tracing::debug;
 
 const FILE: &str = "memory.memsw.limit_in_bytes";
+
+/// The note on a group whose swap we have opened.
+const NONE: &str = "no swap";
 
 /// What a group may have of memory and swap together; nothing where the kernel does not count swap.
 #[derive(Clone, Copy, Debug)]
@@ -25,31 +32,30 @@ impl Cgroups {
         old: &Value,
         new: &Value,
     ) -> Together {
-        let Value::MemoryLimit(limit) = new else {
+        let (Value::MemoryLimit(held), Value::MemoryLimit(limit)) = (old, new) else {
             return Together(None);
         };
-        // What both may have is never below it: nothing is in the way, and nothing was the same.
-        if *old == Value::MemoryLimit(MemoryLimit::Unlimited) {
-            return Together(None);
-        }
         if self.generation(Setting::MemoryLimit) != Some(Generation::V1) {
             return Together(None);
         }
-        let text = self.tree.read(Controller::Memory, at, FILE).ok();
-        let held = text.and_then(|text| {
-            table::parse(Setting::MemoryLimit, Generation::V1, &text, self.terms())
-        });
-        let Some(Value::MemoryLimit(held)) = held else {
+        // What both may have is never below it: nothing is in the way.
+        if *held == MemoryLimit::Unlimited {
+            return Together(self.was_without_swap(at).then_some(*held));
+        }
+        let Some(together) = self.together(at) else {
             return Together(None);
         };
-        if held < *limit {
+        if *limit == MemoryLimit::Unlimited {
+            self.note_swap(at, if together == *held { NONE } else { "" });
+        }
+        if together < *limit {
             self.put_with_swap(at, new);
         }
-        Together(Some(held))
+        Together(Some(together))
     }
 
     /// A limit was lowered: where memory and swap together were no more than the old one, they are no
-    /// more than the new. Where there was none somebody has left them open, and so they stay.
+    /// more than the new. Where others have left them open they stay so.
     pub(super) fn keep_from_swap(
         &self,
         at: &CgroupPath,
@@ -59,11 +65,33 @@ impl Cgroups {
         if let (Some(held), Value::MemoryLimit(old), Value::MemoryLimit(limit)) =
             (together, old, new)
             && held == *old
-            && held != MemoryLimit::Unlimited
             && limit < old
         {
             self.put_with_swap(at, new);
+            if *old == MemoryLimit::Unlimited {
+                self.note_swap(at, "");
+            }
         }
+    }
+
+    /// What a group may have of memory and swap together.
+    fn together(&self, at: &CgroupPath) -> Option<MemoryLimit> {
+        let text = self.tree.read(Controller::Memory, at, FILE).ok()?;
+        match table::parse(Setting::MemoryLimit, Generation::V1, &text, self.terms())? {
+            Value::MemoryLimit(limit) => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// Whether a group that has no limit had one, and no swap.
+    fn was_without_swap(&self, at: &CgroupPath) -> bool {
+        let noted = self.noted(Controller::Memory, at, Setting::MemoryLimit);
+        noted.is_ok_and(|text| text == NONE)
+    }
+
+    fn note_swap(&self, at: &CgroupPath, text: &str) {
+        let place = (at, Setting::MemoryLimit);
+        self.set_noted(Controller::Memory, place, text.to_owned());
     }
 
     fn put_with_swap(&self, at: &CgroupPath, new: &Value) {

@@ -51,6 +51,15 @@ pub enum WriteError {
         value: Value,
         source: io::Error,
     },
+    /// A set of CPUs that is there in part: what the group was to have no more was not taken from it.
+    #[error("the kernel refuses {value} as {file} of cgroup {at}, which has {held} by now")]
+    Halfway {
+        at: CgroupPath,
+        file: &'static str,
+        value: Value,
+        held: Value,
+        source: io::Error,
+    },
     #[error("the kernel refuses {text} as kernel.{file}")]
     Switch {
         file: &'static str,
@@ -118,7 +127,7 @@ impl WriteError {
     pub fn is_gone(&self) -> bool {
         match self {
             Self::Unread { source, .. } => source.is_gone(),
-            Self::Refused { source, .. } => means_gone(source),
+            Self::Refused { source, .. } | Self::Halfway { source, .. } => means_gone(source),
             Self::Range { .. } | Self::Switch { .. } | Self::Lacking { .. } => false,
         }
     }
@@ -130,7 +139,32 @@ impl WriteError {
             Self::Unread { .. }
             | Self::Range { .. }
             | Self::Refused { .. }
+            | Self::Halfway { .. }
             | Self::Switch { .. } => None,
+        }
+    }
+
+    /// Whether the group has something else than before.
+    pub fn is_halfway(&self) -> bool {
+        matches!(self, Self::Halfway { .. })
+    }
+
+    /// The same refusal of a group that `held` was written to on the way.
+    pub(super) fn halfway(self, held: Value) -> Self {
+        match self {
+            Self::Refused {
+                at,
+                file,
+                value,
+                source,
+            } => Self::Halfway {
+                at,
+                file,
+                value,
+                held,
+                source,
+            },
+            other => other,
         }
     }
 
@@ -147,6 +181,7 @@ impl WriteError {
                 ..
             }
             | Self::Refused { source, .. }
+            | Self::Halfway { source, .. }
             | Self::Switch { source, .. } => source.raw_os_error(),
             Self::Lacking {
                 source: DeviceError::Refused { source, .. },

@@ -110,13 +110,18 @@ impl Cgroups {
         for (index, written, now, wanted) in waiting.into_iter().rev() {
             let change = &changes[index];
             begins(change);
+            let is_halfway = written.is_some();
             let written = written.unwrap_or_else(|| {
                 let written = self.replacing(&change.at, &now, &wanted);
                 replaces(change, &written);
                 written
             });
             let put = self.put(&change.at, &now, &wanted);
-            outcomes[index] = Some(put.map(|()| written));
+            outcomes[index] = Some(match put {
+                Ok(()) => Ok(written),
+                Err(error) if is_halfway => Err(error.halfway(now)),
+                Err(error) => Err(error),
+            });
         }
         let answered = |outcome: Option<_>| outcome.expect("a change is done or waits");
         outcomes.into_iter().map(answered).collect()

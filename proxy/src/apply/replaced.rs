@@ -139,6 +139,8 @@ impl Replaced {
                 }
                 return None;
             }
+            // What it has now is ours, so what was there before us is as it was noted.
+            Err(error) if error.is_halfway() => return self.first(&change.at, setting),
             Err(_) => {
                 self.undo(cgroups, undo);
                 return None;
@@ -207,6 +209,14 @@ impl Replaced {
             None => known.push(Original::new(before, ours)),
         }
         self.note(cgroups, &change.at);
+    }
+
+    /// What our first value replaced that is there still.
+    fn first(&self, at: &CgroupPath, setting: Setting) -> Option<Written> {
+        let known = self.groups.get(at).filter(|known| !known.lacks_note)?;
+        let mut originals = known.originals.iter();
+        let original = originals.find(|it| it.setting() == setting)?;
+        Some(written(&original.before))
     }
 
     fn undo(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {

@@ -352,3 +352,86 @@ fn shares_that_were_written_since_another_has_woken_a_group_are_theirs() {
     let noted = groups.write(shares);
     assert_eq!(noted, "cpu.idle 2 1\ncpu.shares 300 512\n");
 }
+
+impl Groups {
+    /// Gives groups their sets of CPUs together, and says what became of each.
+    fn give_cpus(&mut self, sets: [(&str, &str); 2], gives_back: bool) -> [Option<Errno>; 2] {
+        let changes = sets.map(|(at, cpus)| Change {
+            at: CgroupPath::parse(at).unwrap(),
+            value: CpusetCpus::Only(cpus.parse().unwrap()).into(),
+            gives_back,
+        });
+        let mut undo = [None, None];
+        let expect = |index: usize, replacement: &Replacement| {
+            undo[index] = Some(self.replaced.expect(&self.cgroups, replacement));
+        };
+        let applied = periods::apply(&self.cgroups, &mut changes.clone(), |_| (), expect);
+        for ((change, applied), undo) in changes.iter().zip(&applied).zip(undo) {
+            self.replaced.hear(&self.cgroups, change, applied, undo);
+        }
+        let refused = |it: Applied| it.err().and_then(|error| error.errno());
+        let mut refused = applied.into_iter().map(refused);
+        [(); 2].map(|()| refused.next().unwrap().map(Errno::from_raw_os_error))
+    }
+
+    /// The CPUs of a group, and what is noted on it.
+    fn cpus(&self, at: &str) -> (String, String) {
+        let at = CgroupPath::parse(at).unwrap();
+        let cpus = self.tree.read(Controller::Cpuset, &at, "cpuset.cpus");
+        let noted = self.tree.note(Controller::Cpu, &at, "originals");
+        (cpus.unwrap().trim_end().to_owned(), noted.unwrap())
+    }
+}
+
+#[test]
+fn what_a_set_of_cpus_replaced_that_was_refused_halfway_is_known() {
+    let mut groups = Groups::with(Generation::V1, Controller::Cpu, ("cpu.shares", "2"));
+    let below = CgroupPath::parse("a/b/c").unwrap();
+    groups.make("a/b/c");
+    for (at, cpus) in [("a", "0-3"), ("a/b", "0-3"), ("a/b/c", "0")] {
+        let at = CgroupPath::parse(at).unwrap();
+        let written = groups
+            .tree
+            .write(Controller::Cpuset, &at, "cpuset.cpus", cpus);
+        written.unwrap();
+    }
+    let held = |cpus: &str, noted: &str| (cpus.to_owned(), noted.to_owned());
+    let (moved, back) = (
+        [("a", "2-5"), ("a/b", "2-5")],
+        [("a", "0-3"), ("a/b", "0-3")],
+    );
+    for _ in 0..2 {
+        let refused = groups.give_cpus(moved, false);
+        assert_eq!(refused, [Some(Errno::BUSY), Some(Errno::BUSY)]);
+        for at in ["a", "a/b"] {
+            assert_eq!(
+                groups.cpus(at),
+                held("0-5", "cpuset.cpus 0-3 2-5\n"),
+                "{at}"
+            );
+        }
+    }
+    let known = groups
+        .replaced
+        .known(&groups.cgroups, &below.parent().unwrap());
+    let cpus = |text: &str| Value::from(CpusetCpus::Only(text.parse().unwrap()));
+    let before = Before::Value(cpus("0-3"));
+    assert_eq!(known, Some(vec![Original::new(before, cpus("0-5"))]));
+
+    let written = groups
+        .tree
+        .write(Controller::Cpuset, &below, "cpuset.cpus", "3");
+    written.unwrap();
+    assert_eq!(groups.give_cpus(moved, false), [None, None]);
+    for at in ["a", "a/b"] {
+        assert_eq!(
+            groups.cpus(at),
+            held("2-5", "cpuset.cpus 0-3 2-5\n"),
+            "{at}"
+        );
+    }
+    assert_eq!(groups.give_cpus(back, true), [None, None]);
+    for at in ["a", "a/b"] {
+        assert_eq!(groups.cpus(at), held("0-3", ""), "{at}");
+    }
+}

@@ -20,7 +20,7 @@ use koord_model::{CgroupPath, CoreGroup};
 use rustix::io::Errno;
 use std::{
     collections::{BTreeSet, HashMap},
-    io,
+    io, iter,
 };
 use tracing::debug;
 
@@ -80,7 +80,7 @@ impl Cores {
     }
 
     /// Brings all threads of a member into its group. Where nobody is there who has the cookie of that,
-    /// it is looked for among the `others` that are in it; without them none is made.
+    /// it is looked for among the `others` that are in it; without them none is made or adopted.
     pub fn join(
         &mut self,
         cgroups: &Cgroups,
@@ -141,9 +141,9 @@ impl Cores {
             }
             return Ok((Some(known.cookie), false));
         }
-        let found = match self.brought(cgroups, threads)? {
-            Some(brought) => Some(brought),
-            None => self.kept(cgroups, member, others.unwrap_or_default())?,
+        let found = match others {
+            Some(others) => self.adopted(cgroups, (member, threads), others)?,
+            None => None,
         };
         let made = match (found, others) {
             (Some(_), _) => None,
@@ -235,21 +235,23 @@ impl Cores {
         Ok((!claimed).then_some(cookie))
     }
 
-    /// The cookie that the first of the others of a member's group brings. One that somebody of another
-    /// group has as well is left to that, which may not have been looked at yet.
-    fn kept(
+    /// The cookie that a member brings, or else the first of the others of its group. One that somebody of
+    /// another group has as well is left to that, which may not have been looked at yet: whoever changed
+    /// its group while we were away has the cookie of the group that it was in.
+    fn adopted(
         &mut self,
         cgroups: &Cgroups,
-        member: &Member,
+        (member, threads): (&Member, &[Tid]),
         others: &[Member],
     ) -> Result<Option<(Tid, Cookie)>, JoinError> {
         let (same, apart): (Vec<_>, Vec<_>) =
             others.iter().partition(|other| other.group == member.group);
+        let same = same.iter().map(|other| threads_of(cgroups, &other.at));
         // Most bring none, and then nobody else is looked at.
         let mut theirs: Option<BTreeSet<Cookie>> = None;
         let mut unlisted = None;
-        for other in same {
-            let threads = match threads_of(cgroups, &other.at) {
+        for threads in iter::once(Ok(threads.to_vec())).chain(same) {
+            let threads = match threads {
                 Ok(threads) => threads,
                 Err(error) => {
                     unlisted = Some(error);

@@ -277,14 +277,16 @@ fn no_cookie_is_made_before_it_is_known_who_else_is_in_the_group() {
     let unmet = node.join_beside("a", group("x"), None).unwrap_err();
     assert!(unmet.is_unmet(), "{unmet:?}");
     assert_eq!(node.kernel.take_changes(), 0);
-    // What is brought needs nobody else, and then the group is known.
+    // What is brought may be another group's.
     for thread in [20, 21] {
         node.kernel.set(thread, 7);
     }
-    for (pod, expected) in [("b", Joined::Equal), ("a", Joined::Moved)] {
-        let joined = node.join_beside(pod, group("x"), None);
-        assert_eq!(joined.unwrap(), expected, "{pod}");
-    }
+    let unmet = node.join_beside("b", group("x"), None).unwrap_err();
+    assert!(unmet.is_unmet(), "{unmet:?}");
+    // Once the group is known it needs nobody else.
+    assert_eq!(node.join("b", group("x")), Joined::Equal);
+    let joined = node.join_beside("a", group("x"), None);
+    assert_eq!(joined.unwrap(), Joined::Moved);
     assert_eq!(node.cookies([10, 11, 20, 21]), [7; 4]);
 }
 
@@ -313,6 +315,22 @@ fn of_others_that_still_have_the_cookie_of_a_group_not_looked_at_yet_none_is_ado
     assert_eq!(node.join("c", group("y")), Joined::Equal);
     assert_eq!(node.join("b", group("x")), Joined::Moved);
     assert_eq!(node.cookies([10, 11, 20, 21, 30, 31]), [1, 1, 1, 1, 7, 7]);
+}
+
+#[test]
+fn who_changed_its_group_while_we_were_away_brings_no_cookie_of_a_group_not_looked_at_yet() {
+    let mut node = Node::new();
+    for thread in [10, 11, 20, 21] {
+        node.kernel.set(thread, 7);
+    }
+    let others = [member("b", &group("x"))];
+    let unmet = node.join_beside("a", group("y"), None).unwrap_err();
+    assert!(unmet.is_unmet(), "{unmet:?}");
+    assert_eq!(node.cookies([10, 11, 20, 21]), [7; 4]);
+    let joined = node.join_beside("a", group("y"), Some(&others));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 20, 21]), [1, 1, 7, 7]);
+    assert_eq!(node.join("b", group("x")), Joined::Equal);
 }
 
 #[test]

@@ -226,7 +226,7 @@ impl App {
             tasks.spawn("pods", &local, follow);
             tasks.spawn("source of pods", &local, pods.run(reload_pods));
         }
-        tasks.keep_watchdog(&local, self.notifier.clone());
+        tasks.keep_telling(&local, self.notifier.clone());
         let admin = Admin {
             hub: self.hub.clone(),
             condition: self.condition.clone(),
@@ -366,8 +366,8 @@ impl Tasks {
         }
     }
 
-    fn keep_watchdog(&mut self, local: &LocalSet, notifier: Rc<Notifier>) {
-        let keep = async move { notifier.keep_watchdog().await };
+    fn keep_telling(&mut self, local: &LocalSet, notifier: Rc<Notifier>) {
+        let keep = async move { notifier.keep_telling().await };
         self.spawn("watchdog", local, keep);
     }
 

@@ -5,6 +5,7 @@
 //! them everything here does nothing.
 
 use std::{
+    cell::RefCell,
     error::Error,
     ffi::{OsStr, OsString},
     io,
@@ -17,7 +18,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::MissedTickBehavior;
+use tokio::{sync::Notify, time::sleep};
 use tracing::{debug, warn};
 
 /// The variables of systemd's protocol.
@@ -30,10 +31,17 @@ pub struct Variables {
     pub watchdog_pid: Option<String>,
 }
 
+/// How soon the manager is told again what it did not take. Its queue is full for a while when many
+/// services start at once, and it ends one of which it has not heard in time.
+const REPEAT: Duration = Duration::from_secs(1);
+
 /// Tells the service manager how we are; nobody where there is none.
 #[derive(Debug, Default)]
 pub struct Notifier {
     manager: Option<Manager>,
+    /// What it has not taken so far.
+    owed: RefCell<Option<String>>,
+    is_owed: Notify,
     /// How long the manager waits for a sign of life.
     watchdog: Option<Duration>,
 }
@@ -95,43 +103,77 @@ impl Notifier {
         Self {
             manager,
             watchdog: variables.watchdog(std::process::id()),
+            ..Self::default()
         }
     }
 
     /// Clients can connect; `status` is a line for `systemctl status`.
     pub fn ready(&self, status: &str) {
-        self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
+        self.tell(format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
     /// A stop has begun.
     pub fn stopping(&self) {
-        self.send("STOPPING=1\nSTATUS=Draining: calls in flight finish");
+        self.tell("STOPPING=1\nSTATUS=Draining: calls in flight finish".to_owned());
     }
 
-    /// Gives a sign of life twice in the time that the manager waits for one; never ends. It runs
-    /// on the thread that carries the data, so that a stuck one is noticed.
-    pub async fn keep_watchdog(&self) {
+    /// Tells again what the manager did not take, and gives signs of life; never ends. It runs on the
+    /// thread that carries the data, so that a stuck one is noticed.
+    pub async fn keep_telling(&self) {
+        tokio::join!(self.repeat(), self.keep_watchdog());
+    }
+
+    /// Gives a sign of life twice in the time that the manager waits for one.
+    async fn keep_watchdog(&self) {
         let Some(patience) = self.watchdog else {
             return std::future::pending().await;
         };
-        let mut tick = tokio::time::interval(patience / 2);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
-            self.send("WATCHDOG=1");
+            let is_told = self.send("WATCHDOG=1");
+            sleep(if is_told { patience / 2 } else { REPEAT }).await;
         }
     }
 
-    fn send(&self, message: &str) {
+    async fn repeat(&self) {
+        loop {
+            while !self.pay() {
+                sleep(REPEAT).await;
+            }
+            self.is_owed.notified().await;
+        }
+    }
+
+    /// Tells this in the place of what is still owed.
+    fn tell(&self, message: String) {
+        self.owed.replace(Some(message));
+        if !self.pay() {
+            self.is_owed.notify_one();
+        }
+    }
+
+    /// Whether nothing is owed any more.
+    fn pay(&self) -> bool {
+        let mut owed = self.owed.borrow_mut();
+        let is_paid = owed.as_deref().is_none_or(|message| self.send(message));
+        if is_paid {
+            *owed = None;
+        }
+        is_paid
+    }
+
+    /// Whether there is nobody who has not taken it.
+    fn send(&self, message: &str) -> bool {
         let Some(Manager { socket, address }) = &self.manager else {
-            return;
+            return true;
         };
-        if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
+        let sent = socket.send_to_addr(message.as_bytes(), address);
+        if let Err(error) = &sent {
             debug!(
-                error = &error as &dyn Error,
+                error = error as &dyn Error,
                 message, "the service manager was not told"
             );
         }
+        sent.is_ok()
     }
 }
 
@@ -220,7 +262,7 @@ mod tests {
         manager.variables.watchdog_usec = Some("10000000".to_owned());
         manager.variables.watchdog_pid = Some(std::process::id().to_string());
         let notifier = Notifier::new(&manager.variables);
-        let kept = notifier.keep_watchdog();
+        let kept = notifier.keep_telling();
         let timeout = Duration::from_secs(16);
         assert!(tokio::time::timeout(timeout, kept).await.is_err());
         let mut signs = 0;
@@ -230,6 +272,82 @@ mod tests {
         }
         // At 0, 5, 10 and 15 seconds.
         assert_eq!(signs, 4);
+    }
+
+    impl Listening {
+        /// Has others fill its queue.
+        fn crowd(&self) -> Vec<UnixDatagram> {
+            let path = self.variables.notify_socket.as_ref().unwrap();
+            let mut crowd = Vec::new();
+            loop {
+                let other = UnixDatagram::unbound().unwrap();
+                other.set_nonblocking(true).unwrap();
+                let count = (0..).take_while(|_| other.send_to(b"X", path).is_ok());
+                let is_full = count.count() == 0;
+                crowd.push(other);
+                if is_full {
+                    return crowd;
+                }
+            }
+        }
+
+        /// What it reads but what fills its queue.
+        fn read(&self) -> Vec<String> {
+            let all = std::iter::from_fn(|| heard(&self.socket));
+            all.filter(|it| it != "X").collect()
+        }
+    }
+
+    /// Lets a notifier repeat what was not taken for so long.
+    async fn repeat(notifier: &Notifier, seconds: u64) {
+        let timeout = Duration::from_secs(seconds);
+        let kept = notifier.keep_telling();
+        assert!(tokio::time::timeout(timeout, kept).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_manager_whose_queue_was_full_hears_readiness_once_it_reads() {
+        let manager = manager();
+        let notifier = Notifier::new(&manager.variables);
+        let _crowd = manager.crowd();
+        notifier.ready("Serving");
+        repeat(&notifier, 20).await;
+        assert_eq!(manager.read(), [""; 0]);
+        repeat(&notifier, 2).await;
+        assert_eq!(manager.read(), ["READY=1\nSTATUS=Serving"]);
+        repeat(&notifier, 20).await;
+        assert_eq!(manager.read(), [""; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sign_of_life_that_was_not_taken_comes_again_soon() {
+        let mut manager = manager();
+        manager.variables.watchdog_usec = Some("10000000".to_owned());
+        let notifier = Notifier::new(&manager.variables);
+        let _crowd = manager.crowd();
+        let kept = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            assert_eq!(manager.read(), [""; 0]);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(manager.read(), ["WATCHDOG=1"]);
+        };
+        tokio::select! {
+            () = notifier.keep_telling() => {}
+            () = kept => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_stop_before_readiness_was_taken_the_stop_alone_is_told() {
+        let manager = manager();
+        let notifier = Notifier::new(&manager.variables);
+        let _crowd = manager.crowd();
+        notifier.ready("Serving");
+        notifier.stopping();
+        assert_eq!(manager.read(), [""; 0]);
+        repeat(&notifier, 2).await;
+        let stop = "STOPPING=1\nSTATUS=Draining: calls in flight finish";
+        assert_eq!(manager.read(), [stop]);
     }
 
     #[test]

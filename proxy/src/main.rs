@@ -12,7 +12,7 @@ use koord_runtime_proxy::{
     panic_report, revert,
     shutdown::Signals,
     start_guard::StartGuard,
-    state_lock::StateLock,
+    state_lock::State,
     status::chain_of,
     systemd::Variables,
 };
@@ -62,7 +62,7 @@ fn serve(
     }
     let systemd = Variables::read(std::env::var_os);
     let may_overlap = launched.is_some() || systemd.hands_over(std::process::id());
-    let _state = StateLock::take(&config.state_dir, may_overlap)?;
+    let mut state = State::take(&config.state_dir, may_overlap)?;
     let watchdog = systemd.watchdog(std::process::id());
     let (guard, verdict) = StartGuard::begin(&config.state_dir, SystemTime::now(), watchdog);
     let pulse = Pulse::new()?;
@@ -70,7 +70,10 @@ fn serve(
         let signals = Signals::install()?;
         let wrong = (verdict, complaint);
         let app = App::build(config, wrong, &systemd, (launched, pulse.clone()), log)?;
-        Ok::<_, Box<dyn Error>>(app.run(signals).await)
+        tokio::select! {
+            ended = app.run(signals) => Ok::<_, Box<dyn Error>>(ended),
+            never = state.keep(|| guard.note_again()) => match never {},
+        }
     });
     guard.end(&ended);
     ended??;

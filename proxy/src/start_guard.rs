@@ -2,8 +2,9 @@
 //! service manager ends whoever stands still, starts that end so count for as long as three of them
 //! take.
 //!
-//! Every start is noted in a file of the state directory, and a clean stop takes all notes away,
-//! so what is found there at a start are starts that ended badly. A start that is refused takes its
+//! Every start is noted in a file of the state directory, and a clean stop takes away all notes up to its
+//! own, so what is found there at a start are starts that ended badly. A later one is of who took over
+//! from us before our end, and stays. A start that is refused takes its
 //! own note away and no other: it is no crash, and says nothing about those before it. If we are
 //! what keeps a node from running pods, the fourth start passes everything through. It goes back to
 //! normal at the next start after a clean stop, or after that time without a crash.
@@ -83,6 +84,21 @@ impl StartGuard {
         (guard, verdict)
     }
 
+    /// Notes this start once more if its note is gone: whoever had the directory before us may have taken it
+    /// away with its own, or written the file as we did.
+    pub fn note_again(&self) {
+        let mut notes = Notes::read(&self.path);
+        let starts = &mut notes.unclean_starts_ms;
+        if starts.contains(&self.start_ms) {
+            return;
+        }
+        starts.push(self.start_ms);
+        if let Err(error) = self.noted(notes.write(&self.path)) {
+            let error = &error as &dyn Error;
+            warn!(error, "this start could not be noted");
+        }
+    }
+
     /// Notes how what was started `ended`: in an orderly way, with a task that died, which is a crash, or
     /// with an error because nothing began, as where another process serves the socket.
     pub fn end<D, R>(self, ended: &Result<Result<(), D>, R>) {
@@ -140,14 +156,21 @@ impl StartGuard {
             return Ok(());
         };
         starts.remove(own);
-        match starts.is_empty() {
-            true => self.clean_stop(),
-            false => self.noted(notes.write(&self.path)),
-        }
+        self.leave(&notes)
     }
 
-    /// Takes all notes away: this process stopped because it was told to.
+    /// Takes away the note of this start and all before it: this process stopped because it was told to.
     fn clean_stop(self) -> Result<(), NoteError> {
+        let mut notes = Notes::read(&self.path);
+        notes.unclean_starts_ms.retain(|it| *it > self.start_ms);
+        self.leave(&notes)
+    }
+
+    /// Leaves these notes, and no file without any.
+    fn leave(&self, notes: &Notes) -> Result<(), NoteError> {
+        if !notes.unclean_starts_ms.is_empty() {
+            return self.noted(notes.write(&self.path));
+        }
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => self.noted(Err(error)),
             _ => Ok(()),
@@ -272,6 +295,30 @@ mod tests {
         assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
         guard.clean_stop().unwrap();
         assert_eq!(crash(dir.path(), 4), Verdict::Normal);
+    }
+
+    #[test]
+    fn a_clean_stop_leaves_the_note_of_who_has_started_since() {
+        let dir = tempfile::tempdir().unwrap();
+        crash(dir.path(), 0);
+        let (ends, ..) = StartGuard::note(dir.path(), at(1), None);
+        let (_stays, ..) = StartGuard::note(dir.path(), at(2), None);
+        ends.clean_stop().unwrap();
+        let notes = Notes::read(&dir.path().join("starts.json"));
+        assert_eq!(notes.unclean_starts_ms, [1_800_000_002_000]);
+    }
+
+    #[test]
+    fn a_note_that_another_has_taken_away_is_there_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("starts.json");
+        let (guard, ..) = StartGuard::note(dir.path(), at(0), None);
+        std::fs::remove_file(&path).unwrap();
+        for _ in 0..2 {
+            guard.note_again();
+            let noted = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(noted, "{\"uncleanStartsMs\":[1800000000000]}");
+        }
     }
 
     #[test]

@@ -168,3 +168,26 @@ fn who_is_handed_the_socket_of_one_that_has_yet_to_end_does_not_wait_for_its_sta
         "{log}"
     );
 }
+
+#[test]
+fn who_is_handed_the_socket_of_one_that_has_yet_to_end_has_its_state_once_that_has_ended() {
+    let handing = Handing::new();
+    let mut first = handing.start(&[], Stdio::null());
+    let second = handing.start(&[], Stdio::null());
+    let state = handing.path("state");
+    let said = |file: &str| fs::read_to_string(state.join(file)).unwrap_or_default();
+    signal(&first.0, "-TERM");
+    assert_eq!(ended(&mut first.0).code(), Some(0));
+    let pid = second.0.id();
+    let begun = Instant::now();
+    let is_noted = || said("starts.json").contains(':');
+    while said("lock") != format!("{pid}\n") || !is_noted() {
+        assert!(begun.elapsed() < PATIENCE, "{}", said("lock"));
+        thread::sleep(Duration::from_millis(10));
+    }
+    let elsewhere = tempfile::tempdir().unwrap();
+    let third = command_with_state(elsewhere.path(), &state).output();
+    let refused = String::from_utf8(third.unwrap().stderr).unwrap();
+    let holder = format!("another process (pid {pid}) uses the state directory");
+    assert!(refused.contains(&holder), "{refused}");
+}

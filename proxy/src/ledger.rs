@@ -114,6 +114,17 @@ pub enum Addresses {
     Own(Vec<IpAddr>),
 }
 
+/// Bursts of a container and its pod that were lowered for an update that is under way: others of the same
+/// container may be too.
+#[derive(Clone, Debug)]
+pub struct Lowering {
+    /// The moment at which they were; see [`Ledger::tick`].
+    pub number: u64,
+    pub container: ContainerId,
+    /// Until when the update is taken to be under way when nobody tells how it ended.
+    pub until: Instant,
+}
+
 #[derive(Clone, Debug)]
 pub struct Pod {
     pub sandbox: SandboxId,
@@ -130,9 +141,8 @@ pub struct Pod {
     pub pause: Target,
     pub containers: Vec<Container>,
     pub addresses: Addresses,
-    /// Containers with an update under way for which bursts were lowered, and until when it is taken
-    /// to be.
-    pub lowered: Vec<(ContainerId, Instant)>,
+    /// For which updates bursts were lowered.
+    pub lowered: Vec<Lowering>,
     /// Until when its own directory is not made idle, for a kubelet that writes its shares.
     pub awake: Option<Instant>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
@@ -273,10 +283,10 @@ impl Pod {
     /// Where bursts are left as they are, for an update that is under way: at its container, and at
     /// the pod.
     pub fn kept_low(&mut self, now: Instant) -> Vec<CgroupPath> {
-        self.lowered.retain(|(_, until)| now < *until);
+        self.lowered.retain(|it| now < it.until);
         let under_way = |container: &&Container| {
             let mut lowered = self.lowered.iter();
-            lowered.any(|(id, _)| *id == container.id)
+            lowered.any(|it| it.container == container.id)
         };
         let own = self.own.at.iter().filter(|_| !self.lowered.is_empty());
         let containers = self.containers.iter().filter(under_way);
@@ -300,9 +310,9 @@ impl Pod {
         CpuShares::new(sum?).ok()
     }
 
-    /// The update of a container is over, however it ended.
-    pub fn update_ended(&mut self, id: &ContainerId) {
-        self.lowered.retain(|(lowered, _)| lowered != id);
+    /// The update for which bursts were lowered is over, however it ended.
+    pub fn lowering_ended(&mut self, number: u64) {
+        self.lowered.retain(|it| it.number != number);
     }
 }
 

@@ -8,7 +8,7 @@
 //! for less, and tells of nothing before it writes. What fails so it says itself, where it is asked for
 //! its pods, and hooks have no such pod idle.
 
-use super::Hub;
+use super::{Hub, burst::First};
 use crate::{ledger::Pod, view};
 use koord_hooks::Requested;
 use koord_kernel::cgroup::{Change, Generation};
@@ -27,8 +27,8 @@ const SHARES_OF_IDLE: u32 = 3;
 impl Hub {
     /// What is to be written before a container is updated: its bursts, and what lets the kubelet write
     /// the pod's own directory after it.
-    pub(super) fn prepare_update(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
-        let mut changes = self.lower_bursts(id, asked);
+    pub(super) fn prepare_update(&self, id: &ContainerId, asked: &Requested) -> First {
+        let mut first = self.lower_bursts(id, asked);
         let resized = {
             let ledger = self.ledger.borrow();
             let known = ledger.container(id).filter(|(_, container)| {
@@ -39,9 +39,9 @@ impl Hub {
             known.map(|(pod, _)| pod.sandbox.clone())
         };
         if let Some(sandbox) = resized {
-            changes.extend(self.wake(&sandbox));
+            first.changes.extend(self.wake(&sandbox));
         }
-        changes
+        first
     }
 
     /// The same before a kubelet writes to a pod's directory what it tells of it.

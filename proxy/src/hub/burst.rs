@@ -3,7 +3,7 @@
 
 use super::Hub;
 use crate::{
-    ledger::{Life, Pod, Target},
+    ledger::{Life, Lowering, Pod, Target},
     panic_report::Catching,
     view,
 };
@@ -17,6 +17,14 @@ use tokio::time::Instant;
 /// it ended.
 const UNDER_WAY: Duration = Duration::from_secs(10);
 
+/// What is to be written before an update goes on.
+#[derive(Debug, Default)]
+pub(super) struct First {
+    pub(super) changes: Vec<Change>,
+    /// By which bursts are kept low until the update is over; see [`Lowering::number`].
+    pub(super) lowering: Option<u64>,
+}
+
 // === impl Hub ===
 
 impl Hub {
@@ -24,28 +32,31 @@ impl Hub {
     /// before it: the kernel refuses a quota below the burst that goes with it, to the runtime now
     /// and to the kubelet, which writes the pod's own directory, after it.
     ///
-    /// Until the update is done, or has failed for long, nobody raises them again.
-    pub(super) fn lower_bursts(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {
-        let lowered = self.bursts_lowered_by(id, asked);
+    /// Until this update is over, or has failed for long, nobody raises them again.
+    pub(super) fn lower_bursts(&self, id: &ContainerId, asked: &Requested) -> First {
+        let changes = self.bursts_lowered_by(id, asked);
         let mut ledger = self.ledger.borrow_mut();
-        let moment = ledger.tick();
-        if !lowered.is_empty()
-            && let Some(pod) = ledger.pod_of_mut(id)
-        {
+        let number = ledger.tick();
+        let pod = ledger.pod_of_mut(id).filter(|_| !changes.is_empty());
+        let lowering = pod.map(|pod| {
             let until = Instant::now() + UNDER_WAY;
-            pod.update_ended(id);
-            pod.lowered.push((id.clone(), until));
+            pod.lowered.push(Lowering {
+                number,
+                container: id.clone(),
+                until,
+            });
             // Nobody tells of a call that is given up, nor of one that fails where we are a plugin.
             self.queue.push_at(until, pod.sandbox.clone());
             let container = pod.containers.iter_mut().find(|it| it.id == *id);
             let targets = container.map(|it| &mut it.target).into_iter();
             for target in targets.chain([&mut pod.own]) {
                 if let Some(entry) = target.entry_mut(Setting::CpuBurst) {
-                    entry.displace(moment);
+                    entry.displace(number);
                 }
             }
-        }
-        lowered
+            number
+        });
+        First { changes, lowering }
     }
 
     fn bursts_lowered_by(&self, id: &ContainerId, asked: &Requested) -> Vec<Change> {

@@ -3,6 +3,7 @@
 
 use super::{
     Answer, Decision, Hub, NewContainer, Opening, Pending, Untouched,
+    burst::First,
     commit::{Effect, Update},
     message::Message,
     plan::PlannedUpdate,
@@ -292,17 +293,18 @@ impl Hub {
         id: ContainerId,
         message: &[u8],
     ) -> (Decision, Vec<Change>) {
-        let decision = self.decide_update(request, id.clone(), message);
+        let mut decision = self.decide_update(request, id.clone(), message);
         let first = match decision.answer {
             // It does not come about.
             Answer::Refused(_) | Answer::AsIs(Untouched::Unsound | Untouched::Unknown) => {
-                Vec::new()
+                First::default()
             }
             Answer::Patched(_) | Answer::AsIs(_) => {
                 self.prepare_update(&id, &view::requested(request.linux.as_ref()))
             }
         };
-        (decision, first)
+        decision.pending.has_lowered(first.lowering);
+        (decision, first.changes)
     }
 
     fn decide_update(
@@ -321,6 +323,7 @@ impl Hub {
                 asked,
                 swap,
                 said: Target::default(),
+                lowering: None,
             };
             let effect = Effect::Update(id, Box::new(update));
             return Decision::as_is(Untouched::Unknown, effect);
@@ -349,6 +352,7 @@ impl Hub {
             asked,
             swap,
             said: target,
+            lowering: None,
         };
         let effect = Effect::Update(id, Box::new(update));
         let pending = Pending::new(effect, self.generation.get());

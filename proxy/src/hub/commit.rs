@@ -60,6 +60,8 @@ pub(super) struct Update {
     /// What it asked of memory and swap together.
     pub(super) swap: Option<MemoryLimit>,
     pub(super) said: Target,
+    /// By which bursts are kept low for it.
+    pub(super) lowering: Option<u64>,
 }
 
 impl Effect {
@@ -102,6 +104,13 @@ impl Pending {
         }
     }
 
+    /// For an update bursts were lowered by this, if any.
+    pub(super) fn has_lowered(&mut self, lowering: Option<u64>) {
+        if let Effect::Update(_, update) = &mut self.effect {
+            update.lowering = lowering;
+        }
+    }
+
     pub(super) fn new(effect: Effect, generation: u64) -> Self {
         Self {
             effect,
@@ -118,10 +127,8 @@ impl Hub {
         if matches!(pending.effect, Effect::Nothing) {
             return;
         }
-        if let (Effect::Update(id, _), Reply::Answered { .. }) = (&pending.effect, &reply)
-            && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
-        {
-            pod.update_ended(id);
+        if let (Effect::Update(id, update), Reply::Answered { .. }) = (&pending.effect, &reply) {
+            self.update_ended(&mut self.ledger.borrow_mut(), id, update);
         }
         match reply {
             Reply::Answered {
@@ -330,14 +337,21 @@ impl Hub {
         }
     }
 
+    /// However it ended, nothing is kept low for it any more.
+    fn update_ended(&self, ledger: &mut Ledger, id: &ContainerId, update: &Update) {
+        if let (Some(number), Some(pod)) = (update.lowering, ledger.pod_of_mut(id)) {
+            pod.lowering_ended(number);
+        }
+    }
+
     /// What is in force follows from all that was asked for by now, which may be more than this call
     /// knew of: another update of the container, under way at the same time, may have been done.
     fn commit_update(&self, ledger: &mut Ledger, id: &ContainerId, update: Update) {
         ledger.tell_container(id);
+        self.update_ended(ledger, id, &update);
         let Some(pod) = ledger.pod_of_mut(id) else {
             return;
         };
-        pod.update_ended(id);
         let (view, exemption) = (&pod.view, pod.exemption);
         let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
             return;

@@ -169,6 +169,7 @@ impl Hub {
         match ContainerId::new(&container.id) {
             Ok(id) if self.unsound(asked).is_none() => {
                 self.prepare_update(&id, &seen::requested(Some(asked)))
+                    .changes
             }
             // It does not come about.
             _ => Vec::new(),
@@ -194,6 +195,10 @@ impl Hub {
         };
         let requested = seen::requested(Some(asked));
         let planned = self.plan_update(pod, known, &requested);
+        // A runtime updates a container once at a time.
+        let mut lowered = pod.lowered.iter().rev();
+        let lowering = lowered.find(|it| it.container == *id);
+        let lowering = lowering.map(|it| it.number);
         let method = Method::UpdateContainerResources;
         let PlannedUpdate { mut target, .. } = self.unless_refused(method, planned)?;
         let why = self.hands_off(pod.exemption);
@@ -218,6 +223,7 @@ impl Hub {
             // No answer says it.
             swap: None,
             said: target,
+            lowering,
         };
         let effect = Effect::Update(id.clone(), Box::new(decided));
         Ok((update, Pending::new(effect, self.generation.get())))

@@ -234,10 +234,16 @@ async fn a_pod_that_ends_is_not_asked_from_where_it_sends() {
 
 /// An update that asks for nothing.
 fn empty_update(id: ContainerId) -> Effect {
+    update_that_lowered(id, None)
+}
+
+/// One that asks for nothing, and for which these bursts were lowered.
+fn update_that_lowered(id: ContainerId, lowering: Option<u64>) -> Effect {
     let update = commit::Update {
         asked: Default::default(),
         swap: None,
         said: Default::default(),
+        lowering,
     };
     Effect::Update(id, Box::new(update))
 }

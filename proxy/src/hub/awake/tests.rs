@@ -102,7 +102,10 @@ async fn a_pod_is_idle_again_ten_seconds_after_the_last_word_of_a_resize() {
     bench.hub.writer().write(first).await;
     write(&bench, "cpu.shares", "700").unwrap();
     tokio::time::advance(Duration::from_secs(4)).await;
-    assert_eq!(bench.hub.prepare_update(&container(), &asking(700)), []);
+    assert_eq!(
+        bench.hub.prepare_update(&container(), &asking(700)).changes,
+        []
+    );
 
     // When the first word is ten seconds old.
     tokio::time::advance(Duration::from_secs(6)).await;
@@ -190,9 +193,9 @@ async fn an_idle_pod_is_awake_before_a_container_has_other_cpu_time() {
     };
     // The container has asked for 1,024 shares.
     for same in [cpus, asking(1_024)] {
-        assert_eq!(bench.hub.prepare_update(&container(), &same), []);
+        assert_eq!(bench.hub.prepare_update(&container(), &same).changes, []);
     }
-    let first = bench.hub.prepare_update(&container(), &asking(512));
+    let first = bench.hub.prepare_update(&container(), &asking(512)).changes;
     assert_eq!(values(&first)[0], "cpu.idle=false");
     bench.hub.writer().write(first).await;
     write(&bench, "cpu.weight", "20").unwrap();
@@ -262,6 +265,9 @@ async fn what_cannot_be_resized_stays_idle() {
         let pod = ledger.pod_mut(&sandbox()).unwrap();
         pod.view.kube_qos = KubeQos::BestEffort;
     }
-    assert_eq!(bench.hub.prepare_update(&container(), &asking(512)), []);
+    assert_eq!(
+        bench.hub.prepare_update(&container(), &asking(512)).changes,
+        []
+    );
     assert!(matches!(tell(&bench, 700), Opening::Now(_)));
 }

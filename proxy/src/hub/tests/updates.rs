@@ -56,9 +56,10 @@ async fn a_burst_that_is_lowered_for_an_update_is_not_raised_before_it_is_done()
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
 
     let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
-    let values: Vec<_> = lowered.iter().map(|change| change.value.clone()).collect();
+    let values = lowered.changes.iter().map(|change| change.value.clone());
+    let values: Vec<_> = values.collect();
     assert_eq!(values, [burst(30_000), burst(30_000)]);
-    bench.hub.writer().write(lowered).await;
+    bench.hub.writer().write(lowered.changes).await;
     // Somebody has the pod held against the kernel before the runtime has written the quota.
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
@@ -67,6 +68,8 @@ async fn a_burst_that_is_lowered_for_an_update_is_not_raised_before_it_is_done()
         panic!("the bursts are written first");
     };
     bench.hub.close(decision.await.pending, answered(0));
+    let first = update_that_lowered(container(), lowered.lowering);
+    bench.hub.close(first.into(), answered(0));
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
     let entry = bench.entry(Setting::CpuBurst).unwrap();
@@ -84,12 +87,11 @@ async fn a_burst_that_is_lowered_during_a_check_is_nobody_elses() {
     let lower = async { bench.hub.lower_bursts(&container(), &quota(30_000)) };
     let sandbox = sandbox();
     let ((), lowered) = tokio::join!(reconcile::pod(&bench.hub, &sandbox), lower);
-    assert_eq!(lowered.len(), 2);
-    bench.hub.writer().write(lowered).await;
+    assert_eq!(lowered.changes.len(), 2);
+    bench.hub.writer().write(lowered.changes).await;
     // INVALID_ARGUMENT: it does not come about.
-    bench
-        .hub
-        .close(empty_update(container()).into(), answered(3));
+    let update = update_that_lowered(container(), lowered.lowering);
+    bench.hub.close(update.into(), answered(3));
     reconcile::pod(&bench.hub, &sandbox).await;
     assert_eq!(bench.shown_of_pod("cpu.cfs_burst_us"), "50000");
     let mut ledger = bench.hub.ledger().borrow_mut();
@@ -112,7 +114,11 @@ async fn what_an_update_would_lower_is_found_out_without_a_decision_that_anybody
     let before = runs();
     assert!(before.len() > 2, "{before:?}");
     assert_eq!(
-        bench.hub.lower_bursts(&container(), &quota(30_000)).len(),
+        bench
+            .hub
+            .lower_bursts(&container(), &quota(30_000))
+            .changes
+            .len(),
         2
     );
     assert_eq!(runs(), before);
@@ -301,7 +307,7 @@ async fn an_update_of_another_container_raises_no_burst_that_was_lowered_and_a_f
     let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
     reconcile::pod(&bench.hub, &sandbox()).await;
     let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
-    bench.hub.writer().write(lowered).await;
+    bench.hub.writer().write(lowered.changes).await;
     let other = ContainerId::new("container-2").unwrap();
     let beside = Container::new(other.clone(), "beside".to_owned(), Requested::default());
     bench
@@ -315,10 +321,30 @@ async fn an_update_of_another_container_raises_no_burst_that_was_lowered_and_a_f
 
     // INVALID_ARGUMENT: the quota is what it was.
     bench.hub.queue().drain();
-    bench
-        .hub
-        .close(empty_update(container()).into(), answered(3));
+    let update = update_that_lowered(container(), lowered.lowering);
+    bench.hub.close(update.into(), answered(3));
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
+}
+
+#[tokio::test]
+async fn what_was_lowered_for_an_update_stays_low_when_another_of_the_container_ends_before_it() {
+    let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    let less = bench.hub.lower_bursts(&container(), &quota(30_000));
+    bench.hub.writer().write(less.changes).await;
+    let least = bench.hub.lower_bursts(&container(), &quota(20_000));
+    bench.hub.writer().write(least.changes).await;
+    // One that lowered nothing, then one that lowered less.
+    for (lowering, status) in [(None, 0), (less.lowering, 3)] {
+        let update = update_that_lowered(container(), lowering);
+        bench.hub.close(update.into(), answered(status));
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        assert_eq!(bench.shown("cpu.cfs_burst_us"), "20000");
+    }
+    let update = update_that_lowered(container(), least.lowering);
+    bench.hub.close(update.into(), answered(3));
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
 }
@@ -328,7 +354,7 @@ async fn a_burst_is_raised_again_when_nobody_tells_how_its_update_ended() {
     let bench = saving_up(Bench::new(FakeTree::new(Generation::V1, 2)));
     reconcile::pod(&bench.hub, &sandbox()).await;
     bench.hub.queue().drain();
-    let lowered = bench.hub.lower_bursts(&container(), &quota(30_000));
+    let lowered = bench.hub.lower_bursts(&container(), &quota(30_000)).changes;
     bench.hub.writer().write(lowered).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "30000");
     // The call is given up while it is held.

@@ -19,7 +19,7 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, CpusetCpus, OomScoreAdj, Setting, Value};
+use koord_model::{ContainerId, CpuPeriod, CpuQuota, CpusetCpus, OomScoreAdj, Setting, Value};
 use koord_proto::{cri, keys::annotation};
 use std::{error::Error, mem};
 use tracing::debug;
@@ -79,6 +79,21 @@ pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bo
     let mut known = known.filter(of_quota);
     // What cannot be read now says nothing of a resize.
     known.all(|quota| hub.writer().holds(at, quota) == Some(false))
+}
+
+/// The quota of a resized container and its period, where neither a hook decides it nor the creation was
+/// changed to say one: then what the kernel has is what the kubelet asked for.
+pub(super) fn resized_to(hub: &Hub, container: &Container) -> Option<(CpuQuota, CpuPeriod)> {
+    let of_quota = |value: &Value| matches!(value, Value::CpuQuota(_));
+    let mut entries = container.target.entries().iter();
+    let is_ours =
+        container.ours.iter().any(of_quota) || entries.any(|entry| of_quota(&entry.desired));
+    let at = container.target.at.as_ref().filter(|_| !is_ours)?;
+    let cgroups = hub.writer().cgroups();
+    match cgroups.read(at, Setting::CpuQuota).ok()? {
+        Value::CpuQuota(quota) => Some((quota, cgroups.period(at).ok()?)),
+        _ => None,
+    }
 }
 
 /// Asks about some of the containers of which it counts.

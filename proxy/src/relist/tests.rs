@@ -1070,6 +1070,33 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
 }
 
 #[tokio::test]
+async fn what_one_that_was_resized_before_a_restart_may_save_up_follows_the_quota_that_it_has() {
+    const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
+    let mut pod = undecided_pod();
+    pod.labels.clear();
+    let auto = r#"{"policy":"auto"}"#.to_owned();
+    pod.annotations
+        .insert("koordinator.sh/cpuBurst".to_owned(), auto);
+    let tree = FakeTree::new(Generation::V1, 2);
+    let listed = Scripted::of(tree, pod, container_with(ORIGINALS), "");
+    let Bench { hub, .. } = &listed.bench;
+    for file in ["cpu.cfs_quota_us", "cpu.cfs_burst_us"] {
+        listed.bench.write(file, "150000");
+    }
+    let held = || {
+        let of_pod = listed.bench.shown_of_pod("cpu.cfs_burst_us");
+        [of_pod, listed.bench.shown("cpu.cfs_burst_us")]
+    };
+    listed.list(Scope::All).await;
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(hub, &sandbox()).await;
+    assert_eq!(held(), ["150000", "150000"]);
+    assert!(hub.switch_hook("CPUBurst", false));
+    crate::reconcile::pod(hub, &sandbox()).await;
+    assert_eq!(held(), ["0", "0"]);
+}
+
+#[tokio::test]
 async fn a_quota_that_cannot_be_read_after_a_restart_is_no_resize() {
     const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
     let mut pod = undecided_pod();

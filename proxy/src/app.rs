@@ -404,7 +404,9 @@ fn unusable(complaint: &ConfigError) -> String {
         error = complaint as &dyn Error,
         "the configuration cannot be used: passing everything through, hooks off"
     );
-    format!("hooks are off: {complaint}")
+    // One for each line, where there are several.
+    let complaints = complaint.to_string().replace('\n', "; ");
+    format!("hooks are off: {complaints}")
 }
 
 /// Starts that ended badly again and again are followed by one in which we do nothing.
@@ -608,15 +610,15 @@ fn listen(
 }
 
 /// The socket for administrators. A runtime may not start when a plugin that it launches ends, so such
-/// a one goes on without; and a file system that is full is no reason for a node without a runtime. Nor
-/// is one of us that has yet to end: the socket for clients was handed to us, so it serves nobody.
+/// a one goes on without; and a file system that is full is no reason for a node without a runtime. Where
+/// the socket for clients was handed to us nothing is: they would wait in it, and who has this one, or what
+/// lies in its place, serves them not.
 fn listen_for_administrators(
     config: &Config,
     is_launched: bool,
     is_handed: bool,
 ) -> Result<Option<(UnixListener, SocketFile)>, StartError> {
-    let passes =
-        |error: &BindError| is_launched || error.may_pass() || is_handed && error.is_anothers();
+    let passes = |error: &BindError| is_launched || is_handed || error.may_pass();
     match socket::bind(&config.admin_endpoint, Directory::Private) {
         Ok(bound) => Ok(Some(bound)),
         Err(error) if passes(&error) => {

@@ -1,6 +1,7 @@
 //! What signals mean: SIGTERM and SIGINT stop us gracefully, a second one of either at once, and
-//! SIGHUP has the node policy and the pods read again.
+//! SIGHUP has the node policy and the pods read again. Others mean nothing.
 
+use rustix::process::Signal as Number;
 use std::{io, rc::Rc};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -15,6 +16,16 @@ pub struct Signals {
     interrupt: Signal,
     hangup: Signal,
 }
+
+/// What would end a process that does not listen for it: what other daemons take for a wish, timers, and
+/// that a file is at its limit, which the write says too.
+const MEANINGLESS: [Number; 5] = [
+    Number::USR1,
+    Number::USR2,
+    Number::ALARM,
+    Number::VTALARM,
+    Number::XFSZ,
+];
 
 /// How far a stop has come; as many clones as there are who want to know.
 #[derive(Clone, Debug)]
@@ -38,6 +49,10 @@ enum Order {
 impl Signals {
     /// Must run within a tokio runtime.
     pub fn install() -> io::Result<Self> {
+        for number in MEANINGLESS {
+            // Nobody waits for it, and it is caught from here on.
+            drop(signal(SignalKind::from_raw(number.as_raw()))?);
+        }
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,

@@ -116,6 +116,29 @@ fn who_waits_in_a_socket_that_is_handed_over_is_served_with_a_bad_configuration_
 }
 
 #[test]
+fn who_waits_in_a_socket_that_is_handed_over_is_served_without_a_socket_for_administrators_too() {
+    let handing = Handing::new();
+    let runtime = UnixListener::bind(handing.path("runtime.sock")).unwrap();
+    let _client = handing.client();
+    let (log, place) = (handing.path("log"), handing.path("admin/admin.sock"));
+    // A directory is in its place.
+    fs::create_dir_all(&place).unwrap();
+    let _proxy = handing.start(&[], fs::File::create(&log).unwrap());
+    hears_of_a_client(&runtime);
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(
+        log.contains("cannot listen for administrators; trying again until we can"),
+        "{log}"
+    );
+    fs::remove_dir(place).unwrap();
+    let begun = Instant::now();
+    while !handing.status().contains("\"mode\"") {
+        assert!(begun.elapsed() < PATIENCE, "nobody answers administrators");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
 fn who_waits_in_a_socket_that_is_handed_over_is_led_to_no_runtime_that_nobody_may_have_meant() {
     let handing = Handing::new();
     let ends_with_64 = |args: &[&str]| {

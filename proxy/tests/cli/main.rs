@@ -479,6 +479,16 @@ fn questions_are_answered_while_it_runs_and_refused_when_it_does_not() {
 }
 
 #[test]
+fn signals_that_mean_nothing_end_nothing() {
+    let mut proxy = Proxy::start(&[]);
+    for name in ["-USR1", "-USR2", "-ALRM", "-VTALRM", "-XFSZ"] {
+        proxy.signal(name);
+    }
+    proxy.signal("-TERM");
+    assert_eq!(proxy.ended().code(), Some(0));
+}
+
+#[test]
 fn a_hangup_reads_the_policy_again_and_ends_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let policy = dir.path().join("policy.yaml");

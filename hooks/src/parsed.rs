@@ -8,11 +8,11 @@ use crate::view::PodView;
 use koord_proto::{
     annotation::{
         AnnotationError, CpuBurst, DeviceAllocated, ExtendedResourceSpec, NetworkLimits,
-        PodMemoryQos, ResourceStatus,
+        OomScoreAdjSpec, PodMemoryQos, ResourceStatus,
     },
     keys::annotation::{
         CPU_BURST, DEVICE_ALLOCATED, EXTENDED_RESOURCE_SPEC, MEMORY_QOS, NETWORK_QOS,
-        RESOURCE_STATUS,
+        OOM_SCORE_ADJ_SPEC, RESOURCE_STATUS,
     },
 };
 use std::{cell::RefCell, sync::Arc};
@@ -26,6 +26,7 @@ pub struct Parsed {
     memory: Memo<PodMemoryQos>,
     devices: Memo<DeviceAllocated>,
     network: Memo<NetworkLimits>,
+    scores: Memo<OomScoreAdjSpec>,
 }
 
 /// What the text of an annotation was found to mean, beside it.
@@ -73,6 +74,12 @@ impl PodView {
     /// Its part of the network.
     pub fn network_limits(&self) -> Result<Option<Arc<NetworkLimits>>, Arc<AnnotationError>> {
         self.meaning(&self.parsed.network, NETWORK_QOS, NetworkLimits::parse)
+    }
+
+    /// The scores of its containers.
+    pub fn oom_scores(&self) -> Result<Option<Arc<OomScoreAdjSpec>>, Arc<AnnotationError>> {
+        let memo = &self.parsed.scores;
+        self.meaning(memo, OOM_SCORE_ADJ_SPEC, OomScoreAdjSpec::parse)
     }
 
     fn meaning<T>(
@@ -138,6 +145,13 @@ mod tests {
         let copy = memo.clone();
         assert_eq!(*copy.of(&"1".into(), parse).unwrap(), 1);
         assert_eq!(parsed.get(), 3);
+    }
+
+    #[test]
+    fn what_was_parsed_for_one_container_is_there_for_the_next() {
+        let pod = pod("LS", &[(OOM_SCORE_ADJ_SPEC, r#"{"main":1}"#)]);
+        let [one, other] = [pod.oom_scores(), pod.oom_scores()].map(|it| it.unwrap().unwrap());
+        assert!(Arc::ptr_eq(&one, &other));
     }
 
     #[test]

@@ -15,10 +15,7 @@ use crate::{
     view::{ContainerKind, PodView, Stage, View},
 };
 use koord_model::{OomScoreAdj, Setting};
-use koord_proto::{
-    annotation::{OomScoreAdjSpec, oom_score_adj},
-    keys::annotation,
-};
+use koord_proto::{annotation::oom_score_adj, keys::annotation};
 
 pub(super) const META: HookMeta = HookMeta {
     name: "OOMScoreAdj",
@@ -56,13 +53,10 @@ impl Hook for OomScoreAdjHook {
 }
 
 fn of_container(pod: &PodView, container: &str) -> Result<Option<OomScoreAdj>, HookError> {
-    let spec = pod.annotations.get(annotation::OOM_SCORE_ADJ_SPEC);
-    let spec = spec
-        .map(OomScoreAdjSpec::parse)
-        .transpose()?
-        .unwrap_or_default();
-    if let Some(own) = spec.of(container)? {
-        return Ok(Some(own));
+    let spec = pod.oom_scores()?;
+    let own = spec.map(|spec| spec.of(container)).transpose()?.flatten();
+    if own.is_some() {
+        return Ok(own);
     }
     let of_pod = pod.annotations.get(annotation::OOM_SCORE_ADJ);
     Ok(of_pod.map(oom_score_adj).transpose()?)

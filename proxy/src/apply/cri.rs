@@ -33,7 +33,8 @@ pub(super) const CRIO_MIN_MEMORY: u64 = 12 << 20;
 pub struct Limits<'a> {
     pub message: &'a [u8],
     pub max_message_bytes: usize,
-    pub runtime: RuntimeName,
+    /// `None` while it has not said which it is: then it gets what every runtime takes.
+    pub runtime: Option<RuntimeName>,
     /// The CPUs that the kernel lets the container have; `None` if it takes all.
     pub cpus: Option<&'a CpuSet>,
 }
@@ -255,7 +256,7 @@ fn says_the_same(desired: &Value, asked: Option<&Value>) -> bool {
 
 /// Adds a value; false if this call cannot carry it.
 fn say(patch: &mut ResourcesPatch, value: &Value, asked: &Asked<'_>, limits: Limits<'_>) -> bool {
-    let crio = limits.runtime == RuntimeName::CriO;
+    let crio = limits.runtime.is_none_or(|it| it == RuntimeName::CriO);
     match value {
         Value::CpuShares(shares) => patch.cpu_shares = Some(shares.get().into()),
         Value::CpuQuota(quota) => {

@@ -209,7 +209,8 @@ pub struct Hub {
     relist: Notify,
     /// Name and version, as the runtime says them.
     runtime: RefCell<Option<(String, String)>>,
-    runtime_name: Cell<RuntimeName>,
+    /// `None` until it has said so.
+    runtime_name: Cell<Option<RuntimeName>>,
     /// `None` while nobody has listed, as where hooks are off.
     runtime_up: Cell<Option<bool>>,
     plugin_up: Cell<bool>,
@@ -250,7 +251,7 @@ impl Hub {
             listed: watch::Sender::new(0),
             relist: Notify::new(),
             runtime: RefCell::default(),
-            runtime_name: Cell::new(RuntimeName::Containerd),
+            runtime_name: Cell::new(None),
             runtime_up: Cell::new(None),
             plugin_up: Cell::new(false),
             watching: parts.watches.then(Watching::default),
@@ -345,7 +346,7 @@ impl Hub {
     ) -> Option<CgroupPath> {
         let pod = parent?;
         let driver = Driver::of_parent(pod.as_str());
-        driver.container(pod, self.runtime_name.get(), id).ok()
+        driver.container(pod, self.runtime_name(), id).ok()
     }
 
     /// The same of the container that holds a pod together.
@@ -470,7 +471,8 @@ impl Hub {
 
     /// Which kind the runtime is; containerd until it has said otherwise.
     pub(crate) fn runtime_name(&self) -> RuntimeName {
-        self.runtime_name.get()
+        let told = self.runtime_name.get();
+        told.unwrap_or(RuntimeName::Containerd)
     }
 
     /// Whether the runtime answered when it was last asked; `None` while it was not asked.
@@ -485,8 +487,10 @@ impl Hub {
             self.metrics.runtime(name, version);
             self.runtime.replace(Some(told));
         }
+        let before = self.runtime_name();
         let name = RuntimeName::of(name).unwrap_or(RuntimeName::Containerd);
-        if self.runtime_name.replace(name) == name {
+        self.runtime_name.set(Some(name));
+        if before == name {
             return;
         }
         for pod in self.ledger.borrow_mut().pods_mut() {

@@ -286,7 +286,7 @@ impl Hub {
         let spec = linux.and_then(|linux| linux.resources.as_ref());
         match (known, spec) {
             (Some((_, known)), Some(spec)) if known.is_as_made => {
-                patch::in_spec(spec, &known.target, self.runtime_name.get())
+                patch::in_spec(spec, &known.target, self.runtime_name())
             }
             // What is not told may be anything, and so may what was told otherwise before.
             _ => Vec::new(),
@@ -468,7 +468,7 @@ impl Hub {
         sets: &'a dyn Fn(Setting) -> bool,
     ) -> patch::Limits<'a> {
         patch::Limits {
-            runtime: self.runtime_name.get(),
+            runtime: self.runtime_name(),
             cpus,
             sets,
         }

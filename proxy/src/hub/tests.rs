@@ -78,6 +78,53 @@ fn create_with_label(bench: &Bench, key: &str, value: &str) -> Answer {
     call(bench, Method::CreateContainer, &request, &reply)
 }
 
+/// The limit of memory that the runtime is told for a new container, which may have 8 MiB.
+fn small_limit(bench: &Bench) -> i64 {
+    let text = |text: &str| text.to_owned();
+    let small = r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-memory":"8Mi"}}}}"#;
+    let metadata = cri::ContainerMetadata {
+        name: text("main"),
+        ..Default::default()
+    };
+    let request = cri::CreateContainerRequest {
+        pod_sandbox_id: text("sandbox-1"),
+        config: Some(cri::ContainerConfig {
+            metadata: Some(metadata),
+            linux: Some(cri::LinuxContainerConfig {
+                resources: Some(cri::LinuxContainerResources::default()),
+            }),
+            ..Default::default()
+        }),
+        sandbox_config: Some(cri::PodSandboxConfig {
+            linux: Some(cri::LinuxPodSandboxConfig {
+                cgroup_parent: text("/kubepods/besteffort/poduid-1"),
+            }),
+            annotations: [(text(annotation::EXTENDED_RESOURCE_SPEC), text(small))].into(),
+            ..sandbox_config("BE")
+        }),
+    };
+    let mut bytes = request.encode_to_vec();
+    let Opening::Now(decision) = bench.hub.open(Method::CreateContainer, &bytes, None) else {
+        panic!("nothing to wait for");
+    };
+    if let Answer::Patched(patch) = decision.answer {
+        bytes.extend(patch);
+    }
+    let told = cri::CreateContainerRequest::decode(&*bytes).unwrap();
+    let resources = told.config.unwrap().linux.and_then(|it| it.resources);
+    resources.map_or(0, |it| it.memory_limit_in_bytes)
+}
+
+#[tokio::test]
+async fn until_the_runtime_has_said_who_it_is_it_is_told_no_limit_that_crio_would_refuse() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    assert_eq!(small_limit(&bench), 0);
+    bench.hub.set_runtime("cri-o", "1.34.0");
+    assert_eq!(small_limit(&bench), 0);
+    bench.hub.set_runtime("containerd", "v2.2.0");
+    assert_eq!(small_limit(&bench), 8 << 20);
+}
+
 #[tokio::test]
 async fn a_pod_that_gets_the_skip_label_has_what_was_asked_for_again() {
     let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));

@@ -136,7 +136,7 @@ impl Asked {
         let limits = patch::Limits {
             message: &[],
             max_message_bytes: usize::MAX,
-            runtime,
+            runtime: Some(runtime),
             cpus: None,
         };
         let nothing = patch::Asked {

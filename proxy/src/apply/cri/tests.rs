@@ -6,7 +6,7 @@ use prost::Message as _;
 const LIMITS: Limits<'_> = Limits {
     message: b"",
     max_message_bytes: 16 << 20,
-    runtime: RuntimeName::Containerd,
+    runtime: Some(RuntimeName::Containerd),
     cpus: None,
 };
 
@@ -539,7 +539,7 @@ fn crio_gets_no_memory_limit_that_it_would_refuse() {
         };
         let mut target = target(adjustment, &Requested::default());
         let limits = Limits {
-            runtime: RuntimeName::CriO,
+            runtime: Some(RuntimeName::CriO),
             ..LIMITS
         };
         assert_eq!(update(&only(&asked()), &mut target, limits), Ok(None));

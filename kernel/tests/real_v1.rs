@@ -2,6 +2,7 @@
 //! devices, and the controllers cpu, cpuset, memory and blkio on cgroup v1; touches only groups of its
 //! own.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use koord_kernel::{
     cgroup::{Cgroups, Controller, Generation, OsTree, Tree, Version},
@@ -137,7 +138,6 @@ impl Swapping {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "files for tests")]
 impl Drop for Swapping {
     fn drop(&mut self) {
         std::fs::remove_dir(&self.group).ok();

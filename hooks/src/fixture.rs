@@ -54,6 +54,7 @@ pub(crate) fn container(name: &str) -> ContainerView {
         kind: ContainerKind::Regular,
         requested: Requested::default(),
         heard: true,
+        found_quota: None,
     }
 }
 

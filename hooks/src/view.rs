@@ -68,6 +68,9 @@ pub struct ContainerView {
     /// Whether `requested` is all that was asked for. If not, what it does not say is unknown: the
     /// container was there before us.
     pub heard: bool,
+    /// What it has as its quota, per 100 ms, where a kubelet has resized it before us and nobody knows any more
+    /// what it asked for: perhaps this, perhaps something that a hook has made this of.
+    pub found_quota: Option<CpuQuota>,
 }
 
 /// The containers of a pod, each by its name once: one that was made anew is in the list twice for a

@@ -202,6 +202,7 @@ impl Container {
                 kind: ContainerKind::Regular,
                 requested,
                 heard: true,
+                found_quota: None,
             },
             life: Life::Created,
             target: Target::default(),

@@ -175,6 +175,7 @@ pub fn container(config: &cri::ContainerConfig, requested: Requested) -> Contain
         kind: ContainerKind::Regular,
         requested,
         heard: true,
+        found_quota: None,
     }
 }
 

@@ -82,8 +82,8 @@ fn percent(node: &NodeView, own: annotation::CpuBurst) -> Option<u32> {
     (wanted && node.kernel.cpu_burst).then_some(percent.get())
 }
 
-/// The quota of a container: that which another hook has decided, or that which was asked for; `None`
-/// if that is unknown.
+/// The quota of a container: that which another hook has decided, or that which was asked for, or if nobody
+/// knows that any more that which it has; `None` if all are unknown.
 fn quota_in_force(view: &View<'_>, container: &ContainerView) -> Option<CpuQuota> {
     match view.earlier.get(Setting::CpuQuota) {
         Some((Value::CpuQuota(quota), _)) => Some(*quota),
@@ -95,7 +95,8 @@ fn asked(container: &ContainerView) -> Option<CpuQuota> {
     let period = container.requested.period();
     let said = container.requested.cpu_quota;
     let quota = said.or(container.heard.then_some(CpuQuota::Unlimited));
-    Some(quota?.of_period(period))
+    let asked = quota.map(|quota| quota.of_period(period));
+    asked.or(container.found_quota)
 }
 
 /// What the containers of a pod may save up together; nothing is said while there is none, or while

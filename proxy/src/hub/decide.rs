@@ -187,6 +187,7 @@ impl Hub {
             kind: ContainerKind::Sandbox,
             requested: Requested::default(),
             heard: true,
+            found_quota: None,
         };
         let outcome =
             policy

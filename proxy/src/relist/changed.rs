@@ -29,8 +29,8 @@ impl<'a> Changed<'a> {
         self.ids.contains(id)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.ids.len()
+    pub(super) fn has_any(&self) -> bool {
+        !self.ids.is_empty()
     }
 
     /// The runtime has said what this one was changed to. False if nobody has told that it was.

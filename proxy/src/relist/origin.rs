@@ -19,9 +19,9 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, CpuPeriod, CpuQuota, CpusetCpus, OomScoreAdj, Setting, Value};
+use koord_model::{ContainerId, CpuQuota, CpusetCpus, OomScoreAdj, Setting, Value};
 use koord_proto::{cri, keys::annotation};
-use std::{error::Error, mem};
+use std::{collections::HashSet, error::Error, mem};
 use tracing::debug;
 
 /// Containers that are asked about in one list. Each takes a millisecond or two.
@@ -81,17 +81,11 @@ pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bo
     known.all(|quota| hub.writer().holds(at, quota) == Some(false))
 }
 
-/// The quota of a resized container and its period, where neither a hook decides it nor the creation was
-/// changed to say one: then what the kernel has is what the kubelet asked for.
-pub(super) fn resized_to(hub: &Hub, container: &Container) -> Option<(CpuQuota, CpuPeriod)> {
-    let of_quota = |value: &Value| matches!(value, Value::CpuQuota(_));
-    let mut entries = container.target.entries().iter();
-    let is_ours =
-        container.ours.iter().any(of_quota) || entries.any(|entry| of_quota(&entry.desired));
-    let at = container.target.at.as_ref().filter(|_| !is_ours)?;
-    let cgroups = hub.writer().cgroups();
+/// The quota that a container has, per 100 ms.
+pub(super) fn quota_of(hub: &Hub, container: &Container) -> Option<CpuQuota> {
+    let (at, cgroups) = (container.target.at.as_ref()?, hub.writer().cgroups());
     match cgroups.read(at, Setting::CpuQuota).ok()? {
-        Value::CpuQuota(quota) => Some((quota, cgroups.period(at).ok()?)),
+        Value::CpuQuota(quota) => Some(quota.of_period(cgroups.period(at).ok()?)),
         _ => None,
     }
 }
@@ -106,12 +100,14 @@ pub(super) async fn learn(
 ) {
     let mut ids = unheard(hub, scope);
     ids.extend(changed(hub, scope, news));
+    let mut is_answered = false;
     for id in ids {
         if patience.is_over() {
-            return;
+            break;
         }
         match runtime.container_info(id.as_str()).await {
             Ok(info) => {
+                is_answered = true;
                 if news.changed.found_out(&id) && !hub.watches() {
                     take_unread(hub, &id, info.as_ref(), news.moment);
                 }
@@ -120,6 +116,10 @@ pub(super) async fn learn(
             }
             Err(error) => asked_in_vain(hub, patience, &id, &error),
         }
+    }
+    // Where nobody is answered the list of the next minute will do.
+    if is_answered && !hub.watches() && news.changed.has_any() {
+        hub.relist_soon();
     }
 }
 
@@ -187,21 +187,22 @@ pub(super) fn asked_in_vain(
 /// Containers whose resources somebody has changed, past us: those that were told, and where nobody asks us
 /// and all is looked at those whose quota nobody here knows of. Whatever we had written there is gone.
 ///
-/// An update that nobody has read may have been anybody's. So of these each list asks about some, and another
-/// is asked for while there are more.
+/// An update that nobody has read may have been anybody's. So of these each list asks about some.
 fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
     let most = match hub.watches() {
         true => usize::MAX,
         false => ASKED,
     };
-    if news.changed.len() > most {
-        hub.relist_soon();
-    }
     let mut ledger = hub.ledger().borrow_mut();
+    let told: HashSet<ContainerId> = {
+        let containers = ledger.pods().flat_map(|pod| &pod.containers);
+        let told = containers.filter(|container| news.changed.has(&container.id));
+        least_in_vain(told, most).map(|it| it.id.clone()).collect()
+    };
     let mut changed = Vec::new();
     for pod in ledger.pods_mut() {
         for container in &mut pod.containers {
-            let told = changed.len() < most && news.changed.has(&container.id);
+            let told = told.contains(&container.id);
             let looks = hub.watches() && scope != Scope::News;
             if told || (looks && is_resized(hub, container, &[])) {
                 container.target.runtime_rewrote();
@@ -324,8 +325,11 @@ fn originals_in_spec(info: &serde_json::Value) -> Option<&str> {
 /// Whether somebody must have asked for what the runtime's spec has of a setting, since calls told of it.
 fn is_unread(now: &Requested, container: &Container, setting: Setting) -> bool {
     let shown = asked(now, setting);
-    if setting == Setting::OomScoreAdj || shown == asked(&container.view.requested, setting) {
-        // No update asks for a score.
+    // Of one that was there before us nobody knows which of it is ours. And no update asks for a score.
+    if container.target.unasked != Unasked::Nothing
+        || setting == Setting::OomScoreAdj
+        || shown == asked(&container.view.requested, setting)
+    {
         return false;
     }
     let mut entries = container.target.entries().iter();

@@ -94,14 +94,12 @@ pub(super) fn decide(
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(pod, exemption, view, target).ok();
     if origin::is_resized(hub, container, &container.ours) {
-        let asked = origin::resized_to(hub, container);
+        container.view.found_quota = origin::quota_of(hub, container);
         container.target = Target::at(container.target.at.take());
-        container.hear(match asked {
-            Some(_) => Unasked::Nothing,
-            None => Unasked::Resized,
-        });
+        container.hear(Unasked::Resized);
         let Container { view, target, .. } = &mut *container;
-        (view.requested.cpu_quota, view.requested.cpu_period) = asked.unzip();
+        view.requested.cpu_quota = None;
+        view.requested.cpu_period = None;
         hub.decide_container(pod, exemption, view, target).ok();
     }
     origin::recall(hub, container);

@@ -1071,6 +1071,7 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
 
 #[tokio::test]
 async fn what_one_that_was_resized_before_a_restart_may_save_up_follows_the_quota_that_it_has() {
+    // Which may be one of ours, and is not scaled once more.
     const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
     let mut pod = undecided_pod();
     pod.labels.clear();
@@ -1090,6 +1091,10 @@ async fn what_one_that_was_resized_before_a_restart_may_save_up_follows_the_quot
     listed.list(Scope::All).await;
     listed.list(Scope::All).await;
     crate::reconcile::pod(hub, &sandbox()).await;
+    assert_eq!(held(), ["150000", "150000"]);
+    hub.set_node_policy(policy_of_faster_cpus());
+    crate::reconcile::pod(hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "150000");
     assert_eq!(held(), ["150000", "150000"]);
     assert!(hub.switch_hook("CPUBurst", false));
     crate::reconcile::pod(hub, &sandbox()).await;

@@ -39,6 +39,7 @@ pub fn container(container: &nri::Container) -> ContainerView {
             ..requested(linux.and_then(|linux| linux.resources.as_ref()))
         },
         heard: true,
+        found_quota: None,
     }
 }
 

@@ -166,6 +166,22 @@ fn memory_and_swap_together_make_room_for_memory_and_follow_it_down() {
 }
 
 #[test]
+fn swap_that_could_not_be_closed_with_one_limit_is_with_the_next() {
+    let group = Swapping::new("unclosed-swap");
+    group.put(["67108864", "67108864"]);
+    assert_eq!(group.limit(MemoryLimit::Unlimited), [UNLIMITED, UNLIMITED]);
+    // As if the kernel had refused to close it with this limit of ours.
+    group.put(["33554432", UNLIMITED]);
+    for (limit, expected) in [
+        (MemoryLimit::Bytes(16 * MIB), ["16777216", "16777216"]),
+        (MemoryLimit::Unlimited, [UNLIMITED, UNLIMITED]),
+        (MemoryLimit::Bytes(32 * MIB), ["33554432", "33554432"]),
+    ] {
+        assert_eq!(group.limit(limit), expected, "{limit:?}");
+    }
+}
+
+#[test]
 fn swap_that_others_have_left_open_stays_open() {
     let group = Swapping::new("open-swap");
     for (limit, expected) in [

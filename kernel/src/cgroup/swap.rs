@@ -45,11 +45,15 @@ impl Cgroups {
         let Some(together) = self.together(at) else {
             return Together(None);
         };
+        // What could not be closed with the last limit is ours to close all the same.
+        let is_open = together == MemoryLimit::Unlimited && self.was_without_swap(at);
+        let together = if is_open { *held } else { together };
         if *limit == MemoryLimit::Unlimited {
             self.note_swap(at, if together == *held { NONE } else { "" });
         }
-        if together < *limit {
-            self.put_with_swap(at, new);
+        let is_put = together < *limit && self.put_with_swap(at, new);
+        if is_put && is_open && *limit != MemoryLimit::Unlimited {
+            self.note_swap(at, "");
         }
         Together(Some(together))
     }
@@ -67,8 +71,8 @@ impl Cgroups {
             && held == *old
             && limit < old
         {
-            self.put_with_swap(at, new);
-            if *old == MemoryLimit::Unlimited {
+            let is_closed = self.put_with_swap(at, new);
+            if is_closed && self.was_without_swap(at) {
                 self.note_swap(at, "");
             }
         }
@@ -83,7 +87,7 @@ impl Cgroups {
         }
     }
 
-    /// Whether a group that has no limit had one, and no swap.
+    /// Whether a group had no swap when its limit was given back.
     fn was_without_swap(&self, at: &CgroupPath) -> bool {
         let noted = self.noted(Controller::Memory, at, Setting::MemoryLimit);
         noted.is_ok_and(|text| text == NONE)
@@ -94,10 +98,11 @@ impl Cgroups {
         self.set_noted(Controller::Memory, place, text.to_owned());
     }
 
-    fn put_with_swap(&self, at: &CgroupPath, new: &Value) {
+    /// Whether it was taken. What the limit itself comes to is told in any case.
+    fn put_with_swap(&self, at: &CgroupPath, new: &Value) -> bool {
         let text = table::render(new, Generation::V1, self.terms());
-        // Refused or not, what the limit itself comes to is told.
         let result = self.tree.write(Controller::Memory, at, FILE, &text);
         debug!(cgroup = %at, file = FILE, %new, ?result, "memory and swap together");
+        result.is_ok()
     }
 }

@@ -1,5 +1,5 @@
 //! What signals mean: SIGTERM and SIGINT stop us gracefully, a second one of either at once, and
-//! SIGHUP has the node policy and the pods read again. Others mean nothing.
+//! SIGHUP has the node policy and the pods read again. Some others are caught and mean nothing.
 
 use rustix::process::Signal as Number;
 use std::{io, rc::Rc};
@@ -19,11 +19,12 @@ pub struct Signals {
 
 /// What would end a process that does not listen for it: what other daemons take for a wish, timers, and
 /// that a file is at its limit, which the write says too.
-const MEANINGLESS: [Number; 5] = [
+const MEANINGLESS: [Number; 6] = [
     Number::USR1,
     Number::USR2,
     Number::ALARM,
     Number::VTALARM,
+    Number::PROF,
     Number::XFSZ,
 ];
 

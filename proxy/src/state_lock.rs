@@ -140,18 +140,11 @@ impl State {
     pub async fn keep(&mut self, ours: impl Fn()) -> Infallible {
         while let Self::Anothers { path } = self {
             sleep(RETRY).await;
-            match StateLock::lock(path) {
-                Ok(lock) => {
-                    *self = Self::Ours(lock);
-                    info!("the state directory is ours now");
-                    ours();
-                }
-                Err(StateLockError::Anothers { .. }) => {}
-                Err(error) => {
-                    let error = &error as &dyn Error;
-                    warn!(error, "the state directory could not be locked");
-                    *self = Self::Nobodys;
-                }
+            // What else is in the way may pass as well: want of descriptors, of room.
+            if let Ok(lock) = StateLock::lock(path) {
+                *self = Self::Ours(lock);
+                info!("the state directory is ours now");
+                ours();
             }
         }
         pending().await

@@ -128,9 +128,10 @@ impl Notifier {
         let Some(patience) = self.watchdog else {
             return std::future::pending().await;
         };
+        let pause = patience / 2;
         loop {
             let is_told = self.send("WATCHDOG=1");
-            sleep(if is_told { patience / 2 } else { REPEAT }).await;
+            sleep(if is_told { pause } else { pause.min(REPEAT) }).await;
         }
     }
 

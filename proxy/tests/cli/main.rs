@@ -481,7 +481,7 @@ fn questions_are_answered_while_it_runs_and_refused_when_it_does_not() {
 #[test]
 fn signals_that_mean_nothing_end_nothing() {
     let mut proxy = Proxy::start(&[]);
-    for name in ["-USR1", "-USR2", "-ALRM", "-VTALRM", "-XFSZ"] {
+    for name in ["-USR1", "-USR2", "-ALRM", "-VTALRM", "-PROF", "-XFSZ"] {
         proxy.signal(name);
     }
     proxy.signal("-TERM");

@@ -106,7 +106,7 @@ fn whoever_looks_has_the_demo_and_a_shell_that_knows_the_node() -> Result<()> {
         ("koord-runtime-proxy explain web", "CPUSetAllocator"),
         ("koord-runtime-proxy status", "BatchResource"),
         // Four pods, each with its sandbox and a container.
-        ("ctr -n k8s.io tasks ls | grep -c RUNNING", "8"),
+        ("ctr -n k8s.io tasks ls | grep -c RUNNING", "\r\n8\r\n"),
     ] {
         terminal.say(&format!("{command}\n"))?;
         // What was typed is shown first.

@@ -198,6 +198,32 @@ fn a_guaranteed_pod_is_resized_in_place_and_has_no_quota_by_nri() -> Result<()> 
     a_guaranteed_pod_is_resized(Front::Nri)
 }
 
+/// What `kubectl exec` does beyond the API server.
+fn a_command_streams(front: Front) -> Result<()> {
+    let (node, kubelet) = start(ContainerdVersion::V2, front)?;
+    let pod = classes::be("batch");
+    kubelet.apply(&manifest(&pod))?;
+    settled(&node.cgroups, &kubelet, std::slice::from_ref(&pod));
+    let script = ["echo%20one", "sleep%201", "echo%20two", "exit%203"].join("%3B");
+    let path = format!("default/batch-node/main?command=sh&command=-c&command={script}");
+    let streamed = kubelet.exec(&path)?;
+    // Frames of the channels 1, output, and 3, how it ended.
+    for part in ["\u{1}one\n", "\u{1}two\n", "\u{3}{", "exit code 3"] {
+        ensure!(streamed.contains(part), "no {part:?} in {streamed:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_command_in_a_container_of_a_kubelet_streams_what_it_says() -> Result<()> {
+    a_command_streams(Front::Cri)
+}
+
+#[test]
+fn a_command_in_a_container_of_a_kubelet_streams_what_it_says_by_nri() -> Result<()> {
+    a_command_streams(Front::Nri)
+}
+
 /// A burstable pod of class BE, which is idle.
 fn idle_burstable(share_pool: &str) -> PodSpecOf {
     let (idle, shares) = (classes::be("odd"), classes::ls("odd", share_pool));

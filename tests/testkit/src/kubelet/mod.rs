@@ -211,10 +211,37 @@ impl Kubelet {
     ///
     /// When it does not answer, or with an error.
     pub fn ask(&self, method: &str, path: &str) -> Result<String, KubeletError> {
+        self.ask_with(path, &["--request", method])
+    }
+
+    /// What a command in a container writes, as frames of a web socket: the kubelet hands on the stream
+    /// that the runtime offers at a URL of its own. `path` is `NAMESPACE/POD/CONTAINER?command=…`.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer, or with an error.
+    pub fn exec(&self, path: &str) -> Result<String, KubeletError> {
+        let upgrade = [
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            // The example of RFC 6455.
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Protocol: v4.channel.k8s.io",
+        ];
+        let headers = upgrade.iter().flat_map(|it| ["--header", it]);
+        let all: Vec<_> = ["--http1.1", "--no-buffer"]
+            .into_iter()
+            .chain(headers)
+            .collect();
+        self.ask_with(&format!("/exec/{path}&output=1"), &all)
+    }
+
+    fn ask_with(&self, path: &str, how: &[&str]) -> Result<String, KubeletError> {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--fail", "--insecure"]);
         let most = bound().as_secs().to_string();
-        curl.args(["--max-time", &most, "--request", method]);
+        curl.args(["--max-time", &most]).args(how);
         curl.arg(format!("https://{}:{SECURE_PORT}{path}", self.address));
         let output = curl.output().map_err(failed("run curl"))?;
         if !output.status.success() {

@@ -1,5 +1,5 @@
-//! The proxy in the plugin folder of real containerds of five NRI generations, which launch it with
-//! three variables and a connected descriptor.
+//! The proxy in the plugin folder of real containerds of five NRI generations and of CRI-O, which launch it
+//! with three variables and a connected descriptor.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -11,7 +11,7 @@
 mod support;
 
 use koord_testkit::{
-    ContainerdVersion, NriPlugin, Options, PodCgroup, PodCgroups, PodQos, Runtime,
+    ContainerdVersion, NriPlugin, Options, PodCgroup, PodCgroups, PodQos, Runtime, RuntimeKind,
     cri::{ContainerSpec, CriClient, PodSpec, message::LinuxContainerResources},
     poll::wait_until,
 };
@@ -35,6 +35,10 @@ const BATCH: &str = r#"{"containers":{"main":{
     "limits":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"}}}}"#;
 
 fn containerd(version: ContainerdVersion, config: &str) -> Runtime {
+    launching(version.into(), config)
+}
+
+fn launching(kind: RuntimeKind, config: &str) -> Runtime {
     let plugin = NriPlugin {
         name: "17-koord".to_owned(),
         program: env!("CARGO_BIN_EXE_koord-runtime-proxy").into(),
@@ -45,7 +49,7 @@ fn containerd(version: ContainerdVersion, config: &str) -> Runtime {
         nri_plugins: vec![plugin],
         ..Options::default()
     };
-    Runtime::start(version, &options).unwrap()
+    Runtime::start(kind, &options).unwrap()
 }
 
 /// A page of the admin socket; `None` while nobody listens.
@@ -101,20 +105,23 @@ async fn gets_shares(containerd: &Runtime, cgroups: &PodCgroups, name: &str) {
 }
 
 async fn a_runtime_launches_us(version: ContainerdVersion) {
-    let mut containerd = containerd(version, CONFIG);
-    let cgroups = PodCgroups::new(containerd.testbed()).unwrap();
-    wait_for_plugin(&containerd);
-    let told = status(&containerd).unwrap();
+    launches_us(containerd(version, CONFIG), "containerd").await;
+}
+
+async fn launches_us(mut runtime: Runtime, name: &str) {
+    let cgroups = PodCgroups::of(&runtime).unwrap();
+    wait_for_plugin(&runtime);
+    let told = status(&runtime).unwrap();
     assert_eq!(told["front"], "nri");
-    assert_eq!(told["runtime"]["name"], "containerd");
-    gets_shares(&containerd, &cgroups, "first").await;
+    assert_eq!(told["runtime"]["name"], name);
+    gets_shares(&runtime, &cgroups, "first").await;
 
     // It ends with its runtime, which launches it anew.
-    containerd.stop().unwrap();
-    wait_until("it ends", || status(&containerd).is_none());
-    containerd.restart().unwrap();
-    wait_for_plugin(&containerd);
-    gets_shares(&containerd, &cgroups, "second").await;
+    runtime.stop().unwrap();
+    wait_until("it ends", || status(&runtime).is_none());
+    runtime.restart().unwrap();
+    wait_for_plugin(&runtime);
+    gets_shares(&runtime, &cgroups, "second").await;
 }
 
 async fn a_bad_configuration_stops_no_runtime(version: ContainerdVersion) {
@@ -167,6 +174,12 @@ async fn containerd_2_1_launches_us_from_its_plugin_folder() {
 #[tokio::test]
 async fn containerd_2_2_launches_us_from_its_plugin_folder() {
     a_runtime_launches_us(ContainerdVersion::V2_2).await;
+}
+
+#[tokio::test]
+async fn crio_launches_us_from_its_plugin_folder() {
+    let config = CONFIG.replace("containerd.sock", "run/crio/crio.sock");
+    launches_us(launching(RuntimeKind::Crio, &config), "cri-o").await;
 }
 
 #[tokio::test]

@@ -105,13 +105,7 @@ impl FeatureGates {
     /// stands; of equal names the last counts.
     pub fn parse(text: &str) -> Result<Self, FlagError> {
         let (gates, faults) = Self::of_another(text);
-        match faults.is_empty() {
-            true => Ok(gates),
-            false => Err(FlagError {
-                flag: Self::FLAG,
-                faults,
-            }),
-        }
+        FlagError::of(Self::FLAG, faults).map_or(Ok(gates), Err)
     }
 
     /// The same of somebody else's flag, of which what cannot be read is left out, and told.
@@ -192,13 +186,7 @@ impl FailPolicies {
             policies.named.insert(hook, policy);
             Ok(())
         });
-        match faults.is_empty() {
-            true => Ok(policies),
-            false => Err(FlagError {
-                flag: Self::FLAG,
-                faults,
-            }),
-        }
+        FlagError::of(Self::FLAG, faults).map_or(Ok(policies), Err)
     }
 
     /// The policy of a hook: what was said, else its own.
@@ -209,6 +197,13 @@ impl FailPolicies {
 }
 
 // === impl FlagError ===
+
+impl FlagError {
+    /// What is wrong with a flag, if anything is.
+    fn of(flag: &'static str, faults: Vec<FlagFault>) -> Option<Self> {
+        (!faults.is_empty()).then_some(Self { flag, faults })
+    }
+}
 
 impl fmt::Display for FlagError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

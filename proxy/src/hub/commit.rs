@@ -83,6 +83,15 @@ impl From<Effect> for Pending {
     }
 }
 
+impl Update {
+    /// However it ended, nothing is kept low for it any more.
+    fn ended(&self, ledger: &mut Ledger, id: &ContainerId) {
+        if let (Some(number), Some(pod)) = (self.lowering, ledger.pod_of_mut(id)) {
+            pod.lowering_ended(number);
+        }
+    }
+}
+
 // === impl Pending ===
 
 impl Pending {
@@ -128,7 +137,7 @@ impl Hub {
             return;
         }
         if let (Effect::Update(id, update), Reply::Answered { .. }) = (&pending.effect, &reply) {
-            self.update_ended(&mut self.ledger.borrow_mut(), id, update);
+            update.ended(&mut self.ledger.borrow_mut(), id);
         }
         match reply {
             Reply::Answered {
@@ -337,18 +346,11 @@ impl Hub {
         }
     }
 
-    /// However it ended, nothing is kept low for it any more.
-    fn update_ended(&self, ledger: &mut Ledger, id: &ContainerId, update: &Update) {
-        if let (Some(number), Some(pod)) = (update.lowering, ledger.pod_of_mut(id)) {
-            pod.lowering_ended(number);
-        }
-    }
-
     /// What is in force follows from all that was asked for by now, which may be more than this call
     /// knew of: another update of the container, under way at the same time, may have been done.
     fn commit_update(&self, ledger: &mut Ledger, id: &ContainerId, update: Update) {
         ledger.tell_container(id);
-        self.update_ended(ledger, id, &update);
+        update.ended(ledger, id);
         let Some(pod) = ledger.pod_of_mut(id) else {
             return;
         };

@@ -117,10 +117,11 @@ fn look_on<T: Ord>(
     Ok(found)
 }
 
-/// Whether a process has become what its container is to run, and is the runtime's no more.
+/// Whether a process has become what its container is to run, and is the runtime's no more. Of that the
+/// name says nothing: runc protects itself by a copy or by a mount that has gone, whose path is `/`.
 fn has_begun(thread: Tid) -> bool {
     let program = fs::read_link(format!("/proc/{thread}/exe"));
-    program.is_ok_and(|it| !it.to_string_lossy().contains("runc"))
+    program.is_ok_and(|it| it.ends_with("bin/busybox"))
 }
 
 /// A process from outside in a group below a container's own, such as containers make that manage groups

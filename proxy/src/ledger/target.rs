@@ -499,7 +499,7 @@ impl Target {
     }
 
     /// What a call has carried of these settings is given, and what it could not comes by the kernel
-    /// route.
+    /// route. That of what was given back the runtime's own spec still has ours goes on being so.
     pub fn hear_said(&mut self, said: &Self) {
         for said in &said.entries {
             let Some(entry) = self.entry_mut(said.desired.setting()) else {
@@ -507,6 +507,7 @@ impl Target {
             };
             entry.told.clone_from(&said.told);
             match said.route {
+                Route::Kernel if entry.owner == GIVEN_BACK => {}
                 Route::Kernel => entry.route = Route::Kernel,
                 Route::Request => entry.given |= said.has_given(&entry.desired),
             }

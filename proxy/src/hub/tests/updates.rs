@@ -365,3 +365,51 @@ async fn a_burst_is_raised_again_when_nobody_tells_how_its_update_ended() {
     reconcile::pod(&bench.hub, &sandbox()).await;
     assert_eq!(bench.shown("cpu.cfs_burst_us"), "50000");
 }
+
+#[tokio::test]
+async fn what_is_given_back_and_no_update_can_say_is_written_after_each() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2)).knowing_pod();
+    let decide_with = |annotations: &[(&'static str, &'static str)]| {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.view.labels = [(label::QOS_CLASS, "LSR")].into_iter().collect();
+        pod.view.annotations = annotations.iter().copied().collect();
+        bench.hub.decide_again(pod);
+    };
+    let write = |at: &CgroupPath, cpus| {
+        let written = bench
+            .tree
+            .write(Controller::Cpuset, at, "cpuset.cpus", cpus);
+        written.unwrap();
+    };
+    let at = bench.pod.join("container-1").unwrap();
+    for above in ["kubepods", "kubepods/besteffort"] {
+        write(&CgroupPath::parse(above).unwrap(), "0-1");
+    }
+    write(&bench.pod, "0-1");
+    let cpus = || {
+        let read = bench.tree.read(Controller::Cpuset, &at, "cpuset.cpus");
+        read.unwrap().trim().to_owned()
+    };
+    let update = async |micros| {
+        let opening = open(&bench, to_quota(micros));
+        let decision = match opening {
+            Opening::Now(decision) => decision,
+            Opening::Later(decision) => decision.await,
+        };
+        bench.hub.close(decision.pending, answered(0));
+        // The whole spec of the runtime is written by it, in which our CPUs are.
+        let written = bench
+            .tree
+            .write(Controller::Cpuset, &at, "cpuset.cpus", "1");
+        written.unwrap();
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        cpus()
+    };
+    decide_with(&[(annotation::RESOURCE_STATUS, r#"{"cpuset":"1"}"#)]);
+    assert_eq!(update(50_000).await, "1");
+    decide_with(&[]);
+    for micros in [40_000, 30_000, 20_000] {
+        assert_eq!(update(micros).await, "0-1", "after the update to {micros}");
+    }
+}

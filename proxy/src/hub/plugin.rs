@@ -160,20 +160,21 @@ impl Hub {
         Ok((adjust, Pending::new(effect, generation)))
     }
 
-    /// What is to be written before a container changes to what `asked` says.
+    /// What is to be written before a container changes to what `asked` says, which is `pending`.
     pub(crate) fn written_first(
         &self,
         container: &Container,
         asked: &LinuxResources,
+        pending: &mut Pending,
     ) -> Vec<Change> {
-        match ContainerId::new(&container.id) {
-            Ok(id) if self.unsound(asked).is_none() => {
-                self.prepare_update(&id, &seen::requested(Some(asked)))
-                    .changes
-            }
-            // It does not come about.
-            _ => Vec::new(),
-        }
+        let id = ContainerId::new(&container.id).ok();
+        // An unsound one does not come about.
+        let Some(id) = id.filter(|_| self.unsound(asked).is_none()) else {
+            return Vec::new();
+        };
+        let first = self.prepare_update(&id, &seen::requested(Some(asked)));
+        pending.has_lowered(first.lowering);
+        first.changes
     }
 
     /// The resources of a container are about to change to what `asked` says.
@@ -195,10 +196,6 @@ impl Hub {
         };
         let requested = seen::requested(Some(asked));
         let planned = self.plan_update(pod, known, &requested);
-        // A runtime updates a container once at a time.
-        let mut lowered = pod.lowered.iter().rev();
-        let lowering = lowered.find(|it| it.container == *id);
-        let lowering = lowering.map(|it| it.number);
         let method = Method::UpdateContainerResources;
         let PlannedUpdate { mut target, .. } = self.unless_refused(method, planned)?;
         let why = self.hands_off(pod.exemption);
@@ -223,7 +220,7 @@ impl Hub {
             // No answer says it.
             swap: None,
             said: target,
-            lowering,
+            lowering: None,
         };
         let effect = Effect::Update(id.clone(), Box::new(decided));
         Ok((update, Pending::new(effect, self.generation.get())))

@@ -178,8 +178,8 @@ impl Handler {
             return Ok(Answer::Nothing);
         };
         let asked = asked.unwrap_or_default();
-        let (update, pending) = self.hub.change(&pod, &container, &asked)?;
-        let first = self.hub.written_first(&container, &asked);
+        let (update, mut pending) = self.hub.change(&pod, &container, &asked)?;
+        let first = self.hub.written_first(&container, &asked, &mut pending);
         // Before anything is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
         self.hub.write_first(first, until).await;

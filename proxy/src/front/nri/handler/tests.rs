@@ -24,6 +24,7 @@ use koord_proto::{
 use tokio::{task::LocalSet, time::advance};
 
 mod bare;
+mod burst;
 mod cores;
 mod folder;
 mod idle;

@@ -19,9 +19,13 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, CpuQuota, CpusetCpus, OomScoreAdj, Setting, Value};
+use koord_model::{ContainerId, CpuQuota, CpusetCpus, MemoryLimit, OomScoreAdj, Setting, Value};
 use koord_proto::{cri, keys::annotation};
-use std::{collections::HashSet, error::Error, mem};
+use std::{
+    collections::{HashMap, HashSet},
+    error::Error,
+    mem,
+};
 use tracing::debug;
 
 /// Containers that are asked about in one list. Each takes a millisecond or two.
@@ -217,7 +221,7 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
 /// Takes over what a container was asked to have by updates that nobody here has read, as the runtime's spec
 /// has it.
 fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, moment: u64) {
-    let Some(said) = info.and_then(Said::of) else {
+    let Some((now, swap_now)) = info.and_then(in_force) else {
         return;
     };
     let mut ledger = hub.ledger().borrow_mut();
@@ -234,11 +238,13 @@ fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, mo
     let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
         return;
     };
-    let unread = said.unread(container);
+    let unread = unread(now, container);
     let Container {
         view, target, swap, ..
     } = container;
-    *swap = view::swap_after(*swap, None, &unread);
+    // Beside a limit that we have told it may be ours.
+    let swap_now = swap_now.filter(|_| unread.memory_limit.is_some());
+    *swap = view::swap_after(*swap, swap_now, &unread);
     view.requested = view::overlaid(&view.requested, unread);
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(pod_view, exemption, view, target).ok();
@@ -322,6 +328,17 @@ fn originals_in_spec(info: &serde_json::Value) -> Option<&str> {
     annotations.get(annotation::ORIGINALS)?.as_str()
 }
 
+/// What the runtime writes now, but for what was asked before and what calls have told it of ours. Where it
+/// cannot be known whose it is, it is nobody's wish.
+fn unread(mut now: Requested, container: &Container) -> Requested {
+    for setting in SAID {
+        if !is_unread(&now, container, setting) {
+            leave_out(&mut now, setting);
+        }
+    }
+    now
+}
+
 /// Whether somebody must have asked for what the runtime's spec has of a setting, since calls told of it.
 fn is_unread(now: &Requested, container: &Container, setting: Setting) -> bool {
     let shown = asked(now, setting);
@@ -384,6 +401,46 @@ fn leave_out(requested: &mut Requested, setting: Setting) {
     }
 }
 
+/// What a runtime writes with each update, and of memory and swap together. It is all that CRI-O shows.
+fn in_force(info: &serde_json::Value) -> Option<(Requested, Option<MemoryLimit>)> {
+    let spec = info.pointer("/runtimeSpec")?;
+    let now = cri::LinuxContainerResources {
+        cpu_shares: number(spec, "/linux/resources/cpu/shares"),
+        cpu_quota: number(spec, "/linux/resources/cpu/quota"),
+        cpu_period: number(spec, "/linux/resources/cpu/period"),
+        memory_limit_in_bytes: number(spec, "/linux/resources/memory/limit"),
+        memory_swap_limit_in_bytes: number(spec, "/linux/resources/memory/swap"),
+        cpuset_cpus: text(spec, "/linux/resources/cpu/cpus"),
+        unified: texts(spec, "/linux/resources/unified"),
+        ..Default::default()
+    };
+    // Of the creation's nothing tells zero from nothing.
+    let score = spec.pointer("/process/oomScoreAdj");
+    let score = score.and_then(serde_json::Value::as_i64);
+    let requested = Requested {
+        oom_score_adj: score.and_then(|score| OomScoreAdj::new(score).ok()),
+        ..view::requested(Some(&now))
+    };
+    Some((requested, view::swap_said(Some(&now))))
+}
+
+fn number(of: &serde_json::Value, at: &str) -> i64 {
+    let number = of.pointer(at).and_then(serde_json::Value::as_i64);
+    number.unwrap_or_default()
+}
+
+fn text(of: &serde_json::Value, at: &str) -> String {
+    let text = of.pointer(at).and_then(serde_json::Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+fn texts(of: &serde_json::Value, at: &str) -> HashMap<String, String> {
+    let texts = of.pointer(at).and_then(serde_json::Value::as_object);
+    let texts = texts.into_iter().flatten();
+    let texts = texts.filter_map(|(file, text)| Some((file.clone(), text.as_str()?.to_owned())));
+    texts.collect()
+}
+
 /// What a runtime shows of a container.
 struct Said {
     /// As its creation was told.
@@ -398,49 +455,19 @@ impl Said {
     /// `None` if the runtime does not show both.
     fn of(info: &serde_json::Value) -> Option<Self> {
         let config = info.pointer("/config")?;
-        let spec = info.pointer("/runtimeSpec")?;
-        let number = |of: &serde_json::Value, at: &str| {
-            let number = of.pointer(at).and_then(serde_json::Value::as_i64);
-            number.unwrap_or_default()
-        };
-        let list = |of: &serde_json::Value, at: &str| {
-            let list = of.pointer(at).and_then(serde_json::Value::as_str);
-            list.unwrap_or_default().to_owned()
-        };
-        let texts = |of: &serde_json::Value, at: &str| {
-            let texts = of.pointer(at).and_then(serde_json::Value::as_object);
-            let texts = texts.into_iter().flatten();
-            let texts =
-                texts.filter_map(|(file, text)| Some((file.clone(), text.as_str()?.to_owned())));
-            texts.collect()
-        };
         let created = cri::LinuxContainerResources {
             cpu_shares: number(config, "/linux/resources/cpu_shares"),
             cpu_quota: number(config, "/linux/resources/cpu_quota"),
             cpu_period: number(config, "/linux/resources/cpu_period"),
             memory_limit_in_bytes: number(config, "/linux/resources/memory_limit_in_bytes"),
-            cpuset_cpus: list(config, "/linux/resources/cpuset_cpus"),
+            cpuset_cpus: text(config, "/linux/resources/cpuset_cpus"),
             unified: texts(config, "/linux/resources/unified"),
             ..Default::default()
         };
-        let now = cri::LinuxContainerResources {
-            cpu_shares: number(spec, "/linux/resources/cpu/shares"),
-            cpu_quota: number(spec, "/linux/resources/cpu/quota"),
-            cpu_period: number(spec, "/linux/resources/cpu/period"),
-            memory_limit_in_bytes: number(spec, "/linux/resources/memory/limit"),
-            cpuset_cpus: list(spec, "/linux/resources/cpu/cpus"),
-            unified: texts(spec, "/linux/resources/unified"),
-            ..Default::default()
-        };
-        // Of the creation's nothing tells zero from nothing.
-        let score = spec.pointer("/process/oomScoreAdj");
-        let score = score.and_then(serde_json::Value::as_i64);
+        let (now, _) = in_force(info)?;
         Some(Self {
             created: view::requested(Some(&created)),
-            now: Requested {
-                oom_score_adj: score.and_then(|score| OomScoreAdj::new(score).ok()),
-                ..view::requested(Some(&now))
-            },
+            now,
         })
     }
 
@@ -482,18 +509,6 @@ impl Said {
             let is_there = asked(&now, setting).as_ref() == Some(ours);
             let was_asked = asked(&origin.requested, setting);
             if is_there && asked(before, setting) == was_asked {
-                leave_out(&mut now, setting);
-            }
-        }
-        now
-    }
-
-    /// What the runtime writes now, but for what was asked before and what calls have told it of ours. Where
-    /// it cannot be known whose it is, it is nobody's wish.
-    fn unread(self, container: &Container) -> Requested {
-        let mut now = self.now;
-        for setting in SAID {
-            if !is_unread(&now, container, setting) {
                 leave_out(&mut now, setting);
             }
         }

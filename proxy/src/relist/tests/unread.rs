@@ -8,6 +8,7 @@ use crate::{
     ledger::Original,
     reconcile,
 };
+use koord_model::MemoryLimit;
 
 const STATUS: &str = "/runtime.v1.RuntimeService/ContainerStatus";
 const CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
@@ -67,18 +68,23 @@ async fn is_list_wanted(bench: &Bench) -> bool {
 
 /// The quota after such an update, by which the runtime has this one.
 async fn quota_after(listed: &Scripted, now: i64) -> String {
+    listed.bench.write("cpu.cfs_quota_us", &now.to_string());
+    find_out(listed, created_with(50_000, now)).await;
+    listed.bench.shown("cpu.cfs_quota_us")
+}
+
+/// Such an update, after which this is what the runtime says of the container, is found out by a list.
+async fn find_out(listed: &Scripted, info: String) {
     let status = cri::ContainerStatusResponse {
-        info: [("info".to_owned(), created_with(50_000, now))].into(),
+        info: [("info".to_owned(), info)].into(),
     };
     let reply = Reply::message(status.encode_to_vec());
     drop(listed.script.clone().once(STATUS, reply));
-    listed.bench.write("cpu.cfs_quota_us", &now.to_string());
     update_unread(&listed.bench).await;
     listed.list(Scope::News).await;
     let hub = &listed.bench.hub;
     assert_eq!(hub.queue().drain(), [sandbox()]);
     reconcile::pod(hub, &sandbox()).await;
-    listed.bench.shown("cpu.cfs_quota_us")
 }
 
 #[tokio::test]
@@ -92,6 +98,45 @@ async fn what_an_update_asked_for_that_nobody_read_is_found_out_by_the_next_list
     assert_eq!(quota.original, Original::Value(asked));
     // It was told that of which the runtime has this still.
     assert_eq!(quota_after(&listed, 40_000).await, "24000");
+}
+
+#[tokio::test]
+async fn it_is_found_out_too_where_the_runtime_shows_its_spec_alone() {
+    let listed = told().await;
+    let spec = r#"{"runtimeSpec":{"linux":{"resources":{"cpu":{"shares":1024,"quota":30000}}}}}"#;
+    find_out(&listed, spec.to_owned()).await;
+    assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "24000");
+}
+
+#[tokio::test]
+async fn what_it_asked_of_memory_and_swap_together_is_found_out_with_the_limit() {
+    let listed = told().await;
+    let swap = || {
+        let ledger = listed.bench.hub.ledger().borrow();
+        let (_, container) = ledger.container(&container()).unwrap();
+        container.swap
+    };
+    for (memory, expected) in [
+        (r#"{"swap":3000}"#, None),
+        (
+            r#"{"limit":1000,"swap":3000}"#,
+            Some(MemoryLimit::Bytes(3_000)),
+        ),
+        // Of that nobody has asked anything.
+        (
+            r#"{"limit":1000,"swap":4000}"#,
+            Some(MemoryLimit::Bytes(3_000)),
+        ),
+        (
+            r#"{"limit":2000,"swap":4000}"#,
+            Some(MemoryLimit::Bytes(4_000)),
+        ),
+        (r#"{"limit":1000}"#, None),
+    ] {
+        let info = r#"{"runtimeSpec":{"linux":{"resources":{"memory":MEMORY}}}}"#;
+        find_out(&listed, info.replace("MEMORY", memory)).await;
+        assert_eq!(swap(), expected, "{memory}");
+    }
 }
 
 #[tokio::test]

@@ -368,7 +368,7 @@ impl Tasks {
 
     fn keep_telling(&mut self, local: &LocalSet, notifier: Rc<Notifier>) {
         let keep = async move { notifier.keep_telling().await };
-        self.spawn("watchdog", local, keep);
+        self.spawn("notifier", local, keep);
     }
 
     fn spawn(

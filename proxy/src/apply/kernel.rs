@@ -274,14 +274,14 @@ impl Writer {
         outcomes?.into_iter().next()
     }
 
-    /// Brings the threads of control groups into groups. One answer for each, in order. No cookie is made
-    /// for a group of cores of which nobody has one: that takes [`join_beside`](Self::join_beside).
+    /// Brings the threads of control groups into groups. One answer for each, in order. A group of cores of
+    /// which nobody is known to have a cookie is not begun: that takes [`join_beside`](Self::join_beside).
     pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
         self.join_job(members, None).await
     }
 
-    /// The same where a cookie may be made for a group of cores, if none of the `others` that are in it
-    /// has one that none of those in other groups has.
+    /// The same where a group of cores may be begun: with the cookie that one of the `others` in it has and
+    /// none of those in other groups, or with a new one.
     pub async fn join_beside(
         &self,
         members: Vec<Member>,

@@ -73,7 +73,7 @@ pub enum JoinError {
         group: CoreGroup,
         source: io::Error,
     },
-    #[error("who else is in {group} has to be known before a cookie is made for it")]
+    #[error("who else is in {group} has to be known before it has a cookie")]
     Unmet { group: CoreGroup },
     #[error("cgroup {at} has no part of the cache of its own")]
     Caches {

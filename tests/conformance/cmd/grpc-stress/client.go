@@ -67,9 +67,9 @@ func (c client) abandoned(ctx context.Context) (uint64, error) {
 	return binary.BigEndian.Uint64(reply[8:]), nil
 }
 
-// awaitAbandoned waits up to 10 s for the server to have seen so many more.
+// awaitAbandoned waits up to a minute for the server to have seen so many more.
 func (c client) awaitAbandoned(ctx context.Context, before, more uint64) (uint64, error) {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		now, err := c.abandoned(ctx)
 		if err != nil || now-before >= more || time.Now().After(deadline) {

@@ -113,6 +113,10 @@ func creates(ctx context.Context, client client, load load) (string, error) {
 	return seen.String(), seen.onlyOK()
 }
 
+// reaching is how long a call has to be at the server before it is given up or
+// runs out of time: one that was not there yet is never noticed.
+const reaching = 2 * time.Second
+
 // cancels gives calls up and lets them run out of time; the server has to
 // notice each.
 func cancels(ctx context.Context, client client, load load) (string, error) {
@@ -128,12 +132,12 @@ func cancels(ctx context.Context, client client, load load) (string, error) {
 		switch i % 4 {
 		case 0:
 			ctx, cancel := context.WithCancel(holding)
-			timer := time.AfterFunc(100*time.Millisecond, cancel)
+			timer := time.AfterFunc(reaching, cancel)
 			defer timer.Stop()
 			cancelled.add(client.Invoke(ctx, method, message(500+i, uint64(i)), &reply))
 			cancel()
 		case 1:
-			ctx, cancel := context.WithTimeout(holding, 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(holding, reaching)
 			defer cancel()
 			late.add(client.Invoke(ctx, method, message(500+i, uint64(i)), &reply))
 		case 2:
@@ -148,7 +152,7 @@ func cancels(ctx context.Context, client client, load load) (string, error) {
 		}
 	})
 	// Calls that were given up before they reached the server are not seen by
-	// it; those with a small message all are, long before 100 ms have passed.
+	// it; those with a small message all are, long before their time is over.
 	small := uint64(0)
 	for i := range load.cancels {
 		if i%4 < 2 {
@@ -247,7 +251,7 @@ func goawayStorm(ctx context.Context, client client, load load) (string, error) 
 // gone calls and opens streams where no server is: each is told so, and before
 // its time is over.
 func gone(ctx context.Context, client client, load load) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var calls, streams outcomes
 	for i := range 100 {

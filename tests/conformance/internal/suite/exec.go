@@ -161,8 +161,14 @@ func (s *Scenario) say(container *Container, line string) {
 
 func deadlineAndCancel(s *Scenario) {
 	container := s.Running("pod", &Pod{Name: "pod"}, &Container{Name: "main"})
+	limit := awaitTimeout
+	if strings.HasPrefix(s.suite.runtime, "cri-o ") {
+		// It lets a command run on whose caller is gone: that one is still there
+		// is what is seen, and to wait longer shows no more.
+		limit = 10 * time.Second
+	}
 	gone := func(step, mark string) {
-		s.Observe(step, s.await(func() string {
+		s.Observe(step, s.awaitWithin(limit, func() string {
 			return strings.TrimSpace(s.Peek(container, "/bin/busybox ps | /bin/busybox grep -c '[s]leep "+mark+"'"))
 		}, "0"))
 	}
@@ -190,10 +196,18 @@ func deadlineAndCancel(s *Scenario) {
 	s.Call("stop", methodStop, &runtime.StopContainerRequest{ContainerId: slow.id}, Required())
 }
 
-// await repeats look until it gives what is wanted or 10 s have passed, and
-// returns what it saw last.
+// awaitTimeout bounds what ends by itself, on a busy machine too.
+const awaitTimeout = time.Minute
+
+// await repeats look until it gives what is wanted or awaitTimeout has passed,
+// and returns what it saw last.
 func (s *Scenario) await(look func() string, wanted string) string {
-	deadline := time.Now().Add(10 * time.Second)
+	return s.awaitWithin(awaitTimeout, look, wanted)
+}
+
+// awaitWithin is await with another limit.
+func (s *Scenario) awaitWithin(limit time.Duration, look func() string, wanted string) string {
+	deadline := time.Now().Add(limit)
 	for {
 		seen := look()
 		if seen == wanted || time.Now().After(deadline) || s.ctx.Err() != nil {

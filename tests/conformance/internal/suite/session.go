@@ -14,7 +14,7 @@ import (
 )
 
 // sessionTimeout bounds a session on a streaming URL.
-const sessionTimeout = 10 * time.Second
+const sessionTimeout = time.Minute
 
 // The channels of the protocol v4.channel.k8s.io.
 const (

@@ -21,7 +21,7 @@ const (
 
 // eventsTimeout bounds the stream of events; a runtime that does not have it
 // answers at once.
-const eventsTimeout = 15 * time.Second
+const eventsTimeout = time.Minute
 
 // events follows the stream through one pod's life. A runtime may first send
 // what happened before anybody listened: everything up to the end of a marker
@@ -118,7 +118,7 @@ func images(s *Scenario) {
 	status("status-malformed", &runtime.ImageSpec{Image: "Not A Name!"}, false)
 	pull := func(step, name string) {
 		s.Call(step, methodPull,
-			&runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: name}}, Within(20*time.Second))
+			&runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: name}}, Within(time.Minute))
 	}
 	// Port 1 of loopback refuses at once; no name has to be looked up.
 	pull("pull-refused", "127.0.0.1:1/no/such:1")

@@ -26,9 +26,8 @@ const OWN: &str = "own";
 
 /// Pods that run when the proxy is killed, and the number of the one whose container is created then.
 const KILL_AT: usize = 4;
-/// Creations at most of which one is to be cut off. So few that the proxy is not taken for one that fails at
-/// each start.
-const ROUNDS: u32 = 2;
+/// Creations at most of which one is to be cut off.
+const ROUNDS: u32 = 6;
 /// Pods that are made once it is back.
 const LATER: usize = 4;
 
@@ -196,32 +195,41 @@ async fn killed_amid_a_creation(node: &mut Node, front: Front, share_pool: &str)
     }
 }
 
-/// Kills the proxy when half the time has gone that a creation takes (`whole`), until one was cut off.
+/// Kills the proxy when half the time has gone that a creation takes, until one was cut off. `whole` is what
+/// one has taken, and then the least that any has: on a busy machine the first may be the slowest.
 async fn cut_off(
     node: &mut Node,
     sandbox: &str,
     container: &ContainerSpec,
     pod: &PodSpec,
-    whole: Duration,
+    mut whole: Duration,
 ) -> Result<()> {
     for round in 1..=ROUNDS {
         let client = node.client().await?;
         let container = attempt(container, round);
-        let create = client.create_container(sandbox, &container, pod);
+        let create = async {
+            let asked = Instant::now();
+            let created = client.create_container(sandbox, &container, pod).await;
+            (created, asked.elapsed())
+        };
         // The call is written meanwhile: by a task of this thread, which has to wait for that.
         let kill = async {
             sleep(whole / 2).await;
             node.proxy.send_kill()
         };
-        let (created, killed) = tokio::join!(create, kill);
+        let ((created, took), killed) = tokio::join!(create, kill);
         killed?;
         node.proxy.wait()?;
         match created {
             Err(CallError::CutOff { .. }) => return Ok(()),
             Err(error) => return Err(error).context("amid a creation"),
-            // It was faster than the one before.
-            Ok(_) => node.launch_proxy()?,
+            // It was faster than those before.
+            Ok(_) => whole = whole.min(took),
         }
+        // A clean stop between two kills: else it is taken for one that fails at each start.
+        node.launch_proxy()?;
+        ensure!(node.proxy.stop()?.success(), "{}", node.proxy.log());
+        node.launch_proxy()?;
     }
     bail!("each of {ROUNDS} creations was over when the proxy was killed")
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// It takes a minute or two; a machine that is busy with builds takes more.
-const BOUND: Duration = Duration::from_secs(1_200);
+const BOUND: Duration = Duration::from_secs(3_600);
 
 /// A person at a terminal; without them the machine is off.
 struct Terminal {

@@ -19,7 +19,7 @@ use std::{
 
 /// No run lasts longer. It takes seconds, or a minute with a container runtime; a machine that is
 /// busy with builds takes more.
-const BOUND: Duration = Duration::from_secs(1_200);
+const BOUND: Duration = Duration::from_secs(3_600);
 
 /// Set to anything, it shows the console as it comes.
 const SHOW: &str = "KOORD_VM_SHOW";

@@ -144,6 +144,10 @@ async fn the_values_are_those_of_the_cri_front(kind: impl Into<RuntimeKind> + Co
     Ok(())
 }
 
+/// How many pods are tried. Where the machine stands still for the two seconds that a runtime waits as
+/// shipped, it goes on without its plugin, rightly.
+const ATTEMPTS: usize = 3;
+
 async fn a_pods_values_are_there_before_its_container_runs(
     version: ContainerdVersion,
 ) -> Result<()> {
@@ -152,25 +156,39 @@ async fn a_pods_values_are_there_before_its_container_runs(
         ..options(Front::Nri)?
     };
     let node = Node::start(version, options)?;
+    let wanted = ["1", "100000", "134217728"];
+    let mut held = <[String; 3]>::default();
+    for attempt in 0..ATTEMPTS {
+        // One that was late is closed, and comes back.
+        wait_until("the runtime asks us", || node.proxy.serves());
+        held = held_before_it_runs(&node, &format!("batch-{attempt}")).await?;
+        if held == wanted {
+            break;
+        }
+    }
+    assert_eq!(held, wanted);
+    Ok(())
+}
+
+/// What the group of a best-effort pod of that name holds once its container is created.
+async fn held_before_it_runs(node: &Node, name: &str) -> Result<[String; 3]> {
     let client = node.client().await?;
-    let batch = classes::be("batch");
+    let batch = classes::be(name);
     let cgroup = node.cgroups.pod(batch.pod.uid(), batch.qos)?;
     let spec = batch.pod.clone().cgroup(&cgroup);
     let sandbox = client.run_pod(&spec).await?;
     client
         .create_container(&sandbox, &batch.container, &spec)
         .await?;
-    let held = [
+    let files = [
         ("cpu", "cpu.idle"),
         ("cpu", "cpu.cfs_quota_us"),
         ("memory", "memory.limit_in_bytes"),
-    ]
-    .map(|(controller, file)| {
+    ];
+    Ok(files.map(|(controller, file)| {
         let held = cgroup.read(controller, None, file);
         held.unwrap_or_else(|error| error.to_string())
-    });
-    assert_eq!(held, ["1", "100000", "134217728"]);
-    Ok(())
+    }))
 }
 
 /// A container that came while the plugin was away is brought to its values by the answer to Synchronize,

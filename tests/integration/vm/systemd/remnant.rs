@@ -2,7 +2,11 @@
 
 use crate::reader::{Answer, run};
 use anyhow::{Result, ensure};
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    path::PathBuf,
+};
 
 /// Fails if anything is there that bears our name: files, sockets, units, processes.
 pub(super) fn nothing_is_left() -> Result<()> {
@@ -22,8 +26,12 @@ fn files() -> Result<Vec<String>> {
     let roots = ["/etc", "/opt", "/run", "/usr/local", "/var"];
     let mut directories = roots.map(PathBuf::from).to_vec();
     while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
+        // Of a tree that lives some goes while it is looked at.
+        let entries = unless_gone(fs::read_dir(directory))?;
+        for entry in entries.into_iter().flatten() {
+            let Some(entry) = unless_gone(entry)? else {
+                continue;
+            };
             let path = entry.path();
             if entry
                 .file_name()
@@ -31,12 +39,20 @@ fn files() -> Result<Vec<String>> {
                 .contains("koord-runtime")
             {
                 found.push(path.display().to_string());
-            } else if entry.file_type()?.is_dir() {
+            } else if unless_gone(entry.file_type())?.is_some_and(|it| it.is_dir()) {
                 directories.push(path);
             }
         }
     }
     Ok(found)
+}
+
+fn unless_gone<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Fails unless `--revert` has given all back but what docs/undo.md says that nobody knows by then, which is

@@ -174,9 +174,17 @@ fn each_has_one_owner(version: ContainerdVersion, front: Front) -> Result<()> {
         "{during:?}"
     );
     ensure!(during["plain"] == ["0-1", "0"], "{during:?}");
+    // The kubelet's list comes and goes, more than once where an update was late and is made again. It never
+    // has the CPU that was given away alone, and once all is as decided nothing comes and goes any more.
     let batch = &during["batch"];
-    ensure!(batch.last().is_some_and(|it| it == "0-1"), "{during:?}");
-    ensure!(batch.len() <= 3, "{during:?}");
+    let of_all = |it: Option<&String>| it.is_some_and(|it| it == "0-1");
+    ensure!(
+        of_all(batch.first()) && of_all(batch.last()) && batch.iter().all(|it| it != "1"),
+        "{during:?}"
+    );
+    let mut given_away = BTreeMap::from(at_rest.clone());
+    given_away.insert("plain", vec!["0".to_owned()]);
+    assert_eq!(seen(&watched, || thread::sleep(QUIET)), given_away);
 
     kubelet.remove(&single.name)?;
     wait_until("the CPU is shared again", || of("plain") == "0-1");
@@ -186,7 +194,9 @@ fn each_has_one_owner(version: ContainerdVersion, front: Front) -> Result<()> {
         .proxy
         .metric("koord_runtime_proxy_contested_settings_total", &[])?;
     println!("settings written over: {fought}");
-    ensure!(fought <= 2.0, "{fought} settings were written over");
+    // At most once for each of our three containers and each of the two changes, if each was late: whoever
+    // fights without an end does so while nothing changes, too, which is seen above.
+    ensure!(fought <= 6.0, "{fought} settings were written over");
     Ok(())
 }
 

@@ -97,9 +97,10 @@ fn command(
         .arg(initramfs)
         .arg("-append")
         // The kernel tests its timer in a few milliseconds of ours, which a busy machine may not give it;
-        // then it panics. Under a hypervisor that it knows it does without the test by itself.
+        // then it panics. Under a hypervisor that it knows it does without the test by itself. Errors of its
+        // own pass `quiet`, amid a line of the program's: the level behind it has only a panic shown.
         .arg(format!(
-            "console=ttyS0 quiet no_timer_check panic=-1 {variables}"
+            "console=ttyS0 quiet loglevel=1 no_timer_check panic=-1 {variables}"
         ));
     command
 }

@@ -44,6 +44,8 @@ pub struct Limits<'a> {
 pub struct Asked<'a> {
     pub linux: &'a cri::LinuxContainerResources,
     pub period: Option<CpuPeriod>,
+    /// The limit of memory.
+    pub memory: Option<MemoryLimit>,
     /// The limit of memory and swap together; none if the container is not to swap.
     pub swap: Option<MemoryLimit>,
 }
@@ -116,6 +118,7 @@ fn resources(
     let all = Asked {
         linux: asked,
         period: requested.cpu_period,
+        memory: requested.memory_limit,
         swap: view::swap_said(Some(asked)),
     };
     for entry in requests(target) {
@@ -308,11 +311,15 @@ fn say(patch: &mut ResourcesPatch, value: &Value, asked: &Asked<'_>, limits: Lim
 
 impl Asked<'_> {
     /// What is to be said of memory and swap together beside a limit of memory, if that is not what the
-    /// request says: runtimes take what is not said for no swap. It cannot be less than memory.
+    /// request says: runtimes take what is not said for no swap. It cannot be less than memory, and who asked
+    /// for no more than memory asked for no swap, however little memory it gets.
     fn swap_beside(&self, memory: u64) -> Option<i64> {
-        let swap = match self.swap? {
-            MemoryLimit::Bytes(swap) => MemoryLimit::Bytes(swap.max(memory)),
-            MemoryLimit::Unlimited => MemoryLimit::Unlimited,
+        let swap = match (self.swap?, self.memory) {
+            (MemoryLimit::Bytes(swap), Some(MemoryLimit::Bytes(asked))) if asked >= swap => {
+                MemoryLimit::Bytes(memory)
+            }
+            (MemoryLimit::Bytes(swap), _) => MemoryLimit::Bytes(swap.max(memory)),
+            (MemoryLimit::Unlimited, _) => MemoryLimit::Unlimited,
         };
         Some(swap.as_i64()).filter(|swap| *swap != self.linux.memory_swap_limit_in_bytes)
     }

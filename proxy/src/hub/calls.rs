@@ -328,10 +328,15 @@ impl Hub {
             let effect = Effect::Update(id, Box::new(update));
             return Decision::as_is(Untouched::Unknown, effect);
         };
-        let PlannedUpdate { mut target, period } = match self.plan_update(pod, container, &asked) {
+        let planned = match self.plan_update(pod, container, &asked) {
             Ok(planned) => planned,
             Err(status) => return Decision::refused(status),
         };
+        let PlannedUpdate {
+            mut target,
+            period,
+            memory,
+        } = planned;
         let patch = match (self.hands_off(pod.exemption), &request.linux) {
             (Some(why), _) => Err(Answer::AsIs(why)),
             (None, None) => Ok(None),
@@ -342,6 +347,7 @@ impl Hub {
                 let asked = patch::Asked {
                     linux,
                     period,
+                    memory,
                     swap: view::swap_after(container.swap, swap, &asked),
                 };
                 patch::update(&asked, &mut target, limits)

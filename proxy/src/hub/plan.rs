@@ -10,14 +10,16 @@ use crate::{
     view,
 };
 use koord_hooks::{ContainerView, FailPolicy, PodView, Requested};
-use koord_model::{CgroupPath, CpuPeriod, CpuSet, CpusetCpus, SandboxId, Value};
+use koord_model::{CgroupPath, CpuPeriod, CpuSet, CpusetCpus, MemoryLimit, SandboxId, Value};
 use tracing::warn;
 
-/// What an update is decided to do, and the period that its quotas are for.
+/// What an update is decided to do, the period that its quotas are for, and the limit of memory that is asked
+/// for.
 #[derive(Debug)]
 pub(super) struct PlannedUpdate {
     pub(super) target: Target,
     pub(super) period: Option<CpuPeriod>,
+    pub(super) memory: Option<MemoryLimit>,
 }
 
 // === impl Hub ===
@@ -136,6 +138,7 @@ impl Hub {
         Ok(PlannedUpdate {
             target,
             period: view.requested.cpu_period,
+            memory: view.requested.memory_limit,
         })
     }
 

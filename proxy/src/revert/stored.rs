@@ -132,7 +132,11 @@ impl Asked {
                 entry.desired = CpusetCpus::Only(usable.clone()).into();
             }
         }
-        let Requested { cpu_period, .. } = container.view.requested;
+        let Requested {
+            cpu_period,
+            memory_limit,
+            ..
+        } = container.view.requested;
         let limits = patch::Limits {
             message: &[],
             max_message_bytes: usize::MAX,
@@ -142,6 +146,7 @@ impl Asked {
         let nothing = patch::Asked {
             linux: &cri::LinuxContainerResources::default(),
             period: cpu_period,
+            memory: memory_limit,
             swap: container.swap,
         };
         let bytes = patch::update(&nothing, &mut target, limits);

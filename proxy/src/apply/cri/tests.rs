@@ -397,6 +397,7 @@ fn only(linux: &cri::LinuxContainerResources) -> Asked<'_> {
     Asked {
         linux,
         period: None,
+        memory: None,
         swap: view::swap_said(Some(linux)),
     }
 }
@@ -405,19 +406,36 @@ fn only(linux: &cri::LinuxContainerResources) -> Asked<'_> {
 fn an_update_that_says_nothing_of_swap_leaves_what_there_was() {
     let unlimited = Some(MemoryLimit::Unlimited);
     let bytes = |bytes| Some(MemoryLimit::Bytes(bytes));
-    // Memory and swap together that was asked for before and by the request, what hooks let it have, and
-    // what is said for it.
+    // Memory that is asked for, memory and swap together that was asked for before and by the request, what
+    // hooks let it have, and what is said for it.
     let cases = [
-        (None, 0, bytes(4_096), (4_096, 0)),
-        (bytes(9_000), 0, bytes(4_096), (4_096, 9_000)),
-        (bytes(9_000), 9_000, bytes(4_096), (4_096, 9_000)),
-        (bytes(1_000), 0, bytes(4_096), (4_096, 4_096)),
-        (bytes(1_000), 1_000, bytes(4_096), (4_096, 4_096)),
-        (unlimited, 0, bytes(4_096), (4_096, -1)),
-        (bytes(9_000), 0, unlimited, (-1, -1)),
-        (None, 0, unlimited, (-1, 0)),
+        (None, None, 0, bytes(4_096), (4_096, 0)),
+        (None, bytes(9_000), 0, bytes(4_096), (4_096, 9_000)),
+        (None, bytes(9_000), 9_000, bytes(4_096), (4_096, 9_000)),
+        (None, bytes(1_000), 0, bytes(4_096), (4_096, 4_096)),
+        (None, bytes(1_000), 1_000, bytes(4_096), (4_096, 4_096)),
+        (None, unlimited, 0, bytes(4_096), (4_096, -1)),
+        (None, bytes(9_000), 0, unlimited, (-1, -1)),
+        (None, None, 0, unlimited, (-1, 0)),
+        (bytes(8_000), bytes(9_000), 0, bytes(4_096), (4_096, 9_000)),
+        // It was not to swap.
+        (bytes(9_000), bytes(9_000), 0, bytes(4_096), (4_096, 4_096)),
+        (
+            bytes(9_000),
+            bytes(9_000),
+            9_000,
+            bytes(4_096),
+            (4_096, 4_096),
+        ),
+        (
+            bytes(9_000),
+            bytes(9_000),
+            0,
+            bytes(12_288),
+            (12_288, 12_288),
+        ),
     ];
-    for (before, now, decided, said) in cases {
+    for (memory, before, now, decided, said) in cases {
         let adjustment = Adjustment {
             memory_limit: decided,
             ..Adjustment::default()
@@ -429,6 +447,7 @@ fn an_update_that_says_nothing_of_swap_leaves_what_there_was() {
             ..Default::default()
         };
         let asked = Asked {
+            memory,
             swap: before,
             ..only(&linux)
         };
@@ -446,7 +465,7 @@ fn an_update_that_says_nothing_of_swap_leaves_what_there_was() {
             linux.memory_limit_in_bytes,
             linux.memory_swap_limit_in_bytes,
         );
-        assert_eq!(patched, said, "{before:?}, {now}, {decided:?}");
+        assert_eq!(patched, said, "{memory:?}, {before:?}, {now}, {decided:?}");
     }
 }
 

@@ -27,6 +27,8 @@ struct State {
     threads: BTreeMap<Tid, Place>,
     /// Groups that cannot be removed.
     held: BTreeSet<String>,
+    /// All monitoring ids are busy still, so none is to be had for any new group.
+    is_busy: bool,
     changes: usize,
 }
 
@@ -56,6 +58,7 @@ impl FakeResctrl {
             monitors: BTreeSet::new(),
             threads: BTreeMap::new(),
             held: BTreeSet::new(),
+            is_busy: false,
             changes: 0,
         })))
     }
@@ -76,6 +79,11 @@ impl FakeResctrl {
     /// Has a group stay when it is removed.
     pub fn hold(&self, name: &str) {
         self.state().held.insert(name.to_owned());
+    }
+
+    /// Has the cache be full of what groups that have gone have left there, or no more.
+    pub fn keep_busy(&self, is_busy: bool) {
+        self.state().is_busy = is_busy;
     }
 
     /// Starts a thread, in the groups of the one that starts it.
@@ -136,6 +144,12 @@ impl Groups for FakeResctrl {
         if made && state.groups.len() == state.classes {
             return Err(ResctrlError::NoMoreClasses {
                 name: name.to_owned(),
+            });
+        }
+        if made && state.is_busy {
+            return Err(ResctrlError::NoMoreMonitors {
+                name: name.to_owned(),
+                source: Errno::BUSY.into(),
             });
         }
         state.changes += usize::from(made);

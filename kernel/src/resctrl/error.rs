@@ -59,9 +59,12 @@ impl ResctrlError {
         }
     }
 
-    /// Whether the processor has no class for it.
+    /// Whether the processor has no class for it, or none of the ids of which each class takes one too.
     pub fn is_for_want_of_classes(&self) -> bool {
-        matches!(self, Self::NoMoreClasses { .. } | Self::LeftToOthers { .. })
+        matches!(
+            self,
+            Self::NoMoreClasses { .. } | Self::LeftToOthers { .. } | Self::NoMoreMonitors { .. }
+        )
     }
 
     /// What the kernel answered, if it was asked, or would have.

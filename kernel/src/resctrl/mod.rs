@@ -320,10 +320,10 @@ impl Groups for Resctrl {
                 }
                 Ok(false)
             }
-            // Busy are ids of groups that have gone, while the cache has something of theirs.
-            Err(errno @ (Errno::NOSPC | Errno::BUSY)) if is_monitor => {
-                Err(no_more_monitors(name, errno))
-            }
+            Err(errno @ Errno::NOSPC) if is_monitor => Err(no_more_monitors(name, errno)),
+            // Busy are ids of groups that have gone, while the cache has something of theirs. Each group takes
+            // one, whether it monitors or shares out.
+            Err(errno @ Errno::BUSY) => Err(no_more_monitors(name, errno)),
             Err(Errno::NOSPC) => Err(ResctrlError::NoMoreClasses {
                 name: name.to_owned(),
             }),

@@ -439,6 +439,28 @@ fn a_pod_without_a_class_of_its_own_is_monitored_within_that_which_it_shares() {
 }
 
 #[test]
+fn a_pod_shares_with_its_class_while_ids_of_groups_that_have_gone_are_busy() {
+    let mut node = Node::monitoring(2, 1);
+    let CacheGroup::Class(be) = monitored("a") else {
+        panic!("it is the group of a class");
+    };
+    node.join("b", &class(CacheClass::Be, 20));
+    let own = own("a", 50, Some(be));
+    node.kernel.keep_busy(true);
+    let error = node.try_join("a", &own).unwrap_err();
+    assert_eq!(
+        chain_of(&error),
+        "cgroup /pods/a has no part of the cache of its own: its threads share with group BE: \
+         the processor has no more monitoring ids (RMIDs) to spare for group koordlet-a: \
+         Device or resource busy (os error 16)"
+    );
+    assert_eq!(node.groups([10, 11]), ["BE", "BE"]);
+    node.kernel.keep_busy(false);
+    assert_eq!(node.join("a", &own), Joined::Moved);
+    assert_eq!(node.groups([10, 11]), ["koordlet-a", "koordlet-a"]);
+}
+
+#[test]
 fn monitoring_groups_are_found_again_after_a_restart_and_go_with_their_pods() {
     let mut node = Node::monitoring(1, 2);
     for pod in ["a", "b"] {

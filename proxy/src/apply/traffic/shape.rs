@@ -323,7 +323,11 @@ pub(super) fn steps(held: &Held, shape: &Shape) -> Vec<Step> {
         steps.push(Step::KnowGroups);
     }
     let wanted: BTreeSet<Handle> = shape.classes.iter().map(|class| class.handle).collect();
-    let there: BTreeSet<Handle> = held.classes.iter().map(|class| class.handle).collect();
+    // The kernel lists those of all queues of an interface, which may have more than ours.
+    let there = held.classes.iter().map(|class| class.handle);
+    let there: BTreeSet<Handle> = there
+        .filter(|class| class.major() == QDISC.major())
+        .collect();
     // Those that may be left over are below others, and have the larger numbers.
     let left = there.iter().rev();
     let left = left.filter(|class| !shape.keeps_others && !wanted.contains(*class));

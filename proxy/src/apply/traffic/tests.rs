@@ -313,6 +313,17 @@ fn a_filter_that_is_there_twice_goes_once_and_one_of_another_priority_stays() {
 }
 
 #[test]
+fn a_class_of_another_queue_of_the_interface_stays() {
+    let shape = shape(&[]);
+    let mut held = held(&shape);
+    let mut other = held.classes[3];
+    (other.handle, other.parent) = (Handle::new(0x20, 1), Handle::new(0x20, 0));
+    held.classes.push(other);
+    let done: Vec<_> = steps(&held, &shape).iter().map(told).collect();
+    assert_eq!(done, [""; 0]);
+}
+
+#[test]
 fn a_class_below_another_is_removed_before_it_is_made_where_it_belongs() {
     let shape = shape(&[]);
     let mut held = held(&shape);

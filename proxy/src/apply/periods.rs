@@ -35,20 +35,38 @@ impl Replacement {
     }
 }
 
-/// Whether a value is in force, a quota in whatever period; `None` if that cannot be found out now.
+/// Whether a value is in force, a quota in whatever period and as systemd has written it; `None` if that
+/// cannot be found out now.
 pub(super) fn holds(cgroups: &Cgroups, at: &CgroupPath, value: &Value) -> Option<bool> {
-    let period = || cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
     let scaled = match value {
-        Value::CpuQuota(quota) => match quota.in_period(period()) {
-            Some(quota) => quota.into(),
-            // It has no such share in this period.
-            None => return Some(false),
-        },
+        Value::CpuQuota(quota) => {
+            let period = cgroups.period(at).unwrap_or(CpuPeriod::DEFAULT);
+            let quotas = [Some(*quota), of_systemd(at, *quota)];
+            // One that has no such share in this period is not there.
+            let scaled = quotas.map(|quota| quota?.in_period(period));
+            let mut held = scaled.into_iter().flatten();
+            return held.try_fold(false, |held, quota| {
+                Some(held || cgroups.holds(at, &quota.into())?)
+            });
+        }
         // As far as it went with the quota.
         Value::CpuBurst(burst) => possible(cgroups, *burst, at, &[]).into(),
         other => other.clone(),
     };
     cgroups.holds(at, &scaled)
+}
+
+/// What systemd makes of a quota that a runtime tells it of a container's scope, at the start or whenever
+/// it is reloaded: it counts in whole percents of a CPU, rounded up.
+fn of_systemd(at: &CgroupPath, quota: CpuQuota) -> Option<CpuQuota> {
+    let is_scope = at.file_name().is_some_and(|name| name.ends_with(".scope"));
+    match quota {
+        CpuQuota::Micros(micros) if is_scope => {
+            let percent = u64::from(CpuPeriod::DEFAULT.micros()) / 100;
+            Some(CpuQuota::Micros(micros.checked_next_multiple_of(percent)?))
+        }
+        CpuQuota::Micros(_) | CpuQuota::Unlimited => None,
+    }
 }
 
 /// Applies changes whose quotas and bursts are for periods of 100 ms. Answers count them the same way. Tells

@@ -780,3 +780,25 @@ async fn what_the_kernel_refuses_leaves_no_note() {
     assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
     assert_eq!(noted(), "");
 }
+
+#[test]
+fn a_quota_is_held_as_systemd_rounds_it_in_a_scope_and_nowhere_else() {
+    for (group, held, decided, expected) in [
+        ("cri-containerd-1.scope", "42000", 41_667, true),
+        ("cri-containerd-1.scope", "41667", 41_667, true),
+        ("cri-containerd-1.scope", "41000", 41_667, false),
+        ("cri-containerd-1.scope", "43000", 41_667, false),
+        ("cri-containerd-1.scope", "-1", 41_667, false),
+        ("container-1", "42000", 41_667, false),
+    ] {
+        let tree = FakeTree::new(Generation::V1, 2);
+        let at = CgroupPath::parse("kubepods/pod1").unwrap();
+        let at = at.join(group).unwrap();
+        tree.make(&at);
+        let written = tree.write(Controller::Cpu, &at, "cpu.cfs_quota_us", held);
+        written.unwrap();
+        let writer = Writer::new(Cgroups::over(tree), ThreadGroups::none());
+        let holds = writer.holds(&at, &CpuQuota::Micros(decided).into());
+        assert_eq!(holds, Some(expected), "{group} {held}");
+    }
+}

@@ -256,7 +256,8 @@ fn changes_now(hub: &Hub, target: &Target) -> Vec<Change> {
         return Vec::new();
     };
     let entries = target.entries().iter();
-    let held = entries.filter(|entry| is_held(entry) && !is_koordlets(hub, at, entry));
+    let held =
+        entries.filter(|entry| is_held(entry) && is_koordlets(hub, at, entry) == Some(false));
     held.map(|entry| change(at, entry)).collect()
 }
 
@@ -286,11 +287,14 @@ fn is_held(entry: &Entry) -> bool {
 }
 
 /// Whether something else is there than what we had given, of what is given back to koordlet: it is left
-/// to that. It costs a read or two on the data path, so that it is known right before the write. Of what
-/// is given per block device the thread that writes finds it out (`devices.rs`).
-fn is_koordlets(hub: &Hub, at: &CgroupPath, entry: &Entry) -> bool {
-    let ours = given_over(entry).filter(|ours| !ours.setting().is_of_devices());
-    ours.is_some_and(|ours| hub.writer().holds(at, ours) != Some(true))
+/// to that, and where it cannot be read now nothing is written. It costs a read or two on the data path, so that
+/// it is known right before the write. Of what is given per block device the thread that writes finds it out
+/// (`devices.rs`).
+fn is_koordlets(hub: &Hub, at: &CgroupPath, entry: &Entry) -> Option<bool> {
+    match given_over(entry).filter(|ours| !ours.setting().is_of_devices()) {
+        Some(ours) => hub.writer().holds(at, ours).map(|is_there| !is_there),
+        None => Some(false),
+    }
 }
 
 /// What we had given, of what is given back to koordlet and is not yet.
@@ -574,6 +578,15 @@ fn note(
     };
     // That is as true of a value that is decided no more.
     let comes_back = was_there.is_some_and(|old| entry.learn_original(old));
+    // Nothing of ours was there: while nobody was here to see it somebody has written it since what was noted
+    // before us.
+    if let (Ok(Written::Changed { old }), Some(Written::Changed { old: first })) =
+        (&outcome.applied, &outcome.first)
+        && old == first
+        && entry.original.value().is_some()
+    {
+        entry.replace_original(scope, old);
+    }
     let is_of_now = entry.desired == change.value && entry.is_in_place_since(moment);
     if comes_back || !is_of_now || entry.applied.is_hands_off() {
         return comes_back;
@@ -639,7 +652,7 @@ fn stand_back(hub: &Hub, target: &mut Target) {
     };
     let now = Instant::now();
     for entry in target.entries_mut() {
-        if is_koordlets(hub, &cgroup, entry) {
+        if is_koordlets(hub, &cgroup, entry) == Some(true) {
             entry.applied = Applied::Equal;
             continue;
         }
@@ -722,7 +735,9 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
         stand_back(hub, &mut group.target);
         changes.extend(self::changes(&group.target));
     }
-    changes.retain(|change| gate.lets(&change.value));
+    // What tiers keep for their pods is a sum over all of them.
+    let is_known = |setting| hub.is_whole() || !is_summed(setting);
+    changes.retain(|change| gate.lets(&change.value) && is_known(change.value.setting()));
     let (switches, changes) = changes.into_iter().partition(switch::is_switch);
     let fast = set_aside(hub, &Whose::Node, changes);
     if !fast.is_empty() {
@@ -730,6 +745,11 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
         note_node(hub, &fast, &applied);
     }
     switch::turn(hub, switches).await;
+}
+
+/// Whether tiers have of this what their pods have together.
+fn is_summed(setting: Setting) -> bool {
+    matches!(setting, Setting::MemoryMin | Setting::MemoryLow)
 }
 
 /// Notes what became of changes of the node's own groups.

@@ -417,6 +417,28 @@ impl Target {
         }
     }
 
+    /// What comes back of a setting that a runtime is told and of which nobody but it knows what was asked:
+    /// this, or the default; `None` if that is unknown.
+    pub fn back(&self, setting: Setting, asked: Option<Value>) -> Option<Value> {
+        if !setting.is_sayable() {
+            return None;
+        }
+        match self.original(setting, asked, None) {
+            Original::Value(value) => Some(value),
+            Original::Default => Some(default(setting)),
+            Original::Unknown => None,
+        }
+    }
+
+    /// The same that a process before us has given back, of which the runtime's own spec still has ours.
+    pub fn recall_returned(&mut self, back: Value) {
+        let original = Original::Value(back.clone());
+        self.entries.push(Entry {
+            applied: Applied::Equal,
+            ..Entry::new(back, GIVEN_BACK, Route::Request, original)
+        });
+    }
+
     /// Takes over what was noted on the group, by a process before us, of one setting: what was there before
     /// comes back one day, or now if nobody decides about it; but not over what somebody else has written
     /// since.
@@ -431,8 +453,12 @@ impl Target {
         }
         let over = Some(Box::new(ours.clone()));
         if let Some(entry) = self.entry_mut(ours.setting()) {
+            let idles_no_more = *ours == IDLE && entry.owner == GIVEN_BACK;
             if entry.learn_original(before.value()) {
-                entry.over = over;
+                entry.over.clone_from(&over);
+            }
+            if idles_no_more {
+                self.give_back_shares(over);
             }
             return;
         }

@@ -32,8 +32,9 @@ use tracing::debug;
 const ASKED: usize = 64;
 
 /// Takes up what a creation was changed to say, where that is in force and nobody decides it any
-/// more: it is given back. What another value has replaced since is not ours to judge, nor is what
-/// koordlet decides now, who may have written the same.
+/// more: it is given back. Where that has come to pass the runtime's own spec still has ours, and it is
+/// looked at again whenever that is written. What another value has replaced since is not ours to judge,
+/// nor is what koordlet decides now, who may have written the same.
 pub(super) fn recall(hub: &Hub, container: &mut Container) {
     let Container {
         life,
@@ -59,8 +60,15 @@ pub(super) fn recall(hub: &Hub, container: &mut Container) {
             (Life::Running, Some(at)) => hub.writer().holds(at, value) == Some(true),
             _ => false,
         };
+        let asked = asked(&view.requested, setting);
         if in_force {
-            target.recall(value.clone(), asked(&view.requested, setting));
+            target.recall(value.clone(), asked);
+        } else if *life == Life::Running
+            && !policy.chain().rests(setting)
+            && let (Some(at), Some(back)) = (&at, target.back(setting, asked))
+            && hub.writer().holds(at, &back) == Some(true)
+        {
+            target.recall_returned(back);
         }
     }
 }

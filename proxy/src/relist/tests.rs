@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::{
-    hub::testing::{Bench, container, listed_container, listed_pod, sandbox, script},
+    front::cri::Method,
+    hub::{
+        Answer, Decision, Opening, Reply as Ended,
+        testing::{Bench, container, listed_container, listed_pod, sandbox, script},
+    },
     ledger::{Applied, Route},
 };
 use koord_kernel::{
@@ -107,6 +111,47 @@ async fn after_a_restart_what_nobody_decides_any_more_is_given_back_as_it_was_as
     assert!(listed.bench.entry(Setting::CpuQuota).is_none());
 }
 
+#[tokio::test]
+async fn after_another_restart_what_was_given_back_is_looked_at_again_when_the_spec_is_written() {
+    const ORIGINALS: &str = r#"{"cpuShares":204,"cpuQuota":20000,"cpuPeriod":100000,
+        "ours":{"cpuShares":512,"cpuQuota":100000}}"#;
+    let tree = FakeTree::new(Generation::V1, 2);
+    let listed = Scripted::of(tree, undecided_pod(), container_with(ORIGINALS), "");
+    // The shares were given back; the quota is what somebody said since.
+    listed.bench.write("cpu.shares", "204");
+    listed.bench.write("cpu.cfs_quota_us", "70000");
+    listed.list(Scope::All).await;
+    let hub = &listed.bench.hub;
+    crate::reconcile::pod(hub, &sandbox()).await;
+    let update = cri::UpdateContainerResourcesRequest {
+        container_id: "container-1".to_owned(),
+        linux: Some(cri::LinuxContainerResources {
+            memory_limit_in_bytes: 1_000_000,
+            ..Default::default()
+        }),
+    };
+    let method = Method::UpdateContainerResources;
+    let opened = hub.open(method, &update.encode_to_vec(), None);
+    let Opening::Now(Decision { answer, pending }) = opened else {
+        panic!("nothing to wait for");
+    };
+    let Answer::Patched(appended) = answer else {
+        panic!("{answer:?}");
+    };
+    let said = cri::UpdateContainerResourcesRequest::decode(&*appended).unwrap();
+    let said = said.linux.unwrap();
+    assert_eq!((said.cpu_shares, said.cpu_quota), (204, 0));
+    let done = Ended::Answered {
+        grpc_status: Some(0),
+        message: None,
+    };
+    hub.close(pending, done);
+    listed.bench.write("cpu.shares", "512");
+    crate::reconcile::pod(hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "204");
+    assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), "70000");
+}
+
 /// The pod, of which batch resources are decided, and its container, made with 512 shares in place of 204.
 fn batch() -> Scripted {
     let mut pod = listed_pod();
@@ -153,6 +198,23 @@ async fn what_a_creation_was_told_before_a_restart_comes_back_when_koordlet_come
     assert_eq!(listed.bench.shown("cpu.shares"), "512");
     listed.bench.hub.set_resting(["BatchResource"].into());
     crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "204");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_when_koordlet_comes_comes_back_once_it_can() {
+    let listed = batch();
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    listed.bench.hub.set_resting(["BatchResource"].into());
+    let Bench { tree, pod, .. } = &listed.bench;
+    let at = pod.join("container-1").unwrap();
+    for _ in 0..2 {
+        tree.fail_next_read(&at, "cpu.shares", koord_kernel::fake::Errno::NFILE);
+    }
+    for _ in 0..2 {
+        crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    }
     assert_eq!(listed.bench.shown("cpu.shares"), "204");
 }
 
@@ -1198,6 +1260,7 @@ async fn a_tier_keeps_less_once_a_list_tells_that_a_pod_has_ended_or_is_gone() {
     let tree = FakeTree::new(Generation::V2, 2).with_memory_qos();
     let listed = Scripted::of(tree, pod, listed_container(), "");
     listed.bench.hub.set_node_policy(policy);
+    listed.bench.hub.list_taken();
     for items in [vec![ended], Vec::new()] {
         listed.list(Scope::News).await;
         comes_to(&listed, TIER, "memory.min", "104857600").await;

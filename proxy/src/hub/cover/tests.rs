@@ -58,6 +58,7 @@ fn bench(generation: Generation) -> Bench {
         let annotations = [(annotation::EXTENDED_RESOURCE_SPEC, SPEC)];
         pod.view.annotations = annotations.into_iter().collect();
     }
+    bench.hub.list_taken();
     bench
 }
 
@@ -444,6 +445,24 @@ async fn what_is_kept_is_given_back_even_after_a_restart() {
     }
 }
 
+#[tokio::test]
+async fn before_the_first_list_tiers_keep_what_the_process_before_has_given_them() {
+    let first = bench(Generation::V2);
+    first.hub.set_node_policy(enabled(ALL).into());
+    settle(&first.hub).await;
+    let kept = shown(&first, "memory.min");
+    assert_eq!(kept, ["52428800"; 4]);
+    // Of which pods there are nobody has told yet.
+    let second = Bench::new(first.tree.clone());
+    second.hub.set_node_policy(enabled(ALL).into());
+    reconcile::node(&second.hub).await;
+    assert_eq!(shown(&second, "memory.min"), kept);
+    // There are none.
+    second.hub.list_taken();
+    reconcile::node(&second.hub).await;
+    assert_eq!(shown(&second, "memory.min")[..2], ["0", "0"]);
+}
+
 /// A hub that has just started where another has worked.
 fn bench_over(first: &Bench) -> Bench {
     let second = Bench::with_pod(first.tree.clone());
@@ -455,6 +474,7 @@ fn bench_over(first: &Bench) -> Bench {
         let container = pod.container_mut(&container()).unwrap();
         container.target.unasked = crate::ledger::Unasked::Unknown;
     }
+    second.hub.list_taken();
     second
 }
 

@@ -121,6 +121,17 @@ async fn what_the_kubelet_writes_over_ours_is_what_comes_back() {
 }
 
 #[tokio::test]
+async fn what_the_kubelet_has_written_while_nobody_was_here_is_what_comes_back() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    kubelet_writes(&bench, "70000");
+    let next = bound(Bench::new(tree));
+    assert_eq!(quota(&next).await, "-1");
+    off(&next);
+    assert_eq!(quota(&next).await, "70000");
+}
+
+#[tokio::test]
 async fn beside_koordlet_nothing_of_its_hooks_is_recalled() {
     let (tree, bench) = limited();
     assert_eq!(quota(&bench).await, "-1");
@@ -132,17 +143,18 @@ async fn beside_koordlet_nothing_of_its_hooks_is_recalled() {
 
 #[tokio::test]
 async fn the_shares_that_idleness_forgot_come_back_after_a_start() {
-    for is_decided in [true, false] {
+    // Not decided any more, decided until it is looked at for the first time, or for longer.
+    for (is_decided, looks) in [(false, 0), (true, 0), (true, 1)] {
         let bench = Bench::idling(Generation::V1).await;
         let next = Bench::to_idle(bench.tree.clone(), is_decided);
-        check(&next).await;
-        if is_decided {
-            assert_eq!(next.shown_of_pod("cpu.idle"), "1");
-            next.hub.switch_hook("GroupIdentity", false);
+        for _ in 0..looks {
             check(&next).await;
+            assert_eq!(next.shown_of_pod("cpu.idle"), "1");
         }
+        next.hub.switch_hook("GroupIdentity", false);
+        check(&next).await;
         let shown = ["cpu.idle", "cpu.shares"].map(|file| next.shown_of_pod(file));
-        assert_eq!(shown, ["0", "500"], "{is_decided}");
+        assert_eq!(shown, ["0", "500"], "{is_decided}, {looks}");
     }
 }
 

@@ -2,12 +2,7 @@
 //! which 40,000 is decided.
 
 use super::*;
-use crate::{
-    front::cri::Method,
-    hub::{Answer, Decision, Opening, Reply as Ended},
-    ledger::Original,
-    reconcile,
-};
+use crate::{ledger::Original, reconcile};
 use koord_model::MemoryLimit;
 
 const STATUS: &str = "/runtime.v1.RuntimeService/ContainerStatus";

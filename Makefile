@@ -108,7 +108,7 @@ conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH
 
 .PHONY: vms
 vms: build ## the tests on kernels of our choice, with cgroup v2 and v1, in virtual machines
-	@cargo test $(ALL) $(call tests,VMS)
+	@cargo test $(ALL) --no-fail-fast $(call tests,VMS)
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds

@@ -100,6 +100,12 @@ impl CgroupPath {
         self.0.split('/').filter(|c| !c.is_empty())
     }
 
+    /// Whether systemd has made it for what somebody else starts: a container, where systemd manages groups.
+    pub fn is_scope(&self) -> bool {
+        self.file_name()
+            .is_some_and(|name| name.ends_with(".scope"))
+    }
+
     /// How far below the root: 0 for the root.
     pub fn depth(&self) -> usize {
         self.components().count()

@@ -59,9 +59,8 @@ pub(super) fn holds(cgroups: &Cgroups, at: &CgroupPath, value: &Value) -> Option
 /// What systemd makes of a quota that a runtime tells it of a container's scope, at the start or whenever
 /// it is reloaded: it counts in whole percents of a CPU, rounded up.
 fn of_systemd(at: &CgroupPath, quota: CpuQuota) -> Option<CpuQuota> {
-    let is_scope = at.file_name().is_some_and(|name| name.ends_with(".scope"));
     match quota {
-        CpuQuota::Micros(micros) if is_scope => {
+        CpuQuota::Micros(micros) if at.is_scope() => {
             let percent = u64::from(CpuPeriod::DEFAULT.micros()) / 100;
             Some(CpuQuota::Micros(micros.checked_next_multiple_of(percent)?))
         }

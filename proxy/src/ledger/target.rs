@@ -525,7 +525,7 @@ impl Target {
     }
 
     /// What a call has carried of these settings is given, and what it could not comes by the kernel
-    /// route. That of what was given back the runtime's own spec still has ours goes on being so.
+    /// route. What was given back keeps its own: the runtime's spec still has ours.
     pub fn hear_said(&mut self, said: &Self) {
         for said in &said.entries {
             let Some(entry) = self.entry_mut(said.desired.setting()) else {

@@ -51,8 +51,10 @@ pub(super) fn recall(hub: &Hub, container: &mut Container) {
             entry.given |= entry.desired == *value;
             continue;
         }
+        if policy.chain().rests(setting) {
+            continue;
+        }
         let in_force = match (*life, &at) {
-            _ if policy.chain().rests(setting) => false,
             // The runtime will write it at the start.
             (Life::Created, _) => true,
             // Each process has its own, at which the next check looks.
@@ -64,7 +66,6 @@ pub(super) fn recall(hub: &Hub, container: &mut Container) {
         if in_force {
             target.recall(value.clone(), asked);
         } else if *life == Life::Running
-            && !policy.chain().rests(setting)
             && let (Some(at), Some(back)) = (&at, target.back(setting, asked))
             && hub.writer().holds(at, &back) == Some(true)
         {

@@ -92,15 +92,21 @@ fn container_with(originals: &str) -> cri::Container {
     container
 }
 
-#[tokio::test]
-async fn after_a_restart_what_nobody_decides_any_more_is_given_back_as_it_was_asked() {
+/// The same container, made with 512 shares in place of 204 and another quota: it has these shares, and a quota
+/// that somebody said since.
+fn undecided(shares: &str) -> Scripted {
     const ORIGINALS: &str = r#"{"cpuShares":204,"cpuQuota":20000,"cpuPeriod":100000,
         "ours":{"cpuShares":512,"cpuQuota":100000}}"#;
     let tree = FakeTree::new(Generation::V1, 2);
     let listed = Scripted::of(tree, undecided_pod(), container_with(ORIGINALS), "");
-    // The shares are ours; the quota is what somebody said since.
-    listed.bench.write("cpu.shares", "512");
+    listed.bench.write("cpu.shares", shares);
     listed.bench.write("cpu.cfs_quota_us", "70000");
+    listed
+}
+
+#[tokio::test]
+async fn after_a_restart_what_nobody_decides_any_more_is_given_back_as_it_was_asked() {
+    let listed = undecided("512");
     listed.list(Scope::All).await;
     crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
     assert_eq!(listed.bench.shown("cpu.shares"), "204");
@@ -113,13 +119,8 @@ async fn after_a_restart_what_nobody_decides_any_more_is_given_back_as_it_was_as
 
 #[tokio::test]
 async fn after_another_restart_what_was_given_back_is_looked_at_again_when_the_spec_is_written() {
-    const ORIGINALS: &str = r#"{"cpuShares":204,"cpuQuota":20000,"cpuPeriod":100000,
-        "ours":{"cpuShares":512,"cpuQuota":100000}}"#;
-    let tree = FakeTree::new(Generation::V1, 2);
-    let listed = Scripted::of(tree, undecided_pod(), container_with(ORIGINALS), "");
-    // The shares were given back; the quota is what somebody said since.
-    listed.bench.write("cpu.shares", "204");
-    listed.bench.write("cpu.cfs_quota_us", "70000");
+    // They were given back.
+    let listed = undecided("204");
     listed.list(Scope::All).await;
     let hub = &listed.bench.hub;
     crate::reconcile::pod(hub, &sandbox()).await;

@@ -87,8 +87,9 @@ fn all(hub: &Hub) -> Vec<Asked> {
     let mut all = Vec::new();
     for (name, pod) in named(&ledger) {
         let containers = pod.containers.iter();
-        let in_scopes = containers
-            .filter(|it| it.life == Life::Running && it.target.at.as_ref().is_some_and(is_scope));
+        let in_scopes = containers.filter(|it| {
+            it.life == Life::Running && it.target.at.as_ref().is_some_and(CgroupPath::is_scope)
+        });
         for container in in_scopes {
             let of = format!("{name} {}", Name(&container.view.name));
             all.extend(Asked::again(of, container, hub.runtime_name(), usable));
@@ -97,14 +98,9 @@ fn all(hub: &Hub) -> Vec<Asked> {
     all
 }
 
-/// Whether systemd has made a container's group.
-fn is_scope(at: &CgroupPath) -> bool {
-    at.file_name().is_some_and(|name| name.ends_with(".scope"))
-}
-
 /// Whether systemd may write a value of this again that the kernel has no more.
 pub(super) fn may_return(at: &CgroupPath, setting: Setting) -> bool {
-    is_scope(at) && OF_SYSTEMD.contains(&setting)
+    at.is_scope() && OF_SYSTEMD.contains(&setting)
 }
 
 // === impl Asked ===

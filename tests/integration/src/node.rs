@@ -46,7 +46,8 @@ impl Node {
         Self::around(runtime, options)
     }
 
-    fn around(runtime: Runtime, options: ProxyOptions) -> Result<Self> {
+    /// The same with a runtime that runs.
+    pub fn around(runtime: Runtime, options: ProxyOptions) -> Result<Self> {
         let cgroups = PodCgroups::of(&runtime)?;
         let proxy = Proxy::start(runtime.testbed(), &runtime.socket(), options)?;
         Ok(Self {

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    Front, Node, Proxy, ProxyOptions, RunningPod,
+    Front, Node, ProxyOptions, RunningPod,
     churn::{Living, living, pod},
     classes, promise,
 };
@@ -230,21 +230,13 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Its plugin runs as shipped.
-fn node(kind: impl Into<RuntimeKind>, options: ProxyOptions) -> Result<Node> {
-    let patient = Options {
+fn patient(kind: impl Into<RuntimeKind>) -> Result<Runtime> {
+    let options = Options {
         nri: true,
         nri_patience: Some(PATIENCE),
         ..Options::default()
     };
-    let runtime = Runtime::start(kind, &patient)?;
-    let cgroups = PodCgroups::of(&runtime)?;
-    let proxy = Proxy::start(runtime.testbed(), &runtime.socket(), options)?;
-    Ok(Node {
-        proxy,
-        cgroups,
-        runtime,
-    })
+    Ok(Runtime::start(kind, &options)?)
 }
 
 fn it_is_back_each_time(kind: impl Into<RuntimeKind> + Copy) -> Result<()> {
@@ -258,7 +250,7 @@ fn it_is_back_each_time(kind: impl Into<RuntimeKind> + Copy) -> Result<()> {
         as_shipped: true,
         ..ProxyOptions::default()
     };
-    let mut node = node(kind, options)?;
+    let mut node = Node::around(patient(kind)?, options)?;
     let (runtime, cgroups) = (node.runtime.socket(), node.cgroups.clone());
     let scene = Scene::default();
     let worker = || -> Result<Work> {

@@ -378,6 +378,16 @@ fn saving(bench: &Bench, burst: &str) -> (PodSandbox, [CgroupPath; 2]) {
     (pod, groups)
 }
 
+/// Its container, which runs and has asked for a quota of 50 ms.
+fn running_and_saving() -> Container {
+    let asked = r#"{"cpuQuota":50000,"cpuPeriod":100000,"of":"container-1"}"#;
+    Container {
+        state: ContainerState::ContainerRunning.into(),
+        annotations: [(annotation::ORIGINALS.to_owned(), asked.to_owned())].into(),
+        ..told_container()
+    }
+}
+
 #[tokio::test]
 async fn a_start_waits_for_what_a_pods_directory_has_for_its_containers() {
     let (bench, plugin) = plugin();
@@ -414,10 +424,7 @@ async fn a_start_waits_for_what_a_pods_directory_has_for_its_containers() {
 async fn the_burst_of_a_pod_goes_though_its_policy_does_before_it_is_looked_at() {
     let (bench, plugin) = plugin();
     let (pod, groups) = saving(&bench, "50000");
-    let mut container = told_container();
-    container.state = ContainerState::ContainerRunning.into();
-    let asked = r#"{"cpuQuota":50000,"cpuPeriod":100000,"of":"container-1"}"#;
-    container.annotations = [(annotation::ORIGINALS.to_owned(), asked.to_owned())].into();
+    let container = running_and_saving();
     plugin
         .answer(Asked::Synchronize {
             pods: vec![pod],

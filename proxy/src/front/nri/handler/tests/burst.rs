@@ -6,10 +6,7 @@ use super::*;
 async fn what_an_update_has_lowered_stays_low_until_the_runtime_has_done_it() {
     let (bench, plugin) = plugin();
     let (pod, groups) = saving(&bench, "50000");
-    let mut container = told_container();
-    container.state = ContainerState::ContainerRunning.into();
-    let asked = r#"{"cpuQuota":50000,"cpuPeriod":100000,"of":"container-1"}"#;
-    container.annotations = [(annotation::ORIGINALS.to_owned(), asked.to_owned())].into();
+    let container = running_and_saving();
     let (pods, containers) = (vec![pod.clone()], vec![container.clone()]);
     plugin.answer(Asked::Synchronize { pods, containers }).await;
     reconcile::pod(&bench.hub, &sandbox()).await;

@@ -13,7 +13,7 @@ use crate::{
         watch as watching,
     },
     hami_core,
-    hub::{Effects, Hub, Parts, Policy},
+    hub::{Effects, Hub, Parts, Policy, Word},
     log::LogControl,
     metrics::Metrics,
     neighbour::Neighbour,
@@ -156,6 +156,9 @@ impl App {
         let policy_now = policy.as_ref();
         let hub = build_hub(&config, cgroups, policy_now, metrics.clone(), &mut remarks);
         let pods = open_pods(&config, &hub, &metrics);
+        if pods.as_ref().map(PodSource::word) == Some(Word::OfItsTime) {
+            hub.await_pods();
+        }
         let neighbour = Neighbour::new(&config);
         neighbour.begin(&hub);
         let acts = config.mode == Mode::Enforce;
@@ -276,6 +279,7 @@ async fn serve(
     let (clients, socket_stays) = match entrance {
         Entrance::Clients { listener, stays } => (listener, stays),
         Entrance::Runtime(front) => {
+            hub.first_word().await;
             front.serve(stopping).await;
             return 0;
         }
@@ -352,7 +356,13 @@ impl Tasks {
         self.spawn("systemd", local, reconcile::follow_systemd(hub.clone()));
         let runtime: Arc<Path> = config.runtime_endpoint.as_path().into();
         let above = config.cgroup_root.clone();
-        let list = relist::run(hub.clone(), Arc::clone(&runtime), above);
+        let list = {
+            let (hub, runtime) = (hub.clone(), Arc::clone(&runtime));
+            async move {
+                hub.first_word().await;
+                relist::run(hub, runtime, above).await;
+            }
+        };
         self.spawn("relist", local, list);
         if let Some(look) = hub.probe().hami_core_look() {
             self.spawn("hami-core", local, hami_core::watch(hub.clone(), look));

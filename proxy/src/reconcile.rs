@@ -30,6 +30,7 @@ mod recall;
 mod rewritten;
 mod slow;
 mod standing;
+mod sums;
 mod switch;
 mod terway;
 mod threads;
@@ -735,9 +736,7 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
         stand_back(hub, &mut group.target);
         changes.extend(self::changes(&group.target));
     }
-    // What tiers keep for their pods is a sum over all of them.
-    let is_known = |setting| hub.is_whole() || !is_summed(setting);
-    changes.retain(|change| gate.lets(&change.value) && is_known(change.value.setting()));
+    changes.retain(|change| gate.lets(&change.value) && sums::lets(hub, change));
     let (switches, changes) = changes.into_iter().partition(switch::is_switch);
     let fast = set_aside(hub, &Whose::Node, changes);
     if !fast.is_empty() {
@@ -745,11 +744,6 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
         note_node(hub, &fast, &applied);
     }
     switch::turn(hub, switches).await;
-}
-
-/// Whether tiers have of this what their pods have together.
-fn is_summed(setting: Setting) -> bool {
-    matches!(setting, Setting::MemoryMin | Setting::MemoryLow)
 }
 
 /// Notes what became of changes of the node's own groups.

@@ -32,7 +32,7 @@ mod rhythm;
 mod taken;
 mod weight;
 
-pub(crate) use self::taken::Listed;
+pub(crate) use self::taken::{Listed, recall};
 
 use self::{
     changed::Changed,

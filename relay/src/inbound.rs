@@ -77,11 +77,19 @@ pub(crate) struct Block<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Rewrite {
     pub(crate) active: bool,
-    /// The smallest and the last table size that dropped blocks set; the next block carries them.
-    resizes: Option<(usize, usize)>,
+    /// What dropped blocks set; the next block carries it.
+    resizes: Option<Resizes>,
     /// The smallest table that the receiver asked for since it was sent a block.
     owed: Option<usize>,
     block: Vec<u8>,
+}
+
+/// Table sizes that an encoder sets between two blocks. Those between matter to nobody
+/// (RFC 7541, section 4.2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resizes {
+    smallest: usize,
+    last: usize,
 }
 
 // === impl Inbound ===
@@ -252,6 +260,31 @@ impl OpenBlock {
     }
 }
 
+// === impl Resizes ===
+
+impl Resizes {
+    pub(crate) fn to(size: usize) -> Self {
+        Self {
+            smallest: size,
+            last: size,
+        }
+    }
+
+    fn and(self, size: usize) -> Self {
+        Self {
+            smallest: self.smallest.min(size),
+            last: size,
+        }
+    }
+
+    pub(crate) fn write(self, block: &mut Vec<u8>) {
+        hpack::write_resize(block, self.smallest);
+        if self.last != self.smallest {
+            hpack::write_resize(block, self.last);
+        }
+    }
+}
+
 // === impl Rewrite ===
 
 impl Rewrite {
@@ -259,11 +292,8 @@ impl Rewrite {
     pub(crate) fn start(&mut self) {
         self.block.clear();
         self.block.shrink_to(KEPT);
-        if let Some((smallest, last)) = self.resizes.take() {
-            hpack::write_resize(&mut self.block, smallest);
-            if last != smallest {
-                hpack::write_resize(&mut self.block, last);
-            }
+        if let Some(resizes) = self.resizes.take() {
+            resizes.write(&mut self.block);
         }
     }
 
@@ -283,8 +313,8 @@ impl Rewrite {
     /// Keeps a table-size update of a block that is dropped.
     pub(crate) fn keep_resize(&mut self, item: Item<'_>) {
         if let Item::Resize(size) = item {
-            let (smallest, _) = self.resizes.unwrap_or((size, size));
-            self.resizes = Some((smallest.min(size), size));
+            let before = self.resizes;
+            self.resizes = Some(before.map_or(Resizes::to(size), |it| it.and(size)));
         }
     }
 
@@ -294,9 +324,15 @@ impl Rewrite {
         self.owed = Some(self.owed.map_or(limit, |owed| owed.min(limit)));
     }
 
-    /// What a block of our own has to begin with; `table_size` is the sender's choice so far.
-    pub(crate) fn owed_resize(&mut self, table_size: usize) -> Option<usize> {
-        self.owed.take().filter(|owed| *owed < table_size)
+    /// What a block of our own has to begin with; `table_size` is the sender's choice so far, of which
+    /// dropped blocks may have told.
+    pub(crate) fn own_resizes(&mut self, table_size: usize) -> Option<Resizes> {
+        let owed = self.owed.take().filter(|owed| *owed < table_size);
+        match (self.resizes.take(), owed) {
+            (Some(dropped), Some(owed)) => Some(dropped.and(owed)),
+            (None, Some(owed)) => Some(Resizes::to(owed)),
+            (dropped, None) => dropped,
+        }
     }
 
     /// A block of the sender's goes on.

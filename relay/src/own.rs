@@ -1,6 +1,7 @@
 //! The one message that we write ourselves: an error reply without a body.
 
 use crate::hpack;
+use crate::inbound::Resizes;
 
 const STATUS_200: u8 = 0x80 | 8;
 
@@ -8,16 +9,16 @@ const STATUS_200: u8 = 0x80 | 8;
 const MAX_TEXT: usize = 4_096;
 
 /// A header block that ends a call with a status. It inserts nothing into the dynamic table, so it
-/// fits between any two blocks of the runtime. `resize` is the table size that it has to begin with.
+/// fits between any two blocks of the runtime. `resizes` are the table sizes that it has to begin with.
 pub(crate) fn error_block(
-    resize: Option<usize>,
+    resizes: Option<Resizes>,
     reply_begun: bool,
     grpc_status: u32,
     text: &str,
 ) -> Vec<u8> {
     let mut block = Vec::with_capacity(64 + text.len());
-    if let Some(size) = resize {
-        hpack::write_resize(&mut block, size);
+    if let Some(resizes) = resizes {
+        resizes.write(&mut block);
     }
     if !reply_begun {
         block.push(STATUS_200);
@@ -67,7 +68,7 @@ mod tests {
             b"\x00\x0bgrpc-status\x019\x00\x0cgrpc-message\x02no"
         );
         assert_eq!(
-            error_block(Some(10), false, 14, ""),
+            error_block(Some(Resizes::to(10)), false, 14, ""),
             b"\x2a\x88\x00\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0214"
         );
     }

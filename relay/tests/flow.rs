@@ -239,6 +239,24 @@ fn new_initial_window_counts_from_the_acknowledgement() {
 }
 
 #[test]
+fn a_new_initial_window_grants_nothing_on_a_stream_that_we_have_ended() {
+    let mut exchange = Exchange::connected();
+    exchange.client(&frame::headers(1, &request(CLAIMED), false));
+    exchange.client(&frame::data(1, &message(1), false));
+    assert!(exchange.pair.refuse(1, 9, "x"));
+    let settings = frame::settings(&[(INITIAL_WINDOW_SIZE, 80_000)]);
+    exchange.runtime(&settings);
+    exchange.at_client();
+    exchange.client(&frame::settings_ack());
+    assert_eq!(exchange.at_client(), b"");
+    let smaller = frame::settings(&[(INITIAL_WINDOW_SIZE, 10)]);
+    exchange.runtime(&smaller);
+    exchange.at_client();
+    exchange.client(&frame::settings_ack());
+    assert_eq!(exchange.at_client(), b"");
+}
+
+#[test]
 fn queued_data_waits_for_a_window_that_shrank_behind_it() {
     let mut exchange = Exchange::connected();
     exchange.client(&frame::headers(1, &request(OTHER), false));

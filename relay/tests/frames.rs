@@ -638,6 +638,53 @@ fn late_reply_to_a_refused_call_is_swallowed_and_later_ones_stay_readable() {
 }
 
 #[test]
+fn our_own_reply_says_which_size_a_swallowed_one_has_given_the_table() {
+    let mut exchange = Exchange::connected();
+    for call in [1, 3, 5] {
+        exchange.held_call(call, 10);
+    }
+    assert!(exchange.pair.refuse(1, 9, "x"));
+    exchange.at_client();
+    // To 100, and to 160.
+    let resizes = b"\x3f\x45\x3f\x81\x01";
+    let late = [&resizes[..], b"\x88"].concat();
+    exchange.runtime(&frame::headers(1, &late, true));
+    for (call, resizes) in [(3, &resizes[..]), (5, b"")] {
+        assert!(exchange.pair.refuse(call, 9, "x"));
+        let block = [resizes, &refusal("9", "x")].concat();
+        let expected = [
+            frame::headers(call, &block, true),
+            frame::window_update(0, 15),
+        ];
+        assert_eq!(exchange.at_client(), expected.concat());
+    }
+}
+
+#[test]
+fn trailers_that_crossed_the_end_of_their_stream_are_none_of_the_runtimes_table() {
+    // Literal with indexing, "x: y".
+    let late = b"\x40\x01x\x01y";
+    for is_ours in [false, true] {
+        let mut exchange = Exchange::connected();
+        exchange.client(&frame::headers(1, &request(CLAIMED), false));
+        exchange.client(&frame::headers(3, &request(OTHER), false));
+        if is_ours {
+            exchange.client(&frame::data(1, &message(1), false));
+            assert!(exchange.pair.refuse(1, 9, "x"));
+        } else {
+            exchange.runtime(&frame::rst(1, 8));
+        }
+        exchange.at_runtime();
+        exchange.client(&frame::headers(1, late, true));
+        assert_eq!(exchange.at_runtime(), b"", "{is_ours}");
+        // It refers to that.
+        exchange.client(&frame::headers(3, b"\xbe", true));
+        let anew = frame::headers(3, b"\x00\x01x\x01y", true);
+        assert_eq!(exchange.at_runtime(), anew, "{is_ours}");
+    }
+}
+
+#[test]
 fn refusal_after_the_reply_began_comes_as_trailers() {
     let mut exchange = Exchange::connected();
     exchange.held_call(1, 10);

@@ -444,6 +444,7 @@ impl Hub {
             self.queue.push_node();
         }
         self.listed.send_modify(|count| *count += 1);
+        self.hear_out();
         self.queue.push_groups();
         self.queue.push_network();
     }

@@ -14,11 +14,15 @@
 //! The first request for a pod is something new beside a kubelet's older answer, and not beside a
 //! file: who writes down how a pod is to be means it until the file says otherwise, and so it is
 //! after a restart too, when only lists tell of the pod.
+//!
+//! After a restart a kubelet may not answer yet, or not know yet but the pods that it starts by itself.
+//! Until it has said something of a pod that was there before us, what a process before us has set of it may
+//! be what that had heard, and is not given back for being decided by nobody.
 
 use super::Hub;
 use crate::{
     ledger::{Metadata, Pod, Said},
-    view,
+    relist, view,
 };
 use koord_hooks::PodView;
 use koord_model::SandboxId;
@@ -31,8 +35,21 @@ use std::{
     collections::{HashMap, HashSet},
     mem,
     sync::Arc,
+    time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+
+/// How long the first list and the first words with a runtime wait for a kubelet: one that is up answers in
+/// time, one that is down refuses at once, and one that starts may be waiting for us. An update that comes
+/// before the first list waits for half a second (`--hold-timeout`) for both.
+const FIRST_WORD: Duration = Duration::from_millis(250);
+
+/// How long after its first answer a kubelet may not know of a pod yet that it runs. What it does not know
+/// then is somebody else's.
+const LEARNING: Duration = Duration::from_secs(60);
 
 /// How long what a source says of a pod is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +75,12 @@ pub struct PodsAnswer {
 pub(super) struct Source {
     pods: RefCell<HashMap<PodId, Told>>,
     word: Cell<Word>,
+    /// Of pods that were there before us it may have something to say that we have not heard yet.
+    is_awaited: Cell<bool>,
+    /// When it was asked for its first answer.
+    first_asked: Cell<Option<Instant>>,
+    /// Whether it has answered, or refused to.
+    has_spoken: watch::Sender<bool>,
 }
 
 /// What it has said last of a pod.
@@ -102,9 +125,58 @@ pub(crate) fn pod_id(view: &PodView) -> PodId {
 // === impl Hub ===
 
 impl Hub {
+    /// There is a source that is asked once we run.
+    pub(crate) fn await_pods(&self) {
+        self.source.word.set(Word::OfItsTime);
+        self.source.is_awaited.set(true);
+    }
+
+    /// The source has answered, which is taken in, or has said nothing that can be used.
+    pub(crate) fn source_spoke(&self) {
+        self.source.has_spoken.send_replace(true);
+    }
+
+    /// Resolves when a source that is awaited has spoken, or has taken its time.
+    pub(crate) async fn first_word(&self) {
+        if self.source.is_awaited.get() {
+            let mut spoken = self.source.has_spoken.subscribe();
+            // The sender is ours, so it is there.
+            timeout(FIRST_WORD, spoken.wait_for(|it| *it)).await.ok();
+        }
+    }
+
+    /// Whether something may be to be heard yet of a pod, if it was there before us.
+    pub(crate) fn is_unheard(&self, view: &PodView) -> bool {
+        self.source.is_awaited.get() && self.source.of(view).is_none()
+    }
+
+    /// Whether that is so of some pod.
+    pub(crate) fn awaits_pods(&self) -> bool {
+        self.source.is_awaited.get()
+    }
+
+    /// Awaits the source no longer if it has said something of each pod that was there before us.
+    pub(super) fn hear_out(&self) {
+        if !self.awaits_pods() || !self.is_whole() || self.source.first_asked.get().is_none() {
+            return;
+        }
+        let is_unheard =
+            |pod: &Pod| pod.ready && pod.said.at.is_none() && self.is_unheard(&pod.view);
+        if !self.ledger.borrow().pods().any(is_unheard) {
+            self.source.is_awaited.set(false);
+            self.queue.push_node();
+        }
+    }
+
     /// Takes in an answer of the source of pods, and makes the decisions anew about the pods of which
     /// it says something new.
     pub fn take_pods(&self, answer: &PodsAnswer) {
+        self.take_answer(answer);
+        self.source_spoke();
+        self.hear_out();
+    }
+
+    fn take_answer(&self, answer: &PodsAnswer) {
         let asked = answer.asked;
         let pods = answer.pods.iter().map(|pod| {
             let pod = pod.clone();
@@ -112,6 +184,13 @@ impl Hub {
         });
         let mut pods: HashMap<PodId, Told> = pods.collect();
         let mut ledger = self.ledger.borrow_mut();
+        let unheard = ledger.pods().filter(|pod| self.is_unheard(&pod.view));
+        let unheard: HashSet<SandboxId> = unheard.map(|pod| pod.sandbox.clone()).collect();
+        let first_asked = self.source.first_asked.get().unwrap_or(asked);
+        self.source.first_asked.set(Some(first_asked));
+        if asked >= first_asked + LEARNING {
+            self.source.is_awaited.set(false);
+        }
         if answer.word == Word::OfItsTime {
             let there: HashSet<PodId> = ledger.pods().map(|pod| pod_id(&pod.view)).collect();
             for (id, told) in self.source.pods.take() {
@@ -129,6 +208,10 @@ impl Hub {
                 self.decide_again(pod);
                 self.queue.push_decided(pod);
                 changed = true;
+            }
+            if unheard.contains(&pod.sandbox) && !self.is_unheard(&pod.view) {
+                relist::recall(self, pod);
+                self.queue.push(pod.sandbox.clone());
             }
         }
         if changed {

@@ -369,9 +369,13 @@ impl Desk {
 /// Puts each new answer in force.
 pub async fn follow(hub: Rc<Hub>, mut states: watch::Receiver<PodsState>) {
     loop {
-        let answer = states.borrow_and_update().answer.clone();
+        let PodsState {
+            answer, failure, ..
+        } = states.borrow_and_update().clone();
         if let Some(answer) = answer {
             hub.take_pods(&answer);
+        } else if failure.is_some() {
+            hub.source_spoke();
         }
         if states.changed().await.is_err() {
             return;

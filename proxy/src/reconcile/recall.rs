@@ -25,12 +25,12 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     node(hub).await.and(all)
 }
 
-/// Recalls what is noted of a pod's own directory.
+/// Recalls what is noted of a pod's own directory, once its source was heard.
 pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
     let at = {
         let ledger = hub.ledger().borrow();
         let pod = ledger.pod(sandbox);
-        let pod = pod.filter(|pod| pod.ready && !pod.is_recalled);
+        let pod = pod.filter(|pod| pod.ready && !pod.is_recalled && !hub.is_unheard(&pod.view));
         pod.and_then(|pod| pod.own.at.clone())
     };
     let Some(at) = at else {
@@ -49,10 +49,11 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
     Ok(())
 }
 
-/// Recalls what is noted of tiers, and of the host applications that the policy names.
+/// Recalls what is noted of tiers, and of the host applications that the policy names, once it is known what
+/// all pods have in tiers.
 pub(super) async fn node(hub: &Rc<Hub>) -> Result<(), Undone> {
     let groups = groups_of_node(hub);
-    if groups.is_empty() {
+    if groups.is_empty() || hub.awaits_pods() {
         return Ok(());
     }
     let paths = groups.iter().map(|(at, _)| at.clone()).collect();

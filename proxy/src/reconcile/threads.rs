@@ -161,9 +161,11 @@ pub(super) async fn join_all(hub: &Rc<Hub>) -> Result<Swept, Undone> {
 }
 
 /// Removes the groups of caches that no pod is in any more, and says what came of it; an error if there is
-/// no thread to do it. Before the first list nobody knows which those are.
+/// no thread to do it. Before the first list, and until the source of pods was heard, nobody knows which those
+/// are.
 pub(super) async fn keep(hub: &Rc<Hub>) -> Result<Swept, Undone> {
-    if !hub.enforces() || !hub.is_whole() || !hub.policy().node().kernel.resctrl {
+    let is_known = hub.is_whole() && !hub.awaits_pods();
+    if !hub.enforces() || !is_known || !hub.policy().node().kernel.resctrl {
         return Ok(Swept::default());
     }
     let Some(kept) = kept(hub) else {

@@ -3,7 +3,7 @@
 use super::origin;
 use crate::{
     hub::Hub,
-    ledger::{Container, Exemption, Ledger, Life, Target, Unasked},
+    ledger::{Container, Exemption, Ledger, Life, Pod, Target, Unasked},
     originals::{self, Origin},
     view,
 };
@@ -102,7 +102,21 @@ pub(super) fn decide(
         view.requested.cpu_period = None;
         hub.decide_container(pod, exemption, view, target).ok();
     }
-    origin::recall(hub, container);
+    recall_container(hub, pod, container);
+}
+
+/// Gives back what nobody decides any more of what the creations of a pod's containers were changed to say, of
+/// which its source had to be heard first.
+pub(crate) fn recall(hub: &Hub, pod: &mut Pod) {
+    for container in &mut pod.containers {
+        origin::recall(hub, container);
+    }
+}
+
+fn recall_container(hub: &Hub, pod: &PodView, container: &mut Container) {
+    if !hub.is_unheard(pod) {
+        origin::recall(hub, container);
+    }
 }
 
 /// Takes up what the annotation says that a known container was asked to have. Whether that was news.
@@ -138,6 +152,6 @@ fn hear(
         view.requested.oom_score_adj = requested.oom_score_adj;
     }
     hub.decide_container(pod, exemption, view, target).ok();
-    origin::recall(hub, known);
+    recall_container(hub, pod, known);
     true
 }

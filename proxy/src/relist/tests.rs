@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 mod addresses;
+mod unheard;
 mod unread;
 mod watching;
 
@@ -1243,24 +1244,35 @@ async fn comes_to(listed: &Scripted, tier: &str, file: &str, text: &str) {
     }
 }
 
+/// By which best-effort pods keep all the memory that they request.
+fn keeping_all() -> Arc<NodePolicy> {
+    let policy = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: \
+                  {name: node-1}\nspec: {resourceQOSStrategy: {beClass: {memoryQOS: \
+                  {enable: true, minLimitPercent: 100}}}}\n";
+    Arc::new(NodePolicy::parse_stream(policy, None).unwrap().policy)
+}
+
+/// The pod with these batch resources.
+fn batch_pod(spec: &str) -> cri::PodSandbox {
+    let annotation = annotation::EXTENDED_RESOURCE_SPEC.to_owned();
+    cri::PodSandbox {
+        annotations: [(annotation, spec.to_owned())].into(),
+        state: cri::PodSandboxState::SandboxReady.into(),
+        ..listed_pod()
+    }
+}
+
 #[tokio::test]
 async fn a_tier_keeps_less_once_a_list_tells_that_a_pod_has_ended_or_is_gone() {
     const SPEC: &str = r#"{"containers":{"main":{
         "requests":{"kubernetes.io/batch-memory":"100Mi"}}}}"#;
     const TIER: &str = "kubepods/besteffort";
-    let policy = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: \
-                  {name: node-1}\nspec: {resourceQOSStrategy: {beClass: {memoryQOS: \
-                  {enable: true, minLimitPercent: 100}}}}\n";
-    let policy = Arc::new(NodePolicy::parse_stream(policy, None).unwrap().policy);
-    let mut pod = listed_pod();
-    pod.set_state(cri::PodSandboxState::SandboxReady);
-    let annotation = annotation::EXTENDED_RESOURCE_SPEC.to_owned();
-    pod.annotations = [(annotation, SPEC.to_owned())].into();
+    let pod = batch_pod(SPEC);
     let mut ended = pod.clone();
     ended.set_state(cri::PodSandboxState::SandboxNotready);
     let tree = FakeTree::new(Generation::V2, 2).with_memory_qos();
     let listed = Scripted::of(tree, pod, listed_container(), "");
-    listed.bench.hub.set_node_policy(policy);
+    listed.bench.hub.set_node_policy(keeping_all());
     listed.bench.hub.list_taken();
     for items in [vec![ended], Vec::new()] {
         listed.list(Scope::News).await;

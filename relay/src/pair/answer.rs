@@ -60,8 +60,8 @@ impl Pair {
             return false;
         };
         let table_size = self.runtime.decoder.table_size();
-        let resize = self.runtime.rewrite.owed_resize(table_size);
-        let block = own::error_block(resize, opened.reply_begun, grpc_status, message);
+        let resizes = self.runtime.rewrite.own_resizes(table_size);
+        let block = own::error_block(resizes, opened.reply_begun, grpc_status, message);
         frame::headers(self.to_client.own(), stream, true, None, &block);
         self.counters.refused += 1;
         self.bury(stream, opened.client_ended);

@@ -24,8 +24,12 @@ struct Opening {
 
 impl Pair {
     pub(super) fn client_block(&mut self, block: &Block<'_>) -> Result<(), Breach> {
-        if self.streams.contains_key(&block.stream) {
-            return self.client_trailers(block);
+        match self.streams.get(&block.stream) {
+            Some(stream) if stream.buried => return self.swallow(block),
+            Some(_) => return self.client_trailers(block),
+            // Trailers that crossed a reset.
+            None if block.ends_stream && !self.is_idle(block.stream) => return self.swallow(block),
+            None => {}
         }
         if block.stream.is_multiple_of(2) || block.stream <= self.last_stream {
             return Err(Breach::OutOfPlace("HEADERS on a stream that cannot open"));
@@ -68,12 +72,18 @@ impl Pair {
     /// to be written; it counts as never taken, and is tried elsewhere (RFC 9113, section 6.8).
     fn turn_away(&mut self, block: &Block<'_>) -> Result<(), Breach> {
         self.last_stream = block.stream;
+        self.swallow(block)?;
+        self.entomb(block.stream);
+        Ok(())
+    }
+
+    /// Takes notice of a block that does not go on.
+    fn swallow(&mut self, block: &Block<'_>) -> Result<(), Breach> {
         let rewrite = &mut self.client.rewrite;
         // The runtime never sees what this block puts into the table.
         rewrite.active = true;
         let decoder = &mut self.client.decoder;
         decoder.decode(block.fragment, |item| rewrite.keep_resize(item))?;
-        self.entomb(block.stream);
         Ok(())
     }
 
@@ -138,7 +148,7 @@ impl Pair {
         if stream.client_ended || !block.ends_stream {
             return Err(Breach::OutOfPlace("second HEADERS"));
         }
-        if stream.buried || stream.queue.len() > 0 {
+        if stream.queue.len() > 0 {
             return Err(Breach::OutOfPlace("trailers behind held DATA"));
         }
         let held = stream.hold().is_holding();

@@ -30,6 +30,7 @@ impl Pair {
             stream.window.set_needs(if granted { missing } else { 0 });
         }
         if !stream.client_ended
+            && !stream.buried
             && let Some(grant) = stream.window.credit()
         {
             window_update(self.to_client.own(), id, grant);

@@ -196,7 +196,7 @@ impl Front {
                 // Accepting comes last: who connects without end must not keep the rest from us.
                 biased;
                 _ = &mut stop => break,
-                Some(ended) = self.connections.join_next() => reap(ended),
+                Some(ended) = self.connections.join_next() => reap(ended, &self.shared.hub),
                 accepted = accepted => match accepted {
                     Ok((stream, _)) => self.admit(stream),
                     Err(error) => {
@@ -288,9 +288,11 @@ async fn sweep(shared: Rc<Shared>, hold_timeout: Duration) -> Infallible {
     }
 }
 
-fn reap(ended: Result<(), JoinError>) {
+/// What its calls came to only a list tells, if its task died.
+fn reap(ended: Result<(), JoinError>, hub: &Hub) {
     if let Err(died) = ended {
         error!(error = &died as &dyn Error, "a connection's task died");
+        hub.relist_soon();
     }
 }
 
@@ -321,7 +323,10 @@ mod tests {
     use clap::{Args, Command, FromArgMatches};
     use koord_kernel::{cgroup::Generation, fake::FakeTree};
     use std::os::fd::OwnedFd;
-    use tokio::{task::LocalSet, time::sleep};
+    use tokio::{
+        task::LocalSet,
+        time::{sleep, timeout},
+    };
 
     /// The service as it is installed.
     const SERVICE: &str = include_str!("../../../../systemd/koord-runtime-proxy.service");
@@ -348,6 +353,17 @@ mod tests {
         // The kubelet's pods as they come, and as they are kept.
         let most = held + 2 * 64;
         assert!(most < high && high < max, "{most} < {high} < {max}");
+    }
+
+    #[tokio::test]
+    async fn what_became_of_the_calls_of_a_connection_whose_task_died_a_list_is_to_tell() {
+        let hub = Bench::new(FakeTree::new(Generation::V1, 2)).hub;
+        let died = tokio::spawn(async { panic!("a task dies") }).await;
+        for (ended, wanted) in [(Ok(()), false), (died, true)] {
+            reap(ended, &hub);
+            let relist = timeout(Duration::ZERO, hub.relist_wanted()).await;
+            assert_eq!(relist.is_ok(), wanted);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The stop: calls in flight finish, and clients take new ones elsewhere.
 
 use super::{Front, reap};
+use crate::hub::Hub;
 use std::time::Duration;
 use tokio::{
     sync::{mpsc, watch},
@@ -66,7 +67,7 @@ impl Front {
         // A turn that runs into closing time would have newcomers wait through both.
         while Instant::now() + orders < closing {
             let told = self.tell_all_to_go();
-            if timeout(orders, all_ended(&mut self.connections))
+            if timeout(orders, all_ended(&mut self.connections, &self.shared.hub))
                 .await
                 .is_ok()
             {
@@ -85,11 +86,14 @@ impl Front {
         let Self {
             listener,
             mut connections,
+            shared,
             ..
         } = self;
         drop(listener);
         // Whether time was left is said by what is left: nothing, if it was.
-        timeout_at(until, all_ended(&mut connections)).await.ok();
+        timeout_at(until, all_ended(&mut connections, &shared.hub))
+            .await
+            .ok();
         connections.len()
     }
 
@@ -105,8 +109,8 @@ impl Front {
     }
 }
 
-async fn all_ended(connections: &mut JoinSet<()>) {
+async fn all_ended(connections: &mut JoinSet<()>, hub: &Hub) {
     while let Some(ended) = connections.join_next().await {
-        reap(ended);
+        reap(ended, hub);
     }
 }

@@ -1,7 +1,9 @@
 //! What a process before us has set, over a start of another one on the same groups.
 
 use super::*;
+use crate::hub::{PodsAnswer, Word};
 use koord_model::KubeQos;
+use std::collections::BTreeMap;
 
 /// A pod with a CPU of its own, whose quota is lifted: what that was nobody tells.
 fn bound(bench: Bench) -> Bench {
@@ -64,6 +66,36 @@ async fn what_nobody_decides_any_more_after_a_start_comes_back() {
     assert_eq!(quota(&bench).await, "-1");
     let next = bound(Bench::new(tree));
     off(&next);
+    assert_eq!(quota(&next).await, "300000");
+}
+
+#[tokio::test]
+async fn what_nobody_decides_any_more_stays_until_the_pods_source_was_heard() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    let next = bound(Bench::new(tree));
+    next.hub.await_pods();
+    off(&next);
+    assert_eq!(quota(&next).await, "-1");
+    let pod = {
+        let ledger = next.hub.ledger().borrow();
+        let view = &ledger.pod(&sandbox()).unwrap().view;
+        koord_proto::pods::Pod {
+            uid: view.uid.clone(),
+            namespace: view.namespace.clone(),
+            name: view.name.clone(),
+            labels: BTreeMap::default(),
+            annotations: BTreeMap::default(),
+            spec: Arc::default(),
+        }
+    };
+    next.hub.queue().drain();
+    next.hub.take_pods(&PodsAnswer {
+        pods: [Arc::new(pod)].into(),
+        asked: Instant::now(),
+        word: Word::OfItsTime,
+    });
+    assert_eq!(next.hub.queue().drain(), [sandbox()]);
     assert_eq!(quota(&next).await, "300000");
 }
 

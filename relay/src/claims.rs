@@ -10,7 +10,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u16);
 
-/// The `:path`s whose streams are not like all others. Paths are compared byte for byte.
+/// The `:path`s whose streams are not like all others. Paths are compared byte for byte, but for a leading
+/// slash: servers of grpc-go up to 1.78 take them without it.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     paths: Arc<HashMap<Vec<u8>, Kind>>,
@@ -29,7 +30,7 @@ impl Claims {
     /// Claims each of the given paths. The last of two equal paths wins.
     pub fn new<P: Into<Vec<u8>>>(paths: impl IntoIterator<Item = (P, Tag)>) -> Self {
         let paths = paths.into_iter();
-        let claimed = paths.map(|(path, tag)| (path.into(), Kind::Claimed(tag)));
+        let claimed = paths.map(|(path, tag)| (named(path), Kind::Claimed(tag)));
         Self {
             paths: Arc::new(claimed.collect()),
         }
@@ -41,12 +42,20 @@ impl Claims {
     pub fn with_endless<P: Into<Vec<u8>>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
         let known = Arc::make_mut(&mut self.paths);
         for path in paths {
-            known.entry(path.into()).or_insert(Kind::Endless);
+            known.entry(named(path)).or_insert(Kind::Endless);
         }
         self
     }
 
     pub(crate) fn kind(&self, path: &[u8]) -> Option<Kind> {
-        self.paths.get(path).copied()
+        self.paths.get(without_slash(path)).copied()
     }
+}
+
+fn named(path: impl Into<Vec<u8>>) -> Vec<u8> {
+    without_slash(&path.into()).to_vec()
+}
+
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_prefix(b"/").unwrap_or(path)
 }

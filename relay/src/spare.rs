@@ -17,9 +17,11 @@ impl Spare {
     /// Largest buffer that is kept, in bytes: a request of a usual size with what is appended.
     const KEPT: usize = 32 << 10;
 
-    /// An empty buffer, and one that was used before if there is one.
-    pub(crate) fn take(&self) -> Vec<u8> {
-        self.0.take()
+    /// An empty buffer, and one that was used before if there is one. Not for much less than it has room
+    /// for: who holds a byte holds a buffer.
+    pub(crate) fn take(&self, length: usize) -> Vec<u8> {
+        let fits = 4 * length >= self.0.borrow().capacity();
+        if fits { self.0.take() } else { Vec::new() }
     }
 
     pub(crate) fn take_back(&self, mut buffer: Vec<u8>) {
@@ -42,8 +44,9 @@ mod tests {
             spare.clone().take_back(vec![1; size]);
             assert_eq!(spare.0.borrow().capacity(), kept);
         }
-        let buffer = spare.take();
+        assert_eq!(spare.take(1_999).capacity(), 0);
+        let buffer = spare.take(2_000);
         assert_eq!((buffer.len(), buffer.capacity()), (0, 8_000));
-        assert_eq!(spare.take().capacity(), 0);
+        assert_eq!(spare.take(8_000).capacity(), 0);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An unclaimed stream costs a few words; what a claim needs is boxed.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use crate::Tag;
 use crate::spare::Spare;
@@ -129,8 +129,12 @@ impl Queue {
     }
 
     /// Appends, growing to at most `expected` bytes for as long as that is enough, so that a
-    /// promised length costs nothing until it arrives.
+    /// promised length costs nothing until it arrives. What was sent goes first where it is most of it:
+    /// a queue need never be empty.
     pub(crate) fn push(&mut self, data: &[u8], expected: usize) {
+        if self.sent > self.bytes.len() / 2 {
+            self.bytes.drain(..mem::take(&mut self.sent));
+        }
         let length = self.bytes.len() + data.len();
         if length > self.bytes.capacity() {
             let target = (2 * self.bytes.capacity()).clamp(length, expected.max(length));
@@ -149,21 +153,21 @@ impl Queue {
     /// Gives away what is queued, in its own buffer, if that is `count` bytes and nothing of it was sent.
     pub(crate) fn take_whole(&mut self, count: usize) -> Option<Vec<u8>> {
         let is_whole = count > 0 && self.sent == 0 && self.bytes.len() == count;
-        is_whole.then(|| std::mem::take(&mut self.bytes))
+        is_whole.then(|| mem::take(&mut self.bytes))
     }
 
     pub(crate) fn advance(&mut self, count: usize, spare: &Spare) {
         self.sent += count;
         if self.sent == self.bytes.len() {
-            spare.take_back(std::mem::take(&mut self.bytes));
+            spare.take_back(mem::take(&mut self.bytes));
             self.sent = 0;
         }
     }
 
-    /// Uses a buffer that was used before, if it has none of its own.
-    pub(crate) fn borrow(&mut self, spare: &Spare) {
+    /// Uses a buffer that was used before for so many bytes, if it has none of its own.
+    pub(crate) fn borrow(&mut self, length: usize, spare: &Spare) {
         if self.bytes.capacity() == 0 {
-            self.bytes = spare.take();
+            self.bytes = spare.take(length);
         }
     }
 
@@ -242,7 +246,7 @@ impl ReplyCopy {
     /// The message, if all of it came.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         let whole = !self.skipped && self.length() == Some(self.message.len());
-        whole.then(|| std::mem::take(&mut self.message))
+        whole.then(|| mem::take(&mut self.message))
     }
 
     fn length(&self) -> Option<usize> {
@@ -267,6 +271,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sent_costs_nothing_though_the_queue_is_never_empty() {
+        let mut queue = Queue::default();
+        queue.push(&[0; 60_000], 60_000);
+        for byte in 0..100 {
+            queue.push(&[byte; 16_384], 16_384);
+            queue.advance(16_384, &Spare::default());
+        }
+        assert_eq!(queue.len(), 60_000);
+        assert_eq!((queue.pending()[59_999], queue.pending()[0]), (99, 96));
+        let buffer = queue.bytes.capacity();
+        assert!(buffer <= 4 * 60_000, "{buffer}");
+    }
+
+    #[test]
     fn patch_corrects_the_length_in_the_prefix() {
         let mut queue = Queue::default();
         queue.push(b"\x00\x00\x00\x00\x02ab", 7);
@@ -279,11 +297,11 @@ mod tests {
         let spare = Spare::default();
         for (size, kept) in [(8_000, 8_000), (100, 8_000), (100_000, 0)] {
             let mut queue = Queue::default();
-            queue.borrow(&spare);
+            queue.borrow(size, &spare);
             queue.push(&vec![1; size], size);
             queue.advance(size, &spare);
             assert!(queue.is_done());
-            let next = spare.take();
+            let next = spare.take(8_000);
             assert_eq!((next.len(), next.capacity()), (0, kept));
             spare.take_back(next);
         }

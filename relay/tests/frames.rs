@@ -405,6 +405,18 @@ fn claimed_request_without_a_body_passes_unopened() {
 }
 
 #[test]
+fn a_path_is_claimed_without_its_slash_too_and_goes_on_as_it_came() {
+    let mut exchange = Exchange::connected();
+    let without = request(CLAIMED.strip_prefix('/').unwrap());
+    let sent = frame::headers(1, &without, false);
+    exchange.client(&sent);
+    assert_eq!(exchange.at_runtime(), sent);
+    exchange.client(&frame::data(1, &message(3), true));
+    assert_eq!(exchange.events(), [request_event(1)]);
+    assert_eq!(exchange.at_runtime(), b"");
+}
+
+#[test]
 fn second_message_before_the_answer_takes_the_first_along() {
     let mut exchange = Exchange::connected();
     exchange.client(&frame::headers(1, &request(CLAIMED), false));

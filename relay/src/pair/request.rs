@@ -224,7 +224,7 @@ impl Pair {
             return;
         };
         let expected = claim.total.unwrap_or(0);
-        stream.queue.borrow(&self.spare);
+        stream.queue.borrow(data.len(), &self.spare);
         stream.queue.push(data, expected);
         stream.queue.ends = ends;
         stream.window.hold(data.len());

@@ -30,11 +30,11 @@ mod recall;
 mod rewritten;
 mod slow;
 mod standing;
-mod sums;
 mod switch;
 mod terway;
 mod threads;
 mod traffic;
+mod unheard;
 mod whose;
 
 pub(crate) use self::{
@@ -498,7 +498,7 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
     let raises = |it: &Change| it.value.setting() == Setting::CpuBurst;
     all.retain(|change| !raises(change) || !kept_low.contains(&change.at));
     all.retain(|change| !awake || change.value != Value::CpuIdle(true));
-    all.retain(|change| gate.lets(&change.value));
+    all.retain(|change| gate.lets(&change.value) && unheard::lets(hub, pod, change));
     all
 }
 
@@ -736,7 +736,7 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
         stand_back(hub, &mut group.target);
         changes.extend(self::changes(&group.target));
     }
-    changes.retain(|change| gate.lets(&change.value) && sums::lets(hub, change));
+    changes.retain(|change| gate.lets(&change.value) && unheard::lets_tier(hub, change));
     let (switches, changes) = changes.into_iter().partition(switch::is_switch);
     let fast = set_aside(hub, &Whose::Node, changes);
     if !fast.is_empty() {

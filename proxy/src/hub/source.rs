@@ -47,9 +47,9 @@ use tokio::{
 /// before the first list waits for half a second (`--hold-timeout`) for both.
 const FIRST_WORD: Duration = Duration::from_millis(250);
 
-/// How long after its first answer a kubelet may not know of a pod yet that it runs. What it does not know
-/// then is somebody else's.
-const LEARNING: Duration = Duration::from_secs(60);
+/// How long after our start a kubelet is awaited: it starts too, or has not heard from its API server of what
+/// it runs. What it does not know by then is somebody else's.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How long what a source says of a pod is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,10 +75,9 @@ pub struct PodsAnswer {
 pub(super) struct Source {
     pods: RefCell<HashMap<PodId, Told>>,
     word: Cell<Word>,
-    /// Of pods that were there before us it may have something to say that we have not heard yet.
-    is_awaited: Cell<bool>,
-    /// When it was asked for its first answer.
-    first_asked: Cell<Option<Instant>>,
+    /// Until when it may have something to say of pods that were there before us that we have not heard yet.
+    awaited_until: Cell<Option<Instant>>,
+    has_answered: Cell<bool>,
     /// Whether it has answered, or refused to.
     has_spoken: watch::Sender<bool>,
 }
@@ -128,7 +127,9 @@ impl Hub {
     /// There is a source that is asked once we run.
     pub(crate) fn await_pods(&self) {
         self.source.word.set(Word::OfItsTime);
-        self.source.is_awaited.set(true);
+        self.source
+            .awaited_until
+            .set(Some(Instant::now() + PATIENCE));
     }
 
     /// The source has answered, which is taken in, or has said nothing that can be used.
@@ -138,7 +139,7 @@ impl Hub {
 
     /// Resolves when a source that is awaited has spoken, or has taken its time.
     pub(crate) async fn first_word(&self) {
-        if self.source.is_awaited.get() {
+        if self.awaits_pods() {
             let mut spoken = self.source.has_spoken.subscribe();
             // The sender is ours, so it is there.
             timeout(FIRST_WORD, spoken.wait_for(|it| *it)).await.ok();
@@ -147,25 +148,37 @@ impl Hub {
 
     /// Whether something may be to be heard yet of a pod, if it was there before us.
     pub(crate) fn is_unheard(&self, view: &PodView) -> bool {
-        self.source.is_awaited.get() && self.source.of(view).is_none()
+        self.awaits_pods() && self.source.of(view).is_none()
     }
 
     /// Whether that is so of some pod.
     pub(crate) fn awaits_pods(&self) -> bool {
-        self.source.is_awaited.get()
+        self.source.awaited_until.get().is_some()
     }
 
-    /// Awaits the source no longer if it has said something of each pod that was there before us.
+    /// Awaits the source no longer if it has said something of each pod that was there before us, or has had
+    /// its time.
     pub(super) fn hear_out(&self) {
-        if !self.awaits_pods() || !self.is_whole() || self.source.first_asked.get().is_none() {
+        let Some(until) = self.source.awaited_until.get() else {
+            return;
+        };
+        let mut ledger = self.ledger.borrow_mut();
+        let unheard = ledger.pods().filter(|pod| self.is_unheard(&pod.view));
+        let unheard: Vec<&Pod> = unheard.collect();
+        let were_there = unheard.iter().any(|it| it.ready && it.said.at.is_none());
+        let is_heard = self.source.has_answered.get() && self.is_whole() && !were_there;
+        if Instant::now() < until && !is_heard {
             return;
         }
-        let is_unheard =
-            |pod: &Pod| pod.ready && pod.said.at.is_none() && self.is_unheard(&pod.view);
-        if !self.ledger.borrow().pods().any(is_unheard) {
-            self.source.is_awaited.set(false);
-            self.queue.push_node();
+        let unheard: Vec<SandboxId> = unheard.iter().map(|it| it.sandbox.clone()).collect();
+        self.source.awaited_until.set(None);
+        for sandbox in unheard {
+            if let Some(pod) = ledger.pod_mut(&sandbox) {
+                relist::recall(self, pod);
+                self.queue.push(sandbox);
+            }
         }
+        self.queue.push_node();
     }
 
     /// Takes in an answer of the source of pods, and makes the decisions anew about the pods of which
@@ -186,11 +199,7 @@ impl Hub {
         let mut ledger = self.ledger.borrow_mut();
         let unheard = ledger.pods().filter(|pod| self.is_unheard(&pod.view));
         let unheard: HashSet<SandboxId> = unheard.map(|pod| pod.sandbox.clone()).collect();
-        let first_asked = self.source.first_asked.get().unwrap_or(asked);
-        self.source.first_asked.set(Some(first_asked));
-        if asked >= first_asked + LEARNING {
-            self.source.is_awaited.set(false);
-        }
+        self.source.has_answered.set(true);
         if answer.word == Word::OfItsTime {
             let there: HashSet<PodId> = ledger.pods().map(|pod| pod_id(&pod.view)).collect();
             for (id, told) in self.source.pods.take() {

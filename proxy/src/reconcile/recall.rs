@@ -4,6 +4,7 @@
 //! The groups of pods, tiers and host applications have it noted on themselves. Each is asked for until
 //! there is an answer, and then no more.
 
+use super::unheard::is_summed;
 use crate::{hub::Hub, ledger::NodeGroupKind, worker::Undone};
 use koord_kernel::cgroup::Original;
 use koord_model::{CgroupPath, KubeQos, SandboxId};
@@ -25,12 +26,13 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     node(hub).await.and(all)
 }
 
-/// Recalls what is noted of a pod's own directory, once its source was heard.
+/// Recalls what is noted of a pod's own directory. What a hook may decide once the pod's source was heard is
+/// left for then.
 pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
     let at = {
         let ledger = hub.ledger().borrow();
         let pod = ledger.pod(sandbox);
-        let pod = pod.filter(|pod| pod.ready && !pod.is_recalled && !hub.is_unheard(&pod.view));
+        let pod = pod.filter(|pod| pod.ready && !pod.is_recalled);
         pod.and_then(|pod| pod.own.at.clone())
     };
     let Some(at) = at else {
@@ -43,17 +45,24 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
     if let Some(pod) = pod.filter(|pod| pod.own.at.as_ref() == Some(&at)) {
-        pod.is_recalled = true;
-        noted.iter().for_each(|it| pod.own.recall_noted(it));
+        let is_unheard = hub.is_unheard(&pod.view);
+        pod.is_recalled = !is_unheard;
+        for noted in &noted {
+            let setting = noted.setting();
+            let may_be_decided = || hub.policy().chain().decides(setting);
+            if !is_unheard || pod.own.entry_mut(setting).is_some() || !may_be_decided() {
+                pod.own.recall_noted(noted);
+            }
+        }
     }
     Ok(())
 }
 
-/// Recalls what is noted of tiers, and of the host applications that the policy names, once it is known what
-/// all pods have in tiers.
+/// Recalls what is noted of tiers, and of the host applications that the policy names. What tiers keep for
+/// pods is left until the source of these was heard.
 pub(super) async fn node(hub: &Rc<Hub>) -> Result<(), Undone> {
     let groups = groups_of_node(hub);
-    if groups.is_empty() || hub.awaits_pods() {
+    if groups.is_empty() {
         return Ok(());
     }
     let paths = groups.iter().map(|(at, _)| at.clone()).collect();
@@ -65,11 +74,17 @@ pub(super) async fn node(hub: &Rc<Hub>) -> Result<(), Undone> {
             all = Err(Undone::Unread);
             continue;
         };
+        let is_known = !hub.awaits_pods();
         for noted in ours(hub, noted) {
+            if !is_known && is_summed(noted.setting()) {
+                continue;
+            }
             let ledger = &mut hub.ledger().borrow_mut();
             ledger.node.recall_noted(&at, kind, &noted);
         }
-        hub.queue().recalled.borrow_mut().insert(at);
+        if is_known {
+            hub.queue().recalled.borrow_mut().insert(at);
+        }
     }
     all
 }

@@ -34,8 +34,9 @@ const ASKED: usize = 64;
 /// Takes up what a creation was changed to say, where that is in force and nobody decides it any
 /// more: it is given back. Where that has come to pass the runtime's own spec still has ours, and it is
 /// looked at again whenever that is written. What another value has replaced since is not ours to judge,
-/// nor is what koordlet decides now, who may have written the same.
-pub(super) fn recall(hub: &Hub, container: &mut Container) {
+/// nor is what koordlet decides now, who may have written the same, nor what a hook may decide once the source
+/// of an `unheard` pod was heard.
+pub(super) fn recall(hub: &Hub, unheard: bool, container: &mut Container) {
     let Container {
         life,
         view,
@@ -51,7 +52,7 @@ pub(super) fn recall(hub: &Hub, container: &mut Container) {
             entry.given |= entry.desired == *value;
             continue;
         }
-        if policy.chain().rests(setting) {
+        if policy.chain().rests(setting) || unheard && policy.chain().decides(setting) {
             continue;
         }
         let in_force = match (*life, &at) {
@@ -82,16 +83,21 @@ pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bo
         life, view, target, ..
     } = container;
     let of_quota = |value: &&Value| matches!(value, Value::CpuQuota(_));
-    let entries = || target.entries().iter().map(|entry| &entry.desired);
-    let counts = entries().any(|it| matches!(it, Value::CpuQuota(_) | Value::CpuBurst(_)));
     let asked = asked(&view.requested, Setting::CpuQuota);
-    let (true, Life::Running, Some(at), Some(asked)) = (counts, *life, &target.at, asked) else {
+    let (Life::Running, Some(at), Some(asked)) = (*life, &target.at, asked) else {
         return false;
     };
-    let known = [&asked].into_iter().chain(ours).chain(entries());
+    let entries = target.entries().iter().map(|entry| &entry.desired);
+    let known = [&asked].into_iter().chain(ours).chain(entries);
     let mut known = known.filter(of_quota);
     // What cannot be read now says nothing of a resize.
     known.all(|quota| hub.writer().holds(at, quota) == Some(false))
+}
+
+/// Whether hooks decide by a container's quota.
+fn counts_quota(container: &Container) -> bool {
+    let mut entries = container.target.entries().iter();
+    entries.any(|it| matches!(it.desired, Value::CpuQuota(_) | Value::CpuBurst(_)))
 }
 
 /// The quota that a container has, per 100 ms.
@@ -217,7 +223,7 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
         for container in &mut pod.containers {
             let told = told.contains(&container.id);
             let looks = hub.watches() && scope != Scope::News;
-            if told || (looks && is_resized(hub, container, &[])) {
+            if told || (looks && counts_quota(container) && is_resized(hub, container, &[])) {
                 container.target.runtime_rewrote();
                 news.pods.insert(pod.sandbox.clone());
                 changed.push(container.id.clone());

@@ -1114,20 +1114,26 @@ fn policy_of_faster_cpus() -> Arc<NodePolicy> {
 async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_before_it() {
     const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000}"#;
     let policy = policy_of_faster_cpus();
-    for (held, after) in [
+    for (held, is_decided, after) in [
         // Asked for, scaled by us, and scaled by a kubelet's wish for 30,000.
-        ("50000", "40000"),
-        ("40000", "40000"),
-        ("24000", "24000"),
+        ("50000", true, "40000"),
+        ("40000", true, "40000"),
+        ("24000", true, "24000"),
+        // It is decided only after the list.
+        ("50000", false, "40000"),
+        ("30000", false, "30000"),
     ] {
         let mut pod = undecided_pod();
         pod.labels.clear();
         let tree = FakeTree::new(Generation::V1, 2);
         let listed = Scripted::of(tree, pod, container_with(ORIGINALS), "");
-        listed.bench.hub.set_node_policy(policy.clone());
+        if is_decided {
+            listed.bench.hub.set_node_policy(policy.clone());
+        }
         listed.bench.write("cpu.cfs_quota_us", held);
         listed.list(Scope::All).await;
         listed.list(Scope::All).await;
+        listed.bench.hub.set_node_policy(policy.clone());
         crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
         assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), after, "{held}");
     }

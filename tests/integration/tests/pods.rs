@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use std::{
     fs,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 use tempfile::TempDir;
 
@@ -306,5 +308,54 @@ fn what_a_kubelet_says_of_pods_is_in_force_and_stays_when_it_is_gone() -> Result
     kubelet.launch(node.testbed())?;
     answers(&node);
     comes_to(&running, HALVED);
+    Ok(())
+}
+
+/// What a pod's directory has by an annotation that came later no list tells.
+#[test]
+fn what_only_a_kubelet_knows_stays_when_it_and_the_proxy_have_ended() -> Result<()> {
+    let mut node = Node::start(ContainerdVersion::V2, ProxyOptions::default())?;
+    let directory = tempfile::tempdir()?;
+    let client = directory.path().join("client.pem");
+    fs::write(&client, CLIENT_PEM)?;
+    let mut kubelet = guarded(&node, &client)?;
+    let keys = [
+        ("--kubelet-ca-file", &*kubelet.certificate()),
+        ("--kubelet-client-certificate", &*client),
+    ];
+    asks(&mut node, &kubelet, &keys)?;
+    let mut pod = classes::be("batch");
+    pod.pod = PodSpec::new("batch").label(QOS_CLASS, "BE");
+    kubelet.apply(&manifest(&pod))?;
+    wait_patiently("the pod is ready", || {
+        static_pod::ready(&kubelet, &pod).is_some()
+    });
+    let cgroup = node.cgroups.existing_pod(pod.pod.uid(), pod.qos);
+    let has = |files: &[(&str, &str, &str)]| {
+        let held = |(controller, file, text): &(&str, &str, &str)| {
+            let held = cgroup.read(controller, None, file);
+            held.is_ok_and(|held| held == *text)
+        };
+        files.iter().all(held)
+    };
+    assert!(has(EXEMPT));
+    let mut half = manifest(&pod);
+    half["metadata"]["annotations"][EXTENDED_RESOURCE_SPEC] = HALF.into();
+    kubelet.apply(&half)?;
+    wait_patiently("the pod has what is annotated", || has(HALVED));
+
+    kubelet.kill()?;
+    node.proxy.kill9()?;
+    node.launch_proxy()?;
+    fails_by(&node, "cannot connect to it");
+    // The runtime was listed and the pod looked at by then.
+    thread::sleep(Duration::from_secs(2));
+    assert!(has(HALVED));
+    kubelet.launch(node.testbed())?;
+    answers(&node);
+    assert!(has(HALVED));
+    let (code, text) = node.proxy.admin("PUT", "/hooks", "BatchResource=off")?;
+    assert_eq!(code, 200, "{text}");
+    wait_until("what was before comes back", || has(EXEMPT));
     Ok(())
 }

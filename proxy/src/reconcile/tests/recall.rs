@@ -75,11 +75,12 @@ async fn what_nobody_decides_any_more_stays_until_the_pods_source_was_heard() {
     assert_eq!(quota(&bench).await, "-1");
     let next = bound(Bench::new(tree));
     next.hub.await_pods();
-    off(&next);
-    assert_eq!(quota(&next).await, "-1");
     let pod = {
-        let ledger = next.hub.ledger().borrow();
-        let view = &ledger.pod(&sandbox()).unwrap().view;
+        let mut ledger = next.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.view.labels = Default::default();
+        next.hub.decide_again(pod);
+        let view = &pod.view;
         koord_proto::pods::Pod {
             uid: view.uid.clone(),
             namespace: view.namespace.clone(),
@@ -89,6 +90,7 @@ async fn what_nobody_decides_any_more_stays_until_the_pods_source_was_heard() {
             spec: Arc::default(),
         }
     };
+    assert_eq!(quota(&next).await, "-1");
     next.hub.queue().drain();
     next.hub.take_pods(&PodsAnswer {
         pods: [Arc::new(pod)].into(),
@@ -97,6 +99,29 @@ async fn what_nobody_decides_any_more_stays_until_the_pods_source_was_heard() {
     });
     assert_eq!(next.hub.queue().drain(), [sandbox()]);
     assert_eq!(quota(&next).await, "300000");
+}
+
+#[tokio::test]
+async fn a_hook_that_is_switched_off_gives_back_before_the_pods_source_was_heard() {
+    for is_off_at_first in [false, true] {
+        let (tree, bench) = limited();
+        assert_eq!(quota(&bench).await, "-1");
+        let next = Bench::new(tree);
+        next.hub.await_pods();
+        if is_off_at_first {
+            off(&next);
+            // They may decide quotas too.
+            for hook in ["BatchResource", "CPUNormalization"] {
+                assert!(next.hub.switch_hook(hook, false));
+            }
+        }
+        let next = bound(next);
+        if !is_off_at_first {
+            assert_eq!(quota(&next).await, "-1");
+            off(&next);
+        }
+        assert_eq!(quota(&next).await, "300000");
+    }
 }
 
 #[tokio::test]
@@ -205,6 +230,8 @@ async fn ranks_of_tiers_come_back_after_a_start_without_the_policy() {
     node(&bench.hub).await;
     assert_eq!(rank(), "-1");
     let next = Bench::new(tree.clone());
+    // That is nothing of pods.
+    next.hub.await_pods();
     assert!(next.hub.switch_hook("GroupIdentity", false));
     next.hub.writer().deny_threads(true);
     node(&next.hub).await;

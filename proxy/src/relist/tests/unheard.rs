@@ -64,12 +64,60 @@ async fn what_only_the_kubelet_knows_to_be_decided_stays_until_it_says_otherwise
 }
 
 #[tokio::test]
-async fn of_a_pod_that_the_kubelet_never_knows_nothing_stays_for_longer_than_a_minute() {
-    let listed = unheard().await;
-    let now = Instant::now();
-    for (seconds, expected) in [(0, "512"), (59, "512"), (60, "204")] {
-        answer(&listed.bench, now + Duration::from_secs(seconds), []);
-        assert_eq!(shares(&listed).await, expected, "{seconds}");
+async fn of_a_pod_that_the_kubelet_never_knows_nothing_stays_for_longer_than_ten_minutes() {
+    for is_silent in [false, true] {
+        let listed = unheard().await;
+        tokio::time::pause();
+        for (seconds, expected) in [(0, "512"), (590, "512"), (10, "204")] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            match is_silent {
+                true => listed.bench.hub.list_taken(),
+                false => answer(&listed.bench, Instant::now(), []),
+            }
+            assert_eq!(shares(&listed).await, expected, "{is_silent}, {seconds}");
+        }
+        tokio::time::resume();
+    }
+}
+
+#[tokio::test]
+async fn what_no_hook_could_decide_is_given_back_before_the_kubelet_is_heard() {
+    let listed = undecided("512");
+    listed.bench.hub.await_pods();
+    assert!(listed.bench.hub.switch_hook("BatchResource", false));
+    assert!(listed.bench.hub.switch_hook("CPUNormalization", false));
+    listed.list(Scope::All).await;
+    reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown("cpu.shares"), "204");
+}
+
+#[tokio::test]
+async fn no_limit_of_memory_is_narrowed_by_old_news() {
+    const LIMIT: &str = "memory.limit_in_bytes";
+    const SPEC: &str = r#"{"containers":{"main":{
+        "limits":{"kubernetes.io/batch-memory":"1Gi"}}}}"#;
+    const WIDER: &str = r#"{"containers":{"main":{
+        "limits":{"kubernetes.io/batch-memory":"4Gi"}}}}"#;
+    let (one, four) = ("1073741824", "4294967296");
+    // What there is, and what comes of it before the kubelet says that it is four and after that.
+    for (there, before) in [(four, four), ("1000000", one)] {
+        let tree = FakeTree::new(Generation::V1, 2);
+        let listed = Scripted::of(tree, batch_pod(SPEC), listed_container(), "");
+        let at = &listed.bench.container;
+        let memory = Controller::Memory;
+        let shown = || listed.bench.tree.read(memory, at, LIMIT);
+        listed.bench.tree.write(memory, at, LIMIT, there).unwrap();
+        listed.bench.hub.await_pods();
+        listed.list(Scope::All).await;
+        listed.bench.hub.list_taken();
+        shares(&listed).await;
+        assert_eq!(shown().unwrap().trim_end(), before);
+        answer(&listed.bench, Instant::now(), [pod(Some(WIDER))]);
+        shares(&listed).await;
+        assert_eq!(shown().unwrap().trim_end(), four);
+        answer(&listed.bench, Instant::now(), [pod(Some(SPEC))]);
+        shares(&listed).await;
+        assert_eq!(shown().unwrap().trim_end(), one);
     }
 }
 

@@ -44,7 +44,7 @@ use tokio::{
 
 /// How long the first list and the first words with a runtime wait for a kubelet: one that is up answers in
 /// time, one that is down refuses at once, and one that starts may be waiting for us. An update that comes
-/// before the first list waits for half a second (`--hold-timeout`) for both.
+/// before the first list waits for both, by default for half a second (`--hold-timeout`).
 const FIRST_WORD: Duration = Duration::from_millis(250);
 
 /// How long after our start a kubelet is awaited: it starts too, or has not heard from its API server of what
@@ -146,8 +146,13 @@ impl Hub {
         }
     }
 
-    /// Whether something may be to be heard yet of a pod, if it was there before us.
-    pub(crate) fn is_unheard(&self, view: &PodView) -> bool {
+    /// Whether something may be to be heard yet of a pod that was there before us.
+    pub(crate) fn is_unheard(&self, pod: &Pod) -> bool {
+        pod.said.at.is_none() && self.lacks_word(&pod.view)
+    }
+
+    /// The same of one of which lists tell.
+    pub(crate) fn lacks_word(&self, view: &PodView) -> bool {
         self.awaits_pods() && self.source.of(view).is_none()
     }
 
@@ -163,10 +168,10 @@ impl Hub {
             return;
         };
         let mut ledger = self.ledger.borrow_mut();
-        let unheard = ledger.pods().filter(|pod| self.is_unheard(&pod.view));
+        let unheard = ledger.pods().filter(|pod| self.lacks_word(&pod.view));
         let unheard: Vec<&Pod> = unheard.collect();
-        let were_there = unheard.iter().any(|it| it.ready && it.said.at.is_none());
-        let is_heard = self.source.has_answered.get() && self.is_whole() && !were_there;
+        let lacks_some = unheard.iter().any(|pod| pod.ready && self.is_unheard(pod));
+        let is_heard = self.source.has_answered.get() && self.is_whole() && !lacks_some;
         if Instant::now() < until && !is_heard {
             return;
         }
@@ -197,7 +202,7 @@ impl Hub {
         });
         let mut pods: HashMap<PodId, Told> = pods.collect();
         let mut ledger = self.ledger.borrow_mut();
-        let unheard = ledger.pods().filter(|pod| self.is_unheard(&pod.view));
+        let unheard = ledger.pods().filter(|pod| self.lacks_word(&pod.view));
         let unheard: HashSet<SandboxId> = unheard.map(|pod| pod.sandbox.clone()).collect();
         self.source.has_answered.set(true);
         if answer.word == Word::OfItsTime {
@@ -218,7 +223,7 @@ impl Hub {
                 self.queue.push_decided(pod);
                 changed = true;
             }
-            if unheard.contains(&pod.sandbox) && !self.is_unheard(&pod.view) {
+            if unheard.contains(&pod.sandbox) && !self.lacks_word(&pod.view) {
                 relist::recall(self, pod);
                 self.queue.push(pod.sandbox.clone());
             }

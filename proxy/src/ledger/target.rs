@@ -77,6 +77,29 @@ pub enum Unasked {
     Unheard,
 }
 
+// === impl Unasked ===
+
+impl Unasked {
+    /// Whether nobody has asked for this setting if nobody is known to have. A kubelet that resizes asks
+    /// for CPU time and memory alone.
+    fn is_certain_of(self, setting: Setting) -> bool {
+        let is_resizable = matches!(
+            setting,
+            Setting::CpuShares
+                | Setting::CpuQuota
+                | Setting::MemoryLimit
+                | Setting::MemoryMin
+                | Setting::MemoryLow
+                | Setting::MemoryHigh
+        );
+        match self {
+            Self::Nothing => true,
+            Self::Resized => !is_resizable,
+            Self::Unknown | Self::Unheard => false,
+        }
+    }
+}
+
 /// One decided setting of one control group.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -500,7 +523,7 @@ impl Target {
             Some(value) => Original::Value(value),
             // Where nobody asks it is that of whoever starts the process.
             None if setting == Setting::OomScoreAdj => remembered.unwrap_or(Original::Unknown),
-            None if ours_alone || self.unasked == Unasked::Nothing => Original::Default,
+            None if ours_alone || self.unasked.is_certain_of(setting) => Original::Default,
             None => remembered.unwrap_or(Original::Unknown),
         }
     }

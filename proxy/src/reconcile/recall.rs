@@ -45,7 +45,7 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
     if let Some(pod) = pod.filter(|pod| pod.own.at.as_ref() == Some(&at)) {
-        let is_unheard = hub.is_unheard(&pod.view);
+        let is_unheard = hub.is_unheard(pod);
         pod.is_recalled = !is_unheard;
         for noted in &noted {
             let setting = noted.setting();

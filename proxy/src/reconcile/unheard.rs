@@ -22,7 +22,7 @@ pub(super) fn is_summed(setting: Setting) -> bool {
 pub(super) fn lets(hub: &Hub, pod: &Pod, change: &Change) -> bool {
     let setting = change.value.setting();
     let is_bound = matches!(setting, Setting::MemoryLimit | Setting::MemoryHigh);
-    !is_bound || !hub.is_unheard(&pod.view) || grows(hub, change)
+    !is_bound || !hub.is_unheard(pod) || grows(hub, change)
 }
 
 /// False also if there is no telling.

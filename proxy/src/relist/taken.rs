@@ -102,13 +102,13 @@ pub(super) fn decide(
         view.requested.cpu_period = None;
         hub.decide_container(pod, exemption, view, target).ok();
     }
-    origin::recall(hub, hub.is_unheard(pod), container);
+    origin::recall(hub, hub.lacks_word(pod), container);
 }
 
 /// Gives back what nobody decides any more of what the creations of a pod's containers were changed to say, of
 /// which its source had to be heard first.
 pub(crate) fn recall(hub: &Hub, pod: &mut Pod) {
-    let unheard = hub.is_unheard(&pod.view);
+    let unheard = hub.lacks_word(&pod.view);
     for container in &mut pod.containers {
         origin::recall(hub, unheard, container);
     }
@@ -147,6 +147,6 @@ fn hear(
         view.requested.oom_score_adj = requested.oom_score_adj;
     }
     hub.decide_container(pod, exemption, view, target).ok();
-    origin::recall(hub, hub.is_unheard(pod), known);
+    origin::recall(hub, hub.lacks_word(pod), known);
     true
 }

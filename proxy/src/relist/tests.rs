@@ -1121,6 +1121,7 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
         ("24000", true, "24000"),
         // It is decided only after the list.
         ("50000", false, "40000"),
+        ("40000", false, "40000"),
         ("30000", false, "30000"),
     ] {
         let mut pod = undecided_pod();
@@ -1136,6 +1137,30 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
         listed.bench.hub.set_node_policy(policy.clone());
         crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
         assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), after, "{held}");
+    }
+}
+
+#[tokio::test]
+async fn of_one_that_was_resized_before_a_restart_comes_back_what_no_resize_is_about() {
+    const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000,"ours":{"cpusetCpus":"0"}}"#;
+    for quota in ["50000", "30000"] {
+        let mut pod = undecided_pod();
+        pod.labels.clear();
+        let tree = FakeTree::new(Generation::V1, 2);
+        let listed = Scripted::of(tree, pod, container_with(ORIGINALS), "");
+        listed.bench.write("cpu.cfs_quota_us", quota);
+        let (tree, at) = (&listed.bench.tree, &listed.bench.container);
+        let above = ["kubepods", "kubepods/besteffort"].map(|it| CgroupPath::parse(it).unwrap());
+        let (controller, file) = (Controller::Cpuset, "cpuset.cpus");
+        for above in above.iter().chain([&listed.bench.pod]) {
+            tree.write(controller, above, file, "0-1").unwrap();
+        }
+        tree.write(controller, at, file, "0").unwrap();
+        listed.list(Scope::All).await;
+        crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+        let held = tree.read(controller, at, file).unwrap();
+        assert_eq!(held.trim_end(), "0-1", "{quota}");
+        assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), quota);
     }
 }
 

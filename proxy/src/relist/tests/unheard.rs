@@ -189,6 +189,23 @@ async fn a_group_of_caches_stays_until_the_kubelet_says_that_nobody_is_in_it() {
     assert!(!stays().await);
 }
 
+#[tokio::test]
+async fn who_has_come_since_the_start_waits_for_nobody() {
+    const LIMIT: &str = "memory.limit_in_bytes";
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    bench.hub.await_pods();
+    for (was_there, expected) in [(true, "9223372036854771712"), (false, "1073741824")] {
+        {
+            let mut ledger = bench.hub.ledger().borrow_mut();
+            let pod = ledger.pod_mut(&sandbox()).unwrap();
+            pod.said.at = (!was_there).then(Instant::now);
+        }
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        let held = bench.tree.read(Controller::Memory, &bench.container, LIMIT);
+        assert_eq!(held.unwrap().trim_end(), expected, "{was_there}");
+    }
+}
+
 /// Whether the first list waits no more so long after it was to begin.
 async fn is_let(hub: &Hub, after: Duration) -> bool {
     timeout(after, hub.first_word()).await.is_ok()

@@ -147,6 +147,8 @@ pub struct Pod {
     pub awake: Option<Instant>,
     /// When this entry was last told by a call rather than a list; see [`Ledger::tick`].
     pub called_at: u64,
+    /// A list told of it, and no call that it began: it may be from before us.
+    pub is_listed: bool,
     /// It is known what a process before us has set of its own directory, or we before this sandbox.
     pub is_recalled: bool,
 }
@@ -249,6 +251,7 @@ impl Pod {
             lowered: Vec::new(),
             awake: None,
             called_at: 0,
+            is_listed: false,
             is_recalled: false,
         }
     }

@@ -31,12 +31,14 @@ impl EventMask {
     /// What the runtime that sent `request` knows. A bit that it does not know makes it close the
     /// plugin, so one whose version cannot be read is held for an old one.
     pub fn known_to(request: &ConfigureRequest) -> Self {
-        let wider = if request.nri_version.is_empty() {
+        // A build that does not know which it has says "0.0.0-unknown", and of a fork a date.
+        let told = major_and_minor(&request.nri_version).filter(|version| *version > (0, 0));
+        let wider = if let Some(version) = told {
+            version >= WIDER_NRI
+        } else {
             let least = WIDER.iter().find(|(name, _)| *name == request.runtime_name);
             let version = major_and_minor(&request.runtime_version);
             version.is_some_and(|version| least.is_some_and(|(_, least)| version >= *least))
-        } else {
-            major_and_minor(&request.nri_version).is_some_and(|version| version >= WIDER_NRI)
         };
         if wider { Self::ALL } else { Self::OLD }
     }
@@ -112,7 +114,17 @@ mod tests {
             ("containerd", "unknown", "", 0x07ff),
             ("containerd", "", "", 0x07ff),
             ("containerd", "v2", "", 0x07ff),
-            ("containerd", "v9.9.9", "devel", 0x07ff),
+            // Where that is nothing, that version counts.
+            ("containerd", "v2.3.7", "0.0.0-unknown", 0x3fff),
+            (
+                "containerd",
+                "v2.3.7",
+                "v0.0.0-20260101000000-0123456789ab",
+                0x3fff,
+            ),
+            ("containerd", "v2.1.4", "0.0.0-unknown", 0x07ff),
+            ("containerd", "v9.9.9", "devel", 0x3fff),
+            ("some", "v9.9.9", "devel", 0x07ff),
         ] {
             let mask = known(name, version, nri);
             assert_eq!(mask, EventMask(events), "{name} {version} {nri}");

@@ -324,6 +324,7 @@ impl Hub {
                 swap,
                 said: Target::default(),
                 lowering: None,
+                earlier: None,
             };
             let effect = Effect::Update(id, Box::new(update));
             return Decision::as_is(Untouched::Unknown, effect);
@@ -359,6 +360,7 @@ impl Hub {
             swap,
             said: target,
             lowering: None,
+            earlier: None,
         };
         let effect = Effect::Update(id, Box::new(update));
         let pending = Pending::new(effect, self.generation.get());

@@ -4,7 +4,7 @@
 //! between (another update of the same container, a change of policy) is not undone: a commit
 //! carries what the call said, not a copy of what was known when it came.
 
-use super::{Hub, NewContainer, NewPod, Reply, asked};
+use super::{Hub, NewContainer, NewPod, Reply, SAID, asked, shows};
 use crate::{
     apply::cri::set_injected,
     front::cri::Method,
@@ -62,6 +62,8 @@ pub(super) struct Update {
     pub(super) said: Target,
     /// By which bursts are kept low for it.
     pub(super) lowering: Option<u64>,
+    /// One of the same container that was under way when this one came.
+    pub(super) earlier: Option<Box<Update>>,
 }
 
 impl Effect {
@@ -90,6 +92,19 @@ impl Update {
             pod.lowering_ended(number);
         }
     }
+
+    /// Whether a runtime that shows this has done it, as far as a `later` one has not said otherwise.
+    fn is_done(&self, shown: &Requested, later: Option<&Self>) -> bool {
+        let is_said_later = |setting| later.is_some_and(|it| asked(&it.asked, setting).is_some());
+        let said = self.said.entries().iter().map(|entry| &entry.desired);
+        SAID.into_iter().all(|setting| {
+            let Some(value) = asked(&self.asked, setting) else {
+                return true;
+            };
+            let mut said = said.clone().filter(|it| it.setting() == setting);
+            is_said_later(setting) || shows(shown, &value) || said.any(|it| shows(shown, it))
+        })
+    }
 }
 
 // === impl Pending ===
@@ -111,6 +126,38 @@ impl Pending {
             Effect::Update(_, update) => update.said = Target::default(),
             _ => {}
         }
+    }
+
+    /// An update that came while an `earlier` one of its container was under way, if that is what they are.
+    /// A runtime does not tell of one that failed, so of those before that nothing is known any more.
+    pub(crate) fn behind(mut self, earlier: Self) -> Self {
+        if let Effect::Update(_, update) = &mut self.effect
+            && let Effect::Update(_, mut earlier) = earlier.effect
+        {
+            earlier.earlier = None;
+            update.earlier = Some(earlier);
+        }
+        self
+    }
+
+    /// The runtime has done one of these and shows this now. What has come about, in order, and what is still
+    /// under way.
+    pub(crate) fn split(self, shown: &Requested) -> (Vec<Self>, Option<Self>) {
+        let Self { effect, generation } = self;
+        let pending = |effect| Self { effect, generation };
+        let Effect::Update(id, mut update) = effect else {
+            return (vec![pending(effect)], None);
+        };
+        let of = |update| pending(Effect::Update(id.clone(), update));
+        let Some(earlier) = update.earlier.take() else {
+            return (vec![of(update)], None);
+        };
+        if !update.is_done(shown, None) {
+            return (vec![of(earlier)], Some(of(update)));
+        }
+        let earlier = Some(earlier).filter(|it| it.is_done(shown, Some(&update)));
+        let both = earlier.into_iter().chain([update]);
+        (both.map(of).collect(), None)
     }
 
     /// For an update bursts were lowered by this, if any.
@@ -301,11 +348,13 @@ impl Hub {
         let Some(pod) = ledger.tell_pod(sandbox) else {
             return;
         };
+        // Its containers may have ended before it.
+        let had_group = has_group(pod);
         // One that ends sends no more: nobody is asked from where.
         if mem::replace(&mut pod.ready, false) {
             self.cover(pod);
         }
-        if has_group(pod) {
+        if had_group {
             self.queue.push_groups();
         }
         for container in &mut pod.containers {

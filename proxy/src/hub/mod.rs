@@ -23,6 +23,7 @@ mod message;
 mod plan;
 mod plugin;
 mod report;
+mod said;
 mod source;
 mod stand_by;
 #[cfg(test)]
@@ -39,7 +40,13 @@ pub use self::{
     source::{PodsAnswer, Word},
 };
 
-pub(crate) use self::{decide::asked, report::state, source::pod_id, stand_by::NodeLock};
+pub(crate) use self::{
+    decide::asked,
+    report::state,
+    said::{SAID, leave_out, shows},
+    source::pod_id,
+    stand_by::NodeLock,
+};
 
 use self::{
     changed::ChangedContainers, commit::Effect, complaint::Complaints, message::Message,

@@ -70,6 +70,7 @@ impl Hub {
             ready,
             pause: Target::at(self.pause_dir(parent.as_ref(), &sandbox)),
             own: Target::at(own),
+            is_listed: true,
             ..Pod::new(sandbox, view, said, parent)
         };
         self.decide_again(&mut pod);

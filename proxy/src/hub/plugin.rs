@@ -6,12 +6,13 @@
 use super::{
     Answer, Hub, Pending, Untouched,
     commit::{Effect, Update, commit_pod_update, commit_start},
+    leave_out,
     plan::PlannedUpdate,
 };
 use crate::{
     apply::{cri::set_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
-    ledger::{Life, ToldFirst, Unasked},
+    ledger::{Life, Pod, ToldFirst, Unasked},
     originals,
     relist::Listed,
     status::Status,
@@ -19,7 +20,7 @@ use crate::{
 };
 use koord_hooks::Requested;
 use koord_kernel::cgroup::Change;
-use koord_model::{ContainerId, CpuSet, SandboxId, Setting};
+use koord_model::{ContainerId, CpuSet, SandboxId, Setting, Value};
 use koord_proto::{
     keys::annotation,
     nri::{
@@ -194,7 +195,13 @@ impl Hub {
         let (Some(id), Some((pod, known))) = (&id, known) else {
             return Ok((None, Effect::Nothing.into()));
         };
-        let requested = seen::requested(Some(asked));
+        let mut requested = seen::requested(Some(asked));
+        if self.standing_by().is_some() {
+            // The other one says with each update what it has decided.
+            let decided = known.target.entries().iter().map(|entry| &entry.desired);
+            let others = decided.chain(known.ours.iter()).map(Value::setting);
+            others.for_each(|setting| leave_out(&mut requested, setting));
+        }
         let planned = self.plan_update(pod, known, &requested);
         let method = Method::UpdateContainerResources;
         let PlannedUpdate { mut target, .. } = self.unless_refused(method, planned)?;
@@ -221,6 +228,7 @@ impl Hub {
             swap: None,
             said: target,
             lowering: None,
+            earlier: None,
         };
         let effect = Effect::Update(id.clone(), Box::new(decided));
         Ok((update, Pending::new(effect, self.generation.get())))
@@ -237,6 +245,17 @@ impl Hub {
             }
             self.queue.push(pod.sandbox.clone());
         }
+    }
+
+    /// The runtime has done something that was decided about a container, and tells that as it is now. What
+    /// is still under way.
+    pub(crate) fn carried_out(&self, pending: Pending, container: &Container) -> Option<Pending> {
+        let shown = seen::requested(Some(&resources(container)));
+        let (done, under_way) = pending.split(&shown);
+        for pending in done {
+            self.done(pending, &container.id);
+        }
+        under_way
     }
 
     /// The runtime has done what was decided about, and this is its id.
@@ -310,13 +329,28 @@ impl Hub {
 
     pub(crate) fn container_stopped(&self, id: &str) {
         if let Ok(id) = ContainerId::new(id) {
+            let pod = self.ledger.borrow().sandbox_of(&id).cloned();
             self.commit(Effect::Stop(id).into(), None);
+            self.may_have_ended(pod);
         }
     }
 
     pub(crate) fn container_removed(&self, id: &str) {
         if let Ok(id) = ContainerId::new(id) {
+            let pod = self.ledger.borrow().sandbox_of(&id).cloned();
             self.done(Effect::Remove(id).into(), "");
+            self.may_have_ended(pod);
+        }
+    }
+
+    /// Nothing of a pod may live any more. Of one from before its own start containerd tells no end
+    /// (`needsStopping` of its `internal/nri`), so a list is to.
+    fn may_have_ended(&self, sandbox: Option<SandboxId>) {
+        let ledger = self.ledger.borrow();
+        let pod = sandbox.and_then(|sandbox| ledger.pod(&sandbox));
+        let lives = |pod: &Pod| pod.containers.iter().any(|it| it.life != Life::Exited);
+        if pod.is_some_and(|pod| pod.ready && pod.is_listed && !lives(pod)) {
+            self.relist_soon();
         }
     }
 

@@ -148,7 +148,7 @@ impl Hub {
 
     /// Whether something may be to be heard yet of a pod that was there before us.
     pub(crate) fn is_unheard(&self, pod: &Pod) -> bool {
-        pod.said.at.is_none() && self.lacks_word(&pod.view)
+        pod.is_listed && self.lacks_word(&pod.view)
     }
 
     /// The same of one of which lists tell.

@@ -291,6 +291,7 @@ fn update_that_lowered(id: ContainerId, lowering: Option<u64>) -> Effect {
         swap: None,
         said: Default::default(),
         lowering,
+        earlier: None,
     };
     Effect::Update(id, Box::new(update))
 }

@@ -12,14 +12,14 @@
 
 use super::{News, Patience, Scope, taken};
 use crate::{
-    hub::{Hub, asked},
+    hub::{Hub, SAID, asked, leave_out, shows},
     ledger::{Container, Entry, Ledger, Life, Original, Pod, Unasked},
     originals::{self, Origin},
     runtime::{Runtime, RuntimeError},
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, CpuQuota, CpusetCpus, MemoryLimit, OomScoreAdj, Setting, Value};
+use koord_model::{ContainerId, CpuQuota, MemoryLimit, OomScoreAdj, Setting, Value};
 use koord_proto::{cri, keys::annotation};
 use std::{
     collections::{HashMap, HashSet},
@@ -375,44 +375,6 @@ fn is_unread(now: &Requested, container: &Container, setting: Setting) -> bool {
         // A process before us may have told it.
         Some(_) => false,
         None => !container.ours.iter().any(|it| it.setting() == setting),
-    }
-}
-
-/// Whether a spec has this value of ours, as calls tell it.
-fn shows(spec: &Requested, ours: &Value) -> bool {
-    match ours {
-        Value::CpuQuota(quota) => {
-            let scaled = quota.in_period(spec.period());
-            scaled.is_some() && scaled == spec.cpu_quota
-                || asked(spec, Setting::CpuQuota).as_ref() == Some(ours)
-        }
-        // No more of them than the pod has.
-        Value::CpusetCpus(CpusetCpus::Only(cpus)) => {
-            let shown = spec.cpuset_cpus.as_ref();
-            shown.is_some_and(|shown| shown.is_subset(cpus))
-        }
-        _ => asked(spec, ours.setting()).as_ref() == Some(ours),
-    }
-}
-
-/// The settings of which fronts tell a runtime.
-const SAID: [Setting; 5] = [
-    Setting::CpuShares,
-    Setting::CpuQuota,
-    Setting::MemoryLimit,
-    Setting::CpusetCpus,
-    Setting::OomScoreAdj,
-];
-
-fn leave_out(requested: &mut Requested, setting: Setting) {
-    match setting {
-        Setting::CpuShares => requested.cpu_shares = None,
-        Setting::CpuQuota => (requested.cpu_quota, requested.cpu_period) = (None, None),
-        Setting::MemoryLimit => requested.memory_limit = None,
-        Setting::CpusetCpus => requested.cpuset_cpus = None,
-        Setting::OomScoreAdj => requested.oom_score_adj = None,
-        // No front says these.
-        _ => {}
     }
 }
 

@@ -257,6 +257,10 @@ impl Handler {
         }
         let order = self.decisions.get();
         self.decisions.set(order + 1);
+        let decided = match pending.remove(&id) {
+            Some((_, earlier)) => decided.behind(earlier),
+            None => decided,
+        };
         pending.insert(id, (order, decided));
     }
 
@@ -277,9 +281,13 @@ impl Handler {
 
     /// Commits what was decided about a container; one of which nothing is known is taken in.
     fn carried_out(&self, pod: &PodSandbox, container: &Container) {
-        match self.pending.borrow_mut().remove(&container.id) {
-            Some((_, pending)) => self.hub.done(pending, &container.id),
-            None => self.hub.meet(pod, container),
+        let decided = self.pending.borrow_mut().remove(&container.id);
+        let Some((order, pending)) = decided else {
+            return self.hub.meet(pod, container);
+        };
+        if let Some(under_way) = self.hub.carried_out(pending, container) {
+            let id = container.id.clone();
+            self.pending.borrow_mut().insert(id, (order, under_way));
         }
     }
 

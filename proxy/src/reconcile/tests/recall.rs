@@ -16,6 +16,7 @@ fn bound(bench: Bench) -> Bench {
         let status = (annotation::RESOURCE_STATUS, r#"{"cpuset":"1"}"#);
         pod.view.annotations = [status].into_iter().collect();
         pod.own = Target::at(Some(bench.pod.clone()));
+        pod.is_listed = true;
         bench.hub.decide_again(pod);
     }
     bench

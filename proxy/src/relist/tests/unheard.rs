@@ -198,7 +198,7 @@ async fn who_has_come_since_the_start_waits_for_nobody() {
         {
             let mut ledger = bench.hub.ledger().borrow_mut();
             let pod = ledger.pod_mut(&sandbox()).unwrap();
-            pod.said.at = (!was_there).then(Instant::now);
+            pod.is_listed = was_there;
         }
         reconcile::pod(&bench.hub, &sandbox()).await;
         let held = bench.tree.read(Controller::Memory, &bench.container, LIMIT);

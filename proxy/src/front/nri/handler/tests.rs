@@ -21,7 +21,10 @@ use koord_proto::{
     },
     policy::NodePolicy,
 };
-use tokio::{task::LocalSet, time::advance};
+use tokio::{
+    task::LocalSet,
+    time::{advance, timeout},
+};
 
 mod bare;
 mod burst;
@@ -480,6 +483,117 @@ async fn an_update_is_answered_for_the_container_itself_unless_that_would_lose_a
         let answer = plugin.answer(asked).await;
         let updated = matches!(answer, Answer::Update(_));
         assert_eq!(updated, is_updated, "{answer:?}");
+    }
+}
+
+/// What is known to be asked of the container: shares and memory.
+fn known_to_be_asked(bench: &Bench) -> (Option<i64>, Option<String>) {
+    let ledger = bench.hub.ledger().borrow();
+    let requested = &ledger.container(&container()).unwrap().1.view.requested;
+    let shares = requested.cpu_shares.map(|it| i64::from(it.get()));
+    (shares, requested.memory_limit.map(|it| it.to_string()))
+}
+
+/// The runtime tells of an update that is done, when the container has these.
+fn updated(shares: u64, memory: Option<i64>) -> Asked {
+    let mut container = told_container();
+    let mut there = self::shares(shares);
+    there.memory = memory.map(limited);
+    container.linux.as_mut().unwrap().resources = Some(there);
+    Asked::Happened {
+        event: Event::PostUpdateContainer,
+        pod: Some(told_pod()),
+        container: Some(container),
+    }
+}
+
+fn limited(value: i64) -> LinuxMemory {
+    LinuxMemory {
+        limit: Some(OptionalInt64 { value }),
+        ..LinuxMemory::default()
+    }
+}
+
+#[tokio::test]
+async fn of_two_updates_at_once_each_counts_once_the_runtime_shows_it() {
+    // Of shares we say 512 whatever is asked, and of memory 1 GiB.
+    let (both, ours) = ((512, Some(1 << 30)), Some(1_i64 << 30));
+    let asked_memory = Some("5368709120".to_owned());
+    for (told, expected) in [
+        // The first is done, then the second; both are; the first has failed.
+        (vec![(512, None), both], (Some(7), asked_memory.clone())),
+        (vec![both, both], (Some(7), asked_memory.clone())),
+        (vec![(1_024, ours)], (None, asked_memory.clone())),
+        (vec![(512, None)], (Some(7), None)),
+    ] {
+        let (bench, plugin) = plugin();
+        let there = Asked::Synchronize {
+            pods: vec![told_pod()],
+            containers: vec![told_container()],
+        };
+        plugin.answer(there).await;
+        let memory = LinuxResources {
+            memory: Some(limited(5 << 30)),
+            ..LinuxResources::default()
+        };
+        for asked in [shares(7), memory] {
+            let answer = plugin.answer(update(asked)).await;
+            assert!(matches!(answer, Answer::Update(_)), "{answer:?}");
+        }
+        for (shares, memory) in &told {
+            plugin.answer(updated(*shares, *memory)).await;
+        }
+        assert_eq!(known_to_be_asked(&bench), expected, "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_another_proxy_says_beside_an_update_is_nobodys_wish() {
+    for (lock, expected) in [(NodeLock::Anothers, None), (NodeLock::Ours, Some(512))] {
+        let (bench, plugin) = plugin();
+        bench.hub.set_lock(lock);
+        let there = Asked::Synchronize {
+            pods: vec![told_pod()],
+            containers: vec![told_container()],
+        };
+        plugin.answer(there).await;
+        let mut asked = shares(512);
+        // About this no hook decides.
+        asked.cpu.as_mut().unwrap().cpus = "1".to_owned();
+        plugin.answer(update(asked)).await;
+        plugin.answer(updated(512, None)).await;
+        assert_eq!(known_to_be_asked(&bench).0, expected, "{lock:?}");
+        let ledger = bench.hub.ledger().borrow();
+        let requested = &ledger.container(&container()).unwrap().1.view.requested;
+        let cpus = requested.cpuset_cpus.as_ref().map(ToString::to_string);
+        assert_eq!(cpus.as_deref(), Some("1"));
+    }
+}
+
+#[tokio::test]
+async fn of_a_pod_from_before_its_runtime_a_list_is_to_tell_that_it_has_ended() {
+    for is_from_before in [false, true] {
+        let (bench, plugin) = plugin();
+        if is_from_before {
+            let there = Asked::Synchronize {
+                pods: vec![told_pod()],
+                containers: vec![told_container()],
+            };
+            plugin.answer(there).await;
+        } else {
+            plugin.answer(happened(Event::RunPodSandbox)).await;
+        }
+        plugin.answer(happened(Event::StartContainer)).await;
+        timeout(Duration::ZERO, bench.hub.relist_wanted())
+            .await
+            .ok();
+        let stop = Asked::StopContainer(StopContainerRequest {
+            pod: Some(told_pod()),
+            container: Some(told_container()),
+        });
+        plugin.answer(stop).await;
+        let wanted = timeout(Duration::ZERO, bench.hub.relist_wanted()).await;
+        assert_eq!(wanted.is_ok(), is_from_before);
     }
 }
 

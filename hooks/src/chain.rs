@@ -205,7 +205,7 @@ impl Chain {
         settings.any(|it| it.is_of_threads() && !self.left.contains(it))
     }
 
-    /// Whether a hook at work decides something for this pod from the memory that its containers ask
+    /// Whether a hook at work decides something for this pod from what its containers ask
     /// for.
     pub fn reads_requested(&self, pod: &PodView, node: &NodeView) -> bool {
         let mut at_work = self.links.iter().filter(|link| self.works(&link.meta));

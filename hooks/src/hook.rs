@@ -27,7 +27,7 @@ pub trait Hook: Send + Sync {
         Ok(NodeAdjustment::default())
     }
 
-    /// Whether it decides something for this pod from the memory that its containers ask for. Of
+    /// Whether it decides something for this pod from what its containers ask for. Of
     /// containers that nobody has heard ask, a runtime is asked then.
     fn reads_requested(&self, _pod: &PodView, _node: &NodeView) -> bool {
         false

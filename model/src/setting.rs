@@ -218,6 +218,22 @@ impl Setting {
     }
 }
 
+impl Value {
+    /// What names no block device; `None` for a setting that is not of devices.
+    pub fn of_no_device(setting: Setting) -> Option<Self> {
+        Some(match setting {
+            Setting::IoReadBps => Self::IoReadBps(PerBlock::default()),
+            Setting::IoWriteBps => Self::IoWriteBps(PerBlock::default()),
+            Setting::IoReadIops => Self::IoReadIops(PerBlock::default()),
+            Setting::IoWriteIops => Self::IoWriteIops(PerBlock::default()),
+            Setting::IoWeight => Self::IoWeight(PerBlock::default()),
+            Setting::IoCostQos => Self::IoCostQos(PerBlock::default()),
+            Setting::IoCostModel => Self::IoCostModel(PerBlock::default()),
+            _ => return None,
+        })
+    }
+}
+
 impl Setting {
     /// Whether a container has it from being made and never again: no file says it, and nothing
     /// can be given back.

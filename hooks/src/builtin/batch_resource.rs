@@ -23,7 +23,7 @@ use crate::{
     adjustment::Adjustment,
     extended,
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{ContainerView, Stage, View},
+    view::{ContainerView, NodeView, PodView, Stage, View},
 };
 use koord_model::{CpuShares, KubeQos, QosClass, Setting};
 use koord_proto::keys::{annotation, label};
@@ -62,6 +62,12 @@ impl Hook for BatchResource {
             (_, Some(container)) => narrowed(decided, container),
             (_, None) => Adjustment::default(),
         })
+    }
+
+    /// Only to narrow what was asked for.
+    fn reads_requested(&self, pod: &PodView, _node: &NodeView) -> bool {
+        let narrows = pod.qos() == Some(QosClass::Be) && pod.kube_qos != KubeQos::BestEffort;
+        narrows && pod.batch_resources().is_ok_and(|spec| spec.is_some())
     }
 }
 

@@ -18,7 +18,7 @@
 use crate::{
     adjustment::Adjustment,
     hook::{FailPolicy, Hook, HookError, HookMeta, Inputs, Maturity},
-    view::{ContainerView, NodeView, Stage, View, newest},
+    view::{ContainerView, NodeView, PodView, Stage, View, newest},
 };
 use koord_model::{CpuBurst, CpuQuota, QosClass, Setting, Value};
 use koord_proto::{
@@ -46,10 +46,7 @@ pub(super) struct CpuBurstHook;
 
 impl Hook for CpuBurstHook {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        if matches!(
-            view.qos(),
-            Some(QosClass::Lse | QosClass::Lsr | QosClass::Be)
-        ) {
+        if saves_up_nothing(view.pod) {
             return Ok(Adjustment::default());
         }
         let own = view.pod.cpu_burst()?;
@@ -68,9 +65,21 @@ impl Hook for CpuBurstHook {
         })
     }
 
+    fn reads_requested(&self, pod: &PodView, node: &NodeView) -> bool {
+        let own = pod.cpu_burst();
+        let own = own.map(|own| own.as_deref().copied().unwrap_or_default());
+        !saves_up_nothing(pod) && own.is_ok_and(|own| percent(node, own).is_some())
+    }
+
     fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
         (!node.kernel.cpu_burst).then_some("the kernel has no cpu.cfs_burst_us")
     }
+}
+
+/// Whether the pod is of a class that has CPUs of its own, or what others leave.
+fn saves_up_nothing(pod: &PodView) -> bool {
+    let none = [QosClass::Lse, QosClass::Lsr, QosClass::Be];
+    pod.qos().is_some_and(|class| none.contains(&class))
 }
 
 /// How much of its quota a container may save up; `None` if nobody asks for any.

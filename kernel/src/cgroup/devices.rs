@@ -9,7 +9,7 @@
 //! it may take another to say which it is.
 
 use super::{
-    Applied, Cgroups, Controller, Generation, ReadError, WriteError, Written,
+    Applied, Before, Cgroups, Controller, Generation, Original, ReadError, WriteError, Written,
     error::DeviceError,
     table::{self, File},
     unread,
@@ -33,7 +33,7 @@ const NAMED: usize = 4;
 type Lines = BTreeMap<DeviceNumber, String>;
 
 /// What devices of ours had before us; nothing is what they have by themselves.
-type Before = BTreeMap<DeviceNumber, Option<String>>;
+type HadBefore = BTreeMap<DeviceNumber, Option<String>>;
 
 /// Notes that the kernel does not keep for us: before Linux 5.7 groups take none.
 #[derive(Debug, Default)]
@@ -134,6 +134,28 @@ impl Cgroups {
         self.answer(place, value, !changes.is_empty(), lacking)
     }
 
+    /// What of block devices is ours in a group, by us or by who was here before us: no value is known of it,
+    /// but that none of them named any more has each device be as it was.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read now.
+    pub fn device_originals(&self, at: &CgroupPath) -> Result<Vec<Original>, ReadError> {
+        let mut ours = Vec::new();
+        for setting in Setting::ALL.iter().copied() {
+            let Some(nothing) = Value::of_no_device(setting) else {
+                continue;
+            };
+            // What has no file here nobody has written.
+            if let Ok(file) = self.file(at, setting)
+                && !self.before(Place { at, setting, file })?.is_empty()
+            {
+                ours.push(Original::new(Before::Value(nothing.clone()), nothing));
+            }
+        }
+        Ok(ours)
+    }
+
     /// Whether every device that a value names is there and has it, and no other has one of ours.
     pub(super) fn holds_per_device(&self, at: &CgroupPath, value: &Value) -> bool {
         let setting = value.setting();
@@ -209,7 +231,7 @@ impl Cgroups {
 
     /// What the devices of ours had before us. A note that cannot be read now is an error: taken for none
     /// it would be replaced by one that says that they had our values before us.
-    fn before(&self, Place { at, setting, file }: Place<'_>) -> Result<Before, ReadError> {
+    fn before(&self, Place { at, setting, file }: Place<'_>) -> Result<HadBefore, ReadError> {
         let noted = self.noted(file.controller, at, setting);
         let text = noted.map_err(|error| self.unreadable(at, Some(setting), file.name, error))?;
         let line = |line: &str| match line.split_once(' ') {
@@ -219,7 +241,7 @@ impl Cgroups {
         Ok(text.lines().filter_map(line).collect())
     }
 
-    fn note(&self, Place { at, setting, file }: Place<'_>, old: &Before, new: &Before) {
+    fn note(&self, Place { at, setting, file }: Place<'_>, old: &HadBefore, new: &HadBefore) {
         if old == new {
             return;
         }

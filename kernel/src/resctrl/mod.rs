@@ -40,6 +40,7 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
 };
+use tracing::warn;
 
 /// The groups of this machine: the kernel's, or those of a fake that keeps its rules.
 pub trait Groups: fmt::Debug + Send {
@@ -155,6 +156,10 @@ impl Resctrl {
         let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
         let text = read(&root, "schemata")?;
         let whole = Schemata::parse(&text).ok_or(io::ErrorKind::InvalidData)?;
+        let (whole, counts_otherwise) = share::countable(whole, vendor);
+        if counts_otherwise {
+            warn!("bandwidth is counted in MB/s here (mba_MBps), and not shared out");
+        }
         let told = |resource: &str, file: &str| {
             let text = read(&root, &format!("info/{resource}/{file}")).ok()?;
             Some(text.trim().to_owned())

@@ -114,6 +114,19 @@ pub fn ways(all: u64, start: u64, end: u64) -> Option<u64> {
     Some(below(high) & !below(low))
 }
 
+/// Without the bandwidth of memory where that is counted in megabytes per second (mount option `mba_MBps`):
+/// a kernel that does takes a percentage for very few of them, and has a number in the root's group that is
+/// none. Whether that is so here.
+pub(super) fn countable(whole: Schemata, vendor: Vendor) -> (Schemata, bool) {
+    let Schemata(mut lines) = whole;
+    let is_none = |line: &Shares| line.values().any(|it| *it > 100);
+    let counts_otherwise = vendor != Vendor::Amd && lines.get(&Resource::Mb).is_some_and(is_none);
+    if counts_otherwise {
+        lines.remove(&Resource::Mb);
+    }
+    (Schemata(lines), counts_otherwise)
+}
+
 /// What a group that has these shares has of each cache that `whole` names. A cache of which no
 /// way can be shared out, because `all` is no mask, is left out.
 pub(super) fn schemata(
@@ -181,6 +194,32 @@ mod tests {
         // No mask to go by, or one with a hole.
         for all in [None, Some(0b101)] {
             assert_eq!(lines(two, all, Vendor::Other), "MB:0=60;1=60\n");
+        }
+    }
+
+    #[test]
+    fn bandwidth_in_megabytes_is_left_alone() {
+        for (root, vendor, expected) in [
+            (
+                "L3:0=7ff\nMB:0=100\n",
+                Vendor::Intel,
+                ("L3:0=7ff\nMB:0=100\n", false),
+            ),
+            (
+                "L3:0=7ff\nMB:0=4294967295\n",
+                Vendor::Intel,
+                ("L3:0=7ff\n", true),
+            ),
+            (
+                "L3:0=7ff\nMB:0=100;1=4294967295\n",
+                Vendor::Other,
+                ("L3:0=7ff\n", true),
+            ),
+            ("MB:0=2048\n", Vendor::Amd, ("MB:0=2048\n", false)),
+            ("L3:0=7ff\n", Vendor::Intel, ("L3:0=7ff\n", false)),
+        ] {
+            let (whole, otherwise) = countable(Schemata::parse(root).unwrap(), vendor);
+            assert_eq!((&*whole.to_string(), otherwise), expected);
         }
     }
 

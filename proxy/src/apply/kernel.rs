@@ -462,7 +462,11 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
         }
         Job::Recall { groups, done } => {
             let mut replaced = lock(replaced);
-            let known = groups.iter().map(|at| replaced.known(cgroups, at));
+            let known = groups.iter().map(|at| {
+                let mut known = replaced.known(cgroups, at)?;
+                known.extend(cgroups.device_originals(at).ok()?);
+                Some(known)
+            });
             done.send(known.collect()).ok();
         }
     }

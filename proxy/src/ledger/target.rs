@@ -10,8 +10,8 @@ use koord_hooks::Merged;
 use koord_kernel::cgroup::{Before, Original as Noted};
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PerBlock, PodNetwork, PodQueue,
-    SchedSwitch, Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
+    MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PodNetwork, PodQueue, SchedSwitch,
+    Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
 };
 use rustix::io::Errno;
 use std::{collections::BTreeSet, sync::Arc};
@@ -474,7 +474,9 @@ impl Target {
         {
             self.note_forgotten(shares.clone());
         }
-        let over = Some(Box::new(ours.clone()));
+        // Of devices each has its own, and the group has it noted.
+        let is_one = !ours.setting().is_of_devices();
+        let over = is_one.then(|| Box::new(ours.clone()));
         if let Some(entry) = self.entry_mut(ours.setting()) {
             let idles_no_more = *ours == IDLE && entry.owner == GIVEN_BACK;
             if entry.learn_original(before.value()) {
@@ -742,13 +744,13 @@ fn default(setting: Setting) -> Value {
         Setting::NodeQueues => Value::NodeQueues(Arc::default()),
         Setting::SchedSwitch => Value::SchedSwitch(SchedSwitch::AsBefore),
         // What each device had before it was named is noted on the group.
-        Setting::IoReadBps => Value::IoReadBps(PerBlock::default()),
-        Setting::IoWriteBps => Value::IoWriteBps(PerBlock::default()),
-        Setting::IoReadIops => Value::IoReadIops(PerBlock::default()),
-        Setting::IoWriteIops => Value::IoWriteIops(PerBlock::default()),
-        Setting::IoWeight => Value::IoWeight(PerBlock::default()),
-        Setting::IoCostQos => Value::IoCostQos(PerBlock::default()),
-        Setting::IoCostModel => Value::IoCostModel(PerBlock::default()),
+        Setting::IoReadBps
+        | Setting::IoWriteBps
+        | Setting::IoReadIops
+        | Setting::IoWriteIops
+        | Setting::IoWeight
+        | Setting::IoCostQos
+        | Setting::IoCostModel => Value::of_no_device(setting).expect("it is of devices"),
     }
 }
 

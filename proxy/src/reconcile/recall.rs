@@ -2,7 +2,7 @@
 //! made anew: what is decided still comes back one day, and what nobody decides any more now.
 //!
 //! The groups of pods, tiers and host applications have it noted on themselves. Each is asked for until
-//! there is an answer, and then no more.
+//! there is an answer and, where the source of pods is awaited, that was heard; and then no more.
 
 use super::unheard::is_summed;
 use crate::{hub::Hub, ledger::NodeGroupKind, worker::Undone};
@@ -76,7 +76,9 @@ pub(super) async fn node(hub: &Rc<Hub>) -> Result<(), Undone> {
         };
         let is_known = !hub.awaits_pods();
         for noted in ours(hub, noted) {
-            if !is_known && is_summed(noted.setting()) {
+            let setting = noted.setting();
+            // Of the root's all but devices have a way of their own.
+            if !is_known && is_summed(setting) || at.is_root() && !setting.is_of_devices() {
                 continue;
             }
             let ledger = &mut hub.ledger().borrow_mut();
@@ -103,9 +105,9 @@ fn groups_of_node(hub: &Hub) -> Vec<(CgroupPath, NodeGroupKind)> {
     let groups = ledger.node.iter();
     let named = groups.filter_map(|group| Some((group.target.at.clone()?, group.kind)));
     let mut known = hub.queue().recalled.borrow().clone();
-    let all = tiers.into_iter().chain(named);
-    all.filter(|(at, _)| !at.is_root() && known.insert(at.clone()))
-        .collect()
+    let root = (CgroupPath::root(), NodeGroupKind::Root);
+    let all = [root].into_iter().chain(tiers).chain(named);
+    all.filter(|(at, _)| known.insert(at.clone())).collect()
 }
 
 /// What koordlet does the part of is not: it may have written the same.

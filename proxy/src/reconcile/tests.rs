@@ -330,6 +330,12 @@ async fn while_memory_is_reclaimed_for_a_pod_everything_else_is_held() {
     }
 }
 
+/// Stops the pod as a kubelet does: its container first.
+fn stop(bench: &Bench) {
+    bench.hub.container_stopped("container-1");
+    bench.hub.sandbox_stopped("sandbox-1");
+}
+
 #[tokio::test]
 async fn a_group_of_caches_goes_when_its_last_pod_stops() {
     let processor = FakeResctrl::new(7);
@@ -338,7 +344,7 @@ async fn a_group_of_caches_goes_when_its_last_pod_stops() {
     bench.hub.set_node_policy(best_effort_shares());
     settle(&bench).await;
     assert_eq!(processor.group_of(11), "BE");
-    bench.hub.sandbox_stopped("sandbox-1");
+    stop(&bench);
     settle(&bench).await;
     assert_eq!(processor.shares_of("BE"), None);
 }
@@ -356,7 +362,7 @@ async fn a_monitoring_group_stays_while_its_pod_runs_and_goes_when_it_stops() {
     let places = (processor.group_of(11), processor.monitor_of(11));
     let expected = ("BE", "BE/mon_groups/koordlet-uid-1");
     assert_eq!((&*places.0, &*places.1), expected);
-    bench.hub.sandbox_stopped("sandbox-1");
+    stop(&bench);
     settle(&bench).await;
     assert_eq!(processor.monitors().unwrap(), [""; 0]);
 }

@@ -251,6 +251,20 @@ fn what_a_pod_asked_of_kubernetes_itself_is_only_narrowed() {
 }
 
 #[test]
+fn what_was_asked_is_read_of_pods_that_are_narrowed_alone() {
+    let burstable = |spec| in_tier(KubeQos::Burstable, be(spec));
+    for (pod, wanted) in [
+        (burstable(LIMITED), true),
+        (be(LIMITED), false),
+        (in_tier(KubeQos::Burstable, pod("BE", &[])), false),
+        (in_tier(KubeQos::Burstable, pod("LS", &[(SPEC, LIMITED)])), false),
+        (burstable("{"), false),
+    ] {
+        assert_eq!(BatchResource.reads_requested(&pod, &node()), wanted, "{pod:?}");
+    }
+}
+
+#[test]
 fn a_list_of_nothing_decides_nothing() {
     for spec in [
         "{}",

@@ -109,6 +109,8 @@ fn classes_with_cpus_of_their_own_and_best_effort_have_no_burst() {
     ] {
         let decided = of_container(&pod(class, &[]), &limited(50_000), &node);
         assert_eq!(!decided.is_empty(), bursts, "{class}");
+        let reads = CpuBurstHook.reads_requested(&pod(class, &[]), &node);
+        assert_eq!(reads, bursts, "{class}");
     }
 }
 
@@ -132,8 +134,11 @@ fn an_annotation_is_laid_over_the_policy_of_the_node() {
     ] {
         let decided = of_container(&annotated(text), &limited(50_000), node);
         assert_eq!(decided, burst, "{text}");
+        let reads = CpuBurstHook.reads_requested(&annotated(text), node);
+        assert_eq!(reads, !burst.is_empty(), "{text}");
     }
     let broken = annotated(r#"{"cpuBurstPercent":0}"#);
+    assert!(!CpuBurstHook.reads_requested(&broken, &quarter));
     let error = decide_container(&CpuBurstHook, &broken, &limited(50_000), &quarter).unwrap_err();
     assert_eq!(error.key(), "koordinator.sh/cpuBurst");
 }

@@ -131,13 +131,46 @@ async fn what_is_not_named_any_more_is_given_back_by_the_process_that_follows() 
     before.brought_in_line(policy(LIMITED)).await;
     let bench = Bench::with_devices(before.tree.clone(), disks.devices());
     bench.brought_in_line(policy("")).await;
-    assert_eq!(bench.lines(TIER, "io.max"), "");
-    assert_eq!(bench.lines(TIER, "io.weight"), "default 100");
-    assert!(
-        bench
-            .lines("", "io.cost.qos")
-            .starts_with("252:16 enable=0 ")
-    );
+    nothing_is_limited(&bench);
+}
+
+fn nothing_is_limited(bench: &Bench) {
+    for group in [TIER, POD] {
+        assert_eq!(bench.lines(group, "io.max"), "");
+        assert_eq!(bench.lines(group, "io.weight"), "default 100");
+    }
+    let qos = bench.lines("", "io.cost.qos");
+    assert!(qos.starts_with("252:16 enable=0 "), "{qos}");
+}
+
+#[tokio::test]
+async fn limits_are_given_back_by_a_process_whose_hook_is_off_or_decides_nothing() {
+    for is_on in [false, true] {
+        let (_directory, disks, before) = machine();
+        annotate(&before);
+        before.brought_in_line(policy(LIMITED)).await;
+        assert_eq!(
+            before.lines(POD, "io.max"),
+            "252:16 rbps=5 wbps=max riops=max wiops=max"
+        );
+        let bench = Bench::with_devices(before.tree.clone(), disks.devices()).knowing_pod();
+        assert!(bench.hub.switch_hook("BlkIOReconcile", is_on));
+        bench.brought_in_line(policy("")).await;
+        nothing_is_limited(&bench);
+        if !is_on {
+            bench.brought_in_line(policy("")).await;
+            assert_eq!(node_ledger(&bench), [""; 0]);
+        }
+    }
+}
+
+/// The pod limits itself.
+fn annotate(bench: &Bench) {
+    let text = r#"{"blocks":[{"name":"/dev/vdb","type":"device","ioCfg":{"readBPS":5}}]}"#;
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let pod = ledger.pod_mut(&sandbox()).unwrap();
+    pod.view.labels = [(label::QOS_CLASS, "BE")].into_iter().collect();
+    pod.view.annotations = [(annotation::BLKIO_QOS, text)].into_iter().collect();
 }
 
 #[tokio::test]

@@ -410,26 +410,31 @@ impl Tasks {
 
 /// What is wrong with the configuration, for which everything passes through: in the log and for `status`.
 fn unusable(complaint: &ConfigError) -> String {
+    // One for each line, where there are several.
+    let reason = complaint.to_string().replace('\n', "; ");
     error!(
-        error = complaint as &dyn Error,
+        reason,
         "the configuration cannot be used: passing everything through, hooks off"
     );
-    // One for each line, where there are several.
-    let complaints = complaint.to_string().replace('\n', "; ");
-    format!("hooks are off: {complaints}")
+    format!("hooks are off: {reason}")
 }
 
 /// Starts that ended badly again and again are followed by one in which we do nothing.
 fn heed(verdict: Verdict, config: &mut Config, remarks: &mut Vec<String>) {
-    let Verdict::PassThrough { unclean_starts } = verdict else {
+    let Verdict::PassThrough {
+        unclean_starts,
+        within,
+    } = verdict
+    else {
         return;
     };
     warn!(
         unclean_starts,
-        "too many starts within a minute ended badly: passing everything through, hooks off"
+        "too many starts in a row ended badly: passing everything through, hooks off"
     );
+    let seconds = within.as_secs();
     remarks.push(format!(
-        "{unclean_starts} starts within a minute ended badly: hooks are off until a clean restart"
+        "{unclean_starts} starts within {seconds} s ended badly: hooks are off until a clean restart"
     ));
     config.mode = Mode::PassThrough;
 }

@@ -67,8 +67,8 @@ const NAME: usize = 253;
 
 /// Lets the first few lines of a kind through and then one at a time, and counts the others.
 ///
-/// A kind is a hook and the key of the input that it read. Both are fixed names, so the table is
-/// small; it is bounded all the same, and kinds beyond the bound share one account.
+/// A kind is who complains (a hook, or `-` for us) and about what: the key of an input, a setting, a place.
+/// Both are fixed names, so the table is small; it is bounded all the same, and kinds beyond the bound share one account.
 #[derive(Debug, Default)]
 pub struct RateLimited {
     kinds: HashMap<(&'static str, &'static str), Account>,
@@ -195,11 +195,11 @@ impl Display for Name<'_> {
 impl RateLimited {
     /// Whether a line of this kind may be written at `now`; if so, how many of its kind were held
     /// back since the last one.
-    pub fn permit(&mut self, hook: &'static str, key: &'static str, now: Instant) -> Option<u64> {
+    pub fn permit(&mut self, who: &'static str, what: &'static str, now: Instant) -> Option<u64> {
         let room = self.kinds.len() < MAX_KINDS;
-        let account = match self.kinds.get_mut(&(hook, key)) {
+        let account = match self.kinds.get_mut(&(who, what)) {
             Some(account) => account,
-            None if room => self.kinds.entry((hook, key)).or_default(),
+            None if room => self.kinds.entry((who, what)).or_default(),
             None => &mut self.others,
         };
         account.permit(now)

@@ -45,7 +45,7 @@ pub fn install() {
         }
         // What it guards is sound at any time: it counts.
         let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(suppressed) = limited.permit("", "", Instant::now()) {
+        if let Some(suppressed) = limited.permit("-", "panic", Instant::now()) {
             tell(&place, info, suppressed);
         }
     }));

@@ -42,6 +42,8 @@ pub enum Verdict {
     /// Hooks off.
     PassThrough {
         unclean_starts: usize,
+        /// The time that they lie within.
+        within: Duration,
     },
 }
 
@@ -130,7 +132,10 @@ impl StartGuard {
         });
         let unclean_starts = notes.unclean_starts_ms.len();
         let verdict = if unclean_starts >= TOO_MANY {
-            Verdict::PassThrough { unclean_starts }
+            Verdict::PassThrough {
+                unclean_starts,
+                within: window,
+            }
         } else {
             Verdict::Normal
         };
@@ -241,6 +246,13 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
     }
 
+    fn three_within(seconds: u64) -> Verdict {
+        Verdict::PassThrough {
+            unclean_starts: 3,
+            within: Duration::from_secs(seconds),
+        }
+    }
+
     /// What a start at that second is told; it then crashes.
     fn crash(state: &Path, seconds: u64) -> Verdict {
         let (_crashed, verdict, noted) = StartGuard::note(state, at(seconds), None);
@@ -254,10 +266,9 @@ mod tests {
         assert_eq!(crash(dir.path(), 0), Verdict::Normal);
         assert_eq!(crash(dir.path(), 20), Verdict::Normal);
         assert_eq!(crash(dir.path(), 40), Verdict::Normal);
-        let unclean = |unclean_starts| Verdict::PassThrough { unclean_starts };
-        assert_eq!(crash(dir.path(), 60), unclean(3));
+        assert_eq!(crash(dir.path(), 60), three_within(60));
         // The first of them is older than a minute now.
-        assert_eq!(crash(dir.path(), 61), unclean(3));
+        assert_eq!(crash(dir.path(), 61), three_within(60));
     }
 
     #[test]
@@ -272,7 +283,7 @@ mod tests {
         for start in [0, 30_500, 61_000] {
             assert_eq!(hang(start), Verdict::Normal, "{start}");
         }
-        assert_eq!(hang(91_500), Verdict::PassThrough { unclean_starts: 3 });
+        assert_eq!(hang(91_500), three_within(124));
         // Two minutes and four seconds later.
         assert_eq!(hang(215_501), Verdict::Normal);
     }
@@ -292,7 +303,7 @@ mod tests {
             crash(dir.path(), start);
         }
         let (guard, verdict, _) = StartGuard::note(dir.path(), at(3), None);
-        assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
+        assert_eq!(verdict, three_within(60));
         guard.clean_stop().unwrap();
         assert_eq!(crash(dir.path(), 4), Verdict::Normal);
     }
@@ -334,13 +345,10 @@ mod tests {
         }
         for start in [8, 9] {
             let (guard, verdict, _) = StartGuard::note(dir.path(), at(start), None);
-            assert_eq!(verdict, Verdict::PassThrough { unclean_starts: 3 });
+            assert_eq!(verdict, three_within(60));
             guard.refused().unwrap();
         }
-        assert_eq!(
-            crash(dir.path(), 64),
-            Verdict::PassThrough { unclean_starts: 3 }
-        );
+        assert_eq!(crash(dir.path(), 64), three_within(60));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{apply::cri::PatchError, hami_core::FolderError};
 use koord_hooks::{Failure, PodView};
 use std::error::Error;
 
-/// `FAILED_PRECONDITION`: the caller must not simply try again.
+/// `FAILED_PRECONDITION`: to call again at once changes nothing.
 const FAILED_PRECONDITION: u32 = 9;
 
 /// A gRPC status of our own.

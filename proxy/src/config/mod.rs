@@ -1,8 +1,8 @@
 //! Flags and file, put together and understood.
 //!
 //! Two types: [`RawConfig`] is what was said, text by key, and [`Config`] is what it means. The
-//! step between them reports every bad key of every source in one run, because whoever sets up a
-//! node wants to correct them in one go. Nothing here reads the environment; what `KOORD_LOG` says
+//! step between them reports every bad key of every source, and every bad value that would count, in
+//! one run, because whoever sets up a node wants to correct them in one go. Nothing here reads the environment; what `KOORD_LOG` says
 //! is handed in.
 
 mod file;
@@ -319,7 +319,7 @@ impl ConfigError {
 }
 
 impl fmt::Display for ConfigError {
-    /// One line for each issue, with its reasons: this is printed for a person, not logged.
+    /// One line for each issue, with its reasons: for a person at a terminal. A log has them in one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, issue) in self.issues.iter().enumerate() {
             if index > 0 {

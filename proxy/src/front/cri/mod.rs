@@ -307,7 +307,7 @@ fn report(ended: &Ended, metrics: &Metrics) {
         }
         Ended::Closed(_) | Ended::Drained | Ended::Unreachable(_) | Ended::Io { .. } => {}
     }
-    debug!(reason = ended as &dyn Error, "a connection ended");
+    debug!(error = ended as &dyn Error, "a connection ended");
 }
 
 /// What all requests that are held may come to in memory, with what of them is there a second time.

@@ -18,6 +18,8 @@ enum May {
 }
 
 const TESTKIT: &str = "koord-testkit";
+const PAGE: &str = "docs/architecture.md";
+const LOG: &str = "proxy/src/log.rs";
 
 #[rustfmt::skip]
 const ROOMS: &[Room] = &[
@@ -39,6 +41,23 @@ const ROOMS: &[Room] = &[
     // What the rooms are held against is not of them.
     Room { at: "tests/ttrpc", name: "koord-ttrpc-end", may_use: May::Use(&[]) },
 ];
+
+// === impl Room ===
+
+impl Room {
+    fn row(&self) -> Row {
+        let at = |name: &str| ROOMS.iter().find(|room| room.name == name);
+        let may_use = match self.may_use {
+            May::Use([]) => "–".to_owned(),
+            May::Use(names) => {
+                let rooms = names.iter().filter_map(|name| at(name));
+                rooms.map(|room| room.at).collect::<Vec<_>>().join(", ")
+            }
+            May::UseAnything => "anything".to_owned(),
+        };
+        (self.at.to_owned(), may_use)
+    }
+}
 
 /// What a room that is a pure function may not name: it has no clock, no thread, no file, no socket.
 const PURE_ROOMS: &[&str] = &["model", "relay", "nri", "hooks"];
@@ -116,6 +135,56 @@ fn the_table_has_a_row_for_every_package_and_no_other() {
     present.sort();
     listed.sort();
     assert_eq!(present, listed);
+}
+
+/// A room and what it may use, as the page writes it.
+type Row = (String, String);
+
+#[test]
+fn the_page_has_this_table() {
+    let page = std::fs::read_to_string(tree::root().join(PAGE)).unwrap();
+    let mut written = rows(&page);
+    let mut listed: Vec<Row> = ROOMS.iter().map(Room::row).collect();
+    written.sort();
+    listed.sort();
+    assert_eq!(written, listed);
+}
+
+#[test]
+fn rooms_that_share_a_row_are_rows_of_the_page() {
+    let page = "## Rooms\n\n| room | crate | owns | may use |\n| --- | --- | --- | --- |\n\
+                | `a/` | `koord-a` | this | b, c |\n| `d/`, `e/e/` | | that | – |\n\n\
+                ## More\n\n| `f/` | `koord-f` | no room | – |\n";
+    let expected = [("a", "b, c"), ("d", "–"), ("e/e", "–")];
+    assert_eq!(
+        rows(page),
+        expected.map(|(at, may_use)| (at.to_owned(), may_use.to_owned()))
+    );
+}
+
+fn rows(page: &str) -> Vec<Row> {
+    let section = page.split("## ").find(|it| it.starts_with("Rooms\n"));
+    let lines = section.unwrap_or_default().lines();
+    let cells = lines.filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
+    let cells = cells.filter_map(|row| Some((row.split_once(" | ")?.0, row.rsplit_once(" | ")?.1)));
+    let rows = cells.flat_map(|(rooms, may_use)| {
+        let rooms = rooms.split(", ").map(|it| it.trim_matches(['`', '/']));
+        rooms.map(|at| (at.to_owned(), may_use.to_owned()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn every_room_that_is_shipped_can_be_named_in_a_filter_of_the_log() {
+    let log = std::fs::read_to_string(tree::root().join(LOG)).unwrap();
+    let list = log.split_once("const CRATES:").unwrap().1;
+    let list = list.split_once("];").unwrap().0;
+    let named: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+    let is_shipped = |room: &&Room| room.at != "fuzz" && !room.at.starts_with("tests/");
+    let shipped = ROOMS.iter().filter(is_shipped);
+    let mut shipped: Vec<String> = shipped.map(|room| room.name.replace('-', "_")).collect();
+    shipped.sort();
+    assert_eq!(named, shipped);
 }
 
 #[test]

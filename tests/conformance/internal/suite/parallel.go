@@ -68,9 +68,11 @@ func manyPods(s *Scenario) {
 		return ParallelCall{Method: methodStart, Request: &runtime.StartContainerRequest{ContainerId: containers[i].id}}
 	})
 	s.Call("many-running", methodListContainers, &runtime.ListContainersRequest{})
-	// Without grace: so soon after its start a shell may not have its trap yet.
+	for i, container := range containers {
+		s.awaitWilling(fmt.Sprintf("willing-%d", i), container)
+	}
 	each("stop", func(i int) ParallelCall {
-		return ParallelCall{Method: methodStop, Request: &runtime.StopContainerRequest{ContainerId: containers[i].id}}
+		return ParallelCall{Method: methodStop, Request: &runtime.StopContainerRequest{ContainerId: containers[i].id, Timeout: 10}}
 	})
 	each("status", func(i int) ParallelCall {
 		return ParallelCall{Method: methodContainerStatus, Request: &runtime.ContainerStatusRequest{ContainerId: containers[i].id}}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -250,6 +251,16 @@ func shell(script string) []string { return []string{"/bin/busybox", "sh", "-c",
 // first process ends for nothing less than SIGKILL: CRI-O waits half a minute
 // for such a one, whatever grace it is told.
 func willing(script string) []string { return shell("trap 'exit 0' TERM; " + script) }
+
+// awaitWilling waits until a container that runs a willing script ends when it
+// is asked to. Just after its start it may be the runtime's program yet, or a
+// shell without its trap, and what its end is called depends on who is first.
+func (s *Scenario) awaitWilling(step string, container *Container) {
+	// Bit 14 of the signals that the first process catches is SIGTERM.
+	const catches = "[ $(/bin/busybox readlink /proc/1/exe) = /bin/busybox ] && " +
+		"/bin/busybox grep -q '^SigCgt:.*[4-7c-f]...$' /proc/1/status && echo willing"
+	s.Observe(step, s.await(func() string { return strings.TrimSpace(s.Peek(container, catches)) }, "willing"))
+}
 
 // briefly is a script that ends by itself, but not before the runtime has
 // noted that it started.

@@ -53,8 +53,8 @@ func updates(s *Scenario) {
 	created := s.Create("create-other", container.pod, &Container{Name: "other"})
 	s.update("of-created", created, &runtime.LinuxContainerResources{CpuShares: 100})
 	s.Start("start-other", created)
-	// Without grace: so soon after its start a shell may not have its trap yet.
-	s.Stop("stop-other", created, 0)
+	s.awaitWilling("other-is-willing", created)
+	s.Stop("stop-other", created, 10)
 	s.update("of-exited", created, &runtime.LinuxContainerResources{CpuShares: 150})
 
 	pod := container.pod

@@ -323,6 +323,7 @@ impl Hub {
                 asked,
                 swap,
                 said: Target::default(),
+                had: Default::default(),
                 lowering: None,
                 earlier: None,
             };
@@ -359,6 +360,7 @@ impl Hub {
             asked,
             swap,
             said: target,
+            had: Default::default(),
             lowering: None,
             earlier: None,
         };

@@ -13,7 +13,7 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, MemoryLimit, SandboxId};
+use koord_model::{ContainerId, MemoryLimit, SandboxId, Value};
 use koord_proto::wire;
 use std::{mem, rc::Rc};
 
@@ -60,6 +60,8 @@ pub(super) struct Update {
     /// What it asked of memory and swap together.
     pub(super) swap: Option<MemoryLimit>,
     pub(super) said: Target,
+    /// What the container had when it came, as far as that is told.
+    pub(super) had: Requested,
     /// By which bursts are kept low for it.
     pub(super) lowering: Option<u64>,
     /// One of the same container that was under way when this one came.
@@ -93,16 +95,18 @@ impl Update {
         }
     }
 
-    /// Whether a runtime that shows this has done it, as far as a `later` one has not said otherwise.
+    /// Whether a runtime that shows this has done it, as far as a `later` one has not said otherwise. What was
+    /// there before says nothing.
     fn is_done(&self, shown: &Requested, later: Option<&Self>) -> bool {
         let is_said_later = |setting| later.is_some_and(|it| asked(&it.asked, setting).is_some());
-        let said = self.said.entries().iter().map(|entry| &entry.desired);
+        let is_new = |it: &Value| shows(shown, it) && !shows(&self.had, it);
         SAID.into_iter().all(|setting| {
             let Some(value) = asked(&self.asked, setting) else {
                 return true;
             };
-            let mut said = said.clone().filter(|it| it.setting() == setting);
-            is_said_later(setting) || shows(shown, &value) || said.any(|it| shows(shown, it))
+            let said = self.said.entries().iter().map(|entry| &entry.desired);
+            let mut values = [&value].into_iter().chain(said);
+            is_said_later(setting) || values.any(|it| it.setting() == setting && is_new(it))
         })
     }
 }
@@ -152,7 +156,7 @@ impl Pending {
         let Some(earlier) = update.earlier.take() else {
             return (vec![of(update)], None);
         };
-        if !update.is_done(shown, None) {
+        if !update.is_done(shown, None) && earlier.is_done(shown, None) {
             return (vec![of(earlier)], Some(of(update)));
         }
         let earlier = Some(earlier).filter(|it| it.is_done(shown, Some(&update)));

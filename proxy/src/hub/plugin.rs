@@ -8,6 +8,7 @@ use super::{
     commit::{Effect, Update, commit_pod_update, commit_start},
     leave_out,
     plan::PlannedUpdate,
+    shows,
 };
 use crate::{
     apply::{cri::set_injected, nri as patch},
@@ -197,9 +198,11 @@ impl Hub {
         };
         let mut requested = seen::requested(Some(asked));
         if self.standing_by().is_some() {
-            // The other one says with each update what it has decided.
+            // The other one says with each update what it has decided, which is what we have.
             let decided = known.target.entries().iter().map(|entry| &entry.desired);
-            let others = decided.chain(known.ours.iter()).map(Value::setting);
+            let others = decided.chain(known.ours.iter());
+            let asked = requested.clone();
+            let others = others.filter(|it| shows(&asked, it)).map(Value::setting);
             others.for_each(|setting| leave_out(&mut requested, setting));
         }
         let planned = self.plan_update(pod, known, &requested);
@@ -227,6 +230,7 @@ impl Hub {
             // No answer says it.
             swap: None,
             said: target,
+            had: seen::requested(Some(&there)),
             lowering: None,
             earlier: None,
         };

@@ -290,6 +290,7 @@ fn update_that_lowered(id: ContainerId, lowering: Option<u64>) -> Effect {
         asked: Default::default(),
         swap: None,
         said: Default::default(),
+        had: Default::default(),
         lowering,
         earlier: None,
     };

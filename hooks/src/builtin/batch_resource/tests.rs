@@ -257,10 +257,17 @@ fn what_was_asked_is_read_of_pods_that_are_narrowed_alone() {
         (burstable(LIMITED), true),
         (be(LIMITED), false),
         (in_tier(KubeQos::Burstable, pod("BE", &[])), false),
-        (in_tier(KubeQos::Burstable, pod("LS", &[(SPEC, LIMITED)])), false),
+        (
+            in_tier(KubeQos::Burstable, pod("LS", &[(SPEC, LIMITED)])),
+            false,
+        ),
         (burstable("{"), false),
     ] {
-        assert_eq!(BatchResource.reads_requested(&pod, &node()), wanted, "{pod:?}");
+        assert_eq!(
+            BatchResource.reads_requested(&pod, &node()),
+            wanted,
+            "{pod:?}"
+        );
     }
 }
 

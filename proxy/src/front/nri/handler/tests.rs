@@ -519,17 +519,27 @@ async fn of_two_updates_at_once_each_counts_once_the_runtime_shows_it() {
     // Of shares we say 512 whatever is asked, and of memory 1 GiB.
     let (both, ours) = ((512, Some(1 << 30)), Some(1_i64 << 30));
     let asked_memory = Some("5368709120".to_owned());
-    for (told, expected) in [
+    for (had, told, expected) in [
         // The first is done, then the second; both are; the first has failed.
-        (vec![(512, None), both], (Some(7), asked_memory.clone())),
-        (vec![both, both], (Some(7), asked_memory.clone())),
-        (vec![(1_024, ours)], (None, asked_memory.clone())),
-        (vec![(512, None)], (Some(7), None)),
+        (
+            1_024,
+            vec![(512, None), both],
+            (Some(7), asked_memory.clone()),
+        ),
+        (1_024, vec![both, both], (Some(7), asked_memory.clone())),
+        (1_024, vec![(1_024, ours)], (None, asked_memory.clone())),
+        (1_024, vec![(512, None)], (Some(7), None)),
+        // The first has failed, and what we say was there before it.
+        (512, vec![(512, ours)], (None, asked_memory.clone())),
+        // Nothing is seen of either: the last one counts, as if it were alone.
+        (1_024, vec![(1_024, None)], (None, asked_memory.clone())),
     ] {
         let (bench, plugin) = plugin();
+        let mut container = told_container();
+        container.linux.as_mut().unwrap().resources = Some(shares(had));
         let there = Asked::Synchronize {
             pods: vec![told_pod()],
-            containers: vec![told_container()],
+            containers: vec![container.clone()],
         };
         plugin.answer(there).await;
         let memory = LinuxResources {
@@ -537,13 +547,18 @@ async fn of_two_updates_at_once_each_counts_once_the_runtime_shows_it() {
             ..LinuxResources::default()
         };
         for asked in [shares(7), memory] {
-            let answer = plugin.answer(update(asked)).await;
+            let asked = Asked::UpdateContainer(UpdateContainerRequest {
+                pod: Some(told_pod()),
+                container: Some(container.clone()),
+                linux_resources: Some(asked),
+            });
+            let answer = plugin.answer(asked).await;
             assert!(matches!(answer, Answer::Update(_)), "{answer:?}");
         }
         for (shares, memory) in &told {
             plugin.answer(updated(*shares, *memory)).await;
         }
-        assert_eq!(known_to_be_asked(&bench), expected, "{told:?}");
+        assert_eq!(known_to_be_asked(&bench), expected, "{had}, {told:?}");
     }
 }
 

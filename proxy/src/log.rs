@@ -68,7 +68,8 @@ const NAME: usize = 253;
 /// Lets the first few lines of a kind through and then one at a time, and counts the others.
 ///
 /// A kind is who complains (a hook, or `-` for us) and about what: the key of an input, a setting, a place.
-/// Both are fixed names, so the table is small; it is bounded all the same, and kinds beyond the bound share one account.
+/// Both are fixed names, so the table is small; it is bounded all the same, and kinds beyond the bound share
+/// one account.
 #[derive(Debug, Default)]
 pub struct RateLimited {
     kinds: HashMap<(&'static str, &'static str), Account>,

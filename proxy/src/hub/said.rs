@@ -4,6 +4,15 @@ use super::asked;
 use koord_hooks::Requested;
 use koord_model::{CpusetCpus, Setting, Value};
 
+/// The settings of which fronts tell a runtime.
+pub(crate) const SAID: [Setting; 5] = [
+    Setting::CpuShares,
+    Setting::CpuQuota,
+    Setting::MemoryLimit,
+    Setting::CpusetCpus,
+    Setting::OomScoreAdj,
+];
+
 /// Whether a spec has this value of ours, as calls tell it.
 pub(crate) fn shows(spec: &Requested, ours: &Value) -> bool {
     match ours {
@@ -20,15 +29,6 @@ pub(crate) fn shows(spec: &Requested, ours: &Value) -> bool {
         _ => asked(spec, ours.setting()).as_ref() == Some(ours),
     }
 }
-
-/// The settings of which fronts tell a runtime.
-pub(crate) const SAID: [Setting; 5] = [
-    Setting::CpuShares,
-    Setting::CpuQuota,
-    Setting::MemoryLimit,
-    Setting::CpusetCpus,
-    Setting::OomScoreAdj,
-];
 
 /// A request as if it did not ask for this setting.
 pub(crate) fn leave_out(requested: &mut Requested, setting: Setting) {

@@ -77,29 +77,6 @@ pub enum Unasked {
     Unheard,
 }
 
-// === impl Unasked ===
-
-impl Unasked {
-    /// Whether nobody has asked for this setting if nobody is known to have. A kubelet that resizes asks
-    /// for CPU time and memory alone.
-    fn is_certain_of(self, setting: Setting) -> bool {
-        let is_resizable = matches!(
-            setting,
-            Setting::CpuShares
-                | Setting::CpuQuota
-                | Setting::MemoryLimit
-                | Setting::MemoryMin
-                | Setting::MemoryLow
-                | Setting::MemoryHigh
-        );
-        match self {
-            Self::Nothing => true,
-            Self::Resized => !is_resizable,
-            Self::Unknown | Self::Unheard => false,
-        }
-    }
-}
-
 /// One decided setting of one control group.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -148,6 +125,29 @@ pub struct Target {
     pub undecided_shares: Option<Value>,
     pub unasked: Unasked,
     pub left_out: Vec<LeftOut>,
+}
+
+// === impl Unasked ===
+
+impl Unasked {
+    /// Whether nobody has asked for this setting if nobody is known to have. A kubelet that resizes asks
+    /// for CPU time and memory alone.
+    fn is_certain_of(self, setting: Setting) -> bool {
+        let is_resizable = matches!(
+            setting,
+            Setting::CpuShares
+                | Setting::CpuQuota
+                | Setting::MemoryLimit
+                | Setting::MemoryMin
+                | Setting::MemoryLow
+                | Setting::MemoryHigh
+        );
+        match self {
+            Self::Nothing => true,
+            Self::Resized => !is_resizable,
+            Self::Unknown | Self::Unheard => false,
+        }
+    }
 }
 
 // === impl LeftOut ===

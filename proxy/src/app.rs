@@ -3,8 +3,8 @@
 use crate::{
     admin::{Admin, Condition},
     apply::{
-        caches::Caches, cores::Cores, kernel::Writer, oom_scores::OomScores, terway::Terway,
-        threads::ThreadGroups, traffic::Traffic,
+        caches::Caches, cores::Cores, kernel::Writer, marks::Marks, oom_scores::OomScores,
+        terway::Terway, threads::ThreadGroups, traffic::Traffic,
     },
     config::{self, Config, ConfigError, Front, Mode},
     front::{
@@ -518,6 +518,7 @@ pub(crate) fn build_hub(
         cores: open_cores(&cgroups, &config.hooks.gates, remarks),
         caches: Caches::of_machine(config.roots.sys.clone(), PathBuf::from(OWN_PROC)),
         oom_scores: OomScores::over(Procfs::at(Path::new(OWN_PROC))),
+        marks: Marks::default(),
     };
     let probe = Probe {
         core_sched: groups.cores.is_supported(),

@@ -10,6 +10,7 @@ mod devices;
 mod error;
 mod layout;
 mod leveled;
+mod marks;
 mod members;
 mod original;
 mod os_tree;

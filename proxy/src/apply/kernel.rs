@@ -43,6 +43,9 @@ pub const RECLAIMERS: usize = 4;
 /// What a group had before our values; `None` if that cannot be read now.
 pub type Recalled = Option<Vec<Original>>;
 
+/// The groups of threads that a control group's were brought into by us; `None` if that cannot be read now.
+pub type Marked = Option<BTreeSet<Setting>>;
+
 /// What became of a change.
 #[derive(Debug)]
 pub struct Outcome {
@@ -73,6 +76,10 @@ enum Job {
     Recall {
         groups: Vec<CgroupPath>,
         done: oneshot::Sender<Vec<Recalled>>,
+    },
+    Marks {
+        groups: Vec<CgroupPath>,
+        done: oneshot::Sender<Vec<Marked>>,
     },
 }
 
@@ -183,6 +190,12 @@ impl Writer {
     /// thread to find out.
     pub async fn recall(&self, groups: Vec<CgroupPath>) -> Option<Vec<Recalled>> {
         self.jobs.ask(|done| Job::Recall { groups, done }).await
+    }
+
+    /// What of the threads of these groups was brought into groups, by us or by who was here before us. One
+    /// answer for each, in order; `None` if there is no thread to find out.
+    pub async fn marks(&self, groups: Vec<CgroupPath>) -> Option<Vec<Marked>> {
+        self.jobs.ask(|done| Job::Marks { groups, done }).await
     }
 
     /// Those for [`reclaim`](Self::reclaim), and those for [`write`](Self::write).
@@ -468,6 +481,13 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
                 Some(known)
             });
             done.send(known.collect()).ok();
+        }
+        Job::Marks { groups, done } => {
+            let marks = groups.iter().map(|at| match cgroups.marks(at) {
+                Err(error) if error.is_gone() => Some(BTreeSet::new()),
+                marks => marks.ok(),
+            });
+            done.send(marks.collect()).ok();
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod caches;
 pub mod cores;
 pub mod cri;
 pub mod kernel;
+pub(crate) mod marks;
 pub mod nri;
 pub mod oom_scores;
 mod periods;

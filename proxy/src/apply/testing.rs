@@ -47,6 +47,16 @@ impl Processes {
         Cgroups::over(self.tree.clone())
     }
 
+    /// Has a pod's container made, without processes.
+    pub(super) fn make(&self, pod: &str) {
+        self.tree.make(&at(pod));
+    }
+
+    /// How often something was noted since the last call.
+    pub(super) fn take_noted(&self) -> usize {
+        self.tree.take_noted()
+    }
+
     /// Has a process of a pod's container started by another.
     pub(super) fn start(&self, pod: &str, parent: Tid, process: Tid) {
         self.describe(process, "sh", parent);

@@ -8,6 +8,7 @@
 use super::{
     caches::{Caches, NotPlaced},
     cores::Cores,
+    marks::Marks,
     oom_scores::OomScores,
 };
 use koord_kernel::{
@@ -48,6 +49,7 @@ pub struct ThreadGroups {
     pub cores: Cores,
     pub caches: Caches,
     pub oom_scores: OomScores,
+    pub(crate) marks: Marks,
 }
 
 /// What became of a member.
@@ -131,6 +133,7 @@ impl ThreadGroups {
             cores: Cores::none(),
             caches: Caches::none(),
             oom_scores: OomScores::over(Procfs::at(Path::new("/proc"))),
+            marks: Marks::default(),
         }
     }
 
@@ -142,11 +145,31 @@ impl ThreadGroups {
         member: &Member,
         others: Option<&[Member]>,
     ) -> Result<Joined, JoinError> {
-        match &member.group {
+        let (at, setting) = (&member.at, member.group.setting());
+        let brings_in = self.brings_in(&member.group);
+        if brings_in == Some(true) {
+            self.marks.make(cgroups, at, setting);
+        }
+        let joined = match &member.group {
             ThreadGroup::Cores(group) => self.cores.join(cgroups, member, group, others),
             ThreadGroup::Caches(group) => self.caches.join(cgroups, member, group),
             ThreadGroup::OomScore(score) => self.oom_scores.give(cgroups, member, *score),
+        };
+        if brings_in == Some(false) && joined.is_ok() {
+            self.marks.take(cgroups, at, setting);
         }
+        joined
+    }
+
+    /// Whether threads come into a group by this, or out of all; `None` where none can be in any. A score
+    /// that nobody decides any more stays as it is.
+    fn brings_in(&self, group: &ThreadGroup) -> Option<bool> {
+        let (is_supported, brings_in) = match group {
+            ThreadGroup::Cores(group) => (self.cores.is_supported(), *group != CoreGroup::None),
+            ThreadGroup::Caches(group) => (self.caches.is_supported(), *group != CacheGroup::Root),
+            ThreadGroup::OomScore(_) => return None,
+        };
+        is_supported.then_some(brings_in)
     }
 }
 

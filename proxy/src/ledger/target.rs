@@ -493,6 +493,14 @@ impl Target {
         self.entries.push(Entry::back(before.value(), over));
     }
 
+    /// Takes over that a process before us has brought threads into a group: they come out of it if nobody
+    /// decides that any more.
+    pub fn recall_mark(&mut self, setting: Setting) {
+        if self.entry_mut(setting).is_none() {
+            self.entries.push(Entry::back(default(setting), None));
+        }
+    }
+
     /// What is known of a setting before us.
     fn original(
         &self,

@@ -1,17 +1,29 @@
 //! What was there before us, of values that a process before us has set, or we before a pod's sandbox was
 //! made anew: what is decided still comes back one day, and what nobody decides any more now.
 //!
-//! The groups of pods, tiers and host applications have it noted on themselves. Each is asked for until
+//! The groups of pods, tiers and host applications have it noted on themselves; those of what runs in pods,
+//! into which groups their threads were brought. Each is asked for until
 //! there is an answer and, where the source of pods is awaited, that was heard; and then no more.
 
 use super::unheard::is_summed;
-use crate::{hub::Hub, ledger::NodeGroupKind, worker::Undone};
+use crate::{
+    hub::Hub,
+    ledger::{Life, NodeGroupKind, Pod},
+    worker::Undone,
+};
 use koord_kernel::cgroup::Original;
-use koord_model::{CgroupPath, KubeQos, SandboxId};
-use std::{cell::RefCell, collections::HashSet, rc::Rc};
+use koord_model::{CgroupPath, KubeQos, SandboxId, Setting};
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, HashMap, HashSet},
+    rc::Rc,
+};
 
 /// The groups of the node's own of which it is known what is noted.
 pub(super) type Recalled = RefCell<HashSet<CgroupPath>>;
+
+/// The groups of threads that those of control groups were brought into.
+type Marked = HashMap<CgroupPath, BTreeSet<Setting>>;
 
 /// Recalls what is noted of everything, in one go; an error if that cannot be found out of something.
 pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
@@ -26,36 +38,81 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     node(hub).await.and(all)
 }
 
-/// Recalls what is noted of a pod's own directory. What a hook may decide once the pod's source was heard is
-/// left for then.
+/// Recalls what is noted of a pod's own directory, and of what has its threads. What a hook may decide once
+/// the pod's source was heard is left for then.
 pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
-    let at = {
+    let of_threads = has_groups(hub);
+    let (at, threads) = {
         let ledger = hub.ledger().borrow();
         let pod = ledger.pod(sandbox);
-        let pod = pod.filter(|pod| pod.ready && !pod.is_recalled);
-        pod.and_then(|pod| pod.own.at.clone())
-    };
-    let Some(at) = at else {
-        return Ok(());
+        let Some(pod) = pod.filter(|pod| pod.ready && !pod.is_recalled) else {
+            return Ok(());
+        };
+        let Some(at) = pod.own.at.clone() else {
+            return Ok(());
+        };
+        let threads = of_threads.then(|| with_threads(pod));
+        (at, threads.unwrap_or_default())
     };
     let noted = hub.writer().recall(vec![at.clone()]).await;
     let noted = noted.ok_or(Undone::NoThread)?.pop().flatten();
     let noted = ours(hub, noted.ok_or(Undone::Unread)?);
+    let marked = marked(hub, threads).await?;
     let mut ledger = hub.ledger().borrow_mut();
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
     if let Some(pod) = pod.filter(|pod| pod.own.at.as_ref() == Some(&at)) {
         let is_unheard = hub.is_unheard(pod);
         pod.is_recalled = !is_unheard;
+        let is_left = |setting| is_unheard && hub.policy().chain().decides(setting);
         for noted in &noted {
             let setting = noted.setting();
-            let may_be_decided = || hub.policy().chain().decides(setting);
-            if !is_unheard || pod.own.entry_mut(setting).is_some() || !may_be_decided() {
+            if pod.own.entry_mut(setting).is_some() || !is_left(setting) {
                 pod.own.recall_noted(noted);
+            }
+        }
+        let containers = pod.containers.iter_mut().map(|it| &mut it.target);
+        for target in [&mut pod.pause].into_iter().chain(containers) {
+            let marks = target.at.as_ref().and_then(|at| marked.get(at));
+            let marks = marks.into_iter().flatten().copied();
+            for setting in marks.filter(|setting| !is_left(*setting)) {
+                target.recall_mark(setting);
             }
         }
     }
     Ok(())
+}
+
+/// Whether threads can be in groups on this node.
+fn has_groups(hub: &Hub) -> bool {
+    let policy = hub.policy();
+    let kernel = &policy.node().kernel;
+    kernel.core_sched || kernel.resctrl
+}
+
+/// What of a pod has threads, or will have once it is started.
+fn with_threads(pod: &Pod) -> Vec<CgroupPath> {
+    let containers = pod.containers.iter();
+    let containers = containers.filter(|container| container.life != Life::Exited);
+    let targets = containers.map(|container| &container.target);
+    let targets = [&pod.pause].into_iter().chain(targets);
+    targets.filter_map(|target| target.at.clone()).collect()
+}
+
+/// What of the threads of these was brought into groups before us; nothing that koordlet does the part of.
+async fn marked(hub: &Hub, groups: Vec<CgroupPath>) -> Result<Marked, Undone> {
+    if groups.is_empty() {
+        return Ok(Marked::new());
+    }
+    let marks = hub.writer().marks(groups.clone()).await;
+    let marks = marks.ok_or(Undone::NoThread)?;
+    let mut marked = Marked::new();
+    for (at, marks) in groups.into_iter().zip(marks) {
+        let mut marks = marks.ok_or(Undone::Unread)?;
+        marks.retain(|setting| !hub.policy().chain().rests(*setting));
+        marked.insert(at, marks);
+    }
+    Ok(marked)
 }
 
 /// Recalls what is noted of tiers, and of the host applications that the policy names. What tiers keep for

@@ -3,9 +3,10 @@
 //! Decisions alone do not show it: on a node on which we only observed, or never were, hooks decide as
 //! well. A value is ours where the kernel has it as it is decided, unless the configuration says that we
 //! only observe or pass through, or as its container's annotation says that we changed the creation to. What
-//! has a mark of ours (what is noted on the groups of pods, tiers and host applications, on those of devices
-//! and of the kernel's switches, groups of caches, the network plugin's files, the network's queues,
-//! HAMi-core's folders) is known by that, and nothing else of it is touched. All else stays.
+//! has a mark of ours (what is noted on the groups of pods, of what runs in them, of tiers and host
+//! applications, on those of devices and of the kernel's switches, groups of caches, the network plugin's
+//! files, the network's queues, HAMi-core's folders) is known by that, and nothing else of it is touched. All
+//! else stays.
 
 use super::{Held, PATIENCE, held, stored, told::says};
 use crate::{
@@ -149,7 +150,9 @@ impl Evidence<'_> {
         let setting = entry.desired.setting();
         let is_marked = setting.is_of_devices()
             || setting.is_told()
-            || matches!(setting, Setting::Resctrl | Setting::SchedSwitch);
+            || matches!(setting, Setting::Resctrl | Setting::SchedSwitch)
+            // Nothing but its mark says that it is to be given back.
+            || setting == Setting::CoreSched && entry.owner == GIVEN_BACK;
         // The kernel shows no shares of an idle group.
         if is_marked || group.idles && setting == Setting::CpuShares {
             return true;

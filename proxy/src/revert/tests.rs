@@ -790,3 +790,23 @@ async fn switches_come_back_by_their_note_alone() {
     assert_eq!(writes, 2);
     assert_eq!(written().await, (nothing, 0));
 }
+
+#[tokio::test]
+async fn a_cookie_that_nobody_decides_comes_back_by_its_mark_alone() {
+    let (tree, threads) = (FakeTree::new(Generation::V2, 2), FakeCores::default());
+    threads.fork(None, 11);
+    threads.set(11, 7);
+    let cookie = async || {
+        let bench = Bench::with_cores(tree.clone(), threads.clone()).knowing_pod();
+        tree.enter(&bench.container, 11);
+        bench.hub.list_taken();
+        give_back_here(&bench.hub, Resting::new()).await;
+        threads.number(11)
+    };
+    assert_eq!(cookie().await, 7);
+    let bench = Bench::with_cores(tree.clone(), threads.clone());
+    let marked = [Setting::CoreSched].into();
+    bench.hub.writer().cgroups().mark(&bench.container, &marked);
+    drop(bench);
+    assert_eq!(cookie().await, 0);
+}

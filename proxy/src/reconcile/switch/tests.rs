@@ -192,7 +192,8 @@ async fn switches_are_given_back_with_their_hook_once_nobody_is_ranked() {
 
 #[tokio::test]
 async fn a_cookie_from_before_a_restart_is_gone_once_core_scheduling_is_off() {
-    let tree = tree();
+    // Without a mark nothing but that takes it.
+    let tree = tree().without_notes();
     let (first, threads) = bench(&tree);
     under(&first, "coreSched").await;
     drop(first);

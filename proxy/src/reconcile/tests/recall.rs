@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::hub::{PodsAnswer, Word};
+use koord_kernel::fake::FakeCores;
 use koord_model::KubeQos;
 use std::collections::BTreeMap;
 
@@ -240,4 +241,75 @@ async fn ranks_of_tiers_come_back_after_a_start_without_the_policy() {
     next.hub.writer().deny_threads(false);
     node(&next.hub).await;
     assert_eq!(rank(), "0");
+}
+
+/// The thread of the pod's container.
+const THREAD: i32 = 11;
+
+/// The pod, from before the start, on a kernel that gives cookies, under a policy that does or does not.
+fn scheduled(tree: &FakeTree, threads: &FakeCores, gives_cookies: bool) -> Bench {
+    let bench = Bench::with_cores(tree.clone(), threads.clone()).knowing_pod();
+    let policies = "policies: {cpuPolicy: coreSched}, beClass: {cpuQOS: {enable: true}}";
+    let policies = if gives_cookies { policies } else { "" };
+    bench.hub.set_node_policy(network_policy(policies));
+    bench.hub.list_taken();
+    bench
+        .hub
+        .ledger()
+        .borrow_mut()
+        .pod_mut(&sandbox())
+        .unwrap()
+        .is_listed = true;
+    bench
+}
+
+/// The same, and the first process that gives it a cookie.
+async fn with_cookie() -> (FakeTree, FakeCores) {
+    let (tree, threads) = (FakeTree::new(Generation::V2, 2), FakeCores::default());
+    threads.fork(None, THREAD);
+    let bench = scheduled(&tree, &threads, true);
+    tree.enter(&bench.container, THREAD.unsigned_abs());
+    check(&bench).await;
+    assert_eq!(threads.number(THREAD), 1);
+    (tree, threads)
+}
+
+#[tokio::test]
+async fn a_cookie_that_nobody_decides_any_more_after_a_start_is_taken_once() {
+    let (tree, threads) = with_cookie().await;
+    check(&scheduled(&tree, &threads, true)).await;
+    assert_eq!(threads.number(THREAD), 1);
+    let next = scheduled(&tree, &threads, false);
+    check(&next).await;
+    assert_eq!(threads.number(THREAD), 0);
+    assert!(next.entry(Setting::CoreSched).is_none());
+    // One that it has after that is somebody else's, whoever starts next.
+    threads.set(THREAD, 7);
+    check(&next).await;
+    check(&scheduled(&tree, &threads, false)).await;
+    assert_eq!(threads.number(THREAD), 7);
+}
+
+#[tokio::test]
+async fn a_cookie_stays_until_the_pods_source_was_heard_or_if_koordlet_may_have_given_it() {
+    let (tree, threads) = with_cookie().await;
+    let unheard = scheduled(&tree, &threads, false);
+    unheard.hub.await_pods();
+    check(&unheard).await;
+    let beside = scheduled(&tree, &threads, false);
+    beside.hub.set_resting(["CoreSched"].into());
+    check(&beside).await;
+    assert_eq!(threads.number(THREAD), 1);
+}
+
+#[tokio::test]
+async fn a_cookie_whose_mark_cannot_be_read_is_taken_once_it_can() {
+    let (tree, threads) = with_cookie().await;
+    let next = scheduled(&tree, &threads, false);
+    tree.fail_notes(Some(koord_kernel::fake::Errno::NFILE));
+    check(&next).await;
+    assert_eq!(threads.number(THREAD), 1);
+    tree.fail_notes(None);
+    check(&next).await;
+    assert_eq!(threads.number(THREAD), 0);
 }

@@ -245,12 +245,31 @@ async fn over_a_restart(front: Front) -> Result<()> {
             ensure!(held == cookie, "{held:?}, and {cookie:?} before a restart");
         }
     }
+    node.proxy.kill9()?;
     node.proxy.write_policy(NO_CORES)?;
-    wait_until("it is given back below too", || {
-        kernel.cookie(tid(&below)).is_ok_and(|it| it.is_none())
-    });
+    node.launch_proxy()?;
+    let pods = [&before, &beside, &batch, &later, &after, &more];
+    all_is_given_back(&kernel, &pods, tid(&below))?;
     below.kill()?;
     below.wait()?;
+    Ok(())
+}
+
+/// What is decided no more after a restart: of containers, of shims, and of who is in a group below.
+fn all_is_given_back(kernel: &Kernel, pods: &[&Pod], below: Tid) -> Result<()> {
+    let none = |thread: Tid| kernel.cookie(thread).is_ok_and(|it| it.is_none());
+    wait_until("what is decided no more is given back", || {
+        pods.iter().all(|pod| {
+            let threads = threads(&pod.cgroup, &pod.container);
+            threads.is_ok_and(|threads| threads.into_iter().all(none))
+        })
+    });
+    wait_until("it is given back below too", || none(below));
+    for pod in pods {
+        if let Some((_, shim)) = sandbox_and_shim(&pod.cgroup, &pod.sandbox)? {
+            wait_until("so is the shim", || none(shim));
+        }
+    }
     Ok(())
 }
 

@@ -1,0 +1,189 @@
+//! Marks on control groups, by which a process after us knows that their threads were brought into groups
+//! by us.
+//!
+//! A mark is made before the first thread is brought in and goes after the last was taken out: so one that
+//! is killed between leaves a mark too many at worst. Each is looked at once, so that at rest nothing is.
+
+use koord_kernel::cgroup::Cgroups;
+use koord_model::{CgroupPath, Setting};
+use std::collections::{BTreeSet, HashMap};
+
+/// What control groups are marked with, of those that were asked about.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    known: HashMap<CgroupPath, BTreeSet<Setting>>,
+    /// How many were left when those that have gone were forgotten last.
+    left: usize,
+}
+
+/// Control groups that are known before it is looked for the first time which of them have gone.
+const FEW: usize = 64;
+
+// === impl Marks ===
+
+impl Marks {
+    /// Marks a control group whose threads are about to be brought into a group.
+    pub(super) fn make(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) {
+        if let Some(known) = self.known(cgroups, at)
+            && known.insert(setting)
+        {
+            cgroups.mark(at, known);
+        }
+    }
+
+    /// Takes the mark from one whose threads are in none any more.
+    pub(super) fn take(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) {
+        if let Some(known) = self.known(cgroups, at)
+            && known.remove(&setting)
+        {
+            cgroups.mark(at, known);
+        }
+    }
+
+    /// What a control group is marked with; `None` if that cannot be read now.
+    fn known(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<&mut BTreeSet<Setting>> {
+        if !self.known.contains_key(at) {
+            let marks = cgroups.marks(at).ok()?;
+            if self.known.len() > 2 * self.left.max(FEW) {
+                self.forget_the_gone(cgroups);
+            }
+            self.known.insert(at.clone(), marks);
+        }
+        self.known.get_mut(at)
+    }
+
+    fn forget_the_gone(&mut self, cgroups: &Cgroups) {
+        // One of which that is unknown stays.
+        let is_there = |at: &CgroupPath| cgroups.exists(at).unwrap_or(true);
+        self.known.retain(|at, _| is_there(at));
+        self.left = self.known.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::{
+        caches::Caches,
+        cores::Cores,
+        testing::{Processes, at},
+        threads::{Member, ThreadGroup, ThreadGroups},
+    };
+    use koord_kernel::fake::{FakeCores, FakeResctrl};
+    use koord_model::{CacheClass, CacheGroup, CacheShares, ClassGroup, CoreGroup, OomScoreAdj};
+    use std::sync::Arc;
+
+    /// Pods of one container each, `a` to `c`, none of which has threads.
+    struct Node {
+        processes: Processes,
+        groups: ThreadGroups,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let processes = Processes::new();
+            for pod in ["a", "b", "c"] {
+                processes.make(pod);
+            }
+            let groups = ThreadGroups {
+                cores: Cores::over(FakeCores::default(), processes.procfs()),
+                caches: Caches::over(FakeResctrl::new(7), processes.procfs()),
+                ..ThreadGroups::none()
+            };
+            Self { processes, groups }
+        }
+
+        /// How often something is noted when these threads are in this group.
+        fn join(&mut self, pod: &str, group: ThreadGroup) -> usize {
+            let member = Member {
+                at: at(pod),
+                group,
+                with_shim: false,
+            };
+            let cgroups = self.processes.cgroups();
+            self.processes.take_noted();
+            self.groups.join(&cgroups, &member, Some(&[])).ok();
+            self.processes.take_noted()
+        }
+
+        /// Forgets everything, as a process does that is started anew.
+        fn restart(&mut self) {
+            self.groups.marks = Marks::default();
+        }
+
+        fn marks(&self, pod: &str) -> Vec<&'static str> {
+            let marks = self.processes.cgroups().marks(&at(pod)).unwrap();
+            marks.into_iter().map(Setting::name).collect()
+        }
+    }
+
+    fn cores(id: Option<&str>) -> ThreadGroup {
+        let shared = |id: &str| CoreGroup::Shared {
+            id: id.into(),
+            expeller: false,
+        };
+        ThreadGroup::Cores(id.map_or(CoreGroup::None, shared))
+    }
+
+    fn best_effort() -> ThreadGroup {
+        ThreadGroup::Caches(CacheGroup::Class(ClassGroup {
+            class: CacheClass::Be,
+            shares: Arc::new(CacheShares::default()),
+            monitored: None,
+        }))
+    }
+
+    #[test]
+    fn who_is_brought_into_a_group_is_marked_until_taken_out_of_it() {
+        let mut node = Node::new();
+        assert_eq!(node.join("a", cores(Some("x"))), 1);
+        assert_eq!(node.join("a", best_effort()), 1);
+        assert_eq!(node.marks("a"), ["core_sched", "resctrl"]);
+        node.restart();
+        // What is so already is not noted anew.
+        for (group, noted) in [(cores(Some("y")), 0), (cores(None), 1), (cores(None), 0)] {
+            assert_eq!(node.join("a", group), noted);
+        }
+        assert_eq!(node.marks("a"), ["resctrl"]);
+        node.restart();
+        assert_eq!(node.join("a", ThreadGroup::Caches(CacheGroup::Root)), 1);
+        assert_eq!(node.marks("a"), [""; 0]);
+    }
+
+    #[test]
+    fn nothing_is_marked_that_is_in_no_group() {
+        let mut node = Node::new();
+        let score = ThreadGroup::OomScore(OomScoreAdj::new(7).unwrap());
+        let root = ThreadGroup::Caches(CacheGroup::Root);
+        for group in [score, root, cores(None)] {
+            assert_eq!(node.join("a", group), 0);
+        }
+        let none = ThreadGroups::none();
+        (node.groups.cores, node.groups.caches) = (none.cores, none.caches);
+        for group in [best_effort(), cores(Some("x"))] {
+            assert_eq!(node.join("a", group), 0);
+        }
+    }
+
+    #[test]
+    fn who_was_not_taken_out_keeps_the_mark() {
+        let mut node = Node::new();
+        assert_eq!(node.join("a", cores(Some("x"))), 1);
+        node.processes.hide("a", koord_kernel::fake::Errno::NFILE);
+        assert_eq!(node.join("a", cores(None)), 0);
+        assert_eq!(node.marks("a"), ["core_sched"]);
+    }
+
+    #[test]
+    fn those_that_have_gone_are_forgotten() {
+        let (processes, mut marks) = (Processes::new(), Marks::default());
+        let cgroups = processes.cgroups();
+        for number in 0..400 {
+            let pod = format!("pod{number}");
+            processes.make(&pod);
+            marks.make(&cgroups, &at(&pod), Setting::Resctrl);
+            processes.remove(&pod);
+        }
+        assert!(marks.known.len() < 200, "{}", marks.known.len());
+    }
+}

@@ -67,6 +67,8 @@ pub struct Container {
     /// The limit of memory and swap together that calls have asked for since we run, as far as it is asked
     /// for still. Lists do not tell it.
     pub swap: Option<MemoryLimit>,
+    /// What its spec said when a runtime whose plugin we are has told it last.
+    pub shown: Option<Box<Requested>>,
 }
 
 /// What a runtime was told of a container, of which it shows only what it was told from then on.
@@ -213,6 +215,7 @@ impl Container {
             ours: Box::default(),
             is_as_made: false,
             swap: None,
+            shown: None,
         }
     }
 

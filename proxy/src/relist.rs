@@ -32,7 +32,10 @@ mod rhythm;
 mod taken;
 mod weight;
 
-pub(crate) use self::taken::{Listed, recall};
+pub(crate) use self::{
+    origin::unread,
+    taken::{Listed, recall},
+};
 
 use self::{
     changed::Changed,

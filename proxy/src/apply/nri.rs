@@ -273,10 +273,11 @@ impl Said {
         let mine = entries.filter(|entry| entry.may_be_said() && !theirs(entry));
         for entry in mine {
             match said.say(&entry.desired, now, limits) {
-                Outcome::Same => {}
+                Outcome::Same => entry.note_told(),
                 Outcome::Said => {
                     said.ours.push(entry.desired.clone());
                     entry.given = true;
+                    entry.note_told();
                 }
                 Outcome::Unsayable => entry.route = Route::Kernel,
             }

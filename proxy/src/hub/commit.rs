@@ -88,6 +88,18 @@ impl From<Effect> for Pending {
 }
 
 impl Update {
+    /// One that nobody here has read and that has come about: it has asked for this.
+    pub(super) fn unread(asked: Requested) -> Self {
+        Self {
+            asked,
+            swap: None,
+            said: Target::default(),
+            had: Requested::default(),
+            lowering: None,
+            earlier: None,
+        }
+    }
+
     /// However it ended, nothing is kept low for it any more.
     fn ended(&self, ledger: &mut Ledger, id: &ContainerId) {
         if let (Some(number), Some(pod)) = (self.lowering, ledger.pod_of_mut(id)) {
@@ -114,6 +126,22 @@ impl Update {
 // === impl Pending ===
 
 impl Pending {
+    /// Whether this is an update that a container has whose spec says what is `shown`.
+    pub(crate) fn has_come_about(&self, shown: &Requested) -> bool {
+        let Effect::Update(_, update) = &self.effect else {
+            return false;
+        };
+        SAID.into_iter().all(|setting| {
+            let Some(asked) = asked(&update.asked, setting) else {
+                return true;
+            };
+            // Of an answer that was late nothing came.
+            let said = update.said.entries().iter().map(|entry| &entry.desired);
+            let said = said.filter(|value| value.setting() == setting);
+            [&asked].into_iter().chain(said).any(|it| shows(shown, it))
+        })
+    }
+
     /// Whether a container comes of it.
     pub(crate) fn is_creation(&self) -> bool {
         matches!(self.effect, Effect::Create(..))
@@ -387,6 +415,7 @@ impl Hub {
             ours: Box::default(),
             is_as_made: true,
             swap: new.swap,
+            shown: None,
         };
         container.target.at = self.container_dir(new.parent.as_ref(), &container.id);
         let newer = self.renew(pod, new.pod, new.said);

@@ -4,7 +4,7 @@
 //! any of them: nothing here waits for a list.
 
 use super::{
-    Answer, Hub, Pending, Untouched,
+    Answer, Hub, Pending, SAID, Untouched,
     commit::{Effect, Update, commit_pod_update, commit_start},
     leave_out,
     plan::PlannedUpdate,
@@ -15,11 +15,11 @@ use crate::{
     front::{cri::Method, nri::view as seen},
     ledger::{Life, Pod, ToldFirst, Unasked},
     originals,
-    relist::Listed,
+    relist::{Listed, unread},
     status::Status,
     view,
 };
-use koord_hooks::Requested;
+use koord_hooks::{Requested, Unified};
 use koord_kernel::cgroup::Change;
 use koord_model::{ContainerId, CpuSet, SandboxId, Setting, Value};
 use koord_proto::{
@@ -28,7 +28,10 @@ use koord_proto::{
         Container, ContainerAdjustment, ContainerState, ContainerUpdate, LinuxResources, PodSandbox,
     },
 };
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 use tokio::time::Instant;
 
 /// What the runtime is told of a container, if anything, and what is true once it has done it.
@@ -39,10 +42,14 @@ type Told<T> = (Option<T>, Pending);
 impl Hub {
     /// Everything that there is: what is not known is taken in, what is gone is dropped. Answered is
     /// what is to change at once; the kernel's values are checked after it.
+    ///
+    /// What was decided in an `earlier` session the runtime may have done since, and whatever it was asked for
+    /// between the two.
     pub(crate) fn synchronize(
         &self,
         pods: &[PodSandbox],
         containers: &[Container],
+        mut earlier: HashMap<String, Pending>,
     ) -> Vec<ContainerUpdate> {
         let there: HashSet<&str> = pods.iter().map(|pod| &*pod.id).collect();
         let containers_there: HashSet<&str> = containers.iter().map(|it| &*it.id).collect();
@@ -55,6 +62,7 @@ impl Hub {
         }
         for container in containers {
             self.meet_container(container);
+            self.catch_up(container, earlier.remove(&container.id));
         }
         for pod in self.ledger.borrow_mut().pods_mut() {
             self.decide_directories(pod);
@@ -259,6 +267,7 @@ impl Hub {
         for pending in done {
             self.done(pending, &container.id);
         }
+        self.note_shown(container);
         under_way
     }
 
@@ -272,6 +281,7 @@ impl Hub {
     /// written.
     pub(crate) fn starts(&self, pod: &PodSandbox, container: &Container) -> Option<SandboxId> {
         self.meet(pod, container);
+        self.note_shown(container);
         let id = ContainerId::new(&container.id).ok()?;
         let mut ledger = self.ledger.borrow_mut();
         if !commit_start(&mut ledger, &id) {
@@ -450,6 +460,54 @@ impl Hub {
         listed.take(self, &mut ledger, &sandbox, moment);
         // A list that was asked for before must not drop it.
         ledger.tell_pod(&sandbox);
+    }
+
+    /// Takes over what somebody has asked for a container while the runtime did not ask us, as far as its spec
+    /// shows it.
+    fn catch_up(&self, container: &Container, earlier: Option<Pending>) {
+        let Ok(id) = ContainerId::new(&container.id) else {
+            return;
+        };
+        let now = seen::requested(Some(&resources(container)));
+        if let Some(update) = earlier.filter(|it| it.has_come_about(&now)) {
+            self.commit(update, None);
+        }
+        let mut ledger = self.ledger.borrow_mut();
+        let pod = ledger.pod_of_mut(&id);
+        let Some(known) = pod.and_then(|pod| pod.container_mut(&id)) else {
+            return;
+        };
+        let Some(before) = known.shown.replace(Box::new(now.clone())) else {
+            return;
+        };
+        let mut asked = unread(now, known);
+        for setting in SAID {
+            // What it says as before nobody has asked for since.
+            if super::asked(&asked, setting) == super::asked(&before, setting) {
+                leave_out(&mut asked, setting);
+            }
+        }
+        if asked.unified == before.unified {
+            asked.unified = Unified::default();
+        }
+        if asked != Requested::default() {
+            drop(ledger);
+            self.commit(
+                Effect::Update(id, Box::new(Update::unread(asked))).into(),
+                None,
+            );
+        }
+    }
+
+    /// What its spec says, as the runtime has told it now.
+    fn note_shown(&self, container: &Container) {
+        if let Ok(id) = ContainerId::new(&container.id)
+            && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id)
+            && let Some(known) = pod.container_mut(&id)
+        {
+            let shown = seen::requested(Some(&resources(container)));
+            known.shown = Some(Box::new(shown));
+        }
     }
 
     /// What has to change so that a container that is there has what was decided.

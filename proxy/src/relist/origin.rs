@@ -343,9 +343,9 @@ fn originals_in_spec(info: &serde_json::Value) -> Option<&str> {
     annotations.get(annotation::ORIGINALS)?.as_str()
 }
 
-/// What the runtime writes now, but for what was asked before and what calls have told it of ours. Where it
-/// cannot be known whose it is, it is nobody's wish.
-fn unread(mut now: Requested, container: &Container) -> Requested {
+/// What the runtime writes now, but for what was asked before and what it was told of ours. Where it cannot be
+/// known whose it is, it is nobody's wish.
+pub(crate) fn unread(mut now: Requested, container: &Container) -> Requested {
     for setting in SAID {
         if !is_unread(&now, container, setting) {
             leave_out(&mut now, setting);

@@ -605,7 +605,8 @@ fn synchronized(spec: &str) -> Scripted {
     let tree = FakeTree::new(Generation::V1, 2);
     let listed = Scripted::of(tree, pod, listed_container(), &info);
     let hub = &listed.bench.hub;
-    assert_eq!(hub.synchronize(&[told], &[running]).len(), 1);
+    let updates = hub.synchronize(&[told], &[running], [].into());
+    assert_eq!(updates.len(), 1);
     listed
 }
 

@@ -3,7 +3,7 @@
 use super::{
     Identity,
     asked::Answer,
-    handler::{Handler, events},
+    handler::{Handler, Pendings, events},
     launched::Launched,
     session::{Incoming, Plugin, Runtime, Session, SessionError, Ticket},
     watchdog::{Pulse, Watchdog},
@@ -37,6 +37,8 @@ pub struct Front {
     hub: Rc<Hub>,
     metrics: Rc<Metrics>,
     watchdog: Watchdog,
+    /// What was decided in the last session and not known to be done when it ended.
+    pending: Option<Pendings>,
 }
 
 /// How we come to the runtime.
@@ -84,6 +86,7 @@ impl Front {
             hub,
             metrics,
             watchdog,
+            pending: None,
         }
     }
 
@@ -139,7 +142,7 @@ impl Front {
     }
 
     /// Answers in one session until it is over.
-    async fn talk(&self, session: Session, is_launched: bool) {
+    async fn talk(&mut self, session: Session, is_launched: bool) {
         self.registered(session.runtime());
         if is_launched {
             // containerd 1.7 tells what it launches nothing of what is there: the list does.
@@ -147,9 +150,10 @@ impl Front {
         }
         self.watchdog.watch(&session);
         let handler = Handler::new(self.hub.clone(), session.runtime().waits(None));
+        let handler = Rc::new(handler.after(self.pending.take()));
         let mut talk = Talk {
             session,
-            handler: Rc::new(handler),
+            handler: handler.clone(),
             answers: JoinSet::new(),
             metrics: &self.metrics,
             watchdog: &self.watchdog,
@@ -157,6 +161,7 @@ impl Front {
         let ended = talk.go_on().await;
         self.watchdog.rest();
         drop(talk);
+        self.pending = Some(handler.take_pending());
         if let Some(suppressed) = self.hub.may_complain("-", "plugin session") {
             let error = &ended as &dyn Error;
             warn!(error, suppressed, "the runtime asks us no more");

@@ -51,13 +51,15 @@ pub(super) const EVENTS: [Event; 13] = [
 /// time; of more, which are creations that have failed, the oldest is forgotten.
 const PENDING: usize = 4096;
 
+/// Those decisions, by the container's id and with their order.
+pub(super) type Pendings = HashMap<String, (u64, Pending)>;
+
 /// Answers the questions of one session.
 pub(super) struct Handler {
     hub: Rc<Hub>,
     /// How long a question is held at most, for whatever its answer waits for.
     patience: Duration,
-    /// By the container's id, with their order.
-    pending: RefCell<HashMap<String, (u64, Pending)>>,
+    pending: RefCell<Pendings>,
     decisions: Cell<u64>,
     /// A start has waited [`LATE`] or more for the first list, and it did not come.
     list_is_late: Cell<bool>,
@@ -85,6 +87,17 @@ impl Handler {
         }
     }
 
+    /// The same after an `earlier` session, in which the runtime may have done more than it has told.
+    pub(super) fn after(self, earlier: Option<Pendings>) -> Self {
+        self.pending.replace(earlier.unwrap_or_default());
+        self
+    }
+
+    /// Decisions of which the runtime has not told that they were carried out.
+    pub(super) fn take_pending(&self) -> Pendings {
+        self.pending.take()
+    }
+
     /// Answers a question from memory, once it is known whether koordlet decides here: at a start.
     ///
     /// All that it waits for takes half of the time at most until it is `due`, when it is answered with
@@ -99,8 +112,9 @@ impl Handler {
         drop(turn);
         match asked {
             Asked::Synchronize { pods, containers } => {
-                self.pending.borrow_mut().clear();
-                let updates = self.hub.synchronize(&pods, &containers);
+                let earlier = self.take_pending().into_iter();
+                let earlier = earlier.map(|(id, (_, pending))| (id, pending)).collect();
+                let updates = self.hub.synchronize(&pods, &containers, earlier);
                 // The runtime counts on us from its answer on.
                 self.hub.set_plugin_up(true);
                 Answer::Update(updates)

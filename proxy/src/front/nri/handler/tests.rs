@@ -30,6 +30,7 @@ mod bare;
 mod burst;
 mod cores;
 mod folder;
+mod gap;
 mod idle;
 mod wait;
 

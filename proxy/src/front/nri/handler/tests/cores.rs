@@ -63,7 +63,7 @@ fn cookies(kernel: &FakeCores) -> [u64; 2] {
 fn tell(bench: &Bench) {
     let (pod, container) = before();
     let (pods, containers) = ([told_pod(), pod], [running(), container]);
-    bench.hub.synchronize(&pods, &containers);
+    bench.hub.synchronize(&pods, &containers, [].into());
 }
 
 /// Until both threads have done what they were handed before, and who has handed it has gone on, a few

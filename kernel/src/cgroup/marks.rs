@@ -1,49 +1,81 @@
-//! Which groups the threads of a control group were brought into by us, noted on the control group itself.
+//! Which settings of a container are by us, noted on its control group.
 //!
-//! A cookie has no name, and a group of the caches does not say who has put a thread there. By this whoever
-//! starts after us knows what to give back where that is decided no more; it goes with its control group.
+//! A cookie has no name, a group of the caches does not say who has put a thread there, and a file of the
+//! kernel not who has written it. By this whoever starts after us knows what to give back where that is
+//! decided no more; it goes with its control group.
+//!
+//! Marks are names alone, because a container may be able to write to its own group: what comes back is what
+//! was asked for it, whoever has marked it.
 
 use super::{Cgroups, ReadError};
 use koord_model::{CgroupPath, Setting};
 use std::{collections::BTreeSet, io};
 use tracing::debug;
 
-/// The name of the note.
-const NAME: &str = "threads";
+/// What is marked, each in a note of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marked {
+    /// Groups that its threads were brought into.
+    Threads,
+    /// Values that were written to its files. What block devices have is noted on the group by device.
+    Files,
+}
+
+// === impl Marked ===
+
+impl Marked {
+    /// The name of the note.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Files => "files",
+        }
+    }
+
+    /// Whether this is marked so.
+    pub fn has(self, setting: Setting) -> bool {
+        match self {
+            Self::Threads => setting.is_of_threads(),
+            Self::Files => setting.has_file() && !setting.is_of_devices(),
+        }
+    }
+
+    fn of_name(self, name: &str) -> Option<Setting> {
+        let mut all = Setting::ALL.iter().copied();
+        all.find(|it| it.name() == name && self.has(*it))
+    }
+}
 
 // === impl Cgroups ===
 
 impl Cgroups {
-    /// The settings of threads with which a control group is marked. A name that we do not know is another
-    /// version's and passed over.
+    /// The settings with which a control group is marked. A name that we do not know is another version's and
+    /// passed over.
     ///
     /// # Errors
     ///
     /// When it cannot be read now.
-    pub fn marks(&self, at: &CgroupPath) -> Result<BTreeSet<Setting>, ReadError> {
-        match self.tree.note(self.any_controller(), at, NAME) {
-            Ok(text) => Ok(text.split(' ').filter_map(of_threads).collect()),
+    pub fn marks(&self, at: &CgroupPath, of: Marked) -> Result<BTreeSet<Setting>, ReadError> {
+        match self.tree.note(self.any_controller(), at, of.name()) {
+            Ok(text) => Ok(text.split(' ').filter_map(|it| of.of_name(it)).collect()),
             // A kernel whose groups take no notes.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(BTreeSet::new()),
-            Err(source) => Err(self.unreadable(at, None, NAME, source)),
+            Err(source) => Err(self.unreadable(at, None, of.name(), source)),
         }
     }
 
     /// Marks a control group with these alone. Where the kernel takes no notes, nothing is known after a
     /// restart.
-    pub fn mark(&self, at: &CgroupPath, settings: &BTreeSet<Setting>) {
+    pub fn mark(&self, at: &CgroupPath, of: Marked, settings: &BTreeSet<Setting>) {
         let names: Vec<_> = settings.iter().map(|it| it.name()).collect();
         let text = names.join(" ");
-        let noted = self.tree.set_note(self.any_controller(), at, NAME, &text);
+        let noted = self
+            .tree
+            .set_note(self.any_controller(), at, of.name(), &text);
         if let Err(error) = noted {
-            debug!(cgroup = %at, %error, "which groups its threads are in cannot be noted");
+            debug!(cgroup = %at, %error, "what of it is ours cannot be noted");
         }
     }
-}
-
-fn of_threads(name: &str) -> Option<Setting> {
-    let mut all = Setting::ALL.iter().filter(|it| it.is_of_threads());
-    all.find(|it| it.name() == name).copied()
 }
 
 #[cfg(test)]
@@ -61,45 +93,59 @@ mod tests {
         (tree.clone(), Cgroups::over(tree), at)
     }
 
-    fn note(tree: &FakeTree, at: &CgroupPath) -> String {
-        tree.note(Controller::Cpu, at, "threads").unwrap()
+    fn note(tree: &FakeTree, at: &CgroupPath, name: &str) -> String {
+        tree.note(Controller::Cpu, at, name).unwrap()
     }
 
     #[test]
     fn what_a_group_is_marked_with_is_read_again_and_goes() {
         let (tree, cgroups, at) = group();
-        assert_eq!(cgroups.marks(&at).unwrap(), [].into());
-        let both = [Setting::CoreSched, Setting::Resctrl].into();
-        cgroups.mark(&at, &both);
-        assert_eq!(note(&tree, &at), "core_sched resctrl");
-        assert_eq!(cgroups.marks(&at).unwrap(), both);
-        cgroups.mark(&at, &[].into());
-        assert_eq!(note(&tree, &at), "");
-        assert_eq!(cgroups.marks(&at).unwrap(), [].into());
+        let threads: BTreeSet<_> = [Setting::CoreSched, Setting::Resctrl].into();
+        let files: BTreeSet<_> = [Setting::CpuBurst, Setting::MemoryHigh].into();
+        let both = [(Marked::Threads, &threads), (Marked::Files, &files)];
+        for (of, settings) in both {
+            assert_eq!(cgroups.marks(&at, of).unwrap(), [].into());
+            cgroups.mark(&at, of, settings);
+        }
+        assert_eq!(note(&tree, &at, "threads"), "core_sched resctrl");
+        assert_eq!(note(&tree, &at, "files"), "cpu.cfs_burst_us memory.high");
+        for (of, settings) in both {
+            assert_eq!(cgroups.marks(&at, of).unwrap(), *settings);
+            cgroups.mark(&at, of, &[].into());
+            assert_eq!(cgroups.marks(&at, of).unwrap(), [].into());
+            assert_eq!(note(&tree, &at, of.name()), "");
+        }
     }
 
     #[test]
-    fn what_is_no_setting_of_threads_is_passed_over() {
+    fn what_is_marked_elsewhere_or_has_no_such_name_is_passed_over() {
         let (tree, cgroups, at) = group();
-        let text = "cpu.shares  resctrl? core_sched core_sched/2";
-        tree.set_note(Controller::Cpu, &at, NAME, text).unwrap();
-        assert_eq!(cgroups.marks(&at).unwrap(), [Setting::CoreSched].into());
+        let text = "cpu.shares  resctrl? core_sched core_sched/2 blkio.cost.weight";
+        for (of, expected) in [
+            (Marked::Threads, Setting::CoreSched),
+            (Marked::Files, Setting::CpuShares),
+        ] {
+            tree.set_note(Controller::Cpu, &at, of.name(), text)
+                .unwrap();
+            assert_eq!(cgroups.marks(&at, of).unwrap(), [expected].into());
+        }
     }
 
     #[test]
     fn a_mark_that_cannot_be_read_is_not_none() {
         let (tree, cgroups, at) = group();
         tree.fail_notes(Some(Errno::NFILE));
-        assert!(cgroups.marks(&at).is_err());
-        tree.remove(&at);
+        assert!(cgroups.marks(&at, Marked::Files).is_err());
         tree.fail_notes(None);
-        assert!(cgroups.marks(&at).unwrap_err().is_gone());
-        let (_, cgroups, at) = {
-            let (tree, ..) = group();
-            let tree = tree.without_notes();
-            (tree.clone(), Cgroups::over(tree), at)
-        };
-        cgroups.mark(&at, &[Setting::Resctrl].into());
-        assert_eq!(cgroups.marks(&at).unwrap(), [].into());
+        tree.remove(&at);
+        assert!(cgroups.marks(&at, Marked::Files).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn a_kernel_that_takes_no_notes_has_no_marks() {
+        let (tree, _, at) = group();
+        let cgroups = Cgroups::over(tree.without_notes());
+        cgroups.mark(&at, Marked::Files, &[Setting::CpuBurst].into());
+        assert_eq!(cgroups.marks(&at, Marked::Files).unwrap(), [].into());
     }
 }

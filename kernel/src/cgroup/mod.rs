@@ -28,6 +28,7 @@ pub use self::{
         Driver, Layout, ParentError, RuntimeName, directory_of_parent, is_below_pod, kube_qos,
     },
     leveled::Change,
+    marks::Marked,
     original::{Before, Original},
     os_tree::{DetectError, OsTree},
     switch::{OsSysctls, Sysctls},

@@ -22,7 +22,7 @@ use super::{
     threads::{JoinError, Joined, Member, ThreadGroups},
 };
 use crate::worker::Worker;
-use koord_kernel::cgroup::{Applied, Cgroups, Change, Original, Written};
+use koord_kernel::cgroup::{Applied, Cgroups, Change, Marked, Original, Written};
 use koord_model::{CgroupPath, Setting, Value};
 use std::{
     array,
@@ -43,8 +43,8 @@ pub const RECLAIMERS: usize = 4;
 /// What a group had before our values; `None` if that cannot be read now.
 pub type Recalled = Option<Vec<Original>>;
 
-/// The groups of threads that a control group's were brought into by us; `None` if that cannot be read now.
-pub type Marked = Option<BTreeSet<Setting>>;
+/// The settings of a container that are by us; `None` if that cannot be read now.
+pub type Marks = Option<BTreeSet<Setting>>;
 
 /// What became of a change.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ enum Job {
     },
     Marks {
         groups: Vec<CgroupPath>,
-        done: oneshot::Sender<Vec<Marked>>,
+        done: oneshot::Sender<Vec<Marks>>,
     },
 }
 
@@ -192,9 +192,9 @@ impl Writer {
         self.jobs.ask(|done| Job::Recall { groups, done }).await
     }
 
-    /// What of the threads of these groups was brought into groups, by us or by who was here before us. One
+    /// What of these containers' groups, and of their threads, is by us or by who was here before us. One
     /// answer for each, in order; `None` if there is no thread to find out.
-    pub async fn marks(&self, groups: Vec<CgroupPath>) -> Option<Vec<Marked>> {
+    pub async fn marks(&self, groups: Vec<CgroupPath>) -> Option<Vec<Marks>> {
         self.jobs.ask(|done| Job::Marks { groups, done }).await
     }
 
@@ -483,13 +483,20 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
             done.send(known.collect()).ok();
         }
         Job::Marks { groups, done } => {
-            let marks = groups.iter().map(|at| match cgroups.marks(at) {
-                Err(error) if error.is_gone() => Some(BTreeSet::new()),
-                marks => marks.ok(),
-            });
+            let marks = groups.iter().map(|at| marks(cgroups, at));
             done.send(marks.collect()).ok();
         }
     }
+}
+
+fn marks(cgroups: &Cgroups, at: &CgroupPath) -> Marks {
+    let marks = |of| match cgroups.marks(at, of) {
+        Err(error) if error.is_gone() => Some(BTreeSet::new()),
+        marks => marks.ok(),
+    };
+    let mut all = marks(Marked::Threads)?;
+    all.extend(marks(Marked::Files)?);
+    Some(all)
 }
 
 fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob) {

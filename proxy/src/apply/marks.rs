@@ -4,7 +4,7 @@
 //! A mark is made before the first thread is brought in and goes after the last was taken out: so one that
 //! is killed between leaves a mark too many at worst. Each is looked at once, so that at rest nothing is.
 
-use koord_kernel::cgroup::Cgroups;
+use koord_kernel::cgroup::{Cgroups, Marked};
 use koord_model::{CgroupPath, Setting};
 use std::collections::{BTreeSet, HashMap};
 
@@ -27,7 +27,7 @@ impl Marks {
         if let Some(known) = self.known(cgroups, at)
             && known.insert(setting)
         {
-            cgroups.mark(at, known);
+            cgroups.mark(at, Marked::Threads, known);
         }
     }
 
@@ -36,14 +36,14 @@ impl Marks {
         if let Some(known) = self.known(cgroups, at)
             && known.remove(&setting)
         {
-            cgroups.mark(at, known);
+            cgroups.mark(at, Marked::Threads, known);
         }
     }
 
     /// What a control group is marked with; `None` if that cannot be read now.
     fn known(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<&mut BTreeSet<Setting>> {
         if !self.known.contains_key(at) {
-            let marks = cgroups.marks(at).ok()?;
+            let marks = cgroups.marks(at, Marked::Threads).ok()?;
             if self.known.len() > 2 * self.left.max(FEW) {
                 self.forget_the_gone(cgroups);
             }
@@ -112,7 +112,11 @@ mod tests {
         }
 
         fn marks(&self, pod: &str) -> Vec<&'static str> {
-            let marks = self.processes.cgroups().marks(&at(pod)).unwrap();
+            let marks = self
+                .processes
+                .cgroups()
+                .marks(&at(pod), Marked::Threads)
+                .unwrap();
             marks.into_iter().map(Setting::name).collect()
         }
     }

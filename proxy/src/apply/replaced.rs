@@ -12,15 +12,16 @@
 //! noted of what comes back until it is there: until then ours is, and from then on nothing.
 //!
 //! Groups of containers have no such note: what was asked for a container is with the runtime, and what
-//! can write to its group could forge one.
+//! can write to its group could forge one. They are marked with the settings alone of which a value of ours
+//! is there.
 
 use super::periods::{self, Replacement};
 use koord_kernel::cgroup::{
-    Applied, Before, Cgroups, Change, Original, ReadError, Written, is_below_pod,
+    Applied, Before, Cgroups, Change, Marked, Original, ReadError, Written, is_below_pod,
 };
 use koord_model::{CgroupPath, Setting, Value};
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
     mem,
 };
 
@@ -47,6 +48,8 @@ struct Known {
     forgotten: Option<Value>,
     /// What is noted on it could not be read so far, and may say more.
     lacks_note: bool,
+    /// What a container's is marked with; `None` until that was read.
+    marks: Option<BTreeSet<Setting>>,
 }
 
 /// What was known of a setting before a write that is under way.
@@ -56,6 +59,8 @@ pub(super) struct Undo {
     /// What is under way.
     value: Value,
     known: Option<Original>,
+    /// It was not marked before.
+    is_marked: bool,
 }
 
 // === impl Replaced ===
@@ -68,6 +73,7 @@ impl Replaced {
             at, value, before, ..
         } = replacement;
         let setting = value.setting();
+        let is_marked = !replacement.gives_back && self.mark(cgroups, at, setting);
         let known = self.of(cgroups, at);
         // A group that is idle no more has the kernel's default of shares, which is nobody's.
         let is_default = |before: &Before| match before {
@@ -84,6 +90,7 @@ impl Replaced {
             at: at.clone(),
             value: value.clone(),
             known: index.map(|index| known[index].clone()),
+            is_marked,
         };
         let comes_back = |it: &Original| replacement.gives_back || it.before.value() == *value;
         match index.map(|index| &mut known[index]) {
@@ -119,6 +126,9 @@ impl Replaced {
         undo: Option<Undo>,
     ) -> Option<Written> {
         let setting = change.value.setting();
+        if change.gives_back && applied.is_ok() && !is_masked(applied) {
+            self.unmark(cgroups, &change.at, setting);
+        }
         match applied {
             Ok(_) if undo.is_some() => {}
             Ok(Written::Changed { old }) => {
@@ -130,13 +140,7 @@ impl Replaced {
             }
             Ok(Written::Equal | Written::Adjusted | Written::Masked) => {}
             Err(error) if error.is_gone() => {
-                if let Some(known) = self.groups.get_mut(&change.at) {
-                    // On cgroup v1 it may be there still for other settings.
-                    match cgroups.exists(&change.at) {
-                        Ok(true) => known.originals.retain(|it| it.setting() != setting),
-                        _ => *known = Known::unread(),
-                    }
-                }
+                self.is_gone(cgroups, change);
                 return None;
             }
             // What it has now is ours, so what was there before us is as it was noted.
@@ -176,6 +180,17 @@ impl Replaced {
             self.note(cgroups, &change.at);
         }
         is_whole.then(|| written(&first))
+    }
+
+    fn is_gone(&mut self, cgroups: &Cgroups, change: &Change) {
+        if let Some(known) = self.groups.get_mut(&change.at) {
+            let setting = change.value.setting();
+            // On cgroup v1 it may be there still for other settings.
+            match cgroups.exists(&change.at) {
+                Ok(true) => known.originals.retain(|it| it.setting() != setting),
+                _ => *known = Known::unread(),
+            }
+        }
     }
 
     /// What is known of a group, by us or by who was here before us, with that value of ours which is there;
@@ -220,10 +235,19 @@ impl Replaced {
     }
 
     fn undo(&mut self, cgroups: &Cgroups, undo: Option<Undo>) {
-        let Some(Undo { at, value, known }) = undo else {
+        let Some(Undo {
+            at,
+            value,
+            known,
+            is_marked,
+        }) = undo
+        else {
             return;
         };
         let setting = value.setting();
+        if is_marked {
+            self.unmark(cgroups, &at, setting);
+        }
         if let Some(all) = self.groups.get_mut(&at)
             && all.originals.iter().find(|it| it.setting() == setting) != known.as_ref()
         {
@@ -254,6 +278,39 @@ impl Replaced {
         {
             cgroups.note_originals(at, &known.originals);
         }
+    }
+
+    /// Marks a container's group before a value of ours comes there. Whether it was not marked yet.
+    fn mark(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) -> bool {
+        let Some(marks) = self.marks(cgroups, at) else {
+            return false;
+        };
+        let is_new = marks.insert(setting);
+        if is_new {
+            cgroups.mark(at, Marked::Files, marks);
+        }
+        is_new
+    }
+
+    /// Nothing of ours is there any more.
+    fn unmark(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) {
+        if let Some(marks) = self.marks(cgroups, at)
+            && marks.remove(&setting)
+        {
+            cgroups.mark(at, Marked::Files, marks);
+        }
+    }
+
+    /// The marks of a container's group; `None` of any other, and if they cannot be read now.
+    fn marks(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<&mut BTreeSet<Setting>> {
+        if !is_below_pod(at) {
+            return None;
+        }
+        let marks = &mut self.of(cgroups, at).marks;
+        if marks.is_none() {
+            *marks = cgroups.marks(at, Marked::Files).ok();
+        }
+        marks.as_mut()
     }
 
     /// Nobody tells that a group has gone. So a few are looked at for each that is new: all at once, of

@@ -131,15 +131,19 @@ impl Pending {
         let Effect::Update(_, update) = &self.effect else {
             return false;
         };
-        SAID.into_iter().all(|setting| {
-            let Some(asked) = asked(&update.asked, setting) else {
-                return true;
-            };
-            // Of an answer that was late nothing came.
-            let said = update.said.entries().iter().map(|entry| &entry.desired);
-            let said = said.filter(|value| value.setting() == setting);
-            [&asked].into_iter().chain(said).any(|it| shows(shown, it))
-        })
+        let asked = SAID
+            .into_iter()
+            .filter_map(|setting| asked(&update.asked, setting));
+        let mut asked = asked.peekable();
+        // One that asks for nothing that a spec shows cannot be seen.
+        asked.peek().is_some()
+            && asked.all(|asked| {
+                let setting = asked.setting();
+                // Of an answer that was late nothing came.
+                let said = update.said.entries().iter().map(|entry| &entry.desired);
+                let said = said.filter(|value| value.setting() == setting);
+                [&asked].into_iter().chain(said).any(|it| shows(shown, it))
+            })
     }
 
     /// Whether a container comes of it.
@@ -239,8 +243,8 @@ impl Hub {
             } if !UNCERTAIN.contains(&code) => self.note_failed(&pending.effect),
             Reply::Answered {
                 grpc_status: code, ..
-            } => self.doubt(&pending.effect, code),
-            Reply::Lost => self.doubt(&pending.effect, None),
+            } => self.doubt(pending, code),
+            Reply::Lost => self.doubt(pending, None),
         }
         self.tell_size(&self.ledger.borrow());
     }
@@ -271,9 +275,9 @@ impl Hub {
     /// cannot be made or torn down, fails for as long as it is tried, and must not cost a list each time.
     /// What a runtime keeps of a pod that it could not make, or has ended of one that it could not stop, the
     /// list of each minute finds.
-    fn doubt(&self, effect: &Effect, code: Option<u32>) {
+    fn doubt(&self, pending: Pending, code: Option<u32>) {
         let ledger = self.ledger.borrow();
-        let known = match effect {
+        let known = match &pending.effect {
             Effect::Start(id) | Effect::Stop(id) | Effect::Remove(id) | Effect::Update(id, _) => {
                 ledger.sandbox_of(id)
             }
@@ -289,9 +293,16 @@ impl Hub {
         if let Some(sandbox) = known {
             self.queue.push(sandbox.clone());
         }
-        let is_made = matches!(effect, Effect::Run(_) | Effect::Create(..));
+        let is_made = matches!(pending.effect, Effect::Run(_) | Effect::Create(..));
         if code != Some(UNKNOWN) || (known.is_none() && !is_made) {
             self.relist_soon();
+        }
+        if let Effect::Update(id, _) = &pending.effect
+            && code != Some(UNKNOWN)
+        {
+            let id = ledger.meant_container(id.clone());
+            drop(ledger);
+            self.update_lost(id, pending);
         }
     }
 
@@ -320,6 +331,7 @@ impl Hub {
             Effect::Update(id, update) => {
                 // By the beginning of its id it may be known since the call came.
                 let id = ledger.meant_container(id);
+                self.forget_lost(&id);
                 self.commit_update(&mut ledger, &id, *update);
                 self.check_container(&ledger, &id);
             }

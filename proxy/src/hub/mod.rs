@@ -49,8 +49,14 @@ pub(crate) use self::{
 };
 
 use self::{
-    changed::ChangedContainers, commit::Effect, complaint::Complaints, message::Message,
-    source::Source, stand_by::Another, told::ToldLately, watching::Watching,
+    changed::{ChangedContainers, LostUpdates},
+    commit::Effect,
+    complaint::Complaints,
+    message::Message,
+    source::Source,
+    stand_by::Another,
+    told::ToldLately,
+    watching::Watching,
 };
 
 use crate::{
@@ -224,6 +230,7 @@ pub struct Hub {
     /// Where nobody asks us.
     watching: Option<Watching>,
     changed: ChangedContainers,
+    lost: LostUpdates,
     told_lately: ToldLately,
     /// What says beside requests how pods are.
     source: Source,
@@ -263,6 +270,7 @@ impl Hub {
             plugin_up: Cell::new(false),
             watching: parts.watches.then(Watching::default),
             changed: ChangedContainers::default(),
+            lost: LostUpdates::default(),
             told_lately: ToldLately::default(),
             source: Source::default(),
             koordlet_remark: Cell::new(None),

@@ -73,6 +73,8 @@ pub enum Unasked {
     Unknown,
     /// The same, and no annotation can tell: it was resized before we came.
     Resized,
+    /// It was, or its quota is one that a process before us has written: the runtime has not been asked yet.
+    Doubted,
     /// The same, but the runtime has not been asked yet.
     Unheard,
 }
@@ -144,7 +146,7 @@ impl Unasked {
         );
         match self {
             Self::Nothing => true,
-            Self::Resized => !is_resizable,
+            Self::Resized | Self::Doubted => !is_resizable,
             Self::Unknown | Self::Unheard => false,
         }
     }
@@ -493,12 +495,22 @@ impl Target {
         self.entries.push(Entry::back(before.value(), over));
     }
 
-    /// Takes over that a process before us has brought threads into a group: they come out of it if nobody
-    /// decides that any more.
-    pub fn recall_mark(&mut self, setting: Setting) {
-        if self.entry_mut(setting).is_none() {
-            self.entries.push(Entry::back(default(setting), None));
+    /// Takes over that a process before us has set this in the kernel: if nobody decides it any more, what was
+    /// asked for comes back.
+    pub fn recall_mark(&mut self, setting: Setting, asked: Option<Value>) {
+        if self.entry_mut(setting).is_some() {
+            return;
         }
+        let original = self.original(setting, asked, None);
+        let (back, applied) = match &original {
+            Original::Value(value) => (value.clone(), Applied::Pending),
+            Original::Unknown if !is_withheld(setting) => (default(setting), Applied::Left),
+            Original::Default | Original::Unknown => (default(setting), Applied::Pending),
+        };
+        self.entries.push(Entry {
+            applied,
+            ..Entry::new(back, GIVEN_BACK, Route::Kernel, original)
+        });
     }
 
     /// What is known of a setting before us.

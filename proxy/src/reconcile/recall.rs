@@ -1,14 +1,14 @@
 //! What was there before us, of values that a process before us has set, or we before a pod's sandbox was
 //! made anew: what is decided still comes back one day, and what nobody decides any more now.
 //!
-//! The groups of pods, tiers and host applications have it noted on themselves; those of what runs in pods,
-//! into which groups their threads were brought. Each is asked for until
-//! there is an answer and, where the source of pods is awaited, that was heard; and then no more.
+//! The groups of pods, tiers and host applications have it noted on themselves; those of containers which
+//! settings are by us. Each is asked for until there is an answer and, where the source of pods is awaited,
+//! that was heard; and then no more.
 
 use super::unheard::is_summed;
 use crate::{
-    hub::Hub,
-    ledger::{Life, NodeGroupKind, Pod},
+    hub::{Hub, asked},
+    ledger::{Container, Life, NodeGroupKind, Pod, Target},
     worker::Undone,
 };
 use koord_kernel::cgroup::Original;
@@ -22,7 +22,7 @@ use std::{
 /// The groups of the node's own of which it is known what is noted.
 pub(super) type Recalled = RefCell<HashSet<CgroupPath>>;
 
-/// The groups of threads that those of control groups were brought into.
+/// What containers' groups are marked with.
 type Marked = HashMap<CgroupPath, BTreeSet<Setting>>;
 
 /// Recalls what is noted of everything, in one go; an error if that cannot be found out of something.
@@ -38,11 +38,10 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     node(hub).await.and(all)
 }
 
-/// Recalls what is noted of a pod's own directory, and of what has its threads. What a hook may decide once
+/// Recalls what is noted of a pod's own directory, and of its containers. What a hook may decide once
 /// the pod's source was heard is left for then.
 pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
-    let of_threads = has_groups(hub);
-    let (at, threads) = {
+    let (at, containers) = {
         let ledger = hub.ledger().borrow();
         let pod = ledger.pod(sandbox);
         let Some(pod) = pod.filter(|pod| pod.ready && !pod.is_recalled) else {
@@ -51,13 +50,12 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
         let Some(at) = pod.own.at.clone() else {
             return Ok(());
         };
-        let threads = of_threads.then(|| with_threads(pod));
-        (at, threads.unwrap_or_default())
+        (at, containers_of(pod))
     };
     let noted = hub.writer().recall(vec![at.clone()]).await;
     let noted = noted.ok_or(Undone::NoThread)?.pop().flatten();
     let noted = ours(hub, noted.ok_or(Undone::Unread)?);
-    let marked = marked(hub, threads).await?;
+    let mut marked = marked(hub, containers).await?;
     let mut ledger = hub.ledger().borrow_mut();
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
@@ -71,27 +69,31 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
                 pod.own.recall_noted(noted);
             }
         }
-        let containers = pod.containers.iter_mut().map(|it| &mut it.target);
-        for target in [&mut pod.pause].into_iter().chain(containers) {
-            let marks = target.at.as_ref().and_then(|at| marked.get(at));
-            let marks = marks.into_iter().flatten().copied();
-            for setting in marks.filter(|setting| !is_left(*setting)) {
-                target.recall_mark(setting);
-            }
+        for marks in marked.values_mut() {
+            marks.retain(|setting| !is_left(*setting));
         }
+        take_marks(pod, &marked);
     }
     Ok(())
 }
 
-/// Whether threads can be in groups on this node.
-fn has_groups(hub: &Hub) -> bool {
-    let policy = hub.policy();
-    let kernel = &policy.node().kernel;
-    kernel.core_sched || kernel.resctrl
+fn take_marks(pod: &mut Pod, marked: &Marked) {
+    let marks_of = |target: &Target| {
+        let marks = target.at.as_ref().and_then(|at| marked.get(at));
+        marks.into_iter().flatten().copied()
+    };
+    for setting in marks_of(&pod.pause) {
+        pod.pause.recall_mark(setting, None);
+    }
+    for Container { target, view, .. } in &mut pod.containers {
+        for setting in marks_of(target) {
+            target.recall_mark(setting, asked(&view.requested, setting));
+        }
+    }
 }
 
-/// What of a pod has threads, or will have once it is started.
-fn with_threads(pod: &Pod) -> Vec<CgroupPath> {
+/// The groups of a pod's sandbox and of its containers that run, or may yet.
+fn containers_of(pod: &Pod) -> Vec<CgroupPath> {
     let containers = pod.containers.iter();
     let containers = containers.filter(|container| container.life != Life::Exited);
     let targets = containers.map(|container| &container.target);
@@ -99,7 +101,7 @@ fn with_threads(pod: &Pod) -> Vec<CgroupPath> {
     targets.filter_map(|target| target.at.clone()).collect()
 }
 
-/// What of the threads of these was brought into groups before us; nothing that koordlet does the part of.
+/// What of these was set before us; nothing that koordlet does the part of.
 async fn marked(hub: &Hub, groups: Vec<CgroupPath>) -> Result<Marked, Undone> {
     if groups.is_empty() {
         return Ok(Marked::new());

@@ -13,12 +13,12 @@
 use super::{News, Patience, Scope, taken};
 use crate::{
     hub::{Hub, SAID, asked, leave_out, shows},
-    ledger::{Container, Entry, Ledger, Life, Original, Pod, Unasked},
+    ledger::{Container, Entry, Exemption, Ledger, Life, Original, Pod, Unasked},
     originals::{self, Origin},
     runtime::{Runtime, RuntimeError},
     view,
 };
-use koord_hooks::Requested;
+use koord_hooks::{PodView, Requested};
 use koord_model::{ContainerId, CpuQuota, MemoryLimit, OomScoreAdj, Setting, Value};
 use koord_proto::{cri, keys::annotation};
 use std::{
@@ -77,7 +77,8 @@ pub(super) fn recall(hub: &Hub, unheard: bool, container: &mut Container) {
 
 /// Whether a container's quota is one that nobody here knows of: not what its creation asked for or
 /// was changed to say, and not what is decided from that. A kubelet has resized it since, and what it
-/// asked for then went with the process that heard it.
+/// asked for then went with the process that heard it; or that process has written it by itself, and the
+/// runtime's spec does not have it.
 pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bool {
     let Container {
         life, view, target, ..
@@ -151,6 +152,7 @@ fn unheard(hub: &Hub, scope: Scope) -> Vec<ContainerId> {
         let mut entries = container.target.entries().iter();
         is_unheard(container)
             && (scope == Scope::Once
+                || container.target.unasked == Unasked::Doubted
                 || entries.any(|entry| entry.original == Original::Unknown)
                 || policy.reads_requested(&pod.view))
     };
@@ -174,7 +176,11 @@ pub(super) fn count_unheard(ledger: &Ledger) -> (usize, usize) {
 }
 
 fn is_unheard(container: &Container) -> bool {
-    container.target.unasked == Unasked::Unheard && container.life != Life::Exited
+    let is_asked_about = matches!(
+        container.target.unasked,
+        Unasked::Unheard | Unasked::Doubted
+    );
+    is_asked_about && container.life != Life::Exited
 }
 
 /// So many of these, first those about which the runtime was asked in vain least often.
@@ -239,6 +245,9 @@ fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, mo
     let Some((now, swap_now)) = info.and_then(in_force) else {
         return;
     };
+    if hub.settles_lost(id, &now) {
+        return;
+    }
     let mut ledger = hub.ledger().borrow_mut();
     let Some(pod) = ledger.pod_of_mut(id) else {
         return;
@@ -278,17 +287,15 @@ fn take(
         return;
     };
     let (pod_view, exemption) = (pod.view.clone(), pod.exemption);
-    let listed = listed.and_then(|listed| listed.annotations.get(annotation::ORIGINALS));
-    let origin = |text: Option<&str>| originals::of_container(text, id.as_str(), &pod_view);
-    // What a plugin gave it a list of the CRI does not show.
-    let by_spec = || {
-        let noted = info.and_then(originals_in_spec);
-        origin(noted.filter(|text| originals::is_of(text, id.as_str())))
-    };
-    let origin = origin(listed.map(String::as_str)).or_else(by_spec);
+    let origin = origin_of(id, &pod_view, (listed, info));
     let Some(container) = pod.container_mut(id) else {
         return;
     };
+    if container.target.unasked == Unasked::Doubted {
+        resolve(hub, (&pod_view, exemption), container, (origin, info));
+        news.pods.insert(pod.sandbox.clone());
+        return;
+    }
     // While we waited a runtime whose plugin we are may have told more than it shows.
     if !hub.watches() && container.target.unasked != Unasked::Unheard {
         return;
@@ -335,6 +342,42 @@ fn take(
     hub.decide_container(&pod_view, exemption, view, target)
         .ok();
     news.pods.insert(pod.sandbox.clone());
+}
+
+/// What a container carries, by the list or beyond.
+fn origin_of(
+    id: &ContainerId,
+    pod: &PodView,
+    (listed, info): (Option<&cri::Container>, Option<&serde_json::Value>),
+) -> Option<Origin> {
+    let listed = listed.and_then(|listed| listed.annotations.get(annotation::ORIGINALS));
+    let origin = |text: Option<&str>| originals::of_container(text, id.as_str(), pod);
+    // What a plugin gave it a list of the CRI does not show.
+    let by_spec = || {
+        let noted = info.and_then(originals_in_spec);
+        origin(noted.filter(|text| originals::is_of(text, id.as_str())))
+    };
+    origin(listed.map(String::as_str)).or_else(by_spec)
+}
+
+/// Finds out whether somebody has resized a container, by whether the runtime's spec has the quota with which
+/// it was made.
+fn resolve(
+    hub: &Hub,
+    of: (&PodView, Option<Exemption>),
+    container: &mut Container,
+    (origin, info): (Option<Origin>, Option<&serde_json::Value>),
+) {
+    let (Some(origin), Some((now, _))) = (origin, info.and_then(in_force)) else {
+        return container.hear(Unasked::Resized);
+    };
+    let made_with = asked(&origin.requested, Setting::CpuQuota);
+    let mut made_with = made_with.iter().chain(&origin.ours);
+    let of_quota = |value: &&Value| value.setting() == Setting::CpuQuota;
+    match made_with.any(|value| of_quota(&value) && shows(&now, value)) {
+        true => taken::is_as_made(hub, of, container, origin),
+        false => container.hear(Unasked::Resized),
+    }
 }
 
 /// The annotation that says what was asked for, as the spec has it.

@@ -96,12 +96,33 @@ pub(super) fn decide(
     if origin::is_resized(hub, container, &container.ours) {
         container.view.found_quota = origin::quota_of(hub, container);
         container.target = Target::at(container.target.at.take());
-        container.hear(Unasked::Resized);
+        container.hear(match hub.watches() {
+            true => Unasked::Resized,
+            false => Unasked::Doubted,
+        });
         let Container { view, target, .. } = &mut *container;
         view.requested.cpu_quota = None;
         view.requested.cpu_period = None;
         hub.decide_container(pod, exemption, view, target).ok();
     }
+    origin::recall(hub, hub.lacks_word(pod), container);
+}
+
+/// A container that was taken for resized is as it was made: the runtime shows the quota of its `origin`.
+/// Another was written by a process before us alone.
+pub(super) fn is_as_made(
+    hub: &Hub,
+    (pod, exemption): (&PodView, Option<Exemption>),
+    container: &mut Container,
+    origin: Origin,
+) {
+    container.hear(Unasked::Nothing);
+    let Container { view, target, .. } = &mut *container;
+    view.found_quota = None;
+    // What updates have told since we run is newer.
+    let newer = mem::take(&mut view.requested);
+    view.requested = view::overlaid(&origin.requested, newer);
+    hub.decide_container(pod, exemption, view, target).ok();
     origin::recall(hub, hub.lacks_word(pod), container);
 }
 
@@ -126,7 +147,7 @@ fn hear(
     let says_score = requested.oom_score_adj.is_some() || ours.iter().any(scores);
     let is_news = match known.target.unasked {
         // Of a resize it knows nothing, whenever it is seen.
-        Unasked::Resized => false,
+        Unasked::Resized | Unasked::Doubted => false,
         // The runtime has shown what was asked for, but for the score: of that it showed what we had given.
         Unasked::Nothing => {
             says_score && requested.oom_score_adj != known.view.requested.oom_score_adj

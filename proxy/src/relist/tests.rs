@@ -10,7 +10,7 @@ use crate::{
     ledger::{Applied, Route},
 };
 use koord_kernel::{
-    cgroup::{Controller, Generation, Tree, WeightCurve},
+    cgroup::{Controller, Generation, Marked, Tree, WeightCurve},
     fake::FakeTree,
 };
 use koord_model::{CpuQuota, Setting};
@@ -1138,6 +1138,45 @@ async fn a_quota_that_was_resized_before_a_restart_is_not_scaled_from_the_one_be
         listed.bench.hub.set_node_policy(policy.clone());
         crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
         assert_eq!(listed.bench.shown("cpu.cfs_quota_us"), after, "{held}");
+    }
+}
+
+#[tokio::test]
+async fn a_quota_that_a_process_before_us_has_written_by_itself_is_no_resize() {
+    const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000,"ours":{"cpuQuota":40000}}"#;
+    for (made_with, spec, is_decided, after) in [
+        (ORIGINALS, 40_000, true, "40000"),
+        (ORIGINALS, 40_000, false, "50000"),
+        (
+            r#"{"cpuQuota":50000,"cpuPeriod":100000}"#,
+            50_000,
+            true,
+            "40000",
+        ),
+        // That is one.
+        (ORIGINALS, 30_000, true, "25000"),
+        (ORIGINALS, 30_000, false, "25000"),
+    ] {
+        let mut pod = undecided_pod();
+        pod.labels.clear();
+        let tree = FakeTree::new(Generation::V1, 2);
+        let info = created_with(spec, spec);
+        let listed = Scripted::of(tree, pod, container_with(made_with), &info);
+        let Bench { hub, container, .. } = &listed.bench;
+        if is_decided {
+            hub.set_node_policy(policy_of_faster_cpus());
+        }
+        listed.bench.write("cpu.cfs_quota_us", "25000");
+        let marked = [Setting::CpuQuota].into();
+        hub.writer()
+            .cgroups()
+            .mark(container, Marked::Files, &marked);
+        for _ in 0..2 {
+            listed.list(Scope::All).await;
+            crate::reconcile::pod(hub, &sandbox()).await;
+        }
+        let held = listed.bench.shown("cpu.cfs_quota_us");
+        assert_eq!(held, after, "{made_with} {spec} {is_decided}");
     }
 }
 

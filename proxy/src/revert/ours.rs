@@ -150,9 +150,7 @@ impl Evidence<'_> {
         let setting = entry.desired.setting();
         let is_marked = setting.is_of_devices()
             || setting.is_told()
-            || matches!(setting, Setting::Resctrl | Setting::SchedSwitch)
-            // Nothing but its mark says that it is to be given back.
-            || setting == Setting::CoreSched && entry.owner == GIVEN_BACK;
+            || matches!(setting, Setting::Resctrl | Setting::SchedSwitch);
         // The kernel shows no shares of an idle group.
         if is_marked || group.idles && setting == Setting::CpuShares {
             return true;

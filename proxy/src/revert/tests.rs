@@ -11,7 +11,7 @@ use crate::{
     hub::testing::{Bench, listed_container, listed_pod, script},
 };
 use koord_kernel::{
-    cgroup::{Cgroups, Controller, Generation, Tree},
+    cgroup::{Cgroups, Controller, Generation, Marked, Tree},
     fake::{FakeCores, FakeResctrl, FakeTree},
     resctrl::Groups,
 };
@@ -806,7 +806,8 @@ async fn a_cookie_that_nobody_decides_comes_back_by_its_mark_alone() {
     assert_eq!(cookie().await, 7);
     let bench = Bench::with_cores(tree.clone(), threads.clone());
     let marked = [Setting::CoreSched].into();
-    bench.hub.writer().cgroups().mark(&bench.container, &marked);
+    let cgroups = bench.hub.writer().cgroups();
+    cgroups.mark(&bench.container, Marked::Threads, &marked);
     drop(bench);
     assert_eq!(cookie().await, 0);
 }

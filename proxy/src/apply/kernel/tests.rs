@@ -522,6 +522,49 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
     assert_eq!(noted.unwrap(), "");
 }
 
+#[tokio::test]
+async fn a_containers_group_is_marked_while_a_value_of_ours_is_there() {
+    let groups = Groups::new(Generation::V1, "100000", "100000");
+    let noted = |tree: &FakeTree, at| tree.note(Controller::Cpu, at, "files").unwrap();
+    let write = async |writer: &Writer, value: Value, gives_back| {
+        let at = groups.container.clone();
+        let change = Change {
+            at,
+            value,
+            gives_back,
+        };
+        applied(writer.write(vec![change]).await).remove(0).is_ok()
+    };
+    let quota = |micros| Value::from(CpuQuota::Micros(micros));
+    let burst = |micros| Value::from(CpuBurst::from_micros(micros).unwrap());
+    let file = "cpu.cfs_quota_us";
+    let errno = koord_kernel::fake::Errno::BUSY;
+    groups.tree.fail_next_write(&groups.container, file, errno);
+    assert!(!write(&groups.writer, quota(50_000), false).await);
+    assert_eq!(noted(&groups.tree, &groups.container), "");
+    assert!(write(&groups.writer, quota(50_000), false).await);
+    assert!(write(&groups.writer, burst(20_000), false).await);
+    let both = "cpu.cfs_quota_us cpu.cfs_burst_us";
+    assert_eq!(noted(&groups.tree, &groups.container), both);
+    assert_eq!(noted(&groups.tree, &groups.pod), "");
+
+    // One that comes after us knows it, and what it gives back is ours no more.
+    let next = Writer::new(Cgroups::over(groups.tree.clone()), ThreadGroups::none());
+    let of = vec![groups.container.clone(), groups.pod.clone()];
+    let marks = next.marks(of).await.unwrap();
+    let expected = [Setting::CpuQuota, Setting::CpuBurst].into();
+    assert_eq!(marks, [Some(expected), Some([].into())]);
+    groups.tree.take_noted();
+    assert!(write(&next, burst(20_000), false).await);
+    assert!(write(&next, burst(10_000), false).await);
+    assert_eq!(groups.tree.take_noted(), 0);
+    assert!(write(&next, burst(0), true).await);
+    assert_eq!(noted(&groups.tree, &groups.container), "cpu.cfs_quota_us");
+    // Though it is there already.
+    assert!(write(&next, quota(50_000), true).await);
+    assert_eq!(noted(&groups.tree, &groups.container), "");
+}
+
 /// Gives the pod's directory a quota of the kubelet's, in a period of 10 ms, and says what is noted on it.
 fn kubelets_in_short_periods(generation: Generation) -> (Groups, impl Fn(&Groups) -> String) {
     let groups = Groups::new(generation, "10000", "10000");

@@ -1,7 +1,10 @@
 //! What a process before us has set, over a start of another one on the same groups.
 
 use super::*;
-use crate::hub::{PodsAnswer, Word};
+use crate::{
+    hub::{PodsAnswer, Word},
+    ledger::Unasked,
+};
 use koord_kernel::fake::FakeCores;
 use koord_model::KubeQos;
 use std::collections::BTreeMap;
@@ -312,4 +315,67 @@ async fn a_cookie_whose_mark_cannot_be_read_is_taken_once_it_can() {
     tree.fail_notes(None);
     check(&next).await;
     assert_eq!(threads.number(THREAD), 0);
+}
+
+/// What the container of the best-effort pod has: shares, quota, and limit of memory.
+fn shown(bench: &Bench) -> [String; 3] {
+    let limit = "memory.limit_in_bytes";
+    let limit = (bench.tree).read(Controller::Memory, &bench.container, limit);
+    let limit = limit.unwrap().trim_end().to_owned();
+    [
+        bench.shown("cpu.shares"),
+        bench.shown("cpu.cfs_quota_us"),
+        limit,
+    ]
+}
+
+const OURS: [&str; 3] = ["512", "100000", "1073741824"];
+const ASKED: [&str; 3] = ["1024", "-1", "9223372036854771712"];
+
+/// The pod, whose container asked for 1,024 shares, where its hook is off.
+fn undecided(tree: &FakeTree) -> Bench {
+    let bench = Bench::new(tree.clone());
+    assert!(bench.hub.switch_hook("BatchResource", false));
+    bench.knowing_pod()
+}
+
+#[tokio::test]
+async fn what_a_container_has_that_nobody_decides_any_more_after_a_start_is_as_it_was_asked() {
+    let tree = FakeTree::new(Generation::V1, 2);
+    let bench = Bench::with_pod(tree.clone());
+    check(&bench).await;
+    assert_eq!(shown(&bench), OURS);
+    let next = undecided(&tree);
+    check(&next).await;
+    assert_eq!(shown(&next), ASKED);
+    // What is there after that is somebody else's, whoever starts next.
+    next.write("cpu.shares", "77");
+    let last = undecided(&tree);
+    check(&last).await;
+    assert_eq!(last.shown("cpu.shares"), "77");
+}
+
+#[tokio::test]
+async fn what_a_container_has_after_a_start_stays_until_it_is_known_what_was_asked() {
+    let tree = FakeTree::new(Generation::V1, 2);
+    check(&Bench::with_pod(tree.clone())).await;
+    let next = undecided(&tree);
+    let hear = |unasked| {
+        let mut ledger = next.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.containers[0].view.requested = Default::default();
+        pod.containers[0].hear(unasked);
+        next.hub.decide_again(pod);
+    };
+    hear(Unasked::Unheard);
+    check(&next).await;
+    assert_eq!(shown(&next), OURS);
+    for setting in [Setting::CpuShares, Setting::MemoryLimit] {
+        assert_eq!(next.entry(setting).unwrap().applied, Applied::Left);
+    }
+    hear(Unasked::Nothing);
+    check(&next).await;
+    // Of 1,024 shares nobody is known to have asked for others, too.
+    assert_eq!(shown(&next), ASKED);
+    assert!(next.entry(Setting::CpuShares).is_none());
 }

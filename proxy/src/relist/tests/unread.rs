@@ -36,15 +36,20 @@ async fn told() -> Scripted {
 
 /// An update that the runtime does.
 async fn update_by(bench: &Bench, message: &[u8]) -> Answer {
-    let method = Method::UpdateContainerResources;
-    let Opening::Now(Decision { answer, pending }) = bench.hub.open(method, message, None) else {
-        panic!("nothing to wait for");
-    };
     let done = Ended::Answered {
         grpc_status: Some(0),
         message: None,
     };
-    bench.hub.close(pending, done);
+    update_that(bench, message, done)
+}
+
+/// An update that ends like this.
+fn update_that(bench: &Bench, message: &[u8], ended: Ended) -> Answer {
+    let method = Method::UpdateContainerResources;
+    let Opening::Now(Decision { answer, pending }) = bench.hub.open(method, message, None) else {
+        panic!("nothing to wait for");
+    };
+    bench.hub.close(pending, ended);
     answer
 }
 
@@ -132,6 +137,82 @@ async fn what_it_asked_of_memory_and_swap_together_is_found_out_with_the_limit()
         find_out(&listed, info.replace("MEMORY", memory)).await;
         assert_eq!(swap(), expected, "{memory}");
     }
+}
+
+/// An update that asks for a quota of 100,000, for which the runtime is told 80,000, and of whose end nobody
+/// hears. This is what the runtime says next.
+async fn update_lost(listed: &Scripted, code: Option<u32>, now: i64) -> (String, Original) {
+    let update = cri::UpdateContainerResourcesRequest {
+        container_id: "container-1".to_owned(),
+        linux: Some(cri::LinuxContainerResources {
+            cpu_quota: 100_000,
+            ..Default::default()
+        }),
+    };
+    let ended = match code {
+        None => Ended::Lost,
+        grpc_status => Ended::Answered {
+            grpc_status,
+            message: None,
+        },
+    };
+    update_that(&listed.bench, &update.encode_to_vec(), ended);
+    show_next(listed, now).await
+}
+
+/// The next list shows this quota: the one that is in force then, and what is known to be asked for.
+async fn show_next(listed: &Scripted, now: i64) -> (String, Original) {
+    let status = cri::ContainerStatusResponse {
+        info: [("info".to_owned(), created_with(50_000, now))].into(),
+    };
+    let reply = Reply::message(status.encode_to_vec());
+    drop(listed.script.clone().once(STATUS, reply));
+    listed.list(Scope::News).await;
+    reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    let quota = listed.bench.entry(Setting::CpuQuota).unwrap();
+    (listed.bench.shown("cpu.cfs_quota_us"), quota.original)
+}
+
+fn asked_for(micros: u64) -> Original {
+    Original::Value(CpuQuota::Micros(micros).into())
+}
+
+#[tokio::test]
+async fn an_update_whose_reply_is_lost_is_known_as_soon_as_the_runtime_has_done_it() {
+    // CANCELLED, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE, and none.
+    for code in [Some(1), Some(4), Some(13), Some(14), None] {
+        let listed = told().await;
+        let before = ("40000".to_owned(), asked_for(50_000));
+        assert_eq!(update_lost(&listed, code, 40_000).await, before, "{code:?}");
+        let after = ("80000".to_owned(), asked_for(100_000));
+        assert_eq!(show_next(&listed, 80_000).await, after, "{code:?}");
+        // It is not scaled once more, whatever is asked next.
+        assert_eq!(show_next(&listed, 80_000).await, after, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_update_that_the_runtime_has_refused_is_not_waited_for() {
+    let listed = told().await;
+    let before = ("40000".to_owned(), asked_for(50_000));
+    assert_eq!(update_lost(&listed, Some(2), 40_000).await, before);
+    assert!(listed.bench.hub.changed_containers().is_empty());
+}
+
+#[tokio::test]
+async fn a_lost_update_counts_no_more_once_a_later_one_is_answered() {
+    let listed = told().await;
+    update_lost(&listed, None, 40_000).await;
+    let later = cri::UpdateContainerResourcesRequest {
+        container_id: "container-1".to_owned(),
+        linux: Some(cri::LinuxContainerResources {
+            cpu_quota: 30_000,
+            ..Default::default()
+        }),
+    };
+    update_by(&listed.bench, &later.encode_to_vec()).await;
+    let expected = ("24000".to_owned(), asked_for(30_000));
+    assert_eq!(show_next(&listed, 24_000).await, expected);
 }
 
 #[tokio::test]

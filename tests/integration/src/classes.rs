@@ -41,7 +41,7 @@ pub struct Expected {
     pub setting: &'static str,
     /// The hook that decides; `-` where none does and the caller's value stands.
     pub hook: &'static str,
-    /// What was asked for or was there before.
+    /// What was asked for, as the ledger prints it where a hook decides.
     pub asked: String,
     /// What cgroup v1 holds.
     pub v1: String,
@@ -73,7 +73,7 @@ const BATCH: &str = "BatchResource";
 #[rustfmt::skip]
 const LSR: &[Row<'static>] = &[
     (Pod, "cpu.cfs_quota_us", ALLOCATOR, "50000", "-1", &["max 100000"]),
-    (Container, "cpuset.cpus", ALLOCATOR, "-", "0", &["0"]),
+    (Container, "cpuset.cpus", ALLOCATOR, "default", "0", &["0"]),
     (Container, "cpu.cfs_quota_us", ALLOCATOR, "50000", "-1", &["max 100000"]),
     (Container, "cpu.shares", "-", "512", "512", &["20", "59"]),
     (Container, "memory.limit_in_bytes", "-", "1073741824", "1073741824", &["1073741824"]),
@@ -81,12 +81,12 @@ const LSR: &[Row<'static>] = &[
 
 #[rustfmt::skip]
 const BE: &[Row<'static>] = &[
-    (Pod, "cpu.idle", "GroupIdentity", "false", "1", &["1"]),
-    (Pod, "cpu.cfs_quota_us", BATCH, "unlimited", "100000", &["100000 100000"]),
-    (Pod, "memory.limit_in_bytes", BATCH, "unlimited", "134217728", &["134217728"]),
+    (Pod, "cpu.idle", "GroupIdentity", "default", "1", &["1"]),
+    (Pod, "cpu.cfs_quota_us", BATCH, "default", "100000", &["100000 100000"]),
+    (Pod, "memory.limit_in_bytes", BATCH, "default", "134217728", &["134217728"]),
     (Container, "cpu.shares", BATCH, "2", "512", &["20", "59"]),
-    (Container, "cpu.cfs_quota_us", BATCH, "-", "100000", &["100000 100000"]),
-    (Container, "memory.limit_in_bytes", BATCH, "-", "134217728", &["134217728"]),
+    (Container, "cpu.cfs_quota_us", BATCH, "default", "100000", &["100000 100000"]),
+    (Container, "memory.limit_in_bytes", BATCH, "default", "134217728", &["134217728"]),
 ];
 
 fn expect(rows: &[Row<'_>]) -> Vec<Expected> {
@@ -197,7 +197,7 @@ pub fn ls(name: &str, share_pool: &str) -> PodSpecOf {
                 Container,
                 "cpuset.cpus",
                 ALLOCATOR,
-                "-",
+                "default",
                 share_pool,
                 &[share_pool],
             ),

@@ -30,6 +30,8 @@ pub const SANDBOX: &str = "sandbox-1";
 pub struct Pod {
     pub name: String,
     handler: String,
+    tier: &'static str,
+    cpus: String,
     labels: Vec<(String, String)>,
     annotations: Vec<(String, String)>,
     envs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -43,6 +45,8 @@ impl Pod {
         Self {
             name: name.to_owned(),
             handler: String::new(),
+            tier: "besteffort",
+            cpus: String::new(),
             labels: Vec::new(),
             annotations: Vec::new(),
             envs: Vec::new(),
@@ -74,6 +78,20 @@ impl Pod {
     #[must_use]
     pub fn handler(mut self, handler: &str) -> Self {
         handler.clone_into(&mut self.handler);
+        self
+    }
+
+    /// Puts it below the burstable tier.
+    #[must_use]
+    pub fn burstable(mut self) -> Self {
+        self.tier = "burstable";
+        self
+    }
+
+    /// Has its container ask for these CPUs.
+    #[must_use]
+    pub fn on_cpus(mut self, cpus: &str) -> Self {
+        cpus.clone_into(&mut self.cpus);
         self
     }
 
@@ -149,7 +167,7 @@ impl Pod {
             .entry(9, "app", "web")
             .entry(10, "io.kubernetes.container.restartCount", "1")
             .bytes(11, "main/1.log")
-            .message(15, container_linux())
+            .message(15, self.container_linux())
     }
 
     fn uid(&self) -> String {
@@ -158,22 +176,24 @@ impl Pod {
 
     /// A directory that is not there: what is decided about it is seen and not written.
     fn cgroup_parent(&self) -> String {
-        format!("/no-such-root/kubepods/besteffort/pod{}", self.uid())
+        format!("/no-such-root/kubepods/{}/pod{}", self.tier, self.uid())
     }
-}
 
-fn container_linux() -> Tree {
-    let resources = Tree::new()
-        .number(1, 100_000)
-        .number(3, 2)
-        .number(5, 1_000)
-        .message(8, Tree::new().bytes(1, "2Mi").number(2, 0))
-        .entry(9, "memory.oom.group", "1");
-    let security = Tree::new()
-        .message(1, Tree::new().bytes(1, "NET_ADMIN").bytes(2, "MKNOD"))
-        .message(3, Tree::new().number(2, 1))
-        .message(5, Tree::new().number(1, 1_000));
-    Tree::new().message(1, resources).message(2, security)
+    fn container_linux(&self) -> Tree {
+        let resources = Tree::new().number(1, 100_000).number(3, 2).number(5, 1_000);
+        let resources = match &*self.cpus {
+            "" => resources,
+            cpus => resources.bytes(6, cpus),
+        };
+        let resources = resources
+            .message(8, Tree::new().bytes(1, "2Mi").number(2, 0))
+            .entry(9, "memory.oom.group", "1");
+        let security = Tree::new()
+            .message(1, Tree::new().bytes(1, "NET_ADMIN").bytes(2, "MKNOD"))
+            .message(3, Tree::new().number(2, 1))
+            .message(5, Tree::new().number(1, 1_000));
+        Tree::new().message(1, resources).message(2, security)
+    }
 }
 
 fn set(map: &mut Vec<(String, String)>, key: &str, value: &str) {

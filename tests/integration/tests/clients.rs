@@ -53,11 +53,16 @@ fn completes_a_life(kubernetes: &str) -> Result<()> {
         "Kubernetes {kubernetes}: {said}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let labels = ["CreateContainer"];
-    let created = node
-        .proxy
-        .metric("koord_runtime_proxy_calls_total", &labels)?;
-    ensure!(created >= 1.0, "its creations did not pass the hooks");
+    let created = |results: &[&str]| {
+        let labels = [&["method=\"CreateContainer\""], results].concat();
+        let metric = "koord_runtime_proxy_calls_total";
+        node.proxy.metric(metric, &labels)
+    };
+    let (all, patched) = (created(&[])?, created(&["result=\"patched\""])?);
+    ensure!(
+        patched >= 1.0 && all - patched < 0.5,
+        "of {all} creations {patched} had what hooks decide"
+    );
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use koord_integration::{
     classes::{self, PodSpecOf},
 };
 use koord_testkit::{
-    ContainerdVersion, PodCgroup, PodQos, RuntimeKind,
+    ContainerdVersion, OTHER_HANDLER, PodCgroup, PodQos, RuntimeKind,
     cri::{CriClient, PodSpec, message::LinuxContainerResources},
     poll::wait_until,
 };
@@ -589,6 +589,9 @@ async fn pods_that_are_exempt_are_left_alone() -> Result<()> {
     options
         .args
         .extend(["--excluded-namespaces", "kube-system"].map(str::to_owned));
+    options
+        .args
+        .extend(["--excluded-runtime-handlers", OTHER_HANDLER].map(str::to_owned));
     let node = Node::start(ContainerdVersion::V1_7, options)?;
     let client = node.client().await?;
     let mut skipped = classes::be("skipped");
@@ -597,17 +600,20 @@ async fn pods_that_are_exempt_are_left_alone() -> Result<()> {
         .label("runtimeproxy.koordinator.sh/skip-hookserver", "true");
     let mut excluded = classes::be("excluded");
     excluded.pod = excluded.pod.namespace("kube-system");
+    let mut handled = classes::be("handled");
+    handled.pod = handled.pod.handler(OTHER_HANDLER);
     let mut pods = Vec::new();
-    for pod in [skipped, excluded] {
-        pods.push((node.run(&client, &pod).await?, pod.name));
+    // Of a handler's pods the group is the kubelet's, and has what is decided for it.
+    for (pod, idle) in [(skipped, "0"), (excluded, "0"), (handled, "1")] {
+        pods.push((node.run(&client, &pod).await?, pod.name, idle));
     }
     all_are_looked_at(&node, &client, "last").await?;
-    for (running, name) in pods {
+    for (running, name, idle) in pods {
         let held = snapshot(&running.cgroup, &running.container)?;
         assert_eq!(held["cpu.shares"], "2", "{name}");
         assert_eq!(held["cpu.cfs_quota_us"], "-1", "{name}");
-        let idle = running.cgroup.read("cpu", None, "cpu.idle")?;
-        assert_eq!(idle, "0", "{name}");
+        let held = running.cgroup.read("cpu", None, "cpu.idle")?;
+        assert_eq!(held, idle, "{name}");
     }
     Ok(())
 }

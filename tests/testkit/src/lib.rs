@@ -30,7 +30,7 @@ mod wire;
 pub use cgroup::{CgroupHierarchy, PodCgroup, PodCgroups, PodQos};
 pub use kubelet::{CLIENT_PEM, Kubelet, KubeletError, kubelet_pods};
 pub use raw::{RawClient, RawEnd, RawError, RawReply, RawRequest, RawStream};
-pub use runtime::{NriPlugin, Options, Parts, Runtime, RuntimeError};
+pub use runtime::{NriPlugin, OTHER_HANDLER, Options, Parts, Runtime, RuntimeError};
 pub use setup::{Cache, ContainerdVersion, RuntimeKind, SetupError};
 pub use testbed::{Testbed, TestbedError};
 pub use wire::{Frame, Frames};

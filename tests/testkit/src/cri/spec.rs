@@ -88,6 +88,13 @@ impl PodSpec {
         self.label("io.kubernetes.pod.namespace", namespace)
     }
 
+    /// Names the runtime handler.
+    #[must_use]
+    pub fn handler(mut self, handler: &str) -> Self {
+        handler.clone_into(&mut self.request.runtime_handler);
+        self
+    }
+
     /// Puts the pod into a cgroup that is there already, as a kubelet does.
     #[must_use]
     pub fn cgroup(mut self, cgroup: &PodCgroup) -> Self {

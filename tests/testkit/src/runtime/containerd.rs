@@ -3,6 +3,7 @@
 //! One text in the second version of the format serves 1.6 and 1.7 as it is; 2.x carries it over to
 //! its own third version by itself.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +13,9 @@ use crate::testbed::Testbed;
 
 /// The socket of CRI and of containerd's own API, in the folder. The janitor knows shims by it.
 const SOCKET: &str = "containerd.sock";
+
+/// Beside containerd's own, for pods that name one.
+pub const OTHER_HANDLER: &str = "other";
 
 pub(super) fn socket(testbed: &Testbed) -> PathBuf {
     testbed.directory().join(SOCKET)
@@ -55,6 +59,8 @@ pub(super) fn config(
         .as_ref()
         .map(|path| format!("config_path = \"{}\"", path.display()))
         .unwrap_or_default();
+    let runtimes = ["runc", OTHER_HANDLER].map(|handler| handler_of(handler, &runc, &dir));
+    let runtimes = runtimes.concat();
     // - restrict_oom_score_adj: without CAP_SYS_RESOURCE no score can be lowered, and no pod starts.
     // - runc's Root and the netns directory: their defaults lie outside of the directory.
     // - opt: 1.x and 2.x make /opt/containerd otherwise.
@@ -103,13 +109,21 @@ disabled_plugins = [
   [plugins."io.containerd.grpc.v1.cri".registry]
     {registries}
 
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+{runtimes}"#
+    )
+}
+
+/// A runtime handler that starts pods by runc.
+fn handler_of(name: &str, runc: &dyn Display, dir: &dyn Display) -> String {
+    format!(
+        r#"  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
     runtime_type = "io.containerd.runc.v2"
 
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}.options]
       BinaryName = "{runc}"
       Root = "{dir}/runc"
       SystemdCgroup = false
+
 "#
     )
 }

@@ -3,6 +3,8 @@
 mod containerd;
 mod crio;
 
+pub use containerd::OTHER_HANDLER;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -21,7 +21,7 @@ use koord_testkit::{
 };
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -156,31 +156,42 @@ async fn start(node: &Node, runtime: &CriClient, ids: &BTreeSet<String>) -> Resu
     Ok(())
 }
 
-/// Ids of sandboxes and containers.
-type Ids = (BTreeSet<String>, BTreeSet<String>);
+/// What there is: sandboxes and whether they are ready, containers and their states.
+type Known = (BTreeMap<String, bool>, BTreeMap<String, String>);
 
-async fn listed(client: &CriClient) -> Result<Ids> {
+async fn listed(client: &CriClient) -> Result<Known> {
     let pods = client.list_pods().await?;
     let containers = client.list_containers().await?;
+    let word = |state| match state {
+        ContainerState::Created => "created",
+        ContainerState::Running => "running",
+        ContainerState::Exited => "exited",
+        ContainerState::Unknown => "unknown",
+    };
     Ok((
-        pods.into_iter().map(|pod| pod.id).collect(),
-        containers.into_iter().map(|c| c.id).collect(),
+        pods.into_iter()
+            .map(|pod| (pod.id, pod.state == 0))
+            .collect(),
+        containers
+            .into_iter()
+            .map(|it| (it.id.clone(), word(it.state()).to_owned()))
+            .collect(),
     ))
 }
 
-fn in_ledger(node: &Node) -> Result<Ids> {
+fn in_ledger(node: &Node) -> Result<Known> {
     let ledger = node.proxy.ledger()?;
     let pods = ledger["pods"].as_array().context("pods")?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let containers = pods
         .iter()
         .flat_map(|pod| pod["containers"].as_array().into_iter().flatten())
-        .map(|container| text(&container["id"]))
+        .map(|container| (text(&container["id"]), text(&container["state"])))
         .collect();
-    Ok((
-        pods.iter().map(|pod| text(&pod["sandbox"])).collect(),
-        containers,
-    ))
+    let pods = pods
+        .iter()
+        .map(|pod| (text(&pod["sandbox"]), pod["ready"] == true));
+    Ok((pods.collect(), containers))
 }
 
 #[tokio::test]

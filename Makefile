@@ -127,7 +127,7 @@ bench: ## direct, byte relay and proxy side by side, as shipped; a table and JSO
 # and four tests run it: from one to three is 160 s longer, and more than three minutes are too many.
 .PHONY: promises
 promises: build ## the times that are promised, of restarts and kills on real parts; needs the machine for itself
-	@KOORD_HOLD_TIMES=1 KOORD_CHURN_RUNS=3 cargo test $(ALL) --no-fail-fast --test crash --test restarts --test kubelet_churn --test watch --test outage -- --nocapture --test-threads=1 | grep -oE 'promise: .*|^Error:.*|^test result:.*|^test .* FAILED'
+	@KOORD_HOLD_TIMES=1 KOORD_CHURN_RUNS=3 cargo test $(ALL) --no-fail-fast --test crash --test restarts --test kubelet_churn --test watch --test outage --test demo -- --nocapture --test-threads=1 | grep -oE 'promise: .*|^Error:.*|^test result:.*|^test .* FAILED'
 
 .PHONY: tools
 tools: $(DENY) $(FUZZ) ## build what `make test` needs beside the toolchains, once

@@ -206,10 +206,12 @@ struct News<'a> {
 }
 
 /// How many questions about single pods may go unanswered in one list: each costs a second, and
-/// sandboxes that hang must not keep the others out of the ledger.
+/// sandboxes that hang must not keep the others out of the ledger. Whatever the earlier steps have spent,
+/// each has one such question: what hangs for one must not keep the next from ever asking.
 #[derive(Default)]
 struct Patience {
     late: usize,
+    late_in_step: usize,
 }
 
 // === impl Patience ===
@@ -217,13 +219,20 @@ struct Patience {
 impl Patience {
     const MOST: usize = 3;
 
+    /// The same for the next step of the list.
+    fn next_step(&mut self) -> &mut Self {
+        self.late_in_step = 0;
+        self
+    }
+
     fn is_over(&self) -> bool {
-        self.late >= Self::MOST
+        self.late >= Self::MOST && self.late_in_step > 0
     }
 
     fn spend(&mut self, error: &RuntimeError) {
         if matches!(error, RuntimeError::Late { .. }) {
             self.late += 1;
+            self.late_in_step += 1;
         }
     }
 }
@@ -270,10 +279,10 @@ async fn list(
             hub.decide_directories(pod);
         }
     }
-    let learned = weight::learn(hub, (&mut runtime, &mut patience)).await;
-    let asking = (&mut runtime, &mut patience);
+    let learned = weight::learn(hub, (&mut runtime, patience.next_step())).await;
+    let asking = (&mut runtime, patience.next_step());
     origin::learn(hub, asking, scope, &containers, &mut news).await;
-    address::learn(hub, (&mut runtime, &mut patience)).await;
+    address::learn(hub, (&mut runtime, patience.next_step())).await;
     let scope = match learned {
         true => Scope::All,
         false => scope,

@@ -120,6 +120,8 @@ pub(super) async fn learn(
 ) {
     let mut ids = unheard(hub, scope);
     ids.extend(changed(hub, scope, news));
+    // Those of the one kind that hang keep none of the other from being asked about.
+    ids.sort_by_cached_key(|id| times_in_vain(hub, id));
     let mut is_answered = false;
     for id in ids {
         if patience.is_over() {
@@ -191,6 +193,12 @@ pub(super) fn least_in_vain<'a>(
     let mut all: Vec<&Container> = containers.collect();
     all.sort_by_key(|container| container.asked_in_vain);
     all.into_iter().take(count)
+}
+
+fn times_in_vain(hub: &Hub, id: &ContainerId) -> u32 {
+    let ledger = hub.ledger().borrow();
+    let container = ledger.container(id).map(|(_, container)| container);
+    container.map_or(0, |container| container.asked_in_vain)
 }
 
 /// The runtime has not answered: whoever was not asked about comes before this one the next time.

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 mod addresses;
+mod late;
 mod unheard;
 mod unread;
 mod watching;
@@ -938,6 +939,13 @@ fn only_questions_without_an_answer_cost_patience() {
         patience.spend(&RuntimeError::Late { call });
     }
     assert!(patience.is_over());
+    // Each step that follows has one more.
+    for _ in 0..3 {
+        assert!(!patience.next_step().is_over());
+        let call = "ContainerStatus";
+        patience.spend(&RuntimeError::Late { call });
+        assert!(patience.is_over());
+    }
 }
 
 #[tokio::test]
@@ -954,7 +962,10 @@ async fn once_patience_is_over_the_runtime_is_asked_about_no_pod_and_no_containe
     ] {
         let stream = connect(listed.socket.as_path().into()).await.unwrap();
         let mut runtime = Runtime::over(stream).await.unwrap();
-        let mut patience = Patience { late };
+        let mut patience = Patience {
+            late,
+            late_in_step: late,
+        };
         let mut missing = Missing::default();
         let mut news = News {
             moment: hub.ledger().borrow_mut().begin_list(),

@@ -3,10 +3,26 @@
 use super::*;
 use crate::{apply::traffic::Traffic, ledger::Addresses};
 
-fn by_queues() -> Arc<NodePolicy> {
+pub(super) fn by_queues() -> Arc<NodePolicy> {
     let slo = "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {name: node-1}\n\
                spec: {systemStrategy: {totalNetworkBandwidth: 1G}}\n";
     Arc::new(NodePolicy::parse_stream(slo, None).unwrap().policy)
+}
+
+/// A runtime's answer that a pod sends from this.
+pub(super) fn said(address: &str) -> Reply {
+    let network = cri::PodSandboxNetworkStatus {
+        ip: address.to_owned(),
+        ..Default::default()
+    };
+    let status = cri::PodSandboxStatusResponse {
+        status: Some(cri::PodSandboxStatus {
+            network: Some(network),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    Reply::message(status.encode_to_vec())
 }
 
 #[tokio::test]
@@ -29,18 +45,7 @@ async fn a_list_asks_from_where_a_pod_sends_when_it_counts_until_it_is_said() {
     answer(Reply::error(13, "broken"));
     listed.list(Scope::News).await;
     assert_eq!(addresses(), Addresses::Unknown(1));
-    let network = cri::PodSandboxNetworkStatus {
-        ip: "10.1.2.3".to_owned(),
-        ..Default::default()
-    };
-    let status = cri::PodSandboxStatusResponse {
-        status: Some(cri::PodSandboxStatus {
-            network: Some(network),
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
-    answer(Reply::message(status.encode_to_vec()));
+    answer(said("10.1.2.3"));
     listed.list(Scope::News).await;
     let own = Addresses::Own(vec!["10.1.2.3".parse().unwrap()]);
     assert_eq!(addresses(), own);

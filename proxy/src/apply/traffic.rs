@@ -11,6 +11,7 @@
 //! a thread of its own, because the kernel's network has one lock for which anybody may wait.
 
 mod groups;
+mod left;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use self::{
 
 use self::{
     groups::bring_ids,
+    left::Left,
     shape::{GROUP_PRIORITY, HTB, Held, QDISC, Step, priority, steps},
 };
 use crate::worker::Worker;
@@ -61,6 +63,8 @@ pub struct Traffic {
     worker: Worker<Job>,
     /// Queues of ours may be there.
     there: Cell<bool>,
+    /// What a process before us has left.
+    pub(crate) left: Left,
     /// Control groups have class ids here.
     knows_groups: bool,
     /// Of what kind the failure is that is in the log, and whether there were to be queues.
@@ -169,6 +173,7 @@ impl Traffic {
                 done.send(work(shape.as_ref())).ok();
             }),
             there: Cell::new(true),
+            left: Left::default(),
             knows_groups: false,
             complained: Cell::default(),
         }

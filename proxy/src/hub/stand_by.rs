@@ -135,6 +135,7 @@ impl Hub {
     }
 
     fn put_all_in_force(&self) {
+        self.traffic.left.expect();
         for pod in self.ledger.borrow().pods() {
             self.queue.push(pod.sandbox.clone());
         }

@@ -2,7 +2,7 @@
 
 use super::standing::{self, Standing};
 use crate::{
-    apply::traffic::{Member, Shape, TrafficError},
+    apply::traffic::{Member, Shape, Traffic, TrafficError},
     hub::Hub,
     ledger::{Addresses, Applied, Ledger, Pod},
     status::chain_of,
@@ -23,8 +23,7 @@ pub(super) async fn keep(hub: &Rc<Hub>) -> Result<Option<Result<bool, TrafficErr
     }
     let shape = match Standing::of(hub, Setting::NodeQueues) {
         Standing::Decided(Value::NodeQueues(queues)) => {
-            let knows_groups = hub.traffic().knows_groups();
-            Some(shape(&queues, &hub.ledger().borrow(), knows_groups))
+            Some(shape(hub.traffic(), &queues, &hub.ledger().borrow()))
         }
         Standing::Nothing if hub.traffic().is_there() => None,
         _ => return Ok(None),
@@ -39,15 +38,18 @@ pub(super) async fn keep(hub: &Rc<Hub>) -> Result<Option<Result<bool, TrafficErr
 }
 
 /// What there is to be for pods that are there and of which it is known from where they send. As long as
-/// that is unknown of one, as after a start, it keeps what it may have from before.
-fn shape(queues: &NetQueues, ledger: &Ledger, knows_groups: bool) -> Shape {
-    let ready = ledger.pods().filter(|pod| pod.ready);
-    let members = ready.filter_map(|pod| member(pod, knows_groups));
+/// that is unknown of one after a start, it keeps for a while what it may have from before.
+fn shape(traffic: &Traffic, queues: &NetQueues, ledger: &Ledger) -> Shape {
+    let ready = || ledger.pods().filter(|pod| pod.ready);
+    let members = ready().filter_map(|pod| member(pod, traffic.knows_groups()));
     let shape = Shape::of(queues, members);
-    match ledger.pods().any(Pod::lacks_addresses) {
-        true => shape.keeping_others(),
-        false => shape,
-    }
+    // One without a queue too may have the address of one that had some.
+    let known = ready().flat_map(|pod| match &pod.addresses {
+        Addresses::Own(addresses) => addresses.as_slice(),
+        Addresses::Unknown(_) | Addresses::OfNode => &[],
+    });
+    let lacks = ledger.pods().any(Pod::lacks_addresses);
+    traffic.left.keep(shape, lacks, known.copied())
 }
 
 fn member(pod: &Pod, knows_groups: bool) -> Option<Member<'_>> {

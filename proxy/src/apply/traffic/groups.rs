@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(ids.ids(of_pod), [LS; 3]);
 
         // As long as something is unknown of a pod, it keeps what it has.
-        let in_part = shape(&[]).keeping_others();
+        let in_part = shape(&[]).keeping_others(Default::default());
         assert!(!bring_ids(&ids, Some(&in_part)).unwrap());
         assert_eq!(ids.ids(of_pod), [LS; 3]);
         assert!(bring_ids(&ids, None).unwrap());

@@ -46,8 +46,8 @@ pub struct Shape {
     filters: BTreeMap<IpAddr, Handle>,
     /// Where the groups of pods are known, each with all below it.
     groups: BTreeMap<CgroupPath, Handle>,
-    /// There may be more, of pods of which something is not known yet.
-    keeps_others: bool,
+    /// There may be more, of pods of which something is not known yet, but nothing that is sent from these.
+    kept_but: Option<BTreeSet<IpAddr>>,
 }
 
 /// A pod with addresses of its own, or with a group by which it is known.
@@ -103,7 +103,7 @@ impl Shape {
             classes: of_node(queues),
             filters: BTreeMap::new(),
             groups: BTreeMap::new(),
-            keeps_others: false,
+            kept_but: None,
         };
         let is_known = |it: &Member<'_>| !it.addresses.is_empty() || it.group.is_some();
         let mut members: Vec<_> = members.filter(is_known).collect();
@@ -139,17 +139,22 @@ impl Shape {
         shape
     }
 
-    /// The same, where what is there beside it stays.
+    /// The same, where what is there beside it stays, but for what is sent from `known`.
     #[must_use]
-    pub fn keeping_others(self) -> Self {
+    pub fn keeping_others(self, known: BTreeSet<IpAddr>) -> Self {
         Self {
-            keeps_others: true,
+            kept_but: Some(known),
             ..self
         }
     }
 
     pub(super) fn keeps_others(&self) -> bool {
-        self.keeps_others
+        self.kept_but.is_some()
+    }
+
+    fn keeps(&self, source: IpAddr) -> bool {
+        let kept_but = self.kept_but.as_ref();
+        kept_but.is_some_and(|known| !known.contains(&source))
     }
 
     /// Whether anybody is known by a group.
@@ -310,7 +315,7 @@ pub(super) fn steps(held: &Held, shape: &Shape) -> Vec<Step> {
                     steps.push(Step::Redirect(*filter, *class));
                 }
             }
-            _ if shape.keeps_others => {}
+            _ if shape.keeps(source) => {}
             _ => steps.push(Step::Withdraw(*filter)),
         }
     }
@@ -330,7 +335,7 @@ pub(super) fn steps(held: &Held, shape: &Shape) -> Vec<Step> {
         .collect();
     // Those that may be left over are below others, and have the larger numbers.
     let left = there.iter().rev();
-    let left = left.filter(|class| !shape.keeps_others && !wanted.contains(*class));
+    let left = left.filter(|class| !shape.keeps_others() && !wanted.contains(*class));
     steps.extend(left.map(|class| Step::Remove(*class)));
     steps
 }

@@ -287,8 +287,24 @@ fn while_something_of_a_pod_is_unknown_what_is_there_of_others_stays() {
     ];
     let later = shape(&[("uid-3", sends(LatencySensitive, 0), "10.0.0.3")]);
     assert_eq!(
-        changes(&shape(&pods), &later.keeping_others()),
+        changes(&shape(&pods), &later.keeping_others(BTreeSet::new())),
         ["10.0.0.3 to 1:3 now"]
+    );
+}
+
+#[test]
+fn of_what_is_there_of_others_nothing_stays_that_is_sent_from_a_known_address() {
+    let pods = [
+        ("uid-1", sends(LatencySensitive, 1_000_000), "10.0.0.1"),
+        ("uid-3", sends(BestEffort, 0), "10.0.0.3"),
+        ("uid-5", sends(BestEffort, 0), "10.0.0.5"),
+    ];
+    // One of the system has no filter.
+    let later = shape(&[("uid-6", sends(System, 0), "10.0.0.5")]);
+    let known = ["10.0.0.1", "10.0.0.5"].map(|it| it.parse().unwrap());
+    assert_eq!(
+        changes(&shape(&pods), &later.keeping_others(known.into())),
+        ["10.0.0.1 to 1:5951 no more", "10.0.0.5 to 1:4 no more"]
     );
 }
 

@@ -7,7 +7,7 @@ use crate::{
     ledger::Addresses,
 };
 use koord_kernel::netlink::traffic::Handle;
-use koord_model::{CgroupPath, NetPriority, NetQueues, NetRate, NetShare, PodQueue};
+use koord_model::{CgroupPath, NetPriority, NetQueues, NetRate, NetShare, PodQueue, PodUid};
 use std::{net::IpAddr, sync::Mutex};
 
 /// What was to be there, each time.
@@ -84,9 +84,10 @@ fn known(addresses: &[&str], group: Option<&CgroupPath>) -> Option<Shape> {
     Some(Shape::of(&queues, [pod].into_iter()))
 }
 
-/// The same before it is known from where the pod sends.
-fn in_part() -> Option<Shape> {
-    shape(&[]).map(Shape::keeping_others)
+/// The same before it is known from where the pod sends, after others have sent from these.
+fn in_part(known: &[&str]) -> Option<Shape> {
+    let known = known.iter().map(|it| it.parse().unwrap());
+    shape(&[]).map(|shape| shape.keeping_others(known.collect()))
 }
 
 fn sends_from(bench: &Bench, addresses: Addresses) {
@@ -152,7 +153,7 @@ async fn before_the_first_list_and_while_another_acts_nothing_is_done() {
     assert_eq!(asked.take(), []);
     bench.hub.set_lock(NodeLock::Ours);
     settle(&bench).await;
-    assert_eq!(asked.take(), [in_part()]);
+    assert_eq!(asked.take(), [in_part(&[])]);
 }
 
 #[tokio::test]
@@ -221,9 +222,76 @@ async fn a_pod_without_addresses_of_its_own_has_no_queue_and_it_is_said_why() {
         noted(&bench),
         [Applied::Lacking(why.into()), Applied::Written]
     );
-    assert_eq!(asked.take(), [in_part(), shape(&[])]);
+    assert_eq!(asked.take(), [in_part(&[]), shape(&[])]);
     let report = serde_json::to_string(&bench.hub.report(None).await).unwrap();
     assert!(report.contains(&format!("not in force: {why}")), "{report}");
+}
+
+/// Another pod of the bench, beside the one from which nothing is known, that sends from this. `has_queue` is
+/// false for one that no hook decides about.
+fn beside(bench: &Bench, address: &str, has_queue: bool) {
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let mut pod = ledger.pod(&sandbox()).unwrap().clone();
+    pod.sandbox = SandboxId::new("sandbox-2").unwrap();
+    pod.view.uid = PodUid::new("uid-2").unwrap();
+    pod.containers.clear();
+    pod.addresses = Addresses::Own(vec![address.parse().unwrap()]);
+    pod.own.retain(|_| has_queue);
+    ledger.insert_pod(pod);
+}
+
+#[tokio::test]
+async fn what_may_be_of_a_pod_that_never_says_from_where_it_sends_is_kept_for_ten_minutes() {
+    let asked = Asked::default();
+    let bench = bench(&asked, true);
+    bench.hub.set_node_policy(by_queues());
+    tokio::time::pause();
+    for (seconds, expected) in [
+        (0, in_part(&[])),
+        (590, in_part(&[])),
+        (10, shape(&[])),
+        (0, shape(&[])),
+    ] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        tokio::time::resume();
+        bench.hub.list_taken();
+        settle(&bench).await;
+        tokio::time::pause();
+        assert_eq!(asked.take().last(), Some(&expected), "{seconds}");
+    }
+    // Another process has made some since.
+    tokio::time::resume();
+    bench.hub.set_lock(NodeLock::Anothers);
+    bench.hub.set_lock(NodeLock::Ours);
+    settle(&bench).await;
+    assert_eq!(asked.take(), [in_part(&[])]);
+}
+
+#[tokio::test]
+async fn beside_a_pod_of_which_it_is_unknown_nothing_is_kept_of_where_another_has_sent_from() {
+    for has_queue in [true, false] {
+        let asked = Asked::default();
+        let bench = bench(&asked, true);
+        bench.hub.set_node_policy(by_queues());
+        beside(&bench, "10.0.0.5", has_queue);
+        bench.hub.list_taken();
+        settle(&bench).await;
+        asked.take();
+        bench.hub.sandbox_stopped("sandbox-2");
+        bench.hub.list_taken();
+        settle(&bench).await;
+        assert_eq!(asked.take().last(), Some(&in_part(&["10.0.0.5"])));
+    }
+}
+
+#[tokio::test]
+async fn what_has_come_since_all_was_known_has_nothing_there_from_before() {
+    let asked = Asked::default();
+    let bench = queued(&asked).await;
+    sends_from(&bench, Addresses::default());
+    bench.hub.list_taken();
+    settle(&bench).await;
+    assert_eq!(asked.take(), [shape(&[])]);
 }
 
 #[tokio::test]

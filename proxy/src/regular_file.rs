@@ -25,21 +25,42 @@ pub enum FileError {
 
 /// What is in the file at `path`, if that is at most `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
+    read_within(path, limit, |_| {})
+}
+
+/// The same of one that may be longer, as long as `make_room` takes so much out of what has been read whenever
+/// that has come to the limit.
+pub fn read_within(
+    path: &Path,
+    limit: u64,
+    mut make_room: impl FnMut(&mut Vec<u8>),
+) -> Result<Vec<u8>, FileError> {
+    let file = open(path)?;
+    let mut bytes = Vec::new();
+    loop {
+        let room = limit + 1 - bytes.len() as u64;
+        (&file).take(room).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 <= limit {
+            return Ok(bytes);
+        }
+        make_room(&mut bytes);
+        if bytes.len() as u64 > limit {
+            return Err(FileError::TooLarge { limit });
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File, FileError> {
     // Neither has a meaning for regular files; a terminal must not become ours.
     let unbound = OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | unbound;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?;
     let status = rustix::fs::fstat(&file).map_err(io::Error::from)?;
     let kind = FileType::from_raw_mode(status.st_mode);
-    if kind != FileType::RegularFile {
-        return Err(FileError::NotRegular { kind: name(kind) });
+    match kind {
+        FileType::RegularFile => Ok(file.into()),
+        _ => Err(FileError::NotRegular { kind: name(kind) }),
     }
-    let mut bytes = Vec::new();
-    File::from(file).take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        return Err(FileError::TooLarge { limit });
-    }
-    Ok(bytes)
 }
 
 fn name(kind: FileType) -> &'static str {
@@ -68,6 +89,18 @@ mod tests {
         assert_eq!(error.to_string(), "it is larger than 3 bytes");
         let error = read(&dir.path().join("none"), 3).unwrap_err();
         assert_eq!(error.to_string(), "No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn of_a_file_beyond_its_bound_is_read_what_there_is_made_room_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "12345678").unwrap();
+        let without = |most| move |bytes: &mut Vec<u8>| drop(bytes.drain(..bytes.len().min(most)));
+        assert_eq!(read_within(&file, 4, without(3)).unwrap(), b"78");
+        assert_eq!(read_within(&file, 8, without(3)).unwrap(), b"12345678");
+        let error = read_within(&file, 4, without(0)).unwrap_err();
+        assert_eq!(error.to_string(), "it is larger than 4 bytes");
     }
 
     #[test]

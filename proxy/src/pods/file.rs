@@ -1,11 +1,14 @@
 //! Pods from a file, as `kubectl get pods -o yaml` prints them.
 
-use super::SourceError;
+use super::{SourceError, Text};
 use crate::{
-    regular_file::{self, FileError},
+    regular_file,
     watched_file::{self, Fingerprint},
 };
-use koord_proto::pods::MAX_LENGTH;
+use koord_proto::{
+    Issues,
+    pods::{MAX_LENGTH, make_room},
+};
 use rustix::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -31,18 +34,26 @@ impl PodsFile {
         watched_file::watch(&self.path)
     }
 
-    /// What is in the file; nothing if that is what was there the last time, unless it is wanted
-    /// `anew`.
-    pub(super) fn read(&mut self, anew: bool) -> Result<Option<Vec<u8>>, SourceError> {
-        let read = regular_file::read(&self.path, MAX_LENGTH as u64);
+    /// What is in the file, and what had to be left out of it; nothing if that is what was there the last time,
+    /// unless it is wanted `anew`.
+    pub(super) fn read(&mut self, anew: bool) -> Result<Option<Text>, SourceError> {
+        let mut left_out = Issues::default();
+        let read = regular_file::read_within(&self.path, MAX_LENGTH as u64, |text| {
+            // Where pods begin and end in a text of YAML only a parser can tell.
+            if text.trim_ascii_start().starts_with(b"{") {
+                left_out.append(make_room(text));
+            }
+        });
         let fingerprint = Some(Fingerprint::of(&read));
         if std::mem::replace(&mut self.seen, fingerprint) == fingerprint && !anew {
             return Ok(None);
         }
-        read.map(Some)
-            .map_err(|source: FileError| SourceError::Read {
+        match read {
+            Ok(text) => Ok(Some((text, left_out))),
+            Err(source) => Err(SourceError::Read {
                 path: self.path.clone(),
                 source,
-            })
+            }),
+        }
     }
 }

@@ -334,7 +334,7 @@ impl Way {
     /// What is said now; nothing if it is known to be what it was, unless it is wanted `anew`.
     fn read(&mut self, anew: bool) -> Result<Option<Text>, SourceError> {
         match self {
-            Self::File(file) => Ok(file.read(anew)?.map(|text| (text, Issues::default()))),
+            Self::File(file) => file.read(anew),
             Self::Kubelet(kubelet) => match kubelet.read() {
                 Ok(text) => Ok(Some(text)),
                 Err(source) => Err(SourceError::Kubelet {

@@ -139,6 +139,44 @@ async fn what_is_left_out_of_a_file_is_in_the_state() {
 }
 
 #[tokio::test]
+async fn a_list_in_json_without_room_for_all_pods_is_one_without_the_largest() {
+    let pod = |name: &str, length: usize| {
+        let long = "x".repeat(length);
+        format!(
+            r#"{{"kind":"Pod","metadata":{{"namespace":"n","name":"{name}","uid":"uid-{name}"}},"long":"{long}"}}"#
+        )
+    };
+    let large = (0..45).map(|number| pod(&format!("large-{number}"), 3 << 19));
+    let pods: Vec<String> = [pod("a", 1)].into_iter().chain(large).collect();
+    let pods = [pods, vec![pod("b", 1)]].concat().join(",");
+    let list = format!("\n{{\"kind\":\"List\",\"items\":[{pods}]}}");
+    locally(async move {
+        let kept = Kept::start(Some(&list));
+        let state = kept.state.borrow();
+        let read = names(&state);
+        assert_eq!(read.first().map(String::as_str), Some("a"));
+        assert_eq!(read.last().map(String::as_str), Some("b"));
+        assert_eq!((read.len(), state.issues.count()), (36, 11));
+        let reason = "it is one of the largest, and all together have more than 67108864 bytes";
+        let told = chain_of(state.issues.iter().next().unwrap());
+        assert!(told.ends_with(reason), "{told}");
+    })
+    .await;
+    locally(async move {
+        // Of YAML only a parser knows where a pod begins.
+        let kept = Kept::start(Some(&format!("kind: Pod\n#{}", "x".repeat(64 << 20))));
+        let state = kept.state.borrow();
+        let (_, error) = state.failure.as_ref().unwrap();
+        let error = chain_of(&**error);
+        assert!(
+            error.ends_with("it is larger than 67108864 bytes"),
+            "{error}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_file_that_is_as_it_was_says_nothing_new_unless_it_is_asked_anew() {
     locally(async {
         let mut kept = Kept::start(Some(&pod("a")));

@@ -5,7 +5,10 @@
 //! counts of a packet is the id of its socket, which is that of the group whose process made it: a write
 //! changes that of all sockets that processes of the group have, and of none below it.
 
-use super::os_tree::{Mount, is_absence};
+use super::{
+    Names,
+    os_tree::{Mount, is_absence},
+};
 use koord_model::CgroupPath;
 use std::{io, path::Path};
 
@@ -50,15 +53,13 @@ impl ClassIds {
         unless_absent(self.0.write(at, FILE, &id.to_string())).map(drop)
     }
 
-    /// The groups directly below one, in no order; none if it is not there.
+    /// The groups directly below one, no more than `most`; none if it is not there.
     ///
     /// # Errors
     ///
     /// When they cannot be listed.
-    pub fn below(&self, at: &CgroupPath) -> io::Result<Vec<CgroupPath>> {
-        let names = unless_absent(self.0.children(at))?.unwrap_or_default();
-        let paths = names.iter().filter_map(|name| at.join(name).ok());
-        Ok(paths.collect())
+    pub fn below(&self, at: &CgroupPath, most: usize) -> io::Result<Names> {
+        Ok(unless_absent(self.0.children(at, most))?.unwrap_or_default())
     }
 }
 

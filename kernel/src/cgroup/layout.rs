@@ -220,17 +220,21 @@ pub fn kube_qos(path: &CgroupPath) -> Option<KubeQos> {
     })
 }
 
+/// Whether a directory is that of a pod or below it.
+pub fn is_of_pod(path: &CgroupPath) -> bool {
+    kube_qos(path).is_some() && path.components().any(is_pod)
+}
+
 /// Whether a directory is below that of a pod: a container's, or one that a container has made.
 pub fn is_below_pod(path: &CgroupPath) -> bool {
-    let is_pod = |name: &str| {
-        let last = name
-            .strip_suffix(SLICE)
-            .and_then(|slice| slice.rsplit('-').next());
-        last.unwrap_or(name).starts_with("pod")
-    };
-    let components: Vec<&str> = path.components().collect();
-    let above = components.len().saturating_sub(1);
-    kube_qos(path).is_some() && components[..above].iter().copied().any(is_pod)
+    let above = path.components().count().saturating_sub(1);
+    kube_qos(path).is_some() && path.components().take(above).any(is_pod)
+}
+
+fn is_pod(name: &str) -> bool {
+    let slice = name.strip_suffix(SLICE);
+    let last = slice.and_then(|slice| slice.rsplit('-').next());
+    last.unwrap_or(name).starts_with("pod")
 }
 
 #[cfg(test)]

@@ -1,18 +1,26 @@
 //! Who is in a control group.
 
-use super::{Cgroups, Generation, ReadError, table};
+use super::{Cgroups, Generation, MOST_BELOW, ReadError, Unseen, Walk, table};
 use crate::core_sched::Tid;
 use koord_model::{CgroupPath, Setting};
 
+/// Threads or processes that are in a group and in those below it, in no order. Those of other process
+/// namespaces, which have no number here, are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    pub ids: Vec<Tid>,
+    /// Why there may be more, in groups that were not looked at.
+    pub unseen: Option<Unseen>,
+}
+
 impl Cgroups {
-    /// The threads in a group and in all groups below it, in no order. Those of other process
-    /// namespaces, which have no number here, are left out.
-    pub fn threads(&self, at: &CgroupPath) -> Result<Vec<Tid>, ReadError> {
+    /// The threads in a group and in all groups below it, as many of those as are looked at.
+    pub fn threads(&self, at: &CgroupPath) -> Result<Members, ReadError> {
         self.members(at, table::threads_file)
     }
 
-    /// The processes in a group and in all groups below it, by the same rules.
-    pub fn processes(&self, at: &CgroupPath) -> Result<Vec<Tid>, ReadError> {
+    /// The processes, by the same rules.
+    pub fn processes(&self, at: &CgroupPath) -> Result<Members, ReadError> {
         self.members(at, |_| table::PROCESSES)
     }
 
@@ -20,26 +28,26 @@ impl Cgroups {
         &self,
         at: &CgroupPath,
         file: fn(Generation) -> &'static str,
-    ) -> Result<Vec<Tid>, ReadError> {
-        let mut members = Vec::new();
-        let mut groups = vec![at.clone()];
-        while let Some(group) = groups.pop() {
+    ) -> Result<Members, ReadError> {
+        let mut ids = Vec::new();
+        let mut walk = Walk::from(at.clone(), (), MOST_BELOW);
+        while let Some((group, ())) = walk.step() {
             match self.members_alone(&group, file) {
-                Ok(own) => members.extend(own),
+                Ok(own) => ids.extend(own),
                 // One below may go while we look.
                 Err(error) if group != *at && error.is_gone() => continue,
                 // Of threaded groups (cgroup v2) the one above lists the processes.
                 Err(error) if group != *at && error.is_threaded() => {}
                 Err(error) => return Err(error),
             }
-            let below = match self.children(&group) {
-                Ok(below) => below,
-                Err(error) if error.is_gone() => continue,
+            match self.names_below(&group, walk.room()) {
+                Ok(below) => walk.enter(group, below, ()),
+                Err(error) if error.is_gone() => {}
                 Err(error) => return Err(error),
-            };
-            groups.extend(below.iter().filter_map(|name| group.join(name).ok()));
+            }
         }
-        Ok(members)
+        let unseen = walk.unseen();
+        Ok(Members { ids, unseen })
     }
 
     fn members_alone(
@@ -81,10 +89,10 @@ mod tests {
                 tree.enter(&path(at), thread);
             }
             let cgroups = Cgroups::over(tree);
-            let mut threads = cgroups.threads(&path("a")).unwrap();
+            let mut threads = cgroups.threads(&path("a")).unwrap().ids;
             threads.sort_unstable();
             assert_eq!(threads, [7, 8]);
-            let mut processes = cgroups.processes(&path("a")).unwrap();
+            let mut processes = cgroups.processes(&path("a")).unwrap().ids;
             processes.sort_unstable();
             assert_eq!(processes, [7, 8]);
             assert!(cgroups.threads(&path("gone")).unwrap_err().is_gone());
@@ -106,8 +114,29 @@ mod tests {
             // It has gone since its own members were read.
             tree.fail_next_read(&path(group), ".", Errno::NOENT);
             let found: &[Tid] = if group == "a" { &[] } else { &[7] };
-            assert_eq!(cgroups.threads(&path("a")).unwrap(), found, "{group}");
+            assert_eq!(cgroups.threads(&path("a")).unwrap().ids, found, "{group}");
         }
-        assert_eq!(cgroups.threads(&path("a")).unwrap(), [7]);
+        assert_eq!(cgroups.threads(&path("a")).unwrap().ids, [7]);
+    }
+
+    #[test]
+    fn of_more_groups_than_are_looked_at_some_are_and_this_is_told() {
+        let tree = FakeTree::new(Generation::V2, 2);
+        let path = |text: &str| CgroupPath::parse(text).unwrap();
+        tree.make(&path("a"));
+        tree.enter(&path("a"), 7);
+        for number in 0..4_096 {
+            tree.make(&path(&format!("a/{number:04}")));
+        }
+        tree.enter(&path("a/0000"), 8);
+        let cgroups = Cgroups::over(tree.clone());
+        let found = cgroups.threads(&path("a")).unwrap();
+        assert_eq!((found.ids, found.unseen), (vec![7, 8], None));
+        tree.make(&path("a/0000/below"));
+        tree.take_reads("cgroup.threads");
+        let found = cgroups.threads(&path("a")).unwrap();
+        let many = Unseen::Many { most: 4_096 };
+        assert_eq!((found.ids, found.unseen), (vec![7, 8], Some(many)));
+        assert_eq!(tree.take_reads("cgroup.threads"), 4_097);
     }
 }

@@ -19,20 +19,24 @@ mod swap;
 mod switch;
 mod table;
 mod tree;
+mod walk;
 mod weight;
 
 pub use self::{
     class_ids::ClassIds,
     error::{DeviceError, ReadError, WriteError},
     layout::{
-        Driver, Layout, ParentError, RuntimeName, directory_of_parent, is_below_pod, kube_qos,
+        Driver, Layout, ParentError, RuntimeName, directory_of_parent, is_below_pod, is_of_pod,
+        kube_qos,
     },
     leveled::Change,
     marks::Marked,
+    members::Members,
     original::{Before, Original},
     os_tree::{DetectError, OsTree},
     switch::{OsSysctls, Sysctls},
     tree::{Controller, Generation, Tree, Version},
+    walk::{MOST_BELOW, Names, Unseen, Walk},
     weight::WeightCurve,
 };
 
@@ -294,15 +298,17 @@ impl Cgroups {
         }
     }
 
-    /// The names of the groups directly below, sorted.
+    /// The names of the groups directly below, sorted. Only for groups in which none but the node's own
+    /// makes others: it is all of them.
     pub fn children(&self, at: &CgroupPath) -> Result<Vec<String>, ReadError> {
-        let controller = self.any_controller();
-        let mut names = self
-            .tree
-            .children(controller, at)
-            .map_err(|source| self.unreadable(at, None, "the directory", source))?;
+        let mut names = self.names_below(at, usize::MAX)?.names;
         names.sort_unstable();
         Ok(names)
+    }
+
+    fn names_below(&self, at: &CgroupPath, most: usize) -> Result<Names, ReadError> {
+        let names = self.tree.children(self.any_controller(), at, most);
+        names.map_err(|source| self.unreadable(at, None, "the directory", source))
     }
 
     /// Brings one value to the kernel, unless it is in force as far as the kernel can hold it:

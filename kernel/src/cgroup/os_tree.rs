@@ -5,7 +5,7 @@
 //! kernels before 5.6, which lack it and among which some have group identity. Which of the two is
 //! found out when it is opened: what a single file answers later says nothing of it.
 
-use super::{Controller, Generation, Tree, Version};
+use super::{Controller, Generation, Names, Tree, Version};
 use koord_model::CgroupPath;
 use rustix::{
     fs::{
@@ -75,7 +75,7 @@ impl OsTree {
             }
         } else {
             let unified = Mount::at(&top, UNIFIED, Generation::V2).map_err(failed)?;
-            let joint = names_below(&top).map_err(failed)?;
+            let joint = names_below(&top, usize::MAX).map_err(failed)?.names;
             let v1 = |controller: Controller| {
                 let wanted = controller.name(Generation::V1);
                 v1_mount(&top, &joint, wanted)
@@ -198,8 +198,8 @@ impl Tree for OsTree {
         Ok(watch)
     }
 
-    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
-        names_below(self.directory(controller, at, DIRECTORY)?)
+    fn children(&self, controller: Controller, at: &CgroupPath, most: usize) -> io::Result<Names> {
+        names_below(self.directory(controller, at, DIRECTORY)?, most)
     }
 
     fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
@@ -278,7 +278,7 @@ impl Mount {
     /// The hierarchy of cgroup v1 below `root` that has this controller, by the kernel's name for it.
     pub(super) fn of_v1(root: &Path, controller: &str) -> io::Result<Option<Self>> {
         let top = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
-        v1_mount(&top, &names_below(&top)?, controller)
+        v1_mount(&top, &names_below(&top, usize::MAX)?.names, controller)
     }
 
     pub(super) fn read(&self, at: &CgroupPath, name: &str) -> io::Result<String> {
@@ -291,8 +291,8 @@ impl Mount {
         write_at_once(&self.open_beneath((at, Some(name)), flags)?, text)
     }
 
-    pub(super) fn children(&self, at: &CgroupPath) -> io::Result<Vec<String>> {
-        names_below(self.open_beneath((at, None), DIRECTORY)?)
+    pub(super) fn children(&self, at: &CgroupPath, most: usize) -> io::Result<Names> {
+        names_below(self.open_beneath((at, None), DIRECTORY)?, most)
     }
 
     /// This mount of cgroup v2, if the controller is in it.
@@ -413,20 +413,26 @@ fn write_at_once(file: &OwnedFd, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The names of the directories in a directory.
-fn names_below(directory: impl AsFd) -> io::Result<Vec<String>> {
+/// The names of the directories in a directory, no more than `most`: whoever made it makes as many as it
+/// likes.
+fn names_below(directory: impl AsFd, most: usize) -> io::Result<Names> {
     let listed = listable(directory)?;
-    let mut names = Vec::new();
+    let mut below = Names::default();
     for entry in Dir::new(listed)? {
         let entry = entry?;
         let is_directory = entry.file_type() == FileType::Directory;
         // A name that is not UTF-8 is none of the kubelet's or of a runtime's.
         let name = entry.file_name().to_str().unwrap_or(".");
-        if is_directory && name != "." && name != ".." {
-            names.push(name.to_owned());
+        if !is_directory || name == "." || name == ".." {
+            continue;
         }
+        if below.names.len() == most {
+            below.are_more = true;
+            break;
+        }
+        below.names.push(name.to_owned());
     }
-    Ok(names)
+    Ok(below)
 }
 
 /// The same directory. A descriptor of a path alone cannot be listed.

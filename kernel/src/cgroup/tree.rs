@@ -1,5 +1,6 @@
 //! The few file operations that control groups need, and the terms in which they are asked for.
 
+use super::walk::Names;
 use koord_model::CgroupPath;
 use std::{fmt, io, os::fd::OwnedFd};
 
@@ -60,8 +61,8 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// does not wait.
     fn watch(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<OwnedFd>;
 
-    /// The names of the directories directly below, in no order.
-    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>>;
+    /// The names of the directories directly below, no more than `most`.
+    fn children(&self, controller: Controller, at: &CgroupPath, most: usize) -> io::Result<Names>;
 
     /// A note of ours on a group, which goes with it; empty if there is none.
     fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String>;
@@ -112,7 +113,7 @@ impl Tree for Bare {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn children(&self, _: Controller, _: &CgroupPath) -> io::Result<Vec<String>> {
+    fn children(&self, _: Controller, _: &CgroupPath, _: usize) -> io::Result<Names> {
         Err(io::ErrorKind::NotFound.into())
     }
 

@@ -20,7 +20,7 @@ pub use self::{cores::FakeCores, disks::FakeDisks, resctrl::FakeResctrl};
 pub use rustix::io::Errno;
 
 use self::group::Group;
-use crate::cgroup::{Controller, Generation, Sysctls, Tree, Version};
+use crate::cgroup::{Controller, Generation, Names, Sysctls, Tree, Version};
 use koord_model::{CgroupPath, CpuSet, DeviceNumber};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::{
@@ -299,7 +299,7 @@ impl Tree for FakeTree {
         Ok(theirs)
     }
 
-    fn children(&self, _: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
+    fn children(&self, _: Controller, at: &CgroupPath, most: usize) -> io::Result<Names> {
         let mut state = self.state();
         state.sees()?;
         if let Some(errno) = take(&mut state.unread, at, ".") {
@@ -308,8 +308,11 @@ impl Tree for FakeTree {
         if !state.groups.contains_key(at) {
             return Err(Errno::NOENT.into());
         }
-        let below = state.below(at).filter_map(|(path, _)| path.file_name());
-        Ok(below.map(ToOwned::to_owned).collect())
+        let mut below = state.below(at).filter_map(|(path, _)| path.file_name());
+        Ok(Names {
+            names: below.by_ref().take(most).map(ToOwned::to_owned).collect(),
+            are_more: below.next().is_some(),
+        })
     }
 
     fn note(&self, _: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
@@ -510,9 +513,14 @@ impl State {
 
     fn below(&self, at: &CgroupPath) -> impl Iterator<Item = (&CgroupPath, &Group)> {
         let at = at.clone();
-        self.groups
-            .iter()
-            .filter(move |(path, _)| path.parent().as_ref() == Some(&at))
+        // No name sorts before this one.
+        let first = at.join(" ").unwrap_or_else(|_| at.clone());
+        let under = self.groups.range(first..);
+        let under = under.take_while({
+            let at = at.clone();
+            move |(path, _)| path.is_under(&at)
+        });
+        under.filter(move |(path, _)| path.parent().as_ref() == Some(&at))
     }
 }
 

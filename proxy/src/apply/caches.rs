@@ -14,7 +14,7 @@
 
 use super::threads::{Found, JoinError, Joined, Member, of_member, until_settled};
 use koord_kernel::{
-    cgroup::Cgroups,
+    cgroup::{Cgroups, Members},
     core_sched::Tid,
     resctrl::{self, Groups, Resctrl, ResctrlError},
     task::Procfs,
@@ -202,7 +202,7 @@ impl Caches {
     /// group where they are in one.
     pub fn describe(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let groups = self.groups.as_ref()?;
-        let mut threads = cgroups.threads(at).ok()?;
+        let mut threads = cgroups.threads(at).ok()?.ids;
         let mut shown = Vec::new();
         for name in [groups.monitors().ok()?, groups.all().ok()?].concat() {
             let inside = self.inside.entry(name.clone()).or_insert_with(|| {
@@ -259,7 +259,10 @@ impl Caches {
         place: &Place,
     ) -> Result<bool, JoinError> {
         let joined = until_settled(&member.at, || {
-            let threads = of_member(cgroups, &self.procfs, member)?;
+            let Members {
+                ids: threads,
+                unseen,
+            } = of_member(cgroups, &self.procfs, member)?;
             let in_group = self.add_those_outside(&place.name, &threads);
             let in_group = in_group.map_err(|error| not_placed(member, error))?;
             let in_monitor = match &place.monitor {
@@ -268,11 +271,12 @@ impl Caches {
             };
             let in_monitor =
                 in_monitor.map_err(|error| unmonitored(member, place.name.clone(), error))?;
-            Ok(match [in_group, in_monitor] {
+            let found = match [in_group, in_monitor] {
                 [None, None] => Found::Nothing,
                 looks if looks.contains(&Some(true)) => Found::Moved,
                 _ => Found::Ended,
-            })
+            };
+            Ok((found, unseen))
         })?;
         Ok(joined == Joined::Moved)
     }
@@ -322,14 +326,17 @@ impl Caches {
     /// Moves the threads of a member out of the groups that are ours.
     fn release(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
         until_settled(&member.at, || {
-            let threads = of_member(cgroups, &self.procfs, member)?;
+            let Members {
+                ids: threads,
+                unseen,
+            } = of_member(cgroups, &self.procfs, member)?;
             let released = self.release_all(&threads);
             let released = released.map_err(|error| not_placed(member, error))?;
-            Ok(if released {
-                Found::Moved
-            } else {
-                Found::Nothing
-            })
+            let found = match released {
+                true => Found::Moved,
+                false => Found::Nothing,
+            };
+            Ok((found, unseen))
         })
     }
 

@@ -12,7 +12,7 @@
 
 use super::threads::{Found, JoinError, Joined, Member, has_ended, of_member, until_settled};
 use koord_kernel::{
-    cgroup::Cgroups,
+    cgroup::{Cgroups, Members},
     core_sched::{Cookie, CoreSched, Tid},
     task::Procfs,
 };
@@ -99,11 +99,15 @@ impl Cores {
         }
         let mut is_new = false;
         let joined = until_settled(&member.at, || {
-            let threads = of_member(cgroups, &procfs, member)?;
+            let Members {
+                ids: threads,
+                unseen,
+            } = of_member(cgroups, &procfs, member)?;
             let (cookie, new) = self.cookie_for(cgroups, (member, group), &threads, others)?;
             is_new |= new;
             let moved = self.settle((member, group), cookie, &threads)?;
-            Ok(if moved { Found::Moved } else { Found::Nothing })
+            let found = if moved { Found::Moved } else { Found::Nothing };
+            Ok((found, unseen))
         })?;
         // The one for which a cookie was made has it by that.
         Ok(if is_new { Joined::Moved } else { joined })
@@ -112,7 +116,7 @@ impl Cores {
     /// The cookies that threads of a control group have, as a person may read them.
     pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let kernel = self.kernel()?;
-        let threads = cgroups.threads(at).ok()?;
+        let threads = cgroups.threads(at).ok()?.ids;
         let cookies = threads.iter().filter_map(|it| kernel.cookie(*it).ok());
         let cookies: BTreeSet<_> = cookies.collect();
         let shown = cookies.iter().map(|cookie| match cookie {
@@ -363,7 +367,7 @@ impl Group {
 /// The threads of a control group; none if it has gone.
 fn threads_of(cgroups: &Cgroups, at: &CgroupPath) -> Result<Vec<Tid>, JoinError> {
     match cgroups.threads(at) {
-        Ok(threads) => Ok(threads),
+        Ok(members) => Ok(members.ids),
         Err(error) if error.is_gone() => Ok(Vec::new()),
         Err(source) => {
             let at = at.clone();

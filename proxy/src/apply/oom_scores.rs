@@ -7,7 +7,11 @@
 //! The shim of a pod is never touched: when it is killed the whole pod is.
 
 use super::threads::{Found, JoinError, Joined, Member, has_ended, until_settled};
-use koord_kernel::{cgroup::Cgroups, core_sched::Tid, task::Procfs};
+use koord_kernel::{
+    cgroup::{Cgroups, Members},
+    core_sched::Tid,
+    task::Procfs,
+};
 use koord_model::{CgroupPath, OomScoreAdj};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -41,7 +45,8 @@ impl OomScores {
         until_settled(at, || {
             let mut moved = false;
             let mut refusal = None;
-            let others = self.others(&processes(cgroups, at)?, score);
+            let listed = processes(cgroups, at)?;
+            let others = self.others(&listed.ids, score);
             for part in others.chunks(AT_ONCE) {
                 match self.give_all(cgroups, at, part, score) {
                     Ok(some) => moved |= some,
@@ -49,7 +54,7 @@ impl OomScores {
                 }
             }
             let found = if moved { Found::Moved } else { Found::Nothing };
-            refusal.map_or(Ok(found), Err)
+            refusal.map_or(Ok((found, listed.unseen)), Err)
         })
     }
 
@@ -66,7 +71,7 @@ impl OomScores {
         let others: Vec<_> = others.map(open).collect();
         // A file is of the process that had the number when it was opened. Who has it still is in the
         // group still; what is not listed any more may have been anybody's.
-        let there: HashSet<Tid> = processes(cgroups, at)?.into_iter().collect();
+        let there: HashSet<Tid> = processes(cgroups, at)?.ids.into_iter().collect();
         let mut moved = false;
         let mut refusal = None;
         for (process, file) in others.into_iter().filter(|(it, _)| there.contains(it)) {
@@ -81,7 +86,7 @@ impl OomScores {
 
     /// The scores of the processes of a control group, as a person may read them.
     pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
-        let processes = cgroups.processes(at).ok()?;
+        let processes = cgroups.processes(at).ok()?.ids;
         let scores = processes.into_iter();
         let scores = scores.filter_map(|it| self.procfs.oom_score_adj(it).ok());
         let scores: BTreeSet<_> = scores.collect();
@@ -97,7 +102,7 @@ impl OomScores {
     }
 }
 
-fn processes(cgroups: &Cgroups, at: &CgroupPath) -> Result<Vec<Tid>, JoinError> {
+fn processes(cgroups: &Cgroups, at: &CgroupPath) -> Result<Members, JoinError> {
     let listed = cgroups.processes(at);
     listed.map_err(|source| JoinError::Unlisted {
         at: at.clone(),

@@ -2,7 +2,7 @@
 //! is reclaimed.
 
 use koord_kernel::{
-    cgroup::{Cgroups, Controller, Generation, Tree, Version},
+    cgroup::{Cgroups, Controller, Generation, Names, Tree, Version},
     core_sched::{Cookie, CoreSched, Tid},
     fake::{Errno, FakeTree},
     task::Procfs,
@@ -190,8 +190,8 @@ impl Tree for ReclaimingTree {
         self.tree.watch(controller, at, file)
     }
 
-    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
-        self.tree.children(controller, at)
+    fn children(&self, controller: Controller, at: &CgroupPath, most: usize) -> io::Result<Names> {
+        self.tree.children(controller, at, most)
     }
 
     fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {

@@ -12,7 +12,7 @@ use super::{
     oom_scores::OomScores,
 };
 use koord_kernel::{
-    cgroup::{Cgroups, ReadError},
+    cgroup::{Cgroups, Members, ReadError, Unseen},
     core_sched::Tid,
     resctrl::ResctrlError,
     task::Procfs,
@@ -93,6 +93,8 @@ pub enum JoinError {
         "threads of cgroup {at} change as fast as they are brought back: some are not as decided"
     )]
     Unsettled { at: CgroupPath },
+    #[error("what runs in some groups below cgroup {at} is not looked at: {why}")]
+    Unseen { at: CgroupPath, why: Unseen },
     #[error("process {process} of cgroup {at} cannot have the OOM score {score}")]
     OomScore {
         at: CgroupPath,
@@ -181,6 +183,11 @@ impl JoinError {
         matches!(self, Self::Unlisted { source, .. } if source.is_gone())
     }
 
+    /// Whether all that were found are as decided, as far as can be told, and others may not be.
+    pub fn leaves_some(&self) -> bool {
+        matches!(self, Self::Unsettled { .. } | Self::Unseen { .. })
+    }
+
     /// Whether it takes the others of the group.
     pub fn is_unmet(&self) -> bool {
         matches!(self, Self::Unmet { .. })
@@ -195,7 +202,8 @@ impl JoinError {
             Self::Unsupported
             | Self::Unlisted { .. }
             | Self::Unmet { .. }
-            | Self::Unsettled { .. } => None,
+            | Self::Unsettled { .. }
+            | Self::Unseen { .. } => None,
         }
     }
 }
@@ -219,15 +227,16 @@ pub(super) enum Found {
     Moved,
 }
 
-/// Looks until nothing is found. Whether anything was moved; an error if something is moved by each look.
+/// Looks until nothing is found. Whether anything was moved; an error if something is moved by each look, or
+/// some may not have been looked at.
 pub(super) fn until_settled(
     at: &CgroupPath,
-    mut look: impl FnMut() -> Result<Found, JoinError>,
+    mut look: impl FnMut() -> Result<(Found, Option<Unseen>), JoinError>,
 ) -> Result<Joined, JoinError> {
     let begun = Instant::now();
-    let (mut joined, mut last) = (Joined::Equal, Found::Nothing);
+    let (mut joined, mut last, mut unseen) = (Joined::Equal, Found::Nothing, None);
     for _ in 0..ROUNDS {
-        last = look()?;
+        (last, unseen) = look()?;
         match last {
             Found::Nothing => break,
             Found::Ended => {}
@@ -237,9 +246,11 @@ pub(super) fn until_settled(
             break;
         }
     }
-    match last {
-        Found::Moved => Err(JoinError::Unsettled { at: at.clone() }),
-        Found::Nothing | Found::Ended => Ok(joined),
+    let at = || at.clone();
+    match (last, unseen) {
+        (Found::Moved, _) => Err(JoinError::Unsettled { at: at() }),
+        (Found::Nothing | Found::Ended, Some(why)) => Err(JoinError::Unseen { at: at(), why }),
+        (Found::Nothing | Found::Ended, None) => Ok(joined),
     }
 }
 
@@ -253,21 +264,21 @@ pub(super) fn of_member(
     cgroups: &Cgroups,
     procfs: &Procfs,
     member: &Member,
-) -> Result<Vec<Tid>, JoinError> {
+) -> Result<Members, JoinError> {
     let at = &member.at;
     let listed = cgroups.threads(at);
-    let mut threads = listed.map_err(|source| JoinError::Unlisted {
+    let mut members = listed.map_err(|source| JoinError::Unlisted {
         at: at.clone(),
         source,
     })?;
     if member.with_shim
-        && let Some(first) = threads.first()
+        && let Some(first) = members.ids.first()
         && let Ok(Some(shim)) = procfs.shim_of(*first)
     {
         let shim = procfs.threads_of(shim).unwrap_or_default();
-        threads.splice(0..0, shim);
+        members.ids.splice(0..0, shim);
     }
-    Ok(threads)
+    Ok(members)
 }
 
 #[cfg(test)]
@@ -280,7 +291,7 @@ mod tests {
         let mut looks = 0;
         let joined = until_settled(&at, || {
             looks += 1;
-            Ok(*found.get(looks - 1).or(found.last()).unwrap())
+            Ok((*found.get(looks - 1).or(found.last()).unwrap(), None))
         });
         (joined.map_err(|error| error.to_string()), looks)
     }
@@ -303,9 +314,24 @@ mod tests {
         let joined = until_settled(&at, || {
             looks += 1;
             std::thread::sleep(LONGEST);
-            Ok(Found::Moved)
+            Ok((Found::Moved, None))
         });
         assert!(matches!(joined, Err(JoinError::Unsettled { .. })));
         assert_eq!(looks, 1);
+    }
+
+    #[test]
+    fn a_pod_of_which_not_all_is_looked_at_is_not_as_decided() {
+        let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
+        let many = Unseen::Many { most: 4_096 };
+        let mut found = [Found::Moved, Found::Nothing].into_iter();
+        let joined = until_settled(&at, || Ok((found.next().unwrap(), Some(many))));
+        let error = joined.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "what runs in some groups below cgroup /kubepods/pod1/c1 is not looked at: \
+             there are more than 4096"
+        );
+        assert!(error.leaves_some() && !error.is_gone());
     }
 }

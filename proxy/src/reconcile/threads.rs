@@ -273,7 +273,7 @@ fn note(
             let (error, hook) = (error as &dyn Error, entry.owner);
             warn!(
                 error,
-                hook, suppressed, "some threads do not keep what was decided"
+                hook, suppressed, "some threads do not have what was decided, or may not"
             );
         }),
         _ => {}
@@ -287,7 +287,7 @@ impl From<&Result<Joined, JoinError>> for Applied {
             Ok(Joined::Moved) => Self::Written,
             Ok(Joined::Equal) => Self::Equal,
             Err(JoinError::Unsupported) => Self::Unsupported,
-            Err(error @ JoinError::Unsettled { .. }) => Self::Lacking(error.to_string().into()),
+            Err(error) if error.leaves_some() => Self::Lacking(error.to_string().into()),
             Err(error) if error.is_gone() => Self::Absent,
             Err(error) => Self::Refused(error.errno()),
         }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    cgroup::{Change, Controller, Tree, Version},
+    cgroup::{Change, Controller, Names, Tree, Version},
     fake::{Errno, FakeDisks, FakeTree},
 };
 use koord_model::{BlockName, CostRates, IoWeight, Latency, PodUid};
@@ -568,8 +568,8 @@ impl Tree for Unmounting {
         self.tree.watch(controller, at, file)
     }
 
-    fn children(&self, controller: Controller, at: &CgroupPath) -> io::Result<Vec<String>> {
-        self.tree.children(controller, at)
+    fn children(&self, controller: Controller, at: &CgroupPath, most: usize) -> io::Result<Names> {
+        self.tree.children(controller, at, most)
     }
 
     fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {

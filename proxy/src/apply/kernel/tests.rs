@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use koord_kernel::{
-    cgroup::{Before, Controller, Generation, Tree, Version},
+    cgroup::{Before, Controller, Generation, Names, Tree, Version},
     fake::FakeTree,
 };
 use koord_model::{CoreGroup, CpuBurst, CpuQuota, CpuShares, MemoryLimit, MemoryProtection, Value};
@@ -198,7 +198,7 @@ impl Tree for Broken {
         panic!("of this test")
     }
 
-    fn children(&self, _: Controller, _: &CgroupPath) -> io::Result<Vec<String>> {
+    fn children(&self, _: Controller, _: &CgroupPath, _: usize) -> io::Result<Names> {
         panic!("of this test")
     }
 

@@ -6,7 +6,7 @@
 
 use super::shape::{QDISC, Shape};
 use koord_kernel::{
-    cgroup::{ClassIds, kube_qos},
+    cgroup::{ClassIds, MOST_BELOW, Names, Unseen, Walk, is_of_pod, kube_qos},
     netlink::{NetlinkError, traffic::Handle},
 };
 use koord_model::CgroupPath;
@@ -26,7 +26,9 @@ pub enum GroupsError {
     Another { at: CgroupPath, id: Handle },
     #[error("class ids cannot be brought in line at control group {at}")]
     Id { at: CgroupPath, source: io::Error },
-    #[error("this control group and {} more are not as they should be", .more.len())]
+    #[error("what some groups below control group {at} send is not told apart: {why}")]
+    Unseen { at: CgroupPath, why: Unseen },
+    #[error("this control group and {} more at least are not as they should be", .more.len())]
     Several {
         #[source]
         first: Box<GroupsError>,
@@ -38,7 +40,7 @@ pub enum GroupsError {
 pub(super) trait Ids {
     fn of(&self, at: &CgroupPath) -> io::Result<Option<u32>>;
     fn set(&self, at: &CgroupPath, id: u32) -> io::Result<()>;
-    fn below(&self, at: &CgroupPath) -> io::Result<Vec<CgroupPath>>;
+    fn below(&self, at: &CgroupPath, most: usize) -> io::Result<Names>;
 }
 
 // === impl GroupsError ===
@@ -49,7 +51,7 @@ impl GroupsError {
     pub fn about(&self, group: &CgroupPath) -> Option<&Self> {
         match self {
             Self::Filter(_) => Some(self),
-            Self::Another { at, .. } | Self::Id { at, .. } => {
+            Self::Another { at, .. } | Self::Id { at, .. } | Self::Unseen { at, .. } => {
                 (at.is_under(group) || group.is_under(at)).then_some(self)
             }
             Self::Several { first, more } => {
@@ -84,8 +86,8 @@ impl Ids for ClassIds {
         self.set(at, id)
     }
 
-    fn below(&self, at: &CgroupPath) -> io::Result<Vec<CgroupPath>> {
-        self.below(at)
+    fn below(&self, at: &CgroupPath, most: usize) -> io::Result<Names> {
+        self.below(at, most)
     }
 }
 
@@ -93,27 +95,82 @@ impl Ids for ClassIds {
 /// What fails for one keeps it from no other. Without a shape none of ours stays in or below a group of
 /// pods.
 pub(super) fn bring_ids(ids: &impl Ids, shape: Option<&Shape>) -> Result<bool, GroupsError> {
-    let mut written = false;
-    let mut failed = Vec::new();
-    let mut left = vec![(CgroupPath::root(), None)];
-    while let Some((group, above)) = left.pop() {
-        let class = shape.and_then(|shape| shape.of_group(&group)).or(above);
-        let given = match wanted(&group, class, shape) {
-            Some(wanted) => give(ids, &group, wanted),
-            None => Ok(false),
-        };
-        match given {
-            Ok(is_new) => written |= is_new,
-            Err(error) => failed.push(error),
-        }
-        match ids.below(&group) {
-            Ok(below) => left.extend(below.into_iter().map(|below| (below, class))),
-            Err(source) => failed.push(GroupsError::Id { at: group, source }),
-        }
+    let mut brought = Brought::default();
+    let mut pods = Vec::new();
+    let root = (CgroupPath::root(), None);
+    brought.bring(ids, shape, (root, MOST_OF_NODE), Some(&mut pods));
+    // What one of them has below it takes nothing from the others.
+    for pod in pods {
+        brought.bring(ids, shape, (pod, MOST_BELOW), None);
     }
-    match GroupsError::of(failed) {
+    match GroupsError::of(brought.failed) {
         Some(error) => Err(error),
-        None => Ok(written),
+        None => Ok(brought.is_written),
+    }
+}
+
+/// Groups that are no pod's, which none but the node's own makes.
+const MOST_OF_NODE: usize = 1 << 16;
+
+/// Failures below one group that are told one by one: a container may have very many groups.
+const MOST_TOLD: usize = 16;
+
+/// What became of groups.
+#[derive(Default)]
+struct Brought {
+    is_written: bool,
+    failed: Vec<GroupsError>,
+}
+
+/// A group and the class of those above it.
+type Within = (CgroupPath, Option<Handle>);
+
+// === impl Brought ===
+
+impl Brought {
+    /// Brings a group in line and those below it, without those of `pods`, which are left to be brought.
+    fn bring(
+        &mut self,
+        ids: &impl Ids,
+        shape: Option<&Shape>,
+        ((top, above), most): (Within, usize),
+        mut pods: Option<&mut Vec<Within>>,
+    ) {
+        let told = self.failed.len() + MOST_TOLD;
+        let mut walk = Walk::from(top.clone(), above, most);
+        while let Some((group, above)) = walk.step() {
+            if let Some(pods) = pods.as_deref_mut()
+                && is_of_pod(&group)
+            {
+                pods.push((group, above));
+                continue;
+            }
+            let class = shape.and_then(|shape| shape.of_group(&group)).or(above);
+            let given = match wanted(&group, class, shape) {
+                Some(wanted) => give(ids, &group, wanted),
+                None => Ok(false),
+            };
+            let failed = match given {
+                Ok(is_new) => {
+                    self.is_written |= is_new;
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            let unlisted = match ids.below(&group, walk.room()) {
+                Ok(below) => {
+                    walk.enter(group, below, class);
+                    None
+                }
+                Err(source) => Some(GroupsError::Id { at: group, source }),
+            };
+            let room = told.saturating_sub(self.failed.len());
+            self.failed
+                .extend(failed.into_iter().chain(unlisted).take(room));
+        }
+        if let Some(why) = walk.unseen() {
+            self.failed.push(GroupsError::Unseen { at: top, why });
+        }
     }
 }
 
@@ -182,10 +239,18 @@ mod tests {
             Ok(())
         }
 
-        fn below(&self, at: &CgroupPath) -> io::Result<Vec<CgroupPath>> {
+        fn below(&self, at: &CgroupPath, most: usize) -> io::Result<Names> {
             let groups = self.0.borrow();
-            let below = groups.keys().filter(|it| it.parent().as_ref() == Some(at));
-            Ok(below.cloned().collect())
+            // No name sorts before this one.
+            let under = groups.range(at.join(" ").unwrap()..);
+            let under = under.map(|(group, _)| group);
+            let under = under.take_while(|group| group.is_under(at));
+            let below = under.filter(|it| it.parent().as_ref() == Some(at));
+            let mut below = below.filter_map(CgroupPath::file_name).map(str::to_owned);
+            Ok(Names {
+                names: below.by_ref().take(most).collect(),
+                are_more: below.next().is_some(),
+            })
         }
     }
 
@@ -240,6 +305,34 @@ mod tests {
         let at = kubepods.clone();
         let source = io::ErrorKind::Interrupted.into();
         assert!(GroupsError::Id { at, source }.about(whole).is_some());
+    }
+
+    #[test]
+    fn a_pod_with_very_many_groups_takes_nothing_from_the_others() {
+        let ids = Groups::default();
+        let kubepods = ids.make(&CgroupPath::root(), "kubepods");
+        let pods = ["poduid-1", "poduid-2", "poduid-3"].map(|name| ids.make(&kubepods, name));
+        let [first, many, odd] = &pods;
+        let containers = [first, many, odd].map(|pod| ids.make(pod, "container-1"));
+        for number in 0..4_096 {
+            ids.make(many, &number.to_string());
+        }
+        for number in 0..100 {
+            let group = ids.make(odd, &number.to_string());
+            ids.set(&group, ANOTHERS).unwrap();
+        }
+        let wanted = pods.each_ref().map(|it| (it, NetPriority::BestEffort));
+        let refused = bring_ids(&ids, Some(&shape(&wanted))).unwrap_err();
+        assert_eq!(ids.ids([&containers[0], &containers[2]]), [BE; 2]);
+        assert!(refused.about(first).is_none(), "{refused}");
+        let told = refused.about(many).map(ToString::to_string);
+        let unseen = "what some groups below control group /kubepods/poduid-2 send is not told apart: \
+                      there are more than 4096";
+        assert_eq!(told.as_deref(), Some(unseen));
+        // Of those that each fail not all are told.
+        let told = refused.to_string();
+        let several = "this control group and 16 more at least are not as they should be";
+        assert_eq!(told, several);
     }
 
     #[test]

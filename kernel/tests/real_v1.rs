@@ -5,12 +5,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use koord_kernel::{
-    cgroup::{Cgroups, Controller, Generation, OsTree, Tree, Version},
+    cgroup::{Cgroups, Controller, Generation, OsTree, Tree, Unseen, Version},
     fake::FakeTree,
     proof::{CHECKS, Hierarchies, RealGround},
 };
 use koord_model::{CgroupPath, MemoryLimit};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use std::{
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process,
 };
@@ -199,4 +201,60 @@ fn swap_that_others_have_left_open_stays_open() {
     assert_eq!(group.limit(MemoryLimit::Unlimited), [UNLIMITED, UNLIMITED]);
     let limited = group.limit(MemoryLimit::Bytes(32 * MIB));
     assert_eq!(limited, ["33554432", UNLIMITED]);
+}
+
+/// Groups one in the other, of names of these lengths, as who is in the first may make them.
+struct Chain(Vec<(OwnedFd, String)>);
+
+impl Chain {
+    fn new(name: &str, lengths: &[usize]) -> Self {
+        let mut above = open(Path::new(ROOT).join("cpu"));
+        let mut made = Vec::new();
+        let names = lengths.iter().map(|length| "x".repeat(*length));
+        for name in [name.to_owned()].into_iter().chain(names) {
+            rustix::fs::mkdirat(&above, &name, Mode::RWXU).unwrap();
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let below = rustix::fs::openat(&above, &name, flags, Mode::empty()).unwrap();
+            made.push((above, name));
+            above = below;
+        }
+        Self(made)
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        while let Some((above, name)) = self.0.pop() {
+            rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR).ok();
+        }
+    }
+}
+
+fn open(path: PathBuf) -> OwnedFd {
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    rustix::fs::open(path, flags, Mode::empty()).unwrap()
+}
+
+#[test]
+fn groups_whose_paths_are_too_long_are_told_and_fail_nothing() {
+    let name = format!("koord-kernel-test-{}-deep", process::id());
+    let at = CgroupPath::parse(&name).unwrap();
+    let cgroups = Cgroups::open(Path::new(ROOT)).unwrap();
+    // Of 3,802 bytes at most, and of what makes them 4,090: then the files in the last are beyond.
+    let mut lengths = vec![250; 15];
+    {
+        let _chain = Chain::new(&name, &lengths);
+        assert_eq!(cgroups.threads(&at).unwrap().unseen, None);
+    }
+    let above = name.len() + 15 * 251;
+    lengths.extend([100, 4_090 - above - 102]);
+    {
+        let _chain = Chain::new(&name, &lengths);
+        let found = cgroups.threads(&at).unwrap();
+        assert_eq!(found.unseen, Some(Unseen::Long));
+    }
+    lengths.push(250);
+    let _chain = Chain::new(&name, &lengths);
+    let found = cgroups.processes(&at).unwrap();
+    assert_eq!(found.unseen, Some(Unseen::Long));
 }

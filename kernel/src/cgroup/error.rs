@@ -113,6 +113,12 @@ impl ReadError {
         matches!(self, Self::Unsupported { .. })
     }
 
+    /// Whether the path of the file is longer than the kernel takes.
+    pub(super) fn is_too_long(&self) -> bool {
+        let long = Errno::NAMETOOLONG.raw_os_error();
+        matches!(self, Self::Io { source, .. } if source.raw_os_error() == Some(long))
+    }
+
     /// Whether this was the list of processes of a group that has threads alone (cgroup v2).
     pub(super) fn is_threaded(&self) -> bool {
         let threaded = Errno::OPNOTSUPP.raw_os_error();

@@ -38,6 +38,11 @@ impl Cgroups {
                 Err(error) if group != *at && error.is_gone() => continue,
                 // Of threaded groups (cgroup v2) the one above lists the processes.
                 Err(error) if group != *at && error.is_threaded() => {}
+                // So are all below it.
+                Err(error) if group != *at && error.is_too_long() => {
+                    walk.miss(Unseen::Long);
+                    continue;
+                }
                 Err(error) => return Err(error),
             }
             match self.names_below(&group, walk.room()) {
@@ -117,6 +122,21 @@ mod tests {
             assert_eq!(cgroups.threads(&path("a")).unwrap().ids, found, "{group}");
         }
         assert_eq!(cgroups.threads(&path("a")).unwrap().ids, [7]);
+    }
+
+    #[test]
+    fn one_whose_path_is_too_long_keeps_no_other_from_being_found() {
+        let tree = FakeTree::new(Generation::V2, 2);
+        let path = |text: &str| CgroupPath::parse(text).unwrap();
+        for (at, thread) in [("a", 7), ("a/b", 8), ("a/c", 9)] {
+            tree.make(&path(at));
+            tree.enter(&path(at), thread);
+        }
+        let cgroups = Cgroups::over(tree.clone());
+        tree.fail_next_read(&path("a/c"), "cgroup.threads", Errno::NAMETOOLONG);
+        let found = cgroups.threads(&path("a")).unwrap();
+        assert_eq!((found.ids, found.unseen), (vec![7, 8], Some(Unseen::Long)));
+        assert_eq!(cgroups.threads(&path("a")).unwrap().unseen, None);
     }
 
     #[test]

@@ -421,11 +421,15 @@ fn names_below(directory: impl AsFd, most: usize) -> io::Result<Names> {
     for entry in Dir::new(listed)? {
         let entry = entry?;
         let is_directory = entry.file_type() == FileType::Directory;
-        // A name that is not UTF-8 is none of the kubelet's or of a runtime's.
-        let name = entry.file_name().to_str().unwrap_or(".");
-        if !is_directory || name == "." || name == ".." {
+        let name = entry.file_name();
+        if !is_directory || name == c"." || name == c".." {
             continue;
         }
+        // None of the kubelet's or of a runtime's.
+        let Ok(name) = name.to_str() else {
+            below.are_others = true;
+            continue;
+        };
         if below.names.len() == most {
             below.are_more = true;
             break;
@@ -444,8 +448,9 @@ fn listable(directory: impl AsFd) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
     use std::{
+        ffi::OsStr,
         io::Write,
-        os::unix::{fs::symlink, net::UnixStream},
+        os::unix::{ffi::OsStrExt, fs::symlink, net::UnixStream},
     };
 
     #[test]
@@ -485,6 +490,24 @@ mod tests {
         end.write_all(text.as_bytes()).unwrap();
         drop(end);
         assert_eq!(read_all(file.into()).unwrap(), text);
+    }
+
+    #[test]
+    fn no_more_names_are_read_than_were_asked_for_and_odd_ones_are_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let listed = |most| {
+            let top = rustix::fs::open(directory.path(), DIRECTORY, Mode::empty()).unwrap();
+            let below = names_below(top, most).unwrap();
+            (below.names.len(), below.are_more, below.are_others)
+        };
+        for name in ["a", "b", "c"] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        assert_eq!(listed(2), (2, true, false));
+        assert_eq!(listed(3), (3, false, false));
+        let odd = directory.path().join(OsStr::from_bytes(b"x\xff"));
+        std::fs::create_dir(odd).unwrap();
+        assert_eq!(listed(3), (3, false, true));
     }
 
     #[test]

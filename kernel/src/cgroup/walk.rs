@@ -4,7 +4,7 @@
 //! as long as it likes. So no more groups are gone through than somebody says, and of those that are still
 //! to come nothing but the name is held.
 
-use koord_model::CgroupPath;
+use koord_model::{CgroupPath, CgroupPathError};
 use std::fmt;
 
 /// How many groups below one are looked at: far more than anybody makes who is not after us.
@@ -15,6 +15,10 @@ pub const MOST_BELOW: usize = 4_096;
 pub enum Unseen {
     /// There are more than are looked at.
     Many { most: usize },
+    /// The path of one is longer than the kernel takes.
+    Long,
+    /// The name of one is in no path of ours: it is not UTF-8, or has a control character.
+    Name,
 }
 
 /// The names of the groups directly below one, in no order.
@@ -23,6 +27,8 @@ pub struct Names {
     pub names: Vec<String>,
     /// There are more than were asked for.
     pub are_more: bool,
+    /// Names are not UTF-8.
+    pub are_others: bool,
 }
 
 /// A walk over a group and those below it, each before what is below it. What is said of a group
@@ -65,8 +71,9 @@ impl<T: Copy> Walk<T> {
                 self.above = self.above.parent().unwrap_or_default();
                 continue;
             };
-            if let Ok(group) = self.above.join(&name) {
-                return Some((group, *said));
+            match self.above.join(&name) {
+                Ok(group) => return Some((group, *said)),
+                Err(error) => self.miss(Unseen::of(&error)),
             }
         }
     }
@@ -79,13 +86,21 @@ impl<T: Copy> Walk<T> {
     /// Goes on below the one that came last, over groups of these names.
     pub fn enter(&mut self, group: CgroupPath, below: Names, said: T) {
         if below.are_more {
-            self.unseen.get_or_insert(Unseen::Many { most: self.most });
+            self.miss(Unseen::Many { most: self.most });
+        }
+        if below.are_others {
+            self.miss(Unseen::Name);
         }
         if !below.names.is_empty() {
             self.room = self.room.saturating_sub(below.names.len());
             self.levels.push((below.names, said));
             self.above = group;
         }
+    }
+
+    /// Does not look at a group, or at what is below it.
+    pub fn miss(&mut self, why: Unseen) {
+        self.unseen.get_or_insert(why);
     }
 
     /// Why the walk does not come to all groups, if it does not: the first reason that was met.
@@ -96,10 +111,21 @@ impl<T: Copy> Walk<T> {
 
 // === impl Unseen ===
 
+impl Unseen {
+    fn of(error: &CgroupPathError) -> Self {
+        match error {
+            CgroupPathError::TooLong { .. } => Self::Long,
+            CgroupPathError::Control { .. } | CgroupPathError::Escapes { .. } => Self::Name,
+        }
+    }
+}
+
 impl fmt::Display for Unseen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Many { most } => write!(f, "there are more than {most}"),
+            Self::Long => f.write_str("the path of one is too long"),
+            Self::Name => f.write_str("the name of one is not plain text"),
         }
     }
 }
@@ -114,6 +140,7 @@ mod tests {
         Names {
             names: (0..all.min(most)).map(|it| it.to_string()).collect(),
             are_more: all > most,
+            are_others: false,
         }
     }
 
@@ -148,6 +175,33 @@ mod tests {
             let why = unseen.unwrap().to_string();
             assert_eq!(why, "there are more than 1000");
         }
+    }
+
+    #[test]
+    fn groups_that_no_path_leads_to_are_not_taken_for_none() {
+        let long = "x".repeat(250);
+        for (name, why) in [
+            ("a\u{85}b", "the name of one is not plain text"),
+            (&*long, "the path of one is too long"),
+        ] {
+            let mut walk = Walk::from(CgroupPath::root(), (), 100);
+            while let Some((group, ())) = walk.step() {
+                let below = Names {
+                    names: vec![name.to_owned()],
+                    ..Names::default()
+                };
+                walk.enter(group, below, ());
+            }
+            assert_eq!(walk.unseen().unwrap().to_string(), why);
+        }
+        let mut walk = Walk::from(CgroupPath::root(), (), 100);
+        let (top, ()) = walk.step().unwrap();
+        let others = Names {
+            are_others: true,
+            ..Names::default()
+        };
+        walk.enter(top, others, ());
+        assert_eq!((walk.step(), walk.unseen()), (None, Some(Unseen::Name)));
     }
 
     #[test]

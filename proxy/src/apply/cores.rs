@@ -7,10 +7,16 @@
 //! well and have not come yet: so groups keep theirs when this process is started anew. Two groups
 //! never have one cookie.
 //!
+//! Who cannot be listed now is waited for. A member may have groups below it that never can be, as its
+//! container likes, and nobody waits for those. Their threads may have any cookie: so none is adopted that
+//! they may have as members of another group, and their own group gets another if nobody seen has it.
+//!
 //! On containerd the pod's shim belongs to the group, too. It starts whatever runs in the pod, and
 //! what it starts has its cookie from the first instruction on.
 
-use super::threads::{Found, JoinError, Joined, Member, has_ended, of_member, until_settled};
+use super::threads::{
+    Found, JoinError, Joined, Member, ThreadGroup, has_ended, of_member, until_settled,
+};
 use koord_kernel::{
     cgroup::{Cgroups, Members},
     core_sched::{Cookie, CoreSched, Tid},
@@ -47,6 +53,16 @@ struct Group {
     members: BTreeSet<CgroupPath>,
     /// How many were left when those that have gone were forgotten last.
     left: usize,
+}
+
+/// Whether somebody has the cookie of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// By the bearer.
+    Known,
+    /// By nobody who is seen, and some are not looked at.
+    Unseen,
+    Nobody,
 }
 
 /// Members that a group has before it is looked for the first time which of them have gone.
@@ -138,7 +154,9 @@ impl Cores {
         if *group == CoreGroup::None {
             return Ok((None, false));
         }
-        if let Some(known) = self.bearer(cgroups, group)? {
+        if self.held(cgroups, group)? == Held::Known
+            && let Some(known) = self.groups.get_mut(group)
+        {
             known.members.insert(member.at.clone());
             if known.members.len() > 2 * known.left.max(FEW) {
                 known.forget_the_gone(cgroups);
@@ -176,47 +194,45 @@ impl Cores {
         Ok((Some(cookie), made.is_some()))
     }
 
-    /// A group with a thread that has its cookie; `None` if there is none any more. An error if nobody can
-    /// tell: one of those that cannot be listed may have it.
-    fn bearer(
-        &mut self,
-        cgroups: &Cgroups,
-        group: &CoreGroup,
-    ) -> Result<Option<&mut Group>, JoinError> {
+    /// Whether a thread has the cookie of a group, which is its bearer then. An error if nobody can tell
+    /// now: one of those that cannot be listed may have it.
+    fn held(&mut self, cgroups: &Cgroups, group: &CoreGroup) -> Result<Held, JoinError> {
         let (Some(Machine { kernel, .. }), Some(known)) =
             (&self.machine, self.groups.get_mut(group))
         else {
-            return Ok(None);
+            return Ok(Held::Nobody);
         };
         let has = |thread: &Tid| kernel.cookie(*thread).ok().flatten() == Some(known.cookie);
-        if !has(&known.bearer) {
-            let (mut found, mut unlisted) = (None, None);
-            for at in &known.members {
-                match threads_of(cgroups, at) {
-                    Ok(threads) => found = threads.into_iter().find(has),
-                    Err(error) => unlisted = Some(error),
-                }
-                if found.is_some() {
-                    break;
-                }
-            }
-            known.bearer = match (found, unlisted) {
-                (Some(bearer), _) => bearer,
-                (None, Some(error)) => return Err(error),
-                (None, None) => return Ok(None),
-            };
+        if has(&known.bearer) {
+            return Ok(Held::Known);
         }
-        Ok(Some(known))
+        let (mut unlisted, mut held) = (None, Held::Nobody);
+        for at in &known.members {
+            match threads_of(cgroups, at) {
+                Ok(Members { ids, unseen }) => {
+                    if let Some(bearer) = ids.into_iter().find(has) {
+                        known.bearer = bearer;
+                        return Ok(Held::Known);
+                    }
+                    if unseen.is_some() {
+                        held = Held::Unseen;
+                    }
+                }
+                Err(error) => unlisted = Some(error),
+            }
+        }
+        unlisted.map_or(Ok(held), Err)
     }
 
-    /// The first cookie that one of these threads has which is no other group's and not ours.
+    /// The first cookie that one of these threads, of a group, has which is no other group's and not ours.
     fn brought(
         &mut self,
         cgroups: &Cgroups,
+        group: Option<&CoreGroup>,
         threads: &[Tid],
     ) -> Result<Option<(Tid, Cookie)>, JoinError> {
         for thread in threads {
-            if let Some(cookie) = self.unclaimed(cgroups, *thread)? {
+            if let Some(cookie) = self.unclaimed(cgroups, group, *thread)? {
                 return Ok(Some((*thread, cookie)));
             }
         }
@@ -224,16 +240,22 @@ impl Cores {
     }
 
     /// The cookie of a thread, if it is no other group's and not ours.
-    fn unclaimed(&mut self, cgroups: &Cgroups, thread: Tid) -> Result<Option<Cookie>, JoinError> {
+    fn unclaimed(
+        &mut self,
+        cgroups: &Cgroups,
+        group: Option<&CoreGroup>,
+        thread: Tid,
+    ) -> Result<Option<Cookie>, JoinError> {
         let kernel = self.kernel();
         let cookie = kernel.and_then(|kernel| kernel.cookie(thread).ok().flatten());
         let Some(cookie) = cookie.filter(|cookie| self.own != Some(*cookie)) else {
             return Ok(None);
         };
         let mut claims = self.groups.iter();
-        let claim = claims.find(|(_, known)| known.cookie == cookie);
-        let claimed = match claim.map(|(group, _)| group.clone()) {
-            Some(group) => self.bearer(cgroups, &group)?.is_some(),
+        let claim = claims.find(|(other, known)| known.cookie == cookie && Some(*other) != group);
+        let claimed = match claim.map(|(other, _)| other.clone()) {
+            // Who is not seen may have it.
+            Some(other) => self.held(cgroups, &other)? != Held::Nobody,
             None => false,
         };
         Ok((!claimed).then_some(cookie))
@@ -251,8 +273,13 @@ impl Cores {
         let (same, apart): (Vec<_>, Vec<_>) =
             others.iter().partition(|other| other.group == member.group);
         let same = same.iter().map(|other| threads_of(cgroups, &other.at));
+        let same = same.map(|listed| listed.map(|members| members.ids));
+        let group = match &member.group {
+            ThreadGroup::Cores(group) => Some(group),
+            ThreadGroup::Caches(_) | ThreadGroup::OomScore(_) => None,
+        };
         // Most bring none, and then nobody else is looked at.
-        let mut theirs: Option<BTreeSet<Cookie>> = None;
+        let mut theirs: Option<Option<BTreeSet<Cookie>>> = None;
         let mut unlisted = None;
         for threads in iter::once(Ok(threads.to_vec())).chain(same) {
             let threads = match threads {
@@ -262,14 +289,15 @@ impl Cores {
                     continue;
                 }
             };
-            let Some((thread, cookie)) = self.brought(cgroups, &threads)? else {
+            let Some((thread, cookie)) = self.brought(cgroups, group, &threads)? else {
                 continue;
             };
             let theirs = match &mut theirs {
                 Some(theirs) => theirs,
                 none => none.insert(self.cookies(cgroups, &apart)?),
             };
-            if !theirs.contains(&cookie) {
+            // Of whom not all is seen, any cookie may be theirs.
+            if theirs.as_ref().is_some_and(|it| !it.contains(&cookie)) {
                 return Ok(Some((thread, cookie)));
             }
         }
@@ -277,19 +305,20 @@ impl Cores {
         unlisted.map_or(Ok(None), Err)
     }
 
-    /// The cookies that threads of these have.
+    /// The cookies that threads of these have; `None` if there may be others, as not all are looked at.
     fn cookies(
         &self,
         cgroups: &Cgroups,
         members: &[&Member],
-    ) -> Result<BTreeSet<Cookie>, JoinError> {
-        let mut cookies = BTreeSet::new();
+    ) -> Result<Option<BTreeSet<Cookie>>, JoinError> {
+        let (mut cookies, mut are_all) = (BTreeSet::new(), true);
         for member in members {
-            let threads = threads_of(cgroups, &member.at)?;
+            let Members { ids, unseen } = threads_of(cgroups, &member.at)?;
+            are_all &= unseen.is_none();
             let cookie = |thread| self.kernel()?.cookie(thread).ok().flatten();
-            cookies.extend(threads.into_iter().filter_map(cookie));
+            cookies.extend(ids.into_iter().filter_map(cookie));
         }
-        Ok(cookies)
+        Ok(are_all.then_some(cookies))
     }
 
     /// A cookie that nobody has, made for the first thread that takes one.
@@ -365,10 +394,10 @@ impl Group {
 }
 
 /// The threads of a control group; none if it has gone.
-fn threads_of(cgroups: &Cgroups, at: &CgroupPath) -> Result<Vec<Tid>, JoinError> {
+fn threads_of(cgroups: &Cgroups, at: &CgroupPath) -> Result<Members, JoinError> {
     match cgroups.threads(at) {
-        Ok(members) => Ok(members.ids),
-        Err(error) if error.is_gone() => Ok(Vec::new()),
+        Ok(members) => Ok(members),
+        Err(error) if error.is_gone() => Ok(Members::default()),
         Err(source) => {
             let at = at.clone();
             Err(JoinError::Unlisted { at, source })

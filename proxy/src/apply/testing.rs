@@ -70,6 +70,18 @@ impl Processes {
         self.tree.fail_next_read(&at(pod), "cgroup.threads", errno);
     }
 
+    /// Has a group below a pod's container, with a process in it, where no path leads.
+    pub(super) fn start_unseen(&self, pod: &str, process: Tid) {
+        let deep = at(pod).join("deep").unwrap();
+        self.tree.make(&deep);
+        self.tree.enter(&deep, u32::try_from(process).unwrap());
+        // For as many looks as any test takes.
+        for _ in 0..100 {
+            let errno = Errno::NAMETOOLONG;
+            self.tree.fail_next_read(&deep, "cgroup.threads", errno);
+        }
+    }
+
     pub(super) fn end(&self, process: Tid) {
         self.tree.leave(u32::try_from(process).unwrap());
     }

@@ -272,6 +272,57 @@ fn after_a_restart_no_cookie_is_made_while_one_who_may_have_it_cannot_be_listed(
 }
 
 #[test]
+fn after_a_restart_who_never_can_be_seen_keeps_no_group_from_its_cookie() {
+    let mut node = Node::new();
+    node.join("b", group("x"));
+    node.join("c", group("y"));
+    node.kernel.fork(Some(31), 32);
+    node.processes.start_unseen("c", 32);
+    node.restart();
+    // One who is in the group is asked as far as it is seen.
+    let others = [member("c", &group("y"))];
+    let joined = node.join_beside("a", group("y"), Some(&others));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 30, 31, 32]), [2; 5]);
+    // What one of another group may have is not adopted, and another is made at once.
+    node.restart();
+    let joined = node.join_beside("b", group("x"), Some(&others));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([20, 21, 30, 31, 32]), [3, 3, 2, 2, 2]);
+}
+
+#[test]
+fn a_cookie_that_nobody_seen_has_any_more_is_made_anew_and_no_other_groups() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.join("b", group("x"));
+    node.kernel.fork(Some(11), 12);
+    node.processes.start_unseen("a", 12);
+    for process in [10, 11] {
+        node.end(process);
+    }
+    // It brings the cookie, and one who is not seen has it as well.
+    node.join("b", group("y"));
+    assert_eq!(node.cookies([12, 20, 21]), [1, 2, 2]);
+    node.join("c", group("x"));
+    assert_eq!(node.cookies([12, 20, 21, 30, 31]), [1, 2, 2, 3, 3]);
+}
+
+#[test]
+fn of_a_container_some_of_whose_groups_are_not_seen_the_rest_has_the_cookie() {
+    let mut node = Node::new();
+    node.processes.start_unseen("a", 12);
+    let joined = node.join_beside("a", group("x"), Some(&[]));
+    let told = "what runs in some groups below cgroup /pods/a is not looked at: \
+                the path of one is too long";
+    assert_eq!(joined.unwrap_err().to_string(), told);
+    assert_eq!(node.cookies([10, 11]), [1, 1]);
+    let joined = node.join_beside("b", group("x"), Some(&[]));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 20, 21]), [1; 4]);
+}
+
+#[test]
 fn no_cookie_is_made_before_it_is_known_who_else_is_in_the_group() {
     let mut node = Node::new();
     let unmet = node.join_beside("a", group("x"), None).unwrap_err();

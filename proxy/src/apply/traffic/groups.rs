@@ -146,6 +146,7 @@ impl Brought {
                 continue;
             }
             let class = shape.and_then(|shape| shape.of_group(&group)).or(above);
+            let is_long = |error: &io::Error| error.kind() == io::ErrorKind::InvalidFilename;
             let given = match wanted(&group, class, shape) {
                 Some(wanted) => give(ids, &group, wanted),
                 None => Ok(false),
@@ -154,6 +155,11 @@ impl Brought {
                 Ok(is_new) => {
                     self.is_written |= is_new;
                     None
+                }
+                // So are those below it.
+                Err(GroupsError::Id { source, .. }) if is_long(&source) => {
+                    walk.miss(Unseen::Long);
+                    continue;
                 }
                 Err(error) => Some(error),
             };
@@ -168,7 +174,9 @@ impl Brought {
             self.failed
                 .extend(failed.into_iter().chain(unlisted).take(room));
         }
-        if let Some(why) = walk.unseen() {
+        // Odd names outside of pods are none of a pod's.
+        let is_told = |why: &Unseen| is_of_pod(&top) || matches!(why, Unseen::Many { .. });
+        if let Some(why) = walk.unseen().filter(is_told) {
             self.failed.push(GroupsError::Unseen { at: top, why });
         }
     }
@@ -250,6 +258,7 @@ mod tests {
             Ok(Names {
                 names: below.by_ref().take(most).collect(),
                 are_more: below.next().is_some(),
+                are_others: false,
             })
         }
     }

@@ -12,7 +12,7 @@
 //! A child is in the groups of its parent. So the threads of a member are looked at until none is found
 //! outside, and a pod's shim is in the pod's group: what it starts is from the first instruction on.
 
-use super::threads::{Found, JoinError, Joined, Member, of_member, until_settled};
+use super::threads::{Found, JoinError, Joined, Member, Turn, of_member, until_settled};
 use koord_kernel::{
     cgroup::{Cgroups, Members},
     core_sched::Tid,
@@ -258,15 +258,17 @@ impl Caches {
         member: &Member,
         place: &Place,
     ) -> Result<bool, JoinError> {
-        let joined = until_settled(&member.at, || {
+        let joined = until_settled(&member.at, |turn| {
             let Members {
                 ids: threads,
                 unseen,
             } = of_member(cgroups, &self.procfs, member)?;
-            let in_group = self.add_those_outside(&place.name, &threads);
+            let in_group = self.add_those_outside(&place.name, &threads, turn);
             let in_group = in_group.map_err(|error| not_placed(member, error))?;
             let in_monitor = match &place.monitor {
-                Some(monitor) => self.add_those_outside(monitor, &threads),
+                // It takes none of those that are still outside of the group.
+                _ if turn.is_over => return Ok((Found::Moved, unseen)),
+                Some(monitor) => self.add_those_outside(monitor, &threads, turn),
                 None => Ok(None),
             };
             let in_monitor =
@@ -287,12 +289,13 @@ impl Caches {
         &mut self,
         name: &str,
         threads: &[Tid],
+        turn: &mut Turn,
     ) -> Result<Option<bool>, ResctrlError> {
         let outside = self.outside(name, threads)?;
         if outside.is_empty() {
             return Ok(None);
         }
-        self.add(name, &outside).map(Some)
+        self.add(name, &outside, turn).map(Some)
     }
 
     /// The threads of these that are not in a group.
@@ -312,12 +315,15 @@ impl Caches {
     }
 
     /// Moves threads into a group. Whether there were any left to move.
-    fn add(&mut self, name: &str, threads: &[Tid]) -> Result<bool, ResctrlError> {
+    fn add(&mut self, name: &str, threads: &[Tid], turn: &mut Turn) -> Result<bool, ResctrlError> {
         self.inside.clear();
         let mut moved = false;
         if let Some(groups) = &self.groups {
             for thread in threads {
                 moved |= groups.add(name, *thread)?;
+                if turn.is_over_after(1) {
+                    return Ok(true);
+                }
             }
         }
         Ok(moved)
@@ -325,12 +331,12 @@ impl Caches {
 
     /// Moves the threads of a member out of the groups that are ours.
     fn release(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
-        until_settled(&member.at, || {
+        until_settled(&member.at, |turn| {
             let Members {
                 ids: threads,
                 unseen,
             } = of_member(cgroups, &self.procfs, member)?;
-            let released = self.release_all(&threads);
+            let released = self.release_all(&threads, turn);
             let released = released.map_err(|error| not_placed(member, error))?;
             let found = match released {
                 true => Found::Moved,
@@ -340,7 +346,7 @@ impl Caches {
         })
     }
 
-    fn release_all(&mut self, threads: &[Tid]) -> Result<bool, ResctrlError> {
+    fn release_all(&mut self, threads: &[Tid], turn: &mut Turn) -> Result<bool, ResctrlError> {
         self.inside.clear();
         let Some(groups) = self.mounted() else {
             return Ok(false);
@@ -350,6 +356,9 @@ impl Caches {
             let inside: HashSet<_> = groups.threads(&name)?.into_iter().collect();
             for thread in threads.iter().filter(|it| inside.contains(it)) {
                 released |= groups.release(*thread)?;
+                if turn.is_over_after(1) {
+                    return Ok(true);
+                }
             }
         }
         Ok(released)

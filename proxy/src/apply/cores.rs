@@ -15,7 +15,7 @@
 //! what it starts has its cookie from the first instruction on.
 
 use super::threads::{
-    Found, JoinError, Joined, Member, ThreadGroup, has_ended, of_member, until_settled,
+    Found, JoinError, Joined, Member, ThreadGroup, Turn, has_ended, of_member, until_settled,
 };
 use koord_kernel::{
     cgroup::{Cgroups, Members},
@@ -114,14 +114,14 @@ impl Cores {
             }
         }
         let mut is_new = false;
-        let joined = until_settled(&member.at, || {
+        let joined = until_settled(&member.at, |turn| {
             let Members {
                 ids: threads,
                 unseen,
             } = of_member(cgroups, &procfs, member)?;
             let (cookie, new) = self.cookie_for(cgroups, (member, group), &threads, others)?;
             is_new |= new;
-            let moved = self.settle((member, group), cookie, &threads)?;
+            let moved = self.settle((member, group), cookie, &threads, turn)?;
             let found = if moved { Found::Moved } else { Found::Nothing };
             Ok((found, unseen))
         })?;
@@ -347,6 +347,7 @@ impl Cores {
         (member, group): (&Member, &CoreGroup),
         cookie: Option<Cookie>,
         threads: &[Tid],
+        turn: &mut Turn,
     ) -> Result<bool, JoinError> {
         let kernel = self.kernel().ok_or(JoinError::Unsupported)?;
         let bearer = self.groups.get(group).map(|known| known.bearer);
@@ -366,6 +367,9 @@ impl Cores {
                 // It has ended, or who was to pass the cookie on: then another does in the next round.
                 Err(error) if has_ended(&error) => moved |= kernel.cookie(*thread).is_ok(),
                 Err(error) => return Err(refused((member, group), *thread, error)),
+            }
+            if turn.is_over_after(1) {
+                return Ok(true);
             }
         }
         Ok(moved)

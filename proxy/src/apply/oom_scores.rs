@@ -6,9 +6,9 @@
 //!
 //! The shim of a pod is never touched: when it is killed the whole pod is.
 
-use super::threads::{Found, JoinError, Joined, Member, has_ended, until_settled};
+use super::threads::{Found, JoinError, Joined, Member, Turn, has_ended, until_settled};
 use koord_kernel::{
-    cgroup::{Cgroups, Members},
+    cgroup::{Cgroups, Members, Unseen},
     core_sched::Tid,
     task::Procfs,
 };
@@ -42,20 +42,33 @@ impl OomScores {
         score: OomScoreAdj,
     ) -> Result<Joined, JoinError> {
         let at = &member.at;
-        until_settled(at, || {
-            let mut moved = false;
-            let mut refusal = None;
-            let listed = processes(cgroups, at)?;
-            let others = self.others(&listed.ids, score);
-            for part in others.chunks(AT_ONCE) {
-                match self.give_all(cgroups, at, part, score) {
-                    Ok(some) => moved |= some,
-                    Err(error) => refusal = Some(error),
-                }
+        until_settled(at, |turn| self.look(cgroups, at, score, turn))
+    }
+
+    /// Gives all processes of a control group a score, as long as there is time.
+    fn look(
+        &self,
+        cgroups: &Cgroups,
+        at: &CgroupPath,
+        score: OomScoreAdj,
+        turn: &mut Turn,
+    ) -> Result<(Found, Option<Unseen>), JoinError> {
+        let mut moved = false;
+        let mut refusal = None;
+        let listed = processes(cgroups, at)?;
+        let others = self.others(&listed.ids, score);
+        for part in others.chunks(AT_ONCE) {
+            match self.give_all(cgroups, at, part, score) {
+                Ok(some) => moved |= some,
+                Err(error) => refusal = Some(error),
             }
-            let found = if moved { Found::Moved } else { Found::Nothing };
-            refusal.map_or(Ok((found, listed.unseen)), Err)
-        })
+            if turn.is_over_after(part.len()) {
+                moved = true;
+                break;
+            }
+        }
+        let found = if moved { Found::Moved } else { Found::Nothing };
+        refusal.map_or(Ok((found, listed.unseen)), Err)
     }
 
     /// Gives processes a score. Whether one of them had it not.

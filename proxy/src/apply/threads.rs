@@ -216,6 +216,18 @@ const ROUNDS: usize = 16;
 /// wait for the thread that looks.
 const LONGEST: Duration = Duration::from_millis(250);
 
+/// Threads that are brought in by a look before it is looked at the time: each look brings in some, however
+/// slow that is, so that later ones come to an end.
+const AT_LEAST: usize = 64;
+
+/// How long one look may go on.
+#[derive(Debug)]
+pub(super) struct Turn {
+    until: Instant,
+    moved: usize,
+    pub(super) is_over: bool,
+}
+
 /// What a look at all threads of a member found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -227,16 +239,40 @@ pub(super) enum Found {
     Moved,
 }
 
+// === impl Turn ===
+
+impl Turn {
+    pub(super) fn until(until: Instant) -> Self {
+        Self {
+            until,
+            moved: 0,
+            is_over: false,
+        }
+    }
+
+    /// Whether it is over, as so many more were brought in: then nothing is known of those that are left.
+    pub(super) fn is_over_after(&mut self, moved: usize) -> bool {
+        self.moved += moved;
+        if self.moved < AT_LEAST {
+            return false;
+        }
+        self.moved = 0;
+        self.is_over = Instant::now() > self.until;
+        self.is_over
+    }
+}
+
 /// Looks until nothing is found. Whether anything was moved; an error if something is moved by each look, or
 /// some may not have been looked at.
 pub(super) fn until_settled(
     at: &CgroupPath,
-    mut look: impl FnMut() -> Result<(Found, Option<Unseen>), JoinError>,
+    mut look: impl FnMut(&mut Turn) -> Result<(Found, Option<Unseen>), JoinError>,
 ) -> Result<Joined, JoinError> {
     let begun = Instant::now();
     let (mut joined, mut last, mut unseen) = (Joined::Equal, Found::Nothing, None);
     for _ in 0..ROUNDS {
-        (last, unseen) = look()?;
+        let mut turn = Turn::until(begun + LONGEST);
+        (last, unseen) = look(&mut turn)?;
         match last {
             Found::Nothing => break,
             Found::Ended => {}
@@ -289,7 +325,7 @@ mod tests {
     fn looked(found: &[Found]) -> (Result<Joined, String>, usize) {
         let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
         let mut looks = 0;
-        let joined = until_settled(&at, || {
+        let joined = until_settled(&at, |_| {
             looks += 1;
             Ok((*found.get(looks - 1).or(found.last()).unwrap(), None))
         });
@@ -311,7 +347,7 @@ mod tests {
     fn a_pod_whose_threads_take_long_is_not_looked_at_again_and_again() {
         let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
         let mut looks = 0;
-        let joined = until_settled(&at, || {
+        let joined = until_settled(&at, |_| {
             looks += 1;
             std::thread::sleep(LONGEST);
             Ok((Found::Moved, None))
@@ -321,11 +357,23 @@ mod tests {
     }
 
     #[test]
+    fn a_look_goes_on_for_its_time_and_brings_some_in_if_that_is_over() {
+        let mut turn = Turn::until(Instant::now());
+        for _ in 0..3 {
+            assert!((1..64).all(|_| !turn.is_over_after(1)));
+            assert!(turn.is_over_after(1));
+        }
+        assert!(turn.is_over_after(512));
+        let mut turn = Turn::until(Instant::now() + Duration::from_secs(3_600));
+        assert!(!turn.is_over_after(512) && !turn.is_over);
+    }
+
+    #[test]
     fn a_pod_of_which_not_all_is_looked_at_is_not_as_decided() {
         let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
         let many = Unseen::Many { most: 4_096 };
         let mut found = [Found::Moved, Found::Nothing].into_iter();
-        let joined = until_settled(&at, || Ok((found.next().unwrap(), Some(many))));
+        let joined = until_settled(&at, |_| Ok((found.next().unwrap(), Some(many))));
         let error = joined.unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -479,3 +479,28 @@ fn monitoring_groups_are_found_again_after_a_restart_and_go_with_their_pods() {
     assert_eq!(node.groups([10, 11]), ["", ""]);
     assert_eq!(node.join("a", &monitored("a")), Joined::Moved);
 }
+
+#[test]
+fn a_look_whose_time_is_over_has_moved_some_and_says_that_others_are_left() {
+    let mut node = Node::new(3);
+    node.join("a", &class(CacheClass::Be, 20));
+    let threads: Vec<Tid> = (1_000..1_100).collect();
+    for thread in &threads {
+        node.kernel.fork(None, *thread);
+    }
+    let over = || Turn::until(std::time::Instant::now());
+    let inside = |node: &Node| {
+        let inside = threads
+            .iter()
+            .filter(|it| node.kernel.group_of(**it) == "BE");
+        inside.count()
+    };
+    for (left, have) in [(Some(true), 64), (Some(true), 100), (None, 100)] {
+        let added = node.caches.add_those_outside("BE", &threads, &mut over());
+        assert_eq!((added.unwrap(), inside(&node)), (left, have));
+    }
+    for (left, have) in [(true, 36), (true, 0), (false, 0)] {
+        let released = node.caches.release_all(&threads, &mut over());
+        assert_eq!((released.unwrap(), inside(&node)), (left, have));
+    }
+}

@@ -472,3 +472,26 @@ fn members_that_have_gone_are_forgotten_while_their_group_lives_on() {
     assert!(known.members.len() <= 130, "{}", known.members.len());
     assert!(known.members.contains(&at("a")));
 }
+
+#[test]
+fn a_look_whose_time_is_over_has_given_some_their_cookie_and_says_that_others_are_left() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    let threads: Vec<Tid> = (1_000..1_100).collect();
+    for thread in &threads {
+        node.kernel.fork(None, *thread);
+    }
+    let (group, cookie) = (group("x"), Cookie::new(1));
+    let member = member("a", &group);
+    let look = || {
+        let mut turn = Turn::until(std::time::Instant::now());
+        let settled = node
+            .cores
+            .settle((&member, &group), cookie, &threads, &mut turn);
+        let have = threads.iter().filter(|it| node.kernel.number(**it) == 1);
+        (settled.unwrap(), have.count())
+    };
+    assert_eq!(look(), (true, 64));
+    assert_eq!(look(), (true, 100));
+    assert_eq!(look(), (false, 100));
+}

@@ -122,3 +122,24 @@ fn more_processes_than_are_looked_at_at_once_all_have_it() {
         assert_eq!(node.score(process), "500", "{process}");
     }
 }
+
+#[test]
+fn a_look_whose_time_is_over_has_given_some_their_score_and_says_that_others_are_left() {
+    let node = Node::new();
+    for process in 1..=1_200 {
+        node.start("container", process, 0);
+    }
+    let look = || {
+        let mut turn = Turn::until(std::time::Instant::now());
+        let score = OomScoreAdj::new(500).unwrap();
+        let found = node
+            .scores
+            .look(&node.cgroups, &at("container"), score, &mut turn);
+        let have = (1..=1_200).filter(|it| node.score(*it) == "500").count();
+        (found.unwrap().0, have)
+    };
+    assert_eq!(look(), (Found::Moved, 512));
+    assert_eq!(look(), (Found::Moved, 1_024));
+    assert_eq!(look(), (Found::Moved, 1_200));
+    assert_eq!(look(), (Found::Nothing, 1_200));
+}

@@ -82,11 +82,14 @@ fn take_marks(pod: &mut Pod, marked: &Marked) {
         let marks = target.at.as_ref().and_then(|at| marked.get(at));
         marks.into_iter().flatten().copied()
     };
-    for setting in marks_of(&pod.pause) {
-        pod.pause.recall_mark(setting, None);
+    let of_pause: Vec<_> = marks_of(&pod.pause).collect();
+    for setting in &of_pause {
+        pod.pause.recall_mark(*setting, None);
     }
+    // What a shim starts is in the shim's groups, and is marked a moment later.
+    let of_shim = of_pause.iter().copied().filter(|it| it.is_of_threads());
     for Container { target, view, .. } in &mut pod.containers {
-        for setting in marks_of(target) {
+        for setting in marks_of(target).chain(of_shim.clone()) {
             target.recall_mark(setting, asked(&view.requested, setting));
         }
     }

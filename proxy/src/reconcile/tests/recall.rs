@@ -306,6 +306,25 @@ async fn a_cookie_stays_until_the_pods_source_was_heard_or_if_koordlet_may_have_
 }
 
 #[tokio::test]
+async fn a_cookie_that_a_container_has_from_its_shim_is_taken_though_it_was_not_marked_yet() {
+    let (tree, threads) = (FakeTree::new(Generation::V2, 2), FakeCores::default());
+    threads.fork(None, THREAD);
+    threads.set(THREAD, 7);
+    let next = scheduled(&tree, &threads, false);
+    tree.enter(&next.container, THREAD.unsigned_abs());
+    let pause = next.pod.join("sandbox-1").unwrap();
+    let marked = [Setting::CoreSched].into();
+    let cgroups = next.hub.writer().cgroups();
+    cgroups.mark(&pause, cgroup::Marked::Threads, &marked);
+    {
+        let mut ledger = next.hub.ledger().borrow_mut();
+        ledger.pod_mut(&sandbox()).unwrap().pause = Target::at(Some(pause));
+    }
+    check(&next).await;
+    assert_eq!(threads.number(THREAD), 0);
+}
+
+#[tokio::test]
 async fn a_cookie_whose_mark_cannot_be_read_is_taken_once_it_can() {
     let (tree, threads) = with_cookie().await;
     let next = scheduled(&tree, &threads, false);

@@ -44,7 +44,7 @@ pub const RECLAIMERS: usize = 4;
 pub type Recalled = Option<Vec<Original>>;
 
 /// The settings of a container that are by us; `None` if that cannot be read now.
-pub type Marks = Option<BTreeSet<Setting>>;
+pub type RecalledMarks = Option<BTreeSet<Setting>>;
 
 /// What became of a change.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ enum Job {
     },
     Marks {
         groups: Vec<CgroupPath>,
-        done: oneshot::Sender<Vec<Marks>>,
+        done: oneshot::Sender<Vec<RecalledMarks>>,
     },
 }
 
@@ -194,7 +194,7 @@ impl Writer {
 
     /// What of these containers' groups, and of their threads, is by us or by who was here before us. One
     /// answer for each, in order; `None` if there is no thread to find out.
-    pub async fn marks(&self, groups: Vec<CgroupPath>) -> Option<Vec<Marks>> {
+    pub async fn marks(&self, groups: Vec<CgroupPath>) -> Option<Vec<RecalledMarks>> {
         self.jobs.ask(|done| Job::Marks { groups, done }).await
     }
 
@@ -489,7 +489,7 @@ fn run(cgroups: &Cgroups, replaced: &Mutex<Replaced>, job: Job) {
     }
 }
 
-fn marks(cgroups: &Cgroups, at: &CgroupPath) -> Marks {
+fn marks(cgroups: &Cgroups, at: &CgroupPath) -> RecalledMarks {
     let marks = |of| match cgroups.marks(at, of) {
         Err(error) if error.is_gone() => Some(BTreeSet::new()),
         marks => marks.ok(),

@@ -1,17 +1,21 @@
-//! Marks on control groups, by which a process after us knows that their threads were brought into groups
-//! by us.
+//! Marks on control groups, by which a process after us knows what of them is by us.
 //!
-//! A mark is made before the first thread is brought in and goes after the last was taken out: so one that
-//! is killed between leaves a mark too many at worst. Each is looked at once, so that at rest nothing is.
+//! A mark is made before the first value is given, or the first thread brought in, and goes after the last
+//! was taken back: so one that is killed between leaves a mark too many at worst. What is there is read once,
+//! so that at rest nothing is.
 
 use koord_kernel::cgroup::{Cgroups, Marked};
 use koord_model::{CgroupPath, Setting};
 use std::collections::{BTreeSet, HashMap};
 
-/// What control groups are marked with, of those that were asked about.
+/// What one control group is marked with; `None` until that could be read.
+#[derive(Debug, Default)]
+pub(super) struct GroupMarks(Option<BTreeSet<Setting>>);
+
+/// By which groups the threads of control groups are known to be in, of those that were asked about.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    known: HashMap<CgroupPath, BTreeSet<Setting>>,
+    known: HashMap<CgroupPath, GroupMarks>,
     /// How many were left when those that have gone were forgotten last.
     left: usize,
 }
@@ -19,44 +23,73 @@ pub(crate) struct Marks {
 /// Control groups that are known before it is looked for the first time which of them have gone.
 const FEW: usize = 64;
 
+// === impl GroupMarks ===
+
+impl GroupMarks {
+    /// Marks a group with what is about to be given. Whether it was not marked so.
+    pub(super) fn make(
+        &mut self,
+        (cgroups, at): (&Cgroups, &CgroupPath),
+        of: Marked,
+        setting: Setting,
+    ) -> bool {
+        self.change((cgroups, at), of, |marks| marks.insert(setting))
+    }
+
+    /// Takes the mark from one that has nothing of ours any more.
+    pub(super) fn take(
+        &mut self,
+        (cgroups, at): (&Cgroups, &CgroupPath),
+        of: Marked,
+        setting: Setting,
+    ) {
+        self.change((cgroups, at), of, |marks| marks.remove(&setting));
+    }
+
+    fn change(
+        &mut self,
+        (cgroups, at): (&Cgroups, &CgroupPath),
+        of: Marked,
+        change: impl FnOnce(&mut BTreeSet<Setting>) -> bool,
+    ) -> bool {
+        if self.0.is_none() {
+            self.0 = cgroups.marks(at, of).ok();
+        }
+        let Some(marks) = &mut self.0 else {
+            return false;
+        };
+        let changed = change(marks);
+        if changed {
+            cgroups.mark(at, of, marks);
+        }
+        changed
+    }
+}
+
 // === impl Marks ===
 
 impl Marks {
     /// Marks a control group whose threads are about to be brought into a group.
     pub(super) fn make(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) {
-        if let Some(known) = self.known(cgroups, at)
-            && known.insert(setting)
-        {
-            cgroups.mark(at, Marked::Threads, known);
-        }
+        let marks = self.of(cgroups, at);
+        marks.make((cgroups, at), Marked::Threads, setting);
     }
 
     /// Takes the mark from one whose threads are in none any more.
     pub(super) fn take(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) {
-        if let Some(known) = self.known(cgroups, at)
-            && known.remove(&setting)
-        {
-            cgroups.mark(at, Marked::Threads, known);
-        }
+        let marks = self.of(cgroups, at);
+        marks.take((cgroups, at), Marked::Threads, setting);
     }
 
-    /// What a control group is marked with; `None` if that cannot be read now.
-    fn known(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<&mut BTreeSet<Setting>> {
-        if !self.known.contains_key(at) {
-            let marks = cgroups.marks(at, Marked::Threads).ok()?;
-            if self.known.len() > 2 * self.left.max(FEW) {
-                self.forget_the_gone(cgroups);
-            }
-            self.known.insert(at.clone(), marks);
+    fn of(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> &mut GroupMarks {
+        let is_new = !self.known.contains_key(at);
+        if is_new && self.known.len() > 2 * self.left.max(FEW) {
+            // One of which that is unknown stays.
+            let is_there = |at: &CgroupPath| cgroups.exists(at).unwrap_or(true);
+            self.known.retain(|at, _| is_there(at));
+            self.left = self.known.len();
         }
-        self.known.get_mut(at)
-    }
-
-    fn forget_the_gone(&mut self, cgroups: &Cgroups) {
-        // One of which that is unknown stays.
-        let is_there = |at: &CgroupPath| cgroups.exists(at).unwrap_or(true);
-        self.known.retain(|at, _| is_there(at));
-        self.left = self.known.len();
+        self.known.entry(at.clone()).or_default()
     }
 }
 

@@ -15,13 +15,16 @@
 //! can write to its group could forge one. They are marked with the settings alone of which a value of ours
 //! is there.
 
-use super::periods::{self, Replacement};
+use super::{
+    marks::GroupMarks,
+    periods::{self, Replacement},
+};
 use koord_kernel::cgroup::{
     Applied, Before, Cgroups, Change, Marked, Original, ReadError, Written, is_below_pod,
 };
 use koord_model::{CgroupPath, Setting, Value};
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     mem,
 };
 
@@ -48,8 +51,8 @@ struct Known {
     forgotten: Option<Value>,
     /// What is noted on it could not be read so far, and may say more.
     lacks_note: bool,
-    /// What a container's is marked with; `None` until that was read.
-    marks: Option<BTreeSet<Setting>>,
+    /// What a container's is marked with.
+    marks: GroupMarks,
 }
 
 /// What was known of a setting before a write that is under way.
@@ -282,35 +285,17 @@ impl Replaced {
 
     /// Marks a container's group before a value of ours comes there. Whether it was not marked yet.
     fn mark(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) -> bool {
-        let Some(marks) = self.marks(cgroups, at) else {
-            return false;
-        };
-        let is_new = marks.insert(setting);
-        if is_new {
-            cgroups.mark(at, Marked::Files, marks);
-        }
-        is_new
+        let of = Marked::Files;
+        let is_marked = is_below_pod(at) && of.has(setting);
+        is_marked && (self.of(cgroups, at).marks).make((cgroups, at), of, setting)
     }
 
     /// Nothing of ours is there any more.
     fn unmark(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) {
-        if let Some(marks) = self.marks(cgroups, at)
-            && marks.remove(&setting)
-        {
-            cgroups.mark(at, Marked::Files, marks);
+        let of = Marked::Files;
+        if is_below_pod(at) && of.has(setting) {
+            (self.of(cgroups, at).marks).take((cgroups, at), of, setting);
         }
-    }
-
-    /// The marks of a container's group; `None` of any other, and if they cannot be read now.
-    fn marks(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<&mut BTreeSet<Setting>> {
-        if !is_below_pod(at) {
-            return None;
-        }
-        let marks = &mut self.of(cgroups, at).marks;
-        if marks.is_none() {
-            *marks = cgroups.marks(at, Marked::Files).ok();
-        }
-        marks.as_mut()
     }
 
     /// Nobody tells that a group has gone. So a few are looked at for each that is new: all at once, of

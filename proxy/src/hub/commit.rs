@@ -13,7 +13,7 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, MemoryLimit, SandboxId, Value};
+use koord_model::{ContainerId, MemoryLimit, SandboxId, Setting, Value};
 use koord_proto::wire;
 use std::{mem, rc::Rc};
 
@@ -113,13 +113,18 @@ impl Update {
         let is_said_later = |setting| later.is_some_and(|it| asked(&it.asked, setting).is_some());
         let is_new = |it: &Value| shows(shown, it) && !shows(&self.had, it);
         SAID.into_iter().all(|setting| {
-            let Some(value) = asked(&self.asked, setting) else {
-                return true;
-            };
-            let said = self.said.entries().iter().map(|entry| &entry.desired);
-            let mut values = [&value].into_iter().chain(said);
-            is_said_later(setting) || values.any(|it| it.setting() == setting && is_new(it))
+            let values = self.values(setting);
+            values.is_none_or(|values| is_said_later(setting) || values.iter().any(is_new))
         })
+    }
+
+    /// What a spec may have of a setting once this is done: as asked, and as we have said it, of which nothing
+    /// comes where we were late. `None` if it does not ask for any.
+    fn values(&self, setting: Setting) -> Option<Vec<Value>> {
+        let asked = asked(&self.asked, setting)?;
+        let said = self.said.entries().iter().map(|entry| &entry.desired);
+        let said = said.filter(|it| it.setting() == setting).cloned();
+        Some([asked].into_iter().chain(said).collect())
     }
 }
 
@@ -133,17 +138,11 @@ impl Pending {
         };
         let asked = SAID
             .into_iter()
-            .filter_map(|setting| asked(&update.asked, setting));
-        let mut asked = asked.peekable();
+            .filter_map(|setting| update.values(setting));
+        let asked: Vec<_> = asked.collect();
+        let is_shown = |values: &Vec<Value>| values.iter().any(|it| shows(shown, it));
         // One that asks for nothing that a spec shows cannot be seen.
-        asked.peek().is_some()
-            && asked.all(|asked| {
-                let setting = asked.setting();
-                // Of an answer that was late nothing came.
-                let said = update.said.entries().iter().map(|entry| &entry.desired);
-                let said = said.filter(|value| value.setting() == setting);
-                [&asked].into_iter().chain(said).any(|it| shows(shown, it))
-            })
+        !asked.is_empty() && asked.iter().all(is_shown)
     }
 
     /// Whether a container comes of it.

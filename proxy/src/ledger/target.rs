@@ -73,9 +73,10 @@ pub enum Unasked {
     Unknown,
     /// The same, and no annotation can tell: it was resized before we came.
     Resized,
-    /// It was, or its quota is one that a process before us has written: the runtime has not been asked yet.
+    /// The same, or else its quota is one that a process before us has written: the runtime can tell, and has
+    /// not been asked yet.
     Doubted,
-    /// The same, but the runtime has not been asked yet.
+    /// As if unknown, but the runtime has not been asked yet.
     Unheard,
 }
 

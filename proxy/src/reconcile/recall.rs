@@ -23,7 +23,7 @@ use std::{
 pub(super) type Recalled = RefCell<HashSet<CgroupPath>>;
 
 /// What containers' groups are marked with.
-type Marked = HashMap<CgroupPath, BTreeSet<Setting>>;
+type MarksByGroup = HashMap<CgroupPath, BTreeSet<Setting>>;
 
 /// Recalls what is noted of everything, in one go; an error if that cannot be found out of something.
 pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
@@ -77,7 +77,7 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
     Ok(())
 }
 
-fn take_marks(pod: &mut Pod, marked: &Marked) {
+fn take_marks(pod: &mut Pod, marked: &MarksByGroup) {
     let marks_of = |target: &Target| {
         let marks = target.at.as_ref().and_then(|at| marked.get(at));
         marks.into_iter().flatten().copied()
@@ -105,13 +105,13 @@ fn containers_of(pod: &Pod) -> Vec<CgroupPath> {
 }
 
 /// What of these was set before us; nothing that koordlet does the part of.
-async fn marked(hub: &Hub, groups: Vec<CgroupPath>) -> Result<Marked, Undone> {
+async fn marked(hub: &Hub, groups: Vec<CgroupPath>) -> Result<MarksByGroup, Undone> {
     if groups.is_empty() {
-        return Ok(Marked::new());
+        return Ok(MarksByGroup::new());
     }
     let marks = hub.writer().marks(groups.clone()).await;
     let marks = marks.ok_or(Undone::NoThread)?;
-    let mut marked = Marked::new();
+    let mut marked = MarksByGroup::new();
     for (at, marks) in groups.into_iter().zip(marks) {
         let mut marks = marks.ok_or(Undone::Unread)?;
         marks.retain(|setting| !hub.policy().chain().rests(*setting));

@@ -12,6 +12,7 @@ use crate::{front::cri::connect, hub::Hub, metrics::Metrics};
 use std::{
     error::Error,
     hash::{BuildHasher, RandomState},
+    mem,
     path::Path,
     rc::Rc,
     sync::Arc,
@@ -38,7 +39,7 @@ pub struct Front {
     metrics: Rc<Metrics>,
     watchdog: Watchdog,
     /// What was decided in the last session and not known to be done when it ended.
-    pending: Option<Pendings>,
+    pending: Pendings,
 }
 
 /// How we come to the runtime.
@@ -86,7 +87,7 @@ impl Front {
             hub,
             metrics,
             watchdog,
-            pending: None,
+            pending: Pendings::new(),
         }
     }
 
@@ -150,7 +151,7 @@ impl Front {
         }
         self.watchdog.watch(&session);
         let handler = Handler::new(self.hub.clone(), session.runtime().waits(None));
-        let handler = Rc::new(handler.after(self.pending.take()));
+        let handler = Rc::new(handler.after(mem::take(&mut self.pending)));
         let mut talk = Talk {
             session,
             handler: handler.clone(),
@@ -161,7 +162,7 @@ impl Front {
         let ended = talk.go_on().await;
         self.watchdog.rest();
         drop(talk);
-        self.pending = Some(handler.take_pending());
+        self.pending = handler.take_pending();
         if let Some(suppressed) = self.hub.may_complain("-", "plugin session") {
             let error = &ended as &dyn Error;
             warn!(error, suppressed, "the runtime asks us no more");

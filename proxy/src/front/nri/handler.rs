@@ -88,8 +88,8 @@ impl Handler {
     }
 
     /// The same after an `earlier` session, in which the runtime may have done more than it has told.
-    pub(super) fn after(self, earlier: Option<Pendings>) -> Self {
-        self.pending.replace(earlier.unwrap_or_default());
+    pub(super) fn after(self, earlier: Pendings) -> Self {
+        self.pending.replace(earlier);
         self
     }
 

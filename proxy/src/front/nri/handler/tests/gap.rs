@@ -25,7 +25,7 @@ async fn with_container() -> (Bench, Handler) {
 /// The next session, which finds this spec: which shares it says.
 async fn next(bench: &Bench, plugin: &Handler, spec: LinuxResources) -> (Handler, Option<u64>) {
     let next = Handler::new(bench.hub.clone(), Duration::from_secs(2));
-    let next = next.after(Some(plugin.take_pending()));
+    let next = next.after(plugin.take_pending());
     let found = Asked::Synchronize {
         pods: vec![told_pod()],
         containers: vec![with_spec(spec)],

@@ -3,7 +3,7 @@
 
 use crate::parts::Target;
 use anyhow::{Context, Result, ensure};
-use koord_integration::{binary, classes};
+use koord_integration::{binary, classes, every_hook};
 use koord_testkit::{
     RawClient, RawRequest,
     cri::{
@@ -118,10 +118,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The demo's best-effort pod, [`grown`].
+/// A best-effort pod that asks something of many hooks, [`grown`].
 fn sandbox_config() -> PodSandboxConfig {
-    let pod = classes::be("batch");
-    let mut config = pod.pod.config().clone();
+    let pod = every_hook::asking(classes::be("batch").pod);
+    let mut config = pod.config().clone();
     config.linux = Some(LinuxPodSandboxConfig {
         cgroup_parent: "/kubepods/besteffort/poduid-batch".to_owned(),
         ..Default::default()

@@ -176,6 +176,7 @@ async fn measure_real(arguments: &Arguments, report: &mut Report) -> Result<()> 
 async fn interleaved(parts: &Parts, load: &Load, rounds: usize) -> Result<Vec<Row>> {
     let targets = parts.targets();
     let mut measured: Vec<Vec<load::Sample>> = targets.iter().map(|_| Vec::new()).collect();
+    let patched = parts::patched(parts.proxy())?;
     // The first round warms up and is thrown away.
     for round in 0..=rounds {
         for (target, samples) in targets.iter().zip(&mut measured) {
@@ -184,6 +185,9 @@ async fn interleaved(parts: &Parts, load: &Load, rounds: usize) -> Result<Vec<Ro
                 samples.push(sample);
             }
         }
+    }
+    if load.kind == Kind::Create {
+        parts::all_were_patched(parts.proxy(), patched, (rounds + 1) * load.calls)?;
     }
     Ok(targets
         .iter()

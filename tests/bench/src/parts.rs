@@ -1,8 +1,11 @@
 //! The processes that are measured, alone in a testbed.
 
 use crate::load::{Kind, Stack};
-use anyhow::{Context, Result, anyhow};
-use koord_integration::{Proxy, ProxyOptions, binary, classes};
+use anyhow::{Context, Result, anyhow, ensure};
+use koord_integration::{
+    Proxy, ProxyOptions, binary, classes,
+    every_hook::{self, BusyPolicy},
+};
 use koord_testkit::{Testbed, poll::wait_until, process};
 use std::{
     os::unix::net::UnixStream,
@@ -66,16 +69,13 @@ pub(crate) struct Parts {
     children: Vec<Child>,
 }
 
-/// Every hook that has something to do on this machine, with real adjustments.
+/// Every hook on, and something to decide for each that this machine has something for.
 pub(crate) fn proxy_options() -> Result<ProxyOptions> {
     Ok(ProxyOptions {
-        policy: Some(classes::node_policy(&classes::share_pool()?)),
-        args: [
-            "--feature-gates",
-            "AllAlpha=true,AllBeta=true,BECPUIdle=true",
-        ]
-        .map(str::to_owned)
-        .into(),
+        policy: Some(BusyPolicy::new(&classes::share_pool()?).text()),
+        args: ["--feature-gates", every_hook::FEATURE_GATES]
+            .map(str::to_owned)
+            .into(),
         as_shipped: true,
         ..ProxyOptions::default()
     })
@@ -118,6 +118,26 @@ pub(crate) fn byte_relay(testbed: &Testbed, runtime: &Path) -> Result<(Child, Pa
     Ok((child, socket))
 }
 
+/// Creations that a proxy has changed so far.
+pub(crate) fn patched(proxy: &Proxy) -> Result<f64> {
+    proxy.metric(
+        "koord_runtime_proxy_calls_total",
+        &["\"CreateContainer\"", "\"patched\""],
+    )
+}
+
+/// Fails unless a proxy has changed all creations that were sent by it since: one that does not look at
+/// them would be the faster one.
+pub(crate) fn all_were_patched(proxy: &Proxy, before: f64, sent: usize) -> Result<()> {
+    let patched = patched(proxy)? - before;
+    let sent = f64::from(u32::try_from(sent)?);
+    ensure!(
+        (patched - sent).abs() < 0.5,
+        "{patched} of {sent} creations were changed"
+    );
+    Ok(())
+}
+
 // === impl Parts ===
 
 impl Parts {
@@ -156,6 +176,10 @@ impl Parts {
 
     pub(crate) fn targets(&self) -> &[Target] {
         &self.targets
+    }
+
+    pub(crate) fn proxy(&self) -> &Proxy {
+        &self.proxy
     }
 
     pub(crate) fn proxy_resident(&self) -> Result<u64> {

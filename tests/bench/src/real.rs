@@ -5,13 +5,15 @@ use crate::{
     parts::{self, Peer, Target, proxy_options},
     report::{Report, Row},
 };
-use anyhow::{Context, Result};
-use koord_integration::{Node, classes};
+use anyhow::{Context, Result, ensure};
+use koord_integration::{Node, classes, every_hook};
 use koord_testkit::{
     ContainerdVersion, RawRequest,
     cri::{ContainerSpec, CriClient, PodSpec},
 };
+use serde_json::Value;
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -20,6 +22,16 @@ use std::{
 
 /// What [`Arguments::only`](crate::Arguments) may name.
 pub(crate) const NAME: &str = "in front of a real containerd";
+
+/// The hooks that decide about a creation, on a machine with cgroup v1.
+const DECIDING: [&str; 6] = [
+    "BatchResource",
+    "BlkIOReconcile",
+    "CPUSetAllocator",
+    "GPUEnvInject",
+    "GroupIdentity",
+    "OOMScoreAdj",
+];
 
 /// Containers that make a list of 1 MiB, by an annotation of 16 KiB each.
 const LISTED: usize = 64;
@@ -80,9 +92,15 @@ impl Real {
         targets.extend(peers.iter().map(|peer| parts::await_peer(peer, &expected)));
         let pod = classes::be("batch");
         let cgroup = node.cgroups.pod(pod.pod.uid(), pod.qos)?;
-        let mut spec = pod.pod.cgroup(&cgroup);
+        let mut spec = every_hook::asking(pod.pod).cgroup(&cgroup);
         spec.request.config = Some(load::grown(spec.config().clone()));
-        let sandbox = node.client().await?.run_pod(&spec).await?;
+        let client = CriClient::connect(&node.proxy.socket()).await?;
+        let sandbox = client.run_pod(&spec).await?;
+        let container = ContainerSpec::new("decided");
+        client.create_container(&sandbox, &container, &spec).await?;
+        let ledger = node.proxy.ledger()?;
+        let deciding = deciding(&ledger);
+        ensure!(deciding == DECIDING, "{deciding:?} decide about it");
         Ok(Self {
             node,
             relay,
@@ -111,6 +129,7 @@ impl Real {
     /// All ways in turn, round by round.
     async fn interleaved(&self, kind: Kind, callers: usize, rounds: usize) -> Result<Vec<Row>> {
         let mut measured: Vec<Vec<Sample>> = self.targets.iter().map(|_| Vec::new()).collect();
+        let patched = parts::patched(&self.node.proxy)?;
         // The first round warms up and is thrown away.
         for round in 0..=rounds {
             for (target, samples) in self.targets.iter().zip(&mut measured) {
@@ -127,6 +146,10 @@ impl Real {
                     samples.push(Sample::of(latencies, elapsed, spent));
                 }
             }
+        }
+        if kind == Kind::Create {
+            let sent = (rounds + 1) * calls(kind, callers);
+            parts::all_were_patched(&self.node.proxy, patched, sent)?;
         }
         let rows = self.targets.iter().zip(measured);
         Ok(rows.map(|(target, it)| Row::median(target, &it)).collect())
@@ -170,6 +193,18 @@ impl Drop for Link {
     fn drop(&mut self) {
         drop(fs::remove_file(&self.0));
     }
+}
+
+/// The owners of all values in a ledger.
+fn deciding(ledger: &Value) -> Vec<&str> {
+    let pods = ledger["pods"].as_array().into_iter().flatten();
+    let groups = pods.flat_map(|pod| {
+        let containers = pod["containers"].as_array().into_iter().flatten();
+        containers.chain([pod])
+    });
+    let settings = groups.flat_map(|it| it["settings"].as_array().into_iter().flatten());
+    let owners: BTreeSet<&str> = settings.filter_map(|it| it["owner"].as_str()).collect();
+    owners.into_iter().collect()
 }
 
 /// Calls of one round: a creation takes containerd milliseconds, and so does a list. Of 40 of them the 99th

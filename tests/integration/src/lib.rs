@@ -8,6 +8,7 @@
 pub mod churn;
 pub mod classes;
 pub mod demo;
+pub mod every_hook;
 pub mod fronts;
 mod node;
 pub mod promise;

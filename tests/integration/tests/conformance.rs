@@ -6,7 +6,10 @@
 //! official CRI types and client library; here are the real runtimes and the proxy around it.
 
 use anyhow::{Context, Result, bail, ensure};
-use koord_integration::{Front, Node, ProxyOptions, classes};
+use koord_integration::{
+    Front, Node, ProxyOptions, classes,
+    every_hook::{self, BusyPolicy},
+};
 use koord_testkit::{ContainerdVersion, RuntimeKind, poll::wait_until};
 use std::{
     fs,
@@ -116,11 +119,10 @@ fn run(program: &Path, node: &mut Node, socket: &Path, command: &[&str]) -> Resu
 
 fn node(kind: RuntimeKind, front: Front) -> Result<Node> {
     let options = ProxyOptions {
-        policy: Some(classes::node_policy(&classes::share_pool()?)),
-        args: vec![
-            "--feature-gates".to_owned(),
-            "AllAlpha=true,AllBeta=true,BECPUIdle=true".to_owned(),
-        ],
+        policy: Some(BusyPolicy::new(&classes::share_pool()?).text()),
+        args: ["--feature-gates", every_hook::FEATURE_GATES]
+            .map(str::to_owned)
+            .to_vec(),
         front,
         ..ProxyOptions::default()
     };

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"koord/conformance/internal/suite"
 )
@@ -24,7 +25,8 @@ type Forwarder struct {
 	alter   Alter
 }
 
-// Alter may replace the reply with this index of the named step.
+// Alter may replace the reply with this index of the named step, as the suite
+// records it.
 type Alter func(step, method string, index int, data []byte) ([]byte, bool)
 
 // NewForwarder serves socket until Close.
@@ -85,10 +87,13 @@ func (f *Forwarder) handle(client grpc.ServerStream) error {
 }
 
 func (f *Forwarder) replies(step, method string, backend grpc.ClientStream, client grpc.ServerStream) error {
-	for index := 0; ; index++ {
+	// Until a marker has ended, the suite takes events off the stream.
+	isRecorded := method != runtime.RuntimeService_GetContainerEvents_FullMethodName
+	index := 0
+	for isFirst := true; ; isFirst = false {
 		var reply []byte
 		err := backend.RecvMsg(&reply)
-		if index == 0 {
+		if isFirst {
 			if header, headerErr := backend.Header(); headerErr == nil {
 				_ = client.SetHeader(forwardable(header))
 			}
@@ -100,8 +105,13 @@ func (f *Forwarder) replies(step, method string, backend grpc.ClientStream, clie
 			}
 			return err
 		}
-		if altered, ok := f.alter(step, method, index, reply); ok {
-			reply = altered
+		if !isRecorded {
+			isRecorded = suite.EndsMarker(reply)
+		} else {
+			if altered, ok := f.alter(step, method, index, reply); ok {
+				reply = altered
+			}
+			index++
 		}
 		if err := client.SendMsg(reply); err != nil {
 			return err

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"koord/conformance/internal/canon"
 	"koord/conformance/internal/compare"
 	"koord/conformance/internal/suite"
@@ -162,10 +160,6 @@ func alterable(scenario *transcript.Scenario) map[string][]Alteration {
 	ofFields, ofReplies := map[string][]Alteration{}, map[string][]Alteration{}
 	for i := range scenario.Steps {
 		step := &scenario.Steps[i]
-		if step.Method == runtime.RuntimeService_GetContainerEvents_FullMethodName {
-			// The suite takes the events before its own off the stream.
-			continue
-		}
 		for _, alteration := range Of(scenario.Name, step) {
 			switch {
 			case len(alteration.at) == 0:

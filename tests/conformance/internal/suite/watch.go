@@ -23,6 +23,8 @@ const (
 // answers at once.
 const eventsTimeout = time.Minute
 
+const markerName = "marker"
+
 // events follows the stream through one pod's life. A runtime may first send
 // what happened before anybody listened: everything up to the end of a marker
 // pod is taken off the recorded stream.
@@ -30,7 +32,7 @@ func events(s *Scenario) {
 	heard := make(chan struct{})
 	subscribed := make(chan struct{})
 	var reply *Reply
-	marker := &Pod{Name: "marker"}
+	marker := &Pod{Name: markerName}
 	listener := newCall(methodEvents, nil, []Option{Within(eventsTimeout)})
 	listener.stream = true
 	markerSeen := false
@@ -45,13 +47,13 @@ func events(s *Scenario) {
 	}
 	listener.enough = func(messages [][]byte) bool {
 		received.Store(int64(len(messages)))
-		event := &runtime.ContainerEventResponse{}
-		_ = proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(messages[len(messages)-1], event)
-		switch name := event.PodSandboxStatus.GetMetadata().GetName(); {
-		case !markerSeen && name == "marker" && event.ContainerEventType == runtime.ContainerEventType_CONTAINER_STARTED_EVENT:
+		last := messages[len(messages)-1]
+		event := eventOf(last)
+		switch {
+		case !markerSeen && EndsMarker(last):
 			markerSeen, from = true, len(messages)
 			close(subscribed)
-		case markerSeen && name == "pod":
+		case markerSeen && event.PodSandboxStatus.GetMetadata().GetName() == "pod":
 			return event.ContainerEventType == runtime.ContainerEventType_CONTAINER_STOPPED_EVENT &&
 				event.ContainerId == event.PodSandboxStatus.GetId()
 		}
@@ -81,6 +83,20 @@ func events(s *Scenario) {
 	reply.Messages = reply.Messages[min(from, len(reply.Messages)):]
 	s.add(listener.record("events", reply))
 	s.RemovePod("remove-pod", container.pod)
+}
+
+// EndsMarker tells whether a message of the stream of events is the last before
+// those that are recorded.
+func EndsMarker(message []byte) bool {
+	event := eventOf(message)
+	return event.PodSandboxStatus.GetMetadata().GetName() == markerName &&
+		event.ContainerEventType == runtime.ContainerEventType_CONTAINER_STARTED_EVENT
+}
+
+func eventOf(message []byte) *runtime.ContainerEventResponse {
+	event := &runtime.ContainerEventResponse{}
+	_ = proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(message, event)
+	return event
 }
 
 // markUntil runs marker pods until one was seen on the stream or the stream

@@ -13,7 +13,10 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail, ensure};
-use koord_integration::{Front, Node, Proxy, ProxyOptions, classes};
+use koord_integration::{
+    Front, Node, Proxy, ProxyOptions, classes,
+    every_hook::{self, BusyPolicy},
+};
 use koord_testkit::{
     Cache, ContainerdVersion, Options, PodCgroups, Runtime, Testbed,
     setup::{ensure_busybox, ensure_containerd, ensure_image_archive, ensure_pod_network},
@@ -203,13 +206,10 @@ fn go_alone(args: &[OsString]) -> Result<()> {
 fn options_of(front: Front) -> Result<ProxyOptions> {
     Ok(ProxyOptions {
         front,
-        policy: Some(classes::node_policy(&classes::share_pool()?)),
-        args: [
-            "--feature-gates",
-            "AllAlpha=true,AllBeta=true,BECPUIdle=true",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        policy: Some(BusyPolicy::new(&classes::share_pool()?).text()),
+        args: ["--feature-gates", every_hook::FEATURE_GATES]
+            .map(str::to_owned)
+            .to_vec(),
         ..ProxyOptions::default()
     })
 }

@@ -5,25 +5,13 @@
 
 mod support;
 
-use koord_relay::hpack::{Decoder, HpackError, Item, write_literal, write_resize};
-use support::hpack::{Encoder, Field, field, huffman};
+use koord_relay::hpack::{Decoder, HpackError, write_literal, write_resize};
+use support::hpack::{Encoder, Field, bytes, field, huffman, read};
 use support::rng::Rng;
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let pairs = digits.chunks(2).map(|pair| str::from_utf8(pair).unwrap());
-    pairs.map(|p| u8::from_str_radix(p, 16).unwrap()).collect()
-}
 
 /// The fields of a block; a resize is left out.
 fn fields(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<Field>, HpackError> {
-    let mut fields = Vec::new();
-    decoder.decode(block, |item| {
-        if let Item::Field { name, value, never } = item {
-            let (name, value) = (name.to_vec(), value.to_vec());
-            fields.push(Field { name, value, never });
-        }
-    })?;
+    let (_, fields) = read(decoder, block)?;
     Ok(fields)
 }
 
@@ -193,13 +181,8 @@ fn responses_of_appendix_c_6_decode() {
 fn resizes_are_shown_evict_and_may_come_twice() {
     let mut decoder = Decoder::new();
     fields(&mut decoder, b"\x40\x01a\x01b").unwrap();
-    let mut sizes = Vec::new();
-    let resized = decoder.decode(b"\x20\x3f\xe1\x1f\x82", |item| {
-        if let Item::Resize(size) = item {
-            sizes.push(size);
-        }
-    });
-    assert_eq!((resized, sizes), (Ok(()), vec![0, 4_096]));
+    let (sizes, _) = read(&mut decoder, b"\x20\x3f\xe1\x1f\x82").unwrap();
+    assert_eq!(sizes, [0, 4_096]);
     let gone = fields(&mut decoder, b"\xbe");
     assert_eq!(gone, Err(HpackError::Index(62)));
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use koord_relay::hpack::CODE_LENGTHS;
+use koord_relay::hpack::{self, CODE_LENGTHS, HpackError, Item};
 
 use super::rng::Rng;
 
@@ -21,6 +21,29 @@ pub fn field(name: &str, value: impl AsRef<[u8]>) -> Field {
         value: value.as_ref().to_vec(),
         never: false,
     }
+}
+
+/// The bytes of a hex dump.
+pub fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let pairs = digits.chunks(2).map(|pair| str::from_utf8(pair).unwrap());
+    pairs.map(|p| u8::from_str_radix(p, 16).unwrap()).collect()
+}
+
+/// What the room's decoder reads in a block: table sizes and fields.
+pub fn read(
+    decoder: &mut hpack::Decoder,
+    block: &[u8],
+) -> Result<(Vec<usize>, Vec<Field>), HpackError> {
+    let (mut sizes, mut fields) = (Vec::new(), Vec::new());
+    decoder.decode(block, |item| match item {
+        Item::Resize(size) => sizes.push(size),
+        Item::Field { name, value, never } => {
+            let (name, value) = (name.to_vec(), value.to_vec());
+            fields.push(Field { name, value, never });
+        }
+    })?;
+    Ok((sizes, fields))
 }
 
 /// The entries of the static table that the tests use.

@@ -5,9 +5,11 @@
 //! Input: one byte of flags for the patch, then the request.
 #![no_main]
 
+use koord_model::Bind;
 use koord_proto::{
     cri::{
-        CreateContainerRequest, LinuxContainerResources, UNIFIED, UpdateContainerResourcesRequest,
+        CreateContainerRequest, LinuxContainerResources, RunPodSandboxRequest, UNIFIED,
+        UpdateContainerResourcesRequest, UpdatePodSandboxResourcesRequest,
     },
     wire::{
         self, CreateContainerPatch, Field, ResourcesPatch, UpdateContainerResourcesPatch, Value,
@@ -121,18 +123,33 @@ fn look(request: &[u8], original: &CreateContainerRequest) {
     assert_eq!(some, Some(expected));
 }
 
-fn create(request: &[u8], resources: &ResourcesPatch, pairs: &[wire::Entry]) {
+/// A mount and a device, which no decoded message shows, as it shows no environment.
+fn unseen(flags: u8) -> (Vec<Bind>, Vec<Box<str>>) {
+    if flags & 1 << 6 == 0 {
+        return (Vec::new(), Vec::new());
+    }
+    let bind = Bind {
+        path: VALUE.into(),
+        source: None,
+        read_only: true,
+    };
+    (vec![bind], vec![VALUE.into()])
+}
+
+fn create(request: &[u8], flags: u8, resources: &ResourcesPatch, pairs: &[wire::Entry]) {
     let Ok(original) = CreateContainerRequest::decode(request) else {
         return;
     };
     if walks_alike(request, &original) {
         look(request, &original);
     }
+    let (binds, devices) = unseen(flags);
     let patch = CreateContainerPatch {
         resources: resources.clone(),
         annotations: pairs.to_vec(),
         envs: pairs.to_vec(),
-        ..CreateContainerPatch::default()
+        binds,
+        devices,
     };
     let mut expected = original;
     if patch != CreateContainerPatch::default() {
@@ -172,6 +189,20 @@ fn update(request: &[u8], resources: &ResourcesPatch) {
     }
 }
 
+fn pod(request: &[u8]) {
+    let read = RunPodSandboxRequest::read_keeping(request, |_| true);
+    if let (Some(read), Ok(all)) = (read, RunPodSandboxRequest::decode(request)) {
+        assert_eq!(read, all);
+    }
+    let read = UpdatePodSandboxResourcesRequest::read(request);
+    let all = UpdatePodSandboxResourcesRequest::decode(request);
+    if let (Some(read), Ok(mut all)) = (read, all) {
+        all.overhead.iter_mut().for_each(keep_looked_at);
+        all.resources.iter_mut().for_each(keep_looked_at);
+        assert_eq!(read, all);
+    }
+}
+
 fuzz_target!(|input: &[u8]| {
     let Some((&flags, request)) = input.split_first() else {
         return;
@@ -185,6 +216,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let walked = wire::fields(request).count();
     assert!(walked <= request.len());
-    create(request, &resources, &pairs);
+    create(request, flags, &resources, &pairs);
     update(request, &resources);
+    pod(request);
 });

@@ -13,7 +13,7 @@ use koord_testkit::{
 };
 use std::{collections::BTreeSet, time::Duration};
 use support::{
-    bystander::{Bystander, DEAF, WAIT, assert_closed, script_with},
+    bystander::{Bystander, DEAF, HOLD_TIMEOUT, WAIT, assert_closed, script_with},
     frame::{self, hello, raw},
     inside::{Inside, serve},
     node::Node,
@@ -46,7 +46,7 @@ fn violations(node: &Node, side: &str) -> u64 {
 #[tokio::test]
 async fn random_bytes_end_their_own_connection_and_never_reach_the_runtime() {
     let gate = Gate::new();
-    let node = Node::with(script_with(&gate), &[]);
+    let node = Node::with(script_with(&gate), &[HOLD_TIMEOUT]);
     let bystander = Bystander::at(&node).await;
     for seed in 0..200 {
         let mut bytes = noise(seed, 1 + usize::try_from(seed).unwrap() * 37);
@@ -66,6 +66,9 @@ async fn random_bytes_end_their_own_connection_and_never_reach_the_runtime() {
     for seed in 0..200 {
         let bytes = [hello(&[]), noise(seed, 4 * KIB)].concat();
         assert_closed(&node, &format!("noise {seed} in frames"), &bytes).await;
+        if seed % 50 == 0 {
+            bystander.works().await;
+        }
     }
     bystander.noticed_nothing(&gate).await;
 }
@@ -173,7 +176,7 @@ fn broken_frames() -> Cases {
 #[tokio::test]
 async fn broken_http2_of_each_kind_ends_its_own_connection() {
     let gate = Gate::new();
-    let node = Node::with(script_with(&gate), &[]);
+    let node = Node::with(script_with(&gate), &[HOLD_TIMEOUT]);
     let bystander = Bystander::at(&node).await;
     let cases = [broken_beginnings(), broken_headers(), broken_frames()].concat();
     let mut seen = 0;
@@ -181,6 +184,7 @@ async fn broken_http2_of_each_kind_ends_its_own_connection() {
         assert_closed(&node, what, &bytes).await;
         seen += 1;
         assert_eq!(violations(&node, "client"), seen, "{what}");
+        bystander.works().await;
     }
     // What only the runtime can judge passes, and its judgement comes back.
     for by in [0, 0x7fff_ffff] {

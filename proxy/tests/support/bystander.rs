@@ -1,14 +1,16 @@
 //! Who stands by while others misbehave, and what becomes of those.
 
 use super::{
+    asked::asked,
     method,
-    node::{Node, PATIENCE, script},
-    pod::Pod,
+    node::{Node, PATIENCE},
+    pod::{BATCH_MEMORY, BATCH_QUOTA, BATCH_SHARES, Pod},
 };
 use koord_testkit::{
-    Frame, RawClient, RawRequest, RawStream,
-    scripted::{Gate, Reply, Script, Step},
+    Frame, RawClient, RawReply, RawRequest, RawStream,
+    scripted::{Gate, Otherwise, Reply, Script, Step},
 };
+use std::{future::Future, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
@@ -18,6 +20,12 @@ use tokio::{
 pub const WAIT: &str = "/a.b/Wait";
 /// The runtime does not read what this is told.
 pub const DEAF: &str = "/a.b/Deaf";
+
+/// What a proxy with a bystander is started with: so long that who is held up for it is told from who
+/// waits for a loaded machine.
+pub const HOLD_TIMEOUT: &str = "--hold-timeout=8s";
+/// Half of that: within it each call of a bystander is answered.
+const SOON: Duration = Duration::from_secs(4);
 
 /// A client that was there before, with a call that waits, and wants to be left in peace.
 pub struct Bystander {
@@ -35,29 +43,56 @@ impl Bystander {
         bystander
     }
 
-    /// Makes a call that is opened and one that is not.
+    /// Makes calls that are opened, of which one comes in two parts, and one that is not. What is opened
+    /// arrives with what hooks make of it, and nothing takes long.
     pub async fn works(&self) {
+        self.echoes().await;
+        let create = Pod::best_effort("bystander").create().encode();
+        let whole = RawRequest::unary(method::CREATE, create.clone());
+        assert_changed(&soon(self.client.call(whole)).await.unwrap());
+        let parted = async {
+            let mut call = self.client.open(method::CREATE, Vec::new()).await.unwrap();
+            let mut start = Frame::plain(create).encode();
+            let rest = start.split_off(start.len() / 2);
+            call.send_data(start, false).unwrap();
+            // The proxy has read the start once it has answered what came behind it.
+            self.echoes().await;
+            call.send_data(rest, true).unwrap();
+            call.collect().await
+        };
+        assert_changed(&soon(parted).await);
+    }
+
+    async fn echoes(&self) {
         let echo = RawRequest::unary("/a.b/Echo", "x");
-        let reply = self.client.call(echo).await.unwrap();
+        let reply = soon(self.client.call(echo)).await.unwrap();
         assert_eq!(reply.messages, [Frame::plain("x")]);
-        let message = Pod::best_effort("bystander").create().encode();
-        let create = RawRequest::unary(method::CREATE, message);
-        let reply = self.client.call(create).await.unwrap();
-        assert_eq!(reply.grpc_status(), Some(0));
     }
 
     /// It can still call, and its call is still answered.
     pub async fn noticed_nothing(self, gate: &Gate) {
         self.works().await;
         gate.open();
-        let reply = self.call.collect().await;
+        let reply = soon(self.call.collect()).await;
         assert_eq!(reply.messages, [Frame::plain("waited for")]);
     }
 }
 
-/// The runtime that a bystander needs.
+async fn soon<T>(call: impl Future<Output = T>) -> T {
+    let answered = timeout(SOON, call).await;
+    answered.expect("a bystander is not held up")
+}
+
+/// The runtime had this creation with what hooks made of it: it answers what it was asked.
+fn assert_changed(reply: &RawReply) {
+    assert_eq!(reply.grpc_status(), Some(0));
+    let expected = (BATCH_SHARES, BATCH_QUOTA, BATCH_MEMORY, String::new());
+    assert_eq!(asked(&reply.messages[0].message), expected);
+}
+
+/// The runtime that a bystander needs. It answers creations too with what it was asked.
 pub fn script_with(gate: &Gate) -> Script {
-    script()
+    Script::new(Otherwise::Echo)
         .always(WAIT, Reply::message("waited for").held(gate))
         .always(DEAF, Reply::steps(vec![Step::Hold(gate.clone())]))
 }

@@ -17,7 +17,12 @@ mod stream;
 pub(crate) use self::{dial::connect, method::Method};
 
 use self::{
-    driver::Driver, ended::Ended, guests::Guests, room::Room, slots::Slots, stop::DrainSignal,
+    driver::Driver,
+    ended::Ended,
+    guests::Guests,
+    room::{Bounds, Room},
+    slots::Slots,
+    stop::DrainSignal,
     stream::Stream,
 };
 use crate::{
@@ -50,7 +55,8 @@ const READ_BUFFER: usize = 64 * 1024;
 /// How often, while somebody waits for a place, it is looked at who has waited for too long or stands
 /// still: a wait outlasts its bound by no more than this.
 const SLOT_SWEEP: Duration = Duration::from_millis(100);
-/// Room for held messages beside those that have a place of their own, in bytes.
+/// Room for held messages beside those that have a place of their own, in bytes: each connection that
+/// there may be has an equal part of it for itself.
 const SMALL_MESSAGES: usize = 64 << 20;
 /// Of so many places one is kept from clients that ask for nothing.
 const SPARE: usize = 8;
@@ -140,6 +146,7 @@ impl Front {
         metrics: Rc<Metrics>,
     ) -> Self {
         let (drain, draining) = watch::channel(0);
+        let bounds = room_bounds(&options);
         let limits = Limits {
             max_message: options.max_message_bytes,
             ..Limits::default()
@@ -159,10 +166,7 @@ impl Front {
                 limits,
                 runtime: options.runtime,
                 hub,
-                room: Room::new(
-                    room_bytes(options.large_message_slots, options.max_message_bytes),
-                    metrics.clone(),
-                ),
+                room: Room::new(bounds, metrics.clone()),
                 metrics,
                 slots: Slots::new(options.large_message_slots),
                 drain: DrainSignal(draining),
@@ -311,8 +315,11 @@ fn report(ended: &Ended, metrics: &Metrics) {
 }
 
 /// What all requests that are held may come to in memory, with what of them is there a second time.
-fn room_bytes(large_message_slots: usize, max_message_bytes: usize) -> usize {
-    large_message_slots * max_message_bytes + SMALL_MESSAGES
+fn room_bounds(options: &Options) -> Bounds {
+    Bounds {
+        own: SMALL_MESSAGES / options.max_connections,
+        common: options.large_message_slots * options.max_message_bytes,
+    }
 }
 
 #[cfg(test)]
@@ -332,6 +339,18 @@ mod tests {
     const SERVICE: &str = include_str!("../../../../systemd/koord-runtime-proxy.service");
     const MIB: usize = 1 << 20;
 
+    fn options() -> Options {
+        Options {
+            runtime: Path::new("/not/there").into(),
+            max_connections: 4,
+            large_message_slots: 1,
+            max_message_bytes: MIB,
+            hold_timeout: Duration::from_secs(1),
+            hooks: true,
+            socket_stays: true,
+        }
+    }
+
     #[test]
     fn held_requests_and_a_kubelets_answer_fit_below_the_services_bounds_of_memory() {
         let mib = |key: &str| -> usize {
@@ -349,7 +368,13 @@ mod tests {
             launch: None,
         };
         let limits = Config::resolve(flags, None, &surroundings).unwrap().limits;
-        let held = room_bytes(limits.large_message_slots, limits.max_message_bytes) / MIB;
+        let bounds = room_bounds(&Options {
+            max_connections: limits.max_connections,
+            large_message_slots: limits.large_message_slots,
+            max_message_bytes: limits.max_message_bytes,
+            ..options()
+        });
+        let held = (bounds.common + limits.max_connections * bounds.own) / MIB;
         // The kubelet's pods as they come, and as they are kept.
         let most = held + 2 * 64;
         assert!(most < high && high < max, "{most} < {high} < {max}");
@@ -374,17 +399,8 @@ mod tests {
             let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
             socket.set_nonblocking(true).unwrap();
             let listener = UnixListener::from_std(OwnedFd::from(socket).into()).unwrap();
-            let options = Options {
-                runtime: Path::new("/not/there").into(),
-                max_connections: 4,
-                large_message_slots: 1,
-                max_message_bytes: MIB,
-                hold_timeout: Duration::from_secs(1),
-                hooks: true,
-                socket_stays: true,
-            };
             let hub = Bench::new(FakeTree::new(Generation::V1, 2)).hub;
-            let front = Front::new(listener, options, hub, Rc::new(Metrics::new()));
+            let front = Front::new(listener, options(), hub, Rc::new(Metrics::new()));
             let begun = Instant::now();
             let stop = sleep(Duration::from_millis(10));
             front.serve(stop, Duration::ZERO).await;

@@ -78,3 +78,8 @@ func (c client) ExecSync(_ context.Context, id string, command []string, timeout
 func (c client) UpdateLinuxResources(_ context.Context, id string, resources *runtime.LinuxContainerResources) error {
 	return c.service.UpdateContainerResources(id, resources)
 }
+
+// LinuxResources knows nothing: the status of this version has none.
+func (c client) LinuxResources(context.Context, string) (*runtime.LinuxContainerResources, error) {
+	return nil, nil
+}

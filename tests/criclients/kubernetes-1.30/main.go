@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -26,4 +27,15 @@ type client struct{ internalapi.RuntimeService }
 
 func (c client) UpdateLinuxResources(ctx context.Context, id string, resources *runtime.LinuxContainerResources) error {
 	return c.UpdateContainerResources(ctx, id, &runtime.ContainerResources{Linux: resources})
+}
+
+func (c client) LinuxResources(ctx context.Context, id string) (*runtime.LinuxContainerResources, error) {
+	reply, err := c.ContainerStatus(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	if linux := reply.GetStatus().GetResources().GetLinux(); linux != nil {
+		return linux, nil
+	}
+	return nil, errors.New("the status has no resources")
 }

@@ -35,6 +35,9 @@ type Runtime interface {
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtime.ContainerStatusResponse, error)
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, err error)
 	UpdateLinuxResources(ctx context.Context, id string, resources *runtime.LinuxContainerResources) error
+	// LinuxResources is what the status says of them; nil up to 1.24, whose
+	// status says nothing.
+	LinuxResources(ctx context.Context, id string) (*runtime.LinuxContainerResources, error)
 }
 
 // Dial connects a client to an endpoint such as "unix:///run/x.sock".
@@ -51,6 +54,7 @@ const label = "criclients.test/kubernetes"
 func Main(version string, dial Dial) {
 	endpoint := flag.String("endpoint", "", "path of the CRI socket")
 	image := flag.String("image", "koord.test/busybox:1", "a busybox image that the runtime has")
+	cpus := flag.String("share-pool", "", "CPUs that the pod has to have; empty where nobody decides")
 	parent := flag.String("cgroup-parent", "", "cgroup of the pod; the caller removes it")
 	flag.Parse()
 	if *endpoint == "" || *parent == "" {
@@ -67,7 +71,7 @@ func Main(version string, dial Dial) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	life := &pod{client: client, version: version, image: *image, parent: *parent, logs: logs, out: os.Stdout}
+	life := &pod{client: client, version: version, image: *image, parent: *parent, cpus: *cpus, logs: logs, out: os.Stdout}
 	err = errors.Join(life.run(context.Background()), os.RemoveAll(logs))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -77,9 +81,9 @@ func Main(version string, dial Dial) {
 
 // pod is the one pod, with the ids that the steps learn.
 type pod struct {
-	client                       Runtime
-	version, image, parent, logs string
-	out                          io.Writer
+	client                             Runtime
+	version, image, parent, cpus, logs string
+	out                                io.Writer
 
 	config    *runtime.PodSandboxConfig
 	id        string
@@ -103,6 +107,8 @@ func (p *pod) run(ctx context.Context) error {
 		{"exec-sync", p.execSync},
 		{"container-status", p.containerStatus},
 		{"update-resources", p.update},
+		{"resources-status", p.resourcesStatus},
+		{"resources-in-kernel", p.resourcesInKernel},
 		{"list-containers", p.listOne},
 		{"stop-container", func(ctx context.Context) (string, error) { return "", p.client.StopContainer(ctx, p.container, 0) }},
 		{"remove-container", func(ctx context.Context) (string, error) { return "", p.client.RemoveContainer(ctx, p.container) }},
@@ -218,6 +224,31 @@ func (p *pod) containerStatus(ctx context.Context) (string, error) {
 
 func (p *pod) update(ctx context.Context) (string, error) {
 	return "", p.client.UpdateLinuxResources(ctx, p.container, &runtime.LinuxContainerResources{CpuShares: 200})
+}
+
+// resourcesStatus reads back the shares that the update asked for, and the
+// CPUs that it did not.
+func (p *pod) resourcesStatus(ctx context.Context) (string, error) {
+	resources, err := p.client.LinuxResources(ctx, p.container)
+	if err != nil || resources == nil {
+		return "", err
+	}
+	return expect(fmt.Sprintf("%d shares on %q", resources.CpuShares, resources.CpusetCpus),
+		fmt.Sprintf("200 shares on %q", p.cpus))
+}
+
+// resourcesInKernel reads the same where it counts, in the container's own
+// control groups of version 1.
+func (p *pod) resourcesInKernel(ctx context.Context) (string, error) {
+	command, wanted := []string{"/bin/busybox", "cat", "/sys/fs/cgroup/cpu/cpu.shares"}, "200\n"
+	if p.cpus != "" {
+		command, wanted = append(command, "/sys/fs/cgroup/cpuset/cpuset.cpus"), wanted+p.cpus+"\n"
+	}
+	stdout, stderr, err := p.client.ExecSync(ctx, p.container, command, 10*time.Second)
+	if err != nil {
+		return "", err
+	}
+	return expect(string(stdout)+string(stderr), wanted)
 }
 
 func (p *pod) listOne(ctx context.Context) (string, error) {

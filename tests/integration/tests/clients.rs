@@ -34,8 +34,9 @@ fn build(module: &str, package: &str, name: &str) -> Result<PathBuf> {
 fn completes_a_life(kubernetes: &str) -> Result<()> {
     let module = format!("criclients/kubernetes-{kubernetes}");
     let program = build(&module, ".", &format!("criclient-{kubernetes}"))?;
+    let share_pool = classes::share_pool()?;
     let options = ProxyOptions {
-        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        policy: Some(classes::node_policy(&share_pool)),
         ..ProxyOptions::default()
     };
     let node = Node::start(ContainerdVersion::V1_7, options)?;
@@ -45,7 +46,12 @@ fn completes_a_life(kubernetes: &str) -> Result<()> {
         .arg(node.proxy.socket())
         .arg("--cgroup-parent")
         .arg(format!("{root}/criclient"))
-        .args(["--image", "koord.test/busybox:1"]);
+        .args([
+            "--image",
+            "koord.test/busybox:1",
+            "--share-pool",
+            &share_pool,
+        ]);
     let output = life.output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(
@@ -53,17 +59,23 @@ fn completes_a_life(kubernetes: &str) -> Result<()> {
         "Kubernetes {kubernetes}: {said}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let created = |results: &[&str]| {
-        let labels = [&["method=\"CreateContainer\""], results].concat();
-        let metric = "koord_runtime_proxy_calls_total";
-        node.proxy.metric(metric, &labels)
-    };
-    let (all, patched) = (created(&[])?, created(&["result=\"patched\""])?);
+    let (all, patched) = (
+        creations(&node.proxy, &[])?,
+        creations(&node.proxy, &[PATCHED])?,
+    );
     ensure!(
         patched >= 1.0 && all - patched < 0.5,
         "of {all} creations {patched} had what hooks decide"
     );
     Ok(())
+}
+
+const PATCHED: &str = "result=\"patched\"";
+
+/// How many creations the proxy has counted.
+fn creations(proxy: &Proxy, results: &[&str]) -> Result<f64> {
+    let labels = [&["method=\"CreateContainer\""], results].concat();
+    proxy.metric("koord_runtime_proxy_calls_total", &labels)
 }
 
 #[test]
@@ -82,28 +94,51 @@ fn the_client_of_kubernetes_1_30_completes_a_life() -> Result<()> {
 }
 
 /// Sizes from 0 to 16 MiB with checksums, 2,000 claimed calls at once, 100,000 calls on one connection,
-/// cancels and deadlines: as straight, so through the proxy.
+/// cancels and deadlines: as straight, so through the proxy, but that each creation has what hooks decide
+/// about it, and nothing else is changed.
 #[test]
 fn a_go_client_under_stress_sees_no_difference() -> Result<()> {
-    sees_no_difference(
-        "sizes,streams,creates,cancels,codes,slow-reader,trailers",
-        "0",
-    )
+    let stress = Stress::start("0", &[])?;
+    stress.drive("sizes,streams,creates,cancels,codes,slow-reader,trailers")?;
+    let patched = creations(&stress.proxy, &[PATCHED])?;
+    ensure!(patched >= 100_000.0, "{patched} creations were patched");
+    Ok(())
 }
 
 /// The same before a server that says GOAWAY every 300 ms, so that no connection has many calls.
 #[test]
 fn a_go_client_loses_no_call_to_a_server_that_says_goaway_all_the_time() -> Result<()> {
-    sees_no_difference("goaway,sizes,streams,cancels", "300ms")
+    Stress::start("300ms", &[])?.drive("goaway,sizes,streams,cancels")
 }
 
 /// Nothing waits for a server that is not there: each call says so within its time.
 #[test]
 fn a_go_client_hears_at_once_that_the_runtime_is_gone() -> Result<()> {
-    let mut stress = Stress::start("0")?;
+    let mut stress = Stress::start("0", &[])?;
     stress.drive("codes")?;
     stress.kill_server()?;
     stress.drive("gone")
+}
+
+/// 2,000 creations that a hook refuses among 4,000 that it changes, on one connection: the ones never reach
+/// the server, the others come to it as they should.
+#[test]
+fn a_go_client_is_refused_what_a_hook_refuses_and_served_beside_it() -> Result<()> {
+    is_refused("0")
+}
+
+/// The same while connections end all the time.
+#[test]
+fn a_go_client_is_refused_the_same_by_goaway_all_the_time() -> Result<()> {
+    is_refused("300ms")
+}
+
+fn is_refused(age: &str) -> Result<()> {
+    let stress = Stress::start(age, &["--hook-fail-policy=BatchResource=Closed"])?;
+    stress.drive("refused")?;
+    let refused = creations(&stress.proxy, &["result=\"refused\""])?;
+    ensure!(refused >= 2000.0, "{refused} creations were refused");
+    Ok(())
 }
 
 /// The program of the trials, built once for all tests: what one of them runs no other replaces.
@@ -116,10 +151,12 @@ fn stress() -> Result<&'static Path> {
     }
 }
 
-/// The same trials straight and through the proxy, before a server whose connections last so long.
-fn sees_no_difference(trials: &str, age: &str) -> Result<()> {
-    Stress::start(age)?.drive(trials)
-}
+/// With it as an argument no handler is excluded: the creations are in sandboxes that nobody has run, of
+/// which only a list could tell the handler.
+const HANDLERS: &str = "--excluded-runtime-handlers=";
+
+/// Before the number of creations that the server has seen with what hooks decide.
+const ARRIVED: &str = "creations with what hooks decide: ";
 
 /// A server under stress, and the proxy before it.
 struct Stress {
@@ -132,7 +169,8 @@ struct Stress {
 // === impl Stress ===
 
 impl Stress {
-    fn start(age: &str) -> Result<Self> {
+    /// Before a server whose connections last so long.
+    fn start(age: &str, args: &[&str]) -> Result<Self> {
         let testbed = Testbed::new()?;
         let server = testbed.directory().join("server.sock");
         let serving = testbed
@@ -144,7 +182,15 @@ impl Stress {
         wait_until("the server listens", || {
             UnixStream::connect(&server).is_ok()
         });
-        let proxy = Proxy::start(&testbed, &server, ProxyOptions::default())?;
+        let options = ProxyOptions {
+            args: [&[HANDLERS], args]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            ..ProxyOptions::default()
+        };
+        let proxy = Proxy::start(&testbed, &server, options)?;
         Ok(Self {
             testbed,
             server,
@@ -159,7 +205,10 @@ impl Stress {
         Ok(())
     }
 
+    /// The same trials straight and through the proxy. The proxy has to know of every creation that came to
+    /// the server with what hooks decide.
     fn drive(&self, trials: &str) -> Result<()> {
+        let before = creations(&self.proxy, &[PATCHED])?;
         let mut client = self.testbed.command(stress()?);
         client
             .args(["drive", "--endpoint"])
@@ -174,6 +223,13 @@ impl Stress {
             output.status.success(),
             "{said}{}",
             String::from_utf8_lossy(&output.stderr)
+        );
+        let arrived = said.lines().find_map(|line| line.strip_prefix(ARRIVED));
+        let arrived: f64 = arrived.context("how many were patched")?.parse()?;
+        let patched = creations(&self.proxy, &[PATCHED])? - before;
+        ensure!(
+            patched >= arrived,
+            "{arrived} creations arrived patched, of {patched}"
         );
         Ok(())
     }

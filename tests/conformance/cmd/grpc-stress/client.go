@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,18 +23,23 @@ import (
 )
 
 // client is one connection.
-type client struct{ *grpc.ClientConn }
+type client struct {
+	*grpc.ClientConn
+	// patched counts the calls that succeeded with what hooks decided; nil
+	// where no hooks lie between.
+	patched *atomic.Uint64
+}
 
-func dial(socket string) (client, error) {
+func dial(socket string, patched *atomic.Uint64) (client, error) {
 	conn, err := suite.Dial(socket)
-	return client{conn}, err
+	return client{conn, patched}, err
 }
 
 // ask makes one unary call and checks that the reply is the one to it.
-func (c client) ask(ctx context.Context, method string, request []byte, size int) error {
+func (c client) ask(ctx context.Context, method string, request []byte, size int, options ...grpc.CallOption) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, headerReplySize, strconv.Itoa(size))
-	var reply []byte
-	if err := c.Invoke(ctx, method, request, &reply); err != nil {
+	reply, err := c.call(ctx, method, request, options...)
+	if err != nil {
 		return err
 	}
 	if !isReplyTo(request, reply, size, 0) {
@@ -42,9 +48,32 @@ func (c client) ask(ctx context.Context, method string, request []byte, size int
 	return nil
 }
 
+// call makes one unary call, whatever its reply is.
+func (c client) call(ctx context.Context, method string, request []byte, options ...grpc.CallOption) ([]byte, error) {
+	var reply []byte
+	err := c.Invoke(c.announcing(ctx, method, request), method, request, &reply, options...)
+	if err == nil && c.isPatched(method, request) {
+		c.patched.Add(1)
+	}
+	return reply, err
+}
+
+// isPatched tells whether hooks have to change this request on its way.
+func (c client) isPatched(method string, request []byte) bool {
+	return c.patched != nil && isDecidedAbout(method, request)
+}
+
+// announcing tells the server what is to arrive there.
+func (c client) announcing(ctx context.Context, method string, request []byte) context.Context {
+	if c.isPatched(method, request) {
+		return metadata.AppendToOutgoingContext(ctx, headerDecided, "1")
+	}
+	return ctx
+}
+
 // follow opens a stream of replies and leaves reading to the caller.
 func (c client) follow(ctx context.Context, method string, request []byte, headers ...string) (grpc.ClientStream, error) {
-	ctx = metadata.AppendToOutgoingContext(ctx, headers...)
+	ctx = metadata.AppendToOutgoingContext(c.announcing(ctx, method, request), headers...)
 	stream, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err != nil {
 		return nil, err
@@ -57,14 +86,21 @@ func (c client) follow(ctx context.Context, method string, request []byte, heade
 
 // abandoned asks how many calls the server saw being given up.
 func (c client) abandoned(ctx context.Context) (uint64, error) {
+	_, abandoned, err := c.counters(ctx)
+	return abandoned, err
+}
+
+// counters asks how many messages have arrived at the server, and how many
+// calls it saw being given up.
+func (c client) counters(ctx context.Context) (arrived, abandoned uint64, err error) {
 	var reply []byte
 	if err := c.Invoke(ctx, methodCounters, []byte{}, &reply); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if len(reply) != 16 {
-		return 0, fmt.Errorf("the counters have %d bytes", len(reply))
+		return 0, 0, fmt.Errorf("the counters have %d bytes", len(reply))
 	}
-	return binary.BigEndian.Uint64(reply[8:]), nil
+	return binary.BigEndian.Uint64(reply), binary.BigEndian.Uint64(reply[8:]), nil
 }
 
 // awaitAbandoned waits up to a minute for the server to have seen so many more.
@@ -103,7 +139,7 @@ type outcomes struct {
 
 func (o *outcomes) add(err error) {
 	name := status.Code(err).String()
-	if _, isStatus := status.FromError(err); err != nil && !isStatus {
+	if _, isStatus := status.FromError(err); err != nil && !isStatus || status.Code(err) == codeWrongArrival {
 		name = err.Error()
 	}
 	o.count(name)

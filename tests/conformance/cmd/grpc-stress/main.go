@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -57,6 +58,7 @@ func driveCommand(ctx context.Context, arguments []string) error {
 	flags.IntVar(&load.streams, "streams", load.streams, "streams open at the same time, and calls beside them")
 	flags.IntVar(&load.creates, "creates", load.creates, "calls on one connection")
 	flags.IntVar(&load.cancels, "cancels", load.cancels, "calls that are cancelled, run out of time or fail")
+	flags.IntVar(&load.refusals, "refusals", load.refusals, "creations that are refused, and twice as many beside them")
 	flags.DurationVar(&load.storm, "storm", load.storm, "how long to call while the server sends GOAWAY")
 	only := flags.String("only", "", "run only these trials, separated by commas: "+strings.Join(trialNames(), ", "))
 	if err := flags.Parse(arguments); err != nil {
@@ -71,35 +73,37 @@ func driveCommand(ctx context.Context, arguments []string) error {
 
 // load says how much.
 type load struct {
-	methods []string
-	streams int
-	creates int
-	cancels int
-	storm   time.Duration
+	methods  []string
+	streams  int
+	creates  int
+	cancels  int
+	refusals int
+	storm    time.Duration
 }
 
 // claimed are methods whose requests a proxy with hooks looks into.
 var claimed = []string{
-	"/runtime.v1.RuntimeService/CreateContainer",
+	methodCreate,
 	"/runtime.v1.RuntimeService/UpdateContainerResources",
 }
 
 func defaultLoad() load {
 	return load{
 		methods: append(slices.Clone(claimed), "/stress.Stress/NobodyKnowsThis"),
-		streams: 2000, creates: 100_000, cancels: 400, storm: 5 * time.Second,
+		streams: 2000, creates: 100_000, cancels: 400, refusals: 2000, storm: 5 * time.Second,
 	}
 }
 
 // drive runs the trials against both sockets and compares what they report.
 func drive(ctx context.Context, load load, direct, through, only string) error {
 	var failures []error
+	var patched atomic.Uint64
 	for _, trial := range trials {
 		named := strings.Contains(","+only+",", ","+trial.name+",")
 		if !named && (only != "" || trial.needsName) {
 			continue
 		}
-		wanted, took, err := attempt(ctx, trial, load, direct)
+		wanted, took, err := attempt(ctx, trial, load, direct, nil)
 		fmt.Printf("%-12s direct  %8.2f s  %s\n", trial.name, took.Seconds(), wanted)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("%s, direct: %w", trial.name, err))
@@ -108,7 +112,7 @@ func drive(ctx context.Context, load load, direct, through, only string) error {
 		if through == "" {
 			continue
 		}
-		got, took, err := attempt(ctx, trial, load, through)
+		got, took, err := attempt(ctx, trial, load, through, &patched)
 		fmt.Printf("%-12s through %8.2f s  %s\n", trial.name, took.Seconds(), got)
 		switch {
 		case err != nil:
@@ -117,11 +121,17 @@ func drive(ctx context.Context, load load, direct, through, only string) error {
 			failures = append(failures, fmt.Errorf("%s differs:\n  direct  %s\n  through %s", trial.name, wanted, got))
 		}
 	}
+	fmt.Printf("%s%d\n", patchedLine, patched.Load())
 	return errors.Join(failures...)
 }
 
-func attempt(ctx context.Context, trial trial, load load, socket string) (string, time.Duration, error) {
-	client, err := dial(socket)
+// patchedLine begins the last line, for who counts at the proxy.
+const patchedLine = "creations with what hooks decide: "
+
+func attempt(
+	ctx context.Context, trial trial, load load, socket string, patched *atomic.Uint64,
+) (string, time.Duration, error) {
+	client, err := dial(socket, patched)
 	if err != nil {
 		return "", 0, err
 	}

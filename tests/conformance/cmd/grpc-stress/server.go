@@ -37,7 +37,15 @@ const (
 	headerCode      = "stress-code"
 	headerTrailer   = "stress-trailer-size"
 	headerGather    = "stress-gather"
+	// headerDecided comes with what hooks have to change on its way.
+	headerDecided = "stress-decided"
+	// nameOfTrailer is what the server calls a trailer that is asked for.
+	nameOfTrailer = "stress-trailer"
 )
+
+// codeWrongArrival is how the server says that a message is not what was to
+// arrive.
+const codeWrongArrival = codes.DataLoss
 
 const (
 	methodCounters = "/stress.Stress/Counters"
@@ -91,8 +99,14 @@ func (s *server) handle(stream grpc.ServerStream) error {
 }
 
 // grant does what the headers ask for. Every reply begins with the checksum of
-// the request as it arrived.
+// the request as it arrived, without what hooks had to decide.
 func (s *server) grant(stream grpc.ServerStream, wish wish, request []byte) error {
+	if wish.decided > 0 {
+		var err error
+		if request, err = asSent(request); err != nil {
+			return status.Error(codeWrongArrival, err.Error())
+		}
+	}
 	sum := sha256.Sum256(request)
 	if wish.gather > 0 {
 		if err := s.crowd.await(stream.Context(), wish.gather); err != nil {
@@ -100,7 +114,7 @@ func (s *server) grant(stream grpc.ServerStream, wish wish, request []byte) erro
 		}
 	}
 	if wish.trailer > 0 {
-		stream.SetTrailer(metadata.Pairs("stress-trailer", strings.Repeat("t", wish.trailer)))
+		stream.SetTrailer(metadata.Pairs(nameOfTrailer, strings.Repeat("t", wish.trailer)))
 	}
 	if wish.code != codes.OK {
 		return status.Error(wish.code, "as asked for: "+strings.Repeat("m", int(wish.code)*100))
@@ -166,6 +180,7 @@ type wish struct {
 	code    codes.Code
 	trailer int
 	gather  int
+	decided int
 }
 
 func parseWish(ctx context.Context) wish {
@@ -184,6 +199,7 @@ func parseWish(ctx context.Context) wish {
 	number(headerReplies, &wish.replies)
 	number(headerTrailer, &wish.trailer)
 	number(headerGather, &wish.gather)
+	number(headerDecided, &wish.decided)
 	number(headerHold, &hold)
 	number(headerCode, &code)
 	wish.hold = time.Duration(hold) * time.Millisecond

@@ -18,7 +18,8 @@ import (
 type trial struct {
 	name string
 	run  func(ctx context.Context, client client, load load) (string, error)
-	// needsName is set where it is not for a server that is there.
+	// needsName is set where it is not for a server that is there, or not for a
+	// proxy as it is by itself.
 	needsName bool
 }
 
@@ -32,6 +33,7 @@ var trials = []trial{
 	{name: "trailers", run: trailers},
 	{name: "goaway", run: goawayStorm},
 	{name: "gone", run: gone, needsName: true},
+	{name: "refused", run: refused, needsName: true},
 }
 
 func trialNames() []string {
@@ -46,22 +48,28 @@ func trialNames() []string {
 // up to a runtime's limit and one byte more.
 func sizes(ctx context.Context, client client, load load) (string, error) {
 	var seen outcomes
-	list := []int{0, 8, 100, 16383 - 5, 16384 - 5, 16385 - 5, 65535 - 5, 65536 - 5, 65537, 1 << 20, 1<<22 + 1, messageLimit}
+	list := []int{0, 8, 100, 16383 - 5, 16384 - 5, 16385 - 5, 65535 - 5, 65536 - 5, 65537, 1 << 20, 1<<22 + 1, largestCreation, messageLimit}
 	for _, method := range load.methods {
 		for i, size := range list {
-			seen.add(client.ask(ctx, method, message(size, uint64(i)), size))
+			seen.add(client.ask(ctx, method, requestTo(method, size, uint64(i)), size))
 		}
 	}
 	if err := seen.onlyOK(); err != nil {
 		return seen.String(), err
 	}
 	for _, method := range load.methods {
-		seen.add(client.ask(ctx, method, message(messageLimit+1, 1), 0))
-		seen.add(client.ask(ctx, method, message(100, 1), messageLimit+1))
+		seen.add(client.ask(ctx, method, requestTo(method, messageLimit+1, 1), 0))
+		seen.add(client.ask(ctx, method, requestTo(method, smallestCreation, 1), messageLimit+1))
 	}
+	// More than a proxy opens: these are not all looked into, but all arrive.
 	var together outcomes
 	each(4*len(load.methods), 4*len(load.methods), func(i int) {
-		together.add(client.ask(ctx, load.methods[i%len(load.methods)], message(messageLimit, uint64(i)), 100))
+		method := load.methods[i%len(load.methods)]
+		together.add(client.ask(ctx, method, requestTo(method, messageLimit, uint64(i)), 100))
+	})
+	// As many as it does.
+	each(4, 4, func(i int) {
+		together.add(client.ask(ctx, methodCreate, requestTo(methodCreate, largestCreation, uint64(i)), 100))
 	})
 	return fmt.Sprintf("%s; of the largest at once: %s", &seen, &together), together.onlyOK()
 }
@@ -92,7 +100,8 @@ func openStreams(ctx context.Context, client client, load load) (string, error) 
 	})
 	together := metadata.AppendToOutgoingContext(ctx, headerGather, strconv.Itoa(load.streams))
 	each(load.streams, load.streams, func(i int) {
-		asked.add(client.ask(together, claimed[i%len(claimed)], message(8<<10, uint64(i)), 100))
+		method := claimed[i%len(claimed)]
+		asked.add(client.ask(together, method, requestTo(method, 8<<10, uint64(i)), 100))
 	})
 	cancel()
 	ended, err := client.awaitAbandoned(context.WithoutCancel(ctx), before, uint64(load.streams))
@@ -105,7 +114,7 @@ func creates(ctx context.Context, client client, load load) (string, error) {
 	var seen outcomes
 	requests := make([][]byte, 64)
 	for i := range requests {
-		requests[i] = message(100+i*128, uint64(i))
+		requests[i] = requestTo(load.methods[0], smallestCreation+i*128, uint64(i))
 	}
 	each(load.creates, 64, func(i int) {
 		seen.add(client.ask(ctx, load.methods[0], requests[i%len(requests)], 64))
@@ -128,27 +137,30 @@ func cancels(ctx context.Context, client client, load load) (string, error) {
 	each(load.cancels, 50, func(i int) {
 		method := load.methods[i%len(load.methods)]
 		holding := metadata.AppendToOutgoingContext(ctx, headerReplies, "0", headerHold, "60000")
-		var reply []byte
+		small := requestTo(method, smallestCreation+i, uint64(i))
 		switch i % 4 {
 		case 0:
 			ctx, cancel := context.WithCancel(holding)
 			timer := time.AfterFunc(reaching, cancel)
 			defer timer.Stop()
-			cancelled.add(client.Invoke(ctx, method, message(500+i, uint64(i)), &reply))
+			_, err := client.call(ctx, method, small)
+			cancelled.add(err)
 			cancel()
 		case 1:
 			ctx, cancel := context.WithTimeout(holding, reaching)
 			defer cancel()
-			late.add(client.Invoke(ctx, method, message(500+i, uint64(i)), &reply))
+			_, err := client.call(ctx, method, small)
+			late.add(err)
 		case 2:
 			// Given up while a large message is on its way.
 			ctx, cancel := context.WithCancel(holding)
 			timer := time.AfterFunc(300*time.Millisecond, cancel)
 			defer timer.Stop()
-			cancelled.add(client.Invoke(ctx, method, message(300<<10, uint64(i)), &reply))
+			_, err := client.call(ctx, method, requestTo(method, 300<<10, uint64(i)))
+			cancelled.add(err)
 			cancel()
 		default:
-			whole.add(client.ask(ctx, method, message(500+i, uint64(i)), 100))
+			whole.add(client.ask(ctx, method, small, 100))
 		}
 	})
 	// Calls that were given up before they reached the server are not seen by
@@ -171,8 +183,9 @@ func statusCodes(ctx context.Context, client client, load load) (string, error) 
 	report := ""
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		asked := metadata.AppendToOutgoingContext(ctx, headerCode, strconv.Itoa(int(code)))
-		var reply []byte
-		got := status.Convert(client.Invoke(asked, load.methods[int(code)%len(load.methods)], message(100, 1), &reply))
+		method := load.methods[int(code)%len(load.methods)]
+		_, err := client.call(asked, method, requestTo(method, smallestCreation, 1))
+		got := status.Convert(err)
 		report += fmt.Sprintf("%d/%d ", got.Code(), len(got.Message()))
 		if got.Code() != code {
 			return report, fmt.Errorf("asked for %s, got %s: %s", code, got.Code(), got.Message())
@@ -192,7 +205,8 @@ func slowReader(ctx context.Context, client client, load load) (string, error) {
 	}
 	var beside outcomes
 	each(200, 20, func(i int) {
-		beside.add(client.ask(ctx, load.methods[i%len(load.methods)], message(8<<10, uint64(i)), 100))
+		method := load.methods[i%len(load.methods)]
+		beside.add(client.ask(ctx, method, requestTo(method, 8<<10, uint64(i)), 100))
 	})
 	for i := 0; ; i++ {
 		var reply []byte
@@ -211,7 +225,8 @@ func slowReader(ctx context.Context, client client, load load) (string, error) {
 func trailers(ctx context.Context, client client, load load) (string, error) {
 	var seen outcomes
 	for i := range 20 {
-		stream, err := client.follow(ctx, load.methods[i%len(load.methods)], message(100, uint64(i)),
+		method := load.methods[i%len(load.methods)]
+		stream, err := client.follow(ctx, method, requestTo(method, smallestCreation, uint64(i)),
 			headerTrailer, strconv.Itoa(64<<10), headerReplySize, "100")
 		if err != nil {
 			return "", err
@@ -221,7 +236,7 @@ func trailers(ctx context.Context, client client, load load) (string, error) {
 			err = stream.RecvMsg(&reply)
 		}
 		length := 0
-		for _, value := range stream.Trailer().Get("stress-trailer") {
+		for _, value := range stream.Trailer().Get(nameOfTrailer) {
 			length += len(value)
 		}
 		seen.count(fmt.Sprintf("trailer of %d bytes", length))
@@ -236,7 +251,8 @@ func goawayStorm(ctx context.Context, client client, load load) (string, error) 
 	deadline := time.Now().Add(load.storm)
 	each(16, 16, func(worker int) {
 		for i := 0; time.Now().Before(deadline) && ctx.Err() == nil; i++ {
-			err := client.ask(ctx, load.methods[(worker+i)%len(load.methods)], message(1<<10*(1+i%32), uint64(i)), 1000)
+			method := load.methods[(worker+i)%len(load.methods)]
+			err := client.ask(ctx, method, requestTo(method, 1<<10*(1+i%32), uint64(i)), 1000)
 			if err != nil {
 				seen.add(err)
 			}
@@ -255,7 +271,8 @@ func gone(ctx context.Context, client client, load load) (string, error) {
 	defer cancel()
 	var calls, streams outcomes
 	for i := range 100 {
-		calls.add(client.ask(ctx, load.methods[i%len(load.methods)], message(8<<10, uint64(i)), 100))
+		method := load.methods[i%len(load.methods)]
+		calls.add(client.ask(ctx, method, requestTo(method, 8<<10, uint64(i)), 100))
 		stream, err := client.follow(ctx, methodStream, message(100, uint64(i)), headerReplySize, "64")
 		if err == nil {
 			var reply []byte

@@ -56,12 +56,17 @@ const COUNTERS: [&str; 28] = [
     "usage_in_bytes",
 ];
 
-/// What a container's control groups hold: every file that can be read, in the directories of all
-/// controllers, but for those that change by themselves. And how soon each of its processes is killed for
-/// want of memory, which no group holds.
+/// What the control groups of a container and of its pod hold: every file that can be read, in the
+/// directories of all controllers, but for those that change by themselves. And how soon each of its
+/// processes is killed for want of memory, which no group holds.
 fn snapshot(cgroup: &PodCgroup, container: &str) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
-    for directory in cgroup.directories(Some(container)) {
+    let groups = [("", Some(container)), ("pod ", None)];
+    let directories = groups.into_iter().flat_map(|(group, of)| {
+        let directories = cgroup.directories(of).into_iter();
+        directories.map(move |it| (group, it))
+    });
+    for (group, directory) in directories {
         for entry in fs::read_dir(directory)? {
             let file = entry?.path();
             let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -78,7 +83,7 @@ fn snapshot(cgroup: &PodCgroup, container: &str) -> Result<BTreeMap<String, Stri
             let name = if is_everywhere {
                 file.display().to_string()
             } else {
-                name.into_owned()
+                format!("{group}{name}")
             };
             let before = all.insert(name, held.trim_end().to_owned());
             ensure!(before.is_none(), "two of {}", file.display());
@@ -211,6 +216,22 @@ fn of_lsr() -> [Field; 9] {
     ]
 }
 
+/// The hooks' shared pool stays.
+fn of_ls() -> [Field; 10] {
+    [
+        (shares(700), &[("cpu.shares", "700")]),
+        (quota(60_000), &[("cpu.cfs_quota_us", "60000")]),
+        (period(80_000), &[("cpu.cfs_period_us", "80000")]),
+        (quota(-1), &[("cpu.cfs_quota_us", "-1")]),
+        (memory_limit(64 << 20), OF_64_MIB),
+        (swap_limit(128 << 20), SWAP_TO_128_MIB),
+        (cpus("0"), &[]),
+        (mems("0"), &[]),
+        (oom_score(900), &[]),
+        (LinuxContainerResources::default(), &[]),
+    ]
+}
+
 /// The hooks' shares and memory stay, and so does the whole CPU that their quota is. No request can say
 /// that they let it run on all CPUs: of a list these come back only after the answer.
 fn of_be() -> [Field; 11] {
@@ -276,11 +297,37 @@ async fn each_alone_changes(node: &Node, pod: &RunningPod, fields: &[Field]) -> 
     Ok(())
 }
 
+/// Hooks let it run on all CPUs, which no request can say: they come back after the answer.
+async fn all_cpus_come_back(client: &CriClient, pod: &RunningPod) -> Result<()> {
+    let before = snapshot(&pod.cgroup, &pod.container)?;
+    assert_eq!(before["cpuset.cpus"], before["pod cpuset.cpus"]);
+    client.update_resources(&pod.container, cpus("0")).await?;
+    wait_until("all CPUs are back and nothing else is different", || {
+        let after = snapshot(&pod.cgroup, &pod.container);
+        after.is_ok_and(|after| after == before)
+    });
+    Ok(())
+}
+
+/// That what is there already may be asked for does not show that the runtime is asked for it.
+async fn a_node_of_memory_that_is_not_there_is_refused(
+    client: &CriClient,
+    pod: &RunningPod,
+) -> Result<()> {
+    let before = snapshot(&pod.cgroup, &pod.container)?;
+    let refused = client.update_resources(&pod.container, mems("63")).await;
+    let refused = refused.expect_err("no machine has it").to_string();
+    ensure!(refused.contains("cpuset.mems"), "{refused}");
+    assert_eq!(snapshot(&pod.cgroup, &pod.container)?, before);
+    Ok(())
+}
+
 async fn an_update_changes_only_what_it_names(kind: impl Into<RuntimeKind> + Copy) -> Result<()> {
     let node = Node::start(kind, options()?)?;
     let client = node.client().await?;
     let share_pool = classes::share_pool()?;
     let lsr = node.run(&client, &classes::lsr("redis")).await?;
+    let ls = node.run(&client, &classes::ls("web", &share_pool)).await?;
     let be = node.run(&client, &classes::be("batch")).await?;
     let plain = node
         .run(&client, &classes::plain("plain", &share_pool))
@@ -289,12 +336,17 @@ async fn an_update_changes_only_what_it_names(kind: impl Into<RuntimeKind> + Cop
     all_are_looked_at(&node, &client, "before").await?;
 
     each_alone_changes(&node, &lsr, &of_lsr()).await?;
+    each_alone_changes(&node, &ls, &of_ls()).await?;
     each_alone_changes(&node, &be, &of_be()).await?;
     each_alone_changes(&node, &plain, &of_plain()).await?;
+    for pod in [&lsr, &ls, &be, &plain] {
+        a_node_of_memory_that_is_not_there_is_refused(&client, pod).await?;
+    }
+    all_cpus_come_back(&client, &be).await?;
 
     // Nor is anything else written once the answer has come.
     let all = || -> Result<Vec<_>> {
-        let pods = [&lsr, &be, &plain].into_iter();
+        let pods = [&lsr, &ls, &be, &plain].into_iter();
         pods.map(|pod| snapshot(&pod.cgroup, &pod.container))
             .collect()
     };

@@ -15,6 +15,7 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process,
+    time::{Duration, Instant},
 };
 
 const ROOT: &str = "/sys/fs/cgroup";
@@ -240,21 +241,22 @@ fn groups_whose_paths_are_too_long_are_told_and_fail_nothing() {
     let name = format!("koord-kernel-test-{}-deep", process::id());
     let at = CgroupPath::parse(&name).unwrap();
     let cgroups = Cgroups::open(Path::new(ROOT)).unwrap();
+    let later = Instant::now() + Duration::from_secs(3_600);
     // Of 3,802 bytes at most, and of what makes them 4,090: then the files in the last are beyond.
     let mut lengths = vec![250; 15];
     {
         let _chain = Chain::new(&name, &lengths);
-        assert_eq!(cgroups.threads(&at).unwrap().unseen, None);
+        assert_eq!(cgroups.threads(&at, later).unwrap().unseen, None);
     }
     let above = name.len() + 15 * 251;
     lengths.extend([100, 4_090 - above - 102]);
     {
         let _chain = Chain::new(&name, &lengths);
-        let found = cgroups.threads(&at).unwrap();
+        let found = cgroups.threads(&at, later).unwrap();
         assert_eq!(found.unseen, Some(Unseen::Long));
     }
     lengths.push(250);
     let _chain = Chain::new(&name, &lengths);
-    let found = cgroups.processes(&at).unwrap();
+    let found = cgroups.processes(&at, later).unwrap();
     assert_eq!(found.unseen, Some(Unseen::Long));
 }

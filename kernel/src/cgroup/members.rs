@@ -3,6 +3,7 @@
 use super::{Cgroups, Generation, MOST_BELOW, ReadError, Unseen, Walk, table};
 use crate::core_sched::Tid;
 use koord_model::{CgroupPath, Setting};
+use std::time::Instant;
 
 /// Threads or processes that are in a group and in those below it, in no order. Those of other process
 /// namespaces, which have no number here, are left out.
@@ -13,25 +14,37 @@ pub struct Members {
     pub unseen: Option<Unseen>,
 }
 
+/// Groups that are looked at before it is looked at the time: no container that has fewer is ever seen in
+/// part, however late it is.
+const AT_LEAST: usize = 64;
+
 impl Cgroups {
-    /// The threads in a group and in all groups below it, as many of those as are looked at.
-    pub fn threads(&self, at: &CgroupPath) -> Result<Members, ReadError> {
-        self.members(at, table::threads_file)
+    /// The threads in a group and in all groups below it, as many of those as are looked at: 64, and from
+    /// then on more `until` it is late. Each may take a millisecond, as its whole path is gone through.
+    pub fn threads(&self, at: &CgroupPath, until: Instant) -> Result<Members, ReadError> {
+        self.members((at, until), table::threads_file)
     }
 
     /// The processes, by the same rules.
-    pub fn processes(&self, at: &CgroupPath) -> Result<Members, ReadError> {
-        self.members(at, |_| table::PROCESSES)
+    pub fn processes(&self, at: &CgroupPath, until: Instant) -> Result<Members, ReadError> {
+        self.members((at, until), |_| table::PROCESSES)
     }
 
     fn members(
         &self,
-        at: &CgroupPath,
+        (at, until): (&CgroupPath, Instant),
         file: fn(Generation) -> &'static str,
     ) -> Result<Members, ReadError> {
         let mut ids = Vec::new();
         let mut walk = Walk::from(at.clone(), (), MOST_BELOW);
+        let mut looked_at: usize = 0;
         while let Some((group, ())) = walk.step() {
+            let may_be_late = looked_at > 0 && looked_at.is_multiple_of(AT_LEAST);
+            if may_be_late && Instant::now() > until {
+                walk.miss(Unseen::Late);
+                break;
+            }
+            looked_at += 1;
             match self.members_alone(&group, file) {
                 Ok(own) => ids.extend(own),
                 // One below may go while we look.
@@ -74,6 +87,11 @@ mod tests {
         cgroup::Generation,
         fake::{Errno, FakeTree},
     };
+    use std::time::Duration;
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(3_600)
+    }
 
     #[test]
     fn threads_and_processes_are_those_of_all_groups_below() {
@@ -94,14 +112,24 @@ mod tests {
                 tree.enter(&path(at), thread);
             }
             let cgroups = Cgroups::over(tree);
-            let mut threads = cgroups.threads(&path("a")).unwrap().ids;
+            let mut threads = cgroups.threads(&path("a"), later()).unwrap().ids;
             threads.sort_unstable();
             assert_eq!(threads, [7, 8]);
-            let mut processes = cgroups.processes(&path("a")).unwrap().ids;
+            let mut processes = cgroups.processes(&path("a"), later()).unwrap().ids;
             processes.sort_unstable();
             assert_eq!(processes, [7, 8]);
-            assert!(cgroups.threads(&path("gone")).unwrap_err().is_gone());
-            assert!(cgroups.processes(&path("gone")).unwrap_err().is_gone());
+            assert!(
+                cgroups
+                    .threads(&path("gone"), later())
+                    .unwrap_err()
+                    .is_gone()
+            );
+            assert!(
+                cgroups
+                    .processes(&path("gone"), later())
+                    .unwrap_err()
+                    .is_gone()
+            );
         }
     }
 
@@ -114,14 +142,18 @@ mod tests {
         let cgroups = Cgroups::over(tree.clone());
         for group in ["a", "a/b"] {
             tree.fail_next_read(&path(group), ".", Errno::MFILE);
-            let error = cgroups.threads(&path("a")).unwrap_err();
+            let error = cgroups.threads(&path("a"), later()).unwrap_err();
             assert!(!error.is_gone(), "{group}: {error}");
             // It has gone since its own members were read.
             tree.fail_next_read(&path(group), ".", Errno::NOENT);
             let found: &[Tid] = if group == "a" { &[] } else { &[7] };
-            assert_eq!(cgroups.threads(&path("a")).unwrap().ids, found, "{group}");
+            assert_eq!(
+                cgroups.threads(&path("a"), later()).unwrap().ids,
+                found,
+                "{group}"
+            );
         }
-        assert_eq!(cgroups.threads(&path("a")).unwrap().ids, [7]);
+        assert_eq!(cgroups.threads(&path("a"), later()).unwrap().ids, [7]);
     }
 
     #[test]
@@ -134,9 +166,9 @@ mod tests {
         }
         let cgroups = Cgroups::over(tree.clone());
         tree.fail_next_read(&path("a/c"), "cgroup.threads", Errno::NAMETOOLONG);
-        let found = cgroups.threads(&path("a")).unwrap();
+        let found = cgroups.threads(&path("a"), later()).unwrap();
         assert_eq!((found.ids, found.unseen), (vec![7, 8], Some(Unseen::Long)));
-        assert_eq!(cgroups.threads(&path("a")).unwrap().unseen, None);
+        assert_eq!(cgroups.threads(&path("a"), later()).unwrap().unseen, None);
     }
 
     #[test]
@@ -150,13 +182,33 @@ mod tests {
         }
         tree.enter(&path("a/0000"), 8);
         let cgroups = Cgroups::over(tree.clone());
-        let found = cgroups.threads(&path("a")).unwrap();
+        let found = cgroups.threads(&path("a"), later()).unwrap();
         assert_eq!((found.ids, found.unseen), (vec![7, 8], None));
         tree.make(&path("a/0000/below"));
         tree.take_reads("cgroup.threads");
-        let found = cgroups.threads(&path("a")).unwrap();
+        let found = cgroups.threads(&path("a"), later()).unwrap();
         let many = Unseen::Many { most: 4_096 };
         assert_eq!((found.ids, found.unseen), (vec![7, 8], Some(many)));
         assert_eq!(tree.take_reads("cgroup.threads"), 4_097);
+    }
+
+    #[test]
+    fn groups_that_take_too_long_are_looked_at_in_part_and_this_is_told() {
+        let tree = FakeTree::new(Generation::V2, 2);
+        let path = |text: &str| CgroupPath::parse(text).unwrap();
+        // With the one above them as many as are always looked at, and of another one more.
+        for number in 0..63 {
+            tree.make(&path(&format!("a/{number}")));
+            tree.make(&path(&format!("b/{number}")));
+        }
+        tree.make(&path("b/63"));
+        let cgroups = Cgroups::over(tree.clone());
+        let looked = |at, until| {
+            let unseen = cgroups.threads(&path(at), until).unwrap().unseen;
+            (unseen, tree.take_reads("cgroup.threads"))
+        };
+        assert_eq!(looked("a", Instant::now()), (None, 64));
+        assert_eq!(looked("b", Instant::now()), (Some(Unseen::Late), 64));
+        assert_eq!(looked("b", later()), (None, 65));
     }
 }

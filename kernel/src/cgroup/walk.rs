@@ -19,6 +19,8 @@ pub enum Unseen {
     Long,
     /// The name of one is in no path of ours: it is not UTF-8, or has a control character.
     Name,
+    /// The time for it was over.
+    Late,
 }
 
 /// The names of the groups directly below one, in no order.
@@ -126,6 +128,7 @@ impl fmt::Display for Unseen {
             Self::Many { most } => write!(f, "there are more than {most}"),
             Self::Long => f.write_str("the path of one is too long"),
             Self::Name => f.write_str("the name of one is not plain text"),
+            Self::Late => f.write_str("they take too long"),
         }
     }
 }

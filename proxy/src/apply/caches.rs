@@ -12,7 +12,7 @@
 //! A child is in the groups of its parent. So the threads of a member are looked at until none is found
 //! outside, and a pod's shim is in the pod's group: what it starts is from the first instruction on.
 
-use super::threads::{Found, JoinError, Joined, Member, Turn, of_member, until_settled};
+use super::threads::{Found, JoinError, Joined, Member, Sight, Turn, of_member, until_settled};
 use koord_kernel::{
     cgroup::{Cgroups, Members},
     core_sched::Tid,
@@ -202,7 +202,7 @@ impl Caches {
     /// group where they are in one.
     pub fn describe(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let groups = self.groups.as_ref()?;
-        let mut threads = cgroups.threads(at).ok()?.ids;
+        let mut threads = Sight::once(cgroups).threads(at).ok()?.ids;
         let mut shown = Vec::new();
         for name in [groups.monitors().ok()?, groups.all().ok()?].concat() {
             let inside = self.inside.entry(name.clone()).or_insert_with(|| {
@@ -262,7 +262,7 @@ impl Caches {
             let Members {
                 ids: threads,
                 unseen,
-            } = of_member(cgroups, &self.procfs, member)?;
+            } = of_member(turn.sight(cgroups), &self.procfs, member)?;
             let in_group = self.add_those_outside(&place.name, &threads, turn);
             let in_group = in_group.map_err(|error| not_placed(member, error))?;
             let in_monitor = match &place.monitor {
@@ -335,7 +335,7 @@ impl Caches {
             let Members {
                 ids: threads,
                 unseen,
-            } = of_member(cgroups, &self.procfs, member)?;
+            } = of_member(turn.sight(cgroups), &self.procfs, member)?;
             let released = self.release_all(&threads, turn);
             let released = released.map_err(|error| not_placed(member, error))?;
             let found = match released {

@@ -15,7 +15,7 @@
 //! what it starts has its cookie from the first instruction on.
 
 use super::threads::{
-    Found, JoinError, Joined, Member, ThreadGroup, Turn, has_ended, of_member, until_settled,
+    Found, JoinError, Joined, Member, Sight, ThreadGroup, Turn, has_ended, of_member, until_settled,
 };
 use koord_kernel::{
     cgroup::{Cgroups, Members},
@@ -115,11 +115,12 @@ impl Cores {
         }
         let mut is_new = false;
         let joined = until_settled(&member.at, |turn| {
+            let sight = turn.sight(cgroups);
             let Members {
                 ids: threads,
                 unseen,
-            } = of_member(cgroups, &procfs, member)?;
-            let (cookie, new) = self.cookie_for(cgroups, (member, group), &threads, others)?;
+            } = of_member(sight, &procfs, member)?;
+            let (cookie, new) = self.cookie_for(sight, (member, group), &threads, others)?;
             is_new |= new;
             let moved = self.settle((member, group), cookie, &threads, turn)?;
             let found = if moved { Found::Moved } else { Found::Nothing };
@@ -132,7 +133,7 @@ impl Cores {
     /// The cookies that threads of a control group have, as a person may read them.
     pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let kernel = self.kernel()?;
-        let threads = cgroups.threads(at).ok()?.ids;
+        let threads = Sight::once(cgroups).threads(at).ok()?.ids;
         let cookies = threads.iter().filter_map(|it| kernel.cookie(*it).ok());
         let cookies: BTreeSet<_> = cookies.collect();
         let shown = cookies.iter().map(|cookie| match cookie {
@@ -146,7 +147,7 @@ impl Cores {
     /// the first of them has it.
     fn cookie_for(
         &mut self,
-        cgroups: &Cgroups,
+        sight: Sight<'_>,
         (member, group): (&Member, &CoreGroup),
         threads: &[Tid],
         others: Option<&[Member]>,
@@ -154,17 +155,17 @@ impl Cores {
         if *group == CoreGroup::None {
             return Ok((None, false));
         }
-        if self.held(cgroups, group)? == Held::Known
+        if self.held(sight, group)? == Held::Known
             && let Some(known) = self.groups.get_mut(group)
         {
             known.members.insert(member.at.clone());
             if known.members.len() > 2 * known.left.max(FEW) {
-                known.forget_the_gone(cgroups);
+                known.forget_the_gone(sight.cgroups);
             }
             return Ok((Some(known.cookie), false));
         }
         let found = match others {
-            Some(others) => self.adopted(cgroups, (member, threads), others)?,
+            Some(others) => self.adopted(sight, (member, threads), others)?,
             None => None,
         };
         let made = match (found, others) {
@@ -182,7 +183,7 @@ impl Cores {
         };
         // Whoever had this cookie has gone: the kernel uses it again.
         self.groups.retain(|_, known| known.cookie != cookie);
-        self.forget_the_gone(cgroups);
+        self.forget_the_gone(sight.cgroups);
         debug!(%group, %cookie, "a group has a cookie");
         let known = Group {
             cookie,
@@ -196,7 +197,7 @@ impl Cores {
 
     /// Whether a thread has the cookie of a group, which is its bearer then. An error if nobody can tell
     /// now: one of those that cannot be listed may have it.
-    fn held(&mut self, cgroups: &Cgroups, group: &CoreGroup) -> Result<Held, JoinError> {
+    fn held(&mut self, sight: Sight<'_>, group: &CoreGroup) -> Result<Held, JoinError> {
         let (Some(Machine { kernel, .. }), Some(known)) =
             (&self.machine, self.groups.get_mut(group))
         else {
@@ -208,7 +209,7 @@ impl Cores {
         }
         let (mut unlisted, mut held) = (None, Held::Nobody);
         for at in &known.members {
-            match threads_of(cgroups, at) {
+            match threads_of(sight, at) {
                 Ok(Members { ids, unseen }) => {
                     if let Some(bearer) = ids.into_iter().find(has) {
                         known.bearer = bearer;
@@ -227,12 +228,12 @@ impl Cores {
     /// The first cookie that one of these threads, of a group, has which is no other group's and not ours.
     fn brought(
         &mut self,
-        cgroups: &Cgroups,
+        sight: Sight<'_>,
         group: Option<&CoreGroup>,
         threads: &[Tid],
     ) -> Result<Option<(Tid, Cookie)>, JoinError> {
         for thread in threads {
-            if let Some(cookie) = self.unclaimed(cgroups, group, *thread)? {
+            if let Some(cookie) = self.unclaimed(sight, group, *thread)? {
                 return Ok(Some((*thread, cookie)));
             }
         }
@@ -242,7 +243,7 @@ impl Cores {
     /// The cookie of a thread, if it is no other group's and not ours.
     fn unclaimed(
         &mut self,
-        cgroups: &Cgroups,
+        sight: Sight<'_>,
         group: Option<&CoreGroup>,
         thread: Tid,
     ) -> Result<Option<Cookie>, JoinError> {
@@ -255,7 +256,7 @@ impl Cores {
         let claim = claims.find(|(other, known)| known.cookie == cookie && Some(*other) != group);
         let claimed = match claim.map(|(other, _)| other.clone()) {
             // Who is not seen may have it.
-            Some(other) => self.held(cgroups, &other)? != Held::Nobody,
+            Some(other) => self.held(sight, &other)? != Held::Nobody,
             None => false,
         };
         Ok((!claimed).then_some(cookie))
@@ -266,13 +267,13 @@ impl Cores {
     /// its group while we were away has the cookie of the group that it was in.
     fn adopted(
         &mut self,
-        cgroups: &Cgroups,
+        sight: Sight<'_>,
         (member, threads): (&Member, &[Tid]),
         others: &[Member],
     ) -> Result<Option<(Tid, Cookie)>, JoinError> {
         let (same, apart): (Vec<_>, Vec<_>) =
             others.iter().partition(|other| other.group == member.group);
-        let same = same.iter().map(|other| threads_of(cgroups, &other.at));
+        let same = same.iter().map(|other| threads_of(sight, &other.at));
         let same = same.map(|listed| listed.map(|members| members.ids));
         let group = match &member.group {
             ThreadGroup::Cores(group) => Some(group),
@@ -289,12 +290,12 @@ impl Cores {
                     continue;
                 }
             };
-            let Some((thread, cookie)) = self.brought(cgroups, group, &threads)? else {
+            let Some((thread, cookie)) = self.brought(sight, group, &threads)? else {
                 continue;
             };
             let theirs = match &mut theirs {
                 Some(theirs) => theirs,
-                none => none.insert(self.cookies(cgroups, &apart)?),
+                none => none.insert(self.cookies(sight, &apart)?),
             };
             // Of whom not all is seen, any cookie may be theirs.
             if theirs.as_ref().is_some_and(|it| !it.contains(&cookie)) {
@@ -308,12 +309,12 @@ impl Cores {
     /// The cookies that threads of these have; `None` if there may be others, as not all are looked at.
     fn cookies(
         &self,
-        cgroups: &Cgroups,
+        sight: Sight<'_>,
         members: &[&Member],
     ) -> Result<Option<BTreeSet<Cookie>>, JoinError> {
         let (mut cookies, mut are_all) = (BTreeSet::new(), true);
         for member in members {
-            let Members { ids, unseen } = threads_of(cgroups, &member.at)?;
+            let Members { ids, unseen } = threads_of(sight, &member.at)?;
             are_all &= unseen.is_none();
             let cookie = |thread| self.kernel()?.cookie(thread).ok().flatten();
             cookies.extend(ids.into_iter().filter_map(cookie));
@@ -398,8 +399,8 @@ impl Group {
 }
 
 /// The threads of a control group; none if it has gone.
-fn threads_of(cgroups: &Cgroups, at: &CgroupPath) -> Result<Members, JoinError> {
-    match cgroups.threads(at) {
+fn threads_of(sight: Sight<'_>, at: &CgroupPath) -> Result<Members, JoinError> {
+    match sight.threads(at) {
         Ok(members) => Ok(members),
         Err(error) if error.is_gone() => Ok(Members::default()),
         Err(source) => {

@@ -6,7 +6,7 @@
 //!
 //! The shim of a pod is never touched: when it is killed the whole pod is.
 
-use super::threads::{Found, JoinError, Joined, Member, Turn, has_ended, until_settled};
+use super::threads::{Found, JoinError, Joined, Member, Sight, Turn, has_ended, until_settled};
 use koord_kernel::{
     cgroup::{Cgroups, Members, Unseen},
     core_sched::Tid,
@@ -55,7 +55,7 @@ impl OomScores {
     ) -> Result<(Found, Option<Unseen>), JoinError> {
         let mut moved = false;
         let mut refusal = None;
-        let listed = processes(cgroups, at)?;
+        let listed = processes(turn.sight(cgroups), at)?;
         let others = self.others(&listed.ids, score);
         for part in others.chunks(AT_ONCE) {
             match self.give_all(cgroups, at, part, score) {
@@ -83,8 +83,12 @@ impl OomScores {
         let open = |it: &Tid| (*it, self.procfs.open_oom_score_adj(*it));
         let others: Vec<_> = others.map(open).collect();
         // A file is of the process that had the number when it was opened. Who has it still is in the
-        // group still; what is not listed any more may have been anybody's.
-        let there: HashSet<Tid> = processes(cgroups, at)?.ids.into_iter().collect();
+        // group still; what is not listed any more may have been anybody's. To come as far as the look
+        // before, this has as much time.
+        let there: HashSet<Tid> = processes(Sight::once(cgroups), at)?
+            .ids
+            .into_iter()
+            .collect();
         let mut moved = false;
         let mut refusal = None;
         for (process, file) in others.into_iter().filter(|(it, _)| there.contains(it)) {
@@ -99,7 +103,7 @@ impl OomScores {
 
     /// The scores of the processes of a control group, as a person may read them.
     pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
-        let processes = cgroups.processes(at).ok()?.ids;
+        let processes = Sight::once(cgroups).processes(at).ok()?.ids;
         let scores = processes.into_iter();
         let scores = scores.filter_map(|it| self.procfs.oom_score_adj(it).ok());
         let scores: BTreeSet<_> = scores.collect();
@@ -115,8 +119,8 @@ impl OomScores {
     }
 }
 
-fn processes(cgroups: &Cgroups, at: &CgroupPath) -> Result<Members, JoinError> {
-    let listed = cgroups.processes(at);
+fn processes(sight: Sight<'_>, at: &CgroupPath) -> Result<Members, JoinError> {
+    let listed = sight.processes(at);
     listed.map_err(|source| JoinError::Unlisted {
         at: at.clone(),
         source,

@@ -220,6 +220,13 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// slow that is, so that later ones come to an end.
 const AT_LEAST: usize = 64;
 
+/// A tree that is looked at for as long as there is time.
+#[derive(Clone, Copy)]
+pub(super) struct Sight<'a> {
+    pub(super) cgroups: &'a Cgroups,
+    until: Instant,
+}
+
 /// How long one look may go on.
 #[derive(Debug)]
 pub(super) struct Turn {
@@ -239,6 +246,27 @@ pub(super) enum Found {
     Moved,
 }
 
+// === impl Sight ===
+
+impl<'a> Sight<'a> {
+    pub(super) fn until(cgroups: &'a Cgroups, until: Instant) -> Self {
+        Self { cgroups, until }
+    }
+
+    /// For one look, for which others wait no longer than for a member.
+    pub(super) fn once(cgroups: &'a Cgroups) -> Self {
+        Self::until(cgroups, Instant::now() + LONGEST)
+    }
+
+    pub(super) fn threads(self, at: &CgroupPath) -> Result<Members, ReadError> {
+        self.cgroups.threads(at, self.until)
+    }
+
+    pub(super) fn processes(self, at: &CgroupPath) -> Result<Members, ReadError> {
+        self.cgroups.processes(at, self.until)
+    }
+}
+
 // === impl Turn ===
 
 impl Turn {
@@ -248,6 +276,11 @@ impl Turn {
             moved: 0,
             is_over: false,
         }
+    }
+
+    /// A tree that is looked at until it is over.
+    pub(super) fn sight<'a>(&self, cgroups: &'a Cgroups) -> Sight<'a> {
+        Sight::until(cgroups, self.until)
     }
 
     /// Whether it is over, as so many more were brought in: then nothing is known of those that are left.
@@ -297,12 +330,12 @@ pub(super) fn has_ended(error: &io::Error) -> bool {
 
 /// The threads of a member, those of its shim first, so that what it starts meanwhile is in the group.
 pub(super) fn of_member(
-    cgroups: &Cgroups,
+    sight: Sight<'_>,
     procfs: &Procfs,
     member: &Member,
 ) -> Result<Members, JoinError> {
     let at = &member.at;
-    let listed = cgroups.threads(at);
+    let listed = sight.threads(at);
     let mut members = listed.map_err(|source| JoinError::Unlisted {
         at: at.clone(),
         source,

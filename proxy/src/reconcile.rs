@@ -375,15 +375,8 @@ pub(crate) fn has_new_directory(hub: &Hub, sandbox: &SandboxId) -> bool {
 }
 
 /// Brings to the kernel what was decided of a pod since it was held against that, but for what somebody
-/// has put `there`, and its threads into their groups: what something of it has to have before it runs.
-/// Whether threads wait for the first list, as for a group of cores in which nobody is known yet.
-pub(crate) async fn new_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) -> bool {
-    new_values_of_pod(hub, sandbox, there).await;
-    join(hub, sandbox, Part::Whole).await
-}
-
-/// The values alone. It comes behind what was handed to the writer before, so whoever waits for it waits
-/// for that.
+/// has put `there`: the values that something of it has to have before it runs. It comes behind what was
+/// handed to the writer before, so whoever waits for it waits for that.
 pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
     let Held {
         moment,
@@ -402,6 +395,12 @@ pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there:
             .await
             .note(hub, sandbox);
     }
+}
+
+/// Brings a pod's threads into their groups. Whether some wait for the first list, as for a group of cores in
+/// which nobody is known yet.
+pub(crate) async fn threads_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> bool {
+    join(hub, sandbox, Part::Whole).await
 }
 
 /// Brings those threads into their groups that wait for the first list, once that is there.

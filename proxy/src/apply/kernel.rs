@@ -28,11 +28,16 @@ use std::{
     array,
     collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 use tokio::sync::oneshot;
 
 /// Values that are read in one go, while which nothing is written.
 const READ_AT_ONCE: usize = 256;
+
+/// How long members are brought into their groups in one go: the one that takes longer is the last, and
+/// whatever else waits has its turn before the next.
+const JOIN_AT_ONCE: Duration = Duration::from_millis(50);
 
 /// The stack of a thread, in bytes.
 const STACK: usize = 256 << 10;
@@ -88,8 +93,9 @@ enum ThreadJob {
     Join {
         members: Vec<Member>,
         /// Who else is in groups of cores; `None` if nobody was asked.
-        others: Option<Vec<Member>>,
+        others: Option<Arc<[Member]>>,
         in_hand: Option<InHand>,
+        /// Answers for the first of the members, as many as there was time for.
         done: oneshot::Sender<Vec<Result<Joined, JoinError>>>,
     },
     Keep {
@@ -239,6 +245,11 @@ impl Writer {
         self.jobs.is_late()
     }
 
+    /// The same of the thread that brings threads into groups.
+    pub fn is_late_with_threads(&self) -> bool {
+        self.threads.is_late()
+    }
+
     /// Where the thread stands that [writes](Self::write); `None` if it has nothing in hand.
     pub(crate) fn standing(&self) -> Option<Standing> {
         self.progress.standing()
@@ -287,8 +298,12 @@ impl Writer {
         outcomes?.into_iter().next()
     }
 
-    /// Brings the threads of control groups into groups. One answer for each, in order. A group of cores of
-    /// which nobody is known to have a cookie is not begun: that takes [`join_beside`](Self::join_beside).
+    /// Brings the threads of control groups into groups. One answer for each, in order, and none from where on
+    /// there is no thread to do it. A group of cores of which nobody is known to have a cookie is not begun:
+    /// that takes [`join_beside`](Self::join_beside).
+    ///
+    /// A member may take long, as its container likes. So they are brought in by parts, between which
+    /// whatever else waits has its turn, and no part comes that nobody waits for any more.
     pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
         self.join_job(members, None).await
     }
@@ -300,24 +315,32 @@ impl Writer {
         members: Vec<Member>,
         others: Vec<Member>,
     ) -> Vec<Result<Joined, JoinError>> {
-        self.join_job(members, Some(others)).await
+        self.join_job(members, Some(others.into())).await
     }
 
     async fn join_job(
         &self,
         members: Vec<Member>,
-        others: Option<Vec<Member>>,
+        others: Option<Arc<[Member]>>,
     ) -> Vec<Result<Joined, JoinError>> {
         let begin = |it: &Member| self.thread_progress.begin(&it.at, it.group.setting());
-        let in_hand = members.first().map(begin);
-        let join = |done| ThreadJob::Join {
-            members,
-            others,
-            in_hand,
-            done,
-        };
-        let answer = self.threads.ask(join).await;
-        answer.unwrap_or_default()
+        let mut joined = Vec::with_capacity(members.len());
+        loop {
+            let left = &members[joined.len()..];
+            let in_hand = left.first().map(begin);
+            let join = |done| ThreadJob::Join {
+                members: left.to_vec(),
+                others: others.clone(),
+                in_hand,
+                done,
+            };
+            let part = self.threads.ask(join).await.unwrap_or_default();
+            let is_last = part.is_empty() || part.len() == left.len();
+            joined.extend(part);
+            if is_last {
+                return joined;
+            }
+        }
     }
 
     /// Removes all groups of ours that share caches but these; `None` if there is no thread to do it.
@@ -509,13 +532,17 @@ fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob)
             done,
         } => {
             groups.caches.look_anew();
-            let join = |member: &Member| {
+            let begun = Instant::now();
+            let mut joined = Vec::with_capacity(members.len());
+            for member in &members {
+                if !joined.is_empty() && begun.elapsed() > JOIN_AT_ONCE {
+                    break;
+                }
                 if let Some(in_hand) = &in_hand {
                     in_hand.step(&member.at, member.group.setting());
                 }
-                groups.join(cgroups, member, others.as_deref())
-            };
-            let joined = members.iter().map(join).collect();
+                joined.push(groups.join(cgroups, member, others.as_deref()));
+            }
             drop(in_hand);
             done.send(joined).ok();
         }

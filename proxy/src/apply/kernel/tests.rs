@@ -3,13 +3,14 @@
 use super::{
     super::{
         cores::Cores,
-        testing::{Processes, ReclaimingTree, SlowCores, at},
+        testing::{Processes, ReclaimingTree, SHIMS, SlowCores, at},
         threads::ThreadGroup,
     },
     *,
 };
 use koord_kernel::{
     cgroup::{Before, Controller, Generation, Names, Tree, Version},
+    core_sched::{Cookie, CoreSched, Tid},
     fake::FakeTree,
 };
 use koord_model::{CoreGroup, CpuBurst, CpuQuota, CpuShares, MemoryLimit, MemoryProtection, Value};
@@ -420,6 +421,63 @@ async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
     let (joined, after) = tokio::join!(joined, after);
     assert!(matches!(joined[..], [Ok(Joined::Equal)]), "{joined:?}");
     assert_eq!(olds(applied(after)), [CpuQuota::Unlimited.into()]);
+}
+
+/// A kernel that takes its time with each question about a thread, and says which was asked about.
+#[derive(Debug)]
+struct Sluggish(mpsc::Sender<Tid>);
+
+impl CoreSched for Sluggish {
+    fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>> {
+        if thread > 0 {
+            self.0.send(thread).unwrap();
+            std::thread::sleep(2 * JOIN_AT_ONCE);
+        }
+        Ok(None)
+    }
+
+    fn create(&self, _: Tid) -> io::Result<()> {
+        unreachable!("nobody is to have a cookie");
+    }
+
+    fn share(&self, _: Tid, _: Cookie, _: Tid) -> io::Result<()> {
+        unreachable!("nobody has a cookie");
+    }
+
+    fn clear(&self, _: Tid) -> io::Result<()> {
+        unreachable!("nobody has a cookie");
+    }
+}
+
+#[tokio::test]
+async fn between_containers_whose_threads_take_long_another_pod_has_its_turn() {
+    let processes = Processes::new();
+    for (pod, shim) in SHIMS {
+        processes.start(pod, shim, shim + 1);
+    }
+    let (asked, was_asked) = mpsc::channel();
+    let groups = ThreadGroups {
+        cores: Cores::over(Sluggish(asked), processes.procfs()),
+        ..ThreadGroups::none()
+    };
+    let writer = Writer::new(processes.cgroups(), groups);
+    let members = |pods: &[&str]| {
+        let member = |pod: &&str| Member {
+            at: at(pod),
+            group: ThreadGroup::Cores(CoreGroup::None),
+            with_shim: false,
+        };
+        pods.iter().map(member).collect()
+    };
+    let (long, other) = tokio::join!(
+        biased;
+        writer.join(members(&["a", "b"])),
+        writer.join(members(&["c"])),
+    );
+    assert!(matches!(long[..], [Ok(Joined::Equal), Ok(Joined::Equal)]));
+    assert!(matches!(other[..], [Ok(Joined::Equal)]));
+    let asked: Vec<_> = was_asked.try_iter().collect();
+    assert_eq!(asked, [11, 31, 21]);
 }
 
 #[tokio::test]

@@ -8,8 +8,9 @@
 //! The run of a sandbox waits for none: what its pod's directory is to have is handed over, and the
 //! creation of a container waits for as much of it as is not there yet, unless the writer was late the
 //! last time. The next thing that a runtime does is to make the container's group below that directory.
-//! A start waits for what its container's group does not have by its spec, and for the first list where
-//! that may tell who has the cookie of its group of cores, unless one has waited for that in vain.
+//! A start waits for what its container's group does not have by its spec, for its pod's threads to be in
+//! their groups, unless whoever brings them there was late the last time, and for the first list where that
+//! may tell who has the cookie of its group of cores, unless one has waited for that in vain.
 
 use super::asked::{Answer, Asked};
 use crate::{hub::Hub, hub::Pending, reconcile, status::Status, worker::LATE};
@@ -247,8 +248,15 @@ impl Handler {
             return;
         };
         let there = hub.in_spec(container);
-        let written = reconcile::new_of_pod(hub, &sandbox, &there);
-        let awaits_list = self.wait_for(&sandbox, written, until).await == Some(true);
+        let written = reconcile::new_values_of_pod(hub, &sandbox, &there);
+        self.wait_for(&sandbox, written, until).await;
+        // Any pod may have threads that take long, and this start may be any other pod's.
+        let until_joined = match hub.writer().is_late_with_threads() {
+            true => Instant::now(),
+            false => until,
+        };
+        let joined = reconcile::threads_of_pod(hub, &sandbox);
+        let awaits_list = self.wait_for(&sandbox, joined, until_joined).await == Some(true);
         // As of the writer, of a list that does not come the first start that has waited is enough. What
         // it is for comes after the start.
         if awaits_list && !self.list_is_late.get() {

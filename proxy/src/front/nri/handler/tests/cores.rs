@@ -1,9 +1,10 @@
 //! A group that shares cores, of which a pod ran before us.
 
 use super::*;
-use crate::{front::cri::Method, hub::Opening};
+use crate::{apply::testing::SlowCores, front::cri::Method, hub::Opening};
 use koord_kernel::fake::FakeCores;
 use prost::Message;
+use std::sync::mpsc;
 use tokio::{task::yield_now, time::timeout};
 
 /// Best-effort pods share cores with each other alone.
@@ -200,6 +201,27 @@ async fn where_no_list_comes_a_start_goes_on_in_its_time_and_no_cookie_is_made()
     assert_eq!(took(&told, start).await, 50);
     assert_eq!(kernel.take_changes(), 0);
     assert_eq!(told.hub.queue().drain(), [sandbox()]);
+}
+
+#[tokio::test]
+async fn of_starts_behind_threads_that_take_long_the_first_waits_and_others_go_on() {
+    let (_may_go_on, until) = mpsc::channel();
+    let tree = FakeTree::new(Generation::V2, 2);
+    let bench = Bench::with_cores(tree, SlowCores::until(until)).knowing_pod();
+    bench.tree.enter(&bench.container, 11);
+    let policy = NodePolicy::parse_stream(CORES, None).unwrap().policy;
+    bench.hub.set_node_policy(policy.into());
+    bench.hub.list_taken();
+    let start = async |patience| {
+        let plugin = Handler::new(bench.hub.clone(), 4 * patience);
+        let late = Duration::from_secs(10);
+        timeout(late, plugin.answer(happened(Event::StartContainer))).await
+    };
+    let first = start(Duration::from_millis(100)).await;
+    assert!(first.is_ok() && bench.hub.writer().is_late_with_threads());
+    let next = start(Duration::from_secs(30)).await;
+    assert!(next.is_ok(), "it waits for threads that stand still");
+    assert_eq!(bench.hub.queue().drain(), [sandbox()]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -269,33 +269,27 @@ impl Caches {
                 // It takes none of those that are still outside of the group.
                 _ if turn.is_over => return Ok((Found::Moved, unseen)),
                 Some(monitor) => self.add_those_outside(monitor, &threads, turn),
-                None => Ok(None),
+                None => Ok(Found::Nothing),
             };
             let in_monitor =
                 in_monitor.map_err(|error| unmonitored(member, place.name.clone(), error))?;
-            let found = match [in_group, in_monitor] {
-                [None, None] => Found::Nothing,
-                looks if looks.contains(&Some(true)) => Found::Moved,
-                _ => Found::Ended,
-            };
-            Ok((found, unseen))
+            Ok((in_group.max(in_monitor), unseen))
         })?;
         Ok(joined == Joined::Moved)
     }
 
-    /// Moves those of these threads into a group that are not in it. Whether there were any left to
-    /// move; `None` if all were inside.
+    /// Moves those of these threads into a group that are not in it.
     fn add_those_outside(
         &mut self,
         name: &str,
         threads: &[Tid],
         turn: &mut Turn,
-    ) -> Result<Option<bool>, ResctrlError> {
+    ) -> Result<Found, ResctrlError> {
         let outside = self.outside(name, threads)?;
         if outside.is_empty() {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
-        self.add(name, &outside, turn).map(Some)
+        self.add(name, &outside, turn)
     }
 
     /// The threads of these that are not in a group.
@@ -314,19 +308,22 @@ impl Caches {
         Ok(outside)
     }
 
-    /// Moves threads into a group. Whether there were any left to move.
-    fn add(&mut self, name: &str, threads: &[Tid], turn: &mut Turn) -> Result<bool, ResctrlError> {
+    /// Moves threads into a group that were not in it when it was listed. Whoever had ended by then may have
+    /// been.
+    fn add(&mut self, name: &str, threads: &[Tid], turn: &mut Turn) -> Result<Found, ResctrlError> {
         self.inside.clear();
-        let mut moved = false;
+        let mut found = Found::Unknown;
         if let Some(groups) = &self.groups {
             for thread in threads {
-                moved |= groups.add(name, *thread)?;
+                if groups.add(name, *thread)? {
+                    found = Found::Moved;
+                }
                 if turn.is_over_after(1) {
-                    return Ok(true);
+                    return Ok(Found::Moved);
                 }
             }
         }
-        Ok(moved)
+        Ok(found)
     }
 
     /// Moves the threads of a member out of the groups that are ours.
@@ -337,31 +334,30 @@ impl Caches {
                 unseen,
             } = of_member(turn.sight(cgroups), &self.procfs, member)?;
             let released = self.release_all(&threads, turn);
-            let released = released.map_err(|error| not_placed(member, error))?;
-            let found = match released {
-                true => Found::Moved,
-                false => Found::Nothing,
-            };
+            let found = released.map_err(|error| not_placed(member, error))?;
             Ok((found, unseen))
         })
     }
 
-    fn release_all(&mut self, threads: &[Tid], turn: &mut Turn) -> Result<bool, ResctrlError> {
+    fn release_all(&mut self, threads: &[Tid], turn: &mut Turn) -> Result<Found, ResctrlError> {
         self.inside.clear();
         let Some(groups) = self.mounted() else {
-            return Ok(false);
+            return Ok(Found::Nothing);
         };
-        let mut released = false;
+        let mut found = Found::Nothing;
         for name in groups.owned()? {
             let inside: HashSet<_> = groups.threads(&name)?.into_iter().collect();
             for thread in threads.iter().filter(|it| inside.contains(it)) {
-                released |= groups.release(*thread)?;
+                found = found.max(match groups.release(*thread)? {
+                    true => Found::Moved,
+                    false => Found::Ended,
+                });
                 if turn.is_over_after(1) {
-                    return Ok(true);
+                    return Ok(Found::Moved);
                 }
             }
         }
-        Ok(released)
+        Ok(found)
     }
 
     /// The groups, where the kernel shows them already.

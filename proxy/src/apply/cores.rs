@@ -122,8 +122,7 @@ impl Cores {
             } = of_member(sight, &procfs, member)?;
             let (cookie, new) = self.cookie_for(sight, (member, group), &threads, others)?;
             is_new |= new;
-            let moved = self.settle((member, group), cookie, &threads, turn)?;
-            let found = if moved { Found::Moved } else { Found::Nothing };
+            let found = self.settle((member, group), cookie, &threads, turn)?;
             Ok((found, unseen))
         })?;
         // The one for which a cookie was made has it by that.
@@ -341,18 +340,17 @@ impl Cores {
         Ok(None)
     }
 
-    /// Gives the threads that lack it the cookie of their group. Whether there were any, so that
-    /// another round is due.
+    /// Gives the threads that lack it the cookie of their group.
     fn settle(
         &self,
         (member, group): (&Member, &CoreGroup),
         cookie: Option<Cookie>,
         threads: &[Tid],
         turn: &mut Turn,
-    ) -> Result<bool, JoinError> {
+    ) -> Result<Found, JoinError> {
         let kernel = self.kernel().ok_or(JoinError::Unsupported)?;
         let bearer = self.groups.get(group).map(|known| known.bearer);
-        let mut moved = false;
+        let mut found = Found::Nothing;
         for thread in threads {
             let given = match (kernel.cookie(*thread), cookie, bearer) {
                 // Its process may have got it together with an earlier thread.
@@ -364,16 +362,16 @@ impl Cores {
                 (Err(error), ..) => Err(error),
             };
             match given {
-                Ok(()) => moved = true,
+                Ok(()) => found = Found::Moved,
                 // It has ended, or who was to pass the cookie on: then another does in the next round.
-                Err(error) if has_ended(&error) => moved |= kernel.cookie(*thread).is_ok(),
+                Err(error) if has_ended(&error) => found = found.max(Found::Ended),
                 Err(error) => return Err(refused((member, group), *thread, error)),
             }
             if turn.is_over_after(1) {
-                return Ok(true);
+                return Ok(Found::Moved);
             }
         }
-        Ok(moved)
+        Ok(found)
     }
 
     fn kernel(&self) -> Option<&dyn CoreSched> {

@@ -53,32 +53,31 @@ impl OomScores {
         score: OomScoreAdj,
         turn: &mut Turn,
     ) -> Result<(Found, Option<Unseen>), JoinError> {
-        let mut moved = false;
+        let mut found = Found::Nothing;
         let mut refusal = None;
         let listed = processes(turn.sight(cgroups), at)?;
         let others = self.others(&listed.ids, score);
         for part in others.chunks(AT_ONCE) {
             match self.give_all(cgroups, at, part, score) {
-                Ok(some) => moved |= some,
+                Ok(some) => found = found.max(some),
                 Err(error) => refusal = Some(error),
             }
             if turn.is_over_after(part.len()) {
-                moved = true;
+                found = Found::Moved;
                 break;
             }
         }
-        let found = if moved { Found::Moved } else { Found::Nothing };
         refusal.map_or(Ok((found, listed.unseen)), Err)
     }
 
-    /// Gives processes a score. Whether one of them had it not.
+    /// Gives processes a score that they have not, or of which that is not to be seen.
     fn give_all(
         &self,
         cgroups: &Cgroups,
         at: &CgroupPath,
         others: &[Tid],
         score: OomScoreAdj,
-    ) -> Result<bool, JoinError> {
+    ) -> Result<Found, JoinError> {
         let others = others.iter();
         let open = |it: &Tid| (*it, self.procfs.open_oom_score_adj(*it));
         let others: Vec<_> = others.map(open).collect();
@@ -89,16 +88,20 @@ impl OomScores {
             .ids
             .into_iter()
             .collect();
-        let mut moved = false;
+        let mut found = Found::Nothing;
         let mut refusal = None;
-        for (process, file) in others.into_iter().filter(|(it, _)| there.contains(it)) {
+        for (process, file) in others {
+            if !there.contains(&process) {
+                found = found.max(Found::Ended);
+                continue;
+            }
             match file.and_then(|file| file.write(score)) {
-                Ok(()) => moved = true,
-                Err(error) if has_ended(&error) => {}
+                Ok(()) => found = Found::Moved,
+                Err(error) if has_ended(&error) => found = found.max(Found::Ended),
                 Err(error) => refusal = Some(refused(at, process, score, error)),
             }
         }
-        refusal.map_or(Ok(moved), Err)
+        refusal.map_or(Ok(found), Err)
     }
 
     /// The scores of the processes of a control group, as a person may read them.

@@ -90,7 +90,8 @@ pub enum JoinError {
         source: Box<ResctrlError>,
     },
     #[error(
-        "threads of cgroup {at} change as fast as they are brought back: some are not as decided"
+        "threads of cgroup {at} change or end as fast as they are brought back: some may not be as \
+         decided"
     )]
     Unsettled { at: CgroupPath },
     #[error("what runs in some groups below cgroup {at} is not looked at: {why}")]
@@ -235,12 +236,15 @@ pub(super) struct Turn {
     pub(super) is_over: bool,
 }
 
-/// What a look at all threads of a member found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a look at all threads of a member found, the gravest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Found {
     /// All are where they are to be.
     Nothing,
-    /// Some were not, and have ended.
+    /// Some have ended before it was known where they are. Where it takes long to find out, that is so of
+    /// every pod that starts many.
+    Unknown,
+    /// Some were not, or have ended as they were asked, and what they have started is where they were.
     Ended,
     /// Some were not, and are now.
     Moved,
@@ -296,7 +300,7 @@ impl Turn {
 }
 
 /// Looks until nothing is found. Whether anything was moved; an error if something is moved by each look, or
-/// some may not have been looked at.
+/// has ended before it was, or some may not have been looked at.
 pub(super) fn until_settled(
     at: &CgroupPath,
     mut look: impl FnMut(&mut Turn) -> Result<(Found, Option<Unseen>), JoinError>,
@@ -308,7 +312,7 @@ pub(super) fn until_settled(
         (last, unseen) = look(&mut turn)?;
         match last {
             Found::Nothing => break,
-            Found::Ended => {}
+            Found::Unknown | Found::Ended => {}
             Found::Moved => joined = Joined::Moved,
         }
         if begun.elapsed() > LONGEST {
@@ -317,9 +321,9 @@ pub(super) fn until_settled(
     }
     let at = || at.clone();
     match (last, unseen) {
-        (Found::Moved, _) => Err(JoinError::Unsettled { at: at() }),
-        (Found::Nothing | Found::Ended, Some(why)) => Err(JoinError::Unseen { at: at(), why }),
-        (Found::Nothing | Found::Ended, None) => Ok(joined),
+        (Found::Ended | Found::Moved, _) => Err(JoinError::Unsettled { at: at() }),
+        (Found::Nothing | Found::Unknown, Some(why)) => Err(JoinError::Unseen { at: at(), why }),
+        (Found::Nothing | Found::Unknown, None) => Ok(joined),
     }
 }
 
@@ -367,13 +371,14 @@ mod tests {
 
     #[test]
     fn threads_are_looked_at_until_none_is_found_elsewhere() {
-        use Found::{Ended, Moved, Nothing};
+        use Found::{Ended, Moved, Nothing, Unknown};
         assert_eq!(looked(&[Nothing]), (Ok(Joined::Equal), 1));
         assert_eq!(looked(&[Moved, Ended, Nothing]), (Ok(Joined::Moved), 3));
-        assert_eq!(looked(&[Moved, Ended]), (Ok(Joined::Moved), 16));
-        let unsettled = "threads of cgroup /kubepods/pod1/c1 change as fast as they are brought back: \
-                         some are not as decided";
+        assert_eq!(looked(&[Moved, Unknown]), (Ok(Joined::Moved), 16));
+        let unsettled = "threads of cgroup /kubepods/pod1/c1 change or end as fast as they are brought \
+                         back: some may not be as decided";
         assert_eq!(looked(&[Moved]), (Err(unsettled.to_owned()), 16));
+        assert_eq!(looked(&[Moved, Ended]), (Err(unsettled.to_owned()), 16));
     }
 
     #[test]

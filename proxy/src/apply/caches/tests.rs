@@ -495,11 +495,15 @@ fn a_look_whose_time_is_over_has_moved_some_and_says_that_others_are_left() {
             .filter(|it| node.kernel.group_of(**it) == "BE");
         inside.count()
     };
-    for (left, have) in [(Some(true), 64), (Some(true), 100), (None, 100)] {
+    for (left, have) in [
+        (Found::Moved, 64),
+        (Found::Moved, 100),
+        (Found::Nothing, 100),
+    ] {
         let added = node.caches.add_those_outside("BE", &threads, &mut over());
         assert_eq!((added.unwrap(), inside(&node)), (left, have));
     }
-    for (left, have) in [(true, 36), (true, 0), (false, 0)] {
+    for (left, have) in [(Found::Moved, 36), (Found::Moved, 0), (Found::Nothing, 0)] {
         let released = node.caches.release_all(&threads, &mut over());
         assert_eq!((released.unwrap(), inside(&node)), (left, have));
     }

@@ -198,6 +198,21 @@ fn where_a_thread_ends_as_it_passes_its_cookie_on_another_does() {
 }
 
 #[test]
+fn where_a_thread_has_ended_at_each_look_what_it_has_started_may_have_another_cookie() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    // Listed, and gone when it is asked.
+    node.processes.start("a", 90, 91);
+    for wanted in [group("x"), CoreGroup::None] {
+        let error = node.join_beside("a", wanted, Some(&[])).unwrap_err();
+        assert!(matches!(error, JoinError::Unsettled { .. }), "{error:?}");
+    }
+    assert_eq!(node.cookies([10, 11]), [0, 0]);
+    node.processes.end(91);
+    assert_eq!(node.join("a", CoreGroup::None), Joined::Equal);
+}
+
+#[test]
 fn groups_keep_their_cookies_over_a_restart() {
     let mut node = Node::new();
     node.join("a", group("x"));
@@ -491,7 +506,7 @@ fn a_look_whose_time_is_over_has_given_some_their_cookie_and_says_that_others_ar
         let have = threads.iter().filter(|it| node.kernel.number(**it) == 1);
         (settled.unwrap(), have.count())
     };
-    assert_eq!(look(), (true, 64));
-    assert_eq!(look(), (true, 100));
-    assert_eq!(look(), (false, 100));
+    assert_eq!(look(), (Found::Moved, 64));
+    assert_eq!(look(), (Found::Moved, 100));
+    assert_eq!(look(), (Found::Nothing, 100));
 }

@@ -143,3 +143,19 @@ fn a_look_whose_time_is_over_has_given_some_their_score_and_says_that_others_are
     assert_eq!(look(), (Found::Moved, 1_200));
     assert_eq!(look(), (Found::Nothing, 1_200));
 }
+
+#[test]
+fn of_one_that_has_ended_before_it_had_its_score_it_is_known_that_others_may_be_left() {
+    let node = Node::new();
+    node.start("container", 10, 500);
+    let score = OomScoreAdj::new(500).unwrap();
+    let give = |processes: &[Tid]| {
+        let given = node
+            .scores
+            .give_all(&node.cgroups, &at("container"), processes, score);
+        given.unwrap()
+    };
+    assert_eq!(give(&[]), Found::Nothing);
+    assert_eq!(give(&[11]), Found::Ended);
+    assert_eq!(give(&[10, 11]), Found::Moved);
+}

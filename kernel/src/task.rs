@@ -1,7 +1,7 @@
 //! Processes as `/proc` tells them.
 
 use crate::core_sched::Tid;
-use koord_model::OomScoreAdj;
+use koord_model::{CgroupPath, OomScoreAdj};
 use rustix::fs::{Mode, OFlags};
 use std::{
     fs::File,
@@ -43,6 +43,32 @@ impl Procfs {
         };
         let status = self.status(parent)?;
         Ok((field(&status, "Name") == Some(SHIM)).then_some(parent))
+    }
+
+    /// Whether a thread is one of a process that is a shim of containerd.
+    pub fn is_of_shim(&self, thread: Tid, shim: Tid) -> bool {
+        let is = |of: Tid, name: &str, value: &str| {
+            let status = self.status(of).unwrap_or_default();
+            field(&status, name) == Some(value)
+        };
+        is(thread, "Tgid", &shim.to_string()) && is(shim, "Name", SHIM)
+    }
+
+    /// Whether a thread is in a container's control group or in one below it; not if that cannot be read, as
+    /// of one that has ended.
+    ///
+    /// By the last name of the path, which has the container's id: what the kernel puts before that depends
+    /// on the namespace that we are in. From a namespace of our own it shows nothing of our own container's
+    /// path.
+    pub fn is_within(&self, thread: Tid, at: &CgroupPath) -> bool {
+        let shown = std::fs::read(self.root.join(format!("{thread}/cgroup"))).unwrap_or_default();
+        // Each line is of a hierarchy: its number, its controllers, and the path, whose names are what the
+        // container likes.
+        let lines = shown.split(|byte| *byte == b'\n');
+        let paths = lines.filter_map(|line| line.splitn(3, |byte| *byte == b':').nth(2));
+        let mut names = paths.flat_map(|path| path.split(|byte| *byte == b'/'));
+        at.file_name()
+            .is_none_or(|own| names.any(|name| name == own.as_bytes()))
     }
 
     /// The threads of a process.
@@ -104,7 +130,8 @@ mod tests {
         for (process, name, parent) in processes {
             let own = directory.path().join(process.to_string());
             fs::create_dir_all(own.join("task").join(process.to_string())).unwrap();
-            let status = format!("Name:\t{name}\nState:\tS (sleeping)\nPPid:\t{parent}\n");
+            let status =
+                format!("Name:\t{name}\nState:\tS (sleeping)\nTgid:\t{process}\nPPid:\t{parent}\n");
             fs::write(own.join("status"), status).unwrap();
         }
         let procfs = Procfs::at(directory.path());
@@ -128,6 +155,32 @@ mod tests {
         assert_eq!(procfs.shim_of(40).unwrap(), None);
         let gone = procfs.shim_of(99).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a /proc of the test's own")]
+    fn who_is_in_a_container_or_of_a_shim_is_told_from_others() {
+        let (directory, procfs) = procfs(&[(20, "containerd-shim", 1), (30, "conmon", 1)]);
+        assert!(procfs.is_of_shim(20, 20));
+        assert!(!procfs.is_of_shim(30, 30));
+        assert!(!procfs.is_of_shim(30, 20));
+        assert!(!procfs.is_of_shim(99, 20));
+        let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
+        let is_within = |shown: &str| {
+            fs::write(directory.path().join("20/cgroup"), shown).unwrap();
+            procfs.is_within(20, &at)
+        };
+        // On v2, on v1, in groups of its own, and from a namespace of ours.
+        assert!(is_within("0::/kubepods/pod1/c1\n"));
+        assert!(is_within(
+            "2:cpu,cpuacct:/kubepods/pod1/c1\n1:name=systemd:/\n"
+        ));
+        assert!(is_within("0::/kubepods/pod1/c1/a:b/c\n"));
+        assert!(is_within("0::/../../pod1/c1\n"));
+        assert!(!is_within("0::/kubepods/pod1/c11\n"));
+        assert!(!is_within("0::/system.slice/sshd.service\n"));
+        assert!(!is_within("0::/kubepods/pod1/c1 (deleted)\n"));
+        assert!(!procfs.is_within(99, &at));
     }
 
     #[test]

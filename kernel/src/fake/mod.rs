@@ -25,8 +25,9 @@ use koord_model::{CgroupPath, CpuSet, DeviceNumber};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io, mem,
+    fs, io, mem,
     os::fd::OwnedFd,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -69,6 +70,8 @@ struct State {
     writes: Vec<Write>,
     /// Who is told of writes to a file.
     watches: Vec<(CgroupPath, String, OwnedFd)>,
+    /// Where it is shown which group a process is in.
+    procfs: Option<PathBuf>,
 }
 
 // === impl FakeTree ===
@@ -97,6 +100,7 @@ impl FakeTree {
             reads: BTreeMap::new(),
             writes: Vec::new(),
             watches: Vec::new(),
+            procfs: None,
         })))
     }
 
@@ -176,6 +180,16 @@ impl FakeTree {
         groups.for_each(|group| group.io.lose(number));
     }
 
+    /// Shows in a directory, until another is named, which group each process is in, as `/proc` does. Who has
+    /// ended is shown still, and so are groups that have gone.
+    pub fn show_in(&self, procfs: &Path) {
+        let mut state = self.state();
+        state.procfs = Some(procfs.to_owned());
+        for (at, group) in &state.groups {
+            group.pids.iter().for_each(|pid| state.show(*pid, at));
+        }
+    }
+
     /// Puts a process into a group.
     ///
     /// # Panics
@@ -186,6 +200,7 @@ impl FakeTree {
         let group = state.groups.get_mut(at).expect("the group exists");
         assert!(!needs_cpus || !group.cpus.is_empty(), "{at} has no CPUs");
         group.pids.insert(pid);
+        state.show(pid, at);
     }
 
     /// Ends a process.
@@ -384,6 +399,16 @@ fn take(
 // === impl State ===
 
 impl State {
+    #[expect(clippy::disallowed_methods, reason = "a /proc of a test's own")]
+    fn show(&self, pid: u32, at: &CgroupPath) {
+        let Some(procfs) = self.procfs.as_ref().filter(|it| it.is_dir()) else {
+            return;
+        };
+        let own = procfs.join(pid.to_string());
+        fs::create_dir_all(&own).expect("a directory of a test");
+        fs::write(own.join("cgroup"), format!("0::{at}\n")).expect("a file of a test");
+    }
+
     fn sees(&self) -> Result<(), Errno> {
         self.blind.map_or(Ok(()), Err)
     }

@@ -12,9 +12,11 @@
 //! A child is in the groups of its parent. So the threads of a member are looked at until none is found
 //! outside, and a pod's shim is in the pod's group: what it starts is from the first instruction on.
 
-use super::threads::{Found, JoinError, Joined, Member, Sight, Turn, of_member, until_settled};
+use super::threads::{
+    Found, JoinError, Joined, Listed, Member, Sight, Turn, of_member, until_settled,
+};
 use koord_kernel::{
-    cgroup::{Cgroups, Members},
+    cgroup::Cgroups,
     core_sched::Tid,
     resctrl::{self, Groups, Resctrl, ResctrlError},
     task::Procfs,
@@ -259,21 +261,18 @@ impl Caches {
         place: &Place,
     ) -> Result<bool, JoinError> {
         let joined = until_settled(&member.at, |turn| {
-            let Members {
-                ids: threads,
-                unseen,
-            } = of_member(turn.sight(cgroups), &self.procfs, member)?;
-            let in_group = self.add_those_outside(&place.name, &threads, turn);
+            let listed = of_member(turn.sight(cgroups), &self.procfs, member)?;
+            let in_group = self.add_those_outside(&place.name, &listed, turn);
             let in_group = in_group.map_err(|error| not_placed(member, error))?;
             let in_monitor = match &place.monitor {
                 // It takes none of those that are still outside of the group.
-                _ if turn.is_over => return Ok((Found::Moved, unseen)),
-                Some(monitor) => self.add_those_outside(monitor, &threads, turn),
+                _ if turn.is_over => return Ok((Found::Moved, listed.unseen)),
+                Some(monitor) => self.add_those_outside(monitor, &listed, turn),
                 None => Ok(Found::Nothing),
             };
             let in_monitor =
                 in_monitor.map_err(|error| unmonitored(member, place.name.clone(), error))?;
-            Ok((in_group.max(in_monitor), unseen))
+            Ok((in_group.max(in_monitor), listed.unseen))
         })?;
         Ok(joined == Joined::Moved)
     }
@@ -282,14 +281,14 @@ impl Caches {
     fn add_those_outside(
         &mut self,
         name: &str,
-        threads: &[Tid],
+        listed: &Listed<'_>,
         turn: &mut Turn,
     ) -> Result<Found, ResctrlError> {
-        let outside = self.outside(name, threads)?;
+        let outside = self.outside(name, &listed.ids)?;
         if outside.is_empty() {
             return Ok(Found::Nothing);
         }
-        self.add(name, &outside, turn)
+        self.add(name, (listed, &outside), turn)
     }
 
     /// The threads of these that are not in a group.
@@ -310,12 +309,17 @@ impl Caches {
 
     /// Moves threads into a group that were not in it when it was listed. Whoever had ended by then may have
     /// been.
-    fn add(&mut self, name: &str, threads: &[Tid], turn: &mut Turn) -> Result<Found, ResctrlError> {
+    fn add(
+        &mut self,
+        name: &str,
+        (listed, threads): (&Listed<'_>, &[Tid]),
+        turn: &mut Turn,
+    ) -> Result<Found, ResctrlError> {
         self.inside.clear();
         let mut found = Found::Unknown;
         if let Some(groups) = &self.groups {
             for thread in threads {
-                if groups.add(name, *thread)? {
+                if listed.still_has(*thread).is_ok() && groups.add(name, *thread)? {
                     found = Found::Moved;
                 }
                 if turn.is_over_after(1) {
@@ -329,17 +333,14 @@ impl Caches {
     /// Moves the threads of a member out of the groups that are ours.
     fn release(&mut self, cgroups: &Cgroups, member: &Member) -> Result<Joined, JoinError> {
         until_settled(&member.at, |turn| {
-            let Members {
-                ids: threads,
-                unseen,
-            } = of_member(turn.sight(cgroups), &self.procfs, member)?;
-            let released = self.release_all(&threads, turn);
+            let listed = of_member(turn.sight(cgroups), &self.procfs, member)?;
+            let released = self.release_all(&listed, turn);
             let found = released.map_err(|error| not_placed(member, error))?;
-            Ok((found, unseen))
+            Ok((found, listed.unseen))
         })
     }
 
-    fn release_all(&mut self, threads: &[Tid], turn: &mut Turn) -> Result<Found, ResctrlError> {
+    fn release_all(&mut self, listed: &Listed<'_>, turn: &mut Turn) -> Result<Found, ResctrlError> {
         self.inside.clear();
         let Some(groups) = self.mounted() else {
             return Ok(Found::Nothing);
@@ -347,8 +348,9 @@ impl Caches {
         let mut found = Found::Nothing;
         for name in groups.owned()? {
             let inside: HashSet<_> = groups.threads(&name)?.into_iter().collect();
-            for thread in threads.iter().filter(|it| inside.contains(it)) {
-                found = found.max(match groups.release(*thread)? {
+            for thread in listed.ids.iter().filter(|it| inside.contains(it)) {
+                let has = listed.still_has(*thread).is_ok();
+                found = found.max(match has && groups.release(*thread)? {
                     true => Found::Moved,
                     false => Found::Ended,
                 });

@@ -15,7 +15,8 @@
 //! what it starts has its cookie from the first instruction on.
 
 use super::threads::{
-    Found, JoinError, Joined, Member, Sight, ThreadGroup, Turn, has_ended, of_member, until_settled,
+    Found, JoinError, Joined, Listed, Member, Sight, ThreadGroup, Turn, has_ended, of_member,
+    until_settled,
 };
 use koord_kernel::{
     cgroup::{Cgroups, Members},
@@ -116,14 +117,11 @@ impl Cores {
         let mut is_new = false;
         let joined = until_settled(&member.at, |turn| {
             let sight = turn.sight(cgroups);
-            let Members {
-                ids: threads,
-                unseen,
-            } = of_member(sight, &procfs, member)?;
-            let (cookie, new) = self.cookie_for(sight, (member, group), &threads, others)?;
+            let listed = of_member(sight, &procfs, member)?;
+            let (cookie, new) = self.cookie_for(sight, (member, group), &listed, others)?;
             is_new |= new;
-            let found = self.settle((member, group), cookie, &threads, turn)?;
-            Ok((found, unseen))
+            let found = self.settle((member, group), cookie, &listed, turn)?;
+            Ok((found, listed.unseen))
         })?;
         // The one for which a cookie was made has it by that.
         Ok(if is_new { Joined::Moved } else { joined })
@@ -148,7 +146,7 @@ impl Cores {
         &mut self,
         sight: Sight<'_>,
         (member, group): (&Member, &CoreGroup),
-        threads: &[Tid],
+        listed: &Listed<'_>,
         others: Option<&[Member]>,
     ) -> Result<(Option<Cookie>, bool), JoinError> {
         if *group == CoreGroup::None {
@@ -164,14 +162,14 @@ impl Cores {
             return Ok((Some(known.cookie), false));
         }
         let found = match others {
-            Some(others) => self.adopted(sight, (member, threads), others)?,
+            Some(others) => self.adopted(sight, (member, &listed.ids), others)?,
             None => None,
         };
         let made = match (found, others) {
             (Some(_), _) => None,
-            (None, Some(_)) => self.made((member, group), threads)?,
+            (None, Some(_)) => self.made((member, group), listed)?,
             // Nobody is there to get one.
-            (None, None) if threads.is_empty() => None,
+            (None, None) if listed.ids.is_empty() => None,
             (None, None) => {
                 let group = group.clone();
                 return Err(JoinError::Unmet { group });
@@ -325,11 +323,14 @@ impl Cores {
     fn made(
         &self,
         member: (&Member, &CoreGroup),
-        threads: &[Tid],
+        listed: &Listed<'_>,
     ) -> Result<Option<(Tid, Cookie)>, JoinError> {
         let kernel = self.kernel().ok_or(JoinError::Unsupported)?;
-        for thread in threads {
-            match kernel.create(*thread).and_then(|()| kernel.cookie(*thread)) {
+        for thread in &listed.ids {
+            let made = listed
+                .still_has(*thread)
+                .and_then(|()| kernel.create(*thread));
+            match made.and_then(|()| kernel.cookie(*thread)) {
                 Ok(Some(cookie)) => return Ok(Some((*thread, cookie))),
                 // The kernel shows none while it has no random numbers, just after its start.
                 Ok(None) => return Err(refused(member, *thread, Errno::AGAIN.into())),
@@ -345,18 +346,24 @@ impl Cores {
         &self,
         (member, group): (&Member, &CoreGroup),
         cookie: Option<Cookie>,
-        threads: &[Tid],
+        listed: &Listed<'_>,
         turn: &mut Turn,
     ) -> Result<Found, JoinError> {
         let kernel = self.kernel().ok_or(JoinError::Unsupported)?;
         let bearer = self.groups.get(group).map(|known| known.bearer);
         let mut found = Found::Nothing;
-        for thread in threads {
+        for thread in &listed.ids {
             let given = match (kernel.cookie(*thread), cookie, bearer) {
                 // Its process may have got it together with an earlier thread.
                 (Ok(held), ..) if held == cookie => continue,
-                (Ok(_), Some(cookie), Some(bearer)) => kernel.share(bearer, cookie, *thread),
-                (Ok(_), None, _) if *group == CoreGroup::None => kernel.clear(*thread),
+                (Ok(_), Some(cookie), Some(bearer)) => {
+                    let still = listed.still_has(*thread);
+                    still.and_then(|()| kernel.share(bearer, cookie, *thread))
+                }
+                (Ok(_), None, _) if *group == CoreGroup::None => {
+                    let still = listed.still_has(*thread);
+                    still.and_then(|()| kernel.clear(*thread))
+                }
                 // Nobody was there to get one.
                 (Ok(_), ..) => continue,
                 (Err(error), ..) => Err(error),

@@ -36,6 +36,7 @@ impl Processes {
         for (_, shim) in SHIMS {
             processes.describe(shim, "containerd-shim", 1);
         }
+        processes.tree.show_in(processes.procfs.path());
         processes
     }
 
@@ -82,6 +83,13 @@ impl Processes {
         }
     }
 
+    /// A process has ended since it was listed, and one that is in no container has its number.
+    #[expect(clippy::disallowed_methods, reason = "a /proc of this test's own")]
+    pub(super) fn replace(&self, process: Tid) {
+        let shown = self.procfs.path().join(format!("{process}/cgroup"));
+        fs::write(shown, "0::/system.slice/containerd.service\n").unwrap();
+    }
+
     pub(super) fn end(&self, process: Tid) {
         self.tree.leave(u32::try_from(process).unwrap());
     }
@@ -95,7 +103,7 @@ impl Processes {
     fn describe(&self, process: Tid, name: &str, parent: Tid) {
         let own = self.procfs.path().join(process.to_string());
         fs::create_dir_all(own.join("task").join(process.to_string())).unwrap();
-        let status = format!("Name:\t{name}\nPPid:\t{parent}\n");
+        let status = format!("Name:\t{name}\nTgid:\t{process}\nPPid:\t{parent}\n");
         fs::write(own.join("status"), status).unwrap();
     }
 }

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use std::{
     io,
     path::Path,
+    process,
     time::{Duration, Instant},
 };
 use thiserror::Error;
@@ -250,6 +251,16 @@ pub(super) enum Found {
     Moved,
 }
 
+/// The threads of a member as they were listed, those of its shim first, so that what it starts meanwhile is in
+/// the group.
+pub(super) struct Listed<'a> {
+    pub(super) ids: Vec<Tid>,
+    pub(super) unseen: Option<Unseen>,
+    at: &'a CgroupPath,
+    procfs: Procfs,
+    shim: Option<Tid>,
+}
+
 // === impl Sight ===
 
 impl<'a> Sight<'a> {
@@ -299,6 +310,23 @@ impl Turn {
     }
 }
 
+// === impl Listed ===
+
+impl Listed<'_> {
+    /// Fails with `ESRCH` for a thread that is not the member's any more. To be asked right before it is moved:
+    /// numbers are used again, and a pod can see to it that its own soon are another's.
+    pub(super) fn still_has(&self, thread: Tid) -> io::Result<()> {
+        // Of our own container the kernel may not show us where it is, and no thread of ours makes it go
+        // through all numbers.
+        let is_ours = || Tid::try_from(process::id()).is_ok_and(|own| self.ids.contains(&own));
+        let is_of_shim = |shim| self.procfs.is_of_shim(thread, shim);
+        let has = self.procfs.is_within(thread, self.at)
+            || self.shim.is_some_and(is_of_shim)
+            || is_ours();
+        if has { Ok(()) } else { Err(Errno::SRCH.into()) }
+    }
+}
+
 /// Looks until nothing is found. Whether anything was moved; an error if something is moved by each look, or
 /// has ended before it was, or some may not have been looked at.
 pub(super) fn until_settled(
@@ -332,26 +360,30 @@ pub(super) fn has_ended(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
-/// The threads of a member, those of its shim first, so that what it starts meanwhile is in the group.
-pub(super) fn of_member(
+/// Lists the threads of a member.
+pub(super) fn of_member<'a>(
     sight: Sight<'_>,
     procfs: &Procfs,
-    member: &Member,
-) -> Result<Members, JoinError> {
+    member: &'a Member,
+) -> Result<Listed<'a>, JoinError> {
     let at = &member.at;
     let listed = sight.threads(at);
-    let mut members = listed.map_err(|source| JoinError::Unlisted {
+    let Members { mut ids, unseen } = listed.map_err(|source| JoinError::Unlisted {
         at: at.clone(),
         source,
     })?;
-    if member.with_shim
-        && let Some(first) = members.ids.first()
-        && let Ok(Some(shim)) = procfs.shim_of(*first)
-    {
-        let shim = procfs.threads_of(shim).unwrap_or_default();
-        members.ids.splice(0..0, shim);
+    let first = ids.first().filter(|_| member.with_shim);
+    let shim = first.and_then(|first| procfs.shim_of(*first).ok().flatten());
+    if let Some(shim) = shim {
+        ids.splice(0..0, procfs.threads_of(shim).unwrap_or_default());
     }
-    Ok(members)
+    Ok(Listed {
+        ids,
+        unseen,
+        at,
+        procfs: procfs.clone(),
+        shim,
+    })
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ use std::{
     collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, path::Path, rc::Rc, sync::mpsc,
     time::Duration,
 };
+use tempfile::TempDir;
 
 /// What is decided: 512 shares, a quota of 100 ms, 1 GiB.
 pub(crate) const BATCH: &str = r#"{"containers":{"main":{
@@ -56,6 +57,8 @@ pub(crate) struct Bench {
     pub(crate) tree: FakeTree,
     pub(crate) pod: CgroupPath,
     pub(crate) container: CgroupPath,
+    /// What is shown of the processes in the tree.
+    _procfs: Option<TempDir>,
 }
 
 /// Fails for every pod and every container.
@@ -179,26 +182,39 @@ impl Bench {
 
     /// The same with a processor that shares its caches out.
     pub(crate) fn sharing(tree: FakeTree, processor: &FakeResctrl) -> Self {
-        Self::asked(tree, caches_of(processor), false)
+        let procfs = procfs_of(&tree);
+        let groups = caches_of(processor, &procfs);
+        Self {
+            _procfs: Some(procfs),
+            ..Self::asked(tree, groups, false)
+        }
     }
 
     /// The same where every pod of a class is monitored.
     pub(crate) fn monitoring(tree: FakeTree, processor: &FakeResctrl) -> Self {
         let cgroups = Cgroups::over(tree.clone());
-        let parts = (cgroups, caches_of(processor), no_network());
-        Self::over(tree, parts, ("ResctrlMonitor=true", None), false)
+        let procfs = procfs_of(&tree);
+        let parts = (cgroups, caches_of(processor, &procfs), no_network());
+        Self {
+            _procfs: Some(procfs),
+            ..Self::over(tree, parts, ("ResctrlMonitor=true", None), false)
+        }
     }
 
     /// The same with cores that run several threads each, and the switches that the tree has. The hook is
     /// on.
     pub(crate) fn with_cores(tree: FakeTree, kernel: impl CoreSched + 'static) -> Self {
         let cgroups = Cgroups::over(tree.clone()).with_sysctls(tree.clone());
+        let procfs = procfs_of(&tree);
         let groups = ThreadGroups {
-            cores: Cores::over(kernel, no_procfs()),
+            cores: Cores::over(kernel, Procfs::at(procfs.path())),
             ..ThreadGroups::none()
         };
         let parts = (cgroups, groups, no_network());
-        Self::over(tree, parts, ("CoreSched=true", None), false)
+        Self {
+            _procfs: Some(procfs),
+            ..Self::over(tree, parts, ("CoreSched=true", None), false)
+        }
     }
 
     /// The same as [`Self::with_cores`], which leaves this setting to others.
@@ -279,6 +295,7 @@ impl Bench {
             tree,
             pod,
             container,
+            _procfs: None,
         }
     }
 
@@ -400,16 +417,18 @@ impl Bench {
 }
 
 /// The groups of a processor that shares its caches out.
-fn caches_of(processor: &FakeResctrl) -> ThreadGroups {
+fn caches_of(processor: &FakeResctrl, procfs: &TempDir) -> ThreadGroups {
     ThreadGroups {
-        caches: Caches::over(processor.clone(), no_procfs()),
+        caches: Caches::over(processor.clone(), Procfs::at(procfs.path())),
         ..ThreadGroups::none()
     }
 }
 
-/// No process of the tree is in a procfs.
-fn no_procfs() -> Procfs {
-    Procfs::at(Path::new("/not/there"))
+/// A procfs that shows where the processes of a tree are.
+fn procfs_of(tree: &FakeTree) -> TempDir {
+    let procfs = tempfile::tempdir().unwrap();
+    tree.show_in(procfs.path());
+    procfs
 }
 
 fn no_network() -> (Terway, Traffic) {

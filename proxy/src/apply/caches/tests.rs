@@ -275,6 +275,19 @@ fn what_is_given_back_is_in_the_roots_group_and_foreign_groups_are_left_alone() 
 }
 
 #[test]
+fn who_has_the_number_of_one_that_has_ended_since_it_was_listed_stays_in_its_group() {
+    let mut node = Node::new(7);
+    node.start("a", 10, 12);
+    node.processes.replace(12);
+    assert_eq!(node.join("a", &class(CacheClass::Be, 20)), Joined::Moved);
+    assert_eq!(node.groups([10, 11, 12]), ["BE", "BE", ""]);
+    node.caches.mount().unwrap().add("BE", 12).unwrap();
+    let error = node.try_join("a", &CacheGroup::Root).unwrap_err();
+    assert!(matches!(error, JoinError::Unsettled { .. }), "{error:?}");
+    assert_eq!(node.groups([10, 11, 12]), ["", "", "BE"]);
+}
+
+#[test]
 fn groups_are_found_again_after_a_restart() {
     let mut node = Node::new(7);
     node.join("a", &class(CacheClass::Be, 20));
@@ -487,7 +500,16 @@ fn a_look_whose_time_is_over_has_moved_some_and_says_that_others_are_left() {
     let threads: Vec<Tid> = (1_000..1_100).collect();
     for thread in &threads {
         node.kernel.fork(None, *thread);
+        node.processes.start("a", 10, *thread);
     }
+    let member = Member {
+        at: at("a"),
+        group: ThreadGroup::Caches(CacheGroup::Root),
+        with_shim: false,
+    };
+    let procfs = node.processes.procfs();
+    let mut listed = of_member(Sight::once(&node.cgroups), &procfs, &member).unwrap();
+    listed.ids.retain(|it| threads.contains(it));
     let over = || Turn::until(std::time::Instant::now());
     let inside = |node: &Node| {
         let inside = threads
@@ -500,11 +522,11 @@ fn a_look_whose_time_is_over_has_moved_some_and_says_that_others_are_left() {
         (Found::Moved, 100),
         (Found::Nothing, 100),
     ] {
-        let added = node.caches.add_those_outside("BE", &threads, &mut over());
+        let added = node.caches.add_those_outside("BE", &listed, &mut over());
         assert_eq!((added.unwrap(), inside(&node)), (left, have));
     }
     for (left, have) in [(Found::Moved, 36), (Found::Moved, 0), (Found::Nothing, 0)] {
-        let released = node.caches.release_all(&threads, &mut over());
+        let released = node.caches.release_all(&listed, &mut over());
         assert_eq!((released.unwrap(), inside(&node)), (left, have));
     }
 }

@@ -213,6 +213,31 @@ fn where_a_thread_has_ended_at_each_look_what_it_has_started_may_have_another_co
 }
 
 #[test]
+fn who_has_the_number_of_one_that_has_ended_since_it_was_listed_keeps_its_cookie() {
+    let mut node = Node::new();
+    node.kernel.fork(None, 12);
+    node.processes.start("a", 10, 12);
+    node.processes.replace(12);
+    let mut join = |wanted| {
+        let error = node.join_beside("a", wanted, Some(&[])).unwrap_err();
+        assert!(matches!(error, JoinError::Unsettled { .. }), "{error:?}");
+        let cookies = node.cookies([10, 11, 12]);
+        node.kernel.set(12, 7);
+        cookies
+    };
+    assert_eq!(join(group("x")), [1, 1, 0]);
+    assert_eq!(join(CoreGroup::None), [0, 0, 7]);
+    // Nor is a cookie made for one.
+    node.kernel.set(12, 0);
+    for process in [10, 11] {
+        node.end(process);
+    }
+    let error = node.join_beside("a", group("x"), Some(&[])).unwrap_err();
+    assert!(matches!(error, JoinError::Unsettled { .. }), "{error:?}");
+    assert_eq!(node.kernel.number(12), 0);
+}
+
+#[test]
 fn groups_keep_their_cookies_over_a_restart() {
     let mut node = Node::new();
     node.join("a", group("x"));
@@ -495,14 +520,17 @@ fn a_look_whose_time_is_over_has_given_some_their_cookie_and_says_that_others_ar
     let threads: Vec<Tid> = (1_000..1_100).collect();
     for thread in &threads {
         node.kernel.fork(None, *thread);
+        node.processes.start("a", 10, *thread);
     }
     let (group, cookie) = (group("x"), Cookie::new(1));
     let member = member("a", &group);
+    let procfs = node.processes.procfs();
+    let listed = of_member(Sight::once(&node.cgroups), &procfs, &member).unwrap();
     let look = || {
         let mut turn = Turn::until(std::time::Instant::now());
         let settled = node
             .cores
-            .settle((&member, &group), cookie, &threads, &mut turn);
+            .settle((&member, &group), cookie, &listed, &mut turn);
         let have = threads.iter().filter(|it| node.kernel.number(**it) == 1);
         (settled.unwrap(), have.count())
     };

@@ -223,40 +223,43 @@ impl Cores {
     }
 
     /// The first cookie that one of these threads, of a group, has which is no other group's and not ours.
+    /// Those that are found to be others' are `claimed`: for each all that are in its group may have to be
+    /// looked at.
     fn brought(
         &mut self,
         sight: Sight<'_>,
-        group: Option<&CoreGroup>,
-        threads: &[Tid],
+        (group, threads): (Option<&CoreGroup>, &[Tid]),
+        claimed: &mut BTreeSet<Cookie>,
     ) -> Result<Option<(Tid, Cookie)>, JoinError> {
         for thread in threads {
-            if let Some(cookie) = self.unclaimed(sight, group, *thread)? {
+            let kernel = self.kernel();
+            let cookie = kernel.and_then(|kernel| kernel.cookie(*thread).ok().flatten());
+            let Some(cookie) = cookie.filter(|it| self.own != Some(*it) && !claimed.contains(it))
+            else {
+                continue;
+            };
+            if !self.is_claimed(sight, group, cookie)? {
                 return Ok(Some((*thread, cookie)));
             }
+            claimed.insert(cookie);
         }
         Ok(None)
     }
 
-    /// The cookie of a thread, if it is no other group's and not ours.
-    fn unclaimed(
+    /// Whether a cookie is another group's.
+    fn is_claimed(
         &mut self,
         sight: Sight<'_>,
         group: Option<&CoreGroup>,
-        thread: Tid,
-    ) -> Result<Option<Cookie>, JoinError> {
-        let kernel = self.kernel();
-        let cookie = kernel.and_then(|kernel| kernel.cookie(thread).ok().flatten());
-        let Some(cookie) = cookie.filter(|cookie| self.own != Some(*cookie)) else {
-            return Ok(None);
-        };
+        cookie: Cookie,
+    ) -> Result<bool, JoinError> {
         let mut claims = self.groups.iter();
         let claim = claims.find(|(other, known)| known.cookie == cookie && Some(*other) != group);
-        let claimed = match claim.map(|(other, _)| other.clone()) {
+        match claim.map(|(other, _)| other.clone()) {
             // Who is not seen may have it.
-            Some(other) => self.held(sight, &other)? != Held::Nobody,
-            None => false,
-        };
-        Ok((!claimed).then_some(cookie))
+            Some(other) => Ok(self.held(sight, &other)? != Held::Nobody),
+            None => Ok(false),
+        }
     }
 
     /// The cookie that a member brings, or else the first of the others of its group. One that somebody of
@@ -278,7 +281,7 @@ impl Cores {
         };
         // Most bring none, and then nobody else is looked at.
         let mut theirs: Option<Option<BTreeSet<Cookie>>> = None;
-        let mut unlisted = None;
+        let (mut unlisted, mut claimed) = (None, BTreeSet::new());
         for threads in iter::once(Ok(threads.to_vec())).chain(same) {
             let threads = match threads {
                 Ok(threads) => threads,
@@ -287,7 +290,8 @@ impl Cores {
                     continue;
                 }
             };
-            let Some((thread, cookie)) = self.brought(sight, group, &threads)? else {
+            let brought = self.brought(sight, (group, &threads), &mut claimed)?;
+            let Some((thread, cookie)) = brought else {
                 continue;
             };
             let theirs = match &mut theirs {

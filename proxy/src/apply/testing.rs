@@ -58,6 +58,11 @@ impl Processes {
         self.tree.take_noted()
     }
 
+    /// How often it was looked at who is in a group since the last call.
+    pub(super) fn take_looks(&self) -> usize {
+        self.tree.take_reads("cgroup.threads")
+    }
+
     /// Has a process of a pod's container started by another.
     pub(super) fn start(&self, pod: &str, parent: Tid, process: Tid) {
         self.describe(process, "sh", parent);

@@ -349,6 +349,26 @@ fn a_cookie_that_nobody_seen_has_any_more_is_made_anew_and_no_other_groups() {
 }
 
 #[test]
+fn whose_a_cookie_is_that_many_threads_bring_is_asked_once() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.kernel.fork(Some(11), 12);
+    node.processes.start_unseen("a", 12);
+    for thread in 100..200 {
+        node.kernel.fork(Some(11), thread);
+        node.processes.start("b", 20, thread);
+    }
+    for process in [10, 11] {
+        node.end(process);
+    }
+    node.processes.take_looks();
+    node.join("b", group("y"));
+    assert_eq!(node.cookies([12, 20, 100, 199]), [1, 2, 2, 2]);
+    // Each of two looks at the container, and one at that of the other and at what is below it.
+    assert_eq!(node.processes.take_looks(), 4);
+}
+
+#[test]
 fn of_a_container_some_of_whose_groups_are_not_seen_the_rest_has_the_cookie() {
     let mut node = Node::new();
     node.processes.start_unseen("a", 12);

@@ -151,8 +151,6 @@ pub struct Pod {
     pub called_at: u64,
     /// A list told of it, and no call that it began: it may be from before us.
     pub is_listed: bool,
-    /// It is known what a process before us has set of its own directory, or we before this sandbox.
-    pub is_recalled: bool,
 }
 
 /// What requests and lists say of a pod, beside what its source says.
@@ -255,7 +253,6 @@ impl Pod {
             awake: None,
             called_at: 0,
             is_listed: false,
-            is_recalled: false,
         }
     }
 

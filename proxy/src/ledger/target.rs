@@ -128,6 +128,9 @@ pub struct Target {
     pub undecided_shares: Option<Value>,
     pub unasked: Unasked,
     pub left_out: Vec<LeftOut>,
+    /// It is known what a process before us has set there, or we before the pod's sandbox was made anew. Of
+    /// the node's own groups that is known elsewhere.
+    pub is_recalled: bool,
 }
 
 // === impl Unasked ===

@@ -38,30 +38,32 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     node(hub).await.and(all)
 }
 
-/// Recalls what is noted of a pod's own directory, and of its containers. What a hook may decide once
-/// the pod's source was heard is left for then.
+/// Recalls what is noted of a pod's own directory, and of its containers, some of which may have come to be
+/// known later than the pod. What a hook may decide once the pod's source was heard is left for then.
 pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
-    let (at, containers) = {
+    let (at, is_noted, containers) = {
         let ledger = hub.ledger().borrow();
-        let pod = ledger.pod(sandbox);
-        let Some(pod) = pod.filter(|pod| pod.ready && !pod.is_recalled) else {
+        let Some(pod) = ledger.pod(sandbox).filter(|pod| pod.ready) else {
             return Ok(());
         };
         let Some(at) = pod.own.at.clone() else {
             return Ok(());
         };
-        (at, containers_of(pod))
+        (at, pod.own.is_recalled, groups_of(pod))
     };
-    let noted = hub.writer().recall(vec![at.clone()]).await;
-    let noted = noted.ok_or(Undone::NoThread)?.pop().flatten();
-    let noted = ours(hub, noted.ok_or(Undone::Unread)?);
+    if is_noted && containers.is_empty() {
+        return Ok(());
+    }
+    let noted = match is_noted {
+        true => Vec::new(),
+        false => noted(hub, &at).await?,
+    };
     let mut marked = marked(hub, containers).await?;
     let mut ledger = hub.ledger().borrow_mut();
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
     if let Some(pod) = pod.filter(|pod| pod.own.at.as_ref() == Some(&at)) {
         let is_unheard = hub.is_unheard(pod);
-        pod.is_recalled = !is_unheard;
         let is_left = |setting| is_unheard && hub.policy().chain().decides(setting);
         for noted in &noted {
             let setting = noted.setting();
@@ -69,39 +71,60 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
                 pod.own.recall_noted(noted);
             }
         }
+        pod.own.is_recalled |= !is_unheard;
         for marks in marked.values_mut() {
             marks.retain(|setting| !is_left(*setting));
         }
-        take_marks(pod, &marked);
+        take_marks(pod, &marked, !is_unheard);
     }
     Ok(())
 }
 
-fn take_marks(pod: &mut Pod, marked: &MarksByGroup) {
-    let marks_of = |target: &Target| {
-        let marks = target.at.as_ref().and_then(|at| marked.get(at));
-        marks.into_iter().flatten().copied()
-    };
-    let of_pause: Vec<_> = marks_of(&pod.pause).collect();
-    for setting in &of_pause {
-        pod.pause.recall_mark(*setting, None);
+/// Takes over marks, which are all there are if they are `whole`.
+fn take_marks(pod: &mut Pod, marked: &MarksByGroup, whole: bool) {
+    let marks_of = |target: &Target| target.at.as_ref().and_then(|at| marked.get(at));
+    let of_pause = marks_of(&pod.pause).cloned().unwrap_or_default();
+    if !pod.pause.is_recalled {
+        for setting in &of_pause {
+            pod.pause.recall_mark(*setting, None);
+        }
+        pod.pause.is_recalled = whole;
     }
     // What a shim starts is in the shim's groups, and is marked a moment later.
     let of_shim = of_pause.iter().copied().filter(|it| it.is_of_threads());
     for Container { target, view, .. } in &mut pod.containers {
-        for setting in marks_of(target).chain(of_shim.clone()) {
+        let Some(marks) = marks_of(target).filter(|_| !target.is_recalled) else {
+            continue;
+        };
+        for setting in marks.iter().copied().chain(of_shim.clone()) {
             target.recall_mark(setting, asked(&view.requested, setting));
         }
+        target.is_recalled = whole;
     }
 }
 
-/// The groups of a pod's sandbox and of its containers that run, or may yet.
-fn containers_of(pod: &Pod) -> Vec<CgroupPath> {
+/// The groups of a pod's containers that run, or may yet, and of which it is unknown what was set of them;
+/// with any the sandbox's, whose marks count for them as well.
+fn groups_of(pod: &Pod) -> Vec<CgroupPath> {
+    let is_unknown = |target: &&Target| !target.is_recalled && target.at.is_some();
     let containers = pod.containers.iter();
     let containers = containers.filter(|container| container.life != Life::Exited);
-    let targets = containers.map(|container| &container.target);
-    let targets = [&pod.pause].into_iter().chain(targets);
+    let mut targets: Vec<_> = containers
+        .map(|container| &container.target)
+        .filter(is_unknown)
+        .collect();
+    if !targets.is_empty() || is_unknown(&&pod.pause) {
+        targets.push(&pod.pause);
+    }
+    let targets = targets.into_iter();
     targets.filter_map(|target| target.at.clone()).collect()
+}
+
+/// What is noted of a pod's own directory; nothing that koordlet does the part of.
+async fn noted(hub: &Hub, at: &CgroupPath) -> Result<Vec<Original>, Undone> {
+    let noted = hub.writer().recall(vec![at.clone()]).await;
+    let noted = noted.ok_or(Undone::NoThread)?.pop().flatten();
+    Ok(ours(hub, noted.ok_or(Undone::Unread)?))
 }
 
 /// What of these was set before us; nothing that koordlet does the part of.

@@ -17,7 +17,8 @@ fn bound(bench: Bench) -> Bench {
         pod.view.annotations = [status].into_iter().collect();
         pod.own = Target::at(Some(bench.pod.clone()));
         // The first thing that is waited for is a write.
-        pod.is_recalled = true;
+        pod.own.is_recalled = true;
+        pod.containers[0].target.is_recalled = true;
         bench.hub.decide_again(pod);
     }
     bench

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     hub::{PodsAnswer, Word},
-    ledger::Unasked,
+    ledger::{Container, Unasked},
 };
 use koord_kernel::fake::FakeCores;
 use koord_model::KubeQos;
@@ -334,6 +334,41 @@ async fn a_cookie_whose_mark_cannot_be_read_is_taken_once_it_can() {
     tree.fail_notes(None);
     check(&next).await;
     assert_eq!(threads.number(THREAD), 0);
+}
+
+/// Has the pod's container be unknown so far.
+fn take_container(bench: &Bench) -> Container {
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    ledger
+        .pod_mut(&sandbox())
+        .unwrap()
+        .containers
+        .pop()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn what_a_container_has_comes_back_though_it_comes_to_be_known_later_than_its_pod() {
+    for is_known_while_its_pod_is_recalled in [false, true] {
+        let tree = FakeTree::new(Generation::V1, 2);
+        let bench = Bench::with_pod(tree.clone());
+        check(&bench).await;
+        assert_eq!(shown(&bench), OURS);
+        let next = undecided(&tree);
+        let container = take_container(&next);
+        let list = || {
+            let mut ledger = next.hub.ledger().borrow_mut();
+            ledger.list_container(&sandbox(), container.clone());
+        };
+        if is_known_while_its_pod_is_recalled {
+            tokio::join!(check(&next), async { list() });
+        } else {
+            check(&next).await;
+            list();
+        }
+        check(&next).await;
+        assert_eq!(shown(&next), ASKED, "{is_known_while_its_pod_is_recalled}");
+    }
 }
 
 /// What the container of the best-effort pod has: shares, quota, and limit of memory.

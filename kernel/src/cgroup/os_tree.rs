@@ -413,11 +413,12 @@ fn write_at_once(file: &OwnedFd, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The names of the directories in a directory, no more than `most`: whoever made it makes as many as it
-/// likes.
+/// The names of the directories in a directory, no more than `most` of them with those that are not UTF-8:
+/// whoever made it makes as many as it likes.
 fn names_below(directory: impl AsFd, most: usize) -> io::Result<Names> {
     let listed = listable(directory)?;
     let mut below = Names::default();
+    let mut count = 0;
     for entry in Dir::new(listed)? {
         let entry = entry?;
         let is_directory = entry.file_type() == FileType::Directory;
@@ -425,16 +426,16 @@ fn names_below(directory: impl AsFd, most: usize) -> io::Result<Names> {
         if !is_directory || name == c"." || name == c".." {
             continue;
         }
-        // None of the kubelet's or of a runtime's.
-        let Ok(name) = name.to_str() else {
-            below.are_others = true;
-            continue;
-        };
-        if below.names.len() == most {
+        if count == most {
             below.are_more = true;
             break;
         }
-        below.names.push(name.to_owned());
+        count += 1;
+        match name.to_str() {
+            Ok(name) => below.names.push(name.to_owned()),
+            // None of the kubelet's or of a runtime's.
+            Err(_) => below.are_others = true,
+        }
     }
     Ok(below)
 }
@@ -505,9 +506,16 @@ mod tests {
         }
         assert_eq!(listed(2), (2, true, false));
         assert_eq!(listed(3), (3, false, false));
-        let odd = directory.path().join(OsStr::from_bytes(b"x\xff"));
-        std::fs::create_dir(odd).unwrap();
-        assert_eq!(listed(3), (3, false, true));
+        let odd = |name| directory.path().join(OsStr::from_bytes(name));
+        std::fs::create_dir(odd(b"x\xff")).unwrap();
+        assert_eq!(listed(4), (3, false, true));
+        for name in ["a", "b", "c"] {
+            std::fs::remove_dir(directory.path().join(name)).unwrap();
+        }
+        std::fs::create_dir(odd(b"y\xff")).unwrap();
+        assert_eq!(listed(2), (0, false, true));
+        // Neither are odd ones gone through without an end.
+        assert_eq!(listed(1), (0, true, true));
     }
 
     #[test]

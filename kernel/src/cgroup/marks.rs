@@ -64,16 +64,20 @@ impl Cgroups {
         }
     }
 
-    /// Marks a control group with these alone. Where the kernel takes no notes, nothing is known after a
-    /// restart.
-    pub fn mark(&self, at: &CgroupPath, of: Marked, settings: &BTreeSet<Setting>) {
+    /// Marks a control group with these alone. Whether there is nothing more to be done: where the kernel
+    /// takes no notes, nothing is known after a restart, and what cannot be noted now may be later.
+    pub fn mark(&self, at: &CgroupPath, of: Marked, settings: &BTreeSet<Setting>) -> bool {
         let names: Vec<_> = settings.iter().map(|it| it.name()).collect();
         let text = names.join(" ");
         let noted = self
             .tree
             .set_note(self.any_controller(), at, of.name(), &text);
-        if let Err(error) = noted {
-            debug!(cgroup = %at, %error, "what of it is ours cannot be noted");
+        match noted {
+            Ok(()) => true,
+            Err(error) => {
+                debug!(cgroup = %at, %error, "what of it is ours cannot be noted");
+                error.kind() == io::ErrorKind::Unsupported
+            }
         }
     }
 }
@@ -105,13 +109,13 @@ mod tests {
         let both = [(Marked::Threads, &threads), (Marked::Files, &files)];
         for (of, settings) in both {
             assert_eq!(cgroups.marks(&at, of).unwrap(), [].into());
-            cgroups.mark(&at, of, settings);
+            assert!(cgroups.mark(&at, of, settings));
         }
         assert_eq!(note(&tree, &at, "threads"), "core_sched resctrl");
         assert_eq!(note(&tree, &at, "files"), "cpu.cfs_burst_us memory.high");
         for (of, settings) in both {
             assert_eq!(cgroups.marks(&at, of).unwrap(), *settings);
-            cgroups.mark(&at, of, &[].into());
+            assert!(cgroups.mark(&at, of, &[].into()));
             assert_eq!(cgroups.marks(&at, of).unwrap(), [].into());
             assert_eq!(note(&tree, &at, of.name()), "");
         }
@@ -142,10 +146,21 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_that_cannot_be_made_now_is_told() {
+        let (tree, cgroups, at) = group();
+        let marked: BTreeSet<_> = [Setting::CpuBurst].into();
+        tree.refuse_notes(Some(Errno::NOSPC));
+        assert!(!cgroups.mark(&at, Marked::Files, &marked));
+        tree.refuse_notes(None);
+        assert_eq!(cgroups.marks(&at, Marked::Files).unwrap(), [].into());
+        assert!(cgroups.mark(&at, Marked::Files, &marked));
+    }
+
+    #[test]
     fn a_kernel_that_takes_no_notes_has_no_marks() {
         let (tree, _, at) = group();
         let cgroups = Cgroups::over(tree.without_notes());
-        cgroups.mark(&at, Marked::Files, &[Setting::CpuBurst].into());
+        assert!(cgroups.mark(&at, Marked::Files, &[Setting::CpuBurst].into()));
         assert_eq!(cgroups.marks(&at, Marked::Files).unwrap(), [].into());
     }
 }

@@ -58,6 +58,8 @@ struct State {
     noted: usize,
     /// Why no note can be read.
     unread_notes: Option<Errno>,
+    /// Why none is taken.
+    refused_notes: Option<Errno>,
     groups: BTreeMap<CgroupPath, Group>,
     /// Files of `/proc/sys/kernel`, by name.
     sysctls: BTreeMap<String, String>,
@@ -92,6 +94,7 @@ impl FakeTree {
             takes_notes: true,
             noted: 0,
             unread_notes: None,
+            refused_notes: None,
             groups: [(CgroupPath::root(), Group::new(online))].into(),
             sysctls: BTreeMap::new(),
             failures: Vec::new(),
@@ -232,7 +235,12 @@ impl FakeTree {
         self.state().unread_notes = errno;
     }
 
-    /// How often something was noted since the last call.
+    /// Makes every noting fail, until told that none does.
+    pub fn refuse_notes(&self, errno: Option<Errno>) {
+        self.state().refused_notes = errno;
+    }
+
+    /// How often something was noted since the last call, or was to be.
     pub fn take_noted(&self) -> usize {
         mem::take(&mut self.state().noted)
     }
@@ -349,6 +357,9 @@ impl Tree for FakeTree {
             return Err(Errno::OPNOTSUPP.into());
         }
         state.noted += 1;
+        if let Some(errno) = state.refused_notes {
+            return Err(errno.into());
+        }
         let group = state.groups.get_mut(at).ok_or(Errno::NOENT)?;
         if text.len() > MAX_NOTE {
             return Err(Errno::TOOBIG.into());

@@ -2,15 +2,21 @@
 //!
 //! A mark is made before the first value is given, or the first thread brought in, and goes after the last
 //! was taken back: so one that is killed between leaves a mark too many at worst. What is there is read once,
-//! so that at rest nothing is.
+//! so that at rest nothing is. What cannot be noted, as without a free descriptor, is owed, and noted with the
+//! next look at the group.
 
 use koord_kernel::cgroup::{Cgroups, Marked};
 use koord_model::{CgroupPath, Setting};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What one control group is marked with; `None` until that could be read.
+/// What one control group is marked with.
 #[derive(Debug, Default)]
-pub(super) struct GroupMarks(Option<BTreeSet<Setting>>);
+pub(super) struct GroupMarks {
+    /// What is noted on it; `None` until that could be read.
+    noted: Option<BTreeSet<Setting>>,
+    /// What could not be noted yet: the marks that are to be there, and those that are not.
+    owed: BTreeMap<Setting, bool>,
+}
 
 /// By which groups the threads of control groups are known to be in, of those that were asked about.
 #[derive(Debug, Default)]
@@ -26,14 +32,26 @@ const FEW: usize = 64;
 // === impl GroupMarks ===
 
 impl GroupMarks {
-    /// Marks a group with what is about to be given. Whether it was not marked so.
+    /// Marks a group with what is about to be given. Whether it was not to be marked so yet.
     pub(super) fn make(
         &mut self,
         (cgroups, at): (&Cgroups, &CgroupPath),
         of: Marked,
         setting: Setting,
     ) -> bool {
-        self.change((cgroups, at), of, |marks| marks.insert(setting))
+        self.set((cgroups, at), of, (setting, true))
+    }
+
+    /// Takes the mark back that was made for what did not come about.
+    pub(super) fn unmake(
+        &mut self,
+        (cgroups, at): (&Cgroups, &CgroupPath),
+        of: Marked,
+        setting: Setting,
+    ) {
+        if self.owed.remove(&setting).is_none() {
+            self.take((cgroups, at), of, setting);
+        }
     }
 
     /// Takes the mark from one that has nothing of ours any more.
@@ -43,26 +61,52 @@ impl GroupMarks {
         of: Marked,
         setting: Setting,
     ) {
-        self.change((cgroups, at), of, |marks| marks.remove(&setting));
+        self.set((cgroups, at), of, (setting, false));
     }
 
-    fn change(
+    fn set(
         &mut self,
         (cgroups, at): (&Cgroups, &CgroupPath),
         of: Marked,
-        change: impl FnOnce(&mut BTreeSet<Setting>) -> bool,
+        (setting, is_marked): (Setting, bool),
     ) -> bool {
-        if self.0.is_none() {
-            self.0 = cgroups.marks(at, of).ok();
+        self.read((cgroups, at), of);
+        let noted = self.noted.as_ref().map(|noted| noted.contains(&setting));
+        let was_marked = self.owed.get(&setting).copied().or(noted);
+        let is_new = was_marked != Some(is_marked);
+        if is_new {
+            self.owed.insert(setting, is_marked);
         }
-        let Some(marks) = &mut self.0 else {
-            return false;
+        self.catch_up((cgroups, at), of);
+        is_new
+    }
+
+    fn read(&mut self, (cgroups, at): (&Cgroups, &CgroupPath), of: Marked) {
+        if self.noted.is_none() {
+            self.noted = cgroups.marks(at, of).ok();
+        }
+    }
+
+    /// Notes what is owed.
+    pub(super) fn catch_up(&mut self, (cgroups, at): (&Cgroups, &CgroupPath), of: Marked) {
+        if self.owed.is_empty() {
+            return;
+        }
+        self.read((cgroups, at), of);
+        let Some(noted) = &mut self.noted else {
+            return;
         };
-        let changed = change(marks);
-        if changed {
-            cgroups.mark(at, of, marks);
+        let mut marks = noted.clone();
+        for (setting, is_marked) in &self.owed {
+            match is_marked {
+                true => marks.insert(*setting),
+                false => marks.remove(setting),
+            };
         }
-        changed
+        if marks == *noted || cgroups.mark(at, of, &marks) {
+            *noted = marks;
+            self.owed.clear();
+        }
     }
 }
 
@@ -209,6 +253,25 @@ mod tests {
         node.processes.hide("a", koord_kernel::fake::Errno::NFILE);
         assert_eq!(node.join("a", cores(None)), 0);
         assert_eq!(node.marks("a"), ["core_sched"]);
+    }
+
+    #[test]
+    fn what_cannot_be_noted_is_with_the_next_look() {
+        let mut node = Node::new();
+        let looks = [
+            (true, cores(Some("x")), vec![]),
+            (true, best_effort(), vec![]),
+            (false, cores(Some("x")), vec!["core_sched", "resctrl"]),
+            (true, cores(None), vec!["core_sched", "resctrl"]),
+            (false, best_effort(), vec!["resctrl"]),
+        ];
+        for (refuses, group, marks) in looks {
+            let errno = refuses.then_some(koord_kernel::fake::Errno::NOSPC);
+            node.processes.refuse_notes(errno);
+            assert_eq!(node.join("a", group), 1);
+            assert_eq!(node.marks("a"), marks);
+        }
+        assert_eq!(node.join("a", best_effort()), 0);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) struct Undo {
     /// What is under way.
     value: Value,
     known: Option<Original>,
-    /// It was not marked before.
+    /// It was not to be marked before.
     is_marked: bool,
 }
 
@@ -154,6 +154,7 @@ impl Replaced {
             }
         }
         let known = self.groups.get_mut(&change.at)?;
+        known.marks.catch_up((cgroups, &change.at), Marked::Files);
         if setting == Setting::CpuShares && !is_masked(applied) {
             known.forgotten = None;
         }
@@ -249,7 +250,8 @@ impl Replaced {
         };
         let setting = value.setting();
         if is_marked {
-            self.unmark(cgroups, &at, setting);
+            let marks = &mut self.of(cgroups, &at).marks;
+            marks.unmake((cgroups, &at), Marked::Files, setting);
         }
         if let Some(all) = self.groups.get_mut(&at)
             && all.originals.iter().find(|it| it.setting() == setting) != known.as_ref()
@@ -283,7 +285,7 @@ impl Replaced {
         }
     }
 
-    /// Marks a container's group before a value of ours comes there. Whether it was not marked yet.
+    /// Marks a container's group before a value of ours comes there. Whether it was not to be marked yet.
     fn mark(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) -> bool {
         let of = Marked::Files;
         let is_marked = is_below_pod(at) && of.has(setting);

@@ -71,6 +71,11 @@ impl Processes {
         self.tree.enter(&at(pod), process);
     }
 
+    /// Has every noting fail, until told that none does.
+    pub(super) fn refuse_notes(&self, errno: Option<Errno>) {
+        self.tree.refuse_notes(errno);
+    }
+
     /// Has the next look at who is in a pod's container fail.
     pub(super) fn hide(&self, pod: &str, errno: Errno) {
         self.tree.fail_next_read(&at(pod), "cgroup.threads", errno);

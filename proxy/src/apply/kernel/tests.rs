@@ -623,6 +623,52 @@ async fn a_containers_group_is_marked_while_a_value_of_ours_is_there() {
     assert_eq!(noted(&groups.tree, &groups.container), "");
 }
 
+#[tokio::test]
+async fn a_mark_that_cannot_be_made_is_with_the_next_look_and_not_for_what_did_not_come_about() {
+    let groups = Groups::new(Generation::V1, "100000", "100000");
+    let errno = koord_kernel::fake::Errno::BUSY;
+    let noted = || {
+        let noted = groups
+            .tree
+            .note(Controller::Cpu, &groups.container, "files");
+        noted.unwrap()
+    };
+    let write = async |micros, gives_back| {
+        let change = Change {
+            at: groups.container.clone(),
+            value: CpuQuota::Micros(micros).into(),
+            gives_back,
+        };
+        applied(groups.writer.write(vec![change]).await)
+            .remove(0)
+            .is_ok()
+    };
+    let refuse = || {
+        let no_room = koord_kernel::fake::Errno::NOSPC;
+        groups.tree.refuse_notes(Some(no_room));
+    };
+    let refuse_quota = || {
+        let (at, file) = (&groups.container, "cpu.cfs_quota_us");
+        groups.tree.fail_next_write(at, file, errno);
+    };
+    refuse();
+    refuse_quota();
+    assert!(!write(50_000, false).await);
+    groups.tree.refuse_notes(None);
+    // Ours is not there.
+    assert!(write(100_000, true).await);
+    assert_eq!(noted(), "");
+    refuse();
+    assert!(write(50_000, false).await);
+    refuse_quota();
+    assert!(!write(60_000, false).await);
+    assert_eq!(noted(), "");
+    groups.tree.refuse_notes(None);
+    // It is, and is not written again.
+    assert!(write(50_000, false).await);
+    assert_eq!(noted(), "cpu.cfs_quota_us");
+}
+
 /// Gives the pod's directory a quota of the kubelet's, in a period of 10 ms, and says what is noted on it.
 fn kubelets_in_short_periods(generation: Generation) -> (Groups, impl Fn(&Groups) -> String) {
     let groups = Groups::new(generation, "10000", "10000");

@@ -6,6 +6,13 @@ use koord_testkit::{
     poll::{wait_patiently, wait_until},
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Has a container say its own values before it does anything else. It ends at once when asked to, which
+/// the first process of a pid namespace has to see to itself.
+const TELL: &str = "cd /sys/fs/cgroup && \
+    grep -H . cpu/cpu.shares cpu/cpu.cfs_quota_us cpuset/cpuset.cpus memory/memory.limit_in_bytes; \
+    echo told; trap exit TERM; sleep 1000000 & wait";
 
 /// One of the demo's pods as its owner would write it: the kubelet makes the rest.
 pub fn manifest(pod: &PodSpecOf) -> Value {
@@ -49,6 +56,28 @@ fn resources(qos: PodQos) -> Value {
         PodQos::Burstable { milli_cpu } => json!({"requests": {"cpu": format!("{milli_cpu}m")}}),
         PodQos::BestEffort => json!({}),
     }
+}
+
+/// The same whose container says first of all what its control group has. See [`told`].
+pub fn telling(pod: &PodSpecOf) -> Value {
+    let mut manifest = manifest(pod);
+    manifest["spec"]["containers"][0]["command"] = json!(["sh", "-c", TELL]);
+    manifest
+}
+
+/// What the container of a [`telling`] pod had when it began, by setting: what came later is not in it.
+pub fn told(kubelet: &Kubelet, pod: &PodSpecOf) -> BTreeMap<String, String> {
+    let mut log = String::new();
+    wait_until(&format!("{} has told its values", pod.name), || {
+        log = kubelet.container_log(&pod.name, pod.pod.uid(), "main");
+        log.ends_with(" told\n")
+    });
+    let values = log.lines().filter_map(|line| {
+        let (_, line) = line.rsplit_once('/')?;
+        line.split_once(':')
+    });
+    let owned = |(setting, value): (&str, &str)| (setting.to_owned(), value.to_owned());
+    values.map(owned).collect()
 }
 
 /// The id of the pod's container, once its exec probe says that it is ready.

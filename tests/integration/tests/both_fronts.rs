@@ -1,12 +1,17 @@
 //! Two proxies on one node, one in front of the runtime and one as its plugin, with policies that
-//! differ: one acts, the other stands by and says so, and nothing is fought over.
+//! differ: one acts, the other stands by and says so, and nothing is fought over. Upstream's koordlet
+//! beside a proxy: what both could do is left to it.
 
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Front, Node, Proxy, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
 };
-use koord_testkit::{ContainerdVersion, RuntimeKind, cri::CriClient, poll::wait_until};
+use koord_testkit::{
+    ContainerdVersion, RuntimeKind,
+    cri::{self, ContainerSpec, CriClient, PodSpec},
+    poll::wait_until,
+};
 use std::{
     fs::{self, File},
     os::unix::fs::PermissionsExt,
@@ -16,6 +21,10 @@ use std::{
 /// CPUs that the two policies give to pods that share some.
 const OF_PLUGIN: &str = "1";
 const OF_FRONT: &str = "0";
+
+/// Becomes a process that is called as koordlet is and started as it is: more of it nobody looks at.
+const BECOME_KOORDLET: &str = "printf '#!/bin/sh\nsleep 1000000 & wait\n' >/koordlet && \
+    chmod +x /koordlet && exec /koordlet --feature-gates=CPUSetAllocator=false";
 
 fn options(share_pool: &str, front: Front, own_directory: Option<&'static str>) -> ProxyOptions {
     ProxyOptions {
@@ -195,4 +204,96 @@ async fn a_plugin_stands_by_where_creations_come_changed_on_containerd_2() -> Re
 #[tokio::test]
 async fn a_plugin_stands_by_where_creations_come_changed_on_cri_o() -> Result<()> {
     a_creation_that_comes_changed_tells_of_the_other(RuntimeKind::Crio).await
+}
+
+/// Where the operator has it. To the proxies of tests beside this one it is in a pod of nobody's, which they
+/// do not believe.
+async fn run_koordlet(node: &Node, client: &CriClient) -> Result<RunningPod> {
+    let pod = PodSpecOf {
+        pod: PodSpec::new("koordlet").namespace("koordinator-system"),
+        container: ContainerSpec::new("koordlet").command(["sh", "-c", BECOME_KOORDLET]),
+        ..classes::plain("koordlet", OF_PLUGIN)
+    };
+    let running = node.run(client, &pod).await?;
+    let status = client.container_status(&running.container).await?;
+    let pid = cri::pid(&status.info).context("its process")?;
+    wait_until("it is called koordlet", || {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name == "koordlet\n")
+    });
+    Ok(running)
+}
+
+/// The hooks that a proxy leaves to koordlet, as its `status` has them.
+fn left_to_koordlet(proxy: &Proxy) -> Result<Vec<String>> {
+    let status = proxy.status()?;
+    let hooks = status["hooks"].as_array().context("hooks")?.iter();
+    let left = hooks.filter(|hook| hook["rests"] == "koordlet does its part");
+    let mut names: Vec<_> = left.map(|hook| hook["name"].to_string()).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// What a best-effort pod's container and directory have of what hooks decide.
+fn of_best_effort(pod: &RunningPod) -> Result<[String; 4]> {
+    let container = Some(pod.container.as_str());
+    let read = |controller, container, file| pod.cgroup.read(controller, container, file);
+    Ok([
+        read("cpu", container, "cpu.shares")?,
+        read("cpu", container, "cpu.cfs_quota_us")?,
+        read("memory", container, "memory.limit_in_bytes")?,
+        read("cpu", None, "cpu.idle")?,
+    ])
+}
+
+async fn what_koordlet_runs_is_left_to_it(front: Front) -> Result<()> {
+    let mut node = Node::start(ContainerdVersion::V2, options(OF_PLUGIN, front, None))?;
+    let koordlet = run_koordlet(&node, &node.client().await?).await?;
+    // It looks at its start, and then once a minute.
+    node.proxy.stop()?;
+    node.launch_proxy()?;
+    // Of those that koordlet has on by default, all but the one that its command line has off.
+    let left = [
+        r#""BatchResource""#,
+        r#""CPUBurst""#,
+        r#""GroupIdentity""#,
+        r#""RdtResctrl""#,
+    ];
+    wait_until("what koordlet does is left to it", || {
+        left_to_koordlet(&node.proxy).is_ok_and(|found| found == left)
+    });
+    let socket = node.socket();
+    let mut all = vec![run(&node, &socket, classes::be("beside")).await?];
+    let shared = [run(&node, &socket, classes::ls("shared", OF_PLUGIN)).await?];
+    wait_for(&shared, OF_PLUGIN);
+    let asked = ["2", "-1", "9223372036854771712", "0"];
+    assert_eq!(of_best_effort(&all[0].1)?, asked);
+    // Nor is anything of that to come.
+    let decided = node.decided()?;
+    let is_by = |hook: &str| decided.values().any(|it| it.contains(hook));
+    ensure!(is_by("CPUSetAllocator"), "{decided:?}");
+    ensure!(!left.into_iter().any(is_by), "{decided:?}");
+
+    koordlet.remove(&node.client().await?).await?;
+    // One that runs on takes it for gone after ten minutes.
+    node.proxy.stop()?;
+    node.launch_proxy()?;
+    all.push(run(&node, &socket, classes::be("after")).await?);
+    assert_eq!(
+        of_best_effort(&all[1].1)?[..3],
+        ["512", "100000", "134217728"]
+    );
+    wait_for(&all, OF_PLUGIN);
+    assert_eq!(left_to_koordlet(&node.proxy)?, [""; 0]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_koordlet_in_its_pod_runs_is_left_to_it_until_it_is_gone() -> Result<()> {
+    what_koordlet_runs_is_left_to_it(Front::Cri).await
+}
+
+#[tokio::test]
+async fn what_a_koordlet_in_its_pod_runs_is_left_to_it_until_it_is_gone_by_nri() -> Result<()> {
+    what_koordlet_runs_is_left_to_it(Front::Nri).await
 }

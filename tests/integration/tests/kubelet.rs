@@ -5,8 +5,8 @@
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Front, Node, ProxyOptions,
-    classes::{self, PodSpecOf},
-    static_pod::{manifest, settled},
+    classes::{self, PodSpecOf, Scope},
+    static_pod::{manifest, settled, telling, told},
 };
 use koord_testkit::{
     ContainerdVersion, Kubelet, PodQos,
@@ -29,13 +29,33 @@ fn start(version: ContainerdVersion, front: Front) -> Result<(Node, Kubelet)> {
     Ok((node, kubelet))
 }
 
+/// By its own first look.
+fn began_with_its_values(kubelet: &Kubelet, pod: &PodSpecOf) {
+    let told = told(kubelet, pod);
+    let own = pod.expected.iter();
+    for expected in own.filter(|it| it.scope == Scope::Container) {
+        let (name, setting) = (&pod.name, expected.setting);
+        let first = told.get(setting);
+        assert_eq!(first, Some(&expected.v1), "{setting} of {name}: {told:?}");
+    }
+}
+
 fn classes_hold(version: ContainerdVersion, front: Front) -> Result<()> {
     let (node, kubelet) = start(version, front)?;
     let pods = classes::all(&classes::share_pool()?);
     for pod in &pods {
-        kubelet.apply(&manifest(pod))?;
+        kubelet.apply(&telling(pod))?;
     }
     settled(&node.cgroups, &kubelet, &pods);
+    for pod in &pods {
+        began_with_its_values(&kubelet, pod);
+    }
+    // By the creations themselves, not by a repair that was quick.
+    let patched = node.proxy.metric(
+        "koord_runtime_proxy_calls_total",
+        &["method=\"CreateContainer\"", "result=\"patched\""],
+    )?;
+    ensure!(patched > 3.5, "{patched} creations were adjusted");
     for pod in &pods {
         kubelet.remove(&pod.name)?;
     }

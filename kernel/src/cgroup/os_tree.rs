@@ -434,7 +434,7 @@ fn names_below(directory: impl AsFd, most: usize) -> io::Result<Names> {
         match name.to_str() {
             Ok(name) => below.names.push(name.to_owned()),
             // None of the kubelet's or of a runtime's.
-            Err(_) => below.are_others = true,
+            Err(_) => below.others += 1,
         }
     }
     Ok(below)
@@ -499,23 +499,23 @@ mod tests {
         let listed = |most| {
             let top = rustix::fs::open(directory.path(), DIRECTORY, Mode::empty()).unwrap();
             let below = names_below(top, most).unwrap();
-            (below.names.len(), below.are_more, below.are_others)
+            (below.names.len(), below.are_more, below.others)
         };
         for name in ["a", "b", "c"] {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
-        assert_eq!(listed(2), (2, true, false));
-        assert_eq!(listed(3), (3, false, false));
+        assert_eq!(listed(2), (2, true, 0));
+        assert_eq!(listed(3), (3, false, 0));
         let odd = |name| directory.path().join(OsStr::from_bytes(name));
         std::fs::create_dir(odd(b"x\xff")).unwrap();
-        assert_eq!(listed(4), (3, false, true));
+        assert_eq!(listed(4), (3, false, 1));
         for name in ["a", "b", "c"] {
             std::fs::remove_dir(directory.path().join(name)).unwrap();
         }
         std::fs::create_dir(odd(b"y\xff")).unwrap();
-        assert_eq!(listed(2), (0, false, true));
+        assert_eq!(listed(2), (0, false, 2));
         // Neither are odd ones gone through without an end.
-        assert_eq!(listed(1), (0, true, true));
+        assert_eq!(listed(1), (0, true, 1));
     }
 
     #[test]

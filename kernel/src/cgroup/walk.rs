@@ -29,8 +29,8 @@ pub struct Names {
     pub names: Vec<String>,
     /// There are more than were asked for.
     pub are_more: bool,
-    /// Names are not UTF-8.
-    pub are_others: bool,
+    /// So many others are there whose names are not UTF-8.
+    pub others: usize,
 }
 
 /// A walk over a group and those below it, each before what is below it. What is said of a group
@@ -90,11 +90,12 @@ impl<T: Copy> Walk<T> {
         if below.are_more {
             self.miss(Unseen::Many { most: self.most });
         }
-        if below.are_others {
+        if below.others > 0 {
             self.miss(Unseen::Name);
         }
+        // To read a name costs the same, whatever it is.
+        self.room = (self.room).saturating_sub(below.names.len() + below.others);
         if !below.names.is_empty() {
-            self.room = self.room.saturating_sub(below.names.len());
             self.levels.push((below.names, said));
             self.above = group;
         }
@@ -143,7 +144,7 @@ mod tests {
         Names {
             names: (0..all.min(most)).map(|it| it.to_string()).collect(),
             are_more: all > most,
-            are_others: false,
+            others: 0,
         }
     }
 
@@ -200,11 +201,12 @@ mod tests {
         let mut walk = Walk::from(CgroupPath::root(), (), 100);
         let (top, ()) = walk.step().unwrap();
         let others = Names {
-            are_others: true,
+            others: 3,
             ..Names::default()
         };
         walk.enter(top, others, ());
         assert_eq!((walk.step(), walk.unseen()), (None, Some(Unseen::Name)));
+        assert_eq!(walk.room(), 97);
     }
 
     #[test]

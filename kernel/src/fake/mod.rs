@@ -335,7 +335,7 @@ impl Tree for FakeTree {
         Ok(Names {
             names: below.by_ref().take(most).map(ToOwned::to_owned).collect(),
             are_more: below.next().is_some(),
-            are_others: false,
+            others: 0,
         })
     }
 

@@ -258,7 +258,7 @@ mod tests {
             Ok(Names {
                 names: below.by_ref().take(most).collect(),
                 are_more: below.next().is_some(),
-                are_others: false,
+                others: 0,
             })
         }
     }

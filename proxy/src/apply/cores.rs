@@ -357,16 +357,21 @@ impl Cores {
         let bearer = self.groups.get(group).map(|known| known.bearer);
         let mut found = Found::Nothing;
         for thread in &listed.ids {
+            let still = || listed.still_has(*thread);
             let given = match (kernel.cookie(*thread), cookie, bearer) {
                 // Its process may have got it together with an earlier thread.
                 (Ok(held), ..) if held == cookie => continue,
                 (Ok(_), Some(cookie), Some(bearer)) => {
-                    let still = listed.still_has(*thread);
-                    still.and_then(|()| kernel.share(bearer, cookie, *thread))
+                    still().and_then(|()| kernel.share(bearer, cookie, *thread))
                 }
                 (Ok(_), None, _) if *group == CoreGroup::None => {
-                    let still = listed.still_has(*thread);
-                    still.and_then(|()| kernel.clear(*thread))
+                    still().and_then(|()| kernel.clear(*thread))
+                }
+                // It may have had it. Where none is to have any, what it has started may not be let go with
+                // one that nobody looks for any more.
+                (Err(error), ..) if has_ended(&error) && *group != CoreGroup::None => {
+                    found = found.max(Found::Unknown);
+                    continue;
                 }
                 // Nobody was there to get one.
                 (Ok(_), ..) => continue,

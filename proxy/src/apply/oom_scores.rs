@@ -56,10 +56,14 @@ impl OomScores {
         let mut found = Found::Nothing;
         let mut refusal = None;
         let listed = processes(turn.sight(cgroups), at)?;
+        let mut unseen = listed.unseen;
         let others = self.others(&listed.ids, score);
         for part in others.chunks(AT_ONCE) {
             match self.give_all(cgroups, at, part, score) {
-                Ok(some) => found = found.max(some),
+                Ok((some, left)) => {
+                    found = found.max(some);
+                    unseen = unseen.or(left);
+                }
                 Err(error) => refusal = Some(error),
             }
             if turn.is_over_after(part.len()) {
@@ -67,41 +71,42 @@ impl OomScores {
                 break;
             }
         }
-        refusal.map_or(Ok((found, listed.unseen)), Err)
+        refusal.map_or(Ok((found, unseen)), Err)
     }
 
-    /// Gives processes a score that they have not, or of which that is not to be seen.
+    /// Gives processes a score that they have not, or of which that is not to be seen. Why some may be left
+    /// that were not looked at once more.
     fn give_all(
         &self,
         cgroups: &Cgroups,
         at: &CgroupPath,
-        others: &[Tid],
+        others: &[(Tid, Found)],
         score: OomScoreAdj,
-    ) -> Result<Found, JoinError> {
+    ) -> Result<(Found, Option<Unseen>), JoinError> {
         let others = others.iter();
-        let open = |it: &Tid| (*it, self.procfs.open_oom_score_adj(*it));
+        let open = |it: &(Tid, Found)| (*it, self.procfs.open_oom_score_adj(it.0));
         let others: Vec<_> = others.map(open).collect();
         // A file is of the process that had the number when it was opened. Who has it still is in the
-        // group still; what is not listed any more may have been anybody's. To come as far as the look
-        // before, this has as much time.
-        let there: HashSet<Tid> = processes(Sight::once(cgroups), at)?
-            .ids
-            .into_iter()
-            .collect();
+        // group still; what is not listed any more may have been anybody's. This may not come as far as the
+        // look before, though it has as much time: who is not reached by it is told as not looked at.
+        let Members { ids, unseen } = processes(Sight::once(cgroups), at)?;
+        let there: HashSet<Tid> = ids.into_iter().collect();
         let mut found = Found::Nothing;
         let mut refusal = None;
-        for (process, file) in others {
+        for ((process, ended), file) in others {
             if !there.contains(&process) {
-                found = found.max(Found::Ended);
+                if unseen.is_none() {
+                    found = found.max(ended);
+                }
                 continue;
             }
             match file.and_then(|file| file.write(score)) {
                 Ok(()) => found = Found::Moved,
-                Err(error) if has_ended(&error) => found = found.max(Found::Ended),
+                Err(error) if has_ended(&error) => found = found.max(ended),
                 Err(error) => refusal = Some(refused(at, process, score, error)),
             }
         }
-        refusal.map_or(Ok(found), Err)
+        refusal.map_or(Ok((found, unseen)), Err)
     }
 
     /// The scores of the processes of a control group, as a person may read them.
@@ -114,11 +119,15 @@ impl OomScores {
         Some(shown.collect::<Vec<_>>().join(" "))
     }
 
-    /// Those of some processes that have another score, or of which that is not to be seen.
-    fn others(&self, processes: &[Tid], score: OomScoreAdj) -> Vec<Tid> {
-        let has = |process: Tid| self.procfs.oom_score_adj(process).ok() == Some(score);
-        let others = processes.iter().filter(|it| !has(**it));
-        others.copied().collect()
+    /// Those of some processes that have another score, or of which that is not to be seen; and what it means
+    /// if one of them has ended before it has this one.
+    fn others(&self, processes: &[Tid], score: OomScoreAdj) -> Vec<(Tid, Found)> {
+        let other = |process: &Tid| match self.procfs.oom_score_adj(*process) {
+            Ok(held) if held == score => None,
+            Ok(_) => Some((*process, Found::Ended)),
+            Err(_) => Some((*process, Found::Unknown)),
+        };
+        processes.iter().filter_map(other).collect()
     }
 }
 

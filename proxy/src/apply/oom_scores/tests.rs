@@ -149,13 +149,18 @@ fn of_one_that_has_ended_before_it_had_its_score_it_is_known_that_others_may_be_
     let node = Node::new();
     node.start("container", 10, 500);
     let score = OomScoreAdj::new(500).unwrap();
-    let give = |processes: &[Tid]| {
+    node.start("container", 12, 0);
+    let others = node.scores.others(&[10, 11, 12], score);
+    assert_eq!(others, [(11, Found::Unknown), (12, Found::Ended)]);
+    node.tree.leave(12);
+    let give = |processes: &[(Tid, Found)]| {
         let given = node
             .scores
             .give_all(&node.cgroups, &at("container"), processes, score);
-        given.unwrap()
+        given.unwrap().0
     };
     assert_eq!(give(&[]), Found::Nothing);
-    assert_eq!(give(&[11]), Found::Ended);
-    assert_eq!(give(&[10, 11]), Found::Moved);
+    assert_eq!(give(&others[..1]), Found::Unknown);
+    assert_eq!(give(&others), Found::Ended);
+    assert_eq!(give(&[(10, Found::Ended), others[0]]), Found::Moved);
 }

@@ -87,6 +87,11 @@ impl GroupMarks {
         }
     }
 
+    /// Whether something could not be noted yet.
+    pub(super) fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
     /// Notes what is owed.
     pub(super) fn catch_up(&mut self, (cgroups, at): (&Cgroups, &CgroupPath), of: Marked) {
         if self.owed.is_empty() {

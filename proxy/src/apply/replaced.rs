@@ -308,9 +308,10 @@ impl Replaced {
             let Some(at) = self.in_turn.pop_front() else {
                 return;
             };
-            let is_used = self.groups.get(&at);
-            let is_used = is_used
-                .is_some_and(|known| !known.originals.is_empty() || known.forgotten.is_some());
+            let is_used = self.groups.get_mut(&at).is_some_and(|known| {
+                known.marks.catch_up((cgroups, &at), Marked::Files);
+                !known.originals.is_empty() || known.forgotten.is_some() || known.marks.owes()
+            });
             // One of which it cannot be found out stays.
             if is_used && cgroups.exists(&at).unwrap_or(true) {
                 self.in_turn.push_back(at);

@@ -298,14 +298,19 @@ impl Writer {
         outcomes?.into_iter().next()
     }
 
-    /// Brings the threads of control groups into groups. One answer for each, in order, and none from where on
-    /// there is no thread to do it. A group of cores of which nobody is known to have a cookie is not begun:
-    /// that takes [`join_beside`](Self::join_beside).
+    /// Brings the threads of control groups into groups. One answer for each, in order, and fewer if there is
+    /// no thread left to do it. A group of cores of which nobody is known to have a cookie is not begun: that
+    /// takes [`join_beside`](Self::join_beside).
     ///
     /// A member may take long, as its container likes. So they are brought in by parts, between which
-    /// whatever else waits has its turn, and no part comes that nobody waits for any more.
-    pub async fn join(&self, members: Vec<Member>) -> Vec<Result<Joined, JoinError>> {
-        self.join_job(members, None).await
+    /// whatever else waits has its turn, newer decisions among it: each part after the first is asked for
+    /// only while somebody waits, and for members that are still wanted. Answers end with one that is not.
+    pub async fn join(
+        &self,
+        members: Vec<Member>,
+        is_wanted: impl Fn(&Member) -> bool,
+    ) -> Vec<Result<Joined, JoinError>> {
+        self.join_job(members, None, is_wanted).await
     }
 
     /// The same where a group of cores may be begun: with the cookie that one of the `others` in it has and
@@ -314,14 +319,16 @@ impl Writer {
         &self,
         members: Vec<Member>,
         others: Vec<Member>,
+        is_wanted: impl Fn(&Member) -> bool,
     ) -> Vec<Result<Joined, JoinError>> {
-        self.join_job(members, Some(others.into())).await
+        self.join_job(members, Some(others.into()), is_wanted).await
     }
 
     async fn join_job(
         &self,
-        members: Vec<Member>,
+        mut members: Vec<Member>,
         others: Option<Arc<[Member]>>,
+        is_wanted: impl Fn(&Member) -> bool,
     ) -> Vec<Result<Joined, JoinError>> {
         let begin = |it: &Member| self.thread_progress.begin(&it.at, it.group.setting());
         let mut joined = Vec::with_capacity(members.len());
@@ -335,9 +342,13 @@ impl Writer {
                 done,
             };
             let part = self.threads.ask(join).await.unwrap_or_default();
-            let is_last = part.is_empty() || part.len() == left.len();
+            let answered = part.len();
             joined.extend(part);
-            if is_last {
+            // What is decided of the others may be another thing by now.
+            let left = &members[joined.len()..];
+            let wanted = left.iter().take_while(|member| is_wanted(member)).count();
+            members.truncate(joined.len() + wanted);
+            if answered == 0 || wanted == 0 {
                 return joined;
             }
         }

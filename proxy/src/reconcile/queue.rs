@@ -207,6 +207,11 @@ impl Queue {
         self.threads_pushed.notify_one();
     }
 
+    /// Has those threads of a pod brought into their groups, before those of all others, that were not yet.
+    pub(crate) fn push_new_threads(&self, sandbox: SandboxId) {
+        self.push_threads(sandbox, Part::New);
+    }
+
     /// Has the threads of a pod brought into their groups.
     pub(super) fn push_threads(&self, sandbox: SandboxId, part: Part) {
         let line = match part {

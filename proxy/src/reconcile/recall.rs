@@ -2,7 +2,7 @@
 //! made anew: what is decided still comes back one day, and what nobody decides any more now.
 //!
 //! The groups of pods, tiers and host applications have it noted on themselves; those of containers which
-//! settings are by us. Each is asked for until there is an answer and, where the source of pods is awaited,
+//! settings are by us. Each group is asked for until there is an answer of it and, where the source of pods is awaited,
 //! that was heard; and then no more.
 
 use super::unheard::is_summed;

@@ -116,7 +116,7 @@ pub(super) async fn turn(hub: &Rc<Hub>, changes: Vec<Change>) {
     let before = Gate::of(hub);
     if changes.iter().any(|change| ends_cookies(hub, change)) {
         let members = without_cookies(&hub.ledger().borrow());
-        hub.writer().join(members).await;
+        hub.writer().join(members, |_| true).await;
     }
     let applied = hub.writer().write(changes.clone()).await;
     note_node(hub, &changes, &applied);

@@ -32,7 +32,8 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool
     if members.is_empty() {
         return false;
     }
-    let mut joined = hub.writer().join(members.clone()).await;
+    let is_wanted = |member: &Member| is_wanted(hub, member);
+    let mut joined = hub.writer().join(members.clone(), is_wanted).await;
     if hub.is_whole() {
         join_unmet(hub, &members, &mut joined).await;
     }
@@ -71,7 +72,8 @@ pub(crate) fn starting(pod: &Pod, id: &ContainerId) -> Vec<Member> {
 /// Brings those into their groups that a start is to find there. Who is in a group of cores as well, one
 /// of whom may have its cookie, is known after the first list, for which this waits.
 pub(crate) async fn join_starting(hub: &Hub, members: Vec<Member>) {
-    let mut joined = hub.writer().join(members.clone()).await;
+    let is_wanted = |member: &Member| is_wanted(hub, member);
+    let mut joined = hub.writer().join(members.clone(), is_wanted).await;
     if joined.iter().any(is_unmet) {
         hub.whole().await;
         join_unmet(hub, &members, &mut joined).await;
@@ -81,17 +83,27 @@ pub(crate) async fn join_starting(hub: &Hub, members: Vec<Member>) {
 /// Brings those in of whose groups of cores nobody was known to have a cookie: one of the pods may that
 /// were not looked at yet.
 async fn join_unmet(hub: &Hub, members: &[Member], joined: &mut [Result<Joined, JoinError>]) {
+    let is_wanted = |member: &Member| is_wanted(hub, member);
     let outcomes = members.iter().zip(joined);
-    let unmet: Vec<_> = outcomes.filter(|(_, outcome)| is_unmet(outcome)).collect();
+    let unmet = outcomes.filter(|(_, outcome)| is_unmet(outcome));
+    let unmet: Vec<_> = unmet.filter(|(member, _)| is_wanted(member)).collect();
     if unmet.is_empty() {
         return;
     }
     let members: Vec<_> = unmet.iter().map(|(member, _)| (*member).clone()).collect();
     let others = others(&hub.ledger().borrow(), &members);
-    let answers = hub.writer().join_beside(members, others).await;
+    let answers = hub.writer().join_beside(members, others, is_wanted);
+    let answers = answers.await;
     for ((_, outcome), answer) in unmet.into_iter().zip(answers) {
         *outcome = answer;
     }
+}
+
+/// Whether it is decided now that a member is in its group: since somebody asked for that, another policy may
+/// have come, or the switch of its kind have been turned.
+fn is_wanted(hub: &Hub, member: &Member) -> bool {
+    let is_decided = |pod: &Pod| members(pod, |_| true, |_| true).contains(member);
+    Gate::of(hub).lets_join(member) && hub.ledger().borrow().pods().any(is_decided)
 }
 
 fn is_unmet(outcome: &Result<Joined, JoinError>) -> bool {

@@ -402,11 +402,12 @@ async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
         ..ThreadGroups::none()
     };
     let writer = Writer::new(processes.cgroups(), groups);
-    let joined = writer.join(vec![Member {
+    let joined = vec![Member {
         at: at("a"),
         group: ThreadGroup::Cores(CoreGroup::None),
         with_shim: false,
-    }]);
+    }];
+    let joined = writer.join(joined, |_| true);
     let after = async {
         let quota = Change {
             at: at("a"),
@@ -471,13 +472,19 @@ async fn between_containers_whose_threads_take_long_another_pod_has_its_turn() {
     };
     let (long, other) = tokio::join!(
         biased;
-        writer.join(members(&["a", "b"])),
-        writer.join(members(&["c"])),
+        writer.join(members(&["a", "b"]), |_| true),
+        writer.join(members(&["c"]), |_| true),
     );
     assert!(matches!(long[..], [Ok(Joined::Equal), Ok(Joined::Equal)]));
     assert!(matches!(other[..], [Ok(Joined::Equal)]));
     let asked: Vec<_> = was_asked.try_iter().collect();
     assert_eq!(asked, [11, 31, 21]);
+
+    // By its turn something else may be decided of the second.
+    let cut = writer.join(members(&["a", "b"]), |member| member.at != at("b"));
+    assert!(matches!(cut.await[..], [Ok(Joined::Equal)]));
+    let asked: Vec<_> = was_asked.try_iter().collect();
+    assert_eq!(asked, [11]);
 }
 
 #[tokio::test]

@@ -256,7 +256,12 @@ impl Handler {
             false => until,
         };
         let joined = reconcile::threads_of_pod(hub, &sandbox);
-        let awaits_list = self.wait_for(&sandbox, joined, until_joined).await == Some(true);
+        let joined = self.wait_for(&sandbox, joined, until_joined).await;
+        if joined.is_none() {
+            // Some are behind other pods' threads, and what starts meanwhile is where they are.
+            hub.queue().push_new_threads(sandbox.clone());
+        }
+        let awaits_list = joined == Some(true);
         // As of the writer, of a list that does not come the first start that has waited is enough. What
         // it is for comes after the start.
         if awaits_list && !self.list_is_late.get() {

@@ -75,7 +75,7 @@ async fn settled(bench: &Bench) {
     let asks = async {
         for _ in 0..4 {
             writer.read(&quota).await;
-            writer.join(Vec::new()).await;
+            writer.join(Vec::new(), |_| true).await;
             yield_now().await;
         }
         is_done.set(true);
@@ -212,14 +212,15 @@ async fn of_starts_behind_threads_that_take_long_the_first_waits_and_others_go_o
     let policy = NodePolicy::parse_stream(CORES, None).unwrap().policy;
     bench.hub.set_node_policy(policy.into());
     bench.hub.list_taken();
-    let start = async |patience| {
-        let plugin = Handler::new(bench.hub.clone(), 4 * patience);
-        let late = Duration::from_secs(10);
+    let start = async |of_runtime| {
+        let plugin = Handler::new(bench.hub.clone(), of_runtime);
+        let late = Duration::from_secs(60);
         timeout(late, plugin.answer(happened(Event::StartContainer))).await
     };
-    let first = start(Duration::from_millis(100)).await;
+    // A quarter of it, of which values take a part.
+    let first = start(Duration::from_secs(2)).await;
     assert!(first.is_ok() && bench.hub.writer().is_late_with_threads());
-    let next = start(Duration::from_secs(30)).await;
+    let next = start(Duration::from_secs(480)).await;
     assert!(next.is_ok(), "it waits for threads that stand still");
     assert_eq!(bench.hub.queue().drain(), [sandbox()]);
 }

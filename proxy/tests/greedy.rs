@@ -178,7 +178,8 @@ async fn large_messages_half_sent_cost_a_bounded_sum_and_others_notice_nothing()
     let attack = async {
         let gate = Gate::new();
         let script = script_with(&gate);
-        let node = Node::without_runtime(&[HOLD_TIMEOUT]);
+        // One that waits for it passes unopened, which is seen of a bystander's.
+        let node = Node::without_runtime(&["--hold-timeout=2s"]);
         serve(&script, &node.path("runtime.sock"), &windows_of_64_kib());
         let bystander = Bystander::at(&node).await;
         let before = node.resident_kib();
@@ -210,7 +211,7 @@ async fn large_messages_half_sent_cost_a_bounded_sum_and_others_notice_nothing()
         assert!(node.metric(crowded) >= 1);
         // By now those that waited for a place have passed too.
         bystander.works().await;
-        most = grown();
+        most = most.max(grown());
         assert!(most < 180 * 1_024, "{before} KiB grew by {most} KiB");
 
         drop((streams, attacker));

@@ -139,7 +139,7 @@ keys! {
     GRACE_PERIOD "grace-period" <"DURATION|auto"> = "auto":
         "How long calls in flight may take to finish at a stop, 0s to 10m; auto: 60s if systemd keeps the socket, otherwise 25s, since clients cannot connect meanwhile; TimeoutStopSec= of the unit (75s) has to be longer";
     MAX_CONNECTIONS "max-connections" <"COUNT"> = "512":
-        "Client connections at most, 1 to 65536; from seven eighths of them on, the one that was longest without a call is asked to go";
+        "Client connections at most, 1 to 65536; from seven eighths of them on, the one that was longest without a call is asked to go; each has an equal part of 64 MiB for held messages to itself";
     MAX_MESSAGE "max-message-bytes" <"SIZE"> = "16MiB":
         "Largest request that is opened, 64KiB to 16MiB; a larger one passes unopened";
     LARGE_SLOTS "large-message-slots" <"COUNT"> = "4":

@@ -23,9 +23,9 @@ pub const DEAF: &str = "/a.b/Deaf";
 
 /// What a proxy with a bystander is started with: so long that who is held up for it is told from who
 /// waits for a loaded machine.
-pub const HOLD_TIMEOUT: &str = "--hold-timeout=8s";
-/// Half of that: within it each call of a bystander is answered.
-const SOON: Duration = Duration::from_secs(4);
+pub const HOLD_TIMEOUT: &str = "--hold-timeout=30s";
+/// Within it each call of a bystander is answered.
+const SOON: Duration = Duration::from_secs(20);
 
 /// A client that was there before, with a call that waits, and wants to be left in peace.
 pub struct Bystander {

@@ -58,7 +58,7 @@ fn resources(qos: PodQos) -> Value {
     }
 }
 
-/// The same whose container says first of all what its control group has. See [`told`].
+/// A [`manifest`] whose container says first of all what its control group has. See [`told`].
 pub fn telling(pod: &PodSpecOf) -> Value {
     let mut manifest = manifest(pod);
     manifest["spec"]["containers"][0]["command"] = json!(["sh", "-c", TELL]);

@@ -278,6 +278,8 @@ async fn what_koordlet_runs_is_left_to_it(front: Front) -> Result<()> {
     // One that runs on takes it for gone after ten minutes.
     node.proxy.stop()?;
     node.launch_proxy()?;
+    // It has looked once these are there: a creation before that passes as it came.
+    wait_for(&all, OF_PLUGIN);
     all.push(run(&node, &socket, classes::be("after")).await?);
     assert_eq!(
         of_best_effort(&all[1].1)?[..3],

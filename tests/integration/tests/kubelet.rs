@@ -55,7 +55,7 @@ fn classes_hold(version: ContainerdVersion, front: Front) -> Result<()> {
         "koord_runtime_proxy_calls_total",
         &["method=\"CreateContainer\"", "result=\"patched\""],
     )?;
-    ensure!(patched > 3.5, "{patched} creations were adjusted");
+    ensure!(patched >= 4.0, "{patched} creations were adjusted");
     for pod in &pods {
         kubelet.remove(&pod.name)?;
     }

@@ -365,10 +365,8 @@ fn each_key_that_a_hook_reads_has_a_malformed_value_here() {
 
 #[tokio::test]
 async fn a_malformed_annotation_costs_its_pod_that_hook_alone_on_containerd_1_7() -> Result<()> {
-    ensure!(
-        classes::share_pool()? == "1",
-        "this takes a machine with two CPUs"
-    );
+    let online = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    ensure!(online == "0-1\n", "this takes a machine with two CPUs");
     let options = ProxyOptions {
         policy: Some(BusyPolicy::new("1").text()),
         args: [

@@ -1,7 +1,7 @@
 //! UpdatePodSandboxResources on real runtimes: no runtime writes what it tells, which a kubelet does itself,
 //! so what a hook has decided stays, and what was told is what the pod's directory gets back.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Node, ProxyOptions, RunningPod, classes};
 use koord_testkit::{
     ContainerdVersion, RuntimeKind,
@@ -80,6 +80,14 @@ async fn tell(
     Ok(())
 }
 
+/// What the pod's directory is known to be asked to have as its quota.
+fn asked(node: &Node) -> Result<String> {
+    let settings = node.settings()?;
+    let quota = settings.get("\"redis\" null \"cpu.cfs_quota_us\"");
+    let quota = quota.with_context(|| format!("{settings:?}"))?;
+    Ok(quota["asked"].as_str().unwrap_or_default().to_owned())
+}
+
 async fn a_pod_gets_back_what_was_told_of_it_last(
     kind: impl Into<RuntimeKind>,
     front: Front,
@@ -90,9 +98,12 @@ async fn a_pod_gets_back_what_was_told_of_it_last(
     let decided = OF_LSR.map(|(_, _, decided, _)| decided);
     wait_until("the quotas are lifted", || held(&lsr) == decided);
 
-    for quota_us in [80_000, 60_000] {
+    for (quota_us, together) in [(80_000, "90000"), (60_000, "70000")] {
         let resources = resources(614, quota_us, 512 << 20);
         tell(&client, &lsr, resources, overhead()).await?;
+        wait_until("it is known", || {
+            asked(&node).is_ok_and(|asked| asked == together)
+        });
         assert_eq!(held(&lsr), decided);
     }
     let switch = "CPUSetAllocator=off";

@@ -215,7 +215,7 @@ impl Driver {
         timer.as_mut().poll(cx).is_ready()
     }
 
-    /// Charges what is held to what all connections may hold together.
+    /// Charges what is held to this connection's own part of the room, and what is beyond it to that of all.
     fn make_room(&mut self) {
         let held = self.pair.held_bytes() + self.decisions.kept_bytes();
         if held != self.share.held() {

@@ -8,7 +8,7 @@ use crate::{
     echo::Echo,
     life::{self, EVENTS, Ends},
     load::Sample,
-    parts::proxy_options,
+    parts::demo_options,
     report::{NRI_CONTAINERS, Row},
 };
 use anyhow::{Context, Result, anyhow, ensure};
@@ -77,7 +77,7 @@ pub(crate) fn measure(rounds: usize, wants: Wants<'_>, has_groups: bool) -> Resu
     let runtime = NriRuntime::listen(&socket, Generation::V0_12)?;
     let options = ProxyOptions {
         front: Front::Nri,
-        ..proxy_options()?
+        ..demo_options()?
     };
     // No socket of CRI: what the runtime tells as ours is all that there is.
     let nowhere = testbed.directory().join("runtime.sock");

@@ -81,6 +81,14 @@ pub(crate) fn proxy_options() -> Result<ProxyOptions> {
     })
 }
 
+/// The same by the demo's policy, of whose values there are literals.
+pub(crate) fn demo_options() -> Result<ProxyOptions> {
+    Ok(ProxyOptions {
+        policy: Some(classes::node_policy(&classes::share_pool()?)),
+        ..proxy_options()?
+    })
+}
+
 /// Starts a runtime that answers at once, with `more` arguments on `socket`.
 pub(crate) fn instant_runtime(
     stack: Stack,

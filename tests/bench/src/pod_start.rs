@@ -1,7 +1,7 @@
 //! A kubelet's own pod start, from the manifest to Ready: straight, through the proxy, and with the
 //! proxy as the runtime's plugin.
 
-use crate::{parts::proxy_options, state::median};
+use crate::{parts::demo_options, state::median};
 use anyhow::{Context, Result};
 use koord_integration::{Front, Node, ProxyOptions, classes, static_pod};
 use koord_testkit::{ContainerdVersion, Kubelet, poll::bound};
@@ -57,13 +57,13 @@ impl Way {
     fn all() -> Result<[Self; 3]> {
         let nri = ProxyOptions {
             front: Front::Nri,
-            ..proxy_options()?
+            ..demo_options()?
         };
-        let mut direct = Self::start("direct", proxy_options()?, |it| it.runtime.socket())?;
+        let mut direct = Self::start("direct", demo_options()?, |it| it.runtime.socket())?;
         direct.node.proxy.stop()?;
         Ok([
             direct,
-            Self::start("proxy", proxy_options()?, |node| node.proxy.socket())?,
+            Self::start("proxy", demo_options()?, |node| node.proxy.socket())?,
             Self::start("plugin", nri, Node::socket)?,
         ])
     }

@@ -11,7 +11,7 @@ mod traffic;
 use super::*;
 use crate::{
     apply::testing::SlowCores,
-    hub::testing::{BATCH, Bench, sandbox},
+    hub::testing::{BATCH, Bench, container, sandbox},
 };
 use koord_kernel::{
     cgroup::{Controller, Generation, Tree, WeightCurve},
@@ -173,6 +173,42 @@ async fn while_threads_of_one_pod_are_looked_at_values_are_held() {
         () = run(hub.clone()) => unreachable!("it never ends"),
         () = test => {}
     }
+}
+
+#[tokio::test]
+async fn who_is_behind_one_that_has_gone_meanwhile_is_brought_in_by_the_next_look() {
+    let (may_go_on, until) = mpsc::channel();
+    let tree = FakeTree::new(Generation::V2, 2);
+    let bench = Bench::with_cores(tree, SlowCores::until(until)).knowing_pod();
+    let pause = bench.pod.join("sandbox-1").unwrap();
+    bench.tree.make(&pause);
+    bench.tree.enter(&pause, 12);
+    bench.tree.enter(&bench.container, 11);
+    let hub = &bench.hub;
+    hub.list_taken();
+    let policies = "policies: {cpuPolicy: coreSched}, beClass: {cpuQOS: {enable: true}}";
+    hub.set_node_policy(network_policy(policies));
+    if let Some(pod) = hub.ledger().borrow_mut().pod_mut(&sandbox()) {
+        pod.pause = Target::at(Some(pause));
+        hub.decide_again(pod);
+    }
+    while hub.queue().pop_threads().is_some() {}
+    let goes = async {
+        while hub.writer().standing_of_threads().is_none() {
+            sleep(PAUSE).await;
+        }
+        // Longer than all members are brought in at one go.
+        sleep(Duration::from_millis(100)).await;
+        hub.container_removed(container().as_str());
+        drop(may_go_on);
+    };
+    let pod = sandbox();
+    let join = threads_of_pod(hub, &pod);
+    timeout(Duration::from_secs(30), async { tokio::join!(join, goes) })
+        .await
+        .expect("threads are brought in");
+    let next = hub.queue().pop_threads();
+    assert!(matches!(next, Some(ThreadWork::Pod(of, Part::Whole)) if of == pod));
 }
 
 /// What `beClass` has in a NodeSLO.

@@ -38,6 +38,11 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool
         join_unmet(hub, &members, &mut joined).await;
     }
     let waits = joined.iter().any(is_unmet);
+    if !joined.is_empty() && (joined.len() < members.len() || waits && hub.is_whole()) {
+        // Of the next one something else is decided by now, or it has gone; of those behind it nothing
+        // may have changed.
+        hub.queue().push_threads(sandbox.clone(), Part::Whole);
+    }
     let mut ledger = hub.ledger().borrow_mut();
     // Decisions may have changed meanwhile, so answers find their entry by place and value.
     let Some(pod) = ledger.pod_mut(sandbox) else {

@@ -176,7 +176,7 @@ async fn measure_real(arguments: &Arguments, report: &mut Report) -> Result<()> 
 async fn interleaved(parts: &Parts, load: &Load, rounds: usize) -> Result<Vec<Row>> {
     let targets = parts.targets();
     let mut measured: Vec<Vec<load::Sample>> = targets.iter().map(|_| Vec::new()).collect();
-    let patched = parts::patched(parts.proxy())?;
+    let patched = parts.proxy().creations(Some("patched"))?;
     // The first round warms up and is thrown away.
     for round in 0..=rounds {
         for (target, samples) in targets.iter().zip(&mut measured) {

@@ -126,18 +126,10 @@ pub(crate) fn byte_relay(testbed: &Testbed, runtime: &Path) -> Result<(Child, Pa
     Ok((child, socket))
 }
 
-/// Creations that a proxy has changed so far.
-pub(crate) fn patched(proxy: &Proxy) -> Result<f64> {
-    proxy.metric(
-        "koord_runtime_proxy_calls_total",
-        &["\"CreateContainer\"", "\"patched\""],
-    )
-}
-
 /// Fails unless a proxy has changed all creations that were sent by it since: one that does not look at
 /// them would be the faster one.
 pub(crate) fn all_were_patched(proxy: &Proxy, before: f64, sent: usize) -> Result<()> {
-    let patched = patched(proxy)? - before;
+    let patched = proxy.creations(Some("patched"))? - before;
     let sent = f64::from(u32::try_from(sent)?);
     ensure!(
         (patched - sent).abs() < 0.5,

@@ -129,7 +129,7 @@ impl Real {
     /// All ways in turn, round by round.
     async fn interleaved(&self, kind: Kind, callers: usize, rounds: usize) -> Result<Vec<Row>> {
         let mut measured: Vec<Vec<Sample>> = self.targets.iter().map(|_| Vec::new()).collect();
-        let patched = parts::patched(&self.node.proxy)?;
+        let patched = self.node.proxy.creations(Some("patched"))?;
         // The first round warms up and is thrown away.
         for round in 0..=rounds {
             for (target, samples) in self.targets.iter().zip(&mut measured) {

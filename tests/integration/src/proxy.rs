@@ -308,6 +308,14 @@ impl Proxy {
         Ok(serde_json::from_str(&body)?)
     }
 
+    /// Creations that this process has counted, of this result or of any.
+    pub fn creations(&self, result: Option<&str>) -> Result<f64> {
+        let result = result.map(|result| format!("result=\"{result}\""));
+        let labels = [Some("method=\"CreateContainer\""), result.as_deref()];
+        let labels: Vec<_> = labels.into_iter().flatten().collect();
+        self.metric("koord_runtime_proxy_calls_total", &labels)
+    }
+
     /// The sum of a metric over all its series whose text contains all of `labels`.
     pub fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
         let (code, body) = self.admin("GET", "/metrics", "")?;

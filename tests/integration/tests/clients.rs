@@ -60,22 +60,14 @@ fn completes_a_life(kubernetes: &str) -> Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
     let (all, patched) = (
-        creations(&node.proxy, &[])?,
-        creations(&node.proxy, &[PATCHED])?,
+        node.proxy.creations(None)?,
+        node.proxy.creations(Some("patched"))?,
     );
     ensure!(
         patched >= 1.0 && all - patched < 0.5,
         "of {all} creations {patched} had what hooks decide"
     );
     Ok(())
-}
-
-const PATCHED: &str = "result=\"patched\"";
-
-/// How many creations the proxy has counted.
-fn creations(proxy: &Proxy, results: &[&str]) -> Result<f64> {
-    let labels = [&["method=\"CreateContainer\""], results].concat();
-    proxy.metric("koord_runtime_proxy_calls_total", &labels)
 }
 
 #[test]
@@ -100,7 +92,7 @@ fn the_client_of_kubernetes_1_30_completes_a_life() -> Result<()> {
 fn a_go_client_under_stress_sees_no_difference() -> Result<()> {
     let stress = Stress::start("0", &[])?;
     stress.drive("sizes,streams,creates,cancels,codes,slow-reader,trailers")?;
-    let patched = creations(&stress.proxy, &[PATCHED])?;
+    let patched = stress.proxy.creations(Some("patched"))?;
     ensure!(patched >= 100_000.0, "{patched} creations were patched");
     Ok(())
 }
@@ -136,7 +128,7 @@ fn a_go_client_is_refused_the_same_by_goaway_all_the_time() -> Result<()> {
 fn is_refused(age: &str) -> Result<()> {
     let stress = Stress::start(age, &["--hook-fail-policy=BatchResource=Closed"])?;
     stress.drive("refused")?;
-    let refused = creations(&stress.proxy, &["result=\"refused\""])?;
+    let refused = stress.proxy.creations(Some("refused"))?;
     ensure!(refused >= 2000.0, "{refused} creations were refused");
     Ok(())
 }
@@ -208,7 +200,7 @@ impl Stress {
     /// The same trials straight and through the proxy. The proxy has to know of every creation that came to
     /// the server with what hooks decide.
     fn drive(&self, trials: &str) -> Result<()> {
-        let before = creations(&self.proxy, &[PATCHED])?;
+        let before = self.proxy.creations(Some("patched"))?;
         let mut client = self.testbed.command(stress()?);
         client
             .args(["drive", "--endpoint"])
@@ -226,7 +218,7 @@ impl Stress {
         );
         let arrived = said.lines().find_map(|line| line.strip_prefix(ARRIVED));
         let arrived: f64 = arrived.context("how many were patched")?.parse()?;
-        let patched = creations(&self.proxy, &[PATCHED])? - before;
+        let patched = self.proxy.creations(Some("patched"))? - before;
         ensure!(
             patched >= arrived,
             "{arrived} creations arrived patched, of {patched}"

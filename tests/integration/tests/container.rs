@@ -353,10 +353,7 @@ fn serves_and_adjusts_all(version: ContainerdVersion, front: Front) -> Result<bo
             .find(|it| it["metadata"]["name"] == "agent-node");
         own.is_some_and(|it| it["status"]["containerStatuses"][0]["ready"] == true)
     });
-    let patched = agent.metric(
-        "koord_runtime_proxy_calls_total",
-        &["method=\"CreateContainer\"", "result=\"patched\""],
-    )?;
+    let patched = agent.creations(Some("patched"))?;
     println!("{patched} creations were adjusted");
     stands_apart(testbed)?;
     // Its own pod too, which it leaves alone.

@@ -51,10 +51,7 @@ fn classes_hold(version: ContainerdVersion, front: Front) -> Result<()> {
         began_with_its_values(&kubelet, pod);
     }
     // By the creations themselves, not by a repair that was quick.
-    let patched = node.proxy.metric(
-        "koord_runtime_proxy_calls_total",
-        &["method=\"CreateContainer\"", "result=\"patched\""],
-    )?;
+    let patched = node.proxy.creations(Some("patched"))?;
     ensure!(patched >= 4.0, "{patched} creations were adjusted");
     for pod in &pods {
         kubelet.remove(&pod.name)?;

@@ -55,7 +55,7 @@ vm: ## the demo in a virtual machine with cgroup v2, and a shell there to look a
 .PHONY: test
 test: export DEMO_BUILD = --lib --bins --tests
 test: tools ## everything, real runtimes included (KOORD_SKIP_TIERS=vms,fuzz leaves tiers out)
-	@.ci/tiers check node conformance vms fuzz demo
+	@.ci/tiers check 'vms&' node conformance wait fuzz demo
 
 .PHONY: check
 check: fmt-check clippy doc unit deny ## the fast part: no runtime, no network; for every edit
@@ -106,8 +106,13 @@ node: parts ## the tests on real containerds and on this machine's cgroups; need
 conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary, FRONT=nri: with the plugin; CONTAINERD=1.6|1.7|2: on that alone)
 	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest $(addprefix --containerd ,$(CONTAINERD)) $(addprefix --front ,$(FRONT)) "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
 
+# The kernels are built while other tests run: only these need them.
+.PHONY: kernels
+kernels: parts
+	@$(BUILT)/debug/koord-testbed setup qemu kernel own-kernel
+
 .PHONY: vms
-vms: build ## the tests on kernels of our choice, with cgroup v2 and v1, in virtual machines
+vms: kernels ## the tests on kernels of our choice, with cgroup v2 and v1, in virtual machines
 	@cargo test $(ALL) --no-fail-fast $(call tests,VMS)
 
 .PHONY: fuzz

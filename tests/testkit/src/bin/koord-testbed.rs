@@ -12,8 +12,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use koord_testkit::setup::{
-    Cache, RuntimeKind, ensure_image_archive, ensure_kernel, ensure_kubelet, ensure_qemu,
-    ensure_runtime,
+    Cache, RuntimeKind, ensure_image_archive, ensure_kernel, ensure_kubelet, ensure_own_kernel,
+    ensure_qemu, ensure_runtime,
 };
 use koord_testkit::{Options, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -53,6 +53,7 @@ enum Part {
     Image,
     Qemu,
     Kernel,
+    OwnKernel,
     Kubelet,
 }
 
@@ -63,6 +64,7 @@ impl Part {
             ("image", Self::Image),
             ("qemu", Self::Qemu),
             ("kernel", Self::Kernel),
+            ("own-kernel", Self::OwnKernel),
             ("kubelet", Self::Kubelet),
         ])
     }
@@ -120,6 +122,7 @@ fn set_up(parts: impl IntoIterator<Item = Part>) -> Result<ExitCode, Box<dyn Err
             Part::Image => drop(ensure_image_archive(&cache)?),
             Part::Qemu => drop(ensure_qemu(&cache)?),
             Part::Kernel => drop(ensure_kernel(&cache)?),
+            Part::OwnKernel => drop(ensure_own_kernel(&cache)?),
             Part::Kubelet => drop(ensure_kubelet(&cache)?),
         }
     }

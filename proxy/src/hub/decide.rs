@@ -19,7 +19,7 @@ use koord_hooks::{
 };
 use koord_model::{CpuShares, CpusetCpus, KubeQos, SchedSwitch, Setting, Value};
 use koord_proto::{
-    annotation::CpuNormalizationRatio,
+    annotation::{CpuNormalizationRatio, DeviceAllocated},
     keys::{annotation, label},
     policy::NodePolicy,
 };
@@ -395,9 +395,14 @@ impl Hub {
 
     /// Devices may have come and gone since the last list, and with one that is not there the runtime
     /// refuses to make a container. A look costs a few reads on the data path, so it is for pods alone
-    /// that were given some. Those that are there can be given nothing, so nobody is decided about anew.
+    /// that were given some, not for those with GPUs, which the same annotation tells. Those that are there
+    /// can be given nothing, so nobody is decided about anew.
     pub(super) fn look_at_devices(&self, pod: &PodView) {
-        if pod.annotations.get(annotation::DEVICE_ALLOCATED).is_none() {
+        let has_some = |devices: &DeviceAllocated| !devices.rdma.is_empty();
+        if !pod
+            .devices()
+            .is_ok_and(|devices| devices.as_deref().is_some_and(has_some))
+        {
             return;
         }
         match self.probe.rdma() {

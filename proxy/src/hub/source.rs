@@ -330,6 +330,8 @@ impl Hub {
             return true;
         }
         pod.said = said;
+        // Each meaning is beside its text. What only containers' hooks read was found by this call.
+        pod.view.parsed = view.parsed;
         if !known {
             (pod.view.labels, pod.view.annotations, pod.view.spec) =
                 (view.labels, view.annotations, view.spec);

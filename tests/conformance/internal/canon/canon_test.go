@@ -166,6 +166,22 @@ func TestEveryKindOfFieldHasItsLeaf(t *testing.T) {
 	}
 }
 
+func TestAnImagesIDIsContent(t *testing.T) {
+	reply := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{
+		Id: firstID, ImageId: secondID, Image: &runtime.ImageSpec{Image: "localhost:5000/a@" + digest},
+	}}
+	found := leaves(t, runtime.RuntimeService_ContainerStatus_FullMethodName, reply)
+	for path, wanted := range map[string]string{
+		"reply.status.id":          `"id#1"`,
+		"reply.status.image_id":    `"` + secondID + `"`,
+		"reply.status.image.image": `"localhost:port#1/a@` + digest + `"`,
+	} {
+		if found[path] != wanted {
+			t.Errorf("%s reads %q, not %q", path, found[path], wanted)
+		}
+	}
+}
+
 func TestVerboseInfoIsComparedValueByValue(t *testing.T) {
 	info := `{"pid":77,"started":1700000000000000005,"at":"2023-11-14T22:13:20.000000005Z","list":[1,"x"],"id":"` + firstID + `"}`
 	reply := &runtime.ContainerStatusResponse{Info: map[string]string{"info": info, "plain": "not JSON"}}

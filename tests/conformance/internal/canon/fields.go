@@ -66,6 +66,18 @@ var unorderedLists = map[protoreflect.FullName]bool{
 	"runtime.v1.ContainerEventResponse.containers_statuses":   true,
 }
 
+// imageFields name images. An image's id is its content, which CRI-O writes as it
+// writes the ids that it makes up.
+var imageFields = map[protoreflect.FullName]bool{
+	"runtime.v1.Container.image_id":          true,
+	"runtime.v1.Container.image_ref":         true,
+	"runtime.v1.ContainerStatus.image_id":    true,
+	"runtime.v1.ContainerStatus.image_ref":   true,
+	"runtime.v1.Image.id":                    true,
+	"runtime.v1.ImageSpec.image":             true,
+	"runtime.v1.PullImageResponse.image_ref": true,
+}
+
 // NatureOf tells how a scalar field is compared. parent is the field that
 // holds the message around it, nil at the root.
 func NatureOf(parent, field protoreflect.FieldDescriptor) Nature {
@@ -229,6 +241,8 @@ func (w *walker) value(parent protoreflect.FieldDescriptor, at place, field *wir
 	case nature == SampleTime:
 		w.times.add(int64(field.Bits), at.field)
 		w.emit(at, w.mask.sampleTime(int64(field.Bits)))
+	case field.Known() && imageFields[field.Descriptor.FullName()] && isID(string(field.Bytes)):
+		w.emit(at, strconv.Quote(string(field.Bytes)))
 	case field.Type == protowire.BytesType && isText(field):
 		w.emit(at, strconv.Quote(w.mask.text(string(field.Bytes))))
 	case len(field.Bytes) > 0 || field.Type == protowire.BytesType:

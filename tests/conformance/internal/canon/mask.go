@@ -122,6 +122,9 @@ func (m *mask) ids(text string) string {
 	return shortIDForm.ReplaceAllStringFunc(text, m.shortID)
 }
 
+// isID tells whether a text is an id and nothing else.
+func isID(text string) bool { return len(text) == 64 && idForm.FindString(text) == text }
+
 func (m *mask) times(text string) string {
 	return timeForm.ReplaceAllStringFunc(text, func(found string) string {
 		parsed, err := time.Parse(time.RFC3339Nano, found)

@@ -19,7 +19,7 @@ use koord_hooks::{
 };
 use koord_model::{CpuShares, CpusetCpus, KubeQos, SchedSwitch, Setting, Value};
 use koord_proto::{
-    annotation::{CpuNormalizationRatio, DeviceAllocated},
+    annotation::CpuNormalizationRatio,
     keys::{annotation, label},
     policy::NodePolicy,
 };
@@ -398,11 +398,8 @@ impl Hub {
     /// that were given some, not for those with GPUs, which the same annotation tells. Those that are there
     /// can be given nothing, so nobody is decided about anew.
     pub(super) fn look_at_devices(&self, pod: &PodView) {
-        let has_some = |devices: &DeviceAllocated| !devices.rdma.is_empty();
-        if !pod
-            .devices()
-            .is_ok_and(|devices| devices.as_deref().is_some_and(has_some))
-        {
+        let devices = pod.devices().ok().flatten();
+        if devices.is_none_or(|devices| devices.rdma.is_empty()) {
             return;
         }
         match self.probe.rdma() {

@@ -32,13 +32,12 @@ macro_rules! requests {
     )+};
 }
 
-macro_rules! requests_of_pods {
-    ($($request:ident: $fields:expr;)+) => {$(
-        impl $request {
+macro_rules! messages_of_pods {
+    ($($message:ident: $fields:expr;)+) => {$(
+        impl $message {
             /// Decodes the fields that are looked at, and of labels and annotations those whose key
-            /// `keep` takes. `None` if the bytes are no such message; they are passed on as they came
-            /// then, and the runtime says what is wrong with them. An entry that nobody asks for may
-            /// be no UTF-8.
+            /// `keep` takes: a pod may have tens of thousands, and each would take ten times its length.
+            /// `None` if the bytes are no such message. An entry that nobody asks for may be no UTF-8.
             pub fn read_keeping(message: &[u8], keep: impl Fn(&[u8]) -> bool) -> Option<Self> {
                 Self::decode(&*wire::select(message, $fields, &keep).ok()?).ok()
             }
@@ -80,9 +79,26 @@ const POD: Keep = Keep::Fields(&[
 /// pod's count.
 const CONTAINER: Keep = Keep::Fields(&[(1, Keep::Whole), (15, Keep::Fields(&[(1, RESOURCES)]))]);
 
-requests_of_pods! {
+messages_of_pods! {
     RunPodSandboxRequest: &[(1, POD), (2, Keep::Whole)];
     CreateContainerRequest: &[(1, Keep::Whole), (2, CONTAINER), (3, POD)];
+    PodSandbox: &[
+        (1, Keep::Whole),
+        (2, Keep::Whole),
+        (3, Keep::Whole),
+        (4, Keep::Whole),
+        (5, Keep::Entries),
+        (6, Keep::Entries),
+        (7, Keep::Whole),
+    ];
+    Container: &[
+        (1, Keep::Whole),
+        (2, Keep::Whole),
+        (3, Keep::Whole),
+        (6, Keep::Whole),
+        (7, Keep::Whole),
+        (9, Keep::Entries),
+    ];
 }
 
 requests! {
@@ -153,6 +169,36 @@ mod tests {
             (kept.config, kept.runtime_handler),
             (Some(config("k1", "k2")), "kata".to_owned())
         );
+    }
+
+    #[test]
+    fn of_what_is_listed_labels_and_annotations_that_nobody_asks_for_are_left_out() {
+        // id: "s" state: 1 labels { k1: "" } labels { a: "" } annotations { a: "\xff" }
+        // annotations { k2: "v" } runtime_handler: "h"
+        let pod = b"\x0a\x01s\x18\x01\x2a\x04\x0a\x02k1\x2a\x03\x0a\x01a\x32\x06\x0a\x01a\x12\x01\xff\x32\x07\x0a\x02k2\x12\x01v\x3a\x01h";
+        let keep = |key: &[u8]| key.starts_with(b"k");
+        let kept = PodSandbox {
+            id: "s".to_owned(),
+            state: 1,
+            labels: [("k1".to_owned(), String::new())].into(),
+            annotations: [("k2".to_owned(), "v".to_owned())].into(),
+            runtime_handler: "h".to_owned(),
+            ..PodSandbox::default()
+        };
+        assert_eq!(PodSandbox::read_keeping(pod, keep), Some(kept));
+
+        // id: "c" pod_sandbox_id: "s" state: 1 labels { k1: "" } annotations { a: "\xff" }
+        // annotations { k2: "v" }
+        let container = b"\x0a\x01c\x12\x01s\x30\x01\x42\x04\x0a\x02k1\x4a\x06\x0a\x01a\x12\x01\xff\x4a\x07\x0a\x02k2\x12\x01v";
+        let kept = Container {
+            id: "c".to_owned(),
+            pod_sandbox_id: "s".to_owned(),
+            state: 1,
+            annotations: [("k2".to_owned(), "v".to_owned())].into(),
+            ..Container::default()
+        };
+        assert_eq!(Container::read_keeping(container, keep), Some(kept));
+        assert_eq!(Container::read_keeping(&container[..4], keep), None);
     }
 
     #[test]

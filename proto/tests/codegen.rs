@@ -15,7 +15,10 @@ fn generated_code_is_that_of_the_proto_files() -> Result<(), Box<dyn Error>> {
     let update = env::var_os("UPDATE_GENERATED").is_some();
 
     let generated = [
-        ("cri.rs", messages(cri.clone(), "runtime.v1.rs", &[])?),
+        (
+            "cri.rs",
+            messages(cri.clone(), "runtime.v1.rs", &[], &["."])?,
+        ),
         (
             "client_v1.rs",
             client(without_messages(cri), "runtime.v1.rs")?,
@@ -25,7 +28,10 @@ fn generated_code_is_that_of_the_proto_files() -> Result<(), Box<dyn Error>> {
             client(events, "containerd.services.events.v1.rs")?,
         ),
         // What is written has one order, so that it can be compared.
-        ("nri.rs", messages(nri, "nri.pkg.api.v1alpha1.rs", &["."])?),
+        (
+            "nri.rs",
+            messages(nri, "nri.pkg.api.v1alpha1.rs", &["."], &[])?,
+        ),
     ];
     for (file, fresh) in generated {
         let path = checked_in.join(file);
@@ -55,15 +61,18 @@ fn compile(directory: &Path, file: &str) -> Result<FileDescriptorSet, Box<dyn Er
     Ok(FileDescriptorSet::decode(&*set)?)
 }
 
-/// The messages alone; the maps of those that `ordered` names keep an order.
+/// The messages alone; the maps of those that `ordered` names keep an order, and fields of bytes of those
+/// that `shared` names are parts of what they were decoded from.
 fn messages(
     descriptors: FileDescriptorSet,
     file: &str,
     ordered: &[&str],
+    shared: &[&str],
 ) -> Result<String, Box<dyn Error>> {
     let out = tempfile::tempdir()?;
     prost_build::Config::new()
         .btree_map(ordered)
+        .bytes(shared)
         .out_dir(out.path())
         .compile_fds(descriptors)?;
     Ok(fs::read_to_string(out.path().join(file))?)

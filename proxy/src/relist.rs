@@ -259,8 +259,10 @@ async fn list(
         changed: Changed::take(hub),
         missing,
     };
-    let mut sandboxes = runtime.sandboxes().await?;
-    let mut containers = runtime.containers().await?;
+    let inputs = hub.policy().inputs();
+    let keep = |key: &[u8]| inputs.has(key);
+    let mut sandboxes = runtime.sandboxes(keep).await?;
+    let mut containers = runtime.containers(keep).await?;
     let mut patience = Patience::default();
     sandboxes.sort_by_cached_key(|pod| news.missing.has(&pod.id));
     // Of two of one name the newest counts, which is the last; a runtime lists them in no order.

@@ -5,6 +5,7 @@
 //! after it, or for as long as the runtime tells of its containers. What clients say never goes this
 //! way.
 
+use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use koord_proto::{client::v1::runtime_service_client::RuntimeServiceClient, cri};
 use std::{
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 use thiserror::Error;
-use tokio::net::UnixStream;
+use tokio::{net::UnixStream, task::yield_now};
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint, Uri},
@@ -29,6 +30,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const POD_DEADLINE: Duration = Duration::from_secs(1);
 /// What CRI-O sends in one message at most; containerd stays at 16 MiB.
 const MAX_REPLY: usize = 80 << 20;
+/// Bytes of a list that are read before others have their turn: a few milliseconds.
+const READ_AT_ONCE: usize = 1 << 20;
 
 /// Why the runtime could not be asked.
 #[derive(Debug, Error)]
@@ -44,6 +47,8 @@ pub enum RuntimeError {
     },
     #[error("the runtime did not answer {call} in time")]
     Late { call: &'static str },
+    #[error("the runtime's answer to {call} has an entry that is none")]
+    Malformed { call: &'static str },
 }
 
 /// A connection to ask over.
@@ -78,26 +83,32 @@ impl Runtime {
         answer("Version", DEADLINE, self.client.version(request)).await
     }
 
-    pub async fn sandboxes(&mut self) -> Result<Vec<cri::PodSandbox>, RuntimeError> {
+    /// All sandboxes, with those of their labels and annotations whose key `keep` takes.
+    pub async fn sandboxes(
+        &mut self,
+        keep: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<cri::PodSandbox>, RuntimeError> {
+        const CALL: &str = "ListPodSandbox";
         let request = cri::ListPodSandboxRequest::default();
-        let list = answer(
-            "ListPodSandbox",
-            DEADLINE,
-            self.client.list_pod_sandbox(request),
-        )
-        .await?;
-        Ok(list.items)
+        let list = answer(CALL, DEADLINE, self.client.list_pod_sandbox(request)).await?;
+        each(CALL, list.items, |item| {
+            cri::PodSandbox::read_keeping(item, &keep)
+        })
+        .await
     }
 
-    pub async fn containers(&mut self) -> Result<Vec<cri::Container>, RuntimeError> {
+    /// All containers, with those of their annotations whose key `keep` takes.
+    pub async fn containers(
+        &mut self,
+        keep: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<cri::Container>, RuntimeError> {
+        const CALL: &str = "ListContainers";
         let request = cri::ListContainersRequest::default();
-        let list = answer(
-            "ListContainers",
-            DEADLINE,
-            self.client.list_containers(request),
-        )
-        .await?;
-        Ok(list.containers)
+        let list = answer(CALL, DEADLINE, self.client.list_containers(request)).await?;
+        each(CALL, list.containers, |item| {
+            cri::Container::read_keeping(item, &keep)
+        })
+        .await
     }
 
     /// What the runtime says of a sandbox beyond the API; `None` if it is gone or says nothing.
@@ -167,6 +178,25 @@ pub(crate) async fn channel(stream: UnixStream) -> Result<Channel, RuntimeError>
     // The name is only the `:authority`; the connector knows where to go.
     let endpoint = Endpoint::from_static("http://localhost");
     Ok(endpoint.connect_with_connector(connector).await?)
+}
+
+/// What every entry of a list says. One that cannot be read spoils the list: who is not in it has ended.
+async fn each<T>(
+    call: &'static str,
+    entries: Vec<Bytes>,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Vec<T>, RuntimeError> {
+    let mut listed = Vec::with_capacity(entries.len());
+    let mut at_once = 0;
+    for entry in entries {
+        listed.push(read(&entry).ok_or(RuntimeError::Malformed { call })?);
+        at_once += entry.len();
+        if at_once > READ_AT_ONCE {
+            at_once = 0;
+            yield_now().await;
+        }
+    }
+    Ok(listed)
 }
 
 fn info(verbose: &HashMap<String, String>) -> Option<serde_json::Value> {

@@ -9,7 +9,7 @@ use koord_hooks::Chain;
 use koord_testkit::{
     Frame, RawClient, RawReply, RawRequest, RawStream,
     poll::wait_until_async,
-    scripted::{Gate, Otherwise, Script},
+    scripted::{Gate, Otherwise, Reply, Script},
 };
 use std::{collections::VecDeque, path::PathBuf, time::Duration};
 use support::{
@@ -17,7 +17,7 @@ use support::{
     frame,
     inside::{Inside, serve, windows_of_64_kib},
     method,
-    node::{Node, PATIENCE},
+    node::{self, Node, PATIENCE},
     pod::Pod,
     wire::Tree,
 };
@@ -52,6 +52,44 @@ async fn a_request_that_names_a_million_files_costs_what_it_is_long() {
     // 8 MiB of it came, and were held until the runtime had them.
     let grown = node.peak_kib() - before;
     assert!(grown < 40 * 1_024, "grew by {grown} KiB");
+}
+
+#[tokio::test]
+async fn pods_with_tens_of_thousands_of_annotations_are_listed_for_what_the_list_is_long() {
+    const PODS: usize = 32;
+    const ANNOTATIONS: u32 = 60_000;
+    // sandbox { metadata { name: "pod" uid: "uid-NN" namespace: "ns" } annotations { "abcd": "" } ... }
+    let metadata = |pod: usize| {
+        let metadata = Tree::new()
+            .bytes(1, "pod")
+            .bytes(2, format!("uid-{pod:02}"));
+        metadata.bytes(3, "ns").encode()
+    };
+    let mut annotations = Vec::new();
+    for number in 0..ANNOTATIONS {
+        let digit = |shift: u32| b'a' + u8::try_from((number >> shift) & 15).unwrap();
+        annotations.extend([0x32, 6, 0x0a, 4]);
+        annotations.extend([12, 8, 4, 0].map(digit));
+    }
+    let list = (0..PODS).fold(Tree::new(), |list, pod| {
+        let sandbox = Tree::new().bytes(1, format!("sandbox-{pod:02}"));
+        let mut sandbox = sandbox.bytes(2, metadata(pod)).encode();
+        sandbox.extend_from_slice(&annotations);
+        list.bytes(1, sandbox)
+    });
+    let list = list.encode();
+    // As much as containerd sends at most, nearly.
+    assert_eq!(list.len(), 15_361_120);
+    let parent = r#"{"config":{"linux":{"cgroup_parent":"/elsewhere"}}}"#;
+    let info = Tree::new().bytes(1, "info").bytes(2, parent).encode();
+    let status = Tree::new().bytes(2, info).encode();
+    let script = node::script()
+        .always(method::LIST, Reply::message(list))
+        .always(method::SANDBOX_STATUS, Reply::message(status));
+    let node = Node::with(script, &[]);
+    assert_eq!(node.metric("ledger_pods"), 32);
+    let peak = node.peak_kib();
+    assert!(peak < 64 * 1_024, "{peak} KiB at the most");
 }
 
 #[tokio::test]

@@ -351,8 +351,8 @@ fn listed() -> Reply {
         annotations: [pair("koordinator.sh/networkQOS", limits)].into(),
         ..Default::default()
     };
-    let pods = cri::ListPodSandboxResponse { items: vec![pod] };
-    Reply::message(pods.encode_to_vec())
+    let items = vec![pod.encode_to_vec().into()];
+    Reply::message(cri::ListPodSandboxResponse { items }.encode_to_vec())
 }
 
 /// From where it sends, and where it is.

@@ -143,10 +143,11 @@ pub struct VersionResponse {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListPodSandboxRequest {}
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListPodSandboxResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub items: ::prost::alloc::vec::Vec<PodSandbox>,
+    /// Each is a PodSandbox, and is read by itself: the author of a pod fills its maps.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub items: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandbox {
@@ -227,10 +228,11 @@ pub struct NamespaceOption {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListContainersRequest {}
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListContainersResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub containers: ::prost::alloc::vec::Vec<Container>,
+    /// Each is a Container, and is read by itself.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub containers: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Container {
@@ -245,11 +247,6 @@ pub struct Container {
     /// Nanoseconds since 1970.
     #[prost(int64, tag = "7")]
     pub created_at: i64,
-    #[prost(map = "string, string", tag = "8")]
-    pub labels: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
     #[prost(map = "string, string", tag = "9")]
     pub annotations: ::std::collections::HashMap<
         ::prost::alloc::string::String,

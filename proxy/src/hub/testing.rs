@@ -471,22 +471,25 @@ pub(crate) fn script(pod: cri::PodSandbox, container: cri::Container, info: &str
         runtime_name: "containerd".to_owned(),
         ..Default::default()
     };
-    let pods = cri::ListPodSandboxResponse { items: vec![pod] };
-    let containers = cri::ListContainersResponse {
-        containers: vec![container],
-    };
     let status = cri::ContainerStatusResponse {
         info: [("info".to_owned(), info.to_owned())].into(),
     };
     let answers = [
         answer("Version", version.encode_to_vec()),
-        answer("ListPodSandbox", pods.encode_to_vec()),
-        answer("ListContainers", containers.encode_to_vec()),
+        answer("ListPodSandbox", list_of([pod])),
+        answer("ListContainers", list_of([container])),
         answer("ContainerStatus", status.encode_to_vec()),
     ];
     let none = Script::new(Otherwise::Echo);
     let add = |script: Script, (path, reply): (String, Reply)| script.always(&path, reply);
     answers.into_iter().fold(none, add)
+}
+
+/// A reply to ListPodSandbox or ListContainers: both have their entries in field 1.
+pub(crate) fn list_of(entries: impl IntoIterator<Item = impl Message>) -> Vec<u8> {
+    let entries = entries.into_iter();
+    let items = entries.map(|it| it.encode_to_vec().into()).collect();
+    cri::ListPodSandboxResponse { items }.encode_to_vec()
 }
 
 /// The container as the runtime lists it.

@@ -5,7 +5,7 @@ use crate::{
     front::cri::Method,
     hub::{
         Answer, Decision, Opening, Reply as Ended,
-        testing::{Bench, container, listed_container, listed_pod, sandbox, script},
+        testing::{Bench, container, list_of, listed_container, listed_pod, sandbox, script},
     },
     ledger::{Applied, Route},
 };
@@ -292,14 +292,12 @@ async fn who_lists_but_once_lists_until_everybody_was_asked_about() {
         id: format!("container-{number}"),
         ..listed_container()
     });
-    let containers = cri::ListContainersResponse {
-        containers: containers.collect(),
-    };
+    let containers = list_of(containers);
     let tree = FakeTree::new(Generation::V1, 2);
     let listed = Scripted::start(tree, r#"{"config":{},"runtimeSpec":{}}"#);
     let answer = |path: &str, reply| drop(listed.script.clone().once(path, reply));
     for _ in 0..2 {
-        let reply = Reply::message(containers.encode_to_vec());
+        let reply = Reply::message(containers.clone());
         answer("/runtime.v1.RuntimeService/ListContainers", reply);
     }
     // With these a list has no patience left for the last one.
@@ -826,7 +824,7 @@ async fn what_the_runtime_was_still_at_when_its_caller_was_lost_is_listed_soon()
     let hub = &listed.bench.hub;
     let path = "/runtime.v1.RuntimeService/ListContainers";
     // The first list does not have it yet, and nobody asks for another.
-    let none = cri::ListContainersResponse::default().encode_to_vec();
+    let none = Vec::new();
     drop(listed.script.clone().once(path, Reply::message(none)));
     let endpoint = listed.socket.as_path().into();
     let known = async {
@@ -863,10 +861,8 @@ async fn a_sandbox_without_an_answer_is_asked_about_again_after_all_others() {
             drop(listed.script.clone().once(&path, reply));
         };
         let others = others.iter().map(|id| elsewhere(id));
-        let pods = cri::ListPodSandboxResponse {
-            items: others.chain([listed_pod()]).collect(),
-        };
-        answer("ListPodSandbox", Reply::message(pods.encode_to_vec()));
+        let pods = list_of(others.chain([listed_pod()]));
+        answer("ListPodSandbox", Reply::message(pods));
         let info = r#"{"config":{"linux":{"cgroup_parent":"/elsewhere"}}}"#;
         let said = cri::PodSandboxStatusResponse {
             info: [("info".to_owned(), info.to_owned())].into(),
@@ -998,11 +994,9 @@ async fn a_list_asks_about_so_many_containers_and_the_next_about_the_rest() {
             id: format!("container-{number}"),
             ..listed_container()
         });
-        let containers = cri::ListContainersResponse {
-            containers: containers.collect(),
-        };
+        let containers = list_of(containers);
         let path = "/runtime.v1.RuntimeService/ListContainers";
-        let reply = Reply::message(containers.encode_to_vec());
+        let reply = Reply::message(containers);
         drop(listed.script.clone().once(path, reply));
     };
     for asked in [64, 65, 65] {
@@ -1027,11 +1021,9 @@ async fn containers_are_known_in_the_order_in_which_they_were_made() {
             created_at,
             ..listed_container()
         });
-    let containers = cri::ListContainersResponse {
-        containers: containers.into(),
-    };
+    let containers = list_of(containers);
     let path = "/runtime.v1.RuntimeService/ListContainers";
-    let reply = Reply::message(containers.encode_to_vec());
+    let reply = Reply::message(containers);
     drop(listed.script.clone().once(path, reply));
     listed
         .list_beside(Scope::All, &mut Missing::default())
@@ -1051,10 +1043,8 @@ async fn a_container_without_an_answer_is_asked_about_again_after_all_others() {
             id: format!("container-{number}"),
             ..listed_container()
         });
-        let containers = cri::ListContainersResponse {
-            containers: containers.collect(),
-        };
-        let reply = Reply::message(containers.encode_to_vec());
+        let containers = list_of(containers);
+        let reply = Reply::message(containers);
         let mut script = listed.script.clone().once(&path("ListContainers"), reply);
         for _ in 0..64 {
             script = script.once(&path("ContainerStatus"), Reply::error(13, "broken"));
@@ -1359,9 +1349,8 @@ async fn a_tier_keeps_less_once_a_list_tells_that_a_pod_has_ended_or_is_gone() {
     for items in [vec![ended], Vec::new()] {
         listed.list(Scope::News).await;
         comes_to(&listed, TIER, "memory.min", "104857600").await;
-        let pods = cri::ListPodSandboxResponse { items };
         let path = "/runtime.v1.RuntimeService/ListPodSandbox";
-        let reply = Reply::message(pods.encode_to_vec());
+        let reply = Reply::message(list_of(items));
         drop(listed.script.clone().once(path, reply));
         listed
             .list_beside(Scope::News, &mut Missing::default())
@@ -1376,7 +1365,7 @@ async fn a_pod_that_has_lost_a_container_in_a_list_is_looked_at() {
     listed.list(Scope::News).await;
     listed.bench.hub.queue().drain();
     let path = "/runtime.v1.RuntimeService/ListContainers";
-    let none = cri::ListContainersResponse::default().encode_to_vec();
+    let none = Vec::new();
     drop(listed.script.clone().once(path, Reply::message(none)));
     let mut missing = Missing::default();
     let taken = listed.list_beside(Scope::News, &mut missing).await;

@@ -27,4 +27,5 @@ pub mod method {
     pub const STATUS: &str = "/runtime.v1.RuntimeService/Status";
     /// What each list begins with.
     pub const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
+    pub const SANDBOX_STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 }

@@ -32,10 +32,8 @@ async fn what_hangs_for_one_step_of_a_list_keeps_no_later_one_from_asking() {
     let answer = |path, reply| drop(listed.script.clone().once(path, reply));
     let never = Gate::new();
     let late = || Reply::message(Vec::new()).held(&never);
-    let pods = cri::ListPodSandboxResponse {
-        items: vec![elsewhere("a"), elsewhere("b"), elsewhere("c"), pod],
-    };
-    let pods = Reply::message(pods.encode_to_vec());
+    let pods = list_of([elsewhere("a"), elsewhere("b"), elsewhere("c"), pod]);
+    let pods = Reply::message(pods);
     answer("/runtime.v1.RuntimeService/ListPodSandbox", pods);
     for _ in 0..3 {
         answer(SANDBOX_STATUS, late());
@@ -59,12 +57,10 @@ async fn who_was_asked_about_in_vain_comes_after_all_others_whatever_they_are_as
         ..container
     };
     let others = ["b", "c", "d"].map(|id| named(id, container_with(ORIGINALS)));
-    let containers = cri::ListContainersResponse {
-        containers: [vec![named("a", listed_container())], others.to_vec()].concat(),
-    };
+    let containers = list_of([vec![named("a", listed_container())], others.to_vec()].concat());
     let answer = |path, reply| drop(listed.script.clone().once(path, reply));
     let list = async || {
-        let reply = Reply::message(containers.encode_to_vec());
+        let reply = Reply::message(containers.clone());
         answer("/runtime.v1.RuntimeService/ListContainers", reply);
         let before = asked(&listed).len();
         let mut missing = Missing::default();

@@ -269,16 +269,14 @@ async fn of_many_containers_each_list_asks_about_some_until_all_were_asked_about
         id: format!("container-{number}"),
         ..listed_container()
     });
-    let containers = cri::ListContainersResponse {
-        containers: containers.collect(),
-    };
+    let containers = list_of(containers);
     let asked_by_a_list = async || {
         let asked = || {
             let calls = listed.script.calls();
             calls.iter().filter(|call| call.path == STATUS).count()
         };
         let before = asked();
-        let reply = Reply::message(containers.encode_to_vec());
+        let reply = Reply::message(containers.clone());
         drop(listed.script.clone().once(CONTAINERS, reply));
         let mut missing = Missing::default();
         let counted = listed.list_beside(Scope::News, &mut missing).await;

@@ -9,13 +9,16 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use koord_testkit::cri::message::ContainerState;
 use koord_testkit::cri::{ContainerSpec, CriClient, PodSpec};
-use koord_testkit::poll::wait_until;
+use koord_testkit::poll::{wait_until, wait_until_async};
 use koord_testkit::process::is_running;
+use koord_testkit::setup::BUSYBOX_IMAGE;
 use koord_testkit::{
-    ContainerdVersion, Options, PodCgroups, PodQos, Runtime, RuntimeKind, Testbed,
+    ContainerdVersion, Kubelet, Options, PodCgroups, PodQos, Runtime, RuntimeKind, Testbed,
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::{Value, json};
 
 /// Whether `name`, which ends in a number, stands in `text`, and not as the beginning of another.
 fn names(text: &str, name: &str) -> bool {
@@ -164,6 +167,109 @@ async fn nothing_is_left_of_cri_o_after_a_drop() {
     drop(crio);
     assert_eq!(traces(&name, &ids), Vec::<String>::new());
     assert_eq!(notes.exists(), were_there);
+}
+
+/// Where a kubelet makes something that is not told other places, or for whatever it is told.
+const OF_KUBELETS: [&str; 8] = [
+    "/etc/cni",
+    "/etc/kubernetes",
+    "/run/kubernetes",
+    "/usr/libexec/kubernetes",
+    "/var/lib/kubelet",
+    "/var/log/containers",
+    "/var/log/kubelet",
+    "/var/log/pods",
+];
+
+/// What a kubelet sets of the kernel.
+const SET_BY_KUBELETS: [&str; 6] = [
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+];
+
+/// What there is of kubelets on this machine that has no testbed's name.
+fn of_kubelets() -> Vec<String> {
+    let places = OF_KUBELETS.into_iter().filter(|it| Path::new(it).exists());
+    let set = SET_BY_KUBELETS.into_iter().map(|setting| {
+        let value = fs::read_to_string(Path::new("/proc/sys").join(setting));
+        format!("{setting} {}", value.unwrap().trim())
+    });
+    places.map(str::to_owned).chain(set).collect()
+}
+
+/// With mounts of all kinds that a kubelet makes for a pod.
+fn pod_with_volumes() -> Value {
+    let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
+    let of_path = json!({"name": "disk", "mountPath": "/part", "subPath": "part"});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "mounts", "namespace": "default", "uid": "uid-mounts"},
+        "spec": {
+            "hostNetwork": true,
+            "volumes": [
+                {"name": "memory", "emptyDir": {"medium": "Memory"}},
+                {"name": "disk", "emptyDir": {}},
+                {"name": "fields", "downwardAPI": {"items": [
+                    {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+                ]}},
+            ],
+            "containers": [{
+                "name": "main",
+                "image": BUSYBOX_IMAGE,
+                "imagePullPolicy": "Never",
+                "volumeMounts": [mount("memory"), mount("disk"), mount("fields"), of_path],
+            }],
+        },
+    })
+}
+
+/// The ids of all pods and containers of the runtime, once a container runs.
+async fn running(socket: &Path) -> Vec<String> {
+    let client = CriClient::connect(socket).await.unwrap();
+    let runs = async || {
+        let containers = client.list_containers().await.unwrap();
+        let mut states = containers.iter().map(|it| it.state());
+        states.any(|it| it == ContainerState::Running)
+    };
+    wait_until_async("its pod runs", runs).await;
+    let containers = client.list_containers().await.unwrap();
+    let pods = client.list_pods().await.unwrap();
+    let pods = pods.into_iter().map(|it| it.id);
+    pods.chain(containers.into_iter().map(|it| it.id)).collect()
+}
+
+/// Of one that is killed, as a failed test does it, and of its pod, which runs on.
+async fn nothing_is_left_of_a_kubelet(kind: impl Into<RuntimeKind>) {
+    let before = of_kubelets();
+    let runtime = Runtime::start(kind, &Options::default()).unwrap();
+    let name = runtime.testbed().cgroup_root().replace('/', "");
+    let _cgroups = PodCgroups::of(&runtime).unwrap();
+    let kubelet = Kubelet::start(runtime.testbed(), &runtime.socket(), json!({})).unwrap();
+    kubelet.apply(&pod_with_volumes()).unwrap();
+    let ids = running(&runtime.socket()).await;
+    // The kubelet, runtime, shim and a process of each container, their mounts, groups in each hierarchy.
+    let there = traces(&name, &ids);
+    assert!(there.len() > 15, "{there:#?}");
+
+    drop(kubelet);
+    drop(runtime);
+    assert_eq!(traces(&name, &ids), Vec::<String>::new());
+    assert_eq!(of_kubelets(), before);
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_kubelet_and_its_pods_on_containerd_1_7() {
+    nothing_is_left_of_a_kubelet(ContainerdVersion::V1_7).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_kubelet_and_its_pods_on_containerd_2() {
+    nothing_is_left_of_a_kubelet(ContainerdVersion::V2).await;
 }
 
 /// As after a kill amid the removal of a pod, whose shim did not come to remove its socket.

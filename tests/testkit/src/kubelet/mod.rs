@@ -330,6 +330,7 @@ fn config(directory: &Path, cgroup_root: &str, runtime: &Path, address: Ipv4Addr
         "imageServiceEndpoint": socket,
         "staticPodPath": directory.join("manifests"),
         "podLogsDir": directory.join("logs"),
+        "volumePluginDir": directory.join("volume-plugins"),
         "fileCheckFrequency": "1s",
         "address": address,
         "port": SECURE_PORT,

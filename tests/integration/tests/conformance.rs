@@ -164,7 +164,21 @@ fn replies_are_equal_with_the_plugin(kind: impl Into<RuntimeKind>) -> Result<()>
     let alone = record(program, &mut node, &runtime, "alone")?;
     node.launch_proxy()?;
     let asked = record(program, &mut node, &runtime, "asked")?;
+    has_answered_itself(&node)?;
     equal(program, kind, "asked", [&alone, &asked])
+}
+
+/// The replies are those of a runtime that was told what was decided: not once did the watchdog answer
+/// "no change" for a plugin that was late.
+fn has_answered_itself(node: &Node) -> Result<()> {
+    let late = node
+        .proxy
+        .metric("koord_runtime_proxy_plugin_late_answers_total", &[])?;
+    let patched = node.proxy.creations(Some("patched"))?;
+    println!("{patched} creations were adjusted, {late} answers were late");
+    ensure!(late < 0.5, "{late} answers were late");
+    ensure!(patched > 0.5, "no creation was adjusted");
+    Ok(())
 }
 
 /// Holds a record of the scenarios with us against one without.

@@ -8,7 +8,7 @@ use koord_integration::{
     classes, promise,
 };
 use koord_testkit::{
-    ContainerdVersion, Options, PodCgroups, Runtime, RuntimeKind,
+    ContainerdVersion, PodCgroups, Runtime, RuntimeKind,
     cri::CriClient,
     poll::{wait_patiently, wait_until},
 };
@@ -30,9 +30,6 @@ const KEPT: usize = 4;
 /// Pods that start between two restarts, at least.
 const BETWEEN: usize = 2;
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long the runtime waits for its plugin: one that is late on a busy machine would be closed, and
-/// register once more.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// From the return of the runtime's socket until its plugin is asked again, as promised, each time.
 const BACK: Duration = Duration::from_secs(1);
 /// And until every container has its values; a tenth of it is usual.
@@ -230,15 +227,6 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn patient(kind: impl Into<RuntimeKind>) -> Result<Runtime> {
-    let options = Options {
-        nri: true,
-        nri_patience: Some(PATIENCE),
-        ..Options::default()
-    };
-    Ok(Runtime::start(kind, &options)?)
-}
-
 fn it_is_back_each_time(kind: impl Into<RuntimeKind> + Copy) -> Result<()> {
     let share_pool = classes::share_pool()?;
     let options = ProxyOptions {
@@ -250,7 +238,7 @@ fn it_is_back_each_time(kind: impl Into<RuntimeKind> + Copy) -> Result<()> {
         as_shipped: true,
         ..ProxyOptions::default()
     };
-    let mut node = Node::around(patient(kind)?, options)?;
+    let mut node = Node::start(kind, options)?;
     let (runtime, cgroups) = (node.runtime.socket(), node.cgroups.clone());
     let scene = Scene::default();
     let worker = || -> Result<Work> {

@@ -16,10 +16,11 @@ use crate::{
 };
 use anyhow::{Context, Result, anyhow, ensure};
 use koord_integration::{Front, static_pod::settled};
+use koord_testkit::ContainerdVersion;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     env,
-    sync::Mutex,
+    sync::{LazyLock, Mutex},
 };
 
 /// Churns with us at most. Which calls are under way at an end is chance, so a kind of failure that was met
@@ -49,18 +50,24 @@ const ALL_THREE: [Part; 6] = [
 ];
 
 const KILLS: Script = Script {
+    runtime: ContainerdVersion::V2,
     end: End::Kill,
     parts: ALL_THREE,
 };
 
 const RESTARTS: Script = Script {
     end: End::Stop,
-    parts: ALL_THREE,
+    ..KILLS
 };
 
 const RESTARTS_OF_US: Script = Script {
-    end: End::Stop,
     parts: [Part::Proxy; 6],
+    ..RESTARTS
+};
+
+const KILLS_1_7: Script = Script {
+    runtime: ContainerdVersion::V1_7,
+    ..KILLS
 };
 
 /// What has failed in churns without us.
@@ -79,11 +86,12 @@ type Met = BTreeMap<String, (usize, String)>;
 /// Leaves what this many of the same churns without us have none of. One is run when there is a kind to be
 /// held against it, and the next for what none has shown yet; all tests of one script share them.
 fn without_precedent(script: Script, met: &mut Met, runs: usize) -> Result<()> {
-    static WITHOUT: Mutex<BTreeMap<End, Without>> = Mutex::new(BTreeMap::new());
+    static WITHOUT: LazyLock<Mutex<HashMap<(ContainerdVersion, End), Without>>> =
+        LazyLock::new(Mutex::default);
     let mut without = WITHOUT
         .lock()
         .map_err(|_| anyhow!("a run without us failed"))?;
-    let without = without.entry(script.end).or_default();
+    let without = without.entry((script.runtime, script.end)).or_default();
     loop {
         met.retain(|kind, _| !without.kinds.contains(kind));
         let enough = without.runs > 0 || env::var_os(ALWAYS).is_none();
@@ -193,6 +201,11 @@ fn a_kubelets_churn_outlives_kills_of_all_three() -> Result<()> {
 #[test]
 fn a_kubelets_churn_outlives_kills_of_all_three_by_nri() -> Result<()> {
     outlives(KILLS, Front::Nri)
+}
+
+#[test]
+fn a_kubelets_churn_outlives_kills_of_all_three_by_nri_on_containerd_1_7() -> Result<()> {
+    outlives(KILLS_1_7, Front::Nri)
 }
 
 #[test]

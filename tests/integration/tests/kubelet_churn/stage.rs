@@ -52,7 +52,7 @@ pub(super) enum Part {
 }
 
 /// How a part is ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
     /// With signal 9.
     Kill,
@@ -63,6 +63,7 @@ pub(super) enum End {
 /// What is ended one after the other, and how. Who stops has the proxy's socket, too, as systemd has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
+    pub(super) runtime: ContainerdVersion,
     pub(super) end: End,
     pub(super) parts: [Part; 6],
 }
@@ -111,7 +112,7 @@ impl Stage {
             handed_over: front_or_any == Front::Cri && script.end == End::Stop,
             ..ProxyOptions::default()
         };
-        let mut node = Node::start(ContainerdVersion::V2, options)?;
+        let mut node = Node::start(script.runtime, options)?;
         let runtime = match front {
             Some(_) => node.socket(),
             None => {

@@ -232,8 +232,13 @@ fn block_devices_are_limited_and_shared_out_on_cgroup_v2_by_nri() -> Result<()> 
 }
 
 #[test]
-fn a_volume_group_and_a_pods_claim_are_limited_on_cgroup_v2() -> Result<()> {
-    of_io("a_volume_group_and_a_claim_are_limited")
+fn a_volume_group_and_a_pods_claim_are_limited_on_cgroup_v2_by_cri() -> Result<()> {
+    of_io("a_volume_group_and_a_claim_are_limited_by_cri")
+}
+
+#[test]
+fn a_volume_group_and_a_pods_claim_are_limited_on_cgroup_v2_by_nri() -> Result<()> {
+    of_io("a_volume_group_and_a_claim_are_limited_by_nri")
 }
 
 #[test]

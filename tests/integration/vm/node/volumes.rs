@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
-    ProxyOptions,
+    Front, ProxyOptions,
     classes::{NO_POLICY, PodSpecOf},
 };
 use koord_kernel::proof::map_linear;
@@ -20,8 +20,6 @@ use koord_testkit::{
 };
 use rustix::mount::mount_bind;
 use std::{fs, os::unix::fs::symlink, path::Path};
-
-const POD: &str = "claimed";
 
 /// Where the source of pods is.
 const SOURCE: &str = "/tmp/pods.json";
@@ -51,18 +49,30 @@ spec:
 }
 
 pub(super) fn check_all() {
-    check("a_volume_group_and_a_claim_are_limited", follows);
+    check("a_volume_group_and_a_claim_are_limited_by_cri", || {
+        make_disk().expect("this kernel maps devices");
+        follows(Front::Cri, "claimed")
+    });
+    check("a_volume_group_and_a_claim_are_limited_by_nri", || {
+        follows(Front::Nri, "claimed-too")
+    });
 }
 
-async fn follows() -> Result<()> {
+/// The volume group, and two logical volumes of it.
+fn make_disk() -> Result<()> {
     command("truncate", &["-s", "64M", "/tmp/loop2"]);
     command("losetup", &["/dev/loop2", "/tmp/loop2"]);
     // As LVM calls the volume `pvc-7` of that group.
     map_linear("data-pvc--7", "LVM-guest", DISK, SECTORS).context("map a device")?;
     map_linear("data-pvc--8", "LVM-guest-8", DISK, SECTORS).context("map a second one")?;
     command("mke2fs", &["/dev/dm-0"]);
-    let pod = claimant()?;
+    Ok(())
+}
+
+async fn follows(front: Front, name: &str) -> Result<()> {
+    let pod = claimant(name)?;
     let mut node = node(ProxyOptions {
+        front,
         policy: Some(policy(9)),
         args: vec![
             "--feature-gates=BlkIOReconcile=true".to_owned(),
@@ -102,26 +112,26 @@ async fn follows() -> Result<()> {
     }
     node.proxy.write_policy(NO_POLICY)?;
     wait("without a policy", ["", claims])?;
-    tell(false)?;
+    tell(name, false)?;
     wait("once the pod asks for no limit", ["", ""])?;
     node.proxy.stop()?;
     Ok(())
 }
 
-fn claiming() -> PodSpec {
-    PodSpec::new(POD).label("koordinator.sh/qosClass", "BE")
+fn claiming(name: &str) -> PodSpec {
+    PodSpec::new(name).label("koordinator.sh/qosClass", "BE")
 }
 
 /// Says of the pod what its source says: its volumes, and the limits if it asks for some.
-fn tell(asks: bool) -> Result<()> {
-    let mut pod = claiming();
+fn tell(name: &str, asks: bool) -> Result<()> {
+    let mut pod = claiming(name);
     if asks {
         pod = pod.annotation(LIMIT, OWN);
     }
     let config = pod.config();
     let told = serde_json::json!({
         "metadata": {
-            "name": POD,
+            "name": name,
             "namespace": "default",
             "uid": pod.uid(),
             "labels": config.labels,
@@ -146,22 +156,22 @@ fn tell(asks: bool) -> Result<()> {
 
 /// A best-effort pod with a claim that is mounted beside an inline volume and one that is a device, as
 /// its source says.
-fn claimant() -> Result<PodSpecOf> {
-    let pod = claiming().annotation(LIMIT, OWN);
+fn claimant(name: &str) -> Result<PodSpecOf> {
+    let pod = claiming(name).annotation(LIMIT, OWN);
     let uid = pod.uid();
     let csi = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi");
-    for (kind, device, name) in [
+    for (kind, device, volume) in [
         ("ext4", "/dev/dm-0", "pvc-7"),
         ("tmpfs", "tmpfs", "scratch"),
     ] {
-        let at = format!("{csi}/{name}/mount");
+        let at = format!("{csi}/{volume}/mount");
         make(&at);
         command("mount", &["-t", kind, device, &at]);
     }
     map("/dev/dm-1", uid, "pvc-8")?;
-    tell(true)?;
+    tell(name, true)?;
     Ok(PodSpecOf {
-        name: POD.to_owned(),
+        name: name.to_owned(),
         class: "-",
         qos: PodQos::BestEffort,
         pod,

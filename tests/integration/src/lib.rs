@@ -17,6 +17,7 @@ pub mod rdma;
 pub mod readme;
 pub mod static_pod;
 pub mod vm;
+pub mod wrong_policy;
 
 pub use self::{
     node::{Node, RunningPod},

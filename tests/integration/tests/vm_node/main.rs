@@ -215,6 +215,11 @@ fn what_a_burstable_pod_says_for_itself_is_in_force_on_cgroup_v2_by_nri() -> Res
     of_memory("pods_say_for_themselves_by_nri")
 }
 
+#[test]
+fn a_wrong_field_of_a_policy_costs_itself_alone_on_cgroup_v2() -> Result<()> {
+    of_memory("a_wrong_field_of_a_policy_costs_itself")
+}
+
 /// One of the checks of memory, which go in one boot.
 fn of_memory(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();

@@ -19,6 +19,7 @@ mod memory;
 mod nodes;
 mod own;
 mod pod;
+mod policy;
 mod show;
 mod traffic;
 mod volumes;
@@ -62,6 +63,7 @@ fn run() {
         "memory" => {
             memory::check_all();
             own::check_all();
+            policy::check_all();
         }
         "nodes" => nodes::check_all(),
         "show" => return show::until_the_shell_ends(),

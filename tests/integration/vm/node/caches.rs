@@ -134,22 +134,24 @@ fn lines(shares: &[(Resource, u64)]) -> Schemata {
     Schemata(shares.iter().map(line).collect())
 }
 
-/// What the policy gives the classes: of eleven ways 3 to 10 and 0 to 3.
+/// What the policy gives the classes: of eleven ways 0 to 8, 3 to 10 and 0 to 3.
 const SHARES: &str = "apiVersion: slo.koordinator.sh/v1alpha1
 kind: NodeSLO
 metadata: {name: node-1}
 spec:
   resourceQOSStrategy:
+    lsrClass: {resctrlQOS: {enable: true, catRangeEndPercent: 80, mbaPercent: 70}}
     lsClass: {resctrlQOS: {enable: true, catRangeStartPercent: 20, mbaPercent: 90}}
     beClass: {resctrlQOS: {enable: true, mbaPercent: 20}}
 ";
 
-/// The same with more for BE.
+/// The same with more for BE and less for LSR.
 const MORE: &str = "apiVersion: slo.koordinator.sh/v1alpha1
 kind: NodeSLO
 metadata: {name: node-1}
 spec:
   resourceQOSStrategy:
+    lsrClass: {resctrlQOS: {enable: true, catRangeEndPercent: 40, mbaPercent: 50}}
     lsClass: {resctrlQOS: {enable: true, catRangeStartPercent: 20, mbaPercent: 90}}
     beClass: {resctrlQOS: {enable: true, catRangeEndPercent: 50, mbaPercent: 35}}
 ";
@@ -179,9 +181,15 @@ async fn shares(front: Front) -> Result<()> {
     ensure!(found == set(["LS"]), "{found:?}");
     let batch = start(&node, &client, &spec("batch", "BE")).await?;
     let system = start(&node, &client, &spec("system", "SYSTEM")).await?;
+    let exact = start(&node, &client, &spec("exact", "LSR")).await?;
     let own = spec("own", "LS").annotation(HALF.0, HALF.1);
     let own = start(&node, &client, &own).await?;
-    for (pod, group) in [(&batch, "BE"), (&system, ""), (&own, "koordlet-uid-own")] {
+    for (pod, group) in [
+        (&batch, "BE"),
+        (&system, ""),
+        (&exact, "LSR"),
+        (&own, "koordlet-uid-own"),
+    ] {
         let found = groups(pod)?;
         ensure!(found == set([group]), "{found:?}, not {group:?}");
     }
@@ -191,6 +199,7 @@ async fn shares(front: Front) -> Result<()> {
         });
     }
     for (group, expected) in [
+        ("LSR", "L3:0=1ff MB:0=70"),
         ("LS", "L3:0=7f8 MB:0=90"),
         ("BE", "L3:0=00f MB:0=20"),
         ("koordlet-uid-own", "L3:0=03f MB:0=60"),
@@ -200,17 +209,22 @@ async fn shares(front: Front) -> Result<()> {
     }
 
     node.proxy.write_policy(MORE)?;
-    wait_until("BE has more", || {
-        schemata("BE").is_ok_and(|it| it == "L3:0=03f MB:0=40")
-    });
+    for (group, expected) in [("BE", "L3:0=03f MB:0=40"), ("LSR", "L3:0=01f MB:0=50")] {
+        wait_until("others have more and less", || {
+            schemata(group).is_ok_and(|it| it == expected)
+        });
+    }
+    let found = schemata("LS")?;
+    ensure!(found == "L3:0=7f8 MB:0=90", "of LS nothing else: {found}");
     remove(&client, &own).await?;
     wait_until("the group has gone with its pod", || {
-        names().is_ok_and(|it| it == set(["BE", "LS"]))
+        names().is_ok_and(|it| it == set(["BE", "LS", "LSR"]))
     });
     let (code, reply) = node.proxy.admin("PUT", "/hooks", "RdtResctrl=off")?;
     ensure!(code == 200, "{code}: {reply}");
     wait_until("nothing is left once it is switched off", || {
-        names().is_ok_and(|it| it.is_empty()) && groups(&web).is_ok_and(|it| it == set([""]))
+        let left = |pod| groups(pod).is_ok_and(|it| it == set([""]));
+        names().is_ok_and(|it| it.is_empty()) && left(&web) && left(&exact)
     });
     node.proxy.kill9()?;
     Ok(unmount(ROOT, UnmountFlags::empty())?)

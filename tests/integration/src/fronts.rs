@@ -23,7 +23,7 @@ use koord_testkit::{
     poll::{bound, comes_true, wait_until},
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     thread,
@@ -43,6 +43,9 @@ pub struct Machine<'a> {
     pub scores: [&'a str; 2],
     /// What is there by plain reads, in each state of which something is said.
     pub expected: &'a [Expected],
+    /// What is there by its file wherever nothing is said of it; with none, what is not said is not looked
+    /// at.
+    pub otherwise: &'a [(&'a str, &'a str)],
     /// The front by which it is left alone for a minute, to see that nothing is written then.
     pub rests_by: Front,
     /// For the files that stand for what else a node has.
@@ -50,12 +53,15 @@ pub struct Machine<'a> {
     pub rdma: &'a RdmaMachine,
 }
 
-/// A state of the node, and values that are there in it.
+/// A state of the node, and values that are there in it: what is said later counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     pub state: &'static str,
-    pub values: &'static [(&'static str, &'static str)],
+    pub values: &'static [Values],
 }
+
+/// Values by what they are of.
+pub type Values = &'static [(&'static str, &'static str)];
 
 /// What came of the pods by one front.
 #[derive(Debug, Default)]
@@ -76,6 +82,9 @@ pub struct HamiLock {
 /// The names of pods that are created with all hooks off end so.
 const BARE: &str = "-bare";
 
+/// The state in which the proxy is killed and started.
+const AGAIN: &str = "with all hooks on again";
+
 // === impl Machine ===
 
 impl Machine<'_> {
@@ -87,7 +96,8 @@ impl Machine<'_> {
         Ok(ProxyOptions {
             policy: Some(NO_POLICY.to_owned()),
             args: vec![
-                "--feature-gates=AllAlpha=true,BECPUIdle=true,MidResource=true".to_owned(),
+                "--feature-gates=AllAlpha=true,BECPUIdle=true,MidResource=true,ResctrlMonitor=true"
+                    .to_owned(),
                 format!(
                     "--hami-core-library-directory-path={}",
                     self.library().display()
@@ -139,7 +149,7 @@ impl Machine<'_> {
         self.has_no_devices(&client, &bare[1]).await?;
         put_in_force(node, &cores)?;
         switch_all(node, "on")?;
-        let before = self.settled("with all hooks on again", node, &pods, &mut seen)?;
+        let before = self.settled(AGAIN, node, &pods, &mut seen)?;
         self.outlives_us(node, &pods, before)?;
         let client = node.client().await?;
         self.has_its_devices(&client, &pods[1]).await?;
@@ -166,11 +176,14 @@ impl Machine<'_> {
     fn outlives_us(&self, node: &mut Node, pods: &[RunningPod], before: Found) -> Result<()> {
         let decided = |found: Found| decided(found, &["asked", "desired", "owner", "kernel"]);
         let before = decided(before);
+        let mut held = Decided::new();
         node.proxy.kill9()?;
         node.launch_proxy()?;
         let mut after = Decided::new();
         let is_as_before = comes_true(|| {
-            after = self.find(node, pods).map(decided).unwrap_or_default();
+            let found = self.find(node, pods).unwrap_or_default();
+            held.clone_from(&found.1);
+            after = decided(found);
             after == before
         });
         ensure!(
@@ -178,7 +191,7 @@ impl Machine<'_> {
             "before and after a restart: {:#?}",
             different(&before, &after)
         );
-        Ok(())
+        self.is_as_expected(AGAIN, &held)
     }
 
     /// Starts the proxy once more, with all hooks on, and kills it. What it has set is then given back
@@ -209,13 +222,39 @@ impl Machine<'_> {
         seen: &mut Seen,
     ) -> Result<Found> {
         let found = self.settle(node, pods).context(state)?;
-        let expected = self.expected.iter().filter(|it| it.state == state);
-        for (what, value) in expected.flat_map(|it| it.values) {
-            let found = found.1.get(*what).map_or(Expected::GONE, String::as_str);
-            ensure!(found == *value, "{state}, {what}: {found:?}, not {value:?}");
-        }
+        self.is_as_expected(state, &found.1)?;
         seen.settled(state, found.clone())?;
         Ok(found)
+    }
+
+    /// Fails unless everything is there that is said of this state, and nothing else that counts.
+    fn is_as_expected(&self, state: &str, held: &Decided) -> Result<()> {
+        let mut said = BTreeMap::new();
+        let of_state = self.expected.iter().filter(|it| it.state == state);
+        for values in of_state.flat_map(|it| it.values) {
+            said.extend(values.iter().copied());
+        }
+        let mut wrong = Vec::new();
+        for (what, value) in &said {
+            let found = held.get(*what).map_or(Expected::GONE, String::as_str);
+            if found != *value {
+                wrong.push(format!("{what}: {found:?}, not {value:?}"));
+            }
+        }
+        for (what, found) in held {
+            // Of the plugin's file each pod is looked at by itself.
+            let is_said = said.contains_key(&**what) || what == "pod.json";
+            if is_said || self.otherwise.is_empty() {
+                continue;
+            }
+            let mut files = self.otherwise.iter();
+            let usual = files.find(|(file, _)| what.split(' ').next_back() == Some(file));
+            if usual.is_none_or(|(_, value)| found != value) {
+                wrong.push(format!("{what}: {found:?}, of which nothing is said"));
+            }
+        }
+        ensure!(wrong.is_empty(), "{state}: {wrong:#?}");
+        Ok(())
     }
 
     /// Fails unless there was every state of which something is said.

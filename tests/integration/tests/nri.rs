@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
-    fronts::{Expected, HamiLock, Machine},
+    fronts::{Expected, HamiLock, Machine, Values},
     rdma::RdmaMachine,
 };
 use koord_testkit::{
@@ -329,18 +329,15 @@ const HOOKS: [&str; 12] = [
 
 /// On a machine of two CPUs: it shares the policy's, and has its own back.
 const OF_HOST_APPLICATION: [Expected; 4] = [
-    host_application("as created", &[(ITS_CPUS, "1")]),
-    host_application("under another policy", &[(ITS_CPUS, "0")]),
-    host_application("without a policy", &[(ITS_CPUS, "0-1")]),
-    host_application("with all hooks on again", &[(ITS_CPUS, "1")]),
+    host_application("as created", &[&[(ITS_CPUS, "1")]]),
+    host_application("under another policy", &[&[(ITS_CPUS, "0")]]),
+    host_application("without a policy", &[&[(ITS_CPUS, "0-1")]]),
+    host_application("with all hooks on again", &[&[(ITS_CPUS, "1")]]),
 ];
 
 const ITS_CPUS: &str = "host application cpuset.effective_cpus";
 
-const fn host_application(
-    state: &'static str,
-    values: &'static [(&'static str, &'static str)],
-) -> Expected {
+const fn host_application(state: &'static str, values: &'static [Values]) -> Expected {
     Expected { state, values }
 }
 
@@ -355,6 +352,7 @@ async fn every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri() -> Result<()>
         share_pool: &classes::share_pool()?,
         scores: ["800", "700"],
         expected: &OF_HOST_APPLICATION,
+        otherwise: &[],
         rests_by: Front::Cri,
         directory: directory.path(),
         rdma: &rdma,

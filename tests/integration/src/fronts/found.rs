@@ -133,16 +133,25 @@ pub(super) fn shared(hierarchies: &[CgroupHierarchy], held: &mut Decided) -> Res
     Ok(())
 }
 
-/// What each group of caches has.
+/// What each group of caches has, and who is counted apart in it.
 pub(super) fn caches(root: &Path, held: &mut Decided) -> Result<()> {
-    for entry in fs::read_dir(root).into_iter().flatten() {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+    for name in names(root)? {
         if CLASSES.contains(&&*name) || name.starts_with("koordlet-") {
-            let schemata = text(&root.join(&name).join("schemata"))?;
+            let group = root.join(&name);
+            let schemata = text(&group.join("schemata"))?;
             held.extend(schemata.map(|it| (format!("cache group {name}"), it)));
+            let monitors: Vec<String> = names(&group.join("mon_groups"))?.into_iter().collect();
+            held.insert(format!("counted in {name}"), monitors.join(", "));
         }
     }
     Ok(())
+}
+
+/// What is in a directory, if it is there.
+fn names(directory: &Path) -> Result<BTreeSet<String>> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect()
 }
 
 /// What the network plugin is told, wherever groups are, and of each pod by itself too.

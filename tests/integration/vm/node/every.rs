@@ -40,6 +40,7 @@ pub(super) fn check_all() {
         share_pool: "1",
         scores: ["-500", "700"],
         expected: expected::EXPECTED,
+        otherwise: expected::OTHERWISE,
         rests_by: Front::Nri,
         directory: Path::new("/tmp/every"),
         rdma: &rdma,

@@ -9,39 +9,58 @@ const GONE: &str = Expected::GONE;
 pub(super) const EXPECTED: &[Expected] = &[
     Expected {
         state: "as created",
-        values: CREATED,
+        values: &[CREATED],
     },
     Expected {
         state: "once the pods have changed",
-        values: CHANGED,
+        values: &[CREATED, CHANGED],
     },
     Expected {
         state: "under another policy",
-        values: OTHER,
+        values: &[CREATED, CHANGED, OTHER],
     },
     Expected {
         state: "without a policy",
-        values: WITHOUT,
+        values: &[CREATED, CHANGED, OTHER, WITHOUT],
     },
     Expected {
         state: "with all hooks off",
-        values: OFF,
+        values: &[CREATED, CHANGED, OTHER, WITHOUT, OFF],
     },
     Expected {
         state: "with all hooks on again",
-        values: CHANGED,
+        values: &[CREATED, CHANGED, TWICE],
     },
     Expected {
         state: "with all hooks off after a restart",
-        values: OFF,
+        values: &[CREATED, CHANGED, OTHER, WITHOUT, OFF],
     },
+];
+
+/// What the kernel has by itself where nobody asks for anything. A group of which nobody said a weight has
+/// 100.
+pub(super) const OTHERWISE: &[(&str, &str)] = &[
+    ("cpu.weight", "100"),
+    ("cpu.max", "max 100000"),
+    ("cpu.max.burst", "0"),
+    ("cpu.idle", "0"),
+    ("cpuset.cpus.effective", "0-1"),
+    ("memory.max", "max"),
+    ("memory.min", "0"),
+    ("memory.low", "0"),
+    ("memory.high", "max"),
+    ("memory.oom.group", "0"),
+    ("io.max", ""),
+    ("io.weight", "default 100"),
+    ("oom_score_adj", "0"),
 ];
 
 /// CPUs are faster by a quarter, so 50,000 us of quota are 40,000 and 100,000 are 80,000. Half of the
 /// guaranteed GiB and of the 64 MiB that the best-effort pod requests is kept, and that is slowed down
 /// half way to its limit of 128. Of eleven ways the pod's own group has the lower half, 6, of the
 /// bandwidth 55 % in steps of ten. Pods of a class that expels share a core with those that name the same
-/// group; 0 and 4, of two such classes, name none. A Gbit is 125,000,000 bytes.
+/// group; 0 and 4, of two such classes, name none. A Gbit is 125,000,000 bytes. Of an idle group the kernel
+/// shows no weight.
 #[rustfmt::skip]
 const CREATED: &[(&str, &str)] = &[
     ("0 cpu.max", "max 100000"),
@@ -91,13 +110,41 @@ const CREATED: &[(&str, &str)] = &[
     ("process of 4 cookie", "0"),
     ("sandbox of 2 cookie", "2"),
     ("process of 0 cpu_resctrl_groups", "res:koordlet-uid-pinned, mon:"),
-    ("process of 1 cpu_resctrl_groups", "res:LS, mon:"),
-    ("process of 2 cpu_resctrl_groups", "res:BE, mon:"),
-    ("sandbox of 2 cpu_resctrl_groups", "res:BE, mon:"),
+    ("counted in BE", "koordlet-uid-batch"),
+    ("counted in LS", "koordlet-uid-mid, koordlet-uid-plain, koordlet-uid-web"),
+    ("counted in koordlet-uid-pinned", ""),
+    ("process of 1 cpu_resctrl_groups", "res:LS, mon:koordlet-uid-web"),
+    ("process of 2 cpu_resctrl_groups", "res:BE, mon:koordlet-uid-batch"),
+    ("process of 3 cpu_resctrl_groups", "res:LS, mon:koordlet-uid-mid"),
+    ("process of 4 cpu_resctrl_groups", "res:LS, mon:koordlet-uid-plain"),
+    ("sandbox of 0 cpu_resctrl_groups", "res:koordlet-uid-pinned, mon:"),
+    ("sandbox of 1 cpu_resctrl_groups", "res:LS, mon:koordlet-uid-web"),
+    ("sandbox of 2 cpu_resctrl_groups", "res:BE, mon:koordlet-uid-batch"),
+    ("sandbox of 3 cpu_resctrl_groups", "res:LS, mon:koordlet-uid-mid"),
+    ("sandbox of 4 cpu_resctrl_groups", "res:LS, mon:koordlet-uid-plain"),
     ("process of 0 oom_score_adj", "-500"),
     ("global_bps_config", "hw_tx_bps_max 125000000, hw_rx_bps_max 125000000, offline_l1_tx_bps_min 50000000, offline_l1_tx_bps_max 0, offline_l1_rx_bps_min 37500000, offline_l1_rx_bps_max 0, offline_l2_tx_bps_min 0, offline_l2_tx_bps_max 25000000, offline_l2_rx_bps_min 0, offline_l2_rx_bps_max 0"),
     ("network of uid-web", r#"1 {"egressBandwidth":1000000,"ingressBandwidth":0}"#),
     ("network of uid-batch", r#"2 {"egressBandwidth":0,"ingressBandwidth":0}"#),
+    ("0 cpu.weight", "20"),
+    ("0 memory.max", "1073741824"),
+    ("1 cpu.weight", "10"),
+    ("2 cpu.weight", "0"),
+    ("2 memory.oom.group", "1"),
+    ("4 cpu.weight", "10"),
+    ("best-effort pods cpu.weight", "1"),
+    ("container of 0 cpu.weight", "20"),
+    ("container of 0 memory.max", "1073741824"),
+    ("container of 1 cpu.weight", "10"),
+    ("container of 1 memory.max", "268435456"),
+    ("container of 4 cpu.weight", "10"),
+    ("network of uid-mid", r#"1 {"egressBandwidth":0,"ingressBandwidth":0}"#),
+    ("network of uid-pinned", r#"1 {"egressBandwidth":0,"ingressBandwidth":0}"#),
+    ("network of uid-plain", r#"1 {"egressBandwidth":0,"ingressBandwidth":0}"#),
+    ("sandbox of 0 cookie", "0"),
+    ("sandbox of 1 cookie", "1"),
+    ("sandbox of 3 cookie", "1"),
+    ("sandbox of 4 cookie", "0"),
 ];
 
 /// Half of the batch resources, half as much again of the mid resources' CPU and memory, the other CPU,
@@ -125,6 +172,26 @@ const CHANGED: &[(&str, &str)] = &[
     ("process of 3 cookie", "3"),
     ("process of 0 oom_score_adj", "700"),
     ("network of uid-web", r#"1 {"egressBandwidth":2000000,"ingressBandwidth":0}"#),
+    ("all pods memory.low", "16777216"),
+    ("best-effort pods memory.low", "16777216"),
+    ("sandbox of 3 cookie", "3"),
+];
+
+/// Beside them run pods as they were created, of which the source says nothing.
+#[rustfmt::skip]
+const TWICE: &[(&str, &str)] = &[
+    ("all pods memory.low", "50331648"),
+    ("all pods memory.min", "1073741824"),
+    ("best-effort pods memory.low", "50331648"),
+    ("cache group koordlet-uid-pinned-bare", "    MB:0= 60,     L3:0=03f"),
+    ("counted in BE", "koordlet-uid-batch, koordlet-uid-batch-bare"),
+    ("counted in LS", "koordlet-uid-mid, koordlet-uid-mid-bare, koordlet-uid-plain, koordlet-uid-plain-bare, koordlet-uid-web, koordlet-uid-web-bare"),
+    ("counted in koordlet-uid-pinned-bare", ""),
+    ("network of uid-batch-bare", r#"2 {"egressBandwidth":0,"ingressBandwidth":0}"#),
+    ("network of uid-mid-bare", r#"1 {"egressBandwidth":0,"ingressBandwidth":0}"#),
+    ("network of uid-pinned-bare", r#"1 {"egressBandwidth":0,"ingressBandwidth":0}"#),
+    ("network of uid-plain-bare", r#"1 {"egressBandwidth":0,"ingressBandwidth":0}"#),
+    ("network of uid-web-bare", r#"1 {"egressBandwidth":1000000,"ingressBandwidth":0}"#),
 ];
 
 /// CPUs are faster by 60 % and burst by half of the limit at most; all of the requested memory is kept, and
@@ -161,9 +228,14 @@ const OTHER: &[(&str, &str)] = &[
     ("process of 4 cookie", "none"),
     ("sandbox of 2 cookie", "none"),
     ("global_bps_config", "hw_tx_bps_max 125000000, hw_rx_bps_max 125000000, offline_l1_tx_bps_min 50000000, offline_l1_tx_bps_max 0, offline_l1_rx_bps_min 37500000, offline_l1_rx_bps_max 0, offline_l2_tx_bps_min 0, offline_l2_tx_bps_max 37500000, offline_l2_rx_bps_min 0, offline_l2_rx_bps_max 0"),
+    ("sandbox of 0 cookie", "none"),
+    ("sandbox of 1 cookie", "none"),
+    ("sandbox of 3 cookie", "none"),
+    ("sandbox of 4 cookie", "none"),
 ];
 
-/// What pods ask for themselves is left, and so is what the network plugin was told.
+/// What pods ask for themselves is left, and so is what the network plugin was told. A model that nobody
+/// says is the kernel's own of a disk that turns (`block/blk-iocost.c`, `AUTOP_HDD`).
 #[rustfmt::skip]
 const WITHOUT: &[(&str, &str)] = &[
     ("0 memory.min", "0"),
@@ -195,6 +267,15 @@ const WITHOUT: &[(&str, &str)] = &[
     ("process of 1 cpu_resctrl_groups", "res:/, mon:"),
     ("process of 2 cpu_resctrl_groups", "res:/, mon:"),
     ("sandbox of 2 cpu_resctrl_groups", "res:/, mon:"),
+    ("2 memory.oom.group", "0"),
+    ("counted in BE", GONE),
+    ("counted in LS", GONE),
+    ("io.cost.model", "7:6 ctrl=auto model=linear rbps=174019176 rseqiops=41708 rrandiops=370 wbps=178075866 wseqiops=42705 wrandiops=378"),
+    ("process of 3 cpu_resctrl_groups", "res:/, mon:"),
+    ("process of 4 cpu_resctrl_groups", "res:/, mon:"),
+    ("sandbox of 1 cpu_resctrl_groups", "res:/, mon:"),
+    ("sandbox of 3 cpu_resctrl_groups", "res:/, mon:"),
+    ("sandbox of 4 cpu_resctrl_groups", "res:/, mon:"),
 ];
 
 /// What the kubelet asked for.
@@ -252,4 +333,12 @@ const OFF: &[(&str, &str)] = &[
     ("process of 0 oom_score_adj", "100"),
     ("global_bps_config", GONE),
     ("pod.json", GONE),
+    ("2 cpu.weight", "1"),
+    ("counted in koordlet-uid-pinned", GONE),
+    ("network of uid-batch", GONE),
+    ("network of uid-mid", GONE),
+    ("network of uid-pinned", GONE),
+    ("network of uid-plain", GONE),
+    ("network of uid-web", GONE),
+    ("sandbox of 0 cpu_resctrl_groups", "res:/, mon:"),
 ];

@@ -242,28 +242,28 @@ async fn values(hub: &Rc<Hub>, patience: Duration) {
 }
 
 /// The writes that a target asks for; none while it is unknown where it is.
-pub(crate) fn changes(target: &Target) -> Vec<Change> {
+pub(crate) fn changes((scope, target): (Scope, &Target)) -> Vec<Change> {
     let Some(at) = &target.at else {
         return Vec::new();
     };
     let entries = target.entries().iter();
     let held = entries.filter(|entry| is_held(entry));
-    held.map(|entry| change(at, entry)).collect()
+    held.map(|entry| change((scope, at), entry)).collect()
 }
 
 /// Those of them that are still to be written, which may be long after they were asked for.
-fn changes_now(hub: &Hub, target: &Target) -> Vec<Change> {
+fn changes_now(hub: &Hub, (scope, target): (Scope, &Target)) -> Vec<Change> {
     let Some(at) = &target.at else {
         return Vec::new();
     };
     let entries = target.entries().iter();
     let held =
         entries.filter(|entry| is_held(entry) && is_koordlets(hub, at, entry) == Some(false));
-    held.map(|entry| change(at, entry)).collect()
+    held.map(|entry| change((scope, at), entry)).collect()
 }
 
 /// Those of them that a part has.
-fn changes_in(target: &Target, part: Part) -> Vec<Change> {
+fn changes_in((scope, target): (Scope, &Target), part: Part) -> Vec<Change> {
     let has = |setting| {
         let mut entries = target.entries().iter();
         entries.any(|entry| entry.desired.setting() == setting && part.has(entry))
@@ -271,14 +271,15 @@ fn changes_in(target: &Target, part: Part) -> Vec<Change> {
     // A group that is idle no more has forgotten its shares.
     let wakes = |it: &Change| it.value.setting() == Setting::CpuShares && has(Setting::CpuIdle);
     let new = |it: &Change| has(it.value.setting()) || wakes(it);
-    changes(target).into_iter().filter(new).collect()
+    changes((scope, target)).into_iter().filter(new).collect()
 }
 
-fn change(at: &CgroupPath, entry: &Entry) -> Change {
+fn change((scope, at): (Scope, &CgroupPath), entry: &Entry) -> Change {
     Change {
         at: at.clone(),
         value: entry.desired.clone(),
         gives_back: entry.owner == GIVEN_BACK,
+        of_container: scope == Scope::Container,
     }
 }
 
@@ -331,7 +332,7 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target, part: Part) -> V
                 continue;
             }
         }
-        changes.push(change(&at, entry));
+        changes.push(change((Scope::Container, &at), entry));
     }
     changes
 }
@@ -479,9 +480,10 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
         if let Part::Whole = part {
             hub.decide_directories(pod);
         }
-        for target in [&mut pod.own, &mut pod.pause] {
+        let of_pod = (Scope::Pod, &mut pod.own);
+        for (scope, target) in [of_pod, (Scope::Container, &mut pod.pause)] {
             stand_back(hub, target);
-            all.extend(changes_in(target, part));
+            all.extend(changes_in((scope, target), part));
         }
     }
     let cgroups = hub.writer().cgroups();
@@ -733,7 +735,7 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     let mut changes = Vec::new();
     for group in hub.ledger().borrow_mut().node.iter_mut() {
         stand_back(hub, &mut group.target);
-        changes.extend(self::changes(&group.target));
+        changes.extend(self::changes((group.kind.scope(), &group.target)));
     }
     changes.retain(|change| gate.lets(&change.value) && unheard::lets_tier(hub, change));
     let (switches, changes) = changes.into_iter().partition(switch::is_switch);

@@ -18,6 +18,8 @@ pub struct Change {
     pub value: Value,
     /// It is what was there before us, which nobody of ours decides any more.
     pub gives_back: bool,
+    /// The group is a container's, which may be able to write to it.
+    pub of_container: bool,
 }
 
 /// Where a change is after the first pass.

@@ -13,6 +13,7 @@ fn quota(at: &str, micros: u64) -> Change {
         at: path(at),
         value: CpuQuota::Micros(micros).into(),
         gives_back: false,
+        of_container: false,
     }
 }
 
@@ -52,6 +53,7 @@ fn a_set_of_cpus_is_swapped_in_one_write_where_nothing_around_it_changes() {
                 at: path(at),
                 value: CpusetCpus::Only(cpus.parse().unwrap()).into(),
                 gives_back: false,
+                of_container: false,
             });
             for outcome in cgroups.apply(&changes.collect::<Vec<_>>()) {
                 outcome.unwrap();
@@ -85,6 +87,7 @@ fn page_cache_is_limited_once_its_size_is_there_and_no_more_before_that_goes() {
                 at: path("pod"),
                 value,
                 gives_back: false,
+                of_container: false,
             });
             for outcome in cgroups.apply(&changes) {
                 outcome.unwrap();
@@ -213,6 +216,7 @@ fn a_group_that_becomes_idle_is_asked_once_whether_it_is() {
             at: path("pod"),
             value,
             gives_back: false,
+            of_container: false,
         };
         let shares = CpuShares::new(512).unwrap().into();
         let applied = cgroups.apply(&[pod(shares), pod(Value::CpuIdle(true))]);

@@ -10,6 +10,7 @@ fn change(at: &CgroupPath, value: impl Into<Value>) -> Change {
         at: at.clone(),
         value: value.into(),
         gives_back: false,
+        of_container: false,
     }
 }
 

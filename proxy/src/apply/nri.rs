@@ -195,6 +195,7 @@ pub fn in_spec(now: &LinuxResources, target: &Target, runtime: RuntimeName) -> V
             at: at.clone(),
             value: entry.desired.clone(),
             gives_back: false,
+            of_container: true,
         })
         .collect()
 }

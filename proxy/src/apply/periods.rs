@@ -13,6 +13,7 @@ pub(super) struct Replacement {
     pub(super) before: Before,
     /// As in [`Change`].
     pub(super) gives_back: bool,
+    pub(super) of_container: bool,
 }
 
 /// The length of the period of a directory, before its quota is written and since.
@@ -96,6 +97,7 @@ pub(super) fn apply(
             value: counted(&change.value, periods[index].map(|it| it.now)),
             before,
             gives_back: change.gives_back,
+            of_container: change.of_container,
         };
         replaces(index, &replacement);
     });

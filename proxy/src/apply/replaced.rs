@@ -51,9 +51,14 @@ struct Known {
     forgotten: Option<Value>,
     /// What is noted on it could not be read so far, and may say more.
     lacks_note: bool,
-    /// What a container's is marked with.
+    /// It is a container's: nothing is noted on it, and it is marked.
+    is_containers: bool,
+    /// What it is marked with.
     marks: GroupMarks,
 }
+
+/// A group, and whether whoever writes there says that it is a container's.
+type Whose<'a> = (&'a CgroupPath, bool);
 
 /// What was known of a setting before a write that is under way.
 #[derive(Debug)]
@@ -76,8 +81,9 @@ impl Replaced {
             at, value, before, ..
         } = replacement;
         let setting = value.setting();
-        let is_marked = !replacement.gives_back && self.mark(cgroups, at, setting);
-        let known = self.of(cgroups, at);
+        let whose = (at, replacement.of_container);
+        let is_marked = !replacement.gives_back && self.mark(cgroups, whose, setting);
+        let known = self.of(cgroups, whose);
         // A group that is idle no more has the kernel's default of shares, which is nobody's.
         let is_default = |before: &Before| match before {
             Before::Value(Value::CpuShares(shares)) => cgroups.is_kernels_default(*shares),
@@ -85,8 +91,8 @@ impl Replaced {
         };
         let forgotten = known.forgotten().filter(|_| is_default(before));
         let forgotten = forgotten.map(Before::Value);
+        let shows_others = !known.is_containers && forgotten.is_none();
         let known = &mut known.originals;
-        let shows_others = !is_below_pod(at) && forgotten.is_none();
         let before = forgotten.unwrap_or_else(|| before.clone());
         let index = known.iter().position(|it| it.setting() == setting);
         let undo = Undo {
@@ -130,7 +136,7 @@ impl Replaced {
     ) -> Option<Written> {
         let setting = change.value.setting();
         if change.gives_back && applied.is_ok() && !is_masked(applied) {
-            self.unmark(cgroups, &change.at, setting);
+            self.unmark(cgroups, (&change.at, change.of_container), setting);
         }
         match applied {
             Ok(_) if undo.is_some() => {}
@@ -192,7 +198,7 @@ impl Replaced {
             // On cgroup v1 it may be there still for other settings.
             match cgroups.exists(&change.at) {
                 Ok(true) => known.originals.retain(|it| it.setting() != setting),
-                _ => *known = Known::unread(),
+                _ => *known = Known::unread(known.is_containers),
             }
         }
     }
@@ -202,6 +208,7 @@ impl Replaced {
     pub(super) fn known(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<Vec<Original>> {
         let mut known = match self.groups.get_mut(at) {
             Some(known) => known.whole(cgroups, at)?.to_vec(),
+            None if is_containers((at, false)) => Vec::new(),
             None => noted(cgroups, at).ok()?,
         };
         for original in known.iter_mut().filter(|it| it.ours().nth(1).is_some()) {
@@ -218,7 +225,8 @@ impl Replaced {
     fn remember(&mut self, cgroups: &Cgroups, change: &Change, before: Before) {
         let setting = change.value.setting();
         let ours = change.value.clone();
-        let known = &mut self.of(cgroups, &change.at).originals;
+        let whose = (&change.at, change.of_container);
+        let known = &mut self.of(cgroups, whose).originals;
         match known.iter_mut().find(|it| it.setting() == setting) {
             Some(known) => {
                 known.ours = ours;
@@ -250,7 +258,7 @@ impl Replaced {
         };
         let setting = value.setting();
         if is_marked {
-            let marks = &mut self.of(cgroups, &at).marks;
+            let marks = &mut self.of(cgroups, (&at, true)).marks;
             marks.unmake((cgroups, &at), Marked::Files, setting);
         }
         if let Some(all) = self.groups.get_mut(&at)
@@ -262,13 +270,14 @@ impl Replaced {
         }
     }
 
-    fn of(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> &mut Known {
+    fn of(&mut self, cgroups: &Cgroups, whose: Whose<'_>) -> &mut Known {
+        let (at, _) = whose;
         let known = match self.groups.entry(at.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 self.in_turn.push_back(at.clone());
                 self.due += LOOKS;
-                new.insert(Known::unread())
+                new.insert(Known::unread(is_containers(whose)))
             }
         };
         known.whole(cgroups, at);
@@ -279,24 +288,24 @@ impl Replaced {
     fn note(&self, cgroups: &Cgroups, at: &CgroupPath) {
         if let Some(known) = self.groups.get(at)
             && !known.lacks_note
-            && !is_below_pod(at)
+            && !known.is_containers
         {
             cgroups.note_originals(at, &known.originals);
         }
     }
 
     /// Marks a container's group before a value of ours comes there. Whether it was not to be marked yet.
-    fn mark(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) -> bool {
-        let of = Marked::Files;
-        let is_marked = is_below_pod(at) && of.has(setting);
-        is_marked && (self.of(cgroups, at).marks).make((cgroups, at), of, setting)
+    fn mark(&mut self, cgroups: &Cgroups, whose: Whose<'_>, setting: Setting) -> bool {
+        let (of, (at, _)) = (Marked::Files, whose);
+        let is_marked = is_containers(whose) && of.has(setting);
+        is_marked && (self.of(cgroups, whose).marks).make((cgroups, at), of, setting)
     }
 
     /// Nothing of ours is there any more.
-    fn unmark(&mut self, cgroups: &Cgroups, at: &CgroupPath, setting: Setting) {
-        let of = Marked::Files;
-        if is_below_pod(at) && of.has(setting) {
-            (self.of(cgroups, at).marks).take((cgroups, at), of, setting);
+    fn unmark(&mut self, cgroups: &Cgroups, whose: Whose<'_>, setting: Setting) {
+        let (of, (at, _)) = (Marked::Files, whose);
+        if is_containers(whose) && of.has(setting) {
+            (self.of(cgroups, whose).marks).take((cgroups, at), of, setting);
         }
     }
 
@@ -325,10 +334,11 @@ impl Replaced {
 // === impl Known ===
 
 impl Known {
-    /// Of a group whose note was not read yet.
-    fn unread() -> Self {
+    /// Of a group whose note was not read yet. A container's has none.
+    fn unread(is_containers: bool) -> Self {
         Self {
-            lacks_note: true,
+            lacks_note: !is_containers,
+            is_containers,
             ..Self::default()
         }
     }
@@ -370,13 +380,16 @@ impl Known {
 
 /// What was noted of a group by who was here before us; nothing if it is gone.
 fn noted(cgroups: &Cgroups, at: &CgroupPath) -> Result<Vec<Original>, ReadError> {
-    if is_below_pod(at) {
-        return Ok(Vec::new());
-    }
     match cgroups.originals(at) {
         Err(error) if error.is_gone() => Ok(Vec::new()),
         noted => noted,
     }
+}
+
+/// Whether a group is a container's, by what whoever writes there says, or by its name. Where many pods share a
+/// directory the names say nothing.
+fn is_containers((at, of_container): Whose<'_>) -> bool {
+    of_container || is_below_pod(at)
 }
 
 /// Whether the kernel has not taken a value, for another that makes it meaningless.

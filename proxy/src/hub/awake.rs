@@ -123,6 +123,7 @@ impl Hub {
                 at: at.clone(),
                 value,
                 gives_back,
+                of_container: false,
             })
             .collect()
     }

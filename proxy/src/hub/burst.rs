@@ -75,20 +75,21 @@ impl Hub {
         }
         let mut view = container.view.clone();
         view.requested = view::overlaid(&view.requested, asked.clone());
-        let targets = [&container.target, &before.own];
+        let targets = [(true, &container.target), (false, &before.own)];
         let pairs = targets
             .into_iter()
             .zip(self.bursts_after(before, id, &view));
-        let lowered = pairs.filter(|(target, new)| match burst_of(target) {
+        let lowered = pairs.filter(|((_, target), new)| match burst_of(target) {
             Some(old) => new.unwrap_or_default() < old,
             None => new.is_some(),
         });
         lowered
-            .filter_map(|(target, new)| {
+            .filter_map(|((of_container, target), new)| {
                 Some(Change {
                     at: target.at.clone()?,
                     value: new.unwrap_or_default().into(),
                     gives_back: false,
+                    of_container,
                 })
             })
             .collect()

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     apply::cri::{self as patch, PatchError},
-    ledger::Target,
+    ledger::{Scope, Target},
     log::Name,
     reconcile::{self, Gate},
     status::Status,
@@ -49,7 +49,7 @@ impl Hub {
         let why = self.hands_off(pod.exemption).unwrap_or(Untouched::Nothing);
         let made = self.generation.get();
         let gate = Gate::of(self);
-        let mut changes = reconcile::changes(&pod.own);
+        let mut changes = reconcile::changes((Scope::Pod, &pod.own));
         // What is of block devices no call waits for.
         changes.retain(|it| gate.lets(&it.value) && !reconcile::is_of_devices(it));
         if !self.enforces() || changes.is_empty() {

@@ -6,7 +6,10 @@
 //! told at which (`hang.rs`).
 
 use super::{given_over, whose::Whose};
-use crate::{hub::Hub, ledger::Ledger};
+use crate::{
+    hub::Hub,
+    ledger::{Ledger, Scope},
+};
 use koord_kernel::cgroup::Change;
 use std::{cell::RefCell, collections::VecDeque};
 use tokio::sync::Notify;
@@ -75,7 +78,7 @@ pub(super) async fn hold(hub: &Hub, whose: &Whose) {
 fn given(hub: &Hub, whose: &Whose) -> Vec<Change> {
     let ledger = hub.ledger().borrow();
     let mut given = Vec::new();
-    for target in whose.targets(&ledger) {
+    for (scope, target) in whose.targets(&ledger) {
         let Some(at) = &target.at else {
             continue;
         };
@@ -84,6 +87,7 @@ fn given(hub: &Hub, whose: &Whose) -> Vec<Change> {
             at: at.clone(),
             value: value.clone(),
             gives_back: false,
+            of_container: scope == Scope::Container,
         });
         given.extend(changes.filter(is_of_devices));
     }

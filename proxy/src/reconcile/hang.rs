@@ -253,6 +253,7 @@ mod tests {
             at: bench.pod.clone(),
             value: Value::IoReadBps(rates.into_iter().collect()),
             gives_back: false,
+            of_container: false,
         };
         let work = async {
             let written = hub.writer().write_devices(vec![change], Vec::new());

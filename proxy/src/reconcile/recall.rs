@@ -41,28 +41,28 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
 /// Recalls what is noted of a pod's own directory, and of its containers, some of which may have come to be
 /// known later than the pod. What a hook may decide once the pod's source was heard is left for then.
 pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
-    let (at, is_noted, containers) = {
+    let (at, unnoted, containers) = {
         let ledger = hub.ledger().borrow();
         let Some(pod) = ledger.pod(sandbox).filter(|pod| pod.ready) else {
             return Ok(());
         };
-        let Some(at) = pod.own.at.clone() else {
-            return Ok(());
-        };
-        (at, pod.own.is_recalled, groups_of(pod))
+        let at = pod.own.at.clone();
+        // Where many share a directory nothing of ours is noted on that, and its containers are marked.
+        let unnoted = at.clone().filter(|_| !pod.own.is_recalled);
+        (at, unnoted, groups_of(pod))
     };
-    if is_noted && containers.is_empty() {
+    if unnoted.is_none() && containers.is_empty() {
         return Ok(());
     }
-    let noted = match is_noted {
-        true => Vec::new(),
-        false => noted(hub, &at).await?,
+    let noted = match unnoted {
+        Some(at) => noted(hub, &at).await?,
+        None => Vec::new(),
     };
     let mut marked = marked(hub, containers).await?;
     let mut ledger = hub.ledger().borrow_mut();
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
-    if let Some(pod) = pod.filter(|pod| pod.own.at.as_ref() == Some(&at)) {
+    if let Some(pod) = pod.filter(|pod| pod.own.at == at) {
         let is_unheard = hub.is_unheard(pod);
         let is_left = |setting| is_unheard && hub.policy().chain().decides(setting);
         for noted in &noted {
@@ -71,7 +71,7 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
                 pod.own.recall_noted(noted);
             }
         }
-        pod.own.is_recalled |= !is_unheard;
+        pod.own.is_recalled |= at.is_some() && !is_unheard;
         for marks in marked.values_mut() {
             marks.retain(|setting| !is_left(*setting));
         }

@@ -304,6 +304,7 @@ mod tests {
             at: bench.container.clone(),
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
             gives_back: false,
+            of_container: true,
         }]
     }
 
@@ -394,6 +395,7 @@ mod tests {
             at: CgroupPath::parse(group).unwrap(),
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
             gives_back: false,
+            of_container: false,
         };
         let mut state = State::default();
         for changes in [

@@ -4,7 +4,7 @@ use super::{changes_now, note_node, note_pod};
 use crate::{
     apply::kernel::Outcome,
     hub::Hub,
-    ledger::{Ledger, Life, Target},
+    ledger::{Ledger, Life, Scope, Target},
 };
 use koord_kernel::cgroup::Change;
 use koord_model::SandboxId;
@@ -28,19 +28,23 @@ impl Whose {
     }
 
     /// Where something of theirs is to be written.
-    pub(super) fn targets<'a>(&self, ledger: &'a Ledger) -> Vec<&'a Target> {
+    pub(super) fn targets<'a>(&self, ledger: &'a Ledger) -> Vec<(Scope, &'a Target)> {
         match self {
             Self::Pod(sandbox) => {
                 let pod = ledger.pod(sandbox).into_iter();
                 pod.flat_map(|pod| {
-                    let own = [&pod.own, &pod.pause].into_iter().filter(|_| pod.ready);
+                    let own = [(Scope::Pod, &pod.own), (Scope::Container, &pod.pause)];
+                    let own = own.into_iter().filter(|_| pod.ready);
                     let containers = pod.containers.iter();
                     let running = containers.filter(|it| it.life == Life::Running);
-                    own.chain(running.map(|it| &it.target))
+                    own.chain(running.map(|it| (Scope::Container, &it.target)))
                 })
                 .collect()
             }
-            Self::Node => ledger.node.iter().map(|group| &group.target).collect(),
+            Self::Node => {
+                let groups = ledger.node.iter();
+                groups.map(|it| (it.kind.scope(), &it.target)).collect()
+            }
         }
     }
 

@@ -100,6 +100,7 @@ fn each_controller_is_used_where_it_is() {
         at: at.clone(),
         value,
         gives_back: false,
+        of_container: false,
     };
     let answers = cgroups.apply(&values.map(change));
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");

@@ -468,6 +468,7 @@ fn drift_of_one_device_is_repaired_alone() {
             at: machine.at.clone(),
             value,
             gives_back: false,
+            of_container: false,
         };
         let applied = machine.cgroups.apply(&[change]);
         assert!(
@@ -607,6 +608,7 @@ fn what_is_written_together_goes_by_one_look() {
         at: at.clone(),
         value: value.clone(),
         gives_back: false,
+        of_container: false,
     });
     let applied = cgroups.apply(&changes);
     let is_adjusted = |it: &Applied| matches!(it, Ok(Written::Adjusted));

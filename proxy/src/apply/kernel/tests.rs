@@ -53,6 +53,7 @@ impl Groups {
             at: at.clone(),
             value: quota.into(),
             gives_back: false,
+            of_container: false,
         };
         let changes = vec![change(&self.pod, pod), change(&self.container, container)];
         applied(self.writer.write(changes).await)
@@ -223,6 +224,7 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
             at: at.clone(),
             value: CpuQuota::Unlimited.into(),
             gives_back: false,
+            of_container: false,
         };
         assert!(writer.write(vec![change]).await.is_empty());
     }
@@ -258,6 +260,7 @@ impl Limited {
             at: self.at.clone(),
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
             gives_back: false,
+            of_container: false,
         }
     }
 }
@@ -277,6 +280,7 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
         at: at.clone(),
         value,
         gives_back: false,
+        of_container: false,
     };
     let (high, min) = (MemoryLimit::Bytes(8192), MemoryProtection::Bytes(4096));
     let (mut slow, fast) = writer.split(vec![
@@ -327,6 +331,7 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
             at: at.clone(),
             value: CpuQuota::Micros(50_000).into(),
             gives_back: false,
+            of_container: false,
         };
         let late = Duration::from_secs(30);
         let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
@@ -413,6 +418,7 @@ async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
             at: at("a"),
             value: CpuQuota::Micros(50_000).into(),
             gives_back: false,
+            of_container: false,
         };
         let late = Duration::from_secs(30);
         let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
@@ -496,6 +502,7 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
         at: at.clone(),
         value: CpuBurst::from_micros(micros).unwrap().into(),
         gives_back: false,
+        of_container: false,
     };
     let held = |at: &CgroupPath| {
         let text = groups.tree.read(Controller::Cpu, at, "cpu.cfs_burst_us");
@@ -521,6 +528,7 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
             at: groups.container.clone(),
             value: CpuQuota::Micros(20_000).into(),
             gives_back: false,
+            of_container: true,
         },
         burst(&groups.container, 70_000),
     ];
@@ -543,6 +551,7 @@ async fn a_burst_is_in_force_as_far_as_it_goes_with_the_quota() {
         at: groups.container.clone(),
         value: burst(70_000),
         gives_back: false,
+        of_container: true,
     };
     groups.writer.write(vec![change]).await;
     let holds = |micros| groups.writer.holds(&groups.container, &burst(micros));
@@ -597,6 +606,7 @@ async fn a_containers_group_is_marked_while_a_value_of_ours_is_there() {
             at,
             value,
             gives_back,
+            of_container: true,
         };
         applied(writer.write(vec![change]).await).remove(0).is_ok()
     };
@@ -645,6 +655,7 @@ async fn a_mark_that_cannot_be_made_is_with_the_next_look_and_not_for_what_did_n
             at: groups.container.clone(),
             value: CpuQuota::Micros(micros).into(),
             gives_back,
+            of_container: true,
         };
         applied(groups.writer.write(vec![change]).await)
             .remove(0)
@@ -701,6 +712,7 @@ async fn what_we_wrote_is_known_as_ours_when_its_period_gets_longer() {
                 at: groups.pod.clone(),
                 value: CpuQuota::Micros(micros).into(),
                 gives_back: false,
+                of_container: false,
             };
             let written = applied(groups.writer.write(vec![change]).await);
             assert!(written[0].is_ok(), "{written:?}");
@@ -732,6 +744,7 @@ async fn a_burst_that_went_no_further_with_the_quota_is_known_as_ours_when_it_ma
             at: groups.pod.clone(),
             value: CpuBurst::from_micros(micros).unwrap().into(),
             gives_back: false,
+            of_container: false,
         };
         groups.writer.write(vec![change]).await;
         noted(&groups)
@@ -756,6 +769,7 @@ async fn a_burst_beside_a_quota_whose_period_gets_longer_is_told_in_its_own() {
         at: groups.pod.clone(),
         value,
         gives_back: false,
+        of_container: false,
     };
     let burst = CpuBurst::from_micros(1_000).unwrap();
     let changes = vec![change(CpuQuota::Micros(5_000).into()), change(burst.into())];
@@ -774,6 +788,7 @@ async fn a_note_that_cannot_be_read_for_a_while_is_not_lost() {
             at: groups.pod.clone(),
             value: CpuQuota::Micros(micros).into(),
             gives_back: false,
+            of_container: false,
         };
         let mut written = writer.write(vec![change]).await;
         let Outcome { applied, first } = written.remove(0);
@@ -807,6 +822,7 @@ async fn the_shares_of_a_group_that_is_idle_no_more_are_nobodys() {
             at: groups.pod.clone(),
             value,
             gives_back: false,
+            of_container: false,
         };
         let changes = values.into_iter().map(change).collect();
         let written = applied(groups.writer.write(changes).await);
@@ -843,6 +859,7 @@ fn with_2_shares() -> (
             at: groups.pod.clone(),
             value,
             gives_back,
+            of_container: false,
         };
         let decided = decided.into_iter().map(|value| change(value, false));
         let back = back.into_iter().map(|value| change(value, true));
@@ -920,6 +937,7 @@ async fn what_the_kernel_refuses_leaves_no_note() {
         at: groups.pod.clone(),
         value: micros(10_000).into(),
         gives_back: false,
+        of_container: false,
     };
     assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
     assert_eq!(noted(), "cpu.cfs_quota_us -1 50000\n");
@@ -930,6 +948,7 @@ async fn what_the_kernel_refuses_leaves_no_note() {
         at: groups.pod.clone(),
         value: micros(10_000).into(),
         gives_back: false,
+        of_container: false,
     };
     assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
     assert_eq!(noted(), "");

@@ -27,6 +27,7 @@ impl Groups {
             at: CgroupPath::parse(at).unwrap(),
             value,
             gives_back: false,
+            of_container: false,
         };
         let applied = self.cgroups.apply(std::slice::from_ref(&change)).remove(0);
         let first = self.replaced.hear(&self.cgroups, &change, &applied, None);
@@ -76,6 +77,7 @@ fn shares_that_the_kernel_forgot_are_known_for_as_long_as_the_group_is_idle() {
         at,
         value: Value::CpuIdle(true),
         gives_back: false,
+        of_container: false,
     };
     for _ in 0..2 {
         let applied = groups.cgroups.apply(std::slice::from_ref(&idle)).remove(0);
@@ -209,6 +211,7 @@ fn to_pod(value: impl Into<Value>, gives_back: bool) -> Change {
         at: pod(),
         value: value.into(),
         gives_back,
+        of_container: false,
     }
 }
 
@@ -360,6 +363,7 @@ impl Groups {
             at: CgroupPath::parse(at).unwrap(),
             value: CpusetCpus::Only(cpus.parse().unwrap()).into(),
             gives_back,
+            of_container: false,
         });
         let mut undo = [None, None];
         let expect = |index: usize, replacement: &Replacement| {

@@ -336,6 +336,28 @@ async fn a_cookie_whose_mark_cannot_be_read_is_taken_once_it_can() {
     assert_eq!(threads.number(THREAD), 0);
 }
 
+/// Has the pod be one of a client that names a directory for many.
+fn without_directory(bench: Bench) -> Bench {
+    {
+        let mut ledger = bench.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        pod.own = Target::default();
+        bench.hub.decide_again(pod);
+    }
+    bench
+}
+
+#[tokio::test]
+async fn a_cookie_of_a_pod_without_a_directory_of_its_own_is_taken_after_a_start() {
+    let (tree, threads) = with_cookie().await;
+    check(&without_directory(scheduled(&tree, &threads, true))).await;
+    assert_eq!(threads.number(THREAD), 1);
+    let next = without_directory(scheduled(&tree, &threads, false));
+    check(&next).await;
+    assert_eq!(threads.number(THREAD), 0);
+    assert!(next.entry(Setting::CoreSched).is_none());
+}
+
 /// Has the pod's container be unknown so far.
 fn take_container(bench: &Bench) -> Container {
     let mut ledger = bench.hub.ledger().borrow_mut();
@@ -432,4 +454,28 @@ async fn what_a_container_has_after_a_start_stays_until_it_is_known_what_was_ask
     // Of 1,024 shares nobody is known to have asked for others, too.
     assert_eq!(shown(&next), ASKED);
     assert!(next.entry(Setting::CpuShares).is_none());
+}
+
+/// The pod, whose container is where many are, with its hook or without.
+fn among_others(tree: &FakeTree, is_on: bool) -> Bench {
+    let mut bench = Bench::new(tree.clone());
+    bench.container = CgroupPath::parse("kubepods/besteffort/container-1").unwrap();
+    tree.make(&bench.container);
+    assert!(is_on || bench.hub.switch_hook("BatchResource", false));
+    without_directory(bench.knowing_pod())
+}
+
+#[tokio::test]
+async fn what_a_container_has_where_many_are_is_marked_and_as_it_was_asked_after_a_start() {
+    let tree = FakeTree::new(Generation::V1, 2);
+    let bench = among_others(&tree, true);
+    check(&bench).await;
+    assert_eq!(shown(&bench), OURS);
+    let noted = |name| tree.note(Controller::Cpu, &bench.container, name).unwrap();
+    let marks = "cpu.shares cpu.cfs_quota_us memory.limit_in_bytes";
+    assert_eq!([noted("files"), noted("originals")], [marks, ""]);
+    let next = among_others(&tree, false);
+    check(&next).await;
+    assert_eq!(shown(&next), ASKED);
+    assert_eq!([noted("files"), noted("originals")], ["", ""]);
 }

@@ -10,7 +10,10 @@ use koord_kernel::{
     proof::{CHECKS, Hierarchies, RealGround},
 };
 use koord_model::{CgroupPath, MemoryLimit};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags},
+    thread::CapabilitySet,
+};
 use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -259,4 +262,33 @@ fn groups_whose_paths_are_too_long_are_told_and_fail_nothing() {
     let _chain = Chain::new(&name, &lengths);
     let found = cgroups.processes(&at, later).unwrap();
     assert_eq!(found.unseen, Some(Unseen::Long));
+}
+
+/// What is found by one who may override no permissions, as a service may not.
+fn without_overriding<T>(look: impl FnOnce() -> T) -> T {
+    let before = rustix::thread::capabilities(None).unwrap();
+    let mut without = before;
+    let overriding = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    without.effective.remove(overriding);
+    rustix::thread::set_capabilities(None, without).unwrap();
+    let found = look();
+    rustix::thread::set_capabilities(None, before).unwrap();
+    found
+}
+
+#[test]
+fn groups_that_may_not_be_read_are_told_and_fail_nothing() {
+    let name = format!("koord-kernel-test-{}-closed", process::id());
+    let at = CgroupPath::parse(&name).unwrap();
+    let cgroups = Cgroups::open(Path::new(ROOT)).unwrap();
+    let later = Instant::now() + Duration::from_secs(3_600);
+    let _chain = Chain::new(&name, &[1, 1]);
+    for closed in ["x/x", "x", ""] {
+        let closed = Path::new(ROOT).join("cpu").join(&name).join(closed);
+        rustix::fs::chmod(closed, Mode::empty()).unwrap();
+        let found = without_overriding(|| cgroups.threads(&at, later));
+        let why = found.unwrap().unseen.map(|why| why.to_string());
+        assert_eq!(why.as_deref(), Some("one may not be read"));
+        assert_eq!(cgroups.threads(&at, later).unwrap().unseen, None);
+    }
 }

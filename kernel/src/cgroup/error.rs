@@ -119,6 +119,11 @@ impl ReadError {
         matches!(self, Self::Io { source, .. } if source.raw_os_error() == Some(long))
     }
 
+    /// Whether we may not read it, as whoever has the group likes.
+    pub(super) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// Whether this was the list of processes of a group that has threads alone (cgroup v2).
     pub(super) fn is_threaded(&self) -> bool {
         let threaded = Errno::OPNOTSUPP.raw_os_error();

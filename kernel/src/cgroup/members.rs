@@ -56,11 +56,14 @@ impl Cgroups {
                     walk.miss(Unseen::Long);
                     continue;
                 }
+                // What is below it may be open.
+                Err(error) if error.is_forbidden() => walk.miss(Unseen::Forbidden),
                 Err(error) => return Err(error),
             }
             match self.names_below(&group, walk.room()) {
                 Ok(below) => walk.enter(group, below, ()),
                 Err(error) if error.is_gone() => {}
+                Err(error) if error.is_forbidden() => walk.miss(Unseen::Forbidden),
                 Err(error) => return Err(error),
             }
         }
@@ -84,7 +87,7 @@ impl Cgroups {
 mod tests {
     use super::*;
     use crate::{
-        cgroup::Generation,
+        cgroup::{Controller, Generation, Tree as _},
         fake::{Errno, FakeTree},
     };
     use std::time::Duration;
@@ -169,6 +172,35 @@ mod tests {
         let found = cgroups.threads(&path("a"), later()).unwrap();
         assert_eq!((found.ids, found.unseen), (vec![7, 8], Some(Unseen::Long)));
         assert_eq!(cgroups.threads(&path("a"), later()).unwrap().unseen, None);
+    }
+
+    #[test]
+    fn those_that_may_not_be_read_keep_no_other_from_being_found() {
+        let tree = FakeTree::new(Generation::V2, 2);
+        let path = |text: &str| CgroupPath::parse(text).unwrap();
+        for (at, thread) in [("a", 7), ("a/b", 8), ("a/c", 9), ("a/c/d", 10)] {
+            tree.make(&path(at));
+            tree.enter(&path(at), thread);
+        }
+        let cgroups = Cgroups::over(tree.clone());
+        let found = || {
+            let mut found = cgroups.threads(&path("a"), later()).unwrap();
+            found.ids.sort_unstable();
+            (found.ids, found.unseen.map(|why| why.to_string()))
+        };
+        let told = || Some("one may not be read".to_owned());
+        // Its list alone, or that of what is below it.
+        for errno in [Errno::ACCESS, Errno::PERM] {
+            tree.fail_next_read(&path("a/c"), "cgroup.threads", errno);
+            assert_eq!(found(), (vec![7, 8, 10], told()));
+            tree.fail_next_read(&path("a/c"), ".", errno);
+            assert_eq!(found(), (vec![7, 8, 9], told()));
+        }
+        tree.close(&path("a/c"));
+        assert_eq!(found(), (vec![7, 8], told()));
+        tree.close(&path("a"));
+        assert_eq!(found(), (vec![], told()));
+        assert!(tree.has_directory(Controller::Cpu, &path("a")).unwrap());
     }
 
     #[test]

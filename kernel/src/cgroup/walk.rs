@@ -10,7 +10,7 @@ use std::fmt;
 /// How many groups below one are looked at: far more than anybody makes who is not after us.
 pub const MOST_BELOW: usize = 4_096;
 
-/// Why some groups below one are not looked at.
+/// Why a group, or some below it, are not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unseen {
     /// There are more than are looked at.
@@ -21,6 +21,8 @@ pub enum Unseen {
     Name,
     /// The time for it was over.
     Late,
+    /// One may not be read: whose it is can close it to all who may not override that.
+    Forbidden,
 }
 
 /// The names of the groups directly below one, in no order.
@@ -130,6 +132,7 @@ impl fmt::Display for Unseen {
             Self::Long => f.write_str("the path of one is too long"),
             Self::Name => f.write_str("the name of one is not plain text"),
             Self::Late => f.write_str("they take too long"),
+            Self::Forbidden => f.write_str("one may not be read"),
         }
     }
 }

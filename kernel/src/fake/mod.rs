@@ -67,6 +67,8 @@ struct State {
     unread: Vec<(CgroupPath, String, Errno)>,
     /// Why nothing can be looked at.
     blind: Option<Errno>,
+    /// Groups that nobody may open.
+    closed: BTreeSet<CgroupPath>,
     /// How often each file was read.
     reads: BTreeMap<String, usize>,
     writes: Vec<Write>,
@@ -100,6 +102,7 @@ impl FakeTree {
             failures: Vec::new(),
             unread: Vec::new(),
             blind: None,
+            closed: BTreeSet::new(),
             reads: BTreeMap::new(),
             writes: Vec::new(),
             watches: Vec::new(),
@@ -230,6 +233,11 @@ impl FakeTree {
         self.state().blind = errno;
     }
 
+    /// Makes a group one that nobody may open, as whoever owns it can, if we may override nothing.
+    pub fn close(&self, at: &CgroupPath) {
+        self.state().closed.insert(at.clone());
+    }
+
     /// Makes every reading of a note fail, until told that none does.
     pub fn fail_notes(&self, errno: Option<Errno>) {
         self.state().unread_notes = errno;
@@ -281,6 +289,9 @@ impl Tree for FakeTree {
     fn has_directory(&self, _: Controller, at: &CgroupPath) -> io::Result<bool> {
         let state = self.state();
         state.sees()?;
+        if let Some(above) = at.parent() {
+            state.may_open(&above)?;
+        }
         Ok(state.groups.contains_key(at))
     }
 
@@ -293,6 +304,7 @@ impl Tree for FakeTree {
         let mut state = self.state();
         state.sees()?;
         *state.reads.entry(file.to_owned()).or_default() += 1;
+        state.may_open(at)?;
         if let Some(errno) = take(&mut state.unread, at, file) {
             return Err(errno.into());
         }
@@ -306,11 +318,14 @@ impl Tree for FakeTree {
         file: &str,
         text: &str,
     ) -> io::Result<()> {
-        Ok(self.state().write(controller, at, file, text)?)
+        let mut state = self.state();
+        state.may_open(at)?;
+        Ok(state.write(controller, at, file, text)?)
     }
 
     fn watch(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<OwnedFd> {
         let mut state = self.state();
+        state.may_open(at)?;
         state.read(controller, at, file)?;
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
@@ -325,6 +340,7 @@ impl Tree for FakeTree {
     fn children(&self, _: Controller, at: &CgroupPath, most: usize) -> io::Result<Names> {
         let mut state = self.state();
         state.sees()?;
+        state.may_open(at)?;
         if let Some(errno) = take(&mut state.unread, at, ".") {
             return Err(errno.into());
         }
@@ -345,6 +361,7 @@ impl Tree for FakeTree {
         if !state.takes_notes {
             return Err(Errno::OPNOTSUPP.into());
         }
+        state.may_open(at)?;
         if let Some(errno) = state.unread_notes {
             return Err(errno.into());
         }
@@ -357,6 +374,7 @@ impl Tree for FakeTree {
             return Err(Errno::OPNOTSUPP.into());
         }
         state.noted += 1;
+        state.may_open(at)?;
         if let Some(errno) = state.refused_notes {
             return Err(errno.into());
         }
@@ -418,6 +436,14 @@ impl State {
         let own = procfs.join(pid.to_string());
         fs::create_dir_all(&own).expect("a directory of a test");
         fs::write(own.join("cgroup"), format!("0::{at}\n")).expect("a file of a test");
+    }
+
+    /// Whether a group can be opened, or what is in it.
+    fn may_open(&self, at: &CgroupPath) -> Result<(), Errno> {
+        match self.closed.iter().any(|closed| at.is_under(closed)) {
+            true => Err(Errno::ACCESS),
+            false => Ok(()),
+        }
     }
 
     fn sees(&self) -> Result<(), Errno> {

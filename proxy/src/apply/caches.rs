@@ -13,7 +13,7 @@
 //! outside, and a pod's shim is in the pod's group: what it starts is from the first instruction on.
 
 use super::threads::{
-    Found, JoinError, Joined, Listed, Member, Sight, Turn, of_member, until_settled,
+    Found, JoinError, Joined, Listed, Member, Sight, Turn, of_member, to_show, until_settled,
 };
 use koord_kernel::{
     cgroup::Cgroups,
@@ -204,7 +204,7 @@ impl Caches {
     /// group where they are in one.
     pub fn describe(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let groups = self.groups.as_ref()?;
-        let mut threads = Sight::once(cgroups).threads(at).ok()?.ids;
+        let mut threads = to_show(Sight::once(cgroups).threads(at))?;
         let mut shown = Vec::new();
         for name in [groups.monitors().ok()?, groups.all().ok()?].concat() {
             let inside = self.inside.entry(name.clone()).or_insert_with(|| {

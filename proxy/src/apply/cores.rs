@@ -7,8 +7,8 @@
 //! well and have not come yet: so groups keep theirs when this process is started anew. Two groups
 //! never have one cookie.
 //!
-//! Who cannot be listed now is waited for. A member may have groups below it that never can be, as its
-//! container likes, and nobody waits for those. Their threads may have any cookie: so none is adopted that
+//! Who cannot be listed now is waited for. A member may have groups below it that never can be, or be one, as
+//! its container likes, and nobody waits for those. Their threads may have any cookie: so none is adopted that
 //! they may have as members of another group, and their own group gets another if nobody seen has it.
 //!
 //! On containerd the pod's shim belongs to the group, too. It starts whatever runs in the pod, and
@@ -16,7 +16,7 @@
 
 use super::threads::{
     Found, JoinError, Joined, Listed, Member, Sight, ThreadGroup, Turn, has_ended, of_member,
-    until_settled,
+    to_show, until_settled,
 };
 use koord_kernel::{
     cgroup::{Cgroups, Members},
@@ -130,7 +130,7 @@ impl Cores {
     /// The cookies that threads of a control group have, as a person may read them.
     pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
         let kernel = self.kernel()?;
-        let threads = Sight::once(cgroups).threads(at).ok()?.ids;
+        let threads = to_show(Sight::once(cgroups).threads(at))?;
         let cookies = threads.iter().filter_map(|it| kernel.cookie(*it).ok());
         let cookies: BTreeSet<_> = cookies.collect();
         let shown = cookies.iter().map(|cookie| match cookie {

@@ -6,7 +6,9 @@
 //!
 //! The shim of a pod is never touched: when it is killed the whole pod is.
 
-use super::threads::{Found, JoinError, Joined, Member, Sight, Turn, has_ended, until_settled};
+use super::threads::{
+    Found, JoinError, Joined, Member, Sight, Turn, has_ended, to_show, until_settled,
+};
 use koord_kernel::{
     cgroup::{Cgroups, Members, Unseen},
     core_sched::Tid,
@@ -111,7 +113,7 @@ impl OomScores {
 
     /// The scores of the processes of a control group, as a person may read them.
     pub fn describe(&self, cgroups: &Cgroups, at: &CgroupPath) -> Option<String> {
-        let processes = Sight::once(cgroups).processes(at).ok()?.ids;
+        let processes = to_show(Sight::once(cgroups).processes(at))?;
         let scores = processes.into_iter();
         let scores = scores.filter_map(|it| self.procfs.oom_score_adj(it).ok());
         let scores: BTreeSet<_> = scores.collect();

@@ -93,6 +93,11 @@ impl Processes {
         }
     }
 
+    /// Has a pod's container be closed to us.
+    pub(super) fn close(&self, pod: &str) {
+        self.tree.close(&at(pod));
+    }
+
     /// A process has ended since it was listed, and one that is in no container has its number.
     #[expect(clippy::disallowed_methods, reason = "a /proc of this test's own")]
     pub(super) fn replace(&self, process: Tid) {

@@ -95,7 +95,7 @@ pub enum JoinError {
          decided"
     )]
     Unsettled { at: CgroupPath },
-    #[error("what runs in some groups below cgroup {at} is not looked at: {why}")]
+    #[error("not all that runs in cgroup {at} and below it is looked at: {why}")]
     Unseen { at: CgroupPath, why: Unseen },
     #[error("process {process} of cgroup {at} cannot have the OOM score {score}")]
     OomScore {
@@ -360,6 +360,13 @@ pub(super) fn has_ended(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
+/// Those that are there, for a person; `None` where that cannot be read now, or may not be.
+pub(super) fn to_show(listed: Result<Members, ReadError>) -> Option<Vec<Tid>> {
+    let Members { ids, unseen } = listed.ok()?;
+    let is_closed = ids.is_empty() && unseen == Some(Unseen::Forbidden);
+    (!is_closed).then_some(ids)
+}
+
 /// Lists the threads of a member.
 pub(super) fn of_member<'a>(
     sight: Sight<'_>,
@@ -447,7 +454,7 @@ mod tests {
         let error = joined.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "what runs in some groups below cgroup /kubepods/pod1/c1 is not looked at: \
+            "not all that runs in cgroup /kubepods/pod1/c1 and below it is looked at: \
              there are more than 4096"
         );
         assert!(error.leaves_some() && !error.is_gone());

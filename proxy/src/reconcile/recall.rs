@@ -58,7 +58,8 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
         Some(at) => noted(hub, &at).await?,
         None => Vec::new(),
     };
-    let mut marked = marked(hub, containers).await?;
+    let mut marked = marked(hub, &containers).await?;
+    let are_all_read = containers.iter().all(|at| marked.contains_key(at));
     let mut ledger = hub.ledger().borrow_mut();
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
@@ -77,21 +78,24 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
         }
         take_marks(pod, &marked, !is_unheard);
     }
-    Ok(())
+    // A container can close its group to us, and takes nothing from others by that.
+    are_all_read.then_some(()).ok_or(Undone::Unread)
 }
 
-/// Takes over marks, which are all there are if they are `whole`.
+/// Takes over marks, which are all there are of these groups if they are `whole`.
 fn take_marks(pod: &mut Pod, marked: &MarksByGroup, whole: bool) {
     let marks_of = |target: &Target| target.at.as_ref().and_then(|at| marked.get(at));
-    let of_pause = marks_of(&pod.pause).cloned().unwrap_or_default();
-    if !pod.pause.is_recalled {
-        for setting in &of_pause {
+    let of_pause = marks_of(&pod.pause).cloned();
+    if let Some(marks) = of_pause.as_ref().filter(|_| !pod.pause.is_recalled) {
+        for setting in marks {
             pod.pause.recall_mark(*setting, None);
         }
         pod.pause.is_recalled = whole;
     }
+    let whole = whole && (of_pause.is_some() || pod.pause.at.is_none());
     // What a shim starts is in the shim's groups, and is marked a moment later.
-    let of_shim = of_pause.iter().copied().filter(|it| it.is_of_threads());
+    let of_shim = of_pause.iter().flatten().copied();
+    let of_shim = of_shim.filter(|it| it.is_of_threads());
     for Container { target, view, .. } in &mut pod.containers {
         let Some(marks) = marks_of(target).filter(|_| !target.is_recalled) else {
             continue;
@@ -127,18 +131,19 @@ async fn noted(hub: &Hub, at: &CgroupPath) -> Result<Vec<Original>, Undone> {
     Ok(ours(hub, noted.ok_or(Undone::Unread)?))
 }
 
-/// What of these was set before us; nothing that koordlet does the part of.
-async fn marked(hub: &Hub, groups: Vec<CgroupPath>) -> Result<MarksByGroup, Undone> {
+/// What of these was set before us, as far as it can be read; nothing that koordlet does the part of.
+async fn marked(hub: &Hub, groups: &[CgroupPath]) -> Result<MarksByGroup, Undone> {
     if groups.is_empty() {
         return Ok(MarksByGroup::new());
     }
-    let marks = hub.writer().marks(groups.clone()).await;
+    let marks = hub.writer().marks(groups.to_vec()).await;
     let marks = marks.ok_or(Undone::NoThread)?;
     let mut marked = MarksByGroup::new();
-    for (at, marks) in groups.into_iter().zip(marks) {
-        let mut marks = marks.ok_or(Undone::Unread)?;
-        marks.retain(|setting| !hub.policy().chain().rests(*setting));
-        marked.insert(at, marks);
+    for (at, marks) in groups.iter().zip(marks) {
+        if let Some(mut marks) = marks {
+            marks.retain(|setting| !hub.policy().chain().rests(*setting));
+            marked.insert(at.clone(), marks);
+        }
     }
     Ok(marked)
 }

@@ -332,6 +332,34 @@ fn after_a_restart_who_never_can_be_seen_keeps_no_group_from_its_cookie() {
 }
 
 #[test]
+fn who_may_not_be_read_keeps_no_group_from_its_cookie() {
+    let mut node = Node::new();
+    for (pod, id) in [("a", "x"), ("b", "x"), ("c", "y")] {
+        node.join(pod, group(id));
+    }
+    node.processes.close("c");
+    let closed = [member("c", &group("y"))];
+    // While its group is known, and no more.
+    for process in [30, 31] {
+        node.end(process);
+    }
+    let joined = node.join_beside("b", group("y"), Some(&closed));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    assert_eq!(node.cookies([10, 11, 20, 21]), [1, 1, 3, 3]);
+    node.restart();
+    let joined = node.join_beside("a", group("x"), Some(&closed));
+    assert_eq!(joined.unwrap(), Joined::Moved);
+    let joined = node.join_beside("b", group("y"), Some(&closed));
+    assert_eq!(joined.unwrap(), Joined::Equal);
+    assert_eq!(node.cookies([10, 11, 20, 21]), [4, 4, 3, 3]);
+    // Of itself that is told.
+    let joined = node.join_beside("c", group("y"), Some(&[]));
+    let told = "not all that runs in cgroup /pods/c and below it is looked at: one may not be read";
+    assert_eq!(joined.unwrap_err().to_string(), told);
+    assert_eq!(node.cores.describe(&node.cgroups, &at("c")), None);
+}
+
+#[test]
 fn a_cookie_that_nobody_seen_has_any_more_is_made_anew_and_no_other_groups() {
     let mut node = Node::new();
     node.join("a", group("x"));
@@ -373,7 +401,7 @@ fn of_a_container_some_of_whose_groups_are_not_seen_the_rest_has_the_cookie() {
     let mut node = Node::new();
     node.processes.start_unseen("a", 12);
     let joined = node.join_beside("a", group("x"), Some(&[]));
-    let told = "what runs in some groups below cgroup /pods/a is not looked at: \
+    let told = "not all that runs in cgroup /pods/a and below it is looked at: \
                 the path of one is too long";
     assert_eq!(joined.unwrap_err().to_string(), told);
     assert_eq!(node.cookies([10, 11]), [1, 1]);

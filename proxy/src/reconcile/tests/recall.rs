@@ -479,3 +479,32 @@ async fn what_a_container_has_where_many_are_is_marked_and_as_it_was_asked_after
     assert_eq!(shown(&next), ASKED);
     assert_eq!([noted("files"), noted("originals")], ["", ""]);
 }
+
+#[tokio::test]
+async fn a_container_that_may_not_be_read_keeps_nothing_else_from_being_recalled() {
+    let (tree, bench) = limited();
+    assert_eq!(quota(&bench).await, "-1");
+    tree.close(&bench.container);
+    let next = bound(Bench::new(tree.clone()));
+    off(&next);
+    assert_eq!(quota(&next).await, "300000");
+    // The next container of the pod.
+    let beside = next.pod.join("container-2").unwrap();
+    tree.make(&beside);
+    let cgroups = next.hub.writer().cgroups();
+    cgroups.mark(&beside, cgroup::Marked::Files, &[Setting::CpuShares].into());
+    let mut container = take_container(&next);
+    let list = |container| {
+        let mut ledger = next.hub.ledger().borrow_mut();
+        ledger.list_container(&sandbox(), container);
+    };
+    list(container.clone());
+    container.id = koord_model::ContainerId::new("container-2").unwrap();
+    container.target = Target::at(Some(beside.clone()));
+    list(container);
+    tree.write(Controller::Cpu, &beside, "cpu.shares", "77")
+        .unwrap();
+    check(&next).await;
+    let shares = tree.read(Controller::Cpu, &beside, "cpu.shares").unwrap();
+    assert_eq!(shares, "1024\n");
+}

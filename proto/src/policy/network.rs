@@ -87,17 +87,21 @@ fn refuse(place: &Place<'_>, min: NetRate, room: NetRate, total: NetRate) {
 fn network(spec: &Place<'_>, strategy: &Place<'_>) -> NodeNetwork {
     let system = spec.section("systemStrategy");
     let total = system.field("totalNetworkBandwidth");
-    let total = total.quantity().unwrap_or_default();
+    // Of one that cannot be read nobody knows what is beyond it.
+    let total = match total.is_blank() {
+        true => Some(0),
+        false => total.quantity(),
+    };
     // What of a class is no mapping is said by whoever reads the class.
     let class = |key: &str| class(&strategy.field(key).section("networkQOS"), total);
     NodeNetwork {
-        total: NetRate::of_bits(total),
+        total: NetRate::of_bits(total.unwrap_or_default()),
         latency_sensitive: class("lsClass"),
         best_effort: class("beClass"),
     }
 }
 
-fn class(section: &Place<'_>, total: u64) -> NetClass {
+fn class(section: &Place<'_>, total: Option<u64>) -> NetClass {
     let share = |min: &str, max: &str| NetShare {
         min: rate(&section.field(min), total),
         max: rate(&section.field(max), total),
@@ -113,21 +117,22 @@ fn class(section: &Place<'_>, total: u64) -> NetClass {
 }
 
 /// A number is percent of the whole, a text an amount.
-fn rate(place: &Place<'_>, total: u64) -> NetRate {
+fn rate(place: &Place<'_>, total: Option<u64>) -> NetRate {
     let bits = if place.is_blank() {
         None
     } else if place.is_text() {
         amount(place, total)
     } else {
         let percent = place.integer(0, 100);
-        percent.and_then(|percent| part(total, percent))
+        percent.and_then(|percent| part(total?, percent))
     };
     bits.map_or(NetRate::NONE, NetRate::of_bits)
 }
 
 /// Nobody has more than there is.
-fn amount(place: &Place<'_>, total: u64) -> Option<u64> {
+fn amount(place: &Place<'_>, total: Option<u64>) -> Option<u64> {
     let bits = place.quantity()?;
+    let total = total?;
     if bits <= total {
         return Some(bits);
     }

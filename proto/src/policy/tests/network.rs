@@ -107,7 +107,8 @@ fn a_wrong_amount_costs_itself() {
         assert_eq!(issues, [format!("{place}{issue}")]);
         assert_eq!(bytes(network.latency_sensitive.sent), (0, 100_000_000));
     }
-    let (network, issues) = under("terway-qos", "totalNetworkBandwidth: [1]", "");
+    let classes = "lsClass: {networkQOS: {enable: true, ingressRequest: 300M, egressRequest: 20}}";
+    let (network, issues) = under("terway-qos", "totalNetworkBandwidth: [1]", classes);
     assert_eq!(network, Some(NodeNetwork::default()));
     assert_eq!(
         issues,

@@ -2,7 +2,10 @@
 //! lists ask the runtime.
 
 use super::{Hub, Pending};
-use crate::ledger::{Ledger, Life};
+use crate::{
+    ledger::{Ledger, Life},
+    relist::unread,
+};
 use koord_hooks::Requested;
 use koord_model::ContainerId;
 use std::{
@@ -17,9 +20,14 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct ChangedContainers(RefCell<HashSet<ContainerId>>);
 
-/// The last update of a container whose reply was lost, and until when it may still be done.
+/// The updates of each container whose replies were lost, in the order in which they came, and until when each
+/// may still be done.
 #[derive(Debug, Default)]
-pub(super) struct LostUpdates(RefCell<HashMap<ContainerId, (Pending, Instant)>>);
+pub(super) struct LostUpdates(RefCell<HashMap<ContainerId, Vec<(Pending, Instant)>>>);
+
+/// So many of one container are kept. What more of them ask for is found out as that of an update is which
+/// nobody here has read.
+const MOST_LOST: usize = 8;
 
 /// A runtime is done with an update by then, or does it no more: some lists later.
 const LOST: Duration = Duration::from_secs(150);
@@ -50,8 +58,15 @@ impl Hub {
     pub(super) fn update_lost(&self, id: ContainerId, update: Pending) {
         let now = Instant::now();
         let mut lost = self.lost.0.borrow_mut();
-        lost.retain(|_, (_, until)| *until > now);
-        lost.insert(id.clone(), (update, now + LOST));
+        lost.retain(|_, updates| {
+            updates.retain(|(_, until)| *until > now);
+            !updates.is_empty()
+        });
+        let updates = lost.entry(id.clone()).or_default();
+        if updates.len() == MOST_LOST {
+            updates.remove(0);
+        }
+        updates.push((update, now + LOST));
         drop(lost);
         self.container_changed(id);
     }
@@ -61,21 +76,30 @@ impl Hub {
         self.lost.0.borrow_mut().remove(id);
     }
 
-    /// Whether what a container's spec says is for a lost update of it to tell: it has come about, or may yet.
+    /// Whether what a container's spec says is for lost updates of it to tell: one may yet come about. Those that
+    /// have are committed.
     pub(crate) fn settles_lost(&self, id: &ContainerId, shown: &Requested) -> bool {
-        let lost = self.lost.0.borrow_mut().remove(id);
-        match lost {
-            Some((update, _)) if update.has_come_about(shown) => {
-                self.commit(update, None);
-                true
-            }
-            Some((update, until)) if until > Instant::now() => {
-                self.lost.0.borrow_mut().insert(id.clone(), (update, until));
-                self.container_changed(id.clone());
-                true
-            }
-            _ => false,
+        // None of them is forgotten for another that is committed.
+        let lost = self.lost.0.borrow_mut().remove(id).unwrap_or_default();
+        if lost.is_empty() {
+            return false;
         }
+        let news = {
+            let ledger = self.ledger.borrow();
+            let known = ledger.container(id);
+            known.map(|(_, container)| unread(shown.clone(), container))
+        };
+        let (done, mut waiting) = come_about(lost, shown, &news.unwrap_or_default());
+        for update in done {
+            self.commit(update, None);
+        }
+        waiting.retain(|(_, until)| *until > Instant::now());
+        if waiting.is_empty() {
+            return false;
+        }
+        self.lost.0.borrow_mut().insert(id.clone(), waiting);
+        self.container_changed(id.clone());
+        true
     }
 
     /// Those that were changed since this was asked for the last time. Whoever does not find out to
@@ -83,4 +107,29 @@ impl Hub {
     pub(crate) fn changed_containers(&self) -> HashSet<ContainerId> {
         mem::take(&mut self.changed.0.borrow_mut())
     }
+}
+
+/// What of these updates has come about where a spec says what is `shown`, of which what is `news` is by nobody
+/// who is known; and what has not. What is committed last is what is shown.
+fn come_about(
+    lost: Vec<(Pending, Instant)>,
+    shown: &Requested,
+    news: &Requested,
+) -> (Vec<Pending>, Vec<(Pending, Instant)>) {
+    let (done, others): (Vec<_>, Vec<_>) = lost
+        .into_iter()
+        .partition(|(update, _)| update.has_come_about(shown));
+    let all = || done.iter().map(|(update, _)| update);
+    let (overtaken, waiting): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .partition(|(update, _)| update.is_overtaken(all(), shown, news));
+    // They are in the order in which they came, which the runtime may have changed.
+    let order: Vec<_> = all().map(|it| it.is_replaced(all(), shown)).collect();
+    let (replaced, last): (Vec<_>, Vec<_>) = done
+        .into_iter()
+        .zip(order)
+        .partition(|(_, is_replaced)| *is_replaced);
+    let done = replaced.into_iter().chain(last).map(|(it, _)| it);
+    let done = overtaken.into_iter().chain(done);
+    (done.map(|(update, _)| update).collect(), waiting)
 }

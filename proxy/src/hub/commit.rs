@@ -126,6 +126,19 @@ impl Update {
         let said = said.filter(|it| it.setting() == setting).cloned();
         Some([asked].into_iter().chain(said).collect())
     }
+
+    /// What the runtime was told with it beside what it asks for.
+    fn told(&self) -> impl Iterator<Item = &Value> {
+        let entries = self.said.entries().iter();
+        let told = entries.filter(|it| it.told.as_deref() == Some(&it.desired));
+        told.map(|entry| &entry.desired)
+    }
+
+    /// What a spec may have of a setting once this is done, whether it asks for that or only we have told it.
+    fn has_said(&self, setting: Setting) -> impl Iterator<Item = Value> {
+        let told = self.told().filter(move |it| it.setting() == setting);
+        asked(&self.asked, setting).into_iter().chain(told.cloned())
+    }
 }
 
 // === impl Pending ===
@@ -143,6 +156,56 @@ impl Pending {
         let is_shown = |values: &Vec<Value>| values.iter().any(|it| shows(shown, it));
         // One that asks for nothing that a spec shows cannot be seen.
         !asked.is_empty() && asked.iter().all(is_shown)
+    }
+
+    /// Whether what the runtime was told with this update is not `shown` any more, but in its place what it was
+    /// told or asked with one of these.
+    pub(super) fn is_replaced<'a>(
+        &self,
+        mut by: impl Iterator<Item = &'a Self> + Clone,
+        shown: &Requested,
+    ) -> bool {
+        let Effect::Update(_, update) = &self.effect else {
+            return false;
+        };
+        let is_there = |other: &Self, setting| match &other.effect {
+            Effect::Update(_, other) => other.has_said(setting).any(|it| shows(shown, &it)),
+            _ => false,
+        };
+        let gone = update.told().filter(|it| !shows(shown, it));
+        let gone: Vec<_> = gone.map(Value::setting).collect();
+        by.any(|other| gone.iter().any(|setting| is_there(other, *setting)))
+    }
+
+    /// Whether this is an update that was done before these `later` ones, which have replaced what is not
+    /// `shown` of it. Something has to be that is `news`: by nobody else who is known.
+    pub(super) fn is_overtaken<'a>(
+        &self,
+        later: impl Iterator<Item = &'a Self> + Clone,
+        shown: &Requested,
+        news: &Requested,
+    ) -> bool {
+        let Effect::Update(_, update) = &self.effect else {
+            return false;
+        };
+        let is_replaced = |setting| {
+            later.clone().any(|it| match &it.effect {
+                Effect::Update(_, later) => later.has_said(setting).next().is_some(),
+                _ => false,
+            })
+        };
+        let mut is_told = false;
+        for setting in SAID {
+            let Some(values) = update.values(setting) else {
+                continue;
+            };
+            if values.iter().any(|it| shows(shown, it)) {
+                is_told |= asked(news, setting).is_some();
+            } else if !is_replaced(setting) {
+                return false;
+            }
+        }
+        is_told
     }
 
     /// Whether a container comes of it.

@@ -119,7 +119,10 @@ impl Driver {
         if ended.means_runtime_lost() {
             hub.runtime_lost();
         }
-        for pending in self.pending.into_values() {
+        // In the order in which they came.
+        let mut pending: Vec<_> = self.pending.into_iter().collect();
+        pending.sort_unstable_by_key(|(stream, _)| *stream);
+        for (_, pending) in pending {
             hub.close(pending, Reply::Lost);
         }
         ended

@@ -294,3 +294,129 @@ async fn of_many_containers_each_list_asks_about_some_until_all_were_asked_about
     assert!(!is_list_wanted(&listed.bench).await);
     assert_eq!(asked_by_a_list().await, 0);
 }
+
+/// Updates that are all under way, and of whose ends nobody hears: a resize to a quota of 100,000, for which the
+/// runtime is told 80,000, and 2,048 shares, and one to the CPU 0, with which it is told the 40,000 of before.
+fn two_lost(listed: &Scripted) {
+    let both = [
+        cri::LinuxContainerResources {
+            cpu_quota: 100_000,
+            cpu_shares: 2_048,
+            ..Default::default()
+        },
+        cri::LinuxContainerResources {
+            cpuset_cpus: "0".to_owned(),
+            ..Default::default()
+        },
+    ];
+    lost(listed, both);
+}
+
+fn lost(listed: &Scripted, all: impl IntoIterator<Item = cri::LinuxContainerResources>) {
+    let hub = &listed.bench.hub;
+    let opened = all.into_iter().map(|resources| {
+        let update = cri::UpdateContainerResourcesRequest {
+            container_id: "container-1".to_owned(),
+            linux: Some(resources),
+        };
+        let method = Method::UpdateContainerResources;
+        match hub.open(method, &update.encode_to_vec(), None) {
+            Opening::Now(Decision { pending, .. }) => pending,
+            Opening::Later(_) => panic!("nothing to wait for"),
+        }
+    });
+    let opened: Vec<_> = opened.collect();
+    for pending in opened {
+        hub.close(pending, Ended::Lost);
+    }
+}
+
+/// The next list, by which the runtime has this: the quota that is in force then, which was asked for, and which
+/// CPUs were.
+async fn found_out(listed: &Scripted, cpu: &str) -> (String, Original, Option<String>) {
+    let info = r#"{"config":{"linux":{"resources":{"cpu_shares":1024,"cpu_quota":50000}}},
+        "runtimeSpec":{"process":{"oomScoreAdj":1000},"linux":{"resources":{"cpu":CPU}}}}"#;
+    let info = info.replace("CPU", cpu);
+    let status = cri::ContainerStatusResponse {
+        info: [("info".to_owned(), info)].into(),
+    };
+    let reply = Reply::message(status.encode_to_vec());
+    drop(listed.script.clone().once(STATUS, reply));
+    listed.list(Scope::News).await;
+    let hub = &listed.bench.hub;
+    reconcile::pod(hub, &sandbox()).await;
+    let quota = listed.bench.entry(Setting::CpuQuota).unwrap();
+    let ledger = hub.ledger().borrow();
+    let (_, container) = ledger.container(&container()).unwrap();
+    let cpus = container.view.requested.cpuset_cpus.as_ref();
+    let cpus = cpus.map(ToString::to_string);
+    (listed.bench.shown("cpu.cfs_quota_us"), quota.original, cpus)
+}
+
+#[tokio::test]
+async fn of_two_lost_updates_of_a_container_both_are_known_in_whatever_order_they_were_done() {
+    let zero = || Some("0".to_owned());
+    for cpu in [
+        // The one for the CPU, told before the other was known to be done, has said the quota of before.
+        r#"{"shares":2048,"quota":40000,"cpus":"0"}"#,
+        r#"{"shares":2048,"quota":80000,"cpus":"0"}"#,
+    ] {
+        let listed = told().await;
+        two_lost(&listed);
+        let expected = ("80000".to_owned(), asked_for(100_000), zero());
+        assert_eq!(found_out(&listed, cpu).await, expected, "{cpu}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_update_is_waited_for_while_others_of_the_container_come_about() {
+    let listed = told().await;
+    two_lost(&listed);
+    let cpu = r#"{"shares":1024,"quota":40000,"cpus":"0"}"#;
+    let zero = || Some("0".to_owned());
+    let before = ("40000".to_owned(), asked_for(50_000), zero());
+    assert_eq!(found_out(&listed, cpu).await, before);
+    let cpu = r#"{"shares":2048,"quota":80000,"cpus":"0"}"#;
+    let after = ("80000".to_owned(), asked_for(100_000), zero());
+    assert_eq!(found_out(&listed, cpu).await, after);
+}
+
+#[tokio::test]
+async fn what_another_has_asked_for_unread_beside_a_lost_update_is_found_out_after_it() {
+    let listed = told().await;
+    let shares = cri::LinuxContainerResources {
+        cpu_shares: 2_048,
+        ..Default::default()
+    };
+    lost(&listed, [shares]);
+    update_unread(&listed.bench).await;
+    let cpu = r#"{"shares":2048,"quota":30000}"#;
+    found_out(&listed, cpu).await;
+    let expected = ("24000".to_owned(), asked_for(30_000), None);
+    assert_eq!(found_out(&listed, cpu).await, expected);
+}
+
+#[tokio::test]
+async fn of_very_many_lost_updates_the_first_are_found_out_as_if_nobody_had_read_them() {
+    let listed = told().await;
+    let shares = (1..=9).map(|number| cri::LinuxContainerResources {
+        cpu_shares: 2_000 + number,
+        ..Default::default()
+    });
+    lost(&listed, shares);
+    let shares = async |shown: &str| {
+        let cpu = r#"{"shares":SHOWN,"quota":40000}"#.replace("SHOWN", shown);
+        found_out(&listed, &cpu).await;
+        let ledger = listed.bench.hub.ledger().borrow();
+        let (_, container) = ledger.container(&container()).unwrap();
+        container.view.requested.cpu_shares.map(|it| it.get())
+    };
+    assert_eq!(shares("2001").await, Some(1_024));
+    assert_eq!(shares("2009").await, Some(2_009));
+    assert_eq!(shares("2002").await, Some(2_002));
+    // The others are waited for no longer.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(151)).await;
+    tokio::time::resume();
+    assert_eq!(shares("2001").await, Some(2_001));
+}

@@ -4,8 +4,9 @@ use crate::{
     ledger::Original,
     metrics::Metrics,
 };
+use koord_hooks::Requested;
 use koord_kernel::{cgroup::Generation, fake::FakeTree};
-use koord_model::{CpuShares, Setting, Value};
+use koord_model::{CpuSet, CpuShares, Setting, Value};
 use koord_proto::cri;
 use koord_testkit::{
     poll::wait_until_async,
@@ -47,20 +48,23 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// All that a client says whose one call has this message, with its prefix.
-fn one_call(path: &str, message: &[u8]) -> Vec<u8> {
+/// With SETTINGS, which have nothing in them.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A call with this message, which has its prefix.
+fn call(stream: u32, path: &str, message: &[u8]) -> Vec<u8> {
     // :method POST, :scheme http, and the :path as a literal of no table.
     let mut block = vec![0x83, 0x86, 0x04];
     block.push(u8::try_from(path.len()).unwrap());
     block.extend_from_slice(path.as_bytes());
-    let said = [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        // SETTINGS, HEADERS with END_HEADERS, DATA with END_STREAM.
-        frame(4, 0, 0, b""),
-        frame(1, 4, 1, &block),
-        frame(0, 1, 1, message),
-    ];
+    // HEADERS with END_HEADERS, DATA with END_STREAM.
+    let said = [frame(1, 4, stream, &block), frame(0, 1, stream, message)];
     said.concat()
+}
+
+/// All that a client says who has one call.
+fn one_call(path: &str, message: &[u8]) -> Vec<u8> {
+    [PREFACE, &call(1, path, message)].concat()
 }
 
 /// Whether somebody asks for a list within this time.
@@ -179,6 +183,60 @@ async fn what_is_held_for_a_decision_counts_twice() {
         let arrived = || async { script.calls().iter().any(|call| call.path == UPDATE) };
         wait_until_async("the runtime has the call", arrived).await;
         holds(0).await;
+        serving.abort();
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn calls_that_are_lost_together_are_so_in_the_order_in_which_they_came() {
+    let test = async {
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 8));
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, runtimes) = (dir.path().join("ours"), dir.path().join("runtimes"));
+        let never = Reply::message("never").held(&Gate::new());
+        let script = Script::new(Otherwise::Echo).always(UPDATE, never);
+        let _runtime = ScriptedRuntime::listen(&runtimes, script.clone()).unwrap();
+        let listener = UnixListener::bind(&ours).unwrap();
+        let metrics = Rc::new(Metrics::new());
+        let front = Front::new(listener, options(&runtimes), bench.hub.clone(), metrics);
+        let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
+
+        // Each asks for some of the CPUs of the one before.
+        let cpus = ["0-7", "0-6", "0-5", "0-4", "0-3", "0-2", "0-1", "0"];
+        let mut said = PREFACE.to_vec();
+        for (stream, cpus) in (1..).step_by(2).zip(cpus) {
+            let update = cri::UpdateContainerResourcesRequest {
+                container_id: container().to_string(),
+                linux: Some(cri::LinuxContainerResources {
+                    cpuset_cpus: cpus.to_owned(),
+                    ..Default::default()
+                }),
+            };
+            let message = update.encode_to_vec();
+            let prefix = [0, 0, 0, 0, u8::try_from(message.len()).unwrap()];
+            let message = [&prefix[..], &message].concat();
+            said.extend(call(stream, UPDATE, &message));
+        }
+        let mut client = UnixStream::connect(&ours).await.unwrap();
+        client.write_all(&said).await.unwrap();
+        let arrived = || async {
+            let calls = script.calls();
+            let calls = calls.iter().filter(|call| call.path == UPDATE);
+            calls.filter(|call| call.end == CallEnd::Complete).count() == 8
+        };
+        wait_until_async("the runtime has the calls", arrived).await;
+        drop(client);
+        assert!(is_list_wanted(&bench, PATIENCE).await);
+        // By this all of them may have been done.
+        let shown = Requested {
+            cpuset_cpus: Some("0".parse::<CpuSet>().unwrap()),
+            ..Requested::default()
+        };
+        bench.hub.settles_lost(&container(), &shown);
+        let ledger = bench.hub.ledger().borrow();
+        let (_, known) = ledger.container(&container()).unwrap();
+        assert_eq!(known.view.requested.cpuset_cpus, shown.cpuset_cpus);
         serving.abort();
     };
     LocalSet::new().run_until(test).await;

@@ -254,7 +254,12 @@ impl Hub {
         if let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id) {
             if let Some(container) = pod.container_mut(&id) {
                 set_injected(&mut container.target, false);
+                // An update says all once more.
+                if container.is_as_made {
+                    container.target.leave_unsaid();
+                }
             }
+            // What was written meanwhile is found to be by us.
             self.queue.push(pod.sandbox.clone());
         }
     }

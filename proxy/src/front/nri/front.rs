@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{front::cri::connect, hub::Hub, metrics::Metrics};
 use std::{
+    collections::HashMap,
     error::Error,
     hash::{BuildHasher, RandomState},
     mem,
@@ -19,7 +20,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    task::{JoinError, JoinSet},
+    task::{Id, JoinError, JoinSet},
     time::{Instant, sleep},
 };
 use tracing::{error, info, warn};
@@ -55,13 +56,25 @@ pub enum Way {
 struct Talk<'a> {
     session: Session,
     handler: Rc<Handler>,
-    answers: JoinSet<Answered>,
+    answers: Answers,
     metrics: &'a Metrics,
     watchdog: &'a Watchdog,
 }
 
-/// To a question, of which this container is made if it is.
-type Answered = (Ticket, Option<String>, Answer);
+/// Those that are looked for.
+#[derive(Default)]
+struct Answers {
+    tasks: JoinSet<(Ticket, Answer)>,
+    /// Of which questions containers are made.
+    makes: HashMap<Id, String>,
+}
+
+/// How looking for one has ended.
+struct Answered {
+    /// The container that is made of its question, if one is.
+    made: Option<String>,
+    answer: Result<(Ticket, Answer), JoinError>,
+}
 
 // === impl Front ===
 
@@ -155,7 +168,7 @@ impl Front {
         let mut talk = Talk {
             session,
             handler: handler.clone(),
-            answers: JoinSet::new(),
+            answers: Answers::default(),
             metrics: &self.metrics,
             watchdog: &self.watchdog,
         };
@@ -193,7 +206,7 @@ impl Talk<'_> {
         loop {
             let said = tokio::select! {
                 biased;
-                Some(answered) = self.answers.join_next() => self.answered(answered),
+                Some(answered) = self.answers.next() => self.answered(answered),
                 incoming = self.session.next() => incoming.map(|incoming| self.take(incoming)),
             };
             if let Err(ended) = said {
@@ -210,29 +223,28 @@ impl Talk<'_> {
                 let made = asked.makes().map(str::to_owned);
                 let answer = async move {
                     let answer = handler.answer_by(*asked, ticket.due).await;
-                    (ticket, made, answer)
+                    (ticket, answer)
                 };
-                self.answers.spawn_local(answer);
+                self.answers.look_for(answer, made);
             }
             Incoming::Late(count) => self.metrics.plugin_late_answers(count),
         }
     }
 
-    fn answered(&mut self, answered: Result<Answered, JoinError>) -> Result<(), SessionError> {
-        match answered {
-            Ok((ticket, made, answer)) => {
-                let said = self.say(ticket, answer)?;
-                if let Some(made) = made.filter(|_| !said) {
-                    self.handler.unsaid(&made);
-                }
-                Ok(())
-            }
+    fn answered(&mut self, answered: Answered) -> Result<(), SessionError> {
+        let Answered { made, answer } = answered;
+        let said = match answer {
+            Ok((ticket, answer)) => self.say(ticket, answer)?,
             Err(died) => {
                 // Its question is answered with "no change" when it is late.
                 error!(error = &died as &dyn Error, "an answer died");
-                Ok(())
+                false
             }
+        };
+        if let Some(made) = made.filter(|_| !said) {
+            self.handler.unsaid(&made);
         }
+        Ok(())
     }
 
     /// Says an answer; one that is too long to be said is none. Whether it was said.
@@ -248,6 +260,32 @@ impl Talk<'_> {
             }
             said => said,
         }
+    }
+}
+
+// === impl Answers ===
+
+impl Answers {
+    fn look_for(
+        &mut self,
+        answer: impl Future<Output = (Ticket, Answer)> + 'static,
+        made: Option<String>,
+    ) {
+        let id = self.tasks.spawn_local(answer).id();
+        self.makes.extend(made.map(|made| (id, made)));
+    }
+
+    /// The next one that is there, or that never will be; `None` if none is looked for.
+    async fn next(&mut self) -> Option<Answered> {
+        let ended = self.tasks.join_next_with_id().await?;
+        let (id, answer) = match ended {
+            Ok((id, answer)) => (id, Ok(answer)),
+            Err(died) => (died.id(), Err(died)),
+        };
+        Some(Answered {
+            made: self.makes.remove(&id),
+            answer,
+        })
     }
 }
 
@@ -268,6 +306,7 @@ fn jittered(time: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::task::LocalSet;
 
     #[test]
     fn waiting_is_by_chance_between_half_and_all_of_its_time() {
@@ -275,5 +314,23 @@ mod tests {
         let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
         assert!((250..300).contains(&least.as_millis()), "{least:?}");
         assert!((450..=500).contains(&most.as_millis()), "{most:?}");
+    }
+    #[tokio::test]
+    async fn of_an_answer_that_dies_it_is_known_which_container_was_to_have_it() {
+        let test = async {
+            let mut answers = Answers::default();
+            answers.look_for(async { panic!("of a test") }, None);
+            let died = answers.next().await.unwrap();
+            assert!(died.answer.is_err());
+            assert_eq!(died.made, None);
+            let made = Some("container-1".to_owned());
+            answers.look_for(async { panic!("of a test") }, made);
+            let died = answers.next().await.unwrap();
+            assert!(died.answer.is_err());
+            assert_eq!(died.made.as_deref(), Some("container-1"));
+            assert!(answers.next().await.is_none());
+            assert_eq!(answers.makes.len(), 0);
+        };
+        LocalSet::new().run_until(test).await;
     }
 }

@@ -294,8 +294,9 @@ impl Handler {
     /// The runtime was not told what was decided about a creation: it was too late, or too long.
     pub(super) fn unsaid(&self, id: &str) {
         match self.pending.borrow_mut().get_mut(id) {
-            Some((_, pending)) => pending.leave_unsaid(),
-            None => self.hub.creation_is_unsaid(id),
+            Some((_, pending)) if pending.is_creation() => pending.leave_unsaid(),
+            // It was made by now, and may be updated.
+            _ => self.hub.creation_is_unsaid(id),
         }
     }
 

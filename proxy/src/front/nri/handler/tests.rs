@@ -32,6 +32,7 @@ mod cores;
 mod folder;
 mod gap;
 mod idle;
+mod unsaid;
 mod wait;
 
 // === impl Handler ===

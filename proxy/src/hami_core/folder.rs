@@ -230,8 +230,8 @@ impl Folders {
     /// Makes a folder, empty whatever was there.
     pub(crate) async fn make(&self, path: &Path) -> Result<(), FolderError> {
         let path = path.to_owned();
-        self.known.borrow_mut().insert(path.clone());
-        self.fresh.borrow_mut().insert(path.clone());
+        // Before it is there: whoever asks may give up waiting.
+        let is_new = self.note(&path);
         let (owner, asked) = (self.owner.get(), path.clone());
         let made = self.worker.ask(|done| Job::Make {
             owner,
@@ -239,7 +239,25 @@ impl Folders {
             done,
         });
         let made = made.await;
+        match &made {
+            // Nothing was made, and as long as what is around it stays so nobody would find that it is not there.
+            Some(Err(FolderError::Unsafe(_))) if is_new => {
+                self.known.borrow_mut().remove(&path);
+                self.fresh.borrow_mut().remove(&path);
+            }
+            // An earlier question may have ended so meanwhile.
+            Some(Ok(())) => {
+                self.note(&path);
+            }
+            _ => {}
+        }
         made.unwrap_or(Err(FolderError::Late { path }))
+    }
+
+    /// One may be there from now on. Whether that is new.
+    fn note(&self, path: &Path) -> bool {
+        self.fresh.borrow_mut().insert(path.to_owned());
+        self.known.borrow_mut().insert(path.to_owned())
     }
 
     /// Whether somebody has given up waiting for a folder after 50 ms or more, and the thread has done

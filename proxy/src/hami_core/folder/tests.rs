@@ -405,3 +405,28 @@ fn what_is_no_path_of_a_folder_there_is_refused() {
         assert!(matches!(error, FolderError::Io { .. }), "{error}");
     }
 }
+
+#[tokio::test]
+async fn one_that_is_not_made_for_what_is_around_it_is_not_kept_in_mind() {
+    let node = Node::new();
+    let folders = Folders::of(node.owner);
+    let kept = || {
+        let (known, fresh) = (folders.known.borrow(), folders.fresh.borrow());
+        (known.len(), fresh.len())
+    };
+    fs::create_dir(node.at("containers")).unwrap();
+    let open_to_all = Permissions::from_mode(0o777);
+    fs::set_permissions(node.at("containers"), open_to_all.clone()).unwrap();
+    let main = node.at("containers/uid-1_main");
+    let refused = folders.make(&main).await.unwrap_err();
+    assert!(matches!(refused, FolderError::Unsafe(_)), "{refused}");
+    assert_eq!(kept(), (0, 0));
+
+    fs::set_permissions(node.at("containers"), Permissions::from_mode(0o700)).unwrap();
+    folders.make(&main).await.unwrap();
+    assert_eq!(kept(), (1, 1));
+    // One that was there before is there still.
+    fs::set_permissions(node.at("containers"), open_to_all).unwrap();
+    folders.make(&main).await.unwrap_err();
+    assert_eq!(kept(), (1, 1));
+}

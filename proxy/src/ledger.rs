@@ -482,17 +482,9 @@ impl Ledger {
     /// A container as a call told it; ignored if its pod is unknown.
     pub fn insert_container(&mut self, sandbox: &SandboxId, container: Container) {
         let now = self.tick();
-        let Some(pod) = self.pods.get_mut(sandbox) else {
-            return;
-        };
-        pod.called_at = now;
-        let known = self
-            .containers
-            .insert(container.id.clone(), sandbox.clone());
-        if known.is_some() {
-            pod.containers.retain(|known| known.id != container.id);
+        if let Some(pod) = self.put(sandbox, container) {
+            pod.called_at = now;
         }
-        pod.containers.push(container);
     }
 
     /// A pod as a list told it, which no call is newer than.
@@ -502,11 +494,23 @@ impl Ledger {
 
     /// A container as a list told it.
     pub fn list_container(&mut self, sandbox: &SandboxId, container: Container) {
-        if let Some(pod) = self.pods.get_mut(sandbox) {
-            self.containers
-                .insert(container.id.clone(), sandbox.clone());
-            pod.containers.push(container);
+        self.put(sandbox, container);
+    }
+
+    /// Has a container in this pod, if that is known, and in no other, whatever the runtime said before.
+    fn put(&mut self, sandbox: &SandboxId, container: Container) -> Option<&mut Pod> {
+        if !self.pods.contains_key(sandbox) {
+            return None;
         }
+        let id = container.id.clone();
+        if let Some(before) = self.containers.insert(id, sandbox.clone())
+            && let Some(pod) = self.pods.get_mut(&before)
+        {
+            pod.containers.retain(|known| known.id != container.id);
+        }
+        let pod = self.pods.get_mut(sandbox)?;
+        pod.containers.push(container);
+        Some(pod)
     }
 
     pub fn remove_container(&mut self, id: &ContainerId) {
@@ -524,8 +528,10 @@ impl Ledger {
         note_removal(self.removed.as_mut(), sandbox.as_str());
         if let Some(pod) = self.pods.remove(sandbox) {
             for container in pod.containers {
-                note_removal(self.removed.as_mut(), container.id.as_str());
-                self.containers.remove(&container.id);
+                if self.containers.get(&container.id) == Some(sandbox) {
+                    note_removal(self.removed.as_mut(), container.id.as_str());
+                    self.containers.remove(&container.id);
+                }
             }
         }
     }

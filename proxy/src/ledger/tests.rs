@@ -137,3 +137,26 @@ fn what_a_call_tells_of_a_container_is_newer_than_a_list_under_way() {
     ledger.tell_container(&id).unwrap().life = Life::Running;
     assert!(told(&ledger));
 }
+
+#[test]
+fn a_container_is_in_one_pod_alone_whatever_a_runtime_says() {
+    let told: fn(&mut Ledger, &SandboxId, Container) = Ledger::insert_container;
+    let listed: fn(&mut Ledger, &SandboxId, Container) = Ledger::list_container;
+    for put in [told, listed] {
+        let mut ledger = Ledger::default();
+        ledger.insert_pod(pod("s1"));
+        ledger.insert_pod(pod("s2"));
+        put(&mut ledger, &sandbox("s1"), container("c1"));
+        put(&mut ledger, &sandbox("gone"), container("c1"));
+        put(&mut ledger, &sandbox("s2"), container("c1"));
+        put(&mut ledger, &sandbox("s2"), container("c1"));
+        let of = |ledger: &Ledger, id| ledger.pod(&sandbox(id)).unwrap().containers.len();
+        assert_eq!((of(&ledger, "s1"), of(&ledger, "s2")), (0, 1));
+        ledger.remove_pod(&sandbox("s1"));
+        assert_eq!(held(&ledger), (vec!["s2"], 1));
+        let id = ContainerId::new("c1").unwrap();
+        assert_eq!(ledger.sandbox_of(&id), Some(&sandbox("s2")));
+        ledger.remove_pod(&sandbox("s2"));
+        assert_eq!(held(&ledger), (vec![], 0));
+    }
+}

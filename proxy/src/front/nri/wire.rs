@@ -74,17 +74,7 @@ impl Wire {
 
     /// Writes as much as the socket takes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        while self.waits_to_write() {
-            match (&*self.socket).write(self.peer.output()) {
-                Ok(count) => self.peer.advance(count),
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => break,
-                    ErrorKind::Interrupted => {}
-                    _ => return Err(error),
-                },
-            }
-        }
-        Ok(())
+        flush(&mut self.peer, &*self.socket)
     }
 
     pub(super) fn waits_to_write(&self) -> bool {
@@ -123,6 +113,22 @@ impl Readiness {
     }
 }
 
+fn flush(peer: &mut Peer, mut socket: impl Write) -> io::Result<()> {
+    while !peer.output().is_empty() {
+        match socket.write(peer.output()) {
+            // It would go on so.
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => peer.advance(count),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => break,
+                ErrorKind::Interrupted => {}
+                _ => return Err(error),
+            },
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +154,28 @@ mod tests {
         theirs.set_nonblocking(true).unwrap();
         while theirs.read(&mut [0; 4096]).is_ok() {}
         assert!(changes(Duration::from_secs(30)).await);
+    }
+
+    /// A socket that takes nothing and says that this is all right.
+    struct Nothing(u32);
+
+    impl Write for Nothing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            self.0 += 1;
+            assert_eq!(self.0, 1, "it goes on");
+            Ok(0)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_socket_that_takes_nothing_is_an_error() {
+        let mut peer = Peer::new(Role::Plugin, Limits::default());
+        peer.call("S", "M", b"", None).unwrap();
+        let error = flush(&mut peer, Nothing(0)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WriteZero);
     }
 }

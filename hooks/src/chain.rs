@@ -93,6 +93,7 @@ impl Chain {
     }
 
     /// This chain and one more hook at its end.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn with_hook(mut self, meta: HookMeta, hook: Box<dyn Hook>) -> Self {
         let policy = meta.fail_policy;

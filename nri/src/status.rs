@@ -31,7 +31,6 @@ impl Code {
     pub const OK: Self = Self(0);
     pub const UNKNOWN: Self = Self(2);
     pub const INVALID_ARGUMENT: Self = Self(3);
-    pub const DEADLINE_EXCEEDED: Self = Self(4);
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
     pub const FAILED_PRECONDITION: Self = Self(9);
     pub const UNIMPLEMENTED: Self = Self(12);

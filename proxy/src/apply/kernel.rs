@@ -35,8 +35,8 @@ use tokio::sync::oneshot;
 /// Values that are read in one go, while which nothing is written.
 const READ_AT_ONCE: usize = 256;
 
-/// How long members are brought into their groups in one go: the one that takes longer is the last, and
-/// whatever else waits has its turn before the next.
+/// How long members are brought into their groups in one go, or it is read which those of their threads are:
+/// the one that takes longer is the last, and whatever else waits has its turn before the next.
 const JOIN_AT_ONCE: Duration = Duration::from_millis(50);
 
 /// The stack of a thread, in bytes.
@@ -102,6 +102,7 @@ enum ThreadJob {
         wanted: BTreeSet<String>,
         done: oneshot::Sender<Swept>,
     },
+    /// Answers for the first of those that are wanted, as many as there was time for.
     Read(Read),
 }
 
@@ -368,7 +369,7 @@ impl Writer {
         for part in wanted.chunks(READ_AT_ONCE) {
             let is_of_threads = |(_, setting): &(_, Setting)| setting.is_of_threads();
             let (threads, files) = part.iter().cloned().partition(is_of_threads);
-            let threads = asked(&self.threads, threads, ThreadJob::Read);
+            let threads = self.read_threads(threads);
             let files = asked(&self.jobs, files, |read| {
                 let (at, setting) = &read.wanted[0];
                 let in_hand = self.progress.begin(at, *setting);
@@ -385,6 +386,18 @@ impl Writer {
             }));
         }
         read
+    }
+
+    async fn read_threads(
+        &self,
+        wanted: Vec<(CgroupPath, Setting)>,
+    ) -> Option<Vec<Option<String>>> {
+        let mut read = Vec::with_capacity(wanted.len());
+        while read.len() < wanted.len() {
+            let left = wanted[read.len()..].to_vec();
+            read.extend(asked(&self.threads, left, ThreadJob::Read).await?);
+        }
+        Some(read)
     }
 
     /// From now on no thread for values or for threads of pods can be had, or one can again.
@@ -562,12 +575,19 @@ fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob)
         }
         ThreadJob::Read(Read { wanted, done }) => {
             groups.caches.look_anew();
-            let read = |(at, setting): &(CgroupPath, Setting)| match setting {
-                Setting::CoreSched => groups.cores.describe(cgroups, at),
-                Setting::Resctrl => groups.caches.describe(cgroups, at),
-                _ => groups.oom_scores.describe(cgroups, at),
-            };
-            done.send(wanted.iter().map(read).collect()).ok();
+            let begun = Instant::now();
+            let mut read = Vec::with_capacity(wanted.len());
+            for (at, setting) in &wanted {
+                if !read.is_empty() && begun.elapsed() > JOIN_AT_ONCE {
+                    break;
+                }
+                read.push(match setting {
+                    Setting::CoreSched => groups.cores.describe(cgroups, at),
+                    Setting::Resctrl => groups.caches.describe(cgroups, at),
+                    _ => groups.oom_scores.describe(cgroups, at),
+                });
+            }
+            done.send(read).ok();
         }
     }
 }

@@ -491,6 +491,19 @@ async fn between_containers_whose_threads_take_long_another_pod_has_its_turn() {
     assert!(matches!(cut.await[..], [Ok(Joined::Equal)]));
     let asked: Vec<_> = was_asked.try_iter().collect();
     assert_eq!(asked, [11]);
+
+    // Between those of which it is only read it has its turn as well.
+    let wanted = ["a", "b"].map(|pod| (at(pod), Setting::CoreSched));
+    let (read, other) = tokio::join!(
+        biased;
+        writer.read(&wanted),
+        writer.join(members(&["c"]), |_| true),
+    );
+    assert_eq!(read.len(), 2);
+    assert!(matches!(other[..], [Ok(Joined::Equal)]));
+    let mut asked: Vec<_> = was_asked.try_iter().collect();
+    asked.dedup();
+    assert_eq!(asked, [11, 31, 21]);
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ use tracing::{info, warn};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a thread that cannot be had is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// What a person has to know then.
 const STANDSTILL: &str =

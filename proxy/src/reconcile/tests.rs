@@ -7,6 +7,7 @@ mod recall;
 mod slow;
 mod terway;
 mod traffic;
+mod unanswered;
 
 use super::*;
 use crate::{

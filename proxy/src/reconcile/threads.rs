@@ -1,6 +1,6 @@
 //! What each thread of a pod should have, which no file of its control groups says.
 
-use super::{Gate, Part, tell, tell_refusal};
+use super::{Gate, Part, slow::RETRY, tell, tell_refusal};
 use crate::{
     apply::{
         caches::Swept,
@@ -12,6 +12,7 @@ use crate::{
 };
 use koord_model::{CacheClass, ContainerId, CoreGroup, SandboxId, Setting, Value};
 use std::{collections::BTreeSet, error::Error, rc::Rc};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 /// Others of a group among whom its cookie is looked for: after a restart nearly all of them have it.
@@ -34,11 +35,13 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool
     }
     let is_wanted = |member: &Member| is_wanted(hub, member);
     let mut joined = hub.writer().join(members.clone(), is_wanted).await;
-    if hub.is_whole() {
-        join_unmet(hub, &members, &mut joined).await;
-    }
+    let is_answered = !hub.is_whole() || join_unmet(hub, &members, &mut joined).await;
     let waits = joined.iter().any(is_unmet);
-    if !joined.is_empty() && (joined.len() < members.len() || waits && hub.is_whole()) {
+    if !is_answered {
+        // What it was that nobody answers may be the same again.
+        let retry = Instant::now() + RETRY;
+        hub.queue().push_at(retry, sandbox.clone());
+    } else if !joined.is_empty() && (joined.len() < members.len() || waits && hub.is_whole()) {
         // Of the next one something else is decided by now, or it has gone; of those behind it nothing
         // may have changed.
         hub.queue().push_threads(sandbox.clone(), Part::Whole);
@@ -86,22 +89,28 @@ pub(crate) async fn join_starting(hub: &Hub, members: Vec<Member>) {
 }
 
 /// Brings those in of whose groups of cores nobody was known to have a cookie: one of the pods may that
-/// were not looked at yet.
-async fn join_unmet(hub: &Hub, members: &[Member], joined: &mut [Result<Joined, JoinError>]) {
+/// were not looked at yet. False if there is no answer: there is no thread, or it panicked.
+async fn join_unmet(
+    hub: &Hub,
+    members: &[Member],
+    joined: &mut [Result<Joined, JoinError>],
+) -> bool {
     let is_wanted = |member: &Member| is_wanted(hub, member);
     let outcomes = members.iter().zip(joined);
     let unmet = outcomes.filter(|(_, outcome)| is_unmet(outcome));
     let unmet: Vec<_> = unmet.filter(|(member, _)| is_wanted(member)).collect();
     if unmet.is_empty() {
-        return;
+        return true;
     }
     let members: Vec<_> = unmet.iter().map(|(member, _)| (*member).clone()).collect();
     let others = others(&hub.ledger().borrow(), &members);
     let answers = hub.writer().join_beside(members, others, is_wanted);
     let answers = answers.await;
+    let is_answered = !answers.is_empty();
     for ((_, outcome), answer) in unmet.into_iter().zip(answers) {
         *outcome = answer;
     }
+    is_answered
 }
 
 /// Whether it is decided now that a member is in its group: since somebody asked for that, another policy may

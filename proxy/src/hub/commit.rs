@@ -188,20 +188,22 @@ impl Pending {
         let Effect::Update(_, update) = &self.effect else {
             return false;
         };
-        let is_replaced = |setting| {
-            later.clone().any(|it| match &it.effect {
-                Effect::Update(_, later) => later.has_said(setting).next().is_some(),
-                _ => false,
-            })
-        };
+        let later = later.filter_map(|it| match &it.effect {
+            Effect::Update(_, later) => Some(later),
+            _ => None,
+        });
         let mut is_told = false;
         for setting in SAID {
             let Some(values) = update.values(setting) else {
                 continue;
             };
             if values.iter().any(|it| shows(shown, it)) {
-                is_told |= asked(news, setting).is_some();
-            } else if !is_replaced(setting) {
+                let by_later = later.clone().any(|it| it.values(setting).is_some());
+                is_told |= !by_later && asked(news, setting).is_some();
+            } else if !later
+                .clone()
+                .any(|it| it.has_said(setting).next().is_some())
+            {
                 return false;
             }
         }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{ledger::Original, reconcile};
-use koord_model::MemoryLimit;
+use koord_model::{MemoryLimit, Value};
 
 const STATUS: &str = "/runtime.v1.RuntimeService/ContainerStatus";
 const CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
@@ -356,16 +356,36 @@ async fn found_out(listed: &Scripted, cpu: &str) -> (String, Original, Option<St
 #[tokio::test]
 async fn of_two_lost_updates_of_a_container_both_are_known_in_whatever_order_they_were_done() {
     let zero = || Some("0".to_owned());
-    for cpu in [
+    for (cpu, told_last) in [
         // The one for the CPU, told before the other was known to be done, has said the quota of before.
-        r#"{"shares":2048,"quota":40000,"cpus":"0"}"#,
-        r#"{"shares":2048,"quota":80000,"cpus":"0"}"#,
+        (r#"{"shares":2048,"quota":40000,"cpus":"0"}"#, 40_000),
+        (r#"{"shares":2048,"quota":80000,"cpus":"0"}"#, 80_000),
     ] {
         let listed = told().await;
         two_lost(&listed);
         let expected = ("80000".to_owned(), asked_for(100_000), zero());
         assert_eq!(found_out(&listed, cpu).await, expected, "{cpu}");
+        let told = listed.bench.entry(Setting::CpuQuota).unwrap().told;
+        let last = Value::CpuQuota(CpuQuota::Micros(told_last));
+        assert_eq!(told.as_deref(), Some(&last), "{cpu}");
     }
+}
+
+#[tokio::test]
+async fn what_another_lost_update_asked_for_too_is_no_sign_of_one_that_was_not_done() {
+    let shares = |cpu_quota| cri::LinuxContainerResources {
+        cpu_quota,
+        cpu_shares: 2_048,
+        ..Default::default()
+    };
+    let listed = told().await;
+    lost(&listed, [shares(100_000), shares(0)]);
+    let cpu = r#"{"shares":2048,"quota":40000}"#;
+    let before = ("40000".to_owned(), asked_for(50_000), None);
+    assert_eq!(found_out(&listed, cpu).await, before);
+    let cpu = r#"{"shares":2048,"quota":80000}"#;
+    let after = ("80000".to_owned(), asked_for(100_000), None);
+    assert_eq!(found_out(&listed, cpu).await, after);
 }
 
 #[tokio::test]

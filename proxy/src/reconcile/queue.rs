@@ -150,6 +150,18 @@ impl Queue {
         self.pushed.notify_one();
     }
 
+    /// Has a pod looked at at this moment, unless it is to be before that.
+    pub(crate) fn push_by(&self, moment: Instant, sandbox: SandboxId) {
+        let is_due = {
+            let later = self.later.borrow();
+            let mut before = later.iter().take_while(|(due, _)| *due <= moment);
+            before.any(|(_, of)| *of == sandbox)
+        };
+        if !is_due {
+            self.push_at(moment, sandbox);
+        }
+    }
+
     /// Has a pod looked at in a moment, once, however much is told of it until then. What nobody has held
     /// against the kernel yet does not wait so long: it is its caller's, or
     /// [`push_if_new`](Self::push_if_new)'s.

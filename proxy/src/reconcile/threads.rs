@@ -40,7 +40,7 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool
     if !is_answered {
         // What it was that nobody answers may be the same again.
         let retry = Instant::now() + RETRY;
-        hub.queue().push_at(retry, sandbox.clone());
+        hub.queue().push_by(retry, sandbox.clone());
     } else if !joined.is_empty() && (joined.len() < members.len() || waits && hub.is_whole()) {
         // Of the next one something else is decided by now, or it has gone; of those behind it nothing
         // may have changed.

@@ -315,6 +315,7 @@ mod tests {
         assert!((250..300).contains(&least.as_millis()), "{least:?}");
         assert!((450..=500).contains(&most.as_millis()), "{most:?}");
     }
+
     #[tokio::test]
     async fn of_an_answer_that_dies_it_is_known_which_container_was_to_have_it() {
         let test = async {

@@ -37,13 +37,23 @@ async fn a_pod_whose_threads_nobody_answers_for_is_looked_at_again_a_second_late
     hub.set_node_policy(network_policy(policies));
     while queue.pop().is_some() {}
     while queue.pop_threads().is_some() {}
+    tokio::time::pause();
+    let begun = Instant::now();
     assert!(threads_of_pod(hub, &sandbox()).await);
     assert!(queue.pop_threads().is_none());
     assert!(queue.pop().is_none());
-    tokio::time::pause();
-    let begun = Instant::now();
     let next = timeout(Duration::from_secs(30), queue.next()).await;
     assert!(matches!(next, Ok(Work::Pod(of, Part::Whole)) if of == sandbox()));
     let waited = begun.elapsed();
-    assert!((900..=1_001).contains(&waited.as_millis()), "{waited:?}");
+    assert!((1_000..=1_001).contains(&waited.as_millis()), "{waited:?}");
+
+    // Who looks at it meanwhile adds no look to the next one.
+    for _ in 0..3 {
+        assert!(threads_of_pod(hub, &sandbox()).await);
+        tokio::time::advance(Duration::from_millis(100)).await;
+    }
+    for (millis, is_due) in [(600, false), (150, true), (1_000, false)] {
+        tokio::time::advance(Duration::from_millis(millis)).await;
+        assert_eq!(queue.pop().is_some(), is_due, "after {millis} ms");
+    }
 }

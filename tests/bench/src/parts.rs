@@ -41,7 +41,7 @@ pub(crate) fn peer(text: &str) -> Result<Peer> {
 pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) socket: PathBuf,
-    /// The process whose CPU time counts.
+    /// The process whose CPU time and memory count.
     pub(crate) pid: Option<u32>,
 }
 
@@ -52,11 +52,18 @@ pub(crate) fn await_peer(peer: &Peer, runtime: &Path) -> Target {
         "waiting for {name}: start it in front of {}",
         runtime.display()
     );
-    wait_until("the peer listens", || UnixStream::connect(socket).is_ok());
+    let mut pid = None;
+    wait_until("the peer listens", || {
+        let Ok(stream) = UnixStream::connect(socket) else {
+            return false;
+        };
+        pid = process::of_peer(&stream);
+        true
+    });
     Target {
         name: name.clone(),
         socket: socket.clone(),
-        pid: None,
+        pid,
     }
 }
 
@@ -202,6 +209,11 @@ impl Target {
     pub(crate) fn cpu_us(&self) -> Option<u64> {
         let time = process::cpu_time(self.pid?)?;
         u64::try_from(time.total().as_micros()).ok()
+    }
+
+    /// Memory that its process has now.
+    pub(crate) fn resident_bytes(&self) -> Option<u64> {
+        process::resident_bytes(self.pid?)
     }
 }
 

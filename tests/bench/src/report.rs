@@ -25,6 +25,8 @@ pub(crate) struct Row {
     p99_us: f64,
     calls_per_second: f64,
     cpu_us_per_call: Option<f64>,
+    /// Of the process on the way, after these calls.
+    resident_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,7 +66,10 @@ pub(crate) struct Report {
 
 impl Row {
     pub(crate) fn median(target: &Target, samples: &[Sample]) -> Self {
-        Self::named(&target.name, samples)
+        Self {
+            resident_bytes: target.resident_bytes(),
+            ..Self::named(&target.name, samples)
+        }
     }
 
     #[allow(
@@ -80,6 +85,7 @@ impl Row {
             p99_us: of(|s| s.p99_ns as f64 / 1e3),
             calls_per_second: of(|s| s.per_second),
             cpu_us_per_call: (!cpu.is_empty()).then(|| median(cpu)),
+            resident_bytes: None,
         }
     }
 }
@@ -266,6 +272,7 @@ impl fmt::Display for Report {
             "p99 µs",
             "calls/s",
             "CPU µs/call",
+            "resident MiB",
         ]);
         for group in &self.groups {
             for row in &group.rows {
@@ -367,6 +374,10 @@ fn beside_echo(lives: &[&Asked]) -> Table {
     table
 }
 
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "the memory of a process is far below 2^52"
+)]
 fn add(table: &mut Table, group: &Group, row: &Row) {
     table.add_row([
         group.stack.clone(),
@@ -378,6 +389,9 @@ fn add(table: &mut Table, group: &Group, row: &Row) {
         format!("{:.0}", row.calls_per_second),
         row.cpu_us_per_call
             .map(|us| format!("{us:.1}"))
+            .unwrap_or_default(),
+        row.resident_bytes
+            .map(|bytes| format!("{:.1}", bytes as f64 / MIB))
             .unwrap_or_default(),
     ]);
 }
@@ -393,6 +407,7 @@ mod tests {
             p99_us,
             calls_per_second,
             cpu_us_per_call: None,
+            resident_bytes: None,
         }
     }
 

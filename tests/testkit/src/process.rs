@@ -1,6 +1,6 @@
 //! What a process costs: memory and CPU time, from `/proc`.
 
-use std::time::Duration;
+use std::{os::unix::net::UnixStream, time::Duration};
 
 /// CPU time of a process since it started, its ended threads included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,12 @@ fn parse_cpu_time(stat: &str, ticks_per_second: u64) -> Option<CpuTime> {
     })
 }
 
+/// The process that has had the socket at the other end listen, or that made this end's pair.
+pub fn of_peer(stream: &UnixStream) -> Option<u32> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    u32::try_from(peer.pid.as_raw_pid()).ok()
+}
+
 /// Whether a process with this id is there and not merely waiting to be reaped.
 pub fn is_running(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
@@ -74,6 +80,15 @@ mod tests {
                 system: Duration::from_millis(750)
             })
         );
+    }
+
+    #[test]
+    fn the_peer_of_a_socket_is_who_had_it_listen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("listens.sock");
+        let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let stream = UnixStream::connect(&path).unwrap();
+        assert_eq!(of_peer(&stream), Some(std::process::id()));
     }
 
     #[test]

@@ -44,19 +44,27 @@ const ASKED: &str = "0";
 
 /// The CPUs of the creation that arrives at the runtime under a policy.
 async fn cpus_under(policy: &str, pod: Pod) -> String {
+    cpus_of(Some(policy), pod).await
+}
+
+/// The same, or where there is no file of a policy.
+async fn cpus_of(policy: Option<&str>, pod: Pod) -> String {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("policy.yaml");
-    fs::write(&file, policy).unwrap();
+    if let Some(policy) = policy {
+        fs::write(&file, policy).unwrap();
+    }
     // Of a machine with eight CPUs, whatever this one has.
     let cpu = dir.path().join("sys/devices/system/cpu");
     fs::create_dir_all(&cpu).unwrap();
     fs::write(cpu.join("online"), "0-7\n").unwrap();
-    let args = [
-        format!("--node-policy={}", file.display()),
+    let mut args = vec![
         format!("--sys-root={}", dir.path().join("sys").display()),
         "--feature-gates=BECPUManager=true".to_owned(),
     ];
-    let node = Node::with(listed_once(), &args.each_ref().map(|arg| &**arg));
+    args.extend(policy.map(|_| format!("--node-policy={}", file.display())));
+    let args: Vec<&str> = args.iter().map(|arg| &**arg).collect();
+    let node = Node::with(listed_once(), &args);
     let pod = pod.on_cpus(ASKED);
     for (method, tree) in [(method::RUN, pod.run()), (method::CREATE, pod.create())] {
         let reply = node.call(RawRequest::unary(method, tree.encode())).await;
@@ -88,4 +96,11 @@ async fn the_nine_cases_of_the_cpuset_allocator_arrive_from_a_policy_file() {
     ] {
         assert_eq!(cpus_under(policy, pod).await, expected, "case {case}");
     }
+}
+
+#[tokio::test]
+async fn without_a_policy_file_containers_have_the_cpus_that_they_ask_for() {
+    let ls = Pod::plain("web").label(QOS_CLASS, "LS");
+    let ls = ls.annotation(RESOURCE_STATUS, CPU_ON_NODE_1);
+    assert_eq!(cpus_of(None, ls).await, ASKED);
 }

@@ -8,7 +8,8 @@ use koord_testkit::{
     cri::{ContainerSpec, PodSpec, message::LinuxContainerResources},
 };
 
-const QOS_CLASS: &str = "koordinator.sh/qosClass";
+/// The label that names a class.
+pub const QOS_CLASS: &str = "koordinator.sh/qosClass";
 const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
 const GIB: u64 = 1 << 30;

@@ -635,6 +635,26 @@ async fn all_are_looked_at(node: &Node, client: &CriClient, name: &str) -> Resul
     Ok(())
 }
 
+const UNLIMITED: &str = "9223372036854771712";
+/// The container of a pod of class `BE` of which nothing is set: shares, quota and limit of memory.
+const AS_ASKED: [&str; 3] = ["2", "-1", UNLIMITED];
+/// That pod's own group: whether it is idle, quota and limit of memory.
+const UNTOUCHED: [&str; 3] = ["0", "-1", UNLIMITED];
+
+/// The same, as the kernel has it.
+fn held_by_be(running: &RunningPod) -> Result<[[String; 3]; 2]> {
+    let read = |group, controller, file| running.cgroup.read(controller, group, file);
+    let all = |group, first| -> Result<[String; 3]> {
+        Ok([
+            read(group, "cpu", first)?,
+            read(group, "cpu", "cpu.cfs_quota_us")?,
+            read(group, "memory", "memory.limit_in_bytes")?,
+        ])
+    };
+    let container = Some(&*running.container);
+    Ok([all(container, "cpu.shares")?, all(None, "cpu.idle")?])
+}
+
 #[tokio::test]
 async fn pods_that_are_exempt_are_left_alone() -> Result<()> {
     let mut options = options()?;
@@ -656,16 +676,23 @@ async fn pods_that_are_exempt_are_left_alone() -> Result<()> {
     handled.pod = handled.pod.handler(OTHER_HANDLER);
     let mut pods = Vec::new();
     // Of a handler's pods the group is the kubelet's, and has what is decided for it.
-    for (pod, idle) in [(skipped, "0"), (excluded, "0"), (handled, "1")] {
-        pods.push((node.run(&client, &pod).await?, pod.name, idle));
+    let decided = ["1", "100000", "134217728"];
+    let cases = [
+        (skipped, UNTOUCHED),
+        (excluded, UNTOUCHED),
+        (handled, decided),
+    ];
+    for (pod, of_pod) in cases {
+        pods.push((node.run(&client, &pod).await?, pod.name, of_pod));
     }
     all_are_looked_at(&node, &client, "last").await?;
-    for (running, name, idle) in pods {
-        let held = snapshot(&running.cgroup, &running.container)?;
-        assert_eq!(held["cpu.shares"], "2", "{name}");
-        assert_eq!(held["cpu.cfs_quota_us"], "-1", "{name}");
-        let held = running.cgroup.read("cpu", None, "cpu.idle")?;
-        assert_eq!(held, idle, "{name}");
+    for (running, name, of_pod) in pods {
+        let held = held_by_be(&running)?;
+        assert_eq!(
+            held,
+            [AS_ASKED, of_pod].map(|it| it.map(str::to_owned)),
+            "{name}"
+        );
     }
     Ok(())
 }
@@ -690,10 +717,8 @@ async fn observing_changes_nothing_and_knows_everything() -> Result<()> {
     wait_until("a list is begun and taken after the start", || {
         lists().is_ok_and(|now| now > before + 1.5)
     });
-    let held = snapshot(&running.cgroup, &running.container)?;
-    assert_eq!(held["cpu.shares"], "2");
-    assert_eq!(held["cpu.cfs_quota_us"], "-1");
-    assert_eq!(running.cgroup.read("cpu", None, "cpu.idle")?, "0");
+    let as_asked = [AS_ASKED, UNTOUCHED].map(|it| it.map(str::to_owned));
+    assert_eq!(held_by_be(&running)?, as_asked);
     let ledger = node.proxy.ledger()?.to_string();
     assert!(ledger.contains("\"desired\":\"512\""), "{ledger}");
     Ok(())

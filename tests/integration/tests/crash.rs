@@ -138,25 +138,34 @@ impl Scene {
         }
     }
 
-    /// Whether the runtime makes a container for which a caller waits.
+    /// Whether the runtime makes a container for which a caller waits, of a pod of which the other policy
+    /// says something else: the others are right as they were made.
     async fn is_one_made(&self, runtime: &CriClient) -> Result<bool> {
         for _ in 0..LOOKS {
             // What was answered before is heard meanwhile.
             tokio::time::sleep(PAUSE).await;
-            if !self.unanswered(runtime).await?.is_empty() {
+            let unanswered = self.unanswered(runtime).await?;
+            let pods = runtime.list_pods().await?;
+            let shares = |sandbox: &String| {
+                let pod = pods.iter().find(|pod| pod.id == *sandbox);
+                let class = pod.and_then(|pod| pod.labels.get(classes::QOS_CLASS));
+                pod.is_some() && class.is_none_or(|class| class == "LS")
+            };
+            if unanswered.values().any(shares) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Containers that are made and do not run, and whose ids no caller got.
-    async fn unanswered(&self, runtime: &CriClient) -> Result<BTreeSet<String>> {
+    /// Containers that are made and do not run, and whose ids no caller got, with their sandboxes.
+    async fn unanswered(&self, runtime: &CriClient) -> Result<BTreeMap<String, String>> {
         let mut containers = runtime.list_containers().await?;
         let answered = self.created.borrow();
         let is_made = |it: &Container| it.state() == ContainerState::Created;
         containers.retain(|it| is_made(it) && !answered.contains(&it.id));
-        Ok(containers.into_iter().map(|it| it.id).collect())
+        let ids = containers.into_iter().map(|it| (it.id, it.pod_sandbox_id));
+        Ok(ids.collect())
     }
 }
 
@@ -209,9 +218,9 @@ async fn repair(node: &mut Node, runtime: &CriClient, wrong: &BTreeSet<String>) 
 }
 
 /// Starts these containers, and waits until they have their values.
-async fn start(node: &Node, runtime: &CriClient, ids: &BTreeSet<String>) -> Result<()> {
+async fn start(node: &Node, runtime: &CriClient, ids: &BTreeMap<String, String>) -> Result<()> {
     let client = node.client().await?;
-    for id in ids {
+    for id in ids.keys() {
         let started = client.start_container(id).await;
         started.with_context(|| format!("start {id}"))?;
     }
@@ -221,7 +230,7 @@ async fn start(node: &Node, runtime: &CriClient, ids: &BTreeSet<String>) -> Resu
             let Ok(living) = living(runtime, &node.cgroups, NEXT_POOL).await else {
                 return false;
             };
-            let theirs = living.iter().filter(|it| ids.contains(&it.container));
+            let theirs = living.iter().filter(|it| ids.contains_key(&it.container));
             theirs.filter(|it| it.wrong().is_empty()).count() == ids.len()
         },
     )
@@ -229,8 +238,11 @@ async fn start(node: &Node, runtime: &CriClient, ids: &BTreeSet<String>) -> Resu
     Ok(())
 }
 
-/// What there is: sandboxes and whether they are ready, containers and their states.
-type Known = (BTreeMap<String, bool>, BTreeMap<String, String>);
+/// What there is: of each sandbox its pod and whether it is ready, of each container where it is and how.
+type Known = (
+    BTreeMap<String, (String, bool)>,
+    BTreeMap<String, (String, String)>,
+);
 
 async fn listed(client: &CriClient) -> Result<Known> {
     let pods = client.list_pods().await?;
@@ -241,30 +253,35 @@ async fn listed(client: &CriClient) -> Result<Known> {
         ContainerState::Exited => "exited",
         ContainerState::Unknown => "unknown",
     };
-    Ok((
-        pods.into_iter()
-            .map(|pod| (pod.id, pod.state == 0))
-            .collect(),
-        containers
-            .into_iter()
-            .map(|it| (it.id.clone(), word(it.state()).to_owned()))
-            .collect(),
-    ))
+    let pods = pods.into_iter().map(|pod| {
+        let it = pod.metadata.unwrap_or_default();
+        let name = format!("{}/{} {}", it.namespace, it.name, it.uid);
+        (pod.id, (name, pod.state == 0))
+    });
+    let containers = containers.into_iter().map(|it| {
+        let state = word(it.state()).to_owned();
+        let name = it.metadata.unwrap_or_default().name;
+        (it.id, (format!("{name} in {}", it.pod_sandbox_id), state))
+    });
+    Ok((pods.collect(), containers.collect()))
 }
 
 fn in_ledger(node: &Node) -> Result<Known> {
     let ledger = node.proxy.ledger()?;
     let pods = ledger["pods"].as_array().context("pods")?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let containers = pods
-        .iter()
-        .flat_map(|pod| pod["containers"].as_array().into_iter().flatten())
-        .map(|container| (text(&container["id"]), text(&container["state"])))
-        .collect();
-    let pods = pods
-        .iter()
-        .map(|pod| (text(&pod["sandbox"]), pod["ready"] == true));
-    Ok((pods.collect(), containers))
+    let mut known = Known::default();
+    for pod in pods {
+        let [sandbox, namespace, name, uid] =
+            ["sandbox", "namespace", "name", "uid"].map(|key| text(&pod[key]));
+        for it in pod["containers"].as_array().context("containers")? {
+            let place = format!("{} in {sandbox}", text(&it["name"]));
+            known.1.insert(text(&it["id"]), (place, text(&it["state"])));
+        }
+        let name = format!("{namespace}/{name} {uid}");
+        known.0.insert(sandbox, (name, pod["ready"] == true));
+    }
+    Ok(known)
 }
 
 #[tokio::test]

@@ -2,8 +2,12 @@
 //! calls then is served.
 
 use anyhow::{Result, ensure};
-use koord_integration::{Node, ProxyOptions, promise};
-use koord_testkit::{ContainerdVersion, poll::wait_until_async};
+use koord_integration::{Node, ProxyOptions, classes, promise};
+use koord_testkit::{
+    ContainerdVersion,
+    cri::CriClient,
+    poll::{wait_until, wait_until_async},
+};
 use std::time::{Duration, Instant};
 
 /// Calls while it is away, each on a connection of its own.
@@ -51,4 +55,38 @@ async fn calls_are_refused_at_once_and_served_as_soon_as_the_runtime_is_back() -
         begun.elapsed(),
         SERVED,
     )
+}
+
+#[tokio::test]
+async fn what_was_done_while_the_proxy_was_away_from_the_runtime_is_listed() -> Result<()> {
+    let policy = classes::node_policy(&classes::share_pool()?);
+    let gates = ["--feature-gates", classes::FEATURE_GATES];
+    let options = ProxyOptions {
+        policy: Some(policy),
+        args: gates.map(str::to_owned).into(),
+        ..ProxyOptions::default()
+    };
+    let mut node = Node::start(ContainerdVersion::V1_7, options)?;
+    let client = node.client().await?;
+    let gone = node.run(&client, &classes::be("gone")).await?;
+    node.run(&client, &classes::be("kept")).await?;
+    node.runtime.stop()?;
+    node.proxy.stand_still()?;
+    node.runtime.restart()?;
+    let beside = CriClient::connect(&node.runtime.socket()).await?;
+    gone.remove(&beside).await?;
+    let pod = classes::be("missed");
+    let missed = node.run(&beside, &pod).await?;
+    ensure!(!pod.wrong(&missed).is_empty(), "nobody has set anything");
+    node.proxy.go_on()?;
+    wait_until("what was missed is right", || pod.wrong(&missed).is_empty());
+    let names = || -> Result<Vec<_>> {
+        let pods = node.proxy.ledger()?["pods"].as_array().cloned();
+        let names = pods.into_iter().flatten().map(|pod| pod["name"].clone());
+        Ok(names.collect())
+    };
+    wait_until("the ledger is what there is", || {
+        names().is_ok_and(|names| names == ["kept", "missed"])
+    });
+    Ok(())
 }

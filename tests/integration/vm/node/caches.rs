@@ -134,8 +134,18 @@ fn lines(shares: &[(Resource, u64)]) -> Schemata {
     Schemata(shares.iter().map(line).collect())
 }
 
-/// What the policy gives the classes: of eleven ways 0 to 8, 3 to 10 and 0 to 3.
+/// What the policy gives the classes: of eleven ways 3 to 10 and 0 to 3.
 const SHARES: &str = "apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeSLO
+metadata: {name: node-1}
+spec:
+  resourceQOSStrategy:
+    lsClass: {resctrlQOS: {enable: true, catRangeStartPercent: 20, mbaPercent: 90}}
+    beClass: {resctrlQOS: {enable: true, mbaPercent: 20}}
+";
+
+/// The same with LSR too, which has ways 0 to 8.
+const OF_THREE: &str = "apiVersion: slo.koordinator.sh/v1alpha1
 kind: NodeSLO
 metadata: {name: node-1}
 spec:
@@ -145,7 +155,7 @@ spec:
     beClass: {resctrlQOS: {enable: true, mbaPercent: 20}}
 ";
 
-/// The same with more for BE and less for LSR.
+/// The same again with more for BE and less for LSR.
 const MORE: &str = "apiVersion: slo.koordinator.sh/v1alpha1
 kind: NodeSLO
 metadata: {name: node-1}
@@ -174,7 +184,10 @@ const HALF: (&str, &str) = (
 /// Groups of classes and of pods from the first instruction on, with what they are to have, and given
 /// back.
 async fn shares(front: Front) -> Result<()> {
-    let mut node = node(options(front));
+    let mut node = node(ProxyOptions {
+        policy: Some(OF_THREE.to_owned()),
+        ..options(front)
+    });
     let client = node.client().await?;
     let look = (front, |thread| Some(group_and_monitor(thread)?.0));
     let (web, found) = run_bomb(&node, &client, &spec("web", "LS"), look).await?;

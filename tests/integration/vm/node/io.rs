@@ -2,7 +2,7 @@
 //! which one has a file system that is a pod's volume.
 
 use crate::{
-    check,
+    SmallNode, check,
     machine::{command, make},
     node,
 };
@@ -101,7 +101,7 @@ pub(super) fn check_all() {
     check("a_limit_is_kept_and_others_keep_their_rate", measured);
 }
 
-fn start(front: Front, policy: String) -> std::mem::ManuallyDrop<Node> {
+fn start(front: Front, policy: String) -> SmallNode {
     node(ProxyOptions {
         policy: Some(policy),
         args: vec!["--feature-gates=BlkIOReconcile=true".to_owned()],

@@ -26,7 +26,19 @@ mod volumes;
 
 use koord_integration::{Front, Node, ProxyOptions, vm::RUNTIME};
 use koord_testkit::{ContainerdVersion, Parts, RuntimeKind, setup::Programs};
-use std::{any::Any, env, future::Future, mem::ManuallyDrop, panic, process};
+use std::{
+    any::Any,
+    env,
+    future::Future,
+    mem::ManuallyDrop,
+    ops::{Deref, DerefMut},
+    panic, process,
+};
+
+/// A node of a check. All go with the machine, since to clear one away takes longer than all the rest where
+/// every instruction is emulated; but its proxy goes with the check: each minute it would clear away what
+/// another one makes, as the groups of caches are the machine's.
+struct SmallNode(ManuallyDrop<Node>);
 
 fn main() {
     if process::id() != 1 && io::read_if_told() {
@@ -52,7 +64,6 @@ fn run() {
         "cores" => cores::check_all(),
         "every" => every::check_all(),
         "first" => {
-            // Whose proxies go, which would otherwise clear away what a later one makes.
             caches::check_the_first_instruction();
             cores::check_the_first_instruction();
         }
@@ -73,16 +84,16 @@ fn run() {
     println!("koord-guest: end");
 }
 
-/// The machine's runtime with the proxy, as the checks want it. It goes with the machine: to clear it
-/// away takes longer than all the rest where every instruction is emulated.
-fn node(options: ProxyOptions) -> ManuallyDrop<Node> {
+/// The machine's runtime with the proxy, as the checks want it.
+fn node(options: ProxyOptions) -> SmallNode {
     let parts = Parts {
         kind: runtime(),
         programs: Programs::at(RUNTIME),
         images: "/opt/images.tar".into(),
         network: Some("/opt/network".into()),
     };
-    ManuallyDrop::new(Node::start_with(parts, options).expect("a node"))
+    let node = Node::start_with(parts, options).expect("a node");
+    SmallNode(ManuallyDrop::new(node))
 }
 
 /// The runtime that the machine has.
@@ -124,4 +135,27 @@ fn message(reason: &(dyn Any + Send)) -> String {
     let text = reason.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| reason.downcast_ref::<String>().cloned())
         .unwrap_or_default()
+}
+
+// === impl SmallNode ===
+
+impl Deref for SmallNode {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.0
+    }
+}
+
+impl DerefMut for SmallNode {
+    fn deref_mut(&mut self) -> &mut Node {
+        &mut self.0
+    }
+}
+
+impl Drop for SmallNode {
+    fn drop(&mut self) {
+        // A check that failed with the proxy gone has said so.
+        self.0.proxy.kill9().ok();
+    }
 }

@@ -104,9 +104,7 @@ async fn say(front: Front) -> Result<()> {
         let (code, text) = node.proxy.admin("PUT", "/hooks", hook)?;
         ensure!(code == 200, "{text}");
     }
-    wait("without the hooks", &running, UNTOUCHED)?;
-    node.proxy.kill9()?;
-    Ok(())
+    wait("without the hooks", &running, UNTOUCHED)
 }
 
 fn web() -> PodSpecOf {

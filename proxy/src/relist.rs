@@ -253,10 +253,11 @@ async fn list(
     let mut runtime = Runtime::over(stream.map_err(RuntimeError::connect(endpoint))?).await?;
     let version = runtime.version().await?;
     hub.set_runtime(&version.runtime_name, &version.runtime_version);
+    let changed = Changed::take(hub);
     let mut news = News {
         moment: hub.ledger().borrow_mut().begin_list(),
         pods: HashSet::new(),
-        changed: Changed::take(hub),
+        changed,
         missing,
     };
     let inputs = hub.policy().inputs();

@@ -103,7 +103,11 @@ enum ThreadJob {
         done: oneshot::Sender<Swept>,
     },
     /// Answers for the first of those that are wanted, as many as there was time for.
-    Read(Read),
+    Read {
+        read: Read,
+        /// Of a question of several parts the later ones count on what the first has seen.
+        is_first: bool,
+    },
 }
 
 struct Read {
@@ -395,7 +399,9 @@ impl Writer {
         let mut read = Vec::with_capacity(wanted.len());
         while read.len() < wanted.len() {
             let left = wanted[read.len()..].to_vec();
-            read.extend(asked(&self.threads, left, ThreadJob::Read).await?);
+            let is_first = read.is_empty();
+            let job = |read| ThreadJob::Read { read, is_first };
+            read.extend(asked(&self.threads, left, job).await?);
         }
         Some(read)
     }
@@ -573,8 +579,13 @@ fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob)
         ThreadJob::Keep { wanted, done } => {
             done.send(groups.caches.keep(&wanted)).ok();
         }
-        ThreadJob::Read(Read { wanted, done }) => {
-            groups.caches.look_anew();
+        ThreadJob::Read {
+            read: Read { wanted, done },
+            is_first,
+        } => {
+            if is_first {
+                groups.caches.look_anew();
+            }
             let begun = Instant::now();
             let mut read = Vec::with_capacity(wanted.len());
             for (at, setting) in &wanted {

@@ -16,7 +16,7 @@ pub(crate) use self::given_back::{GivenBack, Living};
 use super::above;
 use crate::{
     hub::Hub,
-    ledger::{Entry, Ledger, Target},
+    ledger::{Applied, Entry, Ledger, Target},
     log::RateLimited,
     worker::Worker,
 };
@@ -271,6 +271,8 @@ impl Folders {
     pub(crate) fn gone(&self, ledger: &Ledger) -> Vec<PathBuf> {
         let containers = ledger.pods().flat_map(|pod| &pod.containers);
         let decided = containers.filter_map(|it| folder_of(&it.target));
+        // What could not be made is not there, and what was only late is known since.
+        let decided = decided.filter(|(entry, _)| !matches!(entry.applied, Applied::Lacking(_)));
         let decided = decided.map(|(_, path)| path.to_owned());
         let mut known = self.known.borrow_mut();
         known.extend(decided);

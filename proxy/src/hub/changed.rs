@@ -25,8 +25,8 @@ pub(super) struct ChangedContainers(RefCell<HashSet<ContainerId>>);
 #[derive(Debug, Default)]
 pub(super) struct LostUpdates(RefCell<HashMap<ContainerId, Vec<(Pending, Instant)>>>);
 
-/// So many of one container are kept. What more of them ask for is found out as that of an update is which
-/// nobody here has read.
+/// So many of one container are kept, the last ones. What others have asked for is found out as that of an update
+/// is which nobody here has read, and so is what the runtime was told in their place.
 const MOST_LOST: usize = 8;
 
 /// A runtime is done with an update by then, or does it no more: some lists later.
@@ -58,8 +58,12 @@ impl Hub {
     pub(super) fn update_lost(&self, id: ContainerId, update: Pending) {
         let now = Instant::now();
         let mut lost = self.lost.0.borrow_mut();
-        lost.retain(|_, updates| {
-            updates.retain(|(_, until)| *until > now);
+        let ledger = self.ledger.borrow();
+        // Of those that are known a list lets go: each may have come about by now.
+        lost.retain(|id, updates| {
+            if ledger.sandbox_of(id).is_none() {
+                updates.retain(|(_, until)| *until > now);
+            }
             !updates.is_empty()
         });
         let updates = lost.entry(id.clone()).or_default();
@@ -67,8 +71,13 @@ impl Hub {
             updates.remove(0);
         }
         updates.push((update, now + LOST));
-        drop(lost);
+        drop((lost, ledger));
         self.container_changed(id);
+    }
+
+    /// Whether one of this container is waited for.
+    pub(crate) fn awaits_lost(&self, id: &ContainerId) -> bool {
+        self.lost.0.borrow().contains_key(id)
     }
 
     /// A later one of the container was answered.
@@ -102,21 +111,25 @@ impl Hub {
         true
     }
 
-    /// Those that were changed since this was asked for the last time. Whoever does not find out to
-    /// what has to give them back.
+    /// Those that were changed since this was asked for the last time, and those of which an update was lost,
+    /// perhaps before they were known. Whoever does not find out to what has to give them back.
     pub(crate) fn changed_containers(&self) -> HashSet<ContainerId> {
-        mem::take(&mut self.changed.0.borrow_mut())
+        let mut changed = mem::take(&mut *self.changed.0.borrow_mut());
+        let (lost, ledger) = (self.lost.0.borrow(), self.ledger.borrow());
+        let known = lost.keys().filter(|id| ledger.sandbox_of(id).is_some());
+        changed.extend(known.cloned());
+        changed
     }
 }
 
 /// What of these updates has come about where a spec says what is `shown`, of which what is `news` is by nobody
 /// who is known; and what has not. What is committed last is what is shown.
-fn come_about(
-    lost: Vec<(Pending, Instant)>,
+pub(super) fn come_about<T>(
+    updates: Vec<(Pending, T)>,
     shown: &Requested,
     news: &Requested,
-) -> (Vec<Pending>, Vec<(Pending, Instant)>) {
-    let (done, others): (Vec<_>, Vec<_>) = lost
+) -> (Vec<Pending>, Vec<(Pending, T)>) {
+    let (done, others): (Vec<_>, Vec<_>) = updates
         .into_iter()
         .partition(|(update, _)| update.has_come_about(shown));
     let all = || done.iter().map(|(update, _)| update);

@@ -240,6 +240,20 @@ impl Pending {
         self
     }
 
+    /// An update and the one that was under way when it came, in the order in which they came.
+    pub(super) fn apart(self) -> Vec<Self> {
+        let Self { effect, generation } = self;
+        let Effect::Update(id, mut update) = effect else {
+            return vec![Self { effect, generation }];
+        };
+        let both = update.earlier.take().into_iter().chain([update]);
+        let of = |update| Self {
+            effect: Effect::Update(id.clone(), update),
+            generation,
+        };
+        both.map(of).collect()
+    }
+
     /// The runtime has done one of these and shows this now. What has come about, in order, and what is still
     /// under way.
     pub(crate) fn split(self, shown: &Requested) -> (Vec<Self>, Option<Self>) {

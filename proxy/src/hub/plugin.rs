@@ -5,6 +5,7 @@
 
 use super::{
     Answer, Hub, Pending, SAID, Untouched,
+    changed::come_about,
     commit::{Effect, Update, commit_pod_update, commit_start},
     leave_out,
     plan::PlannedUpdate,
@@ -474,7 +475,15 @@ impl Hub {
             return;
         };
         let now = seen::requested(Some(&resources(container)));
-        if let Some(update) = earlier.filter(|it| it.has_come_about(&now)) {
+        let updates = earlier.map(Pending::apart).unwrap_or_default();
+        let updates = updates.into_iter().map(|update| (update, ())).collect();
+        let news = {
+            let ledger = self.ledger.borrow();
+            let known = ledger.container(&id);
+            known.map(|(_, container)| unread(now.clone(), container))
+        };
+        let (done, _) = come_about(updates, &now, &news.unwrap_or_default());
+        for update in done {
             self.commit(update, None);
         }
         let mut ledger = self.ledger.borrow_mut();

@@ -35,13 +35,16 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool
     }
     let is_wanted = |member: &Member| is_wanted(hub, member);
     let mut joined = hub.writer().join(members.clone(), is_wanted).await;
-    let is_answered = !hub.is_whole() || join_unmet(hub, &members, &mut joined).await;
+    let mut is_answered = is_answered_by(hub, &members, joined.len());
+    if hub.is_whole() {
+        is_answered &= join_unmet(hub, &members, &mut joined).await;
+    }
     let waits = joined.iter().any(is_unmet);
     if !is_answered {
         // What it was that nobody answers may be the same again.
         let retry = Instant::now() + RETRY;
         hub.queue().push_by(retry, sandbox.clone());
-    } else if !joined.is_empty() && (joined.len() < members.len() || waits && hub.is_whole()) {
+    } else if joined.len() < members.len() || waits && hub.is_whole() {
         // Of the next one something else is decided by now, or it has gone; of those behind it nothing
         // may have changed.
         hub.queue().push_threads(sandbox.clone(), Part::Whole);
@@ -102,15 +105,22 @@ async fn join_unmet(
     if unmet.is_empty() {
         return true;
     }
-    let members: Vec<_> = unmet.iter().map(|(member, _)| (*member).clone()).collect();
-    let others = others(&hub.ledger().borrow(), &members);
-    let answers = hub.writer().join_beside(members, others, is_wanted);
+    let beside: Vec<_> = unmet.iter().map(|(member, _)| (*member).clone()).collect();
+    let others = others(&hub.ledger().borrow(), &beside);
+    let answers = hub.writer().join_beside(beside.clone(), others, is_wanted);
     let answers = answers.await;
-    let is_answered = !answers.is_empty();
+    let is_answered = is_answered_by(hub, &beside, answers.len());
     for ((_, outcome), answer) in unmet.into_iter().zip(answers) {
         *outcome = answer;
     }
     is_answered
+}
+
+/// Whether so many answers are all that could be had: the next member is not wanted any more. If it is, there
+/// is no thread, or it panicked.
+fn is_answered_by(hub: &Hub, members: &[Member], answers: usize) -> bool {
+    let next = members.get(answers);
+    !next.is_some_and(|member| is_wanted(hub, member))
 }
 
 /// Whether it is decided now that a member is in its group: since somebody asked for that, another policy may

@@ -230,7 +230,10 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
     let told: HashSet<ContainerId> = {
         let containers = ledger.pods().flat_map(|pod| &pod.containers);
         let told = containers.filter(|container| news.changed.has(&container.id));
-        least_in_vain(told, most).map(|it| it.id.clone()).collect()
+        // Each list asks about those of lost updates again: they keep nobody else from being asked about.
+        let (lost, told): (Vec<_>, Vec<_>) = told.partition(|it| hub.awaits_lost(&it.id));
+        let all = told.into_iter().chain(lost);
+        least_in_vain(all, most).map(|it| it.id.clone()).collect()
     };
     let mut changed = Vec::new();
     for pod in ledger.pods_mut() {

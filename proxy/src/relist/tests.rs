@@ -963,10 +963,11 @@ async fn once_patience_is_over_the_runtime_is_asked_about_no_pod_and_no_containe
             late_in_step: late,
         };
         let mut missing = Missing::default();
+        let changed = Changed::take(hub);
         let mut news = News {
             moment: hub.ledger().borrow_mut().begin_list(),
             pods: HashSet::new(),
-            changed: Changed::take(hub),
+            changed,
             missing: &mut missing,
         };
         let root = CgroupPath::root();

@@ -177,6 +177,18 @@ async fn a_container_whose_folder_cannot_be_made_is_kept_within_its_part_and_not
             )
         )
     );
+    // Of the other one it is unknown whether it was made with a folder. Of this there is nothing that would have
+    // to go with its pod.
+    bench
+        .hub
+        .ledger()
+        .borrow_mut()
+        .remove_container(&container());
+    for _ in 0..2 {
+        let gone = bench.hub.folders().gone(&bench.hub.ledger().borrow());
+        assert_eq!(gone, Vec::<std::path::PathBuf>::new());
+        bench.hub.ledger().borrow_mut().remove_pod(&sandbox());
+    }
 }
 
 #[tokio::test]

@@ -263,6 +263,74 @@ async fn what_a_call_has_told_since_the_list_was_asked_for_is_newer() {
 }
 
 #[tokio::test]
+async fn a_lost_update_of_a_container_that_was_not_known_yet_is_asked_about_once_it_is() {
+    let listed = told().await;
+    listed
+        .bench
+        .hub
+        .ledger()
+        .borrow_mut()
+        .remove_container(&container());
+    lost(
+        &listed,
+        [cri::LinuxContainerResources {
+            cpu_quota: 100_000,
+            ..Default::default()
+        }],
+    );
+    assert!(listed.bench.hub.changed_containers().is_empty());
+    listed.list(Scope::News).await;
+    assert_eq!(listed.bench.hub.changed_containers(), [container()].into());
+}
+
+#[tokio::test]
+async fn containers_of_lost_updates_keep_no_others_from_being_asked_about() {
+    let listed = told().await;
+    let ids: Vec<String> = (1..=70)
+        .map(|number| format!("container-{number}"))
+        .collect();
+    let all = ids.iter().map(|id| cri::Container {
+        id: id.clone(),
+        ..listed_container()
+    });
+    let all = list_of(all);
+    let asked_by_a_list = async || {
+        let before = listed.script.calls().len();
+        drop(
+            listed
+                .script
+                .clone()
+                .once(CONTAINERS, Reply::message(all.clone())),
+        );
+        listed
+            .list_beside(Scope::News, &mut Missing::default())
+            .await;
+        let calls = listed.script.calls();
+        let asked = calls[before..].iter().filter(|call| call.path == STATUS);
+        let asked = asked.map(|call| {
+            let request = cri::ContainerStatusRequest::decode(&*call.messages[0].message).unwrap();
+            request.container_id
+        });
+        asked.collect::<HashSet<_>>()
+    };
+    while !asked_by_a_list().await.is_empty() {}
+    for id in &ids[..64] {
+        lost_of(
+            &listed,
+            id,
+            [cri::LinuxContainerResources {
+                cpu_quota: 100_000,
+                ..Default::default()
+            }],
+        );
+    }
+    update_unread(&listed.bench).await;
+    let asked = asked_by_a_list().await;
+    assert_eq!(asked.len(), 64);
+    assert!(ids[64..].iter().all(|id| asked.contains(id)), "{asked:?}");
+}
+
+#[tokio::test]
 async fn of_many_containers_each_list_asks_about_some_until_all_were_asked_about() {
     let listed = told().await;
     let containers = (1..=70).map(|number| cri::Container {
@@ -313,10 +381,18 @@ fn two_lost(listed: &Scripted) {
 }
 
 fn lost(listed: &Scripted, all: impl IntoIterator<Item = cri::LinuxContainerResources>) {
+    lost_of(listed, "container-1", all);
+}
+
+fn lost_of(
+    listed: &Scripted,
+    id: &str,
+    all: impl IntoIterator<Item = cri::LinuxContainerResources>,
+) {
     let hub = &listed.bench.hub;
     let opened = all.into_iter().map(|resources| {
         let update = cri::UpdateContainerResourcesRequest {
-            container_id: "container-1".to_owned(),
+            container_id: id.to_owned(),
             linux: Some(resources),
         };
         let method = Method::UpdateContainerResources;

@@ -81,6 +81,23 @@ async fn an_update_of_which_a_session_that_has_ended_did_not_tell_is_known_if_it
 }
 
 #[tokio::test]
+async fn so_are_two_of_which_the_second_came_before_it_was_told_of_the_first() {
+    for (cpus, expected) in [("1", "4096"), ("", "1024")] {
+        let (bench, plugin) = with_container().await;
+        plugin.answer(update(with_shares(4_096, "1"))).await;
+        let memory = LinuxResources {
+            memory: Some(limited(5 << 30)),
+            ..LinuxResources::default()
+        };
+        plugin.answer(update(memory)).await;
+        let (_, said) = next(&bench, &plugin, with_shares(512, cpus)).await;
+        assert_eq!((&*asked_shares(&bench), said), (expected, None), "{cpus:?}");
+        let memory = bench.entry(Setting::MemoryLimit).unwrap().original;
+        assert_eq!(memory.value().unwrap().to_string(), "5368709120");
+    }
+}
+
+#[tokio::test]
 async fn what_a_runtime_was_told_and_has_not_done_is_nobodys_wish() {
     let (bench, mut plugin) = with_container().await;
     {

@@ -9,6 +9,7 @@ mod apply;
 mod mapper;
 mod real;
 mod script;
+mod script_io;
 mod script_v1;
 mod script_v2;
 mod settings;
@@ -19,6 +20,7 @@ mod tests;
 pub use self::{
     mapper::map_linear,
     real::{Hierarchies, RealGround},
+    script::raw_writes_about_a_device_are_answered_as_the_script_says,
 };
 
 use crate::cgroup::{Cgroups, Controller, Generation};

@@ -107,7 +107,11 @@ impl Ground for RealGround {
 
     fn make(&mut self, at: &CgroupPath) {
         if let (Generation::V2, Some(parent)) = (self.hierarchies.generation, at.parent()) {
-            self.put("cgroup.subtree_control", &parent, "+cpu +cpuset +memory");
+            self.put(
+                "cgroup.subtree_control",
+                &parent,
+                "+cpu +cpuset +io +memory",
+            );
         }
         for hierarchy in &self.hierarchies.names {
             let directory = self.hierarchies.file(hierarchy, at, "");

@@ -1,12 +1,12 @@
 //! One script of writes, with what a kernel answers to each: the text that the file shows then, or
 //! the error. The answers were taken from kernels, 6.18 for cgroup v1 and Debian's 6.1 for v2.
 
-use super::{Ground, generation, script_v1, script_v2};
+use super::{Ground, generation, script_io, script_v1, script_v2};
 use crate::cgroup::{Cgroups, Controller, Generation};
 use koord_model::CgroupPath;
 use rustix::io::Errno;
 
-/// One step. Groups are named below the base.
+/// One step. Groups are named below the base, but for `/`, which is the root.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     Make(&'static str),
@@ -56,9 +56,21 @@ pub(super) fn raw_writes_are_answered_as_the_script_says(ground: &mut dyn Ground
         Generation::V1 => script_v1::SCRIPT,
         Generation::V2 => script_v2::SCRIPT,
     };
+    run(ground, script);
+}
+
+/// On cgroup v2 and a machine with a block device 7:5 of which nothing was said before.
+pub fn raw_writes_about_a_device_are_answered_as_the_script_says(ground: &mut dyn Ground) {
+    run(ground, script_io::SCRIPT);
+}
+
+fn run(ground: &mut dyn Ground, script: &[Step]) {
     let mut differences = Vec::new();
     for step in script {
-        let path = |name: &str| ground.base().join(name).expect("a name of the script");
+        let path = |name: &str| match name {
+            "/" => CgroupPath::root(),
+            name => ground.base().join(name).expect("a name of the script"),
+        };
         match *step {
             Step::Make(name) => ground.make(&path(name)),
             Step::Enter(name) => ground.enter(&path(name)),

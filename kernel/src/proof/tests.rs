@@ -1,11 +1,14 @@
 //! The checks on the fake tree.
 
-use super::{CHECKS, Check, Ground};
+use super::{
+    CHECKS, Check, Ground,
+    raw_writes_about_a_device_are_answered_as_the_script_says as about_a_device,
+};
 use crate::{
     cgroup::{Cgroups, Controller, Generation, Tree},
     fake::FakeTree,
 };
-use koord_model::CgroupPath;
+use koord_model::{CgroupPath, DeviceNumber};
 
 struct FakeGround {
     tree: FakeTree,
@@ -77,4 +80,13 @@ fn the_fake_tree_of_cgroup_v1_passes_every_check() {
 #[test]
 fn the_fake_tree_of_cgroup_v2_passes_every_check() {
     run_all(Generation::V2);
+}
+
+#[test]
+fn the_fake_tree_of_cgroup_v2_answers_as_the_script_of_a_device_says() {
+    let mut ground = FakeGround::new(Generation::V2);
+    ground
+        .tree
+        .add_device("7:5".parse::<DeviceNumber>().unwrap());
+    about_a_device(&mut ground);
 }

@@ -227,6 +227,11 @@ fn of_memory(check: &str) -> Result<()> {
 }
 
 #[test]
+fn this_kernel_answers_about_block_devices_as_the_fake_tree_does() -> Result<()> {
+    of_io("this_kernel_answers_as_the_fake_tree")
+}
+
+#[test]
 fn block_devices_are_limited_and_shared_out_on_cgroup_v2_by_cri() -> Result<()> {
     of_io("devices_are_limited_and_shared_out_by_cri")
 }

@@ -11,6 +11,10 @@ use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
     classes::{NO_POLICY, PodSpecOf},
 };
+use koord_kernel::proof::{
+    Hierarchies, RealGround,
+    raw_writes_about_a_device_are_answered_as_the_script_says as about_a_device,
+};
 use koord_testkit::{
     PodQos,
     cri::{ContainerSpec, CriClient, PodSpec},
@@ -86,12 +90,17 @@ const LESS: [&str; 5] = [
 const NOTHING: [&str; 5] = ["", WEIGHT, "", "", ""];
 
 pub(super) fn check_all() {
-    for device in ["loop0", "loop1"] {
+    for device in ["loop0", "loop1", "loop5"] {
         let file = format!("/tmp/{device}");
         command("truncate", &["-s", "64M", &file]);
         command("losetup", &[&format!("/dev/{device}"), &file]);
     }
     command("mke2fs", &["/dev/loop1"]);
+    check("this_kernel_answers_as_the_fake_tree", async || {
+        let hierarchies = Hierarchies::v2(Path::new("/sys/fs/cgroup"));
+        about_a_device(&mut RealGround::new(hierarchies, "devices"));
+        Ok(())
+    });
     check("devices_are_limited_and_shared_out_by_cri", || {
         follows(Front::Cri)
     });
@@ -184,9 +193,13 @@ fn held(pod: &RunningPod) -> Result<Held> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         anyhow::Ok(text.lines().collect::<Vec<_>>().join(", "))
     };
-    let root = Path::new("/sys/fs/cgroup");
-    let qos = lines(&root.join("io.cost.qos"))?;
-    let model = lines(&root.join("io.cost.model"))?;
+    let of_first = |file: &str| {
+        let text = fs::read_to_string(Path::new("/sys/fs/cgroup").join(file))?;
+        let line = text.lines().find(|line| line.starts_with("7:0 "));
+        anyhow::Ok(line.unwrap_or_default().to_owned())
+    };
+    let qos = of_first("io.cost.qos")?;
+    let model = of_first("io.cost.model")?;
     Ok([
         lines(&own.join("../io.max"))?,
         lines(&own.join("../io.weight"))?,

@@ -96,6 +96,11 @@ fn each_class_has_its_values_on_cgroup_v2_by_watch() -> Result<()> {
 }
 
 #[test]
+fn an_update_changes_only_what_it_names_on_cgroup_v2() -> Result<()> {
+    of_classes("an_update_changes_only_what_it_names")
+}
+
+#[test]
 fn quota_and_burst_follow_the_node_on_cgroup_v2_by_cri() -> Result<()> {
     of_classes("quota_and_burst_follow_the_node_by_cri")
 }

@@ -475,16 +475,17 @@ impl Hub {
             return;
         };
         let now = seen::requested(Some(&resources(container)));
-        let updates = earlier.map(Pending::apart).unwrap_or_default();
-        let updates = updates.into_iter().map(|update| (update, ())).collect();
-        let news = {
-            let ledger = self.ledger.borrow();
-            let known = ledger.container(&id);
-            known.map(|(_, container)| unread(now.clone(), container))
-        };
-        let (done, _) = come_about(updates, &now, &news.unwrap_or_default());
-        for update in done {
-            self.commit(update, None);
+        if let Some(earlier) = earlier {
+            let updates = earlier.apart().into_iter().map(|update| (update, ()));
+            let news = {
+                let ledger = self.ledger.borrow();
+                let known = ledger.container(&id);
+                known.map(|(_, container)| unread(now.clone(), container))
+            };
+            let (done, _) = come_about(updates.collect(), &now, &news.unwrap_or_default());
+            for update in done {
+                self.commit(update, None);
+            }
         }
         let mut ledger = self.ledger.borrow_mut();
         let pod = ledger.pod_of_mut(&id);

@@ -16,6 +16,7 @@ mod proxy;
 pub mod rdma;
 pub mod readme;
 pub mod static_pod;
+pub mod update;
 pub mod vm;
 pub mod wrong_policy;
 

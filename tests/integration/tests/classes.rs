@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
+    update::{cpus, memory_limit, mems, oom_score, period, quota, shares, swap_limit},
 };
 use koord_testkit::{
     ContainerdVersion, OTHER_HANDLER, PodCgroup, PodQos, RuntimeKind,
@@ -354,62 +355,6 @@ async fn an_update_changes_only_what_it_names(kind: impl Into<RuntimeKind> + Cop
     all_are_looked_at(&node, &client, "after").await?;
     assert_eq!(all()?, before);
     Ok(())
-}
-
-fn shares(cpu_shares: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpu_shares,
-        ..Default::default()
-    }
-}
-
-fn quota(cpu_quota: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpu_quota,
-        ..Default::default()
-    }
-}
-
-fn period(cpu_period: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpu_period,
-        ..Default::default()
-    }
-}
-
-fn memory_limit(memory_limit_in_bytes: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        memory_limit_in_bytes,
-        ..Default::default()
-    }
-}
-
-fn swap_limit(memory_swap_limit_in_bytes: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        memory_swap_limit_in_bytes,
-        ..Default::default()
-    }
-}
-
-fn cpus(cpuset_cpus: &str) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpuset_cpus: cpuset_cpus.to_owned(),
-        ..Default::default()
-    }
-}
-
-fn mems(cpuset_mems: &str) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpuset_mems: cpuset_mems.to_owned(),
-        ..Default::default()
-    }
-}
-
-fn oom_score(oom_score_adj: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        oom_score_adj,
-        ..Default::default()
-    }
 }
 
 #[tokio::test]

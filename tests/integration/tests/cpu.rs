@@ -5,6 +5,7 @@ use anyhow::Result;
 use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
     classes::{self, PodSpecOf},
+    update::quota,
 };
 use koord_testkit::{
     ContainerdVersion, cri::PodSpec, cri::message::LinuxContainerResources, poll::wait_until,
@@ -51,13 +52,6 @@ fn held(pod: &RunningPod) -> Result<[[String; 2]; 2]> {
 
 fn wait_for(pod: &RunningPod, what: &str, expected: [[&str; 2]; 2]) {
     wait_until(what, || held(pod).is_ok_and(|held| held == expected));
-}
-
-fn quota(micros: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpu_quota: micros,
-        ..Default::default()
-    }
 }
 
 async fn quota_and_burst_follow_the_node(version: ContainerdVersion, front: Front) -> Result<()> {

@@ -1,5 +1,5 @@
 //! The pods of the demo, one of each class, on cgroup v2: created, under another policy, without the
-//! hooks, and over a restart.
+//! hooks, over a restart, and updated one field after the other.
 
 use crate::{SmallNode, check, node};
 use anyhow::{Result, ensure};
@@ -9,6 +9,7 @@ use koord_integration::{
         self,
         Scope::{self, Container, Pod},
     },
+    update::{cpus, memory_limit, period, quota, shares},
 };
 use koord_testkit::{
     cri::{CriClient, message::LinuxContainerResources},
@@ -127,7 +128,7 @@ fn of_lsr() -> Vec<Field> {
         (shares(1_024), &[("cpu.weight", "39")]),
         (quota(40_000), &[]),
         (period(50_000), &[("cpu.max", "max 50000")]),
-        (memory(64 << 20), &[("memory.max", "67108864")]),
+        (memory_limit(64 << 20), &[("memory.max", "67108864")]),
         (cpus("1"), &[]),
         (LinuxContainerResources::default(), &[]),
     ]
@@ -139,7 +140,7 @@ fn of_ls() -> Vec<Field> {
         (quota(60_000), &[("cpu.max", "60000 100000")]),
         (period(80_000), &[("cpu.max", "60000 80000")]),
         (quota(-1), &[("cpu.max", "max 80000")]),
-        (memory(64 << 20), OF_64_MIB),
+        (memory_limit(64 << 20), OF_64_MIB),
         (cpus("0"), &[]),
         (LinuxContainerResources::default(), &[]),
     ]
@@ -150,7 +151,7 @@ fn of_be() -> Vec<Field> {
         (shares(9), &[]),
         (quota(40_000), &[]),
         (period(50_000), &[("cpu.max", "50000 50000")]),
-        (memory(64 << 20), &[]),
+        (memory_limit(64 << 20), &[]),
         (LinuxContainerResources::default(), &[]),
     ]
 }
@@ -160,45 +161,10 @@ fn of_plain() -> Vec<Field> {
         (shares(300), &[("cpu.weight", "12")]),
         (quota(40_000), &[("cpu.max", "40000 100000")]),
         (period(50_000), &[("cpu.max", "40000 50000")]),
-        (memory(64 << 20), OF_64_MIB),
+        (memory_limit(64 << 20), OF_64_MIB),
         (cpus("0"), &[]),
         (LinuxContainerResources::default(), &[]),
     ]
-}
-
-fn shares(cpu_shares: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpu_shares,
-        ..Default::default()
-    }
-}
-
-fn quota(cpu_quota: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpu_quota,
-        ..Default::default()
-    }
-}
-
-fn period(cpu_period: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpu_period,
-        ..Default::default()
-    }
-}
-
-fn memory(memory_limit_in_bytes: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        memory_limit_in_bytes,
-        ..Default::default()
-    }
-}
-
-fn cpus(cpuset_cpus: &str) -> LinuxContainerResources {
-    LinuxContainerResources {
-        cpuset_cpus: cpuset_cpus.to_owned(),
-        ..Default::default()
-    }
 }
 
 /// What the files hold, the pod's before the container's.

@@ -116,11 +116,10 @@ impl Machine<'_> {
     /// proxy gone, what it has set given back, and nothing of it left that another could meet.
     pub async fn see(&self, node: &mut Node) -> Result<Seen> {
         let mut seen = Seen::default();
-        wait_until("the first policy is read", || loads(node) > 0.5);
         node.cgroups.beside_pods(asked::HOST_APPLICATION)?;
         let figures = Figures::first(self.share_pool);
         let cores = figures.policy(CpuPolicy::CoreSched);
-        put_in_force(node, &cores)?;
+        node.proxy.put_in_force(&cores)?;
         let client = node.client().await?;
         let pods = self.run(node, &client, "").await?;
         self.settled("as created", node, &pods, &mut seen)?;
@@ -137,7 +136,7 @@ impl Machine<'_> {
             ("under another policy", &*other),
             ("without a policy", NO_POLICY),
         ] {
-            put_in_force(node, policy)?;
+            node.proxy.put_in_force(policy)?;
             self.settled(state, node, &pods, &mut seen)?;
         }
         switch_all(node, "off")?;
@@ -147,7 +146,7 @@ impl Machine<'_> {
         let bare = self.run(node, &client, BARE).await?;
         given_back(&pods, &bare)?;
         self.has_no_devices(&client, &bare[1]).await?;
-        put_in_force(node, &cores)?;
+        node.proxy.put_in_force(&cores)?;
         switch_all(node, "on")?;
         let before = self.settled(AGAIN, node, &pods, &mut seen)?;
         self.outlives_us(node, &pods, before)?;
@@ -407,18 +406,6 @@ impl Drop for HamiLock {
 }
 
 /// How many policies were read.
-fn loads(node: &Node) -> f64 {
-    let metric = "koord_runtime_proxy_policy_loads_total";
-    node.proxy.metric(metric, &["ok"]).unwrap_or_default()
-}
-
-fn put_in_force(node: &Node, policy: &str) -> Result<()> {
-    let before = loads(node);
-    node.proxy.write_policy(policy)?;
-    wait_until("the policy is read", || loads(node) > before + 0.5);
-    Ok(())
-}
-
 fn switch_all(node: &Node, state: &str) -> Result<()> {
     let status = node.proxy.status()?;
     for hook in status["hooks"].as_array().context("hooks")? {

@@ -227,6 +227,21 @@ impl Proxy {
         Ok(std::fs::rename(fresh, self.policy_path())?)
     }
 
+    /// Replaces one that the proxy can use, and waits until it has read this one, which it can use too.
+    pub fn put_in_force(&self, policy: &str) -> Result<()> {
+        wait_until("the first policy is read", || self.policy_loads() > 0.5);
+        let before = self.policy_loads();
+        self.write_policy(policy)?;
+        wait_until("the policy is read", || self.policy_loads() > before + 0.5);
+        Ok(())
+    }
+
+    /// How often it has read a policy that it could use.
+    fn policy_loads(&self) -> f64 {
+        let metric = "koord_runtime_proxy_policy_loads_total";
+        self.metric(metric, &["ok"]).unwrap_or_default()
+    }
+
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }

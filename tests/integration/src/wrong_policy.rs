@@ -8,7 +8,7 @@ pub use self::table::{FIELDS, FIELDS_OF_V2, POLICY, V1, V2};
 
 use crate::{
     Node, ProxyOptions, RunningPod,
-    classes::{self, PodSpecOf},
+    classes::{self, NO_POLICY, PodSpecOf},
 };
 use anyhow::{Context, Result, ensure};
 use koord_testkit::{
@@ -71,7 +71,7 @@ pub struct Checked<'a> {
 /// With these the node is to be started.
 pub fn options(directory: &Path) -> ProxyOptions {
     ProxyOptions {
-        policy: Some(POLICY.to_owned()),
+        policy: Some(NO_POLICY.to_owned()),
         args: vec![
             "--feature-gates=AllAlpha=true,BECPUIdle=true,TCNetworkQoS=false".to_owned(),
             format!("--terway-qos-dir={}", directory.join("qos").display()),
@@ -83,9 +83,11 @@ pub fn options(directory: &Path) -> ProxyOptions {
 // === impl Checked ===
 
 impl<'a> Checked<'a> {
-    /// Runs a pod each of LSR, LS and BE, which have what the policy says.
+    /// Puts [`POLICY`] in force, and runs a pod each of LSR, LS and BE, which have what it says.
     pub async fn start(node: &'a Node, values: &'a [Value], directory: &'a Path) -> Result<Self> {
+        // Under a policy that knows of it, the proxy's first write would race with its maker's.
         node.cgroups.beside_pods("nginx")?;
+        node.proxy.put_in_force(POLICY)?;
         let client = node.client().await?;
         let mut web = classes::ls("web", "1");
         web.container = web.container.resources(LinuxContainerResources {

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 use tracing::debug;
 
@@ -35,9 +35,19 @@ type Lines = BTreeMap<DeviceNumber, String>;
 /// What devices of ours had before us; nothing is what they have by themselves.
 type HadBefore = BTreeMap<DeviceNumber, Option<String>>;
 
-/// Notes that the kernel does not keep for us: before Linux 5.7 groups take none.
+/// Notes that the kernel does not keep for us: before Linux 5.7 groups take none, and a note may not be taken
+/// for a moment.
 #[derive(Debug, Default)]
-pub(super) struct Notes(Mutex<BTreeMap<(CgroupPath, Setting), String>>);
+pub(super) struct Notes(Mutex<BTreeMap<(CgroupPath, Setting), Kept>>);
+
+/// What is to be noted and is not.
+#[derive(Clone, Debug)]
+struct Kept {
+    /// Nothing, if what is noted is to go.
+    text: String,
+    /// The kernel may take it later.
+    is_owed: bool,
+}
 
 /// A value by devices, as far as they are found.
 #[derive(Debug, Default)]
@@ -243,7 +253,7 @@ impl Cgroups {
 
     fn note(&self, Place { at, setting, file }: Place<'_>, old: &HadBefore, new: &HadBefore) {
         if old == new {
-            return;
+            return self.note_owed(file.controller, (at, setting));
         }
         let line = |(number, before): (&DeviceNumber, &Option<String>)| match before {
             Some(before) => format!("{number} {before}\n"),
@@ -260,9 +270,9 @@ impl Cgroups {
         at: &CgroupPath,
         setting: Setting,
     ) -> io::Result<String> {
-        let remembered = self.notes.lock().get(&(at.clone(), setting)).cloned();
-        match remembered {
-            Some(text) => Ok(text),
+        let kept = self.notes.lock().get(&(at.clone(), setting)).cloned();
+        match kept {
+            Some(Kept { text, .. }) => Ok(text),
             None => match self.tree.note(controller, at, setting.name()) {
                 Err(error) if passes(&error) => Err(error),
                 noted => Ok(noted.unwrap_or_default()),
@@ -278,12 +288,33 @@ impl Cgroups {
         text: String,
     ) {
         let noted = self.tree.set_note(controller, at, setting.name(), &text);
-        let mut notes = self.notes.lock();
-        notes.remove(&(at.clone(), setting));
-        if noted.is_err() && !text.is_empty() {
-            // Those of groups that have gone would stay for ever.
-            notes.retain(|(at, setting), _| !self.is_gone(table::controller(*setting), at));
-            notes.insert((at.clone(), setting), text);
+        let place = (at.clone(), setting);
+        let is_owed = noted.as_ref().is_err_and(may_be_taken);
+        if noted.is_ok() || text.is_empty() && !is_owed {
+            self.notes.lock().remove(&place);
+            return;
+        }
+        self.forget_notes_of_the_gone();
+        let kept = Kept { text, is_owed };
+        self.notes.lock().insert(place, kept);
+    }
+
+    /// Notes what the kernel would not take before, if it may now.
+    pub(super) fn note_owed(&self, controller: Controller, (at, setting): (&CgroupPath, Setting)) {
+        let kept = self.notes.lock().get(&(at.clone(), setting)).cloned();
+        if let Some(Kept { text, .. }) = kept.filter(|kept| kept.is_owed) {
+            self.set_noted(controller, (at, setting), text);
+        }
+    }
+
+    /// They would stay for ever. It is looked for without the lock, which who decides takes too.
+    fn forget_notes_of_the_gone(&self) {
+        let places: Vec<_> = self.notes.lock().keys().cloned().collect();
+        for place in places {
+            let (at, setting) = &place;
+            if self.is_gone(table::controller(*setting), at) {
+                self.notes.lock().remove(&place);
+            }
         }
     }
 
@@ -297,10 +328,8 @@ impl Cgroups {
 // === impl Notes ===
 
 impl Notes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(CgroupPath, Setting), String>> {
-        self.0
-            .lock()
-            .expect("nothing panics while it has the notes")
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(CgroupPath, Setting), Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -355,6 +384,12 @@ fn found<T: Copy + Ord>(
         lines: lines.collect(),
         lacking,
     }
+}
+
+/// Whether a note that was not taken may be later: groups that take none never do, nor is what is too long.
+fn may_be_taken(error: &io::Error) -> bool {
+    let never = [Errno::OPNOTSUPP, Errno::TOOBIG, Errno::NOENT, Errno::NODEV];
+    !Errno::from_io_error(error).is_some_and(|errno| never.contains(&errno))
 }
 
 /// Whether it is for want of something that there may be again. That groups take no notes stays so.

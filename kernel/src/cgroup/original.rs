@@ -104,14 +104,18 @@ impl Cgroups {
         }
     }
 
-    /// Notes this on a group in the place of what was. Where the kernel takes no notes, nothing is known
-    /// after a restart.
-    pub fn note_originals(&self, at: &CgroupPath, originals: &[Original]) {
+    /// Notes this on a group in the place of what was. Whether there is nothing more to be done: where the
+    /// kernel takes no notes, nothing is known after a restart, and what cannot be noted now may be later.
+    pub fn note_originals(&self, at: &CgroupPath, originals: &[Original]) -> bool {
         let lines = originals.iter().filter_map(|it| self.line(it));
         let text: String = lines.collect();
         let noted = self.tree.set_note(self.any_controller(), at, NAME, &text);
-        if let Err(error) = noted {
-            debug!(cgroup = %at, %error, "what was there before cannot be noted");
+        match noted {
+            Ok(()) => true,
+            Err(error) => {
+                debug!(cgroup = %at, %error, "what was there before cannot be noted");
+                error.kind() == io::ErrorKind::Unsupported
+            }
         }
     }
 

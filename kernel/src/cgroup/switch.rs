@@ -221,11 +221,12 @@ impl Cgroups {
     }
 
     fn note_switches(&self, old: &Switches, new: &Switches) {
-        if old != new {
-            let lines = new.iter().map(|(name, text)| format!("{name} {text}\n"));
-            let place = (&CgroupPath::root(), Setting::SchedSwitch);
-            self.set_noted(self.any_controller(), place, lines.collect());
+        let place = (&CgroupPath::root(), Setting::SchedSwitch);
+        if old == new {
+            return self.note_owed(self.any_controller(), place);
         }
+        let lines = new.iter().map(|(name, text)| format!("{name} {text}\n"));
+        self.set_noted(self.any_controller(), place, lines.collect());
     }
 }
 

@@ -9,7 +9,8 @@
 //! A note is made once for each write and before it, so that one that is never finished is known as well. A
 //! write may take the kernel minutes, and we may be killed at any moment of it: so a note has both the value
 //! of ours that is written and the one that it replaces, and either is ours to whoever reads it. Nothing is
-//! noted of what comes back until it is there: until then ours is, and from then on nothing.
+//! noted of what comes back until it is there: until then ours is, and from then on nothing. What cannot be
+//! noted, as without a free descriptor, is owed, and noted with the next look at the group.
 //!
 //! Groups of containers have no such note: what was asked for a container is with the runtime, and what
 //! can write to its group could forge one. They are marked with the settings alone of which a value of ours
@@ -51,6 +52,8 @@ struct Known {
     forgotten: Option<Value>,
     /// What is noted on it could not be read so far, and may say more.
     lacks_note: bool,
+    /// Something else is noted on it than is known.
+    owes_note: bool,
     /// It is a container's: nothing is noted on it, and it is marked.
     is_containers: bool,
     /// What it is marked with.
@@ -160,7 +163,7 @@ impl Replaced {
             }
         }
         let known = self.groups.get_mut(&change.at)?;
-        known.marks.catch_up((cgroups, &change.at), Marked::Files);
+        known.catch_up(cgroups, &change.at);
         if setting == Setting::CpuShares && !is_masked(applied) {
             known.forgotten = None;
         }
@@ -284,13 +287,9 @@ impl Replaced {
         known
     }
 
-    /// While it cannot be read what is noted on a group, that is not written over.
-    fn note(&self, cgroups: &Cgroups, at: &CgroupPath) {
-        if let Some(known) = self.groups.get(at)
-            && !known.lacks_note
-            && !known.is_containers
-        {
-            cgroups.note_originals(at, &known.originals);
+    fn note(&mut self, cgroups: &Cgroups, at: &CgroupPath) {
+        if let Some(known) = self.groups.get_mut(at) {
+            known.note(cgroups, at);
         }
     }
 
@@ -318,8 +317,8 @@ impl Replaced {
                 return;
             };
             let is_used = self.groups.get_mut(&at).is_some_and(|known| {
-                known.marks.catch_up((cgroups, &at), Marked::Files);
-                !known.originals.is_empty() || known.forgotten.is_some() || known.marks.owes()
+                known.catch_up(cgroups, &at);
+                !known.originals.is_empty() || known.forgotten.is_some() || known.owes()
             });
             // One of which it cannot be found out stays.
             if is_used && cgroups.exists(&at).unwrap_or(true) {
@@ -350,6 +349,26 @@ impl Known {
             Before::Value(_) => None,
         });
         by_idle.or_else(|| self.forgotten.clone())
+    }
+
+    /// While it cannot be read what is noted on a group, that is not written over.
+    fn note(&mut self, cgroups: &Cgroups, at: &CgroupPath) {
+        if !self.is_containers {
+            self.owes_note = self.lacks_note || !cgroups.note_originals(at, &self.originals);
+        }
+    }
+
+    /// Whether something could not be noted yet.
+    fn owes(&self) -> bool {
+        self.owes_note || self.marks.owes()
+    }
+
+    /// Notes what is owed.
+    fn catch_up(&mut self, cgroups: &Cgroups, at: &CgroupPath) {
+        self.marks.catch_up((cgroups, at), Marked::Files);
+        if self.owes_note && self.whole(cgroups, at).is_some() {
+            self.note(cgroups, at);
+        }
     }
 
     /// All of it; `None` if what is noted cannot be read now.

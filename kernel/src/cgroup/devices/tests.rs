@@ -269,6 +269,36 @@ fn a_group_that_takes_no_notes_is_remembered_until_a_restart() {
 }
 
 #[test]
+fn what_could_not_be_noted_is_noted_with_the_next_look_at_the_group() {
+    for generation in BOTH {
+        let machine = on(generation);
+        machine.meddle(either(generation, "252:0 7", "252:0 rbps=7"));
+        let noted = || {
+            let later = Cgroups::over(machine.tree.clone());
+            later
+                .noted(Controller::Io, &machine.at, Setting::IoReadBps)
+                .unwrap()
+        };
+        machine.tree.refuse_notes(Some(Errno::NFILE));
+        machine.write(&read_bps(&[("vda", 5)])).unwrap();
+        assert_eq!(noted(), "");
+        machine.tree.refuse_notes(None);
+        machine.write(&read_bps(&[("vda", 5)])).unwrap();
+        assert_eq!(noted(), "252:0 7\n");
+
+        // Nor is it lost that nothing of ours is there any more, also while the note stands.
+        machine.tree.refuse_notes(Some(Errno::NOMEM));
+        machine.write(&read_bps(&[])).unwrap();
+        assert_eq!(noted(), "252:0 7\n");
+        assert_eq!(machine.cgroups.device_originals(&machine.at).unwrap(), []);
+        machine.tree.refuse_notes(None);
+        machine.write(&read_bps(&[])).unwrap();
+        assert_eq!(noted(), "");
+        assert!(machine.cgroups.notes.lock().is_empty());
+    }
+}
+
+#[test]
 fn what_is_too_long_for_a_note_is_remembered_in_its_place_until_it_is_shorter() {
     let machine = on(Generation::V2);
     let (cgroups, setting) = (&machine.cgroups, Setting::IoReadBps);

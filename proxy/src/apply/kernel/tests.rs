@@ -820,6 +820,9 @@ async fn a_note_that_cannot_be_read_for_a_while_is_not_lost() {
     assert!(!write(&next, 60_000).await);
     groups.tree.fail_notes(None);
     assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 20000\n");
+    // What is there already is noted all the same.
+    assert!(write(&next, 60_000).await);
+    assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 60000\n");
     assert!(write(&next, 70_000).await);
     assert_eq!(noted(&groups), "cpu.cfs_quota_us 30000 70000 60000\n");
 }

@@ -216,6 +216,36 @@ fn to_pod(value: impl Into<Value>, gives_back: bool) -> Change {
 }
 
 #[test]
+fn what_could_not_be_noted_is_noted_with_the_next_look_at_the_group() {
+    let quota = |micros| CpuQuota::Micros(micros);
+    let file = ("cpu.cfs_quota_us", "30000");
+    let mut groups = Groups::with(Generation::V1, Controller::Cpu, file);
+    groups.tree.refuse_notes(Some(Errno::NOSPC));
+    assert_eq!(groups.write(quota(50_000)), "");
+    groups.tree.refuse_notes(None);
+    // It has the value, so nothing is written.
+    let noted = "cpu.cfs_quota_us 30000 50000\n";
+    assert_eq!(groups.write(quota(50_000)), noted);
+    groups.tree.take_noted();
+    assert_eq!(groups.write(quota(50_000)), noted);
+    assert_eq!(groups.tree.take_noted(), 0);
+    groups.replaced = Replaced::default();
+    let noted = "cpu.cfs_quota_us 30000 60000 50000\n";
+    assert_eq!(groups.write(quota(60_000)), noted);
+
+    // Nor is it lost that nothing of ours is there any more.
+    groups.tree.refuse_notes(Some(Errno::NFILE));
+    let back = to_pod(quota(30_000), true);
+    let (applied, undo) = groups.begin(&back);
+    groups.replaced.hear(&groups.cgroups, &back, &applied, undo);
+    assert_ne!(groups.noted(), "");
+    groups.tree.refuse_notes(None);
+    groups.make("kubepods/pod2");
+    groups.give("kubepods/pod2", quota(20_000).into());
+    assert_eq!(groups.noted(), "");
+}
+
+#[test]
 fn whoever_comes_after_a_kill_amid_a_write_knows_the_old_value_and_the_new_one_as_ours() {
     const QUOTA: &str = "cpu.cfs_quota_us";
     for (killed, there) in [(Killed::Before, 50_000), (Killed::After, 70_000)] {

@@ -133,6 +133,8 @@ impl Report {
             self.promises.push(Promise::new(what, measured, at_most));
         };
         promise("at rest, values written", rest.written, 0.0);
+        let touched = f64::from(u32::try_from(rest.touched).unwrap_or(u32::MAX));
+        promise("at rest, files written as the kernel tells", touched, 0.0);
         promise("at rest, CPU, percent of a core", rest.cpu_percent, 1.0);
         promise("have another policy's values, ms", rest.policy_ms, 200.0);
         self.rest = Some(rest);

@@ -14,9 +14,10 @@ use koord_integration::{
     Proxy, ProxyOptions,
     classes::{self, PodSpecOf},
     every_hook::BusyPolicy,
+    witness::{self, Witness},
 };
 use koord_testkit::{
-    PodCgroup, PodCgroups, Testbed,
+    PodCgroups, PodQos, Testbed,
     cri::{ContainerSpec, CriClient, message::LinuxContainerResources},
     poll::{bound, wait_until},
     process,
@@ -44,8 +45,7 @@ const SETTLING: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a container may do in 100 ms: 40,000 µs on CPUs that are
-/// [`FASTER`](koord_integration::every_hook::FASTER).
+/// What a container may do in 100 ms of nominal CPUs: 40,000 or 31,250 µs of faster ones.
 const LIMIT_US: i64 = 50_000;
 
 /// The two policies that follow each other.
@@ -54,32 +54,58 @@ const TURNS: [Turn; 2] = [
         pool: "1",
         be_is_ranked: true,
         burst_percent: 100,
+        faster: "1.25",
+        disk_bps: 1_073_741_824,
     },
     Turn {
         pool: "0",
         be_is_ranked: false,
         burst_percent: 50,
+        faster: "1.6",
+        disk_bps: 2_147_483_648,
     },
 ];
 
-/// What a latency-sensitive container may save up: of 40,000 µs all, and half.
-const BURSTS: [&str; 2] = ["40000", "20000"];
 /// The pools of [`TURNS`].
 const POOLS: [&str; 2] = ["1", "0"];
+/// A file's controller and name, which one version of control groups has, and what it is to hold by each
+/// policy.
+type Named<'a> = (&'a str, &'a str, [&'a str; 2]);
+
+const CPUS: Named<'_> = ("cpuset", "cpuset.cpus", POOLS);
+/// What a container may do.
+const LIMIT: [Named<'_>; 2] = [
+    ("cpu", "cpu.cfs_quota_us", ["40000", "31250"]),
+    ("cpu", "cpu.max", ["40000 100000", "31250 100000"]),
+];
+/// What it may save up: all of that, and half.
+const BURST: [Named<'_>; 2] = [
+    ("cpu", "cpu.cfs_burst_us", ["40000", "15625"]),
+    ("cpu", "cpu.max.burst", ["40000", "15625"]),
+];
 /// Best-effort pods that the policy ranks are idle.
-const IDLE: [&str; 2] = ["1", "0"];
+const IDLE: Named<'_> = ("cpu", "cpu.idle", ["1", "0"]);
 
 /// In what the policies differ: something for each of the pods.
 struct Turn {
     pool: &'static str,
     be_is_ranked: bool,
     burst_percent: u32,
+    faster: &'static str,
+    /// Bytes a second that best-effort pods may read of the disk.
+    disk_bps: u64,
 }
 
 /// A file of the kernel, and what it is to hold by each policy.
 struct Wanted {
     file: PathBuf,
-    texts: [&'static str; 2],
+    texts: [String; 2],
+}
+
+/// A disk of this machine, by its name and by its numbers.
+struct Disk {
+    name: String,
+    numbers: String,
 }
 
 /// With [`PODS`] pods and some more.
@@ -90,6 +116,8 @@ pub(crate) struct Rest {
     /// Values that were held against the kernel while nothing happened, and those written.
     pub(crate) looked_at: f64,
     pub(crate) written: f64,
+    /// Files, groups and notes that anybody wrote, made or removed meanwhile, as the kernel tells.
+    pub(crate) touched: usize,
     /// CPU time of the process meanwhile, percent of one core.
     pub(crate) cpu_percent: f64,
     /// From the replacement of the policy file until every value that follows from it is in the
@@ -102,7 +130,7 @@ pub(crate) struct Rest {
 struct Node {
     proxy: Proxy,
     cgroups: PodCgroups,
-    disk: Option<String>,
+    disk: Option<Disk>,
     wanted: Vec<Wanted>,
     containers: usize,
     processes: Vec<Child>,
@@ -118,8 +146,10 @@ pub(crate) async fn measure(rounds: usize) -> Result<Rest> {
         node.run(&client, number).await?;
     }
     drop(client);
+    node.want_of_tier()?;
     node.follow(0, Instant::now())?;
     node.settle()?;
+    let witness = Witness::of(&witness::groups(&node.testbed))?;
 
     let (looked_at, written) = (node.count(&[])?, node.count(&["written"])?);
     let (start, spent) = (Instant::now(), node.cpu_time()?);
@@ -128,6 +158,10 @@ pub(crate) async fn measure(rounds: usize) -> Result<Rest> {
     let cpu_percent = spent.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
     let looked_at = node.count(&[])? - looked_at;
     let written = node.count(&["written"])? - written;
+    let touched = witness.written()?.len();
+    let wanted = node.wanted.first().context("nothing is wanted")?;
+    witness.sees(&wanted.file)?;
+    drop(witness);
     ensure!(
         looked_at >= f64::from(u32::try_from(PODS)?),
         "nothing was looked at in a whole minute"
@@ -150,6 +184,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<Rest> {
         containers: node.containers,
         looked_at,
         written,
+        touched,
         cpu_percent,
         most_ms: took.iter().copied().fold(0.0, f64::max),
         policy_ms: median(took),
@@ -166,7 +201,7 @@ impl Node {
         let cgroups = PodCgroups::new(&testbed)?;
         let disk = disk();
         let options = ProxyOptions {
-            policy: Some(policy(&TURNS[0], disk.as_deref())),
+            policy: Some(policy(&TURNS[0], disk.as_ref())),
             ..proxy_options()?
         };
         Ok(Self {
@@ -183,13 +218,15 @@ impl Node {
 
     /// A pod by its number, as kubelet and runtime would make it.
     async fn run(&mut self, client: &CriClient, number: usize) -> Result<()> {
-        let (pod, containers) = spec(number, self.disk.as_deref());
+        let (pod, containers) = spec(number, self.disk.as_ref());
         let cgroup = self.cgroups.pod(pod.pod.uid(), pod.qos)?;
         let spec = pod.pod.clone().cgroup(&cgroup);
         let sandbox = client.run_pod(&spec).await?;
         self.cgroups.container(&cgroup, &sandbox)?;
         if pod.class == "BE" {
-            self.want(&cgroup, None, ("cpu", &["cpu.idle"]), IDLE)?;
+            self.want(&[IDLE], |controller, name| {
+                cgroup.file(controller, None, name)
+            })?;
         }
         for container in &containers {
             let id = client.create_container(&sandbox, container, &spec).await?;
@@ -198,30 +235,49 @@ impl Node {
             client.start_container(&id).await?;
             self.containers += 1;
             if matches!(pod.class, "LS" | "-") {
-                let id = Some(id.as_str());
-                self.want(&cgroup, id, ("cpuset", &["cpuset.cpus"]), POOLS)?;
-                let burst = &["cpu.cfs_burst_us", "cpu.max.burst"];
-                self.want(&cgroup, id, ("cpu", burst), BURSTS)?;
+                let file = |controller: &str, name: &str| cgroup.file(controller, Some(&id), name);
+                self.want(&[CPUS], file)?;
+                self.want(&LIMIT, file)?;
+                self.want(&BURST, file)?;
             }
         }
         Ok(())
     }
 
-    /// Notes what a file is to hold; it has one name on cgroup v1 and may have another on v2.
-    fn want(
-        &mut self,
-        cgroup: &PodCgroup,
-        container: Option<&str>,
-        (controller, names): (&str, &[&str]),
-        texts: [&'static str; 2],
-    ) -> Result<()> {
-        let mut files = names
-            .iter()
-            .map(|it| cgroup.file(controller, container, it));
-        let file = files.find(|file| file.exists());
-        let file = file.with_context(|| format!("this kernel has no {}", names[0]))?;
-        self.wanted.push(Wanted { file, texts });
+    /// Notes what the first of these files is to hold that this kernel has.
+    fn want(&mut self, names: &[Named<'_>], file: impl Fn(&str, &str) -> PathBuf) -> Result<()> {
+        let mut files = names.iter().map(|(controller, name, texts)| Wanted {
+            file: file(controller, name),
+            texts: texts.map(str::to_owned),
+        });
+        let wanted = files.find(|it| it.file.exists());
+        let wanted = wanted.with_context(|| format!("this kernel has none of {names:?}"))?;
+        self.wanted.push(wanted);
         Ok(())
+    }
+
+    /// What all best-effort pods may read of the disk, if there is one.
+    fn want_of_tier(&mut self) -> Result<()> {
+        let Some(Disk { numbers, .. }) = &self.disk else {
+            return Ok(());
+        };
+        let texts = TURNS.each_ref().map(|turn| {
+            let bps = turn.disk_bps;
+            [
+                format!("{numbers} {bps}"),
+                format!("{numbers} rbps={bps} wbps=max riops=max wiops=max"),
+            ]
+        });
+        let [v1, v2] = [0, 1].map(|version| texts.each_ref().map(|it| &*it[version]));
+        let names = [
+            ("blkio", "blkio.throttle.read_bps_device", v1),
+            ("io", "io.max", v2),
+        ];
+        // That of any pod is below it.
+        let pod = self.cgroups.existing_pod("", PodQos::BestEffort);
+        self.want(&names, |controller, name| {
+            pod.directory(controller).with_file_name(name)
+        })
     }
 
     /// A process that does nothing.
@@ -254,7 +310,7 @@ impl Node {
 
     fn replace_policy(&self, turn: usize) -> Result<Duration> {
         let start = Instant::now();
-        let text = policy(&TURNS[turn], self.disk.as_deref());
+        let text = policy(&TURNS[turn], self.disk.as_ref());
         self.proxy.write_policy(&text)?;
         self.follow(turn, start)?;
         Ok(start.elapsed())
@@ -263,9 +319,9 @@ impl Node {
     /// Looks until every file holds what it is to hold.
     fn follow(&self, turn: usize, start: Instant) -> Result<()> {
         for Wanted { file, texts } in &self.wanted {
-            while fs::read_to_string(file)?.trim() != texts[turn] {
+            while fs::read_to_string(file)?.trim() != texts[turn].as_str() {
                 let file = file.display();
-                let wanted = texts[turn];
+                let wanted = &texts[turn];
                 ensure!(start.elapsed() < bound(), "{file} is not {wanted}");
                 thread::sleep(LOOK);
             }
@@ -297,7 +353,7 @@ impl Drop for Node {
 
 /// A pod and its containers: by turns latency-sensitive, without a class and best-effort; the last of
 /// them have CPUs of their own. Every second one that may has two containers.
-fn spec(number: usize, disk: Option<&str>) -> (PodSpecOf, Vec<ContainerSpec>) {
+fn spec(number: usize, disk: Option<&Disk>) -> (PodSpecOf, Vec<ContainerSpec>) {
     let name = format!("rest-{number}");
     let mut pod = match number % 3 {
         _ if number >= PODS => classes::lsr(&name),
@@ -332,25 +388,26 @@ fn spec(number: usize, disk: Option<&str>) -> (PodSpecOf, Vec<ContainerSpec>) {
 }
 
 /// The policy of a turn.
-fn policy(turn: &Turn, disk: Option<&str>) -> String {
+fn policy(turn: &Turn, disk: Option<&Disk>) -> String {
     BusyPolicy {
         be_is_ranked: turn.be_is_ranked,
         burst_percent: turn.burst_percent,
-        disk,
+        faster: turn.faster,
+        disk: disk.map(|disk| (&*disk.name, turn.disk_bps)),
         ..BusyPolicy::new(turn.pool)
     }
     .text()
 }
 
 /// What a best-effort pod asks for itself: more than any disk does.
-fn blocks(disk: &str) -> String {
+fn blocks(Disk { name, .. }: &Disk) -> String {
     format!(
-        r#"{{"blocks":[{{"name":"{disk}","type":"device","ioCfg":{{"writeBPS":1073741824}}}}]}}"#
+        r#"{{"blocks":[{{"name":"{name}","type":"device","ioCfg":{{"writeBPS":1073741824}}}}]}}"#
     )
 }
 
 /// A disk of this machine, if it has one.
-fn disk() -> Option<String> {
+fn disk() -> Option<Disk> {
     let devices = fs::read_dir("/sys/block").ok()?.flatten();
     let mut names: Vec<String> = devices
         .filter_map(|device| device.file_name().into_string().ok())
@@ -361,5 +418,10 @@ fn disk() -> Option<String> {
         })
         .collect();
     names.sort();
-    names.into_iter().next()
+    let name = names.into_iter().next()?;
+    let numbers = fs::read_to_string(format!("/sys/block/{name}/dev")).ok()?;
+    Some(Disk {
+        name,
+        numbers: numbers.trim().to_owned(),
+    })
 }

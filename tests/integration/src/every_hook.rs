@@ -7,7 +7,7 @@ use koord_testkit::cri::PodSpec;
 pub const FEATURE_GATES: &str =
     "AllAlpha=true,AllBeta=true,BECPUIdle=true,MidResource=true,ResctrlMonitor=true";
 
-/// A policy of QoS for all classes, of a node whose CPUs are [`FASTER`] than nominal.
+/// A policy of QoS for all classes, of a node whose CPUs are faster than nominal.
 ///
 /// It shapes no traffic: that would be the machine's own.
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +18,11 @@ pub struct BusyPolicy<'a> {
     pub be_is_ranked: bool,
     /// What a latency-sensitive container may save up, percent of its limit.
     pub burst_percent: u32,
-    /// A disk of which best-effort pods read no more than 1 GiB a second.
-    pub disk: Option<&'a str>,
+    /// How many times as fast as nominal the CPUs are: what a container may do is divided by it.
+    pub faster: &'a str,
+    /// A disk, and how many bytes a second best-effort pods may read of it.
+    pub disk: Option<(&'a str, u64)>,
 }
-
-/// How many times as fast as nominal: what a container may do is divided by it.
-pub const FASTER: &str = "1.25";
 
 /// What a pod may ask for itself of hooks that decide about its class too.
 const ASKED: [(&str, &str); 6] = [
@@ -60,6 +59,7 @@ impl<'a> BusyPolicy<'a> {
             share_pool,
             be_is_ranked: true,
             burst_percent: 100,
+            faster: "1.25",
             disk: None,
         }
     }
@@ -70,10 +70,11 @@ impl<'a> BusyPolicy<'a> {
             share_pool,
             be_is_ranked,
             burst_percent,
+            faster,
             disk,
         } = self;
-        let blocks = disk.map_or("[]".to_owned(), |disk| {
-            format!("[{{name: {disk}, type: device, ioCfg: {{readBPS: 1073741824}}}}]")
+        let blocks = disk.map_or("[]".to_owned(), |(disk, bps)| {
+            format!("[{{name: {disk}, type: device, ioCfg: {{readBPS: {bps}}}}}]")
         });
         format!(
             r#"apiVersion: topology.node.k8s.io/v1alpha1
@@ -105,7 +106,7 @@ kind: Node
 metadata:
   name: node-1
   annotations:
-    node.koordinator.sh/cpu-normalization-ratio: "{FASTER}"
+    node.koordinator.sh/cpu-normalization-ratio: "{faster}"
 "#
         )
     }

@@ -16,7 +16,9 @@ use self::{
     asked::{Asked, CpuPolicy, Figures},
     found::{Decided, Found, caches, decided, different, given_back, held, hold, network, shared},
 };
-use crate::{Front, Node, ProxyOptions, RunningPod, classes::NO_POLICY, rdma::RdmaMachine};
+use crate::{
+    Front, Node, ProxyOptions, RunningPod, classes::NO_POLICY, rdma::RdmaMachine, witness,
+};
 use anyhow::{Context, Result, ensure};
 use koord_testkit::{
     cri::CriClient,
@@ -163,11 +165,8 @@ impl Machine<'_> {
 
     /// Nothing is left to do: nobody writes anything.
     fn rest(&self, node: &Node, pod: &RunningPod) -> Result<()> {
-        let below = node.testbed().cgroup_root();
-        let hierarchies = node.testbed().hierarchies().iter();
-        let groups = hierarchies.map(|it| it.mount_point().join(below.trim_start_matches('/')));
-        let others = [PathBuf::from("/sys/fs/resctrl"), self.network()];
-        let roots: Vec<_> = groups.chain(others).filter(|it| it.exists()).collect();
+        let mut roots = witness::groups(node.testbed());
+        roots.extend(Some(self.network()).filter(|it| it.exists()));
         rest::nothing_is_written(&roots, &pod.cgroup.file("cpu", None, "cpu.idle"))
     }
 

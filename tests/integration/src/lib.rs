@@ -18,6 +18,7 @@ pub mod readme;
 pub mod static_pod;
 pub mod update;
 pub mod vm;
+pub mod witness;
 pub mod wrong_policy;
 
 pub use self::{

@@ -61,8 +61,13 @@ fn pods_have_their_part_of_the_cache_from_the_first_instruction_by_nri() -> Resu
 }
 
 #[test]
-fn groups_of_caches_are_found_again_and_a_pod_without_one_shares_with_its_class() -> Result<()> {
-    shared("groups_are_found_again_and_run_out")
+fn groups_of_caches_are_found_again_and_shared_where_none_is_left_by_cri() -> Result<()> {
+    shared("groups_are_found_again_and_run_out_by_cri")
+}
+
+#[test]
+fn groups_of_caches_are_found_again_and_shared_where_none_is_left_by_nri() -> Result<()> {
+    shared("groups_are_found_again_and_run_out_by_nri")
 }
 
 #[test]

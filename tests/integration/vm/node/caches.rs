@@ -23,7 +23,12 @@ pub(super) const ROOT: &str = "/sys/fs/resctrl";
 pub(super) fn check_all() {
     check("classes_are_made_filled_and_run_out", the_kernel);
     check_the_first_instruction();
-    check("groups_are_found_again_and_run_out", over_a_restart);
+    check("groups_are_found_again_and_run_out_by_cri", || {
+        over_a_restart(Front::Cri)
+    });
+    check("groups_are_found_again_and_run_out_by_nri", || {
+        over_a_restart(Front::Nri)
+    });
     check(
         "monitoring_groups_are_made_filled_and_run_out",
         the_kernel_monitors,
@@ -244,10 +249,11 @@ async fn shares(front: Front) -> Result<()> {
 }
 
 /// On a processor with code and data apart, which leaves three classes: one is somebody else's.
-async fn over_a_restart() -> Result<()> {
+async fn over_a_restart(front: Front) -> Result<()> {
     mount("resctrl", ROOT, "resctrl", MountFlags::empty(), c"cdp")?;
-    fs::create_dir(Path::new(ROOT).join("vendor"))?;
-    let mut node = node(options(Front::Cri));
+    let others = Path::new(ROOT).join("vendor");
+    fs::create_dir(&others)?;
+    let mut node = node(options(front));
     node.proxy.stop()?;
     let straight = CriClient::connect(&node.runtime.socket()).await?;
     let batch = start(&node, &straight, &spec("batch", "BE")).await?;
@@ -304,6 +310,7 @@ async fn over_a_restart() -> Result<()> {
     });
     ensure!(groups(&own)? == set([""]), "it is in a group still");
     node.proxy.kill9()?;
+    fs::remove_dir(others)?;
     Ok(unmount(ROOT, UnmountFlags::empty())?)
 }
 

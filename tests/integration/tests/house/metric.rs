@@ -1,4 +1,5 @@
-//! What can be counted is counted: a metric that nothing moves is a lie on a dashboard.
+//! What can be counted is counted: a metric that nothing moves is a lie on a dashboard, and one that a page
+//! names and nobody has is an alert that never comes.
 
 use crate::none;
 use crate::rust::{self, Word};
@@ -7,6 +8,8 @@ use crate::tree;
 /// Where metrics are, and the type whose methods move them.
 const ROOM: &str = "proxy/src/metrics/";
 const TYPE: &str = "Metrics";
+/// With what all their names begin.
+const PREFIX: &str = "koord_runtime_proxy_";
 
 #[test]
 fn every_method_that_counts_is_called_where_something_happens() {
@@ -29,6 +32,47 @@ fn every_method_that_counts_is_called_where_something_happens() {
     }
     assert!(met > 10, "{met} methods were found");
     none(&complaints);
+}
+
+#[test]
+fn every_metric_that_a_page_names_is_there() {
+    let files = tree::files();
+    let (metrics, pages): (Vec<_>, Vec<_>) = files
+        .iter()
+        .filter(|file| file.at.starts_with(ROOM) || file.at.ends_with(".md"))
+        .partition(|file| file.at.starts_with(ROOM));
+    let is_there = |name: &str| {
+        let registered = format!("\"{}\"", name.strip_suffix("_total").unwrap_or(name));
+        metrics.iter().any(|file| file.text.contains(&registered))
+    };
+    let mut complaints = Vec::new();
+    let mut met = 0;
+    for page in pages {
+        for name in metric_names(&page.text) {
+            met += 1;
+            if !is_there(name) {
+                complaints.push(format!("{}: nobody has a metric {name}", page.at));
+            }
+        }
+    }
+    assert!(met > 10, "{met} names were found");
+    none(&complaints);
+}
+
+/// The names of metrics in a text, without what they begin with.
+fn metric_names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(PREFIX).skip(1).map(|rest| {
+        let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}
+
+#[test]
+fn names_of_metrics_are_found_whatever_is_behind_them() {
+    let text = "`koord_runtime_proxy_up` or koord_runtime_proxy_calls_total{a=\"b\"}, \
+                koord_runtime_proxy::hub=debug";
+    let names: Vec<_> = metric_names(text).collect();
+    assert_eq!(names, ["up", "calls_total"]);
 }
 
 /// The names of the public methods of the type.

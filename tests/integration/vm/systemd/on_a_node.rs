@@ -147,14 +147,17 @@ fn the_kubelet_is_moved(stage: &mut Stage) -> Result<()> {
     replace(KUBELET_CONFIG, OLD_ENDPOINT, &new_endpoint)?;
     stage.steps.types()?;
     wait_patiently("the kubelet is back", kubelet_answers);
+    stage.node.start(vec![classes::be("next")])?;
+    let calls = stage.steps.types()?;
+    let observed = "koord_runtime_proxy_calls_total{method=\"CreateContainer\",result=\"unhooked_observing\"} 1\n";
+    ensure!(calls.len() == 1 && calls[0].text == observed, "{calls:?}");
+    let ledger = run("koord-runtime-proxy ledger --json")?.ended(0)?.text;
+    ensure!(ledger.contains(r#""next-node""#), "{ledger}");
     let nothing = stage.steps.types()?;
     ensure!(nothing.is_empty(), "{nothing:?}");
     stage.instance_config = fs::read_to_string(INSTANCE_CONFIG)?;
     replace(INSTANCE_CONFIG, OLD_ENDPOINT, &new_endpoint)?;
 
-    stage.node.start(vec![classes::be("next")])?;
-    let ledger = run("koord-runtime-proxy ledger --json")?.ended(0)?.text;
-    ensure!(ledger.contains(r#""next-node""#), "{ledger}");
     stage.node.runs_on()?;
     wait("observed", || stage.node.not_as_asked())
 }
@@ -254,12 +257,11 @@ fn undo(stage: &mut Stage) -> Result<()> {
     let copy = format!("{KUBELET_CONFIG}.before-koord-runtime-proxy");
     fs::rename(copy, KUBELET_CONFIG)?;
     fs::write(INSTANCE_CONFIG, &stage.instance_config)?;
-    for answer in steps.types_whatever_comes()? {
-        let answer = answer.ended(1)?;
-        ensure!(answer.text.is_empty(), "{answer:?}");
-    }
     steps.types()?;
     wait_patiently("the kubelet is back", kubelet_answers);
+    let open = steps.types()?;
+    let nobodys = "koord_runtime_proxy_connections_open 0\n";
+    ensure!(open.len() == 1 && open[0].text == nobodys, "{open:?}");
     let answers = steps.types_whatever_comes()?;
     let [stopped, reverted] = <[Answer; 2]>::try_from(answers).map_err(unexpected)?;
     stopped.ended(0)?;
@@ -281,9 +283,12 @@ fn undo(stage: &mut Stage) -> Result<()> {
 /// The command that finds the kubelet's endpoint, and the copy of that file.
 fn run_first(steps: &mut Reader) -> Result<String> {
     steps.knows("FILE", KUBELET_CONFIG);
-    let answers = steps.types()?;
-    let found = answers.first().context("where the endpoint is")?;
-    Ok(found.text.clone())
+    let answers = steps.types_whatever_comes()?;
+    let [found, copied] = <[Answer; 2]>::try_from(answers).map_err(unexpected)?;
+    copied.ended(0)?;
+    // Of the files that the README names some are not there, which `grep` says with its status alone.
+    ensure!(found.complaint.is_empty(), "{found:?}");
+    Ok(found.ended(2)?.text)
 }
 
 fn unexpected(answers: Vec<Answer>) -> anyhow::Error {

@@ -113,6 +113,8 @@ fn it_is_launched_no_more(stage: &mut Stage) -> Result<()> {
     steps.passes_over()?;
     steps.passes_over()?;
     goes_back(&mut steps, &["redis", "web", "batch", "front", "back"])?;
+    // Of a DaemonSet.
+    steps.passes_over()?;
     steps.closes()?;
     for what in [
         LAUNCHED_CONFIG,

@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn the_readme_has_the_blocks_that_are_typed() -> Result<()> {
         let count = |heading| readme::blocks(README, heading).map(|blocks| blocks.len());
-        assert_eq!(count("## On a node")?, 8);
+        assert_eq!(count("## On a node")?, 9);
         assert_eq!(count("### Undo")?, 4);
         assert_eq!(count("### As the runtime's NRI plugin")?, 3);
         Ok(())

@@ -34,7 +34,7 @@ pub struct BlockDevices {
     proc: PathBuf,
     /// Where udev notes the other names of devices.
     udev: PathBuf,
-    /// The kubelet's directory.
+    /// The kubelet's directory, as people name it.
     kubelet: PathBuf,
     /// How nodes are looked at.
     node: NodeOf,
@@ -47,6 +47,8 @@ type NodeOf = fn(&Path) -> io::Result<Option<DeviceNumber>>;
 #[derive(Debug)]
 pub struct Look<'a> {
     devices: &'a BlockDevices,
+    /// The kubelet's directory without links on the way to it.
+    kubelet: OnceCell<PathBuf>,
     /// What is mounted in the kubelet's directory, by path.
     mounts: OnceCell<HashMap<Vec<u8>, DeviceNumber>>,
     mappers: OnceCell<Vec<Mapper>>,
@@ -123,6 +125,7 @@ impl BlockDevices {
     pub fn look(&self) -> Look<'_> {
         Look {
             devices: self,
+            kubelet: OnceCell::new(),
             mounts: OnceCell::new(),
             mappers: OnceCell::new(),
             notes: OnceCell::new(),
@@ -167,10 +170,10 @@ impl BlockDevices {
     ///
     /// A line says what of a file system is mounted there by its name of now, with all bytes but
     /// blanks and the like as they are. A pod may rename what its `subPath` is.
-    fn mounts(&self) -> Result<HashMap<Vec<u8>, DeviceNumber>, BlockError> {
+    fn mounts(&self, kubelet: &Path) -> Result<HashMap<Vec<u8>, DeviceNumber>, BlockError> {
         let path = self.proc.join("self/mountinfo");
         let mounts = fs::read(&path).map_err(|source| unread(&path, source))?;
-        let kubelet = self.kubelet.as_os_str().as_encoded_bytes();
+        let kubelet = kubelet.as_os_str().as_encoded_bytes();
         let mount = |line: &[u8]| {
             let mut words = line.split(|byte| *byte == b' ').skip(2);
             let number = std::str::from_utf8(words.next()?).ok()?;
@@ -300,7 +303,7 @@ impl Look<'_> {
     fn mounted(&self, pod: &PodUid, volume: &BlockName) -> Result<DeviceNumber, BlockError> {
         let volumes = self.volumes(pod)?;
         if let Some(found) = volumes.iter().find(|it| it.is_called(volume)) {
-            return self.on_device(found);
+            return self.on_device(pod, found);
         }
         let raw = self.raw_volume(pod, volume)?;
         raw.ok_or_else(|| {
@@ -321,7 +324,7 @@ impl Look<'_> {
         volumes.retain(|it| !others.iter().any(|other| it.is_called(other)));
         let volume = volume.clone();
         match volumes.as_slice() {
-            [found] => self.on_device(found),
+            [found] => self.on_device(pod, found),
             [] => Err(BlockError::NoClaim { volume }),
             _ => Err(BlockError::SeveralClaims { volume }),
         }
@@ -329,13 +332,13 @@ impl Look<'_> {
 
     /// What is mounted as volumes of a pod, in the order of the paths.
     fn volumes(&self, pod: &PodUid) -> Result<Vec<MountedVolume<'_>>, BlockError> {
-        let mounts = once(&self.mounts, || self.devices.mounts())?;
-        let directory = self.volumes_of(pod);
+        let mounts = self.mounts()?;
+        let directory = self.resolved(&self.volumes_of(pod));
         let directory = directory.as_os_str().as_encoded_bytes();
         let volumes = mounts.iter();
         let volumes = volumes.filter_map(|(path, it)| MountedVolume::at(path, directory, *it));
         let mut volumes: Vec<_> = volumes.collect();
-        volumes.sort_unstable_by_key(|it| it.path);
+        volumes.sort_unstable_by_key(|it| it.below);
         Ok(volumes)
     }
 
@@ -345,8 +348,34 @@ impl Look<'_> {
         pods.join(pod.as_str()).join("volumes")
     }
 
-    fn on_device(&self, volume: &MountedVolume<'_>) -> Result<DeviceNumber, BlockError> {
-        self.there(volume.number, OsStr::from_bytes(volume.path).as_ref())
+    /// What is mounted in the kubelet's directory.
+    fn mounts(&self) -> Result<&HashMap<Vec<u8>, DeviceNumber>, BlockError> {
+        once(&self.mounts, || self.devices.mounts(self.kubelet()))
+    }
+
+    /// The kubelet's directory as the kernel lists mounts: it may be a link to another disk.
+    fn kubelet(&self) -> &Path {
+        let named = &self.devices.kubelet;
+        let resolved = || fs::canonicalize(named).unwrap_or_else(|_| named.clone());
+        self.kubelet.get_or_init(resolved)
+    }
+
+    /// A path in the kubelet's directory as the kernel lists mounts. People are told it as it is
+    /// given here.
+    fn resolved(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(&self.devices.kubelet) {
+            Ok(below) => self.kubelet().join(below),
+            Err(_) => path.to_owned(),
+        }
+    }
+
+    fn on_device(
+        &self,
+        pod: &PodUid,
+        volume: &MountedVolume<'_>,
+    ) -> Result<DeviceNumber, BlockError> {
+        let path = self.volumes_of(pod).join(OsStr::from_bytes(volume.below));
+        self.there(volume.number, &path)
     }
 
     /// A device that is mounted at a path, if there is such a one.
@@ -401,7 +430,8 @@ fn once<T>(
 #[derive(Debug)]
 struct MountedVolume<'a> {
     name: &'a [u8],
-    path: &'a [u8],
+    /// Its path in the directory of the pod's volumes.
+    below: &'a [u8],
     number: DeviceNumber,
 }
 
@@ -416,7 +446,11 @@ impl<'a> MountedVolume<'a> {
         let (driver, name) = (steps.next()?, steps.next()?);
         let last = (driver == CSI).then_some(&b"mount"[..]);
         let is_volume = steps.next() == last && steps.next().is_none();
-        is_volume.then_some(Self { name, path, number })
+        is_volume.then_some(Self {
+            name,
+            below,
+            number,
+        })
     }
 
     fn is_called(&self, name: &BlockName) -> bool {

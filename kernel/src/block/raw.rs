@@ -7,7 +7,7 @@
 //! node is looked at where the list of mounts has that path, in which no step is a link. Of any other
 //! driver's the text of the link is looked at, and followed to nothing but a name of a device.
 
-use super::{BlockError, Look, names, once, unless_absent};
+use super::{BlockError, Look, names, unless_absent};
 use koord_model::{BlockName, DeviceNumber, PodUid};
 use std::{
     fs, io,
@@ -88,11 +88,11 @@ impl Look<'_> {
 
     /// The device whose node is mounted at a path.
     fn at_node(&self, path: PathBuf) -> Result<DeviceNumber, BlockError> {
-        let mounts = once(&self.mounts, || self.devices.mounts())?;
-        if !mounts.contains_key(path.as_os_str().as_bytes()) {
+        let at = self.resolved(&path);
+        if !self.mounts()?.contains_key(at.as_os_str().as_bytes()) {
             return Err(BlockError::NotMounted { path });
         }
-        match unless_absent(&path, (self.devices.node)(&path))? {
+        match unless_absent(&path, (self.devices.node)(&at))? {
             Some(Some(number)) => self.there(number, &path),
             Some(None) => Err(BlockError::NotBlockDevice { path }),
             None => Err(BlockError::NotMounted { path }),

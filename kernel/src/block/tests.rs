@@ -160,6 +160,30 @@ fn a_volume_that_no_csi_driver_mounts_is_found_too() {
 }
 
 #[test]
+fn volumes_are_found_where_the_kubelets_directory_is_a_link() {
+    let (directory, disks) = machine();
+    disks.move_kubelet();
+    disks.mount(number("252:1"), "uid-1", "pvc-1");
+    assert_eq!(found(&disks, &claim(&[]), Layer::Itself), "252:0");
+    disks.mount(number("0:45"), "uid-1", "nfs");
+    assert_eq!(found(&disks, &volume("pvc-1"), Layer::Itself), "252:0");
+    // A person is told the path that was configured.
+    let at = directory
+        .path()
+        .join("kubelet/pods/uid-1/volumes/kubernetes.io~csi");
+    let at = |name: &str| at.join(name).join("mount").display().to_string();
+    for (name, expected) in [
+        (
+            "nfs",
+            format!("what is mounted at {} is on no block device", at("nfs")),
+        ),
+        ("pvc-2", format!("nothing is mounted at {}", at("pvc-2"))),
+    ] {
+        assert_eq!(found(&disks, &volume(name), Layer::Itself), expected);
+    }
+}
+
+#[test]
 fn what_is_mounted_inside_of_a_volume_is_none() {
     let (_directory, disks) = machine();
     for at in [

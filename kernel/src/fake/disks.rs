@@ -130,6 +130,13 @@ impl FakeDisks {
         self.mounted(number, b"/x", at);
     }
 
+    /// Has the kubelet's directory be on another disk, with a link to it where it is looked for.
+    pub fn move_kubelet(&self) {
+        let elsewhere = self.0.join("data/kubelet");
+        fs::create_dir_all(&elsewhere).expect("a directory of a test");
+        symlink(elsewhere, self.0.join("kubelet")).expect("a link of a test");
+    }
+
     /// Nothing is mounted any more.
     pub fn unmount_all(&self) {
         fs::write(self.0.join("proc/self/mountinfo"), "").expect("a file of a test");
@@ -161,7 +168,9 @@ impl FakeDisks {
     fn mounted(&self, number: DeviceNumber, root: &[u8], at: &str) {
         let file = self.0.join("proc/self/mountinfo");
         let mut text = fs::read(&file).expect("a file of a test");
-        let at = self.0.join("kubelet").join(at);
+        // The kernel's list has no links in its paths.
+        let kubelet = self.0.join("kubelet");
+        let at = fs::canonicalize(&kubelet).unwrap_or(kubelet).join(at);
         text.extend(format!("36 35 {number} ").into_bytes());
         text.extend(root);
         text.extend(format!(" {} rw shared:1 - ext4 /dev/x rw\n", at.display()).into_bytes());

@@ -73,6 +73,24 @@ fn a_claim_without_a_file_system_is_the_device_that_the_kubelet_has_mapped() {
 }
 
 #[test]
+fn what_is_mapped_is_found_where_the_kubelets_directory_is_a_link() {
+    let machine = machine();
+    let (_, disks) = &machine;
+    disks.move_kubelet();
+    disks.map("253:0", POD, "pvc-1");
+    let itself = |block: &Block| found(&machine, block, Layer::Itself);
+    assert_eq!(itself(&named("pvc-1")), "253:0");
+    assert_eq!(itself(&only()), "253:0");
+    let at = "K/plugins/kubernetes.io/csi/volumeDevices";
+    disks.map("a file", POD, "pvc-2");
+    let expected = format!("what is mapped at {at}/pvc-2/dev/uid-1 is no block device");
+    assert_eq!(itself(&named("pvc-2")), expected);
+    disks.unmount_all();
+    let expected = format!("nothing is mounted at {at}/pvc-1/dev/uid-1");
+    assert_eq!(itself(&named("pvc-1")), expected);
+}
+
+#[test]
 fn what_is_mapped_and_is_no_block_device_is_none() {
     let machine = machine();
     let (_, disks) = &machine;

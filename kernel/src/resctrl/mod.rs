@@ -87,7 +87,8 @@ pub struct Resctrl {
     most: Option<usize>,
     /// How many monitoring groups leave every class an id; `None` if the kernel has none of them.
     most_monitors: Option<usize>,
-    /// What the root had when it was opened: which resources and caches there are.
+    /// What the root had when it was opened. Its resources are those that are shared out; caches may
+    /// come and go.
     whole: Schemata,
 }
 
@@ -203,7 +204,8 @@ impl Resctrl {
         self.granularity
     }
 
-    /// The resources and caches there are, with what the root had of them.
+    /// The resources that are shared out, with the caches there were at the start and what the root had
+    /// of them.
     pub fn whole(&self) -> &Schemata {
         &self.whole
     }
@@ -220,7 +222,17 @@ impl Resctrl {
 
     /// Gives a group what differs from what it has. Whether anything did.
     pub fn set_schemata(&self, name: &str, wanted: &Schemata) -> Result<bool, ResctrlError> {
-        let lacking = wanted.beyond(&self.schemata(name)?);
+        self.write_beyond(name, wanted, &self.schemata(name)?)
+    }
+
+    /// Gives a group what it is wanted to have and does not hold. Whether anything was.
+    fn write_beyond(
+        &self,
+        name: &str,
+        wanted: &Schemata,
+        held: &Schemata,
+    ) -> Result<bool, ResctrlError> {
+        let lacking = wanted.beyond(held);
         if lacking.is_empty() {
             return Ok(false);
         }
@@ -366,9 +378,12 @@ impl Groups for Resctrl {
     }
 
     fn share(&self, name: &str, shares: &CacheShares) -> Result<bool, ResctrlError> {
+        // A cache is there while one of its CPUs is online, and every group has what there is of it.
+        let held = self.schemata(name)?;
+        let there = held.of_resources(&self.whole);
         let processor = (self.vendor, self.granularity);
-        let wanted = share::schemata(shares, &self.whole, self.ways, processor);
-        self.set_schemata(name, &wanted)
+        let wanted = share::schemata(shares, &there, self.ways, processor);
+        self.write_beyond(name, &wanted, &held)
     }
 
     fn threads(&self, name: &str) -> Result<Vec<Tid>, ResctrlError> {

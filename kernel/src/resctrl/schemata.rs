@@ -90,6 +90,14 @@ impl Schemata {
         Self(self.0.iter().filter_map(differing).collect())
     }
 
+    /// The same without the lines of other resources than these.
+    pub(super) fn of_resources(&self, these: &Self) -> Self {
+        let lines = self.0.iter();
+        let lines = lines.filter(|(resource, _)| these.0.contains_key(resource));
+        let owned = lines.map(|(resource, shares)| (*resource, shares.clone()));
+        Self(owned.collect())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -127,11 +127,11 @@ pub(super) fn countable(whole: Schemata, vendor: Vendor) -> (Schemata, bool) {
     (Schemata(lines), counts_otherwise)
 }
 
-/// What a group that has these shares has of each cache that `whole` names. A cache of which no
+/// What a group that has these shares has of each cache that `there` names. A cache of which no
 /// way can be shared out, because `all` is no mask, is left out.
 pub(super) fn schemata(
     shares: &CacheShares,
-    whole: &Schemata,
+    there: &Schemata,
     all: Option<u64>,
     (vendor, granularity): (Vendor, Granularity),
 ) -> Schemata {
@@ -146,7 +146,7 @@ pub(super) fn schemata(
             Some(granularity.widen(mask, all))
         }
     };
-    let lines = whole.0.iter().map(|(resource, caches)| {
+    let lines = there.0.iter().map(|(resource, caches)| {
         let caches = caches.keys();
         let shares = caches.filter_map(|cache| Some((*cache, share(*resource, *cache)?)));
         (*resource, shares.collect::<Shares>())

@@ -142,6 +142,45 @@ fn a_group_has_the_smallest_parts_that_the_kernel_takes() {
     assert_eq!(written, "L3:0=3\nMB:0=40\n00\n");
 }
 
+/// A cache is there once one of its CPUs is online, which may be after the start.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a directory of the test's own")]
+fn a_cache_that_comes_later_is_shared_out_too() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path();
+    for directory in ["info/L3", "BE"] {
+        std::fs::create_dir_all(at.join(directory)).unwrap();
+    }
+    std::fs::write(at.join("info/L3/cbm_mask"), "7ff\n").unwrap();
+    let show = |text| {
+        for file in ["schemata", "BE/schemata"] {
+            std::fs::write(at.join(file), text).unwrap();
+        }
+    };
+    show("L3:0=7ff\n");
+    let resctrl = Resctrl::open(at, Vendor::Intel).unwrap();
+    let shares = CacheShares {
+        ranges: PerCache::all(CacheRange::new(0, 30).unwrap()),
+        bandwidth: PerCache::default(),
+    };
+    let written = || std::fs::read_to_string(at.join("BE/schemata")).unwrap();
+    // What is written lies over what the file had before: it is no file of the kernel's.
+    assert!(resctrl.share("BE", &shares).unwrap());
+    assert_eq!(written(), "L3:0=f\nf\n");
+    show("L3:0=00f;1=7ff\n");
+    assert!(resctrl.share("BE", &shares).unwrap());
+    assert_eq!(written(), "L3:1=f\nf;1=7ff\n");
+    // Nothing is written at rest, nor for a cache that has gone.
+    for text in ["L3:0=00f;1=00f\n", "L3:1=00f\n"] {
+        show(text);
+        assert!(!resctrl.share("BE", &shares).unwrap());
+        assert_eq!(written(), text);
+    }
+    // Of what could not be counted at the start nothing is.
+    show("L3:0=00f;1=00f\nMB:0=50;1=100\n");
+    assert!(!resctrl.share("BE", &shares).unwrap());
+}
+
 #[test]
 fn a_group_has_a_name_of_its_own_right_below_the_root_or_within_a_group() {
     for name in [

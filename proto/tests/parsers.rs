@@ -1,61 +1,12 @@
 //! What anyone may write never panics, and rules that hold for every input do.
 
 use koord_proto::{
-    annotation::{
-        CpuManagerPolicy, CpuNormalizationRatio, CpuQos, ExtendedResourceSpec, Quantity,
-        ResourceStatus, SharedPool, SystemQosResource,
-    },
+    annotation::{Quantity, ResourceStatus},
     policy::NodePolicy,
 };
-use proptest::{collection, prelude::*};
-
-/// Texts that are nearly JSON of the kinds that annotations hold.
-fn nearly_json() -> impl Strategy<Value = String> {
-    let word = prop_oneof![
-        Just("{"),
-        Just("}"),
-        Just("["),
-        Just("]"),
-        Just(":"),
-        Just(","),
-        Just("null"),
-        Just("true"),
-        Just("-1"),
-        Just("1e3"),
-        Just("\"0-3\""),
-        Just("\"\\ud800\""),
-        Just("\"cpuset\":"),
-        Just("\"CPUSET\":"),
-        Just("\"numaNodeResources\":[{"),
-        Just("\"resources\":{"),
-        Just("\"cpu\":"),
-        Just("\"containers\":{"),
-        Just("\"main\":{"),
-        Just("\"limits\":{"),
-        Just("\"kubernetes.io/batch-cpu\":"),
-        Just("\"groupIdentity\":"),
-        Just("é"),
-        Just("\0"),
-    ];
-    collection::vec(word, 0..16).prop_map(|words| words.concat())
-}
+use proptest::prelude::*;
 
 proptest! {
-    #[test]
-    fn no_annotation_panics(text in prop_oneof![nearly_json(), any::<String>()]) {
-        let well_formed = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
-        let taken = [
-            ResourceStatus::parse(&text).is_ok(),
-            ExtendedResourceSpec::parse(&text).is_ok(),
-            CpuQos::parse(&text).is_ok(),
-            SharedPool::parse_list(&text).is_ok(),
-            CpuManagerPolicy::parse(&text).is_ok(),
-            SystemQosResource::parse(&text).is_ok(),
-        ];
-        prop_assert!(well_formed || !taken.contains(&true));
-        prop_assert!(CpuNormalizationRatio::parse(&text).is_ok() <= text.is_ascii());
-    }
-
     #[test]
     fn keys_of_another_case_mean_the_same(
         lower in "[0-9]{1,3}",

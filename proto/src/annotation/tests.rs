@@ -5,6 +5,8 @@ use super::*;
 use koord_model::{Bvt, CpuSet, MilliCpu};
 use std::{collections::BTreeMap, error::Error, fmt::Debug};
 
+mod every;
+
 fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
@@ -33,24 +35,6 @@ fn refused<T: Debug>(
     }
 }
 
-/// Whatever the type, this text is refused alike.
-fn no_annotation_takes(text: &str, expected: &str) {
-    let errors = [
-        chain(ResourceStatus::parse(text)),
-        chain(ExtendedResourceSpec::parse(text)),
-        chain(CpuQos::parse(text)),
-        chain(CpuBurst::parse(text)),
-        chain(SharedPool::parse_list(text)),
-        chain(SharedPool::parse_be_list(text)),
-        chain(CpuManagerPolicy::parse(text)),
-        chain(SystemQosResource::parse(text)),
-    ];
-    for error in errors {
-        let (_, reason) = error.split_once("is unusable at $: ").expect(&error);
-        assert!(reason.starts_with(expected), "{reason} for {expected}");
-    }
-}
-
 #[test]
 fn a_list_has_as_many_elements_as_a_machine_has_nodes_and_devices() {
     let status = |count: usize| {
@@ -64,62 +48,6 @@ fn a_list_has_as_many_elements_as_a_machine_has_nodes_and_devices() {
         error.reason.source().unwrap().to_string(),
         "count of elements 1025 is outside 0 to 1024"
     );
-}
-
-#[test]
-fn no_annotation_takes_what_is_no_json() {
-    let cases = [
-        (
-            "",
-            r#"text "" is not JSON: EOF while parsing a value at line 1 column 0"#,
-        ),
-        (
-            "{",
-            r#"text "{" is not JSON: EOF while parsing an object at line 1 column 1"#,
-        ),
-        (
-            "{}x",
-            r#"text "{}x" is not JSON: trailing characters at line 1 column 3"#,
-        ),
-        (
-            "{'cpuset':''}",
-            r#"text "{'cpuset':''}" is not JSON: key must be a string at line 1 column 2"#,
-        ),
-        (
-            "\0",
-            r#"text "\0" is not JSON: expected value at line 1 column 1"#,
-        ),
-        (
-            "\u{feff}{}",
-            r#"text "\u{feff}{}" is not JSON: expected value at line 1 column 1"#,
-        ),
-        (
-            "{\"x\":\"\n\"}",
-            r#"text "{\"x\":\"\n\"}" is not JSON: control character (\u0000-\u001F) found while parsing a string at line 1 column 6"#,
-        ),
-        (
-            "{\"x\":01}",
-            r#"text "{\"x\":01}" is not JSON: invalid number at line 1 column 7"#,
-        ),
-    ];
-    for (text, expected) in cases {
-        no_annotation_takes(text, expected);
-    }
-}
-
-#[test]
-fn no_annotation_takes_too_much_or_no_object() {
-    let long = format!("{{\"x\":\"{}\"}}", "x".repeat(MAX_LENGTH));
-    let deep = format!(
-        "{{\"x\":{}{}}}",
-        "[".repeat(MAX_DEPTH),
-        "]".repeat(MAX_DEPTH)
-    );
-    no_annotation_takes(&long, "text is 32776 bytes long, 32768 are allowed");
-    no_annotation_takes(&deep, "nesting is deeper than 10000 levels");
-    no_annotation_takes("\"LS\"", "value is \"LS\", not");
-    no_annotation_takes("7", "value is 7, not");
-    no_annotation_takes("true", "value is true, not");
 }
 
 #[test]
@@ -147,26 +75,6 @@ fn a_value_that_cannot_be_used_is_told_cut_and_escaped() {
             ),
         ],
     );
-}
-
-#[test]
-fn null_is_absence_for_every_annotation() {
-    assert_eq!(
-        ResourceStatus::parse("null").unwrap(),
-        ResourceStatus::default()
-    );
-    assert_eq!(
-        ExtendedResourceSpec::parse("null").unwrap().containers,
-        None
-    );
-    assert_eq!(CpuQos::parse(" null\n").unwrap(), CpuQos::default());
-    assert_eq!(CpuBurst::parse("null").unwrap(), CpuBurst::default());
-    assert_eq!(SharedPool::parse_list("null").unwrap(), []);
-    assert_eq!(
-        CpuManagerPolicy::parse("null").unwrap(),
-        CpuManagerPolicy::default()
-    );
-    assert_eq!(SystemQosResource::parse("null").unwrap(), None);
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod address;
 mod changed;
 mod missing;
 mod origin;
+mod patience;
 mod rhythm;
 mod taken;
 mod weight;
@@ -40,6 +41,7 @@ pub(crate) use self::{
 use self::{
     changed::Changed,
     missing::Missing,
+    patience::Patience,
     rhythm::{DOUBTING, WATCHING},
 };
 
@@ -126,18 +128,20 @@ pub(crate) async fn once(
     kubepods_above: &CgroupPath,
 ) -> Result<Unsaid, RuntimeError> {
     let mut missing = Missing::default();
-    let mut before = usize::MAX;
+    let mut before = (usize::MAX, usize::MAX);
     let containers = loop {
         let listing = list(hub, endpoint, kubepods_above, Scope::Once, &mut missing);
         let listed = timeout(DEADLINE, listing).await;
         listed.unwrap_or(Err(RuntimeError::Late { call: "the lists" }))?;
         hub.list_taken();
         let (unheard, unasked) = origin::count_unheard(&hub.ledger().borrow());
-        // Each list asks about some, and first about those of which none has.
-        if unasked == 0 || unasked >= before {
+        // Each list asks about some, and first about those of which none has. Of a sandbox that is not in the
+        // ledger the containers are not either: with each that is found they may become more.
+        let left = (missing.count_unasked(), unasked);
+        if left == (0, 0) || left >= before {
             break unheard;
         }
-        before = unasked;
+        before = left;
     };
     // They were decided about before it was known what their containers had asked for.
     for pod in hub.ledger().borrow_mut().pods_mut() {
@@ -205,38 +209,6 @@ struct News<'a> {
     missing: &'a mut Missing,
 }
 
-/// How many questions about single pods may go unanswered in one list: each costs a second, and
-/// sandboxes that hang must not keep the others out of the ledger. Whatever the earlier steps have spent,
-/// each has one such question: what hangs for one must not keep the next from ever asking.
-#[derive(Default)]
-struct Patience {
-    late: usize,
-    late_in_step: usize,
-}
-
-// === impl Patience ===
-
-impl Patience {
-    const MOST: usize = 3;
-
-    /// The same for the next step of the list.
-    fn next_step(&mut self) -> &mut Self {
-        self.late_in_step = 0;
-        self
-    }
-
-    fn is_over(&self) -> bool {
-        self.late >= Self::MOST && self.late_in_step > 0
-    }
-
-    fn spend(&mut self, error: &RuntimeError) {
-        if matches!(error, RuntimeError::Late { .. }) {
-            self.late += 1;
-            self.late_in_step += 1;
-        }
-    }
-}
-
 struct Counted {
     pods: usize,
     containers: usize,
@@ -265,7 +237,7 @@ async fn list(
     let mut sandboxes = runtime.sandboxes(keep).await?;
     let mut containers = runtime.containers(keep).await?;
     let mut patience = Patience::default();
-    sandboxes.sort_by_cached_key(|pod| news.missing.has(&pod.id));
+    sandboxes.sort_by_cached_key(|pod| news.missing.times_in_vain(&pod.id));
     // Of two of one name the newest counts, which is the last; a runtime lists them in no order.
     containers.sort_by_key(|container| container.created_at);
     for sandbox in &sandboxes {
@@ -286,6 +258,9 @@ async fn list(
     let asking = (&mut runtime, patience.next_step());
     origin::learn(hub, asking, scope, &containers, &mut news).await;
     address::learn(hub, (&mut runtime, patience.next_step())).await;
+    if patience.has_left_unasked() {
+        hub.relist_soon();
+    }
     let scope = match learned {
         true => Scope::All,
         false => scope,
@@ -353,16 +328,20 @@ async fn take_pod(
     let Some(metadata) = &listed.metadata else {
         return;
     };
+    if PodUid::new(&metadata.uid).is_err() {
+        debug!(sandbox = %sandbox, "a listed pod has no usable UID");
+        return;
+    }
     let parent = match find_pod(hub, &metadata.uid, kubepods_above) {
         Some(parent) => Some(parent),
-        None if patience.is_over() => return news.missing.wait(sandbox),
-        None => match ask_parent(runtime, &listed.id).await {
-            Ok(parent) => parent,
+        None => match patience.ask(ask_parent(runtime, &listed.id)).await {
+            Some(Ok(parent)) => parent,
             // One broken sandbox must not keep all others out of the ledger; the next list asks
             // about it again.
-            Err(error) => {
-                patience.spend(&error);
-                return news.missing.fail(hub, sandbox, &error);
+            Some(Err(error)) => return news.missing.fail(hub, sandbox, &error),
+            None => {
+                patience.leave(news.missing.times_in_vain(&listed.id));
+                return news.missing.wait(sandbox);
             }
         },
     };
@@ -374,7 +353,6 @@ async fn take_pod(
         parent.as_ref(),
         &hub.policy().inputs(),
     ) else {
-        debug!(sandbox = %sandbox, "a listed pod has no usable UID");
         return;
     };
     let is_told = {

@@ -23,13 +23,14 @@ const NODE: i32 = 2;
 pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) {
     let (asked, are_more) = unknown(hub);
     for sandbox in asked {
-        if patience.is_over() {
-            return;
-        }
-        let said = match runtime.sandbox_status(sandbox.as_str()).await {
-            Ok(status) => status.as_ref().and_then(addresses),
-            Err(error) => {
-                patience.spend(&error);
+        let question = runtime.sandbox_status(sandbox.as_str());
+        let said = match patience.ask(question).await {
+            None => {
+                let ledger = hub.ledger().borrow();
+                return patience.leave(ledger.pod(&sandbox).map_or(0, times));
+            }
+            Some(Ok(status)) => status.as_ref().and_then(addresses),
+            Some(Err(error)) => {
                 let error = &error as &dyn Error;
                 debug!(%sandbox, error, "the runtime does not say from where a pod sends");
                 None

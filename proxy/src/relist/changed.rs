@@ -8,7 +8,7 @@ use crate::hub::Hub;
 use koord_model::ContainerId;
 use std::{collections::HashSet, mem};
 
-/// Those of one list. Dropped, it gives back what is left of them.
+/// Those of one list, and what it sees of them itself. Dropped, it gives back what is left of them.
 pub(super) struct Changed<'a> {
     hub: &'a Hub,
     ids: HashSet<ContainerId>,
@@ -27,6 +27,11 @@ impl<'a> Changed<'a> {
 
     pub(super) fn has(&self, id: &ContainerId) -> bool {
         self.ids.contains(id)
+    }
+
+    /// A list has seen that this one was changed, though nobody has told.
+    pub(super) fn note(&mut self, id: ContainerId) {
+        self.ids.insert(id);
     }
 
     pub(super) fn has_any(&self) -> bool {

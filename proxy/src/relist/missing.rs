@@ -10,17 +10,24 @@ use tracing::warn;
 /// All of them that were met and are still listed.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    /// And whether that was told.
-    sandboxes: HashMap<SandboxId, bool>,
+    sandboxes: HashMap<SandboxId, Asked>,
+}
+
+/// What came of asking about one.
+#[derive(Debug, Default)]
+struct Asked {
+    times_in_vain: u32,
+    /// Whether that was told.
+    told: bool,
 }
 
 // === impl Missing ===
 
 impl Missing {
-    pub(super) fn has(&self, sandbox: &str) -> bool {
-        self.sandboxes
-            .keys()
-            .any(|missing| missing.as_str() == sandbox)
+    /// None for one that only waits to be asked about, or was not met.
+    pub(super) fn times_in_vain(&self, sandbox: &str) -> u32 {
+        let asked = self.sandboxes.get(sandbox);
+        asked.map_or(0, |asked| asked.times_in_vain)
     }
 
     /// One that could not be asked about in this list.
@@ -30,8 +37,11 @@ impl Missing {
 
     /// One about which there was no answer: told once, as soon as there is room for the line.
     pub(super) fn fail(&mut self, hub: &Hub, sandbox: SandboxId, error: &RuntimeError) {
-        let told = self.sandboxes.entry(sandbox.clone()).or_default();
-        if !*told && let Some(suppressed) = hub.may_complain("-", "cgroup_parent") {
+        let asked = self.sandboxes.entry(sandbox.clone()).or_default();
+        asked.times_in_vain = asked.times_in_vain.saturating_add(1);
+        if !asked.told
+            && let Some(suppressed) = hub.may_complain("-", "cgroup_parent")
+        {
             let error = error as &dyn Error;
             warn!(
                 %sandbox,
@@ -39,7 +49,7 @@ impl Missing {
                 suppressed,
                 "the runtime does not say where a pod is; it is not in the ledger until it does"
             );
-            *told = true;
+            asked.told = true;
         }
     }
 
@@ -50,5 +60,11 @@ impl Missing {
 
     pub(super) fn len(&self) -> usize {
         self.sandboxes.len()
+    }
+
+    /// How many only wait to be asked about.
+    pub(super) fn count_unasked(&self) -> usize {
+        let asked = self.sandboxes.values();
+        asked.filter(|asked| asked.times_in_vain == 0).count()
     }
 }

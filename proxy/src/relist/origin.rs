@@ -120,15 +120,13 @@ pub(super) async fn learn(
 ) {
     let mut ids = unheard(hub, scope);
     ids.extend(changed(hub, scope, news));
-    // Those of the one kind that hang keep none of the other from being asked about.
-    ids.sort_by_cached_key(|id| times_in_vain(hub, id));
+    // Those of the one kind that hang keep none of the other from being asked about, nor do those of lost updates
+    // where there is no time for all.
+    ids.sort_by_cached_key(|id| (times_in_vain(hub, id), hub.awaits_lost(id)));
     let mut is_answered = false;
     for id in ids {
-        if patience.is_over() {
-            break;
-        }
-        match runtime.container_info(id.as_str()).await {
-            Ok(info) => {
+        match patience.ask(runtime.container_info(id.as_str())).await {
+            Some(Ok(info)) => {
                 is_answered = true;
                 if news.changed.found_out(&id) && !hub.watches() {
                     take_unread(hub, &id, info.as_ref(), news.moment);
@@ -136,7 +134,11 @@ pub(super) async fn learn(
                 let listed = listed.iter().find(|listed| listed.id == id.as_str());
                 take(hub, &id, (listed, info.as_ref()), news);
             }
-            Err(error) => asked_in_vain(hub, patience, &id, &error),
+            Some(Err(error)) => asked_in_vain(hub, &id, &error),
+            None => {
+                patience.leave(times_in_vain(hub, &id));
+                break;
+            }
         }
     }
     // Where nobody is answered the list of the next minute will do.
@@ -202,13 +204,7 @@ fn times_in_vain(hub: &Hub, id: &ContainerId) -> u32 {
 }
 
 /// The runtime has not answered: whoever was not asked about comes before this one the next time.
-pub(super) fn asked_in_vain(
-    hub: &Hub,
-    patience: &mut Patience,
-    id: &ContainerId,
-    error: &RuntimeError,
-) {
-    patience.spend(error);
+pub(super) fn asked_in_vain(hub: &Hub, id: &ContainerId, error: &RuntimeError) {
     let error = error as &dyn Error;
     debug!(container = %id, error, "the runtime does not say what a container asked");
     let mut ledger = hub.ledger().borrow_mut();
@@ -243,6 +239,7 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
             if told || (looks && counts_quota(container) && is_resized(hub, container, &[])) {
                 container.target.runtime_rewrote();
                 news.pods.insert(pod.sandbox.clone());
+                news.changed.note(container.id.clone());
                 changed.push(container.id.clone());
             }
         }

@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 mod addresses;
 mod late;
+mod slow;
 mod unheard;
 mod unread;
 mod watching;
@@ -921,26 +922,28 @@ async fn a_pod_beside_the_kubelets_tiers_is_told_where_a_list_brings_it() {
     }
 }
 
-#[test]
-fn only_questions_without_an_answer_cost_patience() {
+/// Whether a question is asked to which this is the answer.
+async fn asks(patience: &mut Patience, error: RuntimeError) -> bool {
+    patience.ask(async { Err::<(), _>(error) }).await.is_some()
+}
+
+#[tokio::test]
+async fn only_questions_without_an_answer_cost_patience() {
+    let call = "PodSandboxStatus";
+    let late = || RuntimeError::Late { call };
     let mut patience = Patience::default();
     for _ in 0..10 {
         let source = Box::new(tonic::Status::internal("broken"));
-        let call = "PodSandboxStatus";
-        patience.spend(&RuntimeError::Call { call, source });
+        assert!(asks(&mut patience, RuntimeError::Call { call, source }).await);
     }
     for _ in 0..3 {
-        assert!(!patience.is_over());
-        let call = "PodSandboxStatus";
-        patience.spend(&RuntimeError::Late { call });
+        assert!(asks(&mut patience, late()).await);
     }
-    assert!(patience.is_over());
+    assert!(!asks(&mut patience, late()).await);
     // Each step that follows has one more.
     for _ in 0..3 {
-        assert!(!patience.next_step().is_over());
-        let call = "ContainerStatus";
-        patience.spend(&RuntimeError::Late { call });
-        assert!(patience.is_over());
+        assert!(asks(patience.next_step(), late()).await);
+        assert!(!asks(&mut patience, late()).await);
     }
 }
 
@@ -958,10 +961,11 @@ async fn once_patience_is_over_the_runtime_is_asked_about_no_pod_and_no_containe
     ] {
         let stream = connect(listed.socket.as_path().into()).await.unwrap();
         let mut runtime = Runtime::over(stream).await.unwrap();
-        let mut patience = Patience {
-            late,
-            late_in_step: late,
-        };
+        let mut patience = Patience::default();
+        for _ in 0..late {
+            let call = "PodSandboxStatus";
+            asks(&mut patience, RuntimeError::Late { call }).await;
+        }
         let mut missing = Missing::default();
         let changed = Changed::take(hub);
         let mut news = News {

@@ -23,15 +23,15 @@ const LOOKED_AT: usize = 64;
 pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) -> bool {
     let mut told = Vec::new();
     for (id, weight) in weighed(hub) {
-        if patience.is_over() {
-            break;
-        }
-        let info = match runtime.container_info(id.as_str()).await {
-            Ok(info) => info,
-            Err(error) => {
-                asked_in_vain(hub, patience, &id, &error);
+        let question = runtime.container_info(id.as_str());
+        let info = match patience.ask(question).await {
+            Some(Ok(info)) => info,
+            Some(Err(error)) => {
+                asked_in_vain(hub, &id, &error);
                 continue;
             }
+            // Each list has one such question, and that may do.
+            None => break,
         };
         let shares = info.as_ref().and_then(shares_of);
         told.extend(shares.and_then(|shares| WeightCurve::detect(shares, weight)));

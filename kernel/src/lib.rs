@@ -6,6 +6,7 @@
 
 pub mod apart;
 pub mod block;
+pub mod boot;
 pub mod cgroup;
 pub mod core_sched;
 pub mod cpu;

@@ -63,7 +63,7 @@ use tracing::{debug, error, info, warn};
 const ADMIN_RETRY: Duration = Duration::from_secs(1);
 /// Where the threads of control groups are. The kernel tells us and takes from us the numbers that
 /// they have in our own pid namespace, so it is no other procfs, wherever that of the machine is.
-const OWN_PROC: &str = "/proc";
+pub const OWN_PROC: &str = "/proc";
 
 /// What nobody can tell by an address.
 const SENT_BY_THE_NODE: &str = "what pods in the node's network send, and what leaves from the node's \

@@ -4,19 +4,19 @@
 
 use koord_kernel::process;
 use koord_runtime_proxy::{
-    app::App,
+    app::{App, OWN_PROC},
     cli::{Answer, Invocation},
     config::{Config, ConfigError},
     front::nri::{Launched, Pulse},
     log::{self, Flush, LogControl},
     panic_report, revert,
     shutdown::Signals,
-    start_guard::StartGuard,
+    start_guard::{Start, StartGuard},
     state_lock::State,
     status::chain_of,
     systemd::Variables,
 };
-use std::{error::Error, io, process::ExitCode, time::SystemTime};
+use std::{error::Error, io, path::Path, process::ExitCode};
 use tokio::runtime::Builder;
 use tracing::warn;
 
@@ -64,7 +64,8 @@ fn serve(
     let may_overlap = launched.is_some() || systemd.hands_over(std::process::id());
     let mut state = State::take(&config.state_dir, may_overlap)?;
     let watchdog = systemd.watchdog(std::process::id());
-    let (guard, verdict) = StartGuard::begin(&config.state_dir, SystemTime::now(), watchdog);
+    let start = Start::now(Path::new(OWN_PROC));
+    let (guard, verdict) = StartGuard::begin(&config.state_dir, start, watchdog);
     let pulse = Pulse::new()?;
     let ended = pulse.runtime()?.block_on(async {
         let signals = Signals::install()?;

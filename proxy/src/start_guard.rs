@@ -9,15 +9,23 @@
 //! what keeps a node from running pods, the fourth start passes everything through. It goes back to
 //! normal at the next start after a clean stop, or after that time without a crash.
 //!
+//! What counts is the time since the machine booted, and only starts of the same boot: a clock that is set
+//! neither makes crashes forgotten nor, as where there is none without the network, starts of different
+//! boots simultaneous, and a machine that boots again and again does so for a reason of its own. Where the
+//! boot is not known, of this start or of one that an earlier version has noted, the clock counts.
+//!
 //! The file is a help, not a duty: one that cannot be read counts as empty, and a state directory
 //! that cannot be written costs only this protection.
 
 use crate::regular_file;
+use koord_kernel::boot;
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::{
     error::Error,
     fs::{DirBuilder, File},
     io::{self, Write},
+    iter,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -61,24 +69,85 @@ struct NoteError {
 pub struct StartGuard {
     path: PathBuf,
     /// What was noted of this start.
-    start_ms: u64,
+    start: Start,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// When a process started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Milliseconds since 1970, by a clock that may be set.
+    clock_ms: u64,
+    /// `None` where it is not known.
+    in_boot: Option<InBoot>,
+}
+
+/// A time that no clock changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Notes {
-    /// Milliseconds since 1970 of starts without a clean stop, oldest first.
+struct InBoot {
+    id: String,
+    /// Milliseconds since the machine booted.
+    since_ms: u64,
+}
+
+/// Starts without a clean stop, oldest first.
+#[derive(Debug, Default)]
+struct Notes(Vec<Start>);
+
+/// The file. An earlier version reads the first list alone, as all that there is, and leaves the second
+/// out of what it writes.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
     unclean_starts_ms: Vec<u64>,
+    /// One for each of those above, none where no boot is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    in_boots: Vec<Option<InBoot>>,
+}
+
+// === impl Start ===
+
+impl Start {
+    /// Now, in the boot that the procfs at `proc` is of.
+    pub fn now(proc: &Path) -> Self {
+        let booted = Duration::try_from(clock_gettime(ClockId::Boottime));
+        let in_boot = boot::id(proc).ok().zip(booted.ok());
+        Self {
+            clock_ms: by_clock(SystemTime::now()),
+            in_boot: in_boot.map(|(id, since)| InBoot {
+                id,
+                since_ms: milliseconds(since),
+            }),
+        }
+    }
+
+    /// How long after another one this is; `None` if it is before it, or if they are of different boots.
+    fn ms_after(&self, other: &Self) -> Option<u64> {
+        match (&self.in_boot, &other.in_boot) {
+            (Some(own), Some(its)) => {
+                let since_ms = own.since_ms.checked_sub(its.since_ms);
+                since_ms.filter(|_| own.id == its.id)
+            }
+            _ => self.clock_ms.checked_sub(other.clock_ms),
+        }
+    }
+
+    /// Whether this is the note of another one; an earlier version may have written it again, without
+    /// the boot.
+    fn is(&self, other: &Self) -> bool {
+        let is_known = self.in_boot.is_some() && other.in_boot.is_some();
+        self.clock_ms == other.clock_ms && (!is_known || self.in_boot == other.in_boot)
+    }
 }
 
 // === impl StartGuard ===
 
 impl StartGuard {
-    /// Notes a start at `now` in the directory `state`, which is made if it is not there. `watchdog` is
-    /// how long the service manager lets us stand still. The log tells if a start cannot be noted; the
-    /// verdict holds all the same.
-    pub fn begin(state: &Path, now: SystemTime, watchdog: Option<Duration>) -> (Self, Verdict) {
-        let (guard, verdict, noted) = Self::note(state, now, watchdog);
+    /// Notes a start in the directory `state`, which is made if it is not there. `watchdog` is how long
+    /// the service manager lets us stand still. The log tells if a start cannot be noted; the verdict
+    /// holds all the same.
+    pub fn begin(state: &Path, start: Start, watchdog: Option<Duration>) -> (Self, Verdict) {
+        let (guard, verdict, noted) = Self::note(state, start, watchdog);
         if let Err(error) = noted {
             let error = &error as &dyn Error;
             warn!(error, "this start could not be noted");
@@ -90,11 +159,10 @@ impl StartGuard {
     /// away with its own, or written the file as we did.
     pub fn note_again(&self) {
         let mut notes = Notes::read(&self.path);
-        let starts = &mut notes.unclean_starts_ms;
-        if starts.contains(&self.start_ms) {
+        if notes.0.iter().any(|it| it.is(&self.start)) {
             return;
         }
-        starts.push(self.start_ms);
+        notes.0.push(self.start.clone());
         if let Err(error) = self.noted(notes.write(&self.path)) {
             let error = &error as &dyn Error;
             warn!(error, "this start could not be noted");
@@ -117,20 +185,18 @@ impl StartGuard {
 
     fn note(
         state_dir: &Path,
-        now: SystemTime,
+        start: Start,
         watchdog: Option<Duration>,
     ) -> (Self, Verdict, Result<(), NoteError>) {
         let window = window(watchdog);
         let path = state_dir.join(FILE_NAME);
-        let start_ms = milliseconds(now);
-        let mut notes = Notes::read(&path);
-        notes.unclean_starts_ms.retain(|&before_ms| {
-            // A start in the future is a clock that was set back: nothing follows from it.
-            start_ms
-                .checked_sub(before_ms)
-                .is_some_and(|age_ms| u128::from(age_ms) <= window.as_millis())
+        let Notes(mut starts) = Notes::read(&path);
+        // From one in the future, or in another boot, nothing follows.
+        starts.retain(|before| {
+            let age_ms = start.ms_after(before);
+            age_ms.is_some_and(|age_ms| u128::from(age_ms) <= window.as_millis())
         });
-        let unclean_starts = notes.unclean_starts_ms.len();
+        let unclean_starts = starts.len();
         let verdict = if unclean_starts >= TOO_MANY {
             Verdict::PassThrough {
                 unclean_starts,
@@ -141,14 +207,14 @@ impl StartGuard {
         };
         // More say nothing more, and the file must not outgrow what is read of it.
         let said = unclean_starts.saturating_sub(TOO_MANY);
-        notes.unclean_starts_ms.drain(..said);
-        notes.unclean_starts_ms.push(start_ms);
+        starts.drain(..said);
+        starts.push(start.clone());
         let noted = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(state_dir)
-            .and_then(|()| notes.write(&path));
-        let guard = Self { path, start_ms };
+            .and_then(|()| Notes(starts).write(&path));
+        let guard = Self { path, start };
         let noted = guard.noted(noted);
         (guard, verdict, noted)
     }
@@ -156,24 +222,24 @@ impl StartGuard {
     /// Takes the note of this start away: nothing began that could have crashed.
     fn refused(self) -> Result<(), NoteError> {
         let mut notes = Notes::read(&self.path);
-        let starts = &mut notes.unclean_starts_ms;
-        let Some(own) = starts.iter().rposition(|it| *it == self.start_ms) else {
+        let Some(own) = notes.0.iter().rposition(|it| it.is(&self.start)) else {
             return Ok(());
         };
-        starts.remove(own);
+        notes.0.remove(own);
         self.leave(&notes)
     }
 
     /// Takes away the note of this start and all before it: this process stopped because it was told to.
     fn clean_stop(self) -> Result<(), NoteError> {
         let mut notes = Notes::read(&self.path);
-        notes.unclean_starts_ms.retain(|it| *it > self.start_ms);
+        let is_later = |it: &Start| it.ms_after(&self.start).is_some_and(|ms| ms > 0);
+        notes.0.retain(is_later);
         self.leave(&notes)
     }
 
     /// Leaves these notes, and no file without any.
     fn leave(&self, notes: &Notes) -> Result<(), NoteError> {
-        if !notes.unclean_starts_ms.is_empty() {
+        if !notes.0.is_empty() {
             return self.noted(notes.write(&self.path));
         }
         match std::fs::remove_file(&self.path) {
@@ -194,14 +260,25 @@ impl StartGuard {
 
 impl Notes {
     fn read(path: &Path) -> Self {
-        match regular_file::read(path, MAX_FILE) {
-            Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
-            Err(_) => Self::default(),
+        let text = regular_file::read(path, MAX_FILE).unwrap_or_default();
+        let written: Written = serde_json::from_slice(&text).unwrap_or_default();
+        let in_boots = written.in_boots.into_iter().chain(iter::repeat(None));
+        let starts = written.unclean_starts_ms.into_iter().zip(in_boots);
+        let start = |(clock_ms, in_boot)| Start { clock_ms, in_boot };
+        Self(starts.map(start).collect())
+    }
+
+    fn written(&self) -> Written {
+        let is_known = self.0.iter().any(|it| it.in_boot.is_some());
+        let of_known = self.0.iter().filter(|_| is_known);
+        Written {
+            unclean_starts_ms: self.0.iter().map(|it| it.clock_ms).collect(),
+            in_boots: of_known.map(|it| it.in_boot.clone()).collect(),
         }
     }
 
     /// Replaces the file as a whole: a crash leaves the old or the new one. It need not outlive a
-    /// power loss, after which a minute is over anyway, so nothing waits for the disk.
+    /// power loss, after which it counts for nothing, so nothing waits for the disk.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place that writes this file"
@@ -219,7 +296,7 @@ impl Notes {
             .create_new(true)
             .mode(0o600)
             .open(&fresh)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
+        file.write_all(&serde_json::to_vec(&self.written())?)?;
         std::fs::rename(&fresh, path)
     }
 }
@@ -231,9 +308,12 @@ fn window(watchdog: Option<Duration>) -> Duration {
     lives.map_or(WINDOW, |lives| lives.max(WINDOW))
 }
 
-fn milliseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+fn by_clock(time: SystemTime) -> u64 {
+    milliseconds(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -242,8 +322,23 @@ mod tests {
     use super::*;
     use crate::status::chain_of;
 
-    fn at(seconds: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
+    /// By the clock alone.
+    fn at(seconds: u64) -> Start {
+        at_ms(seconds * 1_000)
+    }
+
+    fn at_ms(milliseconds: u64) -> Start {
+        Start {
+            clock_ms: 1_800_000_000_000 + milliseconds,
+            in_boot: None,
+        }
+    }
+
+    /// The same, so many seconds after a boot.
+    fn booted(at: Start, boot: &str, seconds: u64) -> Start {
+        let (id, since_ms) = (boot.to_owned(), seconds * 1_000);
+        let in_boot = Some(InBoot { id, since_ms });
+        Start { in_boot, ..at }
     }
 
     fn three_within(seconds: u64) -> Verdict {
@@ -255,7 +350,11 @@ mod tests {
 
     /// What a start at that second is told; it then crashes.
     fn crash(state: &Path, seconds: u64) -> Verdict {
-        let (_crashed, verdict, noted) = StartGuard::note(state, at(seconds), None);
+        crash_at(state, at(seconds))
+    }
+
+    fn crash_at(state: &Path, start: Start) -> Verdict {
+        let (_crashed, verdict, noted) = StartGuard::note(state, start, None);
         noted.unwrap();
         verdict
     }
@@ -276,8 +375,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let watchdog = Some(Duration::from_secs(30));
         let hang = |milliseconds| {
-            let now = at(0) + Duration::from_millis(milliseconds);
-            let (_hangs, verdict, _) = StartGuard::note(dir.path(), now, watchdog);
+            let (_hangs, verdict, _) = StartGuard::note(dir.path(), at_ms(milliseconds), watchdog);
             verdict
         };
         for start in [0, 30_500, 61_000] {
@@ -316,7 +414,7 @@ mod tests {
         let (_stays, ..) = StartGuard::note(dir.path(), at(2), None);
         ends.clean_stop().unwrap();
         let notes = Notes::read(&dir.path().join("starts.json"));
-        assert_eq!(notes.unclean_starts_ms, [1_800_000_002_000]);
+        assert_eq!(notes.0, [at(2)]);
     }
 
     #[test]
@@ -365,7 +463,7 @@ mod tests {
             let (guard, _) = StartGuard::begin(dir.path(), at(2), None);
             guard.end(&ended);
             let notes = Notes::read(&dir.path().join("starts.json"));
-            assert_eq!(notes.unclean_starts_ms.len(), left, "{ended:?}");
+            assert_eq!(notes.0.len(), left, "{ended:?}");
         }
     }
 
@@ -387,6 +485,101 @@ mod tests {
     }
 
     #[test]
+    fn starts_of_other_boots_do_not_add_up_though_the_clock_says_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        for boot in ["a", "b", "c", "d", "e"] {
+            let start = booted(at(0), boot, 20);
+            assert_eq!(crash_at(dir.path(), start), Verdict::Normal, "{boot}");
+        }
+        for after in [21, 22] {
+            let start = booted(at(0), "e", after);
+            assert_eq!(crash_at(dir.path(), start), Verdict::Normal, "{after}");
+        }
+        assert_eq!(
+            crash_at(dir.path(), booted(at(0), "e", 23)),
+            three_within(60)
+        );
+    }
+
+    #[test]
+    fn crashes_of_one_boot_add_up_however_the_clock_is_set_between_them() {
+        let dir = tempfile::tempdir().unwrap();
+        for (clock, after) in [(3_600, 20), (7_200, 21), (0, 22)] {
+            let start = booted(at(clock), "a", after);
+            assert_eq!(crash_at(dir.path(), start), Verdict::Normal, "{after}");
+        }
+        assert_eq!(
+            crash_at(dir.path(), booted(at(3_600), "a", 80)),
+            three_within(60)
+        );
+        // Two of them are older than a minute now, whatever the clock says.
+        assert_eq!(
+            crash_at(dir.path(), booted(at(3_600), "a", 82)),
+            Verdict::Normal
+        );
+    }
+
+    #[test]
+    fn notes_of_an_earlier_version_count_by_the_clock() {
+        for (clock, verdict) in [(60, three_within(60)), (61, Verdict::Normal)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("starts.json");
+            let of_before = "{\"uncleanStartsMs\":[1800000000000,1800000000001,1800000000002]}";
+            std::fs::write(path, of_before).unwrap();
+            let start = booted(at(clock), "a", 20);
+            assert_eq!(crash_at(dir.path(), start), verdict, "{clock}");
+        }
+    }
+
+    #[test]
+    fn where_the_boot_is_unknown_the_clock_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        for after in [20, 21, 22] {
+            crash_at(dir.path(), booted(at(0), "a", after));
+        }
+        assert_eq!(crash(dir.path(), 1), three_within(60));
+    }
+
+    #[test]
+    fn an_earlier_version_finds_its_list_and_may_write_it_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("starts.json");
+        let (guard, ..) = StartGuard::note(dir.path(), booted(at(0), "a", 20), None);
+        let noted = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            noted,
+            "{\"uncleanStartsMs\":[1800000000000],\"inBoots\":[{\"id\":\"a\",\"sinceMs\":20000}]}"
+        );
+        // It is the note of this start all the same.
+        std::fs::write(&path, "{\"uncleanStartsMs\":[1800000000000]}").unwrap();
+        guard.note_again();
+        assert_eq!(Notes::read(&path).0, [at(0)]);
+        guard.refused().unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_clean_stop_leaves_the_note_of_who_has_started_since_though_the_clock_was_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        crash_at(dir.path(), booted(at(9), "a", 20));
+        let (ends, ..) = StartGuard::note(dir.path(), booted(at(10), "a", 21), None);
+        let since = booted(at(0), "a", 22);
+        crash_at(dir.path(), since.clone());
+        ends.clean_stop().unwrap();
+        assert_eq!(Notes::read(&dir.path().join("starts.json")).0, [since]);
+    }
+
+    #[test]
+    fn a_start_now_is_told_from_those_of_other_boots() {
+        let now = Start::now(Path::new("/proc"));
+        let next = Start::now(Path::new("/proc"));
+        assert!(now.in_boot.is_some());
+        assert!(next.ms_after(&now).is_some_and(|ms| ms < 60_000));
+        let unknown = Start::now(Path::new("/no-such-proc"));
+        assert_eq!(unknown.in_boot, None);
+    }
+
+    #[test]
     fn a_clock_that_was_set_back_is_no_crash_loop() {
         let dir = tempfile::tempdir().unwrap();
         for start in [1_000, 1_001, 1_002] {
@@ -399,7 +592,15 @@ mod tests {
     fn garbage_in_the_file_counts_as_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("starts.json");
-        for garbage in ["", "{", "[1,2,3]", "{\"uncleanStartsMs\":[-1]}", "\0\0"] {
+        let garbage = [
+            "",
+            "{",
+            "[1,2,3]",
+            "{\"uncleanStartsMs\":[-1]}",
+            "{\"uncleanStartsMs\":[1800000000000],\"inBoots\":[7]}",
+            "\0\0",
+        ];
+        for garbage in garbage {
             std::fs::write(&path, garbage).unwrap();
             assert_eq!(crash(dir.path(), 0), Verdict::Normal, "{garbage:?}");
         }

@@ -4,6 +4,10 @@
 //! disk in the kernel does not go, not even by `SIGKILL`. With one table of descriptors for all its
 //! threads, a process that was killed meanwhile would leave its sockets open with nobody behind them,
 //! and its locks taken: its clients would wait, and its successor could not start.
+//!
+//! Nor does such a thread keep watches of files: root has 128 instances of inotify
+//! (`fs.inotify.max_user_instances`) for all its services, and a copy would keep one for as long as the
+//! thread runs, with events that nobody reads.
 
 use libc::{
     SIG_SETMASK, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, c_int, c_uint, sigset_t,
@@ -23,6 +27,11 @@ const OWN: &str = "/proc/thread-self";
 
 /// The standard streams.
 const STANDARD: std::ops::RangeInclusive<i32> = 0..=2;
+
+/// Watches of files, as the kernel names them. `[eventfd]`, `[eventpoll]` and `[timerfd]` are not looked for:
+/// they are the runtime's, which a thread that answers wakes by the first, and of which it may be the last
+/// to let go. It uses and closes them by their numbers in its own table.
+const WATCH: &[u8] = b"anon_inode:inotify";
 
 /// Raised by what the thread itself does, so it is no other thread's.
 const OWN_FAULTS: [c_int; 7] = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP];
@@ -67,8 +76,8 @@ fn own_table() -> io::Result<()> {
 // === impl Copies ===
 
 impl Copies {
-    /// Closes the sockets, the pipes and the locks among them; what leads to the same as a standard
-    /// stream stays. The thread may use what is left, and what it opens itself.
+    /// Closes the sockets, the pipes and the locks among them, and watches of files; what leads to the
+    /// same as a standard stream stays. The thread may use what is left, and what it opens itself.
     ///
     /// # Errors
     ///
@@ -82,7 +91,7 @@ impl Copies {
         let standard: Vec<PathBuf> = STANDARD.filter_map(|it| leads_to(it).ok()).collect();
         let is_standard = |to: &PathBuf| standard.contains(to);
         let is_for_others =
-            |it: &i32| leads_to(*it).is_ok_and(|to| is_connection(&to) && !is_standard(&to));
+            |it: &i32| leads_to(*it).is_ok_and(|to| is_of_others(&to) && !is_standard(&to));
         // These first: to find out the rest takes a descriptor, and there may be none left.
         for descriptor in self.0.iter().copied().filter(is_for_others) {
             close(descriptor);
@@ -110,10 +119,11 @@ fn leads_to(descriptor: i32) -> io::Result<PathBuf> {
     fs::read_link(format!("{OWN}/fd/{descriptor}"))
 }
 
-/// Whether what is called so is a socket or a pipe.
-fn is_connection(name: &Path) -> bool {
+/// Whether what is called so is a socket, a pipe, or a watch of files.
+fn is_of_others(name: &Path) -> bool {
     let name = name.as_os_str().as_encoded_bytes();
-    name.starts_with(b"socket:[") || name.starts_with(b"pipe:[")
+    let is_connection = name.starts_with(b"socket:[") || name.starts_with(b"pipe:[");
+    is_connection || name == WATCH
 }
 
 fn has_lock(descriptor: i32) -> io::Result<bool> {
@@ -151,7 +161,11 @@ fn block_signals() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{FlockOperation, flock};
+    use rustix::{
+        event::{EventfdFlags, epoll, eventfd},
+        fs::{FlockOperation, flock, inotify},
+        time::{TimerfdClockId, TimerfdFlags, timerfd_create},
+    };
     use std::{
         fs::File,
         io::Read,
@@ -218,6 +232,32 @@ mod tests {
 
         go.send(()).unwrap();
         assert!(!thread.join().unwrap().is_empty());
+    }
+
+    #[test]
+    fn no_watch_of_files_stays_and_what_the_runtime_has_does() {
+        let watch = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).unwrap();
+        let waker = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let opened = [&watch, &epoll, &timer, &waker].map(AsRawFd::as_raw_fd);
+        let names = || opened.map(|it| leads_to(it).ok());
+        let before = names();
+        let thread = thread::spawn(move || {
+            let copies = stand_apart().unwrap();
+            let copied = opened.map(|it| leads_to(it).ok());
+            copies.leave().unwrap();
+            let left = descriptors().unwrap().into_iter().map(leads_to);
+            let is_watch = |to: &PathBuf| to.as_os_str().as_encoded_bytes() == WATCH;
+            let watches = left.flatten().filter(is_watch).count();
+            (copied, watches, opened.map(|it| leads_to(it).ok()))
+        });
+        let (copied, watches, left) = thread.join().unwrap();
+        assert_eq!(copied, before);
+        assert_eq!(copied[0], Some("anon_inode:inotify".into()));
+        assert_eq!(watches, 0);
+        assert_eq!(left[1..], before[1..]);
+        assert_eq!(names(), before, "the common table has all");
     }
 
     #[test]

@@ -119,6 +119,8 @@ fn with_kubelet(_: &mut Stage) -> Result<()> {
     fs::write(CONFIG, format!("node-policy: {POLICY}\n"))?;
     fs::write(CERTIFICATE, CLIENT_PEM)?;
     let mut steps = Reader::opens("docs/configuration.md", "### `--pods kubelet`")?;
+    // There is no cluster: the certificate is another way to be let in.
+    steps.passes_over()?;
     steps.types()?;
     steps.closes()?;
     wait_until("the kubelet has said its pods", || {

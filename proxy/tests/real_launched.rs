@@ -81,7 +81,9 @@ async fn run(containerd: &Runtime, cgroups: &PodCgroups, name: &str) -> (PodCgro
         .label(QOS_CLASS, "BE")
         .annotation(EXTENDED_RESOURCE_SPEC, BATCH)
         .cgroup(&cgroup);
-    let sandbox = client.run_pod(&pod).await.unwrap();
+    let sandbox = client.run_pod(&pod).await;
+    // A runtime that ends amid a call says why in its log alone.
+    let sandbox = sandbox.unwrap_or_else(|error| panic!("{error}: {}", containerd.log()));
     let main = ContainerSpec::new("main").resources(LinuxContainerResources {
         cpu_shares: 2,
         ..Default::default()

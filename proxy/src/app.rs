@@ -147,6 +147,7 @@ impl App {
         let mut remarks = Vec::new();
         let is_launched = launched.is_some();
         remarks.extend(complaint.map(|it| unusable(&it)));
+        remarks.extend(launched.as_ref().and_then(|it| ill_launched(it)));
         heed(verdict, &mut config, &mut remarks);
         let cgroups = open_cgroups(&mut config, &mut remarks);
         remarks.extend(unserved_hook_servers(&config.hook_server_dir));
@@ -417,6 +418,13 @@ fn unusable(complaint: &ConfigError) -> String {
         "the configuration cannot be used: passing everything through, hooks off"
     );
     format!("hooks are off: {reason}")
+}
+
+/// A launch that may harm the runtime: in the log and for `status`.
+fn ill_launched(launched: &Launched) -> Option<String> {
+    let reason = launched.remark()?;
+    warn!(reason, "the runtime should not launch plugins");
+    Some(reason)
 }
 
 /// Starts that ended badly again and again are followed by one in which we do nothing.

@@ -1,5 +1,8 @@
-//! The proxy in the plugin folder of real containerds of five NRI generations and of CRI-O, which launch it
+//! The proxy in the plugin folder of real containerds of four NRI generations and of CRI-O, which launch it
 //! with three variables and a connected descriptor.
+//!
+//! Not of containerd 1.7.6: before NRI 0.6.0 a runtime closes its end of that connection twice, the second
+//! time by a number that may by then be its listening socket's (containerd/nri#66), and so ends now and then.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -81,9 +84,7 @@ async fn run(containerd: &Runtime, cgroups: &PodCgroups, name: &str) -> (PodCgro
         .label(QOS_CLASS, "BE")
         .annotation(EXTENDED_RESOURCE_SPEC, BATCH)
         .cgroup(&cgroup);
-    let sandbox = client.run_pod(&pod).await;
-    // A runtime that ends amid a call says why in its log alone.
-    let sandbox = sandbox.unwrap_or_else(|error| panic!("{error}: {}", containerd.log()));
+    let sandbox = client.run_pod(&pod).await.unwrap();
     let main = ContainerSpec::new("main").resources(LinuxContainerResources {
         cpu_shares: 2,
         ..Default::default()
@@ -161,11 +162,6 @@ async fn containerd_1_7_launches_us_from_its_plugin_folder() {
 #[tokio::test]
 async fn containerd_2_launches_us_from_its_plugin_folder() {
     a_runtime_launches_us(ContainerdVersion::V2).await;
-}
-
-#[tokio::test]
-async fn containerd_1_7_6_launches_us_from_its_plugin_folder() {
-    a_runtime_launches_us(ContainerdVersion::V1_7_6).await;
 }
 
 #[tokio::test]

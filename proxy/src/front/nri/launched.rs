@@ -44,7 +44,7 @@ pub struct Launched {
     /// Whether the runtime has said that we are registered.
     pub(super) accepted: bool,
     identity: Identity,
-    text: String,
+    configuration: ConfigureRequest,
 }
 
 // === impl Launched ===
@@ -85,15 +85,15 @@ impl Launched {
                 Event::Lost { .. } => return Err(SessionError::Closed),
             }
         };
-        let read = ConfigureRequest::read(&configure.payload);
-        let text = read.ok_or(SessionError::Configuration)?.config;
+        let configuration = ConfigureRequest::read(&configure.payload);
+        let configuration = configuration.ok_or(SessionError::Configuration)?;
         Ok(Self {
             stream,
             peer,
             configure,
             accepted,
             identity,
-            text,
+            configuration,
         })
     }
 
@@ -102,8 +102,39 @@ impl Launched {
         Launch {
             name: self.identity.name().to_owned(),
             index: self.identity.index().to_owned(),
-            text: self.text.clone(),
+            text: self.configuration.config.clone(),
         }
+    }
+
+    /// What an operator should know of a launch by this runtime; `None` where there is nothing.
+    pub fn remark(&self) -> Option<String> {
+        let ConfigureRequest {
+            runtime_name: name,
+            runtime_version: version,
+            ..
+        } = &self.configuration;
+        closes_its_own(name, version).then(|| {
+            format!(
+                "{name} {version} may close a descriptor of its own as it launches a plugin, and then lose \
+                 a socket or end (containerd/nri#66): use a newer release, or let the proxy register"
+            )
+        })
+    }
+}
+
+/// Whether it is a containerd whose NRI is older than 0.6.0. Such a one closes its end of a launched plugin's
+/// connection twice, the second time by a number that may be another file's by then.
+fn closes_its_own(name: &str, version: &str) -> bool {
+    let mut parts = version.trim_start_matches('v').splitn(3, '.').map(|part| {
+        let end = part.find(|it: char| !it.is_ascii_digit());
+        part[..end.unwrap_or(part.len())].parse().ok()
+    });
+    let mut part = || parts.next().flatten();
+    match (part(), part(), part()) {
+        (Some(major), Some(minor), Some(patch)) => {
+            name == "containerd" && [major, minor, patch] < [1, 7, 14]
+        }
+        _ => false,
     }
 }
 
@@ -155,5 +186,27 @@ mod tests {
         }
         let error = called("koord-proxy", None).unwrap_err();
         assert_eq!(error, IdentityError::Index(String::new()));
+    }
+
+    #[test]
+    fn a_runtime_that_closes_its_own_descriptors_is_known_by_its_version() {
+        for (name, version, expected) in [
+            ("containerd", "v1.7.6", true),
+            ("containerd", "v1.7.13", true),
+            ("containerd", "1.7.12-0ubuntu2~22.04.1", true),
+            ("containerd", "1.7.13~ds1", true),
+            ("containerd", "v1.7.14", false),
+            ("containerd", "1.7.24~ds1", false),
+            ("containerd", "v2.0.0-rc.1", false),
+            // Whose it is, or which, is not known.
+            ("another", "v1.7.6", false),
+            ("containerd", "", false),
+            ("containerd", "1.7", false),
+            ("containerd", "main", false),
+            ("containerd", "1.7.99999999999", false),
+        ] {
+            let found = closes_its_own(name, version);
+            assert_eq!(found, expected, "{name} {version}");
+        }
     }
 }

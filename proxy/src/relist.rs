@@ -8,9 +8,10 @@
 //! than the list and wins.
 
 use crate::{
-    front::cri::connect,
+    dial::connect,
     hub::Hub,
     ledger::{Ledger, Life, Pod, Target},
+    retry::Retry,
     runtime::{Runtime, RuntimeError},
     view,
 };
@@ -20,7 +21,7 @@ use koord_kernel::{
 };
 use koord_model::{CgroupPath, ContainerId, KubeQos, PodUid, SandboxId};
 use koord_proto::{cri, keys::annotation};
-use std::{collections::HashSet, error::Error, mem, path::Path, rc::Rc, sync::Arc, time::Duration};
+use std::{collections::HashSet, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
@@ -49,9 +50,8 @@ use self::{
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long one list may take with all its questions.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Waiting grows from the first to the last while the runtime does not answer.
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_secs(1);
+/// While the runtime does not answer.
+const RETRY: Retry = Retry::between(Duration::from_millis(50), Duration::from_secs(1));
 
 /// Lists whenever it is asked for; never ends.
 pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) {
@@ -59,8 +59,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
         true => WATCHING,
         false => DOUBTING,
     };
-    let mut retry = FIRST_RETRY;
-    let mut complained = false;
+    let mut retry = RETRY;
     let mut listed_before = false;
     let mut missing = Missing::default();
     let mut due = Instant::now();
@@ -80,7 +79,8 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
                 // The lists themselves are gone; the ledger is a fraction of them.
                 trim_allocator();
                 hub.metrics().relisted(true, started.elapsed());
-                if complained || !listed_before {
+                let was_away = retry.succeeded();
+                if was_away || !listed_before {
                     afterthoughts = rhythm.afterthoughts.iter();
                     info!(
                         pods = listed.pods,
@@ -88,8 +88,7 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
                         "the runtime was listed"
                     );
                 }
-                (complained, listed_before) = (false, true);
-                retry = FIRST_RETRY;
+                listed_before = true;
                 if scope == Scope::All {
                     due = started + PERIOD;
                 }
@@ -101,14 +100,13 @@ pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>, kubepods_above: CgroupPath) 
             }
             Err(error) => {
                 fail(&hub, started.elapsed());
-                if !mem::replace(&mut complained, true) {
+                if retry.is_news() {
                     warn!(
                         error = &error as &dyn Error,
                         "the runtime cannot be listed; trying again until it can"
                     );
                 }
-                sleep(retry).await;
-                retry = LAST_RETRY.min(retry * 2);
+                sleep(retry.pause()).await;
             }
         }
     }

@@ -15,19 +15,21 @@ pub(super) struct Rhythm {
     pub(super) afterthoughts: &'static [Duration],
 }
 
-/// A call whose caller was lost, with us or before us, may not have come to its end by the list that
-/// is asked for then.
+/// What a list is asked for may not have come to its end by then, nor a second later on a runtime that is slow.
+const AFTERTHOUGHTS: &[Duration] = &[Duration::from_secs(1), Duration::from_secs(5)];
+
+/// A call is in doubt whose caller was lost, with us or before us.
 pub(super) const DOUBTING: Rhythm = Rhythm {
     pause: Duration::from_secs(1),
     settling: Duration::ZERO,
-    afterthoughts: &[Duration::from_secs(1), Duration::from_secs(5)],
+    afterthoughts: AFTERTHOUGHTS,
 };
 
 /// A container waits for its values until it is in a list, and is told of a moment before that.
 pub(super) const WATCHING: Rhythm = Rhythm {
     pause: Duration::from_millis(150),
     settling: Duration::from_millis(25),
-    afterthoughts: &[Duration::from_secs(1)],
+    afterthoughts: AFTERTHOUGHTS,
 };
 
 // === impl Rhythm ===

@@ -8,7 +8,7 @@
 use super::{PATIENCE, named};
 use crate::{
     apply::cri as patch,
-    front::cri::connect,
+    dial::connect,
     hub::Hub,
     ledger::{Applied, Container, GIVEN_BACK, Life, Route},
     log::Name,

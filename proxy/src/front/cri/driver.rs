@@ -14,7 +14,10 @@ use super::{
     slots::{SlotNews, Tenant},
     stream::Stream,
 };
-use crate::hub::{Answer, Decision, Opening, Pending, Reply};
+use crate::{
+    dial,
+    hub::{Answer, Decision, Opening, Pending, Reply, Untouched},
+};
 use koord_relay::{Event, Pair, Released, Side, StreamId};
 use std::{
     collections::HashMap,
@@ -276,7 +279,7 @@ impl Driver {
                 self.deadline = None;
                 self.shared.guests.note_spoken(self.id);
                 let endpoint = self.shared.runtime.clone();
-                self.runtime = Runtime::Dialling(Box::pin(super::dial::connect(endpoint)));
+                self.runtime = Runtime::Dialling(Box::pin(dial::connect(endpoint)));
                 Ok(true)
             }
             Runtime::Dialling(dial) => match dial.as_mut().poll(cx) {
@@ -468,21 +471,21 @@ impl Driver {
             answer,
             mut pending,
         } = decision;
-        self.shared.metrics.call_answered(method, &answer);
-        let goes_on = match answer {
-            Answer::AsIs(_) => self.pair.release(stream),
-            Answer::Patched(appended) => {
-                let released = self.pair.release_with(stream, &appended);
-                if released == Released::AsItCame {
+        let (answer, goes_on) = match answer {
+            Answer::Patched(appended) => match self.pair.release_with(stream, &appended) {
+                Released::AsItCame => {
                     pending.leave_unsaid();
+                    (Answer::AsIs(Untouched::TooLarge), true)
                 }
-                released != Released::Gone
-            }
-            Answer::Refused(status) => {
+                released => (Answer::Patched(appended), released != Released::Gone),
+            },
+            Answer::AsIs(_) => (answer, self.pair.release(stream)),
+            Answer::Refused(ref status) => {
                 self.pair.refuse(stream, status.code, &status.message);
-                false
+                (answer, false)
             }
         };
+        self.shared.metrics.call_answered(method, &answer);
         if goes_on {
             self.pending.insert(stream, pending);
         } else {

@@ -4,7 +4,6 @@
 //! call means is the hub's business, what bytes do is the relay's; here is only the I/O between.
 
 mod decisions;
-mod dial;
 mod driver;
 mod ended;
 mod guests;
@@ -14,7 +13,7 @@ mod slots;
 mod stop;
 mod stream;
 
-pub(crate) use self::{dial::connect, method::Method};
+pub(crate) use self::method::Method;
 
 use self::{
     driver::Driver,

@@ -8,7 +8,7 @@ use super::{
     session::{Incoming, Plugin, Runtime, Session, SessionError, Ticket},
     watchdog::{Pulse, Watchdog},
 };
-use crate::{front::cri::connect, hub::Hub, metrics::Metrics};
+use crate::{dial::connect, hub::Hub, metrics::Metrics, retry::Retry};
 use std::{
     collections::HashMap,
     error::Error,
@@ -25,9 +25,8 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-/// Waiting grows from the first to the last while the runtime does not take us; half of it is chance.
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_millis(500);
+/// While the runtime does not take us. Half of each pause is chance, since other plugins come back as well.
+const RETRY: Retry = Retry::between(Duration::from_millis(50), Duration::from_millis(500));
 /// A session that lasts for so long has come to stay.
 const SETTLED: Duration = Duration::from_secs(5);
 
@@ -126,7 +125,7 @@ impl Front {
 
     /// Comes back whenever the runtime does; never ends.
     async fn come_back(&mut self, socket: &Arc<Path>) {
-        let (mut retry, mut complained) = (FIRST_RETRY, false);
+        let mut retry = RETRY;
         loop {
             match self.register(socket.clone()).await {
                 Ok(session) => {
@@ -134,19 +133,17 @@ impl Front {
                     self.talk(session, false).await;
                     // One that takes us and drops us is as one that does not take us.
                     if begun.elapsed() >= SETTLED {
-                        (retry, complained) = (FIRST_RETRY, false);
+                        retry.succeeded();
                     }
                 }
                 Err(error) => {
-                    if !complained {
+                    if retry.is_news() {
                         complain(&error, &socket.to_string_lossy());
-                        complained = true;
                     }
                     self.metrics.plugin_registered(false);
                 }
             }
-            sleep(jittered(retry)).await;
-            retry = LAST_RETRY.min(retry * 2);
+            sleep(jittered(retry.pause())).await;
         }
     }
 
@@ -310,7 +307,9 @@ mod tests {
 
     #[test]
     fn waiting_is_by_chance_between_half_and_all_of_its_time() {
-        let all: Vec<_> = (0..1_000).map(|_| jittered(LAST_RETRY)).collect();
+        let all: Vec<_> = (0..1_000)
+            .map(|_| jittered(Duration::from_millis(500)))
+            .collect();
         let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
         assert!((250..300).contains(&least.as_millis()), "{least:?}");
         assert!((450..=500).contains(&most.as_millis()), "{most:?}");

@@ -14,13 +14,14 @@ mod feed;
 
 use self::feed::{Feed, FeedEnd};
 use crate::{
-    front::cri::connect,
+    dial::connect,
     hub::{Hub, Policy},
+    retry::Retry,
     runtime::{RuntimeError, channel},
 };
 use koord_hooks::FailPolicy;
 use koord_model::Setting;
-use std::{convert::Infallible, error::Error, mem, path::Path, rc::Rc, sync::Arc, time::Duration};
+use std::{convert::Infallible, error::Error, path::Path, rc::Rc, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -29,9 +30,8 @@ use tracing::warn;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// The same for people.
 const LISTED: &str = "lists alone, one every five seconds";
-/// Waiting grows from the first to the last while the runtime is away.
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_millis(500);
+/// While the runtime is away.
+const RETRY: Retry = Retry::between(Duration::from_millis(50), Duration::from_millis(500));
 /// A runtime that was followed for so long tells. One that is lost sooner, as behind a backlog that
 /// stays full for all of its five seconds, never did.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -48,48 +48,29 @@ enum Ended {
     Away,
 }
 
-/// How it went so far.
-#[derive(Debug)]
-struct Attempts {
-    retry: Duration,
-    complained: bool,
-}
-
-// === impl Attempts ===
-
-impl Attempts {
-    const NONE: Self = Self {
-        retry: FIRST_RETRY,
-        complained: false,
-    };
-
-    /// One is over, after so long: how long to wait before the next, and whether to say so. That is
-    /// said once, until the runtime was followed again.
-    fn ended(&mut self, after: Duration) -> (Duration, bool) {
-        if after >= SETTLED {
-            *self = Self::NONE;
-        }
-        let longer = LAST_RETRY.min(self.retry * 2);
-        let retry = mem::replace(&mut self.retry, longer);
-        (retry, !mem::replace(&mut self.complained, true))
+/// Notes that one attempt is over, after so long: how long to wait before the next, and whether to say so.
+fn over(retry: &mut Retry, after: Duration) -> (Duration, bool) {
+    if after >= SETTLED {
+        retry.succeeded();
     }
+    (retry.pause(), retry.is_news())
 }
 
 /// Follows the runtime whenever it is there; never ends.
 pub async fn run(hub: Rc<Hub>, endpoint: Arc<Path>) {
-    let mut attempts = Attempts::NONE;
+    let mut retry = RETRY;
     loop {
         let started = Instant::now();
         let Err(ended) = follow(&hub, &endpoint).await;
         hub.set_feed(None);
         // What happens from now on is not told.
         hub.runtime_lost();
-        let (retry, complains) = attempts.ended(started.elapsed());
-        if complains {
+        let (pause, is_news) = over(&mut retry, started.elapsed());
+        if is_news {
             let error = &ended as &dyn Error;
             warn!(error, "the runtime's containers cannot be followed");
         }
-        sleep(retry).await;
+        sleep(pause).await;
     }
 }
 

@@ -120,17 +120,17 @@ async fn a_runtime_that_tells_nothing_is_listed_again_and_again() {
 
 #[test]
 fn what_fails_is_said_once_however_long_it_takes_and_again_when_it_was_followed() {
-    let mut attempts = Attempts::NONE;
+    let mut retry = RETRY;
     let mut after = |millis| {
-        let (retry, complains) = attempts.ended(Duration::from_millis(millis));
-        (retry.as_millis(), complains)
+        let (pause, is_news) = over(&mut retry, Duration::from_millis(millis));
+        (pause.as_millis(), is_news)
     };
     // A backlog that is full for five seconds, as often as it is tried.
     assert_eq!(after(5_000), (50, true));
     assert_eq!(after(5_000), (100, false));
     // And what fails at once.
-    for retry in [200, 400, 500, 500] {
-        assert_eq!(after(1), (retry, false));
+    for pause in [200, 400, 500, 500] {
+        assert_eq!(after(1), (pause, false));
     }
     assert_eq!(after(10_000), (50, true), "it has told until now");
     assert_eq!(after(1), (100, false));

@@ -183,7 +183,7 @@ async fn the_lists_of_a_slow_runtime_are_taken_in_and_each_asks_about_some() {
         while !is_all_known() {
             assert!(hub.runtime_is_up());
             let taken = *hub.lists().borrow();
-            if mem::replace(&mut lists, taken) < taken {
+            if std::mem::replace(&mut lists, taken) < taken {
                 // As long as one that is wanted waits after another.
                 time::advance(Duration::from_millis(1001)).await;
             }

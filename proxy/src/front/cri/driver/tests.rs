@@ -119,7 +119,7 @@ async fn an_update_that_has_no_room_for_its_patch_is_followed_to_its_end() {
             max_message_bytes: 20,
             ..options(&runtimes)
         };
-        let front = Front::new(listener, tight, bench.hub.clone(), metrics);
+        let front = Front::new(listener, tight, bench.hub.clone(), metrics.clone());
         let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
 
         let update = cri::UpdateContainerResourcesRequest {
@@ -142,6 +142,13 @@ async fn an_update_that_has_no_room_for_its_patch_is_followed_to_its_end() {
         let asked = Value::from(CpuShares::new(2_048).unwrap());
         assert_eq!(shares.original, Original::Value(asked));
         assert!(!shares.given);
+        let counted = metrics.encode().unwrap();
+        let updates = "koord_runtime_proxy_calls_total{method=\"UpdateContainerResources\",result=";
+        let counted: Vec<_> = counted
+            .lines()
+            .filter(|it| it.starts_with(updates))
+            .collect();
+        assert_eq!(counted, [format!("{updates}\"unhooked_too_large\"}} 1")]);
         serving.abort();
     };
     LocalSet::new().run_until(test).await;

@@ -75,41 +75,9 @@ pub enum Unopened {
 pub struct Counters {
     /// Frames read from either side.
     pub frames: u64,
-    /// Claimed messages released as they came.
-    pub released: u64,
-    /// Claimed messages released with bytes appended.
-    pub patched: u64,
-    /// Patches left out because the message would have been over the limit.
-    pub patches_too_large: u64,
-    /// Claimed streams refused.
-    pub refused: u64,
-    /// Claimed streams passed unopened, compressed.
-    pub unopened_compressed: u64,
-    /// Claimed streams passed unopened, too large.
-    pub unopened_too_large: u64,
-    /// Claimed streams passed unopened, malformed.
-    pub unopened_malformed: u64,
-    /// Claimed streams passed unopened, more than one message.
-    pub unopened_second_message: u64,
-    /// Claimed streams passed unopened, no room for them.
-    pub unopened_crowded: u64,
     /// DATA bytes that were dropped and given back as credit: on refused, reset or answered
     /// streams.
     pub swallowed_bytes: u64,
     /// Header blocks encoded anew.
     pub reencoded: u64,
-}
-
-// === impl Counters ===
-
-impl Counters {
-    pub(crate) fn count_unopened(&mut self, reason: Unopened) {
-        *match reason {
-            Unopened::Compressed => &mut self.unopened_compressed,
-            Unopened::TooLarge => &mut self.unopened_too_large,
-            Unopened::Malformed => &mut self.unopened_malformed,
-            Unopened::SecondMessage => &mut self.unopened_second_message,
-            Unopened::Crowded => &mut self.unopened_crowded,
-        } += 1;
-    }
 }

@@ -17,7 +17,6 @@ fn exercised() -> String {
         frames: 7,
         swallowed_bytes: 3,
         reencoded: 1,
-        ..Counters::default()
     });
     metrics.call_answered(Method::CreateContainer, &Answer::Patched(Vec::new()));
     metrics.call_unopened(Method::RunPodSandbox, Unopened::Compressed);

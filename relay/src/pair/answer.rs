@@ -20,7 +20,6 @@ impl Pair {
         if !self.is_holding(stream) {
             return false;
         }
-        self.counters.released += 1;
         self.pass(stream);
         true
     }
@@ -35,7 +34,6 @@ impl Pair {
         let length = match u32::try_from(length) {
             Ok(fits) if length <= self.limits.max_message => fits,
             _ => {
-                self.counters.patches_too_large += 1;
                 self.release(stream);
                 return Released::AsItCame;
             }
@@ -45,7 +43,6 @@ impl Pair {
             opened.window.hold(appended.len());
             self.ledger.hold(appended.len());
         }
-        self.counters.patched += 1;
         self.pass(stream);
         Released::Patched
     }
@@ -63,7 +60,6 @@ impl Pair {
         let resizes = self.runtime.rewrite.own_resizes(table_size);
         let block = own::error_block(resizes, opened.reply_begun, grpc_status, message);
         frame::headers(self.to_client.own(), stream, true, None, &block);
-        self.counters.refused += 1;
         self.bury(stream, opened.client_ended);
         self.settle();
         true

@@ -272,7 +272,6 @@ impl Pair {
         };
         claim.hold = Hold::Passing;
         let tag = claim.tag;
-        self.counters.count_unopened(reason);
         self.events.push_back(Event::Unopened {
             stream: id,
             tag,

@@ -23,6 +23,17 @@ pub fn field(name: &str, value: impl AsRef<[u8]>) -> Field {
     }
 }
 
+/// A field that enters no table, as RFC 7541 writes it in section 6.2.2, or 6.2.3 for one that never may.
+/// Not by the room's own encoder, which is what such fields are compared with.
+pub fn literal(block: &mut Vec<u8>, name: &[u8], value: &[u8], never: bool) {
+    block.push(if never { 0x10 } else { 0x00 });
+    for text in [name, value] {
+        assert!(text.len() < 127, "its length takes one byte");
+        block.push(u8::try_from(text.len()).unwrap());
+        block.extend_from_slice(text);
+    }
+}
+
 /// The bytes of a hex dump.
 pub fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();

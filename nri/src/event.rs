@@ -36,23 +36,9 @@ pub struct Request {
     pub method: String,
     /// The encoded message.
     pub payload: Vec<u8>,
-    /// The time that was left when the request was written. Zero if there was none.
+    /// How long the caller still waited when it wrote this: zero if that was over already, `None` if it
+    /// does not say.
     pub timeout: Option<Duration>,
-}
-
-/// Counts since they were last taken.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames whose last byte was read, but for empty ones.
-    pub frames: u64,
-    /// Those of them on a connection that nobody has.
-    pub foreign_frames: u64,
-    /// Messages of a type that nobody knows, which were skipped.
-    pub unknown_messages: u64,
-    /// Requests that were answered with an error without being told of.
-    pub refused: u64,
-    /// Answers that came after [`Peer::give_up`](crate::Peer::give_up).
-    pub late_answers: u64,
 }
 
 // === impl Event ===

@@ -46,7 +46,7 @@ mod peer;
 mod status;
 mod violation;
 
-pub use event::{CallId, Counters, Event, Request, RequestId};
+pub use event::{CallId, Event, Request, RequestId};
 pub use limits::{Limits, MAX_SENT};
 pub use peer::{Peer, SendError};
 pub use status::{Code, Status};

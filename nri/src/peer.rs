@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use crate::limits::{Limits, MAX_SENT};
 use crate::output::Output;
 use crate::violation::{Breach, Violation};
-use crate::{Counters, Event, Role, message, mux};
+use crate::{Event, Role, message, mux};
 
 use call::Calls;
 use serve::Requests;
@@ -39,7 +39,6 @@ pub struct Peer {
     events: VecDeque<Event>,
     /// Bytes in `events`.
     told: usize,
-    counters: Counters,
     /// Nothing more is read or written.
     over: bool,
     dead: Option<Violation>,
@@ -77,7 +76,6 @@ impl Peer {
             output: Output::default(),
             events: VecDeque::new(),
             told: 0,
-            counters: Counters::default(),
             over: false,
             dead: None,
         }
@@ -149,23 +147,17 @@ impl Peer {
         self.requests.held() + self.calls.held() + self.told + self.output.len()
     }
 
-    /// What was counted since the last call.
-    pub fn take_counters(&mut self) -> Counters {
-        std::mem::take(&mut self.counters)
-    }
-
     fn read(&mut self, mut bytes: &[u8]) -> Result<(), (u32, Breach)> {
         while let Some(piece) = self.frames.next(&mut bytes).map_err(|breach| (0, breach))? {
             if self.over {
                 return Err((piece.connection, Breach::OutOfPlace("bytes behind the end")));
             }
-            self.counters.frames += u64::from(piece.ends_frame);
             let result = if piece.connection == self.role.serves() {
                 self.read_requests(piece.bytes)
             } else if piece.connection == self.role.calls() {
                 self.read_answers(piece.bytes)
             } else {
-                self.counters.foreign_frames += u64::from(piece.ends_frame);
+                // Nobody has this connection.
                 Ok(())
             };
             result.map_err(|breach| (piece.connection, breach))?;

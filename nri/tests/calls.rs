@@ -255,7 +255,7 @@ fn several_messages_come_in_one_frame() {
 }
 
 #[test]
-fn frames_of_unknown_connections_are_dropped_and_counted() {
+fn frames_of_unknown_connections_are_dropped() {
     let mut peer = plugin();
     let asked = framed(TO_PLUGIN, 1, REQUEST, 0, &request(b"p"));
     for connection in [0, 3, u32::MAX] {
@@ -264,8 +264,6 @@ fn frames_of_unknown_connections_are_dropped_and_counted() {
     assert_eq!(peer.next_event(), None);
     peer.feed(&asked).unwrap();
     assert_eq!(requested(&mut peer).payload, b"p");
-    let counters = peer.take_counters();
-    assert_eq!((counters.frames, counters.foreign_frames), (4, 3));
 }
 
 #[test]
@@ -288,7 +286,6 @@ fn a_number_that_is_even_or_does_not_rise_is_refused() {
     peer.feed(&framed(TO_PLUGIN, 7, REQUEST, 0, &request(b"")))
         .unwrap();
     requested(&mut peer);
-    assert_eq!(peer.take_counters().refused, 4);
 }
 
 #[test]
@@ -365,7 +362,7 @@ fn streams_are_not_served_and_the_end_of_a_plain_call_is_nothing() {
 }
 
 #[test]
-fn a_message_of_an_unknown_type_is_skipped_and_counted() {
+fn a_message_of_an_unknown_type_is_skipped() {
     let mut peer = plugin();
     for connection in [TO_PLUGIN, TO_RUNTIME] {
         let sent = [
@@ -376,7 +373,6 @@ fn a_message_of_an_unknown_type_is_skipped_and_counted() {
         peer.feed(&frame(connection, &sent.concat())).unwrap();
     }
     assert_eq!((peer.next_event(), peer.output()), (None, &b""[..]));
-    assert_eq!(peer.take_counters().unknown_messages, 6);
     peer.feed(&framed(TO_PLUGIN, 1, REQUEST, 0, &request(b"")))
         .unwrap();
     requested(&mut peer);
@@ -399,7 +395,7 @@ fn an_answer_that_nobody_waits_for_is_dropped() {
     peer.feed(&frame(TO_RUNTIME, b"12345")).unwrap();
     assert_eq!(peer.held_bytes(), 0);
     peer.feed(&frame(TO_RUNTIME, b"67890")).unwrap();
-    assert_eq!(peer.take_counters().late_answers, 3);
+    assert_eq!(peer.next_event(), None);
     peer.feed(&framed(TO_RUNTIME, 3, RESPONSE, 0, b"")).unwrap();
     let result = Ok(Vec::new());
     let call = second;

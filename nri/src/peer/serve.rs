@@ -92,7 +92,8 @@ impl Peer {
                     let text = "no stream is open by this number";
                     self.refuse(stream, &Status::new(Code::INVALID_ARGUMENT, text))?;
                 }
-                _ => self.counters.unknown_messages += 1,
+                // Unknown types are skipped.
+                _ => {}
             }
         }
         Ok(())
@@ -153,7 +154,6 @@ impl Peer {
     /// Answers what nobody is told of.
     fn refuse(&mut self, stream: u32, status: &Status) -> Result<(), Breach> {
         self.unless_unread()?;
-        self.counters.refused += 1;
         self.respond(stream, Err(status))
             .expect("a refusal is a short text");
         Ok(())

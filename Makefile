@@ -96,7 +96,7 @@ build:
 # Fetched or built before a test runs, none of which then waits for a build.
 .PHONY: parts
 parts: build
-	@$(BUILT)/debug/koord-testbed setup image kubelet containerd-1.6 containerd-1.7.6 containerd-1.7 containerd-2.1 containerd-2.2 containerd-2 cri-o
+	@$(BUILT)/debug/koord-testbed setup image kubelet containerd-1.6 containerd-1.7.6 containerd-1.7.13 containerd-1.7 containerd-2.1 containerd-2.2.0 containerd-2.2 containerd-2 cri-o
 
 .PHONY: node
 node: parts ## the tests on real containerds and on this machine's cgroups; needs root

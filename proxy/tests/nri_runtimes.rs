@@ -334,8 +334,6 @@ fn a_proxy_that_stood_still_for_too_long_comes_back_and_is_told_everything() {
         plugin.set_patience(Duration::from_millis(300));
         let error = plugin.create(&pod(0), &container(0)).unwrap_err();
         assert!(matches!(error, NriError::Late(_)), "{error:?}");
-        // As a runtime does with it.
-        drop(plugin);
         node.signal("-CONT");
         let mut plugin = late.take_plugin().unwrap();
         // The pod of before is gone meanwhile.

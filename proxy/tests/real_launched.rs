@@ -1,4 +1,4 @@
-//! The proxy in the plugin folder of real containerds of four NRI generations and of CRI-O, which launch it
+//! The proxy in the plugin folder of real containerds of five NRI generations and of CRI-O, which launch it
 //! with three variables and a connected descriptor.
 //!
 //! Not of containerd 1.7.6: before NRI 0.6.0 a runtime closes its end of that connection twice, the second
@@ -167,6 +167,11 @@ async fn containerd_2_launches_us_from_its_plugin_folder() {
 #[tokio::test]
 async fn containerd_2_1_launches_us_from_its_plugin_folder() {
     a_runtime_launches_us(ContainerdVersion::V2_1).await;
+}
+
+#[tokio::test]
+async fn containerd_2_2_0_launches_us_from_its_plugin_folder() {
+    a_runtime_launches_us(ContainerdVersion::V2_2_0).await;
 }
 
 #[tokio::test]

@@ -210,8 +210,18 @@ async fn a_field_of_another_plugin_is_left_to_it_on_containerd_1_7_6() {
 }
 
 #[tokio::test]
+async fn a_field_of_another_plugin_is_left_to_it_on_containerd_1_7_13() {
+    a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V1_7_13).await;
+}
+
+#[tokio::test]
 async fn a_field_of_another_plugin_is_left_to_it_on_containerd_2_1() {
     a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V2_1).await;
+}
+
+#[tokio::test]
+async fn a_field_of_another_plugin_is_left_to_it_on_containerd_2_2_0() {
+    a_field_of_another_plugin_is_left_to_it(ContainerdVersion::V2_2_0).await;
 }
 
 #[tokio::test]

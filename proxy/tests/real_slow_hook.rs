@@ -294,8 +294,18 @@ async fn a_slow_hook_never_costs_us_containerd_1_7_6() {
 }
 
 #[tokio::test]
+async fn a_slow_hook_never_costs_us_containerd_1_7_13() {
+    a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V1_7_13).await;
+}
+
+#[tokio::test]
 async fn a_slow_hook_never_costs_us_containerd_2_1() {
     a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V2_1).await;
+}
+
+#[tokio::test]
+async fn a_slow_hook_never_costs_us_containerd_2_2_0() {
+    a_slow_hook_costs_no_pod_its_values(ContainerdVersion::V2_2_0).await;
 }
 
 #[tokio::test]

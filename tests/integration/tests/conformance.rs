@@ -28,7 +28,9 @@ const BOUND: Duration = Duration::from_secs(600);
 fn announced(kind: RuntimeKind, front: &str) -> PathBuf {
     let runtime = match kind {
         RuntimeKind::Containerd(ContainerdVersion::V1_6) => "1.6",
-        RuntimeKind::Containerd(ContainerdVersion::V1_7_6 | ContainerdVersion::V1_7) => "1.7",
+        RuntimeKind::Containerd(
+            ContainerdVersion::V1_7_6 | ContainerdVersion::V1_7_13 | ContainerdVersion::V1_7,
+        ) => "1.7",
         RuntimeKind::Containerd(_) => "2",
         RuntimeKind::Crio => "cri-o",
     };

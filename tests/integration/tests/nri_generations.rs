@@ -146,6 +146,11 @@ async fn the_fronts_agree_on_containerd_1_7_6() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_fronts_agree_on_containerd_1_7_13() -> Result<()> {
+    the_fronts_agree(ContainerdVersion::V1_7_13, "1.7.13").await
+}
+
+#[tokio::test]
 async fn the_fronts_agree_on_containerd_1_7() -> Result<()> {
     the_fronts_agree(ContainerdVersion::V1_7, "1.7.24").await
 }
@@ -153,6 +158,11 @@ async fn the_fronts_agree_on_containerd_1_7() -> Result<()> {
 #[tokio::test]
 async fn the_fronts_agree_on_containerd_2_1() -> Result<()> {
     the_fronts_agree(ContainerdVersion::V2_1, "2.1.9").await
+}
+
+#[tokio::test]
+async fn the_fronts_agree_on_containerd_2_2_0() -> Result<()> {
+    the_fronts_agree(ContainerdVersion::V2_2_0, "2.2.0").await
 }
 
 #[tokio::test]

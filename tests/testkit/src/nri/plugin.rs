@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -362,7 +363,13 @@ impl Line {
                     message,
                 });
             }
-            self.read(until, method)?;
+            if let Err(error) = self.read(until, method) {
+                if matches!(error, NriError::Late(_)) {
+                    // It may have gone by itself.
+                    self.stream.shutdown(Shutdown::Both).ok();
+                }
+                return Err(error);
+            }
         }
     }
 

@@ -21,10 +21,14 @@ pub enum ContainerdVersion {
     V1_6,
     /// 1.7.6, pinned, built from source: NRI 0.3. For what NRI generations differ in.
     V1_7_6,
+    /// 1.7.13, pinned, built from source: NRI 0.4. For the same.
+    V1_7_13,
     /// 1.7 of Debian trixie: CRI v1 and v1alpha2, NRI 0.6, off by default. Download only.
     V1_7,
     /// 2.1, pinned, built from source: NRI 0.8. For the same.
     V2_1,
+    /// 2.2.0, pinned, built from source: NRI 0.10. For the same.
+    V2_2_0,
     /// 2.2, pinned, built from source: NRI 0.11. For the same.
     V2_2,
     /// 2.3, pinned, built from source: CRI v1, NRI 0.12, on by default. The first build takes minutes.
@@ -41,8 +45,10 @@ impl fmt::Display for ContainerdVersion {
         f.write_str(match self {
             Self::V1_6 => "containerd 1.6",
             Self::V1_7_6 => "containerd 1.7.6",
+            Self::V1_7_13 => "containerd 1.7.13",
             Self::V1_7 => "containerd 1.7",
             Self::V2_1 => "containerd 2.1",
+            Self::V2_2_0 => "containerd 2.2.0",
             Self::V2_2 => "containerd 2.2",
             Self::V2 => "containerd 2.3",
         })
@@ -59,7 +65,7 @@ pub enum RuntimeKind {
 
 impl RuntimeKind {
     /// Every one, with the name by which it is asked for; those that clients can tell apart come first.
-    pub const NAMED: [(&'static str, Self); 7] = [
+    pub const NAMED: [(&'static str, Self); 9] = [
         ("containerd-1.6", Self::Containerd(ContainerdVersion::V1_6)),
         ("containerd-1.7", Self::Containerd(ContainerdVersion::V1_7)),
         ("containerd-2", Self::Containerd(ContainerdVersion::V2)),
@@ -68,7 +74,15 @@ impl RuntimeKind {
             "containerd-1.7.6",
             Self::Containerd(ContainerdVersion::V1_7_6),
         ),
+        (
+            "containerd-1.7.13",
+            Self::Containerd(ContainerdVersion::V1_7_13),
+        ),
         ("containerd-2.1", Self::Containerd(ContainerdVersion::V2_1)),
+        (
+            "containerd-2.2.0",
+            Self::Containerd(ContainerdVersion::V2_2_0),
+        ),
         ("containerd-2.2", Self::Containerd(ContainerdVersion::V2_2)),
     ];
 
@@ -143,10 +157,24 @@ const CONTAINERD_1_7_6: GoTools = GoTools {
     tags: "",
 };
 
+const CONTAINERD_1_7_13: GoTools = GoTools {
+    name: "containerd-1-7-13",
+    go_mod: include_str!("../../../setup/containerd-1.7.13/go.mod"),
+    go_sum: include_str!("../../../setup/containerd-1.7.13/go.sum"),
+    tags: "",
+};
+
 const CONTAINERD_2_1: GoTools = GoTools {
     name: "containerd-2-1",
     go_mod: include_str!("../../../setup/containerd-2.1/go.mod"),
     go_sum: include_str!("../../../setup/containerd-2.1/go.sum"),
+    tags: "",
+};
+
+const CONTAINERD_2_2_0: GoTools = GoTools {
+    name: "containerd-2-2-0",
+    go_mod: include_str!("../../../setup/containerd-2.2.0/go.mod"),
+    go_sum: include_str!("../../../setup/containerd-2.2.0/go.sum"),
     tags: "",
 };
 
@@ -194,7 +222,9 @@ pub fn ensure_containerd(
             .ensure(cache)?
             .join("usr/bin"),
         ContainerdVersion::V1_7_6 => CONTAINERD_1_7_6.ensure(cache)?,
+        ContainerdVersion::V1_7_13 => CONTAINERD_1_7_13.ensure(cache)?,
         ContainerdVersion::V2_1 => CONTAINERD_2_1.ensure(cache)?,
+        ContainerdVersion::V2_2_0 => CONTAINERD_2_2_0.ensure(cache)?,
         ContainerdVersion::V2_2 => CONTAINERD_2_2.ensure(cache)?,
         ContainerdVersion::V2 => CONTAINERD_2.ensure(cache)?,
     };

@@ -3,6 +3,7 @@
 use crate::{
     PodUid,
     cpu::{RangeError, check},
+    excerpt,
 };
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 use thiserror::Error;
@@ -148,7 +149,7 @@ impl BlockName {
         if is_good && name.len() <= MAX_NAME {
             return Ok(Self(name.into()));
         }
-        let text = text.chars().take(64).collect();
+        let text = excerpt(text);
         Err(BlockNameError { what, text })
     }
 }

@@ -1,6 +1,6 @@
 //! Groups of pods whose threads may run on one core at the same time.
 
-use crate::PodUid;
+use crate::{PodUid, excerpt};
 use std::{fmt, sync::Arc};
 
 /// With whom a pod may share a core.
@@ -15,9 +15,6 @@ pub enum CoreGroup {
     Exclusive(PodUid),
 }
 
-/// Characters of a group's name that are shown: no label of Kubernetes has more than 63.
-const MAX_SHOWN: usize = 64;
-
 // === impl CoreGroup ===
 
 impl fmt::Display for CoreGroup {
@@ -25,7 +22,7 @@ impl fmt::Display for CoreGroup {
         match self {
             Self::None => f.write_str("none"),
             Self::Shared { id, expeller } => {
-                let shown: String = id.chars().take(MAX_SHOWN).collect();
+                let shown = excerpt(id);
                 let more = if shown.len() < id.len() { "…" } else { "" };
                 let expeller = if *expeller { "-expeller" } else { "" };
                 write!(f, "group {shown:?}{more}{expeller}")

@@ -1,13 +1,11 @@
 //! Sets of CPU numbers in the kernel's list format (`0-3,8`).
 
+use crate::excerpt;
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 
 /// The highest CPU number taken: `NR_CPUS` of the largest distribution kernels is 8,192.
 pub const MAX_CPU: u32 = 8_191;
-
-/// The longest part of a malformed list that an error shows, in characters.
-const MAX_SHOWN: usize = 64;
 
 /// A set of CPUs. May be empty; what empty means is said by the type that holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -123,7 +121,7 @@ impl CpuSet {
 fn number(part: &str) -> Result<u32, CpuSetError> {
     // Whoever creates a pod may have written it: it must not fill a log.
     let malformed = || CpuSetError::Malformed {
-        part: part.chars().take(MAX_SHOWN).collect(),
+        part: excerpt(part),
     };
     if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
         return Err(malformed());

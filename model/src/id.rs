@@ -1,5 +1,6 @@
 //! Identifiers that must not be mixed up.
 
+use crate::excerpt;
 use std::{borrow::Borrow, fmt, sync::Arc};
 use thiserror::Error;
 
@@ -19,7 +20,7 @@ fn check(what: &'static str, text: &str) -> Result<(), IdError> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let dots = text.bytes().all(|b| b == b'.');
     if text.is_empty() || text.len() > MAX_LENGTH || dots || !text.bytes().all(plain) {
-        let text = text.chars().take(64).collect();
+        let text = excerpt(text);
         return Err(IdError { what, text });
     }
     Ok(())

@@ -4,7 +4,8 @@
 //! Two rules hold throughout. A type whose number is private is in range: its constructor checks what
 //! the kernel or the Koordinator API takes, so no later code has to. CPU time, quotas and memory are
 //! any number, as arithmetic needs it, and are checked where they are written. And absence is never
-//! a number: "unlimited" and "all CPUs" are variants, "not said" is `Option`.
+//! a number: "unlimited" and "all CPUs" are variants, "not said" is `Option`. Two types follow their file
+//! instead, in which zero is none: [`NetRate`] and [`PageCacheSize`].
 #![forbid(unsafe_code)]
 
 mod block;
@@ -13,6 +14,7 @@ mod cgroup_path;
 mod core_group;
 mod cpu;
 mod cpuset;
+mod excerpt;
 mod id;
 mod injection;
 mod memory;
@@ -35,6 +37,7 @@ pub use self::{
     core_group::CoreGroup,
     cpu::{Bvt, CpuBurst, CpuPeriod, CpuQuota, CpuShares, CpuWeight, MilliCpu, RangeError},
     cpuset::{CpuSet, CpuSetError, CpusetCpus, MAX_CPU},
+    excerpt::{MAX_SHOWN, excerpt},
     id::{ContainerId, IdError, PodUid, SandboxId},
     injection::{Bind, DeviceNode, Env, EnvValue, Injection},
     memory::{

@@ -1,5 +1,6 @@
 //! Classes of pods: Koordinator's, and Kubernetes' own.
 
+use crate::excerpt;
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 
@@ -40,7 +41,7 @@ macro_rules! class {
                     $($name => Ok(Self::$variant),)+
                     _ => Err(UnknownClass {
                         what: $what,
-                        name: name.chars().take(64).collect(),
+                        name: excerpt(name),
                         allowed: &[$($name),+],
                     }),
                 }

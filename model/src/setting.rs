@@ -1,4 +1,4 @@
-//! One knob of a control group and one value for it: the common coin of hooks, ledger and kernel.
+//! One setting of a control group and one value for it: the common coin of hooks, ledger and kernel.
 
 use crate::{
     Bvt, CacheGroup, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares, CpusetCpus,
@@ -10,7 +10,8 @@ use std::{fmt, sync::Arc};
 
 macro_rules! settings {
     ($($(#[$doc:meta])* $variant:ident($type:ty) = $name:literal),+ $(,)?) => {
-        /// A knob of a control group, named after its cgroup v1 file as Koordinator does.
+        /// What is decided about a control group. Where a file has it it is named after that of cgroup v1, as
+        /// Koordinator does.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Setting {
             $($(#[$doc])* $variant),+

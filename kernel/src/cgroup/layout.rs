@@ -199,8 +199,13 @@ fn expand_slice(name: &str) -> Result<CgroupPath, ParentError> {
 /// The class of the pod that a directory belongs to, or of the tier that it is; `None` for what is
 /// not below `kubepods`.
 pub fn kube_qos(path: &CgroupPath) -> Option<KubeQos> {
+    below_kubepods(path).map(|(qos, _)| qos)
+}
+
+/// The same, and which component is the first below `kubepods`: those above may be called as anything.
+fn below_kubepods(path: &CgroupPath) -> Option<(KubeQos, usize)> {
     let components: Vec<&str> = path.components().collect();
-    components.windows(2).find_map(|pair| {
+    components.windows(2).zip(1..).find_map(|(pair, first)| {
         let (above, here) = (pair[0], pair[1]);
         let below = match above.strip_suffix(SLICE) {
             // The name of a slice repeats the names of all above it.
@@ -211,30 +216,33 @@ pub fn kube_qos(path: &CgroupPath) -> Option<KubeQos> {
             None if above == KUBEPODS => here,
             _ => return None,
         };
-        match below {
-            "burstable" => Some(KubeQos::Burstable),
-            "besteffort" => Some(KubeQos::BestEffort),
-            pod if pod.len() > 3 && pod.starts_with("pod") => Some(KubeQos::Guaranteed),
-            _ => None,
-        }
+        let qos = match below {
+            "burstable" => KubeQos::Burstable,
+            "besteffort" => KubeQos::BestEffort,
+            pod if is_pod(pod) => KubeQos::Guaranteed,
+            _ => return None,
+        };
+        Some((qos, first))
     })
 }
 
 /// Whether a directory is that of a pod or below it.
 pub fn is_of_pod(path: &CgroupPath) -> bool {
-    kube_qos(path).is_some() && path.components().any(is_pod)
+    below_kubepods(path).is_some_and(|(_, first)| path.components().skip(first).any(is_pod))
 }
 
 /// Whether a directory is below that of a pod: a container's, or one that a container has made.
 pub fn is_below_pod(path: &CgroupPath) -> bool {
     let above = path.components().count().saturating_sub(1);
-    kube_qos(path).is_some() && path.components().take(above).any(is_pod)
+    let mut above = path.components().take(above);
+    below_kubepods(path).is_some_and(|(_, first)| above.by_ref().skip(first).any(is_pod))
 }
 
 fn is_pod(name: &str) -> bool {
     let slice = name.strip_suffix(SLICE);
     let last = slice.and_then(|slice| slice.rsplit('-').next());
-    last.unwrap_or(name).starts_with("pod")
+    let name = last.unwrap_or(name);
+    name.len() > 3 && name.starts_with("pod")
 }
 
 #[cfg(test)]
@@ -389,6 +397,15 @@ mod tests {
             (
                 "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/crio-a.scope",
                 true,
+            ),
+            // Whoever made the groups above called them as they liked.
+            ("pods/kubepods", false),
+            ("pods/kubepods/burstable", false),
+            ("pods/kubepods/burstable/pod1", false),
+            ("pods/kubepods/burstable/pod1/abc", true),
+            (
+                "pods.slice/pods-kubepods.slice/pods-kubepods-besteffort.slice",
+                false,
             ),
             ("podman/abc", false),
             ("", false),

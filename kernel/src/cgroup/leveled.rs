@@ -160,6 +160,7 @@ impl Cgroups {
             awake.insert(at);
         }
         if old == wanted {
+            self.close_swap(at, &wanted);
             return Ok(Step::Done(Written::Equal));
         }
         let Some(wide) = table::widened(&old, &wanted) else {

@@ -327,6 +327,7 @@ impl Cgroups {
             return Ok(Written::Masked);
         };
         if old == wanted {
+            self.close_swap(at, &wanted);
             return Ok(Written::Equal);
         }
         let written = self.replacing(at, &old, &wanted);

@@ -6,8 +6,10 @@
 //! above that with swap, this rises before it, and where both were the same they stay so.
 //!
 //! Once a limit is given back neither is limited, and it shows no more who has opened swap. So it is
-//! noted on the group that both were the same, for when it is limited again. Who can write to its own
-//! group can write to these files too, so there is no use in forging that.
+//! noted on the group that both were the same, for when it is limited again. Before a limit is lowered it is
+//! noted what both were: the kernel may refuse to close swap then (`EBUSY`, where some of what was used has
+//! just been swapped out), or we may end in between, and it is closed later. Who can write to its own group
+//! can write to these files too, so there is no use in forging that.
 
 use super::{Cgroups, Controller, Generation, table};
 use koord_model::{CgroupPath, MemoryLimit, Setting, Value};
@@ -15,7 +17,8 @@ use tracing::debug;
 
 const FILE: &str = "memory.memsw.limit_in_bytes";
 
-/// The note on a group whose swap we have opened.
+/// The note on a group whose swap we have opened. With a limit behind it: that is what memory and swap
+/// together were when the limit of memory was lowered, and are to follow it.
 const NONE: &str = "no swap";
 
 /// What a group may have of memory and swap together; nothing where the kernel does not count swap.
@@ -42,14 +45,16 @@ impl Cgroups {
         if *held == MemoryLimit::Unlimited {
             return Together(self.was_without_swap(at).then_some(*held));
         }
-        let Some(together) = self.together(at) else {
+        let Some(found) = self.together(at) else {
             return Together(None);
         };
         // What could not be closed with the last limit is ours to close all the same.
-        let is_open = together == MemoryLimit::Unlimited && self.was_without_swap(at);
-        let together = if is_open { *held } else { together };
+        let is_open = found > *held && self.is_to_be_closed(at, found);
+        let together = if is_open { *held } else { found };
         if *limit == MemoryLimit::Unlimited {
             self.note_swap(at, if together == *held { NONE } else { "" });
+        } else if together == *held && limit < held {
+            self.note_swap(at, &self.note_of(found));
         }
         let is_put = together < *limit && self.put_with_swap(at, new);
         if is_put && is_open && *limit != MemoryLimit::Unlimited {
@@ -72,9 +77,28 @@ impl Cgroups {
             && limit < old
         {
             let is_closed = self.put_with_swap(at, new);
-            if is_closed && self.was_without_swap(at) {
+            if is_closed && self.is_noted(at) {
                 self.note_swap(at, "");
             }
+        }
+    }
+
+    /// Closes what could not be closed when the limit that is in force was written, or what nobody was there
+    /// to close.
+    pub(super) fn close_swap(&self, at: &CgroupPath, value: &Value) {
+        let Value::MemoryLimit(limit @ MemoryLimit::Bytes(_)) = value else {
+            return;
+        };
+        if self.generation(Setting::MemoryLimit) != Some(Generation::V1) || !self.is_noted(at) {
+            return;
+        }
+        let Some(together) = self.together(at) else {
+            return;
+        };
+        let is_open = together > *limit && self.is_to_be_closed(at, together);
+        // Where it is not as it was noted, somebody else has decided about it since.
+        if !is_open || self.put_with_swap(at, value) {
+            self.note_swap(at, "");
         }
     }
 
@@ -89,8 +113,27 @@ impl Cgroups {
 
     /// Whether a group had no swap when its limit was given back.
     fn was_without_swap(&self, at: &CgroupPath) -> bool {
+        self.noted_of_swap(at) == NONE
+    }
+
+    /// Whether it is for us to close what memory and swap together are open to.
+    fn is_to_be_closed(&self, at: &CgroupPath, together: MemoryLimit) -> bool {
+        let noted = self.noted_of_swap(at);
+        noted == NONE && together == MemoryLimit::Unlimited || noted == self.note_of(together)
+    }
+
+    fn is_noted(&self, at: &CgroupPath) -> bool {
+        !self.noted_of_swap(at).is_empty()
+    }
+
+    fn noted_of_swap(&self, at: &CgroupPath) -> String {
         let noted = self.noted(Controller::Memory, at, Setting::MemoryLimit);
-        noted.is_ok_and(|text| text == NONE)
+        noted.unwrap_or_default()
+    }
+
+    fn note_of(&self, together: MemoryLimit) -> String {
+        let text = table::render(&together.into(), Generation::V1, self.terms());
+        format!("{NONE} {text}")
     }
 
     fn note_swap(&self, at: &CgroupPath, text: &str) {

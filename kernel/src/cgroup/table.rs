@@ -3,7 +3,7 @@
 //!
 //! Values are compared after [`settle`], which turns a value into what the kernel will show for
 //! it: two values that settle alike are one to the kernel. A new setting is one arm in each of the
-//! functions below, and the compiler names them.
+//! functions below. The compiler names them, but for `comes_first` and `widened`.
 
 use super::{Controller, Generation, WeightCurve};
 use koord_model::{

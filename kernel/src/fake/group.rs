@@ -19,6 +19,8 @@ pub(super) struct Group {
     pub(super) bvt: i64,
     pub(super) cpus: CpuSet,
     pub(super) memory_limit: u64,
+    /// With swap; of cgroup v1 alone.
+    memory_and_swap: u64,
     pub(super) memory_min: u64,
     pub(super) memory_low: u64,
     pub(super) memory_high: u64,
@@ -69,6 +71,7 @@ impl Group {
             bvt: 0,
             cpus,
             memory_limit: text::NO_LIMIT,
+            memory_and_swap: text::NO_LIMIT,
             memory_min: 0,
             memory_low: 0,
             memory_high: text::NO_LIMIT,
@@ -114,6 +117,7 @@ impl Group {
             (_, "cpu.bvt_warp_ns") => self.bvt.to_string(),
             (_, "cpuset.cpus") => self.cpus.to_string(),
             (Generation::V1, "memory.limit_in_bytes") => self.memory_limit.to_string(),
+            (Generation::V1, "memory.memsw.limit_in_bytes") => self.memory_and_swap.to_string(),
             (Generation::V2, "memory.max") => text::bytes_or_max(self.memory_limit),
             (_, "memory.min") => text::bytes_or_max(self.memory_min),
             (_, "memory.low") => text::bytes_or_max(self.memory_low),
@@ -186,10 +190,21 @@ impl Group {
         let bytes = match file {
             "memory.limit_in_bytes" => {
                 let limit = text::bytes(written, "-1")?;
+                if limit > self.memory_and_swap {
+                    return Err(Errno::INVAL);
+                }
                 if limit < CHARGED {
                     return Err(Errno::BUSY);
                 }
                 self.memory_limit = limit;
+                return Ok(());
+            }
+            "memory.memsw.limit_in_bytes" => {
+                let limit = text::bytes(written, "-1")?;
+                if limit < self.memory_limit {
+                    return Err(Errno::INVAL);
+                }
+                self.memory_and_swap = limit;
                 return Ok(());
             }
             // What does not fit is killed here, and the limit stands.

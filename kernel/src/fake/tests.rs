@@ -1,5 +1,5 @@
 use super::{Errno, FakeTree, Write};
-use crate::cgroup::{Cgroups, Change, Generation, Written};
+use crate::cgroup::{Cgroups, Change, Controller, Generation, Tree, Written};
 use koord_model::{
     Bvt, CgroupPath, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, PageCacheSize, Setting, Value,
 };
@@ -238,6 +238,50 @@ fn memory_and_swap_together_are_looked_at_where_memory_has_a_limit() {
         assert!(matches!(applied, Ok(Written::Changed { .. })), "{gib}");
         let read = tree.take_reads("memory.memsw.limit_in_bytes");
         assert_eq!(read, looks, "{gib}");
+    }
+}
+
+#[test]
+fn swap_that_the_kernel_did_not_close_at_once_is_closed_later() {
+    const FILE: &str = "memory.memsw.limit_in_bytes";
+    let (tree, cgroups) = tree(Generation::V1);
+    let pod = path("pod");
+    let limit = |mib: u64| cgroups.write(&pod, &MemoryLimit::Bytes(mib << 20).into());
+    let together = || tree.read(Controller::Memory, &pod, FILE).unwrap();
+    let put = |text| tree.write(Controller::Memory, &pod, FILE, text).unwrap();
+    // As a runtime leaves a container: without swap.
+    limit(2_048).unwrap();
+    put("2147483648");
+    // Some of it has been swapped out to get there.
+    tree.fail_next_write(&pod, FILE, Errno::BUSY);
+    let lowered = limit(1_024);
+    assert!(matches!(lowered, Ok(Written::Changed { .. })));
+    assert_eq!(together(), "2147483648\n");
+    assert_eq!(limit(1_024).unwrap(), Written::Equal);
+    assert_eq!(together(), "1073741824\n");
+
+    // Or with the next limit, lower or higher.
+    for (mib, expected) in [(512, "536870912\n"), (700, "734003200\n")] {
+        limit(1_024).unwrap();
+        put("1073741824");
+        tree.fail_next_write(&pod, FILE, Errno::BUSY);
+        limit(600).unwrap();
+        assert_eq!(together(), "1073741824\n");
+        limit(mib).unwrap();
+        assert_eq!(together(), expected);
+    }
+
+    // What others have opened in the meantime is theirs, from then on.
+    tree.fail_next_write(&pod, FILE, Errno::BUSY);
+    limit(600).unwrap();
+    put("2147483648");
+    for _ in 0..2 {
+        assert_eq!(limit(600).unwrap(), Written::Equal);
+        assert_eq!(together(), "2147483648\n");
+        put("734003200");
+        assert_eq!(limit(600).unwrap(), Written::Equal);
+        assert_eq!(together(), "734003200\n");
+        put("2147483648");
     }
 }
 

@@ -27,7 +27,7 @@ pub use self::{
 
 use self::error::is;
 use crate::core_sched::Tid;
-use koord_model::{CacheShares, ClassGroup};
+use koord_model::{CacheShares, ClassGroup, excerpt};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags},
     io::Errno,
@@ -421,7 +421,7 @@ fn check(name: &str) -> Result<(), ResctrlError> {
         return Ok(());
     }
     Err(ResctrlError::Name {
-        name: name.chars().take(64).collect(),
+        name: excerpt(name),
     })
 }
 

@@ -7,7 +7,7 @@
 //! recursion.
 
 use super::error::{AnnotationError, Misfit, Reason};
-use koord_model::{Bvt, CpuSet, RangeError};
+use koord_model::{Bvt, CpuSet, MAX_SHOWN, RangeError, excerpt};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, collections::BTreeMap, fmt};
@@ -24,9 +24,6 @@ pub const MAX_DEPTH: usize = 10_000;
 /// The most elements that a list may have: more than there are NUMA nodes, devices or caches. What a text
 /// says is kept as long as its pod lives, in more memory than the text.
 const MAX_ELEMENTS: usize = 1_024;
-
-/// The longest part of a foreign key or value that is shown, in characters.
-const MAX_SHOWN: usize = 64;
 
 /// A place that takes JSON values.
 pub(super) trait Decode {
@@ -90,7 +87,7 @@ pub(super) fn wrong_type(expected: impl Into<Cow<'static, str>>, json: &str) -> 
         Some(b'[') => "a list".to_owned(),
         Some(b'"') => string(json).map_or_else(|_| "a string".to_owned(), |text| shown(&text)),
         // A number, a boolean, or null.
-        _ => cut(json),
+        _ => excerpt(json),
     };
     let expected = expected.into();
     Reason::WrongType { expected, found }.into()
@@ -134,11 +131,7 @@ fn malformed(text: &str) -> impl FnOnce(serde_json::Error) -> Misfit {
 
 /// A text that whoever wrote the annotation chose, as people are told it: cut and escaped.
 pub(super) fn shown(text: &str) -> String {
-    format!("{:?}", cut(text))
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(MAX_SHOWN).collect()
+    format!("{:?}", excerpt(text))
 }
 
 /// Takes each member of an object by `take`; an error is told with the member's key.

@@ -4,6 +4,7 @@ use super::{
     error::Misfit,
     json::{self, Decode},
 };
+use koord_model::excerpt;
 use std::str::FromStr;
 use thiserror::Error;
 
@@ -30,8 +31,6 @@ pub enum QuantityError {
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 const MAX_NANOS: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
-/// The longest part of a refused text that an error shows, in characters.
-const MAX_SHOWN: usize = 64;
 
 /// A suffix is a factor `2^binary · 10^decimal`.
 struct Scale {
@@ -86,10 +85,6 @@ impl Quantity {
 fn div_away_from_zero(dividend: i128, divisor: i128) -> i128 {
     let rest = (dividend % divisor).signum();
     dividend / divisor + rest
-}
-
-fn shown(text: &str) -> String {
-    text.chars().take(MAX_SHOWN).collect()
 }
 
 /// Cuts digits off the front.
@@ -150,8 +145,12 @@ impl FromStr for Quantity {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let malformed = || QuantityError::Malformed { text: shown(text) };
-        let out_of_range = || QuantityError::OutOfRange { text: shown(text) };
+        let malformed = || QuantityError::Malformed {
+            text: excerpt(text),
+        };
+        let out_of_range = || QuantityError::OutOfRange {
+            text: excerpt(text),
+        };
 
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let (whole, rest) = digits(unsigned);

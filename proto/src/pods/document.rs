@@ -4,8 +4,9 @@
 //! answers with a Status. So a document is looked at for what it says it is before anything is taken of
 //! it, and one that is nothing of ours makes the whole text an error.
 
-use super::{MAX_OBJECTS, PodsError, text::cut};
+use super::{MAX_OBJECTS, PodsError};
 use crate::ParserError;
+use koord_model::excerpt;
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, SeqAccess, Visitor},
@@ -111,11 +112,11 @@ impl<'a> Document<'a> {
             Some("Status") => {
                 let message = self.message.map(|it| serde_json::from_str(it.get()));
                 let message: String = message.and_then(Result::ok).unwrap_or_default();
-                let message = cut(&message);
+                let message = excerpt(&message);
                 Standing::Status { message }
             }
             kind => Standing::Other {
-                kind: cut(kind.unwrap_or_default()),
+                kind: excerpt(kind.unwrap_or_default()),
             },
         }
     }

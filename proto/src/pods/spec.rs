@@ -1,14 +1,14 @@
 //! What a pod's containers ask for, and which volumes it has. Requests of pods that are not
 //! guaranteed, resources that Kubernetes does not know, and names of volumes reach no runtime.
 
-use super::{Problem, text::cut};
+use super::Problem;
 use crate::{
     annotation::{
         ExtendedContainer, ExtendedResourceSpec, ExtendedResources, Quantity, QuantityError,
     },
     keys::resource,
 };
-use koord_model::{BlockName, MilliCpu};
+use koord_model::{BlockName, MilliCpu, excerpt};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use std::{
@@ -194,7 +194,7 @@ impl ContainerText {
         let amount = |amounts: &Amounts, resource: &'static str, value: fn(Quantity) -> Amount| {
             let amount = amounts.of(resource, value);
             amount.map_err(|source| Problem::Amount {
-                container: cut(&name),
+                container: excerpt(&name),
                 resource,
                 source,
             })

@@ -2,13 +2,10 @@
 
 use super::{Item, Pod, PodIssue, Problem, spec::SpecText};
 use crate::{ParserError, keys::annotation};
-use koord_model::{BlockName, PodUid};
+use koord_model::{BlockName, PodUid, excerpt};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
-
-/// The longest part of a foreign name that an issue shows, in characters.
-const MAX_SHOWN: usize = 64;
 
 #[derive(Deserialize)]
 struct PodText<'a> {
@@ -83,7 +80,7 @@ pub(super) fn read(text: &str, keep: impl Fn(&str) -> bool) -> Result<Item, PodI
         None | Some("Pod") => {}
         Some("PersistentVolumeClaim") => return Ok(Item::Claim(claim(text))),
         Some(kind) => {
-            let kind = cut(kind);
+            let kind = excerpt(kind);
             return Err(bad(Problem::OtherKind { kind }));
         }
     }
@@ -140,13 +137,9 @@ impl StatusText {
 pub(super) fn issue(text: &str, problem: Problem) -> PodIssue {
     let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
     let [namespace, name] = [metadata.namespace, metadata.name]
-        .map(|part| part.as_str().map_or_else(|| "?".to_owned(), cut));
+        .map(|part| part.as_str().map_or_else(|| "?".to_owned(), excerpt));
     PodIssue {
         pod: format!("{namespace}/{name}"),
         problem,
     }
-}
-
-pub(super) fn cut(text: &str) -> String {
-    text.chars().take(MAX_SHOWN).collect()
 }

@@ -6,6 +6,7 @@
 
 use super::issue::{PolicyIssue, Problem};
 use crate::{Issues, annotation::Quantity};
+use koord_model::excerpt;
 use serde_json::Value;
 use std::{borrow::Cow, cell::RefCell};
 
@@ -23,9 +24,6 @@ pub(super) struct Place<'a> {
     path: String,
     value: Option<&'a Value>,
 }
-
-/// The longest text from a document that an issue shows, in characters.
-const MAX_SHOWN: usize = 64;
 
 // === impl Object ===
 
@@ -158,7 +156,7 @@ impl<'a> Place<'a> {
         let found = names.iter().find(|(name, _)| *name == text);
         if found.is_none() {
             self.report(Problem::NotOneOf {
-                value: cut(text),
+                value: excerpt(text),
                 allowed: names.iter().map(|(name, _)| *name).collect(),
             });
         }
@@ -227,12 +225,8 @@ fn described(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::String(text) => format!("{:?}", cut(text)),
+        Value::String(text) => format!("{:?}", excerpt(text)),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a mapping".to_owned(),
     }
-}
-
-pub(super) fn cut(text: &str) -> String {
-    text.chars().take(MAX_SHOWN).collect()
 }

@@ -3,9 +3,10 @@
 use super::{
     NodeMetadata, NodePolicy, NodeSloSpec, NodeTopology,
     issue::{PolicyError, PolicyIssue, Problem},
-    place::{Object, cut},
+    place::Object,
 };
 use crate::{Issues, ParserError};
+use koord_model::excerpt;
 use serde_json::Value;
 use std::cell::RefCell;
 
@@ -117,8 +118,8 @@ fn unread(error: serde_saphyr::Error, yaml: &str) -> PolicyError {
             let (document, kind) = document_of(yaml, line);
             PolicyError::DuplicateKey {
                 document,
-                kind: cut(kind),
-                key: cut(&key),
+                kind: excerpt(kind),
+                key: excerpt(&key),
                 line,
             }
         }
@@ -174,7 +175,7 @@ impl Reader {
     /// that has none for us.
     fn take(&mut self, number: usize, document: &Value) -> Result<(), PolicyError> {
         if text_at(document, "/kind") == "Status" {
-            let message = cut(text_at(document, "/message"));
+            let message = excerpt(text_at(document, "/message"));
             let document = number;
             return Err(PolicyError::Status { document, message });
         }
@@ -185,13 +186,13 @@ impl Reader {
     fn read(&mut self, number: usize, document: &Value) {
         let (kind, api_version) = (text_at(document, "/kind"), text_at(document, "/apiVersion"));
         let name = text_at(document, "/metadata/name");
-        let (shown_kind, shown_name) = (cut(kind), cut(name));
+        let (shown_kind, shown_name) = (excerpt(kind), excerpt(name));
         let object = Object::new(&shown_kind, &shown_name, document, &self.issues);
         let known = KINDS.iter().find(|(name, ..)| *name == kind);
         let Some(&(_, expected, known)) = known else {
             object.root().report(Problem::UnknownKind {
                 kind: shown_kind.clone(),
-                api_version: cut(api_version),
+                api_version: excerpt(api_version),
             });
             return;
         };
@@ -199,7 +200,7 @@ impl Reader {
             let place = object.root().field("apiVersion");
             return place.report(Problem::ApiVersion {
                 document: number,
-                found: cut(api_version),
+                found: excerpt(api_version),
                 expected,
             });
         }
@@ -213,7 +214,7 @@ impl Reader {
                 return;
             }
             Some(expected) if expected != name => {
-                let expected = cut(expected);
+                let expected = excerpt(expected);
                 return object.root().report(Problem::OtherNode { expected });
             }
             _ => self.node_name = Some(name.to_owned()),

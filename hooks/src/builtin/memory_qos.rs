@@ -256,8 +256,12 @@ impl Amount {
         limit: None,
     };
 
+    /// What it keeps is kept from others, so the annotation counts only where nobody tells of the pod itself.
     fn of_batch(view: &View<'_>) -> Result<Self, HookError> {
-        let spec = view.pod.batch_resources()?;
+        let spec = match &view.pod.spec {
+            Some(spec) => spec.batch.clone(),
+            None => view.pod.batch_resources()?,
+        };
         let none = BTreeMap::new();
         let containers = spec.as_ref().and_then(|spec| spec.containers.as_ref());
         let containers = containers.unwrap_or(&none);

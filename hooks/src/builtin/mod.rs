@@ -1,7 +1,8 @@
 //! The hooks that come with the proxy, one file each.
 //!
-//! Their order here is the order in which they run, and this list is the only one there is:
-//! feature gates, metrics, documentation and the tests over all hooks derive from it.
+//! Their order here is the order in which they run. Feature gates, metrics, documentation and the tests over
+//! all hooks derive from this list. What stands beside it by hand is which test has shown a hook on which
+//! kernel (`hooks/tests/docs.rs`) and, for an annotation, texts that are good and bad (`tests.rs`).
 
 use crate::hook::{Hook, HookMeta};
 

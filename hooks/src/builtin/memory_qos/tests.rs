@@ -7,7 +7,7 @@ use crate::{
 };
 use koord_model::{OomPriority, WmarkMinAdj, WmarkRatio, WmarkScale};
 use koord_proto::{
-    annotation::{Percent, Switch},
+    annotation::{ExtendedResourceSpec, Percent, Switch},
     pods::{ContainerSpec, Resources},
     policy::{NodeMetadata, NodePolicy, ResourceQosStrategy},
 };
@@ -274,6 +274,30 @@ fn nothing_is_kept_where_nobody_knows_what_is_requested() {
     assert_eq!(
         of_container(&batch("1Gi", ""), &container("sidecar"), &node),
         "memory.high=8589934592"
+    );
+}
+
+#[test]
+fn where_the_pod_is_known_an_annotation_has_nothing_kept_that_it_does_not_request() {
+    let node = treating(kept());
+    let with = |own| PodView {
+        spec: Some(Arc::new(PodSpec {
+            batch: own,
+            ..PodSpec::default()
+        })),
+        ..batch("4Ti", "")
+    };
+    let nothing = with(None);
+    assert_eq!(of_pod(&nothing, &[], &node), "");
+    assert_eq!(
+        of_container(&nothing, &container("main"), &node),
+        "memory.high=8589934592"
+    );
+    let own = r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-memory":"100Mi"}}}}"#;
+    let own = ExtendedResourceSpec::parse(own).unwrap();
+    assert_eq!(
+        of_pod(&with(Some(Arc::new(own))), &[], &node),
+        "memory.min=52428800 memory.low=78643200"
     );
 }
 

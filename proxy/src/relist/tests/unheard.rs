@@ -7,7 +7,11 @@ use crate::{
 };
 use koord_kernel::{fake::FakeResctrl, resctrl::Groups as _};
 use koord_model::PodUid;
-use koord_proto::{keys::label, pods::Pod};
+use koord_proto::{
+    annotation::ExtendedResourceSpec,
+    keys::label,
+    pods::{Pod, PodSpec},
+};
 
 /// The container of [`undecided`] with our shares, listed before anything is heard.
 async fn unheard() -> Scripted {
@@ -18,8 +22,13 @@ async fn unheard() -> Scripted {
     listed
 }
 
-/// The bench's pod as the kubelet has it, with these batch resources.
+/// The bench's pod as the kubelet has it, with these batch resources and what the webhook says of them.
 fn pod(batch: Option<&str>) -> Pod {
+    let own = batch.map(|text| Arc::new(ExtendedResourceSpec::parse(text).unwrap()));
+    let spec = PodSpec {
+        batch: own,
+        ..PodSpec::default()
+    };
     let key = annotation::EXTENDED_RESOURCE_SPEC;
     let annotations = batch.map(|spec| (key.to_owned(), spec.to_owned()));
     Pod {
@@ -28,7 +37,7 @@ fn pod(batch: Option<&str>) -> Pod {
         name: "batch".to_owned(),
         labels: [(label::QOS_CLASS.to_owned(), "BE".to_owned())].into(),
         annotations: annotations.into_iter().collect(),
-        spec: Arc::default(),
+        spec: Arc::new(spec),
     }
 }
 

@@ -16,6 +16,7 @@ use koord_testkit::{
 };
 use std::{
     collections::BTreeSet,
+    fs,
     process::{Child, Command},
 };
 
@@ -138,7 +139,7 @@ async fn groups(front: Front) -> Result<()> {
     let node = node(options(front));
     let client = node.client().await?;
     let web = spec("web", "LS", &[GROUP_A]);
-    let look = (front, move |thread| kernel.cookie(thread).ok());
+    let look = (front, move |thread| cookie_or_tell(&kernel, thread));
     let (web, of_bomb) = run_bomb(&node, &client, &web, look).await?;
     let shop = run_pod(&node, &client, "shop", "LS", &[GROUP_A]).await?;
     let batch = run_pod(&node, &client, "batch", "BE", &[GROUP_A]).await?;
@@ -190,6 +191,32 @@ async fn groups(front: Front) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// The cookie of a thread; of one that has none it is told where it comes from.
+fn cookie_or_tell(kernel: &Kernel, thread: Tid) -> Option<Option<Cookie>> {
+    let cookie = kernel.cookie(thread).ok()?;
+    if cookie.is_none() {
+        eprintln!("no cookie: {}", descent(kernel, thread));
+    }
+    Some(cookie)
+}
+
+/// A thread, who started it, and so on, each with the cookie that it has.
+fn descent(kernel: &Kernel, thread: Tid) -> String {
+    let mut descent = String::new();
+    let mut next = Some(thread);
+    while let Some(one) = next.filter(|it| *it > 1) {
+        let status = fs::read_to_string(format!("/proc/{one}/status")).unwrap_or_default();
+        let field = |name: &str| {
+            let mut lines = status.lines().filter_map(|line| line.split_once(":\t"));
+            lines.find(|(key, _)| *key == name).map(|(_, value)| value)
+        };
+        let name = field("Name").unwrap_or("gone");
+        descent += &format!("{one} {name} {:?}; ", kernel.cookie(one));
+        next = field("PPid").and_then(|it| it.parse().ok());
+    }
+    descent
 }
 
 /// Containers that were there before are adopted, and so are the cookies that they have.

@@ -36,11 +36,10 @@ use crate::{
 };
 use koord_model::{KubeQos, MemoryLimit, MemoryProtection, PageCacheSize, QosClass, Setting};
 use koord_proto::{
-    annotation::{ExtendedContainer, MemoryQos, MemoryQosPolicy},
+    annotation::{ExtendedContainer, ExtendedResourceSpec, MemoryQos, MemoryQosPolicy},
     keys::{annotation, label},
     pods::PodSpec,
 };
-use std::collections::BTreeMap;
 
 pub(super) const META: HookMeta = HookMeta {
     name: "MemoryQOS",
@@ -256,20 +255,30 @@ impl Amount {
         limit: None,
     };
 
-    /// What it keeps is kept from others, so the annotation counts only where nobody tells of the pod itself.
+    /// What is requested is kept from others, so the annotation counts for that only where nobody tells of the
+    /// pod itself.
     fn of_batch(view: &View<'_>) -> Result<Self, HookError> {
-        let spec = match &view.pod.spec {
-            Some(spec) => spec.batch.clone(),
-            None => view.pod.batch_resources()?,
+        let said = view.pod.batch_resources()?;
+        let said = said.and_then(|spec| Self::of_extended(&spec, view.container));
+        let own = match &view.pod.spec {
+            Some(spec) => {
+                let batch = spec.batch.as_deref();
+                batch.and_then(|spec| Self::of_extended(spec, view.container))
+            }
+            None => said,
         };
-        let none = BTreeMap::new();
-        let containers = spec.as_ref().and_then(|spec| spec.containers.as_ref());
-        let containers = containers.unwrap_or(&none);
-        let own = match view.container {
+        Ok(Self {
+            request: own.map_or(0, |own| own.request),
+            limit: said.and_then(|said| said.limit),
+        })
+    }
+
+    fn of_extended(spec: &ExtendedResourceSpec, container: Option<&ContainerView>) -> Option<Self> {
+        let containers = spec.containers.as_ref()?;
+        match container {
             Some(container) => containers.get(&container.name).map(Self::from),
             None => containers.values().map(Self::from).reduce(Self::and),
-        };
-        Ok(own.unwrap_or(Self::NOTHING))
+        }
     }
 
     /// One that says no limit requests nothing: it is ephemeral, which does not count for the class.

@@ -59,7 +59,8 @@ const PART: &str = r#"{"gpu":[{"minor":3,"resources":{"koordinator.sh/gpu-core":
     "koordinator.sh/gpu-memory":"8Gi","koordinator.sh/gpu-memory-ratio":"50"}}],
     "rdma":[{"minor":0,"id":"ffff:ff:00.0"}]}"#;
 
-/// Where the one of the changing pods is that has mid resources.
+/// Where the one of the changing pods is that has batch resources, and the one that has mid resources.
+const BATCH: usize = 2;
 const MID: usize = 3;
 
 // === impl Asked ===
@@ -151,13 +152,21 @@ impl<'a> Asked<'a> {
                     "annotations": config.annotations,
                 },
             });
-            if at == MID {
-                told["spec"] = self.of_mid();
+            match at {
+                BATCH => told["spec"] = self.of_batch(),
+                MID => told["spec"] = self.of_mid(),
+                _ => {}
             }
             told
         });
         let pods: Vec<Value> = pods.collect();
         json!({"apiVersion": "v1", "kind": "List", "items": pods}).to_string()
+    }
+
+    /// What the webhook has written the annotation from.
+    fn of_batch(&self) -> Value {
+        let said: Value = serde_json::from_str(self.batch).expect("it is JSON");
+        json!({"containers": [{"name": "main", "resources": said["containers"]["main"]}]})
     }
 
     fn of_mid(&self) -> Value {

@@ -44,8 +44,6 @@ pub struct Piece<'a> {
     pub connection: u32,
     /// Never empty.
     pub bytes: &'a [u8],
-    /// Whether these are the last bytes of their frame.
-    pub ends_frame: bool,
 }
 
 // === impl Reader ===
@@ -82,7 +80,6 @@ impl Reader {
             return Ok(Some(Piece {
                 connection: self.connection,
                 bytes: piece,
-                ends_frame: self.rest == 0,
             }));
         }
         Ok(None)
@@ -160,10 +157,10 @@ fn head(connection: u32, length: usize) -> [u8; HEAD_LEN] {
 mod tests {
     use super::*;
 
-    fn pieces(reader: &mut Reader, mut bytes: &[u8]) -> Vec<(u32, Vec<u8>, bool)> {
+    fn pieces(reader: &mut Reader, mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
         let mut found = Vec::new();
         while let Some(piece) = reader.next(&mut bytes).unwrap() {
-            found.push((piece.connection, piece.bytes.to_vec(), piece.ends_frame));
+            found.push((piece.connection, piece.bytes.to_vec()));
         }
         found
     }
@@ -173,9 +170,9 @@ mod tests {
         let stream = b"\0\0\0\x01\0\0\0\x03abc\0\0\0\x02\0\0\0\x01d\xff\xff\xff\xff\0\0\0\x02ef";
         let mut reader = Reader::new(3);
         let whole = [
-            (1, b"abc".to_vec(), true),
-            (2, b"d".to_vec(), true),
-            (u32::MAX, b"ef".to_vec(), true),
+            (1, b"abc".to_vec()),
+            (2, b"d".to_vec()),
+            (u32::MAX, b"ef".to_vec()),
         ];
         assert_eq!(pieces(&mut reader, stream), whole);
         assert!(reader.is_between_frames());
@@ -190,18 +187,15 @@ mod tests {
             let whole = found.len() == 3;
             assert_eq!(reader.is_between_frames(), whole);
         }
-        let single = |byte: &[u8], ends| (1, byte.to_vec(), ends);
-        assert_eq!(
-            found,
-            [single(b"a", false), single(b"b", false), single(b"c", true)]
-        );
+        let single = |byte: &[u8]| (1, byte.to_vec());
+        assert_eq!(found, [single(b"a"), single(b"b"), single(b"c")]);
     }
 
     #[test]
     fn an_empty_frame_is_nothing() {
         let mut reader = Reader::new(3);
         let found = pieces(&mut reader, b"\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\x01x");
-        assert_eq!(found, [(2, b"x".to_vec(), true)]);
+        assert_eq!(found, [(2, b"x".to_vec())]);
         assert_eq!(pieces(&mut reader, b"\0\0\0\x01\0\0\0\0"), []);
         assert!(reader.is_between_frames());
     }

@@ -234,8 +234,8 @@ pub fn is_of_pod(path: &CgroupPath) -> bool {
 /// Whether a directory is below that of a pod: a container's, or one that a container has made.
 pub fn is_below_pod(path: &CgroupPath) -> bool {
     let above = path.components().count().saturating_sub(1);
-    let mut above = path.components().take(above);
-    below_kubepods(path).is_some_and(|(_, first)| above.by_ref().skip(first).any(is_pod))
+    let above = path.components().take(above);
+    below_kubepods(path).is_some_and(|(_, first)| above.skip(first).any(is_pod))
 }
 
 fn is_pod(name: &str) -> bool {

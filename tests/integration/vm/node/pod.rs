@@ -71,7 +71,12 @@ pub(super) async fn run_bomb<T: Ord + Send + 'static>(
     let spec = spec.clone().cgroup(&cgroup);
     for _ in 0..ATTEMPTS {
         let (pod, found) = run_one_bomb(&cgroup, client, &spec, (front, look.clone())).await?;
-        let Some((second, shim)) = second_shim(&pod)? else {
+        // A plugin is told of it, whoever has started it.
+        let second = match front {
+            Front::Cri => second_shim(&pod)?,
+            Front::Nri | Front::Watch => None,
+        };
+        let Some((second, shim)) = second else {
             return Ok((pod, found));
         };
         println!("the runtime has started shim {second} beside {shim} of the pod");

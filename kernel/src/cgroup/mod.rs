@@ -7,6 +7,7 @@
 
 mod class_ids;
 mod devices;
+mod directories;
 mod error;
 mod layout;
 mod leveled;
@@ -24,6 +25,7 @@ mod weight;
 
 pub use self::{
     class_ids::ClassIds,
+    directories::Directories,
     error::{DeviceError, ReadError, WriteError},
     layout::{
         Driver, Layout, ParentError, RuntimeName, directory_of_parent, is_below_pod, is_of_pod,
@@ -89,6 +91,10 @@ impl Cgroups {
     /// Finds out what is mounted below `root`, which is `/sys/fs/cgroup` on a node, and opens it.
     /// Shares become weights by [`WeightCurve::Linear`] until
     /// [`set_weight_curve`](Self::set_weight_curve) says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As for [`OsTree::open`].
     pub fn open(root: &Path) -> Result<Self, DetectError> {
         OsTree::open(root).map(Self::over)
     }
@@ -173,6 +179,12 @@ impl Cgroups {
     ///
     /// On cgroup v2 many shares become one weight: the least of them is returned, and writing it
     /// back gives the same weight.
+    ///
+    /// # Errors
+    ///
+    /// When the group is gone ([`ReadError::is_gone`]), has no such file ([`ReadError::is_unsupported`]), is
+    /// idle and its shares are asked for ([`ReadError::Masked`]), or cannot be read now. What is no value of
+    /// the setting is [`ReadError::Malformed`], and so is all that is by device or in no file of the group.
     pub fn read(&self, at: &CgroupPath, setting: Setting) -> Result<Value, ReadError> {
         if setting == Setting::CpuShares && self.is_idle(at) {
             return Err(ReadError::Masked { at: at.clone() });
@@ -190,6 +202,11 @@ impl Cgroups {
 
     /// The name and the text of the file behind a setting, white space at its ends removed: what
     /// an operator sees with `cat`, in one line.
+    ///
+    /// # Errors
+    ///
+    /// When the group is gone ([`ReadError::is_gone`]), has no such file ([`ReadError::is_unsupported`]), or
+    /// it cannot be read now.
     pub fn raw(
         &self,
         at: &CgroupPath,
@@ -219,6 +236,12 @@ impl Cgroups {
     }
 
     /// The period that a quota of this group is counted in. Writing a quota never changes it.
+    ///
+    /// # Errors
+    ///
+    /// When the group is gone ([`ReadError::is_gone`]), has no such file ([`ReadError::is_unsupported`]), or
+    /// it cannot be read now, or says no number of microseconds from 1,000 to 1,000,000
+    /// ([`ReadError::Malformed`]).
     pub fn period(&self, at: &CgroupPath) -> Result<CpuPeriod, ReadError> {
         let quota = self.file(at, Setting::CpuQuota)?;
         let (name, word) = table::period_file(quota.generation);
@@ -284,6 +307,12 @@ impl Cgroups {
     }
 
     /// The weight of a group on cgroup v2; `None` on v1, which has shares.
+    ///
+    /// # Errors
+    ///
+    /// When the group is gone ([`ReadError::is_gone`]), has no such file ([`ReadError::is_unsupported`]), or
+    /// it cannot be read now. When it is no number from 1 to 10,000: [`ReadError::Masked`] if the group is
+    /// idle, [`ReadError::Malformed`] if not.
     pub fn weight(&self, at: &CgroupPath) -> Result<Option<CpuWeight>, ReadError> {
         let file = self.file(at, Setting::CpuShares)?;
         if file.generation == Generation::V1 {
@@ -300,6 +329,10 @@ impl Cgroups {
 
     /// The names of the groups directly below, sorted. Only for groups in which none but the node's own
     /// makes others: it is all of them.
+    ///
+    /// # Errors
+    ///
+    /// When the group is gone ([`ReadError::is_gone`]), or cannot be listed now.
     pub fn children(&self, at: &CgroupPath) -> Result<Vec<String>, ReadError> {
         let mut names = self.names_below(at, usize::MAX)?.names;
         names.sort_unstable();
@@ -315,6 +348,12 @@ impl Cgroups {
     /// weights are compared as weights, memory limits as whole pages, sizes of page cache up to the
     /// memory limit, and all CPUs are those of the parent. Values that parents or children limit go
     /// through [`apply`](Self::apply).
+    ///
+    /// # Errors
+    ///
+    /// When the group is gone ([`WriteError::is_gone`]), has no such file ([`WriteError::is_unsupported`]) or
+    /// cannot be read now, the value is out of range ([`WriteError::Range`]), or the kernel refuses it. When
+    /// some devices do not have theirs ([`WriteError::lacking`]), all others do.
     pub fn write(&self, at: &CgroupPath, value: &Value) -> Applied {
         if value.setting().is_of_devices() {
             return self.write_per_device(at, value, self.look_at_devices().as_ref());
@@ -490,6 +529,12 @@ impl Cgroups {
         match (self.tree.has_directory(controller, &at), setting) {
             (Ok(false), _) => ReadError::Gone { at },
             (Ok(true), Some(setting)) if is_lacking => ReadError::Unsupported { at, setting },
+            // Of the file alone it would be believed that the group has gone.
+            (Err(unknown), _) if is_lacking => ReadError::Io {
+                at,
+                file,
+                source: unknown,
+            },
             _ => ReadError::Io { at, file, source },
         }
     }

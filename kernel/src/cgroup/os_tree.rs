@@ -61,6 +61,11 @@ const UNIFIED: &str = "unified";
 
 impl OsTree {
     /// Looks at what is mounted at and directly below `root`.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be found out ([`DetectError::Open`]), or there is none of the controllers cpu, cpuset
+    /// and memory, of either version ([`DetectError::NoControllers`]).
     pub fn open(root: &Path) -> Result<Self, DetectError> {
         let failed = |source: io::Error| DetectError::Open {
             path: root.to_owned(),
@@ -157,21 +162,19 @@ impl Tree for OsTree {
         self.mount(controller).map(|mount| mount.generation)
     }
 
-    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
-        is_there(self.directory(controller, at, DIRECTORY))
+    fn inode(&self, controller: Controller, at: &CgroupPath) -> io::Result<Option<u64>> {
+        let opened = self.directory(controller, at, DIRECTORY);
+        let stat = opened.and_then(|directory| Ok(rustix::fs::fstat(directory)?));
+        Ok(if_there(stat)?.map(|stat| stat.st_ino))
     }
 
     fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {
-        is_there(
-            self.directory(controller, at, DIRECTORY)
-                .and_then(|directory| {
-                    Ok(rustix::fs::statat(
-                        directory,
-                        file,
-                        AtFlags::SYMLINK_NOFOLLOW,
-                    )?)
-                }),
-        )
+        let opened = self.directory(controller, at, DIRECTORY);
+        let stat = opened.and_then(|directory| {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            Ok(rustix::fs::statat(directory, file, flags)?)
+        });
+        Ok(if_there(stat)?.is_some())
     }
 
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String> {
@@ -315,12 +318,12 @@ impl Mount {
     }
 }
 
-/// Whether what was looked for was found. What else can go wrong, as without a free descriptor, does
-/// not mean that it is not there.
-fn is_there<T>(found: io::Result<T>) -> io::Result<bool> {
+/// What was looked for, if it is there. What else can go wrong, as without a free descriptor, does not mean
+/// that it is not.
+fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
-        Ok(_) => Ok(true),
-        Err(error) if is_absence(&error) => Ok(false),
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_absence(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -466,14 +469,14 @@ mod tests {
 
     #[test]
     fn only_what_is_not_there_is_absent() {
-        let looked = |errno: Errno| is_there::<()>(Err(errno.into())).ok();
+        let looked = |errno: Errno| if_there::<()>(Err(errno.into())).ok();
         for absent in [Errno::NOENT, Errno::NOTDIR, Errno::NODEV] {
-            assert_eq!(looked(absent), Some(false), "{absent}");
+            assert_eq!(looked(absent), Some(None), "{absent}");
         }
         for unknown in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ACCESS] {
             assert_eq!(looked(unknown), None, "{unknown}");
         }
-        assert!(is_there(Ok(())).unwrap());
+        assert_eq!(if_there(Ok(7)).unwrap(), Some(7));
     }
 
     #[test]

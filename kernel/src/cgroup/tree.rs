@@ -39,16 +39,43 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// How a controller is reached; `None` if it is not there.
     fn generation(&self, controller: Controller) -> Option<Generation>;
 
-    /// An error says nothing about it.
-    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool>;
+    /// The inode of a directory, which no later one of the same name has; `None` if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be found out now, which says nothing about it.
+    fn inode(&self, controller: Controller, at: &CgroupPath) -> io::Result<Option<u64>>;
 
-    /// An error says nothing about it.
+    /// Whether a group is there.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be found out now, which says nothing about it.
+    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
+        Ok(self.inode(controller, at)?.is_some())
+    }
+
+    /// Whether a group has a file; not if there is no such group.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be found out now, which says nothing about it.
     fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool>;
 
     /// The whole text of a file.
+    ///
+    /// # Errors
+    ///
+    /// When the group or the file is not there ([`io::ErrorKind::NotFound`], or `ENODEV` of one that goes
+    /// meanwhile), it cannot be read now, or is not UTF-8 ([`io::ErrorKind::InvalidData`]).
     fn read(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<String>;
 
     /// Gives a text to an existing file, in one `write(2)`.
+    ///
+    /// # Errors
+    ///
+    /// When the group or the file is not there ([`io::ErrorKind::NotFound`], or `ENODEV` of one that goes
+    /// meanwhile), or the kernel refuses the text or takes a part of it alone ([`io::ErrorKind::WriteZero`]).
     fn write(
         &self,
         controller: Controller,
@@ -59,16 +86,34 @@ pub trait Tree: fmt::Debug + Send + Sync {
 
     /// A descriptor that can be read once somebody has written to an existing file, whatever. Reading it
     /// does not wait.
+    ///
+    /// # Errors
+    ///
+    /// When the group or the file is not there ([`io::ErrorKind::NotFound`]), or cannot be watched now.
     fn watch(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<OwnedFd>;
 
     /// The names of the directories directly below, no more than `most`.
+    ///
+    /// # Errors
+    ///
+    /// When the group is not there, or cannot be listed now.
     fn children(&self, controller: Controller, at: &CgroupPath, most: usize) -> io::Result<Names>;
 
     /// A note of ours on a group, which goes with it; empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When the group is not there, the kernel takes no notes ([`io::ErrorKind::Unsupported`]), or it cannot
+    /// be read now.
     fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String>;
 
     /// Puts a note on a group, or takes it off if it is empty. One that cannot be read again is refused, and
     /// what was noted stays.
+    ///
+    /// # Errors
+    ///
+    /// When the group is not there, the kernel takes no notes ([`io::ErrorKind::Unsupported`]), or it does
+    /// not take this one, as none of more than 64 KiB.
     fn set_note(
         &self,
         controller: Controller,
@@ -93,8 +138,8 @@ impl Tree for Bare {
         None
     }
 
-    fn has_directory(&self, _: Controller, _: &CgroupPath) -> io::Result<bool> {
-        Ok(false)
+    fn inode(&self, _: Controller, _: &CgroupPath) -> io::Result<Option<u64>> {
+        Ok(None)
     }
 
     fn has_file(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<bool> {

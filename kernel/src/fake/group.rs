@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The state behind the files of a group, in the kernel's own terms.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
+    pub(super) inode: u64,
     pub(super) shares: u64,
     pub(super) idle: bool,
     /// `None` is unlimited; microseconds, as are the next two.
@@ -63,6 +64,7 @@ const MAX_RUNTIME: u64 = (1 << 44) - 1;
 impl Group {
     pub(super) fn new(cpus: CpuSet) -> Self {
         Self {
+            inode: 0,
             shares: DEFAULT_SHARES,
             idle: false,
             quota: None,

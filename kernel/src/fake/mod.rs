@@ -61,6 +61,8 @@ struct State {
     /// Why none is taken.
     refused_notes: Option<Errno>,
     groups: BTreeMap<CgroupPath, Group>,
+    /// The inode that was given last.
+    made: u64,
     /// Files of `/proc/sys/kernel`, by name.
     sysctls: BTreeMap<String, String>,
     failures: Vec<(CgroupPath, String, Errno)>,
@@ -98,6 +100,7 @@ impl FakeTree {
             unread_notes: None,
             refused_notes: None,
             groups: [(CgroupPath::root(), Group::new(online))].into(),
+            made: 0,
             sysctls: BTreeMap::new(),
             failures: Vec::new(),
             unread: Vec::new(),
@@ -164,7 +167,9 @@ impl FakeTree {
         };
         self.make(&parent);
         let mut state = self.state();
-        let group = state.groups[&parent].below();
+        let mut group = state.groups[&parent].below();
+        state.made += 1;
+        group.inode = state.made;
         state.groups.entry(at.clone()).or_insert(group);
     }
 
@@ -286,13 +291,13 @@ impl Tree for FakeTree {
         Some(self.state().generation)
     }
 
-    fn has_directory(&self, _: Controller, at: &CgroupPath) -> io::Result<bool> {
+    fn inode(&self, _: Controller, at: &CgroupPath) -> io::Result<Option<u64>> {
         let state = self.state();
         state.sees()?;
         if let Some(above) = at.parent() {
             state.may_open(&above)?;
         }
-        Ok(state.groups.contains_key(at))
+        Ok(state.groups.get(at).map(|group| group.inode))
     }
 
     fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {

@@ -81,6 +81,7 @@ checks! {
     settings::what_a_group_below_may_be_given_is_known_before_it_is_there,
     settings::a_value_out_of_range_is_not_written,
     settings::a_group_that_is_gone_is_told_from_a_setting_that_is_not_there,
+    settings::a_group_that_is_made_anew_is_another,
     settings::groups_are_listed_by_name,
     settings::who_watches_a_setting_is_told_of_writes_to_it,
     settings::a_note_that_is_taken_can_be_read_again,

@@ -1,7 +1,9 @@
 //! One setting at a time: what is equal, what is refused, what is shown.
 
 use super::{Ground, cpus, either, generation, make};
-use crate::cgroup::{Applied, Controller, Generation, ReadError, WeightCurve, WriteError, Written};
+use crate::cgroup::{
+    Applied, Controller, Directories, Generation, ReadError, WeightCurve, WriteError, Written,
+};
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value,
 };
@@ -229,6 +231,21 @@ pub(super) fn a_group_that_is_gone_is_told_from_a_setting_that_is_not_there(
     let error = cgroups.write(at, &shares(2)).expect_err("it is gone");
     assert!(error.is_gone(), "{error}");
     assert!(cgroups.children(at).expect_err("it is gone").is_gone());
+}
+
+pub(super) fn a_group_that_is_made_anew_is_another(ground: &mut dyn Ground) {
+    let all = make(ground, &["group", "other"]);
+    let (group, other) = (&all[0], &all[1]);
+    let mut seen = Directories::default();
+    for _ in 0..2 {
+        assert!(!seen.look(ground.cgroups(), group), "it is as it was");
+    }
+    ground.remove(group);
+    assert!(!seen.look(ground.cgroups(), group), "it is not there");
+    ground.make(group);
+    assert!(seen.look(ground.cgroups(), group));
+    assert!(!seen.look(ground.cgroups(), group));
+    assert!(seen.look(ground.cgroups(), other));
 }
 
 pub(super) fn groups_are_listed_by_name(ground: &mut dyn Ground) {

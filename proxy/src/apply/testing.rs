@@ -193,8 +193,8 @@ impl Tree for ReclaimingTree {
         self.tree.generation(controller)
     }
 
-    fn has_directory(&self, controller: Controller, at: &CgroupPath) -> io::Result<bool> {
-        self.tree.has_directory(controller, at)
+    fn inode(&self, controller: Controller, at: &CgroupPath) -> io::Result<Option<u64>> {
+        self.tree.inode(controller, at)
     }
 
     fn has_file(&self, controller: Controller, at: &CgroupPath, file: &str) -> io::Result<bool> {

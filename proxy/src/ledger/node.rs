@@ -6,7 +6,7 @@
 
 use super::{Route, Scope, Target, Unasked, of_directories};
 use koord_hooks::{Merged, NodeMerged, TierPaths};
-use koord_kernel::cgroup::Original as Noted;
+use koord_kernel::cgroup::{Cgroups, Directories, Original as Noted};
 use koord_model::{CgroupPath, KubeQos, Value};
 use std::collections::BTreeMap;
 
@@ -23,6 +23,7 @@ pub enum NodeGroupKind {
 pub struct NodeGroup {
     pub kind: NodeGroupKind,
     pub target: Target,
+    directories: Directories,
 }
 
 /// All of them that are ours to set or to give back, by their directory.
@@ -37,6 +38,28 @@ impl NodeGroupKind {
             Self::Root => Scope::Root,
             Self::Tier(_) => Scope::Tier,
             Self::HostApplication => Scope::HostApplication,
+        }
+    }
+}
+
+// === impl NodeGroup ===
+
+impl NodeGroup {
+    fn new(kind: NodeGroupKind, at: CgroupPath) -> Self {
+        Self {
+            kind,
+            target: Target::at(Some(at)).unasked(Unasked::Unknown),
+            directories: Directories::default(),
+        }
+    }
+
+    /// Notices that an application's group was made anew since the last time, as with each start of a
+    /// service: that ours is not there is nobody's doing then.
+    pub fn look(&mut self, cgroups: &Cgroups) {
+        if let (NodeGroupKind::HostApplication, Some(at)) = (self.kind, &self.target.at)
+            && self.directories.look(cgroups, at)
+        {
+            self.target.was_made_anew();
         }
     }
 }
@@ -62,10 +85,7 @@ impl NodeGroups {
         let mut wanted = wanted(merged, tiers);
         wanted.insert(&root, (NodeGroupKind::Root, &merged.root));
         for (at, (kind, _)) in &wanted {
-            let group = || NodeGroup {
-                kind: *kind,
-                target: Target::at(Some((*at).clone())).unasked(Unasked::Unknown),
-            };
+            let group = || NodeGroup::new(*kind, (*at).clone());
             self.0.entry((*at).clone()).or_insert_with(group);
         }
         let nothing = Merged::default();
@@ -88,19 +108,15 @@ impl NodeGroups {
     /// given back.
     pub fn recall(&mut self, ours: Value) {
         let root = CgroupPath::root();
-        let group = self.0.entry(root.clone()).or_insert_with(|| NodeGroup {
-            kind: NodeGroupKind::Root,
-            target: Target::at(Some(root)).unasked(Unasked::Unknown),
-        });
+        let new = || NodeGroup::new(NodeGroupKind::Root, root.clone());
+        let group = self.0.entry(root.clone()).or_insert_with(new);
         group.target.recall(ours, None);
     }
 
     /// Takes over what was noted on a group: see [`Target::recall_noted`].
     pub fn recall_noted(&mut self, at: &CgroupPath, kind: NodeGroupKind, noted: &Noted) {
-        let group = self.0.entry(at.clone()).or_insert_with(|| NodeGroup {
-            kind,
-            target: Target::at(Some(at.clone())).unasked(Unasked::Unknown),
-        });
+        let new = || NodeGroup::new(kind, at.clone());
+        let group = self.0.entry(at.clone()).or_insert_with(new);
         group.target.recall_noted(noted);
     }
 

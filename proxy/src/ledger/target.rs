@@ -605,6 +605,15 @@ impl Target {
         }
     }
 
+    /// The group is another of the same name, with nothing of ours.
+    pub fn was_made_anew(&mut self) {
+        for entry in &mut self.entries {
+            if matches!(entry.applied, Applied::Equal | Applied::Written) {
+                entry.applied = Applied::Pending;
+            }
+        }
+    }
+
     /// Whatever was left to other writers is ours again.
     pub fn end_contests(&mut self) {
         for entry in &mut self.entries {

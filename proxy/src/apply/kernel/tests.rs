@@ -180,7 +180,7 @@ impl Tree for Broken {
         Some(Generation::V1)
     }
 
-    fn has_directory(&self, _: Controller, _: &CgroupPath) -> io::Result<bool> {
+    fn inode(&self, _: Controller, _: &CgroupPath) -> io::Result<Option<u64>> {
         panic!("of this test")
     }
 

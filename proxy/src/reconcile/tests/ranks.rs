@@ -69,3 +69,35 @@ async fn classes_are_ranked_unless_the_policy_names_the_alternative() {
         assert_eq!(rank_of(&bench, "LS", KubeQos::Burstable).await, rank);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_starts_again_and_again_has_its_rank_each_time() {
+    let tree = FakeTree::new(Generation::V1, 2).with_group_identity();
+    let bench = Bench::new(tree);
+    let nginx = CgroupPath::parse("host/nginx").unwrap();
+    let file = "cpu.bvt_warp_ns";
+    bench.hub.set_node_policy(slo(NGINX));
+    for start in 0..5 {
+        bench.tree.remove(&nginx);
+        bench.tree.make(&nginx);
+        node(&bench.hub).await;
+        let rank = bench.tree.read(Controller::Cpu, &nginx, file).unwrap();
+        assert_eq!(rank, "2\n", "start {start}");
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    let metrics = bench.hub.metrics().encode().unwrap();
+    assert!(!metrics.contains("contested_settings_total{"), "{metrics}");
+
+    // Who writes to one that runs on is heard still.
+    for rank in ["2\n", "2\n", "2\n", "1\n"] {
+        bench
+            .tree
+            .write(Controller::Cpu, &nginx, file, "1")
+            .unwrap();
+        node(&bench.hub).await;
+        assert_eq!(
+            bench.tree.read(Controller::Cpu, &nginx, file).unwrap(),
+            rank
+        );
+    }
+}

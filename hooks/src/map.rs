@@ -17,6 +17,18 @@ impl Map {
         self.shared(key).map(|text| &**text)
     }
 
+    /// The same with what another has of a key, or without that key.
+    #[must_use]
+    pub fn with_of(self, key: &str, other: &Self) -> Self {
+        let of_key = |(it, _): &&(Arc<str>, Arc<str>)| **it == *key;
+        if self.0.iter().find(of_key) == other.0.iter().find(of_key) {
+            return self;
+        }
+        let rest = self.0.iter().filter(|entry| !of_key(entry));
+        let theirs = other.0.iter().filter(of_key);
+        rest.chain(theirs).cloned().collect()
+    }
+
     pub(crate) fn shared(&self, key: &str) -> Option<&Arc<str>> {
         #[cfg(test)]
         reads::note(key);
@@ -69,5 +81,24 @@ mod tests {
         assert_eq!(map.get("c"), None);
         assert_eq!(map, [("a", "2"), ("b", "3")].into_iter().collect());
         assert_eq!(map.0.len(), 2);
+    }
+
+    #[test]
+    fn a_key_is_taken_over_from_another_map_or_left_out_as_there() {
+        let map =
+            |entries: &[(&'static str, &'static str)]| -> Map { entries.iter().copied().collect() };
+        let ours = || map(&[("a", "1"), ("b", "2")]);
+        for (theirs, merged) in [
+            (
+                map(&[("b", "3"), ("c", "4")]),
+                map(&[("a", "1"), ("b", "3")]),
+            ),
+            (map(&[("b", "2")]), ours()),
+            (map(&[("c", "4")]), map(&[("a", "1")])),
+        ] {
+            assert_eq!(ours().with_of("b", &theirs), merged);
+        }
+        assert_eq!(map(&[]).with_of("b", &ours()), map(&[("b", "2")]));
+        assert_eq!(map(&[]).with_of("c", &ours()), map(&[]));
     }
 }

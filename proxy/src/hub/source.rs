@@ -320,8 +320,12 @@ impl Hub {
 
     /// Takes over what a later call told of a pod, by which it was decided about as `view`. Whether
     /// decisions about it are to be made anew.
-    pub(super) fn renew(&self, pod: &mut Pod, view: PodView, said: Said) -> bool {
+    pub(super) fn renew(&self, pod: &mut Pod, mut view: PodView, said: Said) -> bool {
         let known = &pod.view;
+        // Of this one the runtime gives containers what the sandbox was made with, whatever its pod says now.
+        view.annotations = view
+            .annotations
+            .with_of(annotation::ORIGINALS, &known.annotations);
         let known = (&known.labels, &known.annotations, &known.spec)
             == (&view.labels, &view.annotations, &view.spec);
         if pod.said.at > said.at {

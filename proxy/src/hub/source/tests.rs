@@ -58,13 +58,20 @@ fn create(bench: &Bench, spec: &str) {
 }
 
 fn open_creation(bench: &Bench, spec: &str) -> Decision {
+    open_creation_with(bench, [(annotation::EXTENDED_RESOURCE_SPEC, spec)])
+}
+
+fn open_creation_with<'a>(
+    bench: &Bench,
+    annotations: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Decision {
     let request = cri::CreateContainerRequest {
         pod_sandbox_id: "sandbox-1".to_owned(),
         config: Some(cri::ContainerConfig::default()),
         sandbox_config: Some(cri::PodSandboxConfig {
             metadata: listed_pod().metadata,
             labels: map([(label::QOS_CLASS, "BE")]),
-            annotations: map([(annotation::EXTENDED_RESOURCE_SPEC, spec)]),
+            annotations: map(annotations),
             ..Default::default()
         }),
     };
@@ -328,4 +335,19 @@ async fn our_own_annotation_on_a_sandbox_is_not_its_sources() {
         let known = ledger.pod(&sandbox()).unwrap();
         assert_eq!(ours(known).as_deref(), Some("{}"));
     }
+}
+
+#[tokio::test]
+async fn what_a_sandbox_was_made_with_is_not_what_its_pod_says_of_that_later() {
+    let bench = bench();
+    let later = [
+        (annotation::EXTENDED_RESOURCE_SPEC, HALF),
+        (annotation::ORIGINALS, "forged"),
+    ];
+    let creation = open_creation_with(&bench, later);
+    bench.hub.close(creation.pending, made("container-2"));
+    assert_eq!(shares(&bench).await, "256");
+    let ledger = bench.hub.ledger().borrow();
+    let annotations = &ledger.pod(&sandbox()).unwrap().view.annotations;
+    assert_eq!(annotations.get(annotation::ORIGINALS), None);
 }

@@ -40,6 +40,12 @@ json::object!(CpuBurst {
 // === impl CpuBurst ===
 
 impl CpuBurst {
+    /// Reads the annotation.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), the policy is none
+    /// of `none`, `cpuBurstOnly`, `cfsQuotaBurstOnly` and `auto` nor empty, or the percentage is outside 1 to 10,000.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(CPU_BURST, text)
     }
@@ -62,6 +68,11 @@ impl CpuBurstPolicy {
 }
 
 impl Decode for CpuBurstPolicy {
+    /// Upstream's merge leaves out a text that is empty.
+    fn says_nothing(json: &str) -> bool {
+        json::is_null(json) || json::string(json).is_ok_and(|text| text.is_empty())
+    }
+
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
         if json::is_null(json) {
             return Ok(());
@@ -83,6 +94,11 @@ impl BurstPercent {
     pub(crate) const MIN: i64 = 1;
     pub(crate) const MAX: i64 = 10_000;
 
+    /// So many percent of the CPU limit.
+    ///
+    /// # Errors
+    ///
+    /// When the percentage is outside 1 to 10,000.
     pub fn new(percent: i64) -> Result<Self, RangeError> {
         let in_range = u32::try_from(percent)
             .ok()

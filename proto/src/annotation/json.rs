@@ -27,6 +27,11 @@ const MAX_ELEMENTS: usize = 1_024;
 
 /// A place that takes JSON values.
 pub(super) trait Decode {
+    /// Whether a value of an object is as good as left out, where that is told apart.
+    fn says_nothing(json: &str) -> bool {
+        is_null(json)
+    }
+
     /// Takes `json`, the text of one well-formed value without white space around it.
     fn decode(&mut self, json: &str) -> Result<(), Misfit>;
 }
@@ -291,7 +296,7 @@ impl Decode for Bvt {
 
 impl<T: Decode + Default> Decode for Option<T> {
     fn decode(&mut self, json: &str) -> Result<(), Misfit> {
-        if is_null(json) {
+        if T::says_nothing(json) {
             *self = None;
             return Ok(());
         }

@@ -349,6 +349,12 @@ fn a_cpu_burst_keeps_what_was_not_said_apart_from_what_was() {
         let burst = CpuBurst::parse(&format!(r#"{{"policy":"{name}"}}"#)).unwrap();
         assert_eq!((burst.policy, burst.percent), (Some(policy), None));
     }
+    for nothing in ["null", "\"\""] {
+        let text = format!(r#"{{"policy":{nothing},"cpuBurstPercent":150}}"#);
+        let burst = CpuBurst::parse(&text).unwrap();
+        assert_eq!(burst.policy, None, "{text}");
+        assert_eq!(burst.percent.map(BurstPercent::get), Some(150), "{text}");
+    }
     assert_eq!(BurstPercent::default().get(), 1_000);
 }
 

@@ -44,13 +44,11 @@ pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Pa
     true
 }
 
-/// The curve that most of these are, the first of those that are so as often.
+/// The curve that most of these are; `None` if none is, so that others are asked with the next list.
 fn most(told: &[WeightCurve]) -> Option<WeightCurve> {
     let count = |curve| told.iter().filter(|it| **it == curve).count();
-    let first = *told.first()?;
-    let others = told.iter().find(|it| **it != first);
-    let more = others.filter(|it| count(**it) > count(first));
-    Some(*more.unwrap_or(&first))
+    let is_most = |curve: &&WeightCurve| count(**curve) * 2 > told.len();
+    WeightCurve::ALL.iter().find(is_most).copied()
 }
 
 /// A few running containers with their weights, while the curve is unknown. The least weight comes
@@ -92,10 +90,10 @@ mod tests {
     };
 
     #[test]
-    fn one_that_somebody_wrote_by_the_other_curve_is_outvoted() {
+    fn who_wrote_by_the_other_curve_is_outvoted_or_others_are_asked() {
         assert_eq!(most(&[]), None);
         assert_eq!(most(&[Linear]), Some(Linear));
-        assert_eq!(most(&[Linear, Quadratic]), Some(Linear));
+        assert_eq!(most(&[Linear, Quadratic]), None);
         assert_eq!(most(&[Linear, Quadratic, Quadratic]), Some(Quadratic));
         assert_eq!(
             most(&[Quadratic, Linear, Quadratic, Quadratic]),

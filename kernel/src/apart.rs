@@ -109,9 +109,12 @@ impl Copies {
 
 /// All but the standard streams that the thread's table has.
 fn descriptors() -> io::Result<Vec<i32>> {
-    let list = fs::read_dir(Path::new(OWN).join("fd"))?;
-    let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    Ok(numbers.filter(|it| !STANDARD.contains(it)).collect())
+    let mut descriptors = Vec::new();
+    for entry in fs::read_dir(Path::new(OWN).join("fd"))? {
+        let number = entry?.file_name().to_str().and_then(|it| it.parse().ok());
+        descriptors.extend(number.filter(|it| !STANDARD.contains(it)));
+    }
+    Ok(descriptors)
 }
 
 /// What a descriptor of this thread leads to, by name: no file system is asked, which may not answer.

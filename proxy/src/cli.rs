@@ -102,7 +102,7 @@ pub enum Question {
     Explain {
         /// UID or name of a pod or NAMESPACE/NAME, at least 8 characters of a sandbox's or
         /// container's id, the directory of a tier or host application, or `node` for all of these
-        #[arg(value_name = "POD-OR-CONTAINER")]
+        #[arg(value_name = "POD-OR-CONTAINER", value_parser = id)]
         id: String,
         /// The whole answer, as JSON
         #[arg(long)]
@@ -147,6 +147,12 @@ pub struct Answer {
 
 impl Invocation {
     /// What this process was called for: by a command line, or by a runtime that has launched it.
+    ///
+    /// # Errors
+    ///
+    /// When the launch by a runtime comes to nothing, and as [`parse`](Self::parse). But with a configuration
+    /// that is wrong a process that is to serve does so in pass-through, if a runtime has launched it, or if
+    /// the socket for clients was handed over and the error [spares sockets](ConfigError::spares_sockets).
     pub fn of_process(
         args: impl IntoIterator<Item = OsString>,
         environment: impl Fn(&'static str) -> Option<OsString>,
@@ -205,6 +211,11 @@ impl Invocation {
     }
 
     /// Reads a command line, the program's name first.
+    ///
+    /// # Errors
+    ///
+    /// When this is no command line of ours, or asks for help or for the version; and when the configuration
+    /// is wrong, be it for a question or for `--revert`.
     pub fn parse(
         args: impl IntoIterator<Item = OsString>,
         surroundings: &Surroundings,
@@ -266,6 +277,12 @@ impl InvocationError {
 
 impl Question {
     /// Asks the proxy behind the socket `admin`. Must run within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When nobody can be reached there, or no whole answer comes within 15 s or in 256 MiB; when the page
+    /// cannot be asked for, as by an id with a space; and when an answer that is shown as a table is not of
+    /// the form that this version knows. A refusal is an answer.
     pub async fn ask(&self, admin: &Path) -> Result<Answer, AskError> {
         let reply = match self {
             Self::Status { .. } => ask::status(admin).await?,
@@ -315,13 +332,24 @@ impl Question {
 // === impl Answer ===
 
 impl Answer {
-    /// Writes the answer out; the exit code says whether it is good news. Whoever reads may have seen
-    /// enough (`… ledger | head`), which is no failure.
+    /// Writes the answer out; the exit code says whether it is good news.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written, unless whoever reads has seen enough (`… ledger | head`).
     pub fn print(&self, mut to: impl Write) -> io::Result<ExitCode> {
         match to.write_all(self.text.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => Ok(ExitCode::from(u8::from(!self.good))),
         }
+    }
+}
+
+/// What `explain` asks for, in a query of which it would not be all.
+fn id(text: &str) -> Result<String, &'static str> {
+    match text.contains(['#', '&']) {
+        true => Err("nothing on a node has # or & in its name"),
+        false => Ok(text.to_owned()),
     }
 }
 
@@ -361,6 +389,17 @@ mod tests {
         let other = "--remote-runtime-service-endpoint=/run/other.sock";
         assert_eq!(acts(&[other]), Some(false));
         assert_eq!(acts(&[]), Some(false));
+    }
+
+    #[test]
+    fn half_of_a_word_is_not_explained_for_the_whole() {
+        let parsed = |id| CommandLine::try_parse_from(["koord-runtime-proxy", "explain", id]);
+        for id in ["web#1", "web&id=shop"] {
+            let error = parsed(id).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ValueValidation);
+            assert!(error.to_string().contains(id), "{error}");
+        }
+        assert!(parsed("default/web-1.x_y").is_ok());
     }
 
     #[test]

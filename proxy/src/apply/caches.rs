@@ -131,6 +131,15 @@ impl Caches {
     }
 
     /// Brings all threads of a member into its group.
+    ///
+    /// # Errors
+    ///
+    /// When this machine has no groups, they or the member's threads cannot be read, or the kernel refuses a
+    /// mount, a group, its shares or a thread; the threads may then be in the group of a class instead
+    /// ([`NotPlaced::Shared`]), or in their own and not monitored apart ([`JoinError::Unmonitored`]). When
+    /// not all below the member's control group is looked at ([`JoinError::Unseen`]), or the last look, the
+    /// 16th or the one in which 250 ms are over, still finds some that are not as decided
+    /// ([`JoinError::Unsettled`]).
     pub fn join(
         &mut self,
         cgroups: &Cgroups,
@@ -170,8 +179,13 @@ impl Caches {
     /// Removes the groups of ours that nobody wants. One that cannot be keeps no other.
     pub fn keep(&mut self, wanted: &BTreeSet<String>) -> Swept {
         let mut swept = Swept::default();
-        let Some(groups) = self.mounted() else {
-            return swept;
+        let groups = match self.mounted() {
+            Ok(Some(groups)) => groups,
+            Ok(None) => return swept,
+            Err(error) => {
+                swept.failed = Some(error);
+                return swept;
+            }
         };
         let mut ours = Vec::new();
         for listed in [groups.monitors(), groups.owned()] {
@@ -342,7 +356,7 @@ impl Caches {
 
     fn release_all(&mut self, listed: &Listed<'_>, turn: &mut Turn) -> Result<Found, ResctrlError> {
         self.inside.clear();
-        let Some(groups) = self.mounted() else {
+        let Some(groups) = self.mounted()? else {
             return Ok(Found::Nothing);
         };
         let mut found = Found::Nothing;
@@ -363,12 +377,13 @@ impl Caches {
     }
 
     /// The groups, where the kernel shows them already.
-    fn mounted(&mut self) -> Option<&dyn Groups> {
+    fn mounted(&mut self) -> Result<Option<&dyn Groups>, ResctrlError> {
         let is_mounted = |machine: &Machine| Resctrl::is_mounted(&machine.sys_root);
         if self.groups.is_none() && !self.machine.as_ref().is_some_and(is_mounted) {
-            return None;
+            return Ok(None);
         }
-        self.mount().ok()
+        let groups = self.mount().map(Some);
+        groups.map_err(|source| ResctrlError::Unlisted { source })
     }
 
     /// The groups, which the kernel may first have to be told to show.

@@ -69,6 +69,11 @@ impl Folder {
     }
 
     /// Has a file say this, and the folder be there. Whether it said something else.
+    ///
+    /// # Errors
+    ///
+    /// When the folder cannot be opened or made, as where there is none around it
+    /// ([`FolderError::is_absent`]), or the file cannot be written.
     pub fn put(&self, name: &'static str, text: &str) -> Result<bool, FolderError> {
         let folder = match self.open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.make(),
@@ -85,6 +90,10 @@ impl Folder {
 
     /// Removes a file of ours, with what a crash left of one that was to take its place. Whether there was
     /// any.
+    ///
+    /// # Errors
+    ///
+    /// When there is such a folder and it cannot be opened, or a file cannot be removed.
     pub fn withdraw(&self, name: &'static str) -> Result<bool, FolderError> {
         let folder = match self.open() {
             Ok(folder) => folder,
@@ -98,8 +107,10 @@ impl Folder {
             (&fresh, is_file(&folder, &fresh)),
         ];
         for (name, _) in is_there.iter().filter(|(_, is_there)| *is_there) {
-            let removed = rustix::fs::unlinkat(&folder, *name, AtFlags::empty());
-            removed.map_err(|errno| self.failed(name, "removed", errno.into()))?;
+            match rustix::fs::unlinkat(&folder, *name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(self.failed(name, "removed", errno.into())),
+            }
         }
         Ok(is_there.iter().any(|(_, is_there)| *is_there))
     }

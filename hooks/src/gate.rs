@@ -103,6 +103,12 @@ impl FeatureGates {
 
     /// Reads `Name=bool,…`. A gate's own name goes before `AllAlpha` and `AllBeta`, wherever it
     /// stands; of equal names the last counts.
+    ///
+    /// # Errors
+    ///
+    /// When an item is not `NAME=VALUE`, its name is neither `AllAlpha` nor `AllBeta` nor that of a gate, or
+    /// its value is none of `1`, `t`, `T`, `true`, `TRUE`, `True`, `0`, `f`, `F`, `false`, `FALSE` and
+    /// `False`. All such items are told.
     pub fn parse(text: &str) -> Result<Self, FlagError> {
         let (gates, faults) = Self::of_another(text);
         FlagError::of(Self::FLAG, faults).map_or(Ok(gates), Err)
@@ -173,6 +179,11 @@ impl FailPolicies {
     pub const FLAG: &'static str = "--hook-fail-policy";
 
     /// Reads `Hook=Open,Hook=Closed,…`; of equal names the last counts.
+    ///
+    /// # Errors
+    ///
+    /// When an item is not `NAME=VALUE`, its name is that of no built-in hook, or its value is neither `Open`
+    /// nor `Closed`. All such items are told.
     pub fn parse(text: &str) -> Result<Self, FlagError> {
         let mut policies = Self::default();
         let faults = faults_of_pairs(text, |name, value| {

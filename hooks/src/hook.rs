@@ -20,9 +20,18 @@ use thiserror::Error;
 /// Decides what a pod, a container or the node should have.
 pub trait Hook: Send + Sync {
     /// Called at the stages [`Stage::Pod`] and [`Stage::Container`].
+    ///
+    /// # Errors
+    ///
+    /// When something that it reads is malformed, or cannot be met: then nothing of what it decides here
+    /// counts, and what becomes of the call is for its [`FailPolicy`].
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError>;
 
     /// Called at the stage [`Stage::Node`].
+    ///
+    /// # Errors
+    ///
+    /// The same of the node's own groups.
     fn decide_node(&self, _node: &NodeView) -> Result<NodeAdjustment, HookError> {
         Ok(NodeAdjustment::default())
     }

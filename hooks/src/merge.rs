@@ -71,6 +71,11 @@ impl Merged {
     }
 
     /// Adds what `hook` wants, all of it or, on a conflict, nothing.
+    ///
+    /// # Errors
+    ///
+    /// When a setting has a value already, and the adjustment does not declare that it replaces it
+    /// ([`Adjustment::overriding`]).
     pub fn merge(
         &mut self,
         hook: &'static str,
@@ -130,6 +135,10 @@ impl Merged {
 
 impl NodeMerged {
     /// Adds what `hook` wants, all of it or, on a conflict anywhere, nothing.
+    ///
+    /// # Errors
+    ///
+    /// When [`Merged::merge`] refuses what is wanted of the root, of a tier or of a host application.
     pub fn merge(
         &mut self,
         hook: &'static str,

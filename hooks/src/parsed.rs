@@ -41,6 +41,11 @@ type Meaning<T> = (Arc<str>, Result<Arc<T>, Arc<AnnotationError>>);
 impl PodView {
     /// What it has of the node's batch resources: by its annotation, which whoever makes requests
     /// without a source of pods goes by too, else by itself.
+    ///
+    /// # Errors
+    ///
+    /// When [`ExtendedResourceSpec::parse`] refuses the annotation [`EXTENDED_RESOURCE_SPEC`]; what the pod
+    /// says by itself does not take its place then.
     pub fn batch_resources(
         &self,
     ) -> Result<Option<Arc<ExtendedResourceSpec>>, Arc<AnnotationError>> {
@@ -50,33 +55,57 @@ impl PodView {
         Ok(said.or_else(of_itself))
     }
 
-    /// What the scheduler gave it.
+    /// What the scheduler gave it; `None` without the annotation [`RESOURCE_STATUS`].
+    ///
+    /// # Errors
+    ///
+    /// When [`ResourceStatus::parse`] refuses the annotation.
     pub fn resource_status(&self) -> Result<Option<Arc<ResourceStatus>>, Arc<AnnotationError>> {
         self.meaning(&self.parsed.status, RESOURCE_STATUS, ResourceStatus::parse)
     }
 
-    /// How much of its quota it may save up.
+    /// How much of its quota it may save up; `None` without the annotation [`CPU_BURST`].
+    ///
+    /// # Errors
+    ///
+    /// When [`CpuBurst::parse`] refuses the annotation.
     pub fn cpu_burst(&self) -> Result<Option<Arc<CpuBurst>>, Arc<AnnotationError>> {
         self.meaning(&self.parsed.burst, CPU_BURST, CpuBurst::parse)
     }
 
-    /// How its memory is kept.
+    /// How its memory is kept; `None` without the annotation [`MEMORY_QOS`].
+    ///
+    /// # Errors
+    ///
+    /// When [`PodMemoryQos::parse`] refuses the annotation.
     pub fn memory_qos(&self) -> Result<Option<Arc<PodMemoryQos>>, Arc<AnnotationError>> {
         self.meaning(&self.parsed.memory, MEMORY_QOS, PodMemoryQos::parse)
     }
 
-    /// The devices that the scheduler gave it.
+    /// The devices that the scheduler gave it; `None` without the annotation [`DEVICE_ALLOCATED`].
+    ///
+    /// # Errors
+    ///
+    /// When [`DeviceAllocated::parse`] refuses the annotation.
     pub fn devices(&self) -> Result<Option<Arc<DeviceAllocated>>, Arc<AnnotationError>> {
         let memo = &self.parsed.devices;
         self.meaning(memo, DEVICE_ALLOCATED, DeviceAllocated::parse)
     }
 
-    /// Its part of the network.
+    /// Its part of the network; `None` without the annotation [`NETWORK_QOS`].
+    ///
+    /// # Errors
+    ///
+    /// When [`NetworkLimits::parse`] refuses the annotation.
     pub fn network_limits(&self) -> Result<Option<Arc<NetworkLimits>>, Arc<AnnotationError>> {
         self.meaning(&self.parsed.network, NETWORK_QOS, NetworkLimits::parse)
     }
 
-    /// The scores of its containers.
+    /// The scores of its containers; `None` without the annotation [`OOM_SCORE_ADJ_SPEC`].
+    ///
+    /// # Errors
+    ///
+    /// When [`OomScoreAdjSpec::parse`] refuses the annotation. A score that is out of range is no error yet.
     pub fn oom_scores(&self) -> Result<Option<Arc<OomScoreAdjSpec>>, Arc<AnnotationError>> {
         let memo = &self.parsed.scores;
         self.meaning(memo, OOM_SCORE_ADJ_SPEC, OomScoreAdjSpec::parse)

@@ -237,7 +237,11 @@ impl Default for HookOptions {
 // === impl PodView ===
 
 impl PodView {
-    /// The class that the pod's label names.
+    /// The class that the pod's label names; `None` if there is no label, or an empty one.
+    ///
+    /// # Errors
+    ///
+    /// When the label is none of `LSE`, `LSR`, `LS`, `BE` and `SYSTEM`, exact in case, and not empty.
     pub fn qos_class(&self) -> Result<Option<QosClass>, UnknownClass> {
         annotation::qos_class(self.labels.get(label::QOS_CLASS))
     }
@@ -274,6 +278,10 @@ impl NodeView {
     }
 
     /// The directory of a host application on this node.
+    ///
+    /// # Errors
+    ///
+    /// When the directory of its base, its own path and a slash between them have more than 4,096 bytes.
     pub fn host_application_path(
         &self,
         application: &HostApplication,

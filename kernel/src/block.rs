@@ -249,6 +249,11 @@ impl BlockDevices {
 
 impl Look<'_> {
     /// The devices that a name means now, at least one.
+    ///
+    /// # Errors
+    ///
+    /// When nothing is called so, what is called so is on no block device of this machine, or a pod has
+    /// several claims that may be meant. [`BlockError::Io`] says neither: it cannot be found out now.
     pub fn find(&self, block: &Block, layer: Layer) -> Result<BTreeSet<DeviceNumber>, BlockError> {
         let (number, layer) = match block {
             Block::Device(name) => (self.called(name)?, layer),

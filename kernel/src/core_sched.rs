@@ -22,18 +22,33 @@ pub struct Cookie(NonZeroU64);
 
 /// What the kernel can do with cookies: the kernel itself, or a fake that keeps its rules.
 pub trait CoreSched: fmt::Debug + Send + Sync {
-    /// The cookie of a thread; `None` if it has none. [`io::ErrorKind::NotFound`] is never the
-    /// answer: a thread that has ended is `ESRCH`.
+    /// The cookie of a thread; `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// When the thread has ended (`ESRCH`, never [`io::ErrorKind::NotFound`]), or the kernel does not tell.
     fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>>;
 
     /// Gives all threads of a process a cookie that nobody else has. Any of its threads names it.
+    ///
+    /// # Errors
+    ///
+    /// When that thread has ended (`ESRCH`), or the kernel refuses it.
     fn create(&self, process: Tid) -> io::Result<()>;
 
-    /// Gives all threads of the process of `to` the cookie that `from` has, if that still is
-    /// `cookie`; `ESRCH` if it is not.
+    /// Gives all threads of the process of `to` the cookie that `from` has, if that still is `cookie`.
+    ///
+    /// # Errors
+    ///
+    /// When it is not, or one of the two has ended (`ESRCH`), or the kernel refuses it.
     fn share(&self, from: Tid, cookie: Cookie, to: Tid) -> io::Result<()>;
 
     /// Takes the cookie from all threads of a process.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended (`ESRCH`), or the kernel refuses it, or we have a cookie ourselves that we cannot be
+    /// without (`EPERM`).
     fn clear(&self, process: Tid) -> io::Result<()>;
 }
 

@@ -17,6 +17,11 @@ pub enum OnlineError {
 }
 
 /// The CPUs that run tasks now, from the tree of devices at `sys`, which is `/sys` on a node.
+///
+/// # Errors
+///
+/// When the file cannot be read ([`OnlineError::Read`]), or is no list of numbers from 0 to 8,191
+/// ([`OnlineError::Malformed`]).
 pub fn online(sys: &Path) -> Result<CpuSet, OnlineError> {
     let path = sys.join("devices/system/cpu/online");
     match std::fs::read_to_string(&path) {

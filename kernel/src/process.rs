@@ -144,6 +144,11 @@ fn code_of_a_file(line: &str) -> Option<(usize, usize)> {
 ///
 /// `listen_pid` and `listen_fds` are what the environment has for `LISTEN_PID` and `LISTEN_FDS`.
 /// The answer is a duplicate that children do not inherit, nor do they inherit the original.
+///
+/// # Errors
+///
+/// When `LISTEN_PID` is this process and `LISTEN_FDS` says anything but 0 or 1, or where it says 1, when
+/// descriptor 3 is not open, is no listening stream socket of the unix family, or cannot be duplicated.
 pub fn inherited_listener(
     listen_pid: Option<&str>,
     listen_fds: Option<&str>,
@@ -184,6 +189,11 @@ fn take_listener(inherited: BorrowedFd<'_>) -> Result<OwnedFd, InheritError> {
 ///
 /// `text` is what the environment has for `NRI_PLUGIN_SOCKET`. The answer is as for
 /// [`inherited_listener`].
+///
+/// # Errors
+///
+/// When `text` is anything but 3, or descriptor 3 is not open, is no stream socket of the unix family,
+/// listens, or cannot be duplicated.
 pub fn inherited_stream(text: &str) -> Result<OwnedFd, InheritError> {
     if text != "3" {
         return Err(InheritError::Number {
@@ -209,8 +219,12 @@ fn take_stream(inherited: BorrowedFd<'_>) -> Result<OwnedFd, InheritError> {
     rustix::io::fcntl_dupfd_cloexec(inherited, FIRST_INHERITED + 1).map_err(failed)
 }
 
-/// Raises the limit of open descriptors as far as it goes without privilege, and says how far that
-/// is; `None` is unlimited.
+/// Raises the limit of open descriptors as far as it goes without privilege, and says how many that
+/// are; `None` is unlimited.
+///
+/// # Errors
+///
+/// When the kernel refuses it. The limit stays as it was then.
 pub fn raise_nofile() -> io::Result<Option<u64>> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -29,6 +29,11 @@ pub struct Devices {
 
 impl Devices {
     /// Those below `sys`, which is `/sys`.
+    ///
+    /// # Errors
+    ///
+    /// When what is there cannot be read. What is not there, or goes meanwhile, is passed over (`ENOENT`,
+    /// `ENOTDIR`, `ENODEV`).
     pub fn find(sys: &Path) -> io::Result<Self> {
         let connections = number(&sys.join("class/misc/rdma_cm"))?;
         let class = sys.join("class/infiniband_verbs");
@@ -48,6 +53,10 @@ impl Devices {
 
 /// The number of the character device that a path is a node of; links are not followed. `None` if it
 /// is something else.
+///
+/// # Errors
+///
+/// When the path cannot be looked at, or nothing is there ([`io::ErrorKind::NotFound`]).
 pub fn number_at(path: &Path) -> io::Result<Option<DeviceNumber>> {
     let found = fs::symlink_metadata(path)?;
     let number = DeviceNumber {

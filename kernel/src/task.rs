@@ -35,6 +35,10 @@ impl Procfs {
 
     /// The process that started the one of this thread, if that is a shim of containerd: whatever
     /// else it starts belongs to the same pod.
+    ///
+    /// # Errors
+    ///
+    /// When what `/proc` says of the thread or of that process cannot be read, as of one that has ended.
     pub fn shim_of(&self, thread: Tid) -> io::Result<Option<Tid>> {
         let status = self.status(thread)?;
         let parent = field(&status, "PPid").and_then(|it| it.parse().ok());
@@ -72,13 +76,23 @@ impl Procfs {
     }
 
     /// The threads of a process.
+    ///
+    /// # Errors
+    ///
+    /// When their directory cannot be opened, as of a process that has ended. What of it cannot be listed
+    /// after that is left out.
     pub fn threads_of(&self, process: Tid) -> io::Result<Vec<Tid>> {
         let entries = std::fs::read_dir(self.root.join(format!("{process}/task")))?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// How soon a process is killed for want of memory.
+    /// How soon a process is killed for want of memory, from −1,000 to 1,000.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be read, as of a process that has ended, or is no number of that range
+    /// ([`io::ErrorKind::InvalidData`]).
     pub fn oom_score_adj(&self, process: Tid) -> io::Result<OomScoreAdj> {
         let text = std::fs::read_to_string(self.oom_score_path(process))?;
         let score = text.trim().parse().ok();
@@ -87,6 +101,10 @@ impl Procfs {
     }
 
     /// The same, to be written.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be opened, as that of a process that has ended.
     pub fn open_oom_score_adj(&self, process: Tid) -> io::Result<OomScoreFile> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(self.oom_score_path(process), flags, Mode::empty())?;
@@ -107,6 +125,10 @@ impl Procfs {
 impl OomScoreFile {
     /// Gives the process a score. Less than the least that somebody with `CAP_SYS_RESOURCE` gave it
     /// takes that capability.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses it, as it does without that capability.
     pub fn write(mut self, score: OomScoreAdj) -> io::Result<()> {
         self.0.write_all(score.to_string().as_bytes())
     }

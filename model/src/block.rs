@@ -122,16 +122,33 @@ impl FromStr for DeviceNumber {
 
 impl BlockName {
     /// A name below `/dev`, said with that or without.
+    ///
+    /// # Errors
+    ///
+    /// When what is below `/dev` has more than 255 bytes, or one of its components is empty, `.` or `..`, or
+    /// has a character that is not visible ASCII (`!` to `~`).
     pub fn device(text: &str) -> Result<Self, BlockNameError> {
         let name = text.strip_prefix("/dev/").unwrap_or(text);
         let is_good = name.split('/').all(is_component);
         Self::new("block device", text, name, is_good)
     }
 
+    /// The name of an LVM group.
+    ///
+    /// # Errors
+    ///
+    /// When it is empty, `.`, `..` or longer than 255 bytes, or has a slash or a character that is not
+    /// visible ASCII (`!` to `~`).
     pub fn volume_group(text: &str) -> Result<Self, BlockNameError> {
         Self::new("volume group", text, text, is_component(text))
     }
 
+    /// The name of a volume.
+    ///
+    /// # Errors
+    ///
+    /// When it is empty, `.`, `..` or longer than 255 bytes, or has a slash or a character that is not
+    /// visible ASCII (`!` to `~`).
     pub fn volume(text: &str) -> Result<Self, BlockNameError> {
         Self::new("volume", text, text, is_component(text))
     }
@@ -230,6 +247,11 @@ impl IoRate {
     pub const MIN: i64 = 1;
     pub const MAX: i64 = i64::MAX;
 
+    /// So many bytes or operations in a second.
+    ///
+    /// # Errors
+    ///
+    /// When the rate is zero or negative: it is 1 to 2⁶³ − 1 ([`Self::MIN`] to [`Self::MAX`]).
     pub fn new(rate: i64) -> Result<Self, RangeError> {
         check("rate", rate.into(), Self::MIN.into(), Self::MAX.into())?;
         Ok(Self(rate.unsigned_abs()))
@@ -252,6 +274,11 @@ impl IoWeight {
     pub const MIN: i64 = 1;
     pub const MAX: i64 = 100;
 
+    /// So many percent of what a group has by itself.
+    ///
+    /// # Errors
+    ///
+    /// When the percentage is outside 1 to 100 ([`Self::MIN`] to [`Self::MAX`]).
     pub fn new(percent: i64) -> Result<Self, RangeError> {
         check(
             "percent",
@@ -275,6 +302,12 @@ impl Latency {
     pub const MAX_PERCENT: i64 = 100;
     pub const MAX_MICROS: i64 = u32::MAX as i64;
 
+    /// That many percent of all requests, in that many microseconds.
+    ///
+    /// # Errors
+    ///
+    /// When the percentage is outside 0 to 100 ([`Self::MAX_PERCENT`]), or the microseconds are outside 0 to
+    /// 4,294,967,295 ([`Self::MAX_MICROS`]).
     pub fn new(percent: i64, micros: i64) -> Result<Self, RangeError> {
         check("percent", percent.into(), 0, Self::MAX_PERCENT.into())?;
         check("microseconds", micros.into(), 0, Self::MAX_MICROS.into())?;

@@ -73,6 +73,11 @@ impl CacheRange {
     pub const MAX: i64 = 100;
     pub const WHOLE: Self = Self { start: 0, end: 100 };
 
+    /// The part from `start` percent of a cache to `end` percent.
+    ///
+    /// # Errors
+    ///
+    /// When `start` is outside 0 to 99, or `end` is not greater than `start` or above 100 ([`Self::MAX`]).
     pub fn new(start: i64, end: i64) -> Result<Self, RangeError> {
         let max = Self::MAX;
         Ok(Self {
@@ -109,6 +114,11 @@ impl Bandwidth {
     pub const MAX: i64 = 100;
     pub const WHOLE: Self = Self(100);
 
+    /// So many percent of the bandwidth.
+    ///
+    /// # Errors
+    ///
+    /// When the percentage is outside 1 to 100 ([`Self::MIN`] to [`Self::MAX`]).
     pub fn new(percent: i64) -> Result<Self, RangeError> {
         within("percent", percent, Self::MIN, Self::MAX).map(Self)
     }

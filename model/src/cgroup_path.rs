@@ -34,11 +34,21 @@ impl CgroupPath {
 
     /// Reads a path as the kubelet sends it in `cgroup_parent`: a leading slash and doubled
     /// slashes are of no meaning.
+    ///
+    /// # Errors
+    ///
+    /// When the text has more than 4,096 bytes, with the slashes of no meaning, or a control character, or
+    /// one of its components is `.` or `..`.
     pub fn parse(text: &str) -> Result<Self, CgroupPathError> {
         Self::root().join(text)
     }
 
     /// This path and `child` below it.
+    ///
+    /// # Errors
+    ///
+    /// When both have more than 4,096 bytes, with the slash that comes between them and those of no meaning,
+    /// or `child` has a control character, or one of its components is `.` or `..`.
     pub fn join(&self, child: &str) -> Result<Self, CgroupPathError> {
         let separator = usize::from(!self.is_root());
         let length = self.0.len() + separator + child.len();

@@ -93,6 +93,11 @@ impl CpuShares {
     /// What the kernel gives a new group.
     pub const DEFAULT: Self = Self(1_024);
 
+    /// A weight as cgroup v1 counts it.
+    ///
+    /// # Errors
+    ///
+    /// When the number is outside 2 to 262,144 ([`Self::MIN`] to [`Self::MAX`]).
     pub fn new(shares: i64) -> Result<Self, RangeError> {
         let (min, max) = (Self::MIN.0.into(), Self::MAX.0.into());
         check("cpu.shares", shares.into(), min, max)?;
@@ -110,6 +115,11 @@ impl CpuWeight {
     /// What the kernel gives a new group.
     pub const DEFAULT: Self = Self(100);
 
+    /// A weight as cgroup v2 counts it.
+    ///
+    /// # Errors
+    ///
+    /// When the number is outside 1 to 10,000.
     pub fn new(weight: i64) -> Result<Self, RangeError> {
         check("cpu.weight", weight.into(), 1, 10_000)?;
         Ok(Self(u16::try_from(weight).expect("checked")))
@@ -126,6 +136,11 @@ impl CpuPeriod {
     /// What Kubernetes uses unless the kubelet is told otherwise.
     pub const DEFAULT: Self = Self(100_000);
 
+    /// A period of so many microseconds.
+    ///
+    /// # Errors
+    ///
+    /// When the number is outside 1,000 to 1,000,000.
     pub fn new(micros: i64) -> Result<Self, RangeError> {
         check("cpu.cfs_period_us", micros.into(), 1_000, 1_000_000)?;
         Ok(Self(u32::try_from(micros).expect("checked")))
@@ -144,7 +159,12 @@ impl CpuQuota {
     /// The most that the kernel takes (`max_cfs_runtime`, 2⁴⁴ − 1 µs, since 5.8; tried on 6.18).
     pub const MAX_MICROS: u64 = (1 << 44) - 1;
 
-    /// Reads a quota as CRI and cgroup v1 write it: negative is unlimited.
+    /// Reads a quota in microseconds as CRI and cgroup v1 write it: negative is unlimited.
+    ///
+    /// # Errors
+    ///
+    /// When the number is 0 to 999 or above 2⁴⁴ − 1: one that is not negative is [`Self::MIN_MICROS`] to
+    /// [`Self::MAX_MICROS`].
     pub fn from_micros(micros: i64) -> Result<Self, RangeError> {
         let Ok(micros) = u64::try_from(micros) else {
             return Ok(Self::Unlimited);
@@ -209,6 +229,11 @@ impl CpuBurst {
         }
     }
 
+    /// So many microseconds.
+    ///
+    /// # Errors
+    ///
+    /// When the number is above 2⁴⁴ − 1 ([`CpuQuota::MAX_MICROS`]).
     pub fn from_micros(micros: u64) -> Result<Self, RangeError> {
         let max = CpuQuota::MAX_MICROS.into();
         check("cpu.cfs_burst_us", micros.into(), 0, max)?;
@@ -256,6 +281,11 @@ impl CpuBurst {
 // === impl Bvt ===
 
 impl Bvt {
+    /// This value, as the kernel's file takes it.
+    ///
+    /// # Errors
+    ///
+    /// When the value is outside −1 to 2.
     pub fn new(value: i64) -> Result<Self, RangeError> {
         check("cpu.bvt_warp_ns", value.into(), -1, 2)?;
         Ok(Self(i8::try_from(value).expect("checked")))

@@ -40,7 +40,11 @@ impl CpuSet {
         Self::default()
     }
 
-    /// Adds a CPU; numbers above [`MAX_CPU`] are refused.
+    /// Adds a CPU by its number.
+    ///
+    /// # Errors
+    ///
+    /// When the number is above 8,191 ([`MAX_CPU`]); the set stays as it is.
     pub fn insert(&mut self, cpu: u32) -> Result<(), CpuSetError> {
         if cpu > MAX_CPU {
             return Err(CpuSetError::TooHigh { cpu: cpu.into() });

@@ -33,6 +33,11 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
+            /// The identifier that is written so.
+            ///
+            /// # Errors
+            ///
+            /// When the text is not 1 to 253 ASCII letters, digits, `-`, `_` or `.`, or has nothing but dots.
             pub fn new(text: &str) -> Result<Self, IdError> {
                 check($what, text)?;
                 Ok(Self(text.into()))

@@ -34,6 +34,11 @@ macro_rules! bounded {
             /// What the kernel gives where nobody says anything.
             pub const DEFAULT: Self = Self($new);
 
+            /// This number, as the kernel's file takes it.
+            ///
+            /// # Errors
+            ///
+            /// When the number is outside [`Self::MIN`] to [`Self::MAX`].
             pub fn new(number: i64) -> Result<Self, RangeError> {
                 check($file, number.into(), $min, $max)?;
                 Ok(Self(i16::try_from(number).expect("checked")))
@@ -134,6 +139,11 @@ impl PageCacheSize {
     /// What the kernel gives where nobody says anything.
     pub const DEFAULT: Self = Self(0);
 
+    /// So many bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the number is negative: it is 0 to 2⁶³ − 1 ([`Self::MIN`] to [`Self::MAX`]).
     pub fn new(bytes: i64) -> Result<Self, RangeError> {
         let (min, max) = (Self::MIN.into(), Self::MAX.into());
         check("memory.pagecache_limit.size", bytes.into(), min, max)?;

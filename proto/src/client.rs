@@ -3,6 +3,7 @@
 /// `runtime.v1`: every runtime since Kubernetes 1.23.
 #[allow(
     clippy::allow_attributes_without_reason,
+    clippy::missing_errors_doc,
     reason = "the code is generated"
 )]
 pub mod v1 {
@@ -12,6 +13,7 @@ pub mod v1 {
 /// What containerd tells of its containers, beside the CRI.
 #[allow(
     clippy::allow_attributes_without_reason,
+    clippy::missing_errors_doc,
     clippy::doc_markdown,
     unreachable_pub,
     reason = "the code is generated"

@@ -137,6 +137,13 @@ pub struct App {
 impl App {
     /// Opens what has to be there: control groups and sockets. Neither runtime nor kubelet has to.
     /// Must run in a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When clients are to be served ([`Front::Cri`]) and their socket cannot be bound, or the one that was
+    /// handed over cannot be used. When the socket for administrators cannot be bound, unless a runtime has
+    /// launched us, clients are served by a socket that was handed over, or it is for want of what there may
+    /// be again ([`BindError::may_pass`]).
     pub fn build(
         mut config: Config,
         (verdict, complaint): (Verdict, Option<ConfigError>),
@@ -202,9 +209,12 @@ impl App {
         })
     }
 
-    /// Serves until a signal asks to stop, then lets calls in flight finish, unless a second one
-    /// asks for more haste. An error means that a task died which nothing works right without:
-    /// better a new process than one that is half there.
+    /// Serves until a signal asks to stop, then lets calls in flight finish, unless a second one asks for
+    /// more haste.
+    ///
+    /// # Errors
+    ///
+    /// When a task ends that nothing works right without: better a new process than one that is half there.
     pub async fn run(self, signals: Signals) -> Result<(), TaskDied> {
         let local = LocalSet::new();
         let mut tasks = Tasks::default();

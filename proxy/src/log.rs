@@ -148,6 +148,10 @@ fn is_path(target: &str) -> bool {
 }
 
 /// Sets up logging to `writer`. The filter can be changed through the second of the pair.
+///
+/// # Errors
+///
+/// When the filter of `log` is no [filter](filter()).
 pub fn dispatch<W>(log: &Log, writer: W) -> Result<(Dispatch, LogControl), FilterSyntax>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -167,11 +171,20 @@ where
 
 impl LogControl {
     /// The filter in force, as the subscriber understood it.
+    ///
+    /// # Errors
+    ///
+    /// When the dispatcher is gone that this was made with.
     pub fn filter(&self) -> Result<String, FilterError> {
         Ok(self.0.with_current(ToString::to_string)?)
     }
 
-    /// Puts another filter in force; a bad one changes nothing.
+    /// Puts another filter in force.
+    ///
+    /// # Errors
+    ///
+    /// When `text` is no [filter](filter()), which changes nothing, or the dispatcher is gone that this was
+    /// made with.
     pub fn set_filter(&self, text: &str) -> Result<(), FilterError> {
         Ok(self.0.reload(filter(text)?)?)
     }

@@ -60,6 +60,11 @@ pub enum LookError {
 
 impl Probe {
     /// The node as it is now, under `policy`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be found out now which CPUs are online, which control groups there are or what they
+    /// have, or, where they are asked for, which devices of RDMA there are. What is not there is no error.
     pub fn look(&self, cgroups: &Cgroups, policy: Arc<NodePolicy>) -> Result<NodeView, LookError> {
         let online = self.online()?;
         let tiers = self.tiers(cgroups).map_err(LookError::Group)?;
@@ -140,6 +145,10 @@ impl Probe {
     }
 
     /// The devices of RDMA as they are now, where they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// When sysfs cannot be read; what is not there is no error.
     pub fn rdma(&self) -> Result<Option<RdmaDevices>, LookError> {
         let devices = self.rdma.as_ref().map(RdmaProbe::look);
         devices.transpose().map_err(LookError::Rdma)

@@ -25,6 +25,11 @@ pub struct RdmaProbe {
 
 impl RdmaProbe {
     /// The devices that there are now.
+    ///
+    /// # Errors
+    ///
+    /// When sysfs cannot be read. What is not there is no error, nor is a node of a device that the runtime
+    /// would not find.
     pub fn look(&self) -> io::Result<RdmaDevices> {
         let Devices { connections, verbs } = Devices::find(&self.sys_root)?;
         let verbs = verbs

@@ -23,13 +23,21 @@ pub enum FileError {
     TooLarge { limit: u64 },
 }
 
-/// What is in the file at `path`, if that is at most `limit` bytes.
+/// What is in the file at `path`.
+///
+/// # Errors
+///
+/// When it cannot be opened or read, is no regular file, or has more than `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     read_within(path, limit, |_| {})
 }
 
-/// The same of one that may be longer, as long as `make_room` takes so much out of what has been read whenever
-/// that has come to the limit.
+/// The same of one that may be longer: whenever there are more than `limit` bytes of what has been read,
+/// `make_room` takes some of them out.
+///
+/// # Errors
+///
+/// When it cannot be opened or read, is no regular file, or `make_room` leaves more than `limit` bytes.
 pub fn read_within(
     path: &Path,
     limit: u64,

@@ -133,6 +133,13 @@ type Held = BTreeMap<(CgroupPath, Setting), String>;
 
 /// Gives back what hooks have set by this configuration; where it only observes, what is marked as ours
 /// alone. Must run within a tokio runtime.
+///
+/// # Errors
+///
+/// When another of us is met, may be there, or cannot be kept from starting; when the control groups or the
+/// node policy cannot be used; when the source of pods says nothing of use, a kubelet for 60 s; when the
+/// runtime does not say what runs, or takes longer than 60 s for a list; and when it is unknown what koordlet
+/// does here. Nothing is given back then.
 pub async fn run(mut config: Config) -> Result<Answer, RevertError> {
     let mode = mem::replace(&mut config.mode, Mode::Enforce);
     let _locks = Locks::take(&config)?;

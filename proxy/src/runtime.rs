@@ -72,18 +72,32 @@ impl RuntimeError {
 
 impl Runtime {
     /// Speaks gRPC over a connected socket.
+    ///
+    /// # Errors
+    ///
+    /// When gRPC cannot be begun over it, as when the other end is closed.
     pub async fn over(stream: UnixStream) -> Result<Self, RuntimeError> {
         let client = RuntimeServiceClient::new(channel(stream).await?);
         let client = client.max_decoding_message_size(MAX_REPLY);
         Ok(Self { client })
     }
 
+    /// What the runtime is called, and its version.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails, or is not answered within 10 s.
     pub async fn version(&mut self) -> Result<cri::VersionResponse, RuntimeError> {
         let request = cri::VersionRequest::default();
         answer("Version", DEADLINE, self.client.version(request)).await
     }
 
     /// All sandboxes, with those of their labels and annotations whose key `keep` takes.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails, as by an answer of more than 80 MiB, or is not answered within 10 s; and when one
+    /// entry cannot be read, which spoils the list.
     pub async fn sandboxes(
         &mut self,
         keep: impl Fn(&[u8]) -> bool,
@@ -98,6 +112,11 @@ impl Runtime {
     }
 
     /// All containers, with those of their annotations whose key `keep` takes.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails, as by an answer of more than 80 MiB, or is not answered within 10 s; and when one
+    /// entry cannot be read, which spoils the list.
     pub async fn containers(
         &mut self,
         keep: impl Fn(&[u8]) -> bool,
@@ -112,6 +131,10 @@ impl Runtime {
     }
 
     /// What the runtime says of a sandbox beyond the API; `None` if it is gone or says nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails with another code than `NotFound`, or is not answered within 1 s.
     pub async fn sandbox_info(
         &mut self,
         sandbox: &str,
@@ -121,6 +144,10 @@ impl Runtime {
     }
 
     /// What the runtime says of a sandbox; `None` if it is gone.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails with another code than `NotFound`, or is not answered within 1 s.
     pub async fn sandbox_status(
         &mut self,
         sandbox: &str,
@@ -142,7 +169,11 @@ impl Runtime {
         if_there(answer("PodSandboxStatus", POD_DEADLINE, reply).await)
     }
 
-    /// Has a container that is there have other resources.
+    /// Has a container have other resources, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails with another code than `NotFound`, or is not answered within 10 s.
     pub async fn update(
         &mut self,
         request: cri::UpdateContainerResourcesRequest,
@@ -153,6 +184,10 @@ impl Runtime {
     }
 
     /// What the runtime says of a container beyond the API; `None` if it is gone or says nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails with another code than `NotFound`, or is not answered within 1 s.
     pub async fn container_info(
         &mut self,
         container: &str,

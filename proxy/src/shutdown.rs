@@ -48,7 +48,11 @@ enum Order {
 // === impl Signals ===
 
 impl Signals {
-    /// Must run within a tokio runtime.
+    /// Catches these signals, and those that mean nothing. Must run within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be caught.
     pub fn install() -> io::Result<Self> {
         for number in MEANINGLESS {
             // Nobody waits for it, and it is caught from here on.

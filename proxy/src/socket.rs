@@ -100,6 +100,11 @@ impl BindError {
 }
 
 /// Binds `path` for our own user alone and listens. Must run within a tokio runtime.
+///
+/// # Errors
+///
+/// When another process serves `path` or is about to; when something is there that is no socket; and when the
+/// directory, the lock or the socket cannot be had.
 pub fn bind(path: &Path, directory: Directory) -> Result<(UnixListener, SocketFile), BindError> {
     make_directory(path, directory)?;
     let failed = |step| {

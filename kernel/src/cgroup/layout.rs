@@ -65,6 +65,10 @@ impl Driver {
     }
 
     /// The directory of a container below that of its pod.
+    ///
+    /// # Errors
+    ///
+    /// When its path is longer than 4,096 bytes.
     pub fn container(
         self,
         pod: &CgroupPath,
@@ -109,6 +113,10 @@ impl RuntimeName {
 impl Layout {
     /// The layout below the kubelet's `cgroupRoot`, given as the directory that it is on disk:
     /// with systemd `kubelet.slice`, not `kubelet`.
+    ///
+    /// # Errors
+    ///
+    /// When the path of `kubepods` is longer than 4,096 bytes.
     pub fn new(root: &CgroupPath, driver: Driver) -> Result<Self, CgroupPathError> {
         let kubepods = match (driver, root.file_name()) {
             (Driver::Cgroupfs, _) => root.join(KUBEPODS)?,
@@ -137,6 +145,10 @@ impl Layout {
     }
 
     /// The directory that the pods of a class are directly below.
+    ///
+    /// # Errors
+    ///
+    /// When its path is longer than 4,096 bytes.
     pub fn tier(&self, qos: KubeQos) -> Result<CgroupPath, CgroupPathError> {
         let Some(tier) = tier_name(qos) else {
             return Ok(self.kubepods.clone());
@@ -148,6 +160,10 @@ impl Layout {
     }
 
     /// The directory of a pod.
+    ///
+    /// # Errors
+    ///
+    /// When its path is longer than 4,096 bytes.
     pub fn pod(&self, qos: KubeQos, uid: &PodUid) -> Result<CgroupPath, CgroupPathError> {
         let tier = self.tier(qos)?;
         match self.driver {
@@ -169,6 +185,12 @@ fn slice_below(parent: &CgroupPath, name: &str) -> Result<CgroupPath, CgroupPath
 
 /// The directory that a `cgroup_parent` of a CRI request means. Runtimes take the last component of
 /// a slice's path and expand it, as systemd does: `a-b.slice` is `a.slice/a-b.slice`.
+///
+/// # Errors
+///
+/// When a component is `.` or `..`, there is a control character, or the path is longer than 4,096 bytes,
+/// also once it is expanded ([`ParentError::Path`]). When a part of a slice's name, between its dashes, is
+/// empty ([`ParentError::Slice`]).
 pub fn directory_of_parent(cgroup_parent: &str) -> Result<CgroupPath, ParentError> {
     let path = CgroupPath::parse(cgroup_parent)?;
     match (Driver::of_parent(cgroup_parent), path.file_name()) {

@@ -20,12 +20,23 @@ const AT_LEAST: usize = 64;
 
 impl Cgroups {
     /// The threads in a group and in all groups below it, as many of those as are looked at: 64, and from
-    /// then on more `until` it is late. Each may take a millisecond, as its whole path is gone through.
+    /// then on more `until` it is late, up to [`MOST_BELOW`] below it. Each may take a millisecond, as its
+    /// whole path is gone through.
+    ///
+    /// # Errors
+    ///
+    /// When the group is gone ([`ReadError::is_gone`]), the kernel does not list threads here
+    /// ([`ReadError::is_unsupported`]), or a list cannot be read now. One below that goes meanwhile is passed
+    /// over; what may not be read, or has too long a path below the group, is in [`Members::unseen`].
     pub fn threads(&self, at: &CgroupPath, until: Instant) -> Result<Members, ReadError> {
         self.members((at, until), table::threads_file)
     }
 
     /// The processes, by the same rules.
+    ///
+    /// # Errors
+    ///
+    /// As for [`threads`](Self::threads), and when the group has threads alone (cgroup v2).
     pub fn processes(&self, at: &CgroupPath, until: Instant) -> Result<Members, ReadError> {
         self.members((at, until), |_| table::PROCESSES)
     }

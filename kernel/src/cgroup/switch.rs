@@ -19,10 +19,20 @@ use tracing::debug;
 
 /// Files of `/proc/sys/kernel`: the kernel's own, or a fake's.
 pub trait Sysctls: fmt::Debug + Send + Sync {
-    /// The whole text of a file; [`io::ErrorKind::NotFound`] if the kernel does not have it.
+    /// The text of a file, up to 64 bytes of it.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not have it ([`io::ErrorKind::NotFound`]), it cannot be read, or is not UTF-8
+    /// ([`io::ErrorKind::InvalidData`]).
     fn sysctl(&self, name: &str) -> io::Result<String>;
 
     /// Gives a text to an existing file, in one `write(2)`.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not have it ([`io::ErrorKind::NotFound`]), or refuses the text or takes a part of
+    /// it alone ([`io::ErrorKind::WriteZero`]).
     fn set_sysctl(&self, name: &str, text: &str) -> io::Result<()>;
 }
 

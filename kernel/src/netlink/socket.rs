@@ -100,6 +100,12 @@ impl NetlinkError {
 // === impl Socket ===
 
 impl Socket {
+    /// A socket for routes, interfaces and queues, on which each message is waited for up to 5 s.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be had ([`NetlinkError::Socket`]); where it never can,
+    /// [`NetlinkError::is_without_socket`] says so.
     pub fn open() -> Result<Self, NetlinkError> {
         let socket = open().map_err(|errno| NetlinkError::Socket(errno.into()))?;
         Ok(Self {
@@ -110,11 +116,21 @@ impl Socket {
     }
 
     /// Has something done, for which the request has to ask for an acknowledgement.
+    ///
+    /// # Errors
+    ///
+    /// When the request cannot be sent, or the kernel refuses it ([`NetlinkError::is_unsupported`] if it has
+    /// no such kind of thing). When no answer comes in 5 s, or one that is not in the format, it may be done.
     pub fn ask(&mut self, what: &'static str, request: &Request) -> Result<(), NetlinkError> {
         self.exchange(what, request, |_, _| ()).map(drop)
     }
 
     /// What of a list `read` makes something of, by the kind and the payload of each message.
+    ///
+    /// # Errors
+    ///
+    /// When the request cannot be sent, is refused as for [`ask`](Self::ask), or is not answered in 5 s and
+    /// in the format, or the list changes in each of 4 attempts ([`NetlinkError::Changing`]).
     pub fn list<T>(
         &mut self,
         what: &'static str,
@@ -133,7 +149,11 @@ impl Socket {
         Err(NetlinkError::Changing { what })
     }
 
-    /// What an interface is called.
+    /// What the interface of a number is called.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel names none, or its name is no text (`EILSEQ`).
     pub fn name(&self, link: u32) -> io::Result<String> {
         Ok(netdevice::index_to_name(self.socket.as_fd(), link)?)
     }

@@ -21,8 +21,12 @@ const RESUME: Opcode = command(6);
 const LOAD: Opcode = command(9);
 
 /// Makes a device of this name and identifier that is the first so many sectors of 512 bytes of
-/// another one. It goes with the machine. The errors are those of device-mapper: that one of this name
-/// is there already, or that the other one is not.
+/// another one. It goes with the machine.
+///
+/// # Errors
+///
+/// When device-mapper cannot be asked, has one of this name already, or the other one is not there. What was
+/// made until then stays.
 pub fn map_linear(name: &str, uuid: &str, below: DeviceNumber, sectors: u64) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control = open("/dev/mapper/control", flags, Mode::empty())?;

@@ -46,34 +46,79 @@ use tracing::warn;
 pub trait Groups: fmt::Debug + Send {
     /// Makes a group or monitoring group of ours, or has the one of that name be ours. Whether it was
     /// made.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is no name of a group ([`ResctrlError::Name`]), the processor has no class or
+    /// id to spare ([`ResctrlError::is_for_want_of_classes`]), the kernel monitors no groups
+    /// ([`ResctrlError::Unmonitored`]), the group around it is gone ([`ResctrlError::is_gone`]), or the
+    /// kernel refuses it.
     fn own(&self, name: &str) -> Result<bool, ResctrlError>;
 
     /// How many groups there can be, the root's not counted; `None` if the kernel does not say.
     fn most(&self) -> Option<usize>;
 
     /// The names of all groups but the root's.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be listed ([`ResctrlError::Unlisted`]).
     fn all(&self) -> Result<Vec<String>, ResctrlError>;
 
     /// Those that are ours, whoever of us made them.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be listed ([`ResctrlError::Unlisted`]).
     fn owned(&self) -> Result<Vec<String>, ResctrlError>;
 
     /// The monitoring groups that are ours, of all groups but the root's.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be listed ([`ResctrlError::Unlisted`]).
     fn monitors(&self) -> Result<Vec<String>, ResctrlError>;
 
     /// Removes a group with its monitoring groups; its threads are the root's from then on. Those of a
     /// monitoring group are no more than the group's around it.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is no name of a group ([`ResctrlError::Name`]), or the kernel refuses it. One that is not
+    /// there is no error.
     fn remove(&self, name: &str) -> Result<(), ResctrlError>;
 
     /// Gives a group these shares, as far as there is something to share out. Whether it had others.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is no name of a group ([`ResctrlError::Name`]), the group is gone
+    /// ([`ResctrlError::is_gone`]), what it has cannot be read, or the kernel refuses the shares
+    /// ([`ResctrlError::Refused`]).
     fn share(&self, name: &str, shares: &CacheShares) -> Result<bool, ResctrlError>;
 
     /// The threads in a group.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is no name of a group ([`ResctrlError::Name`]), or the group is gone
+    /// ([`ResctrlError::is_gone`]) or cannot be read.
     fn threads(&self, name: &str) -> Result<Vec<Tid>, ResctrlError>;
 
     /// Moves a thread into a group. False if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is no name of a group ([`ResctrlError::Name`]), the group is gone
+    /// ([`ResctrlError::is_gone`]), or the kernel refuses it ([`ResctrlError::Refused`]), as it does for a
+    /// monitoring group of another group.
     fn add(&self, name: &str, thread: Tid) -> Result<bool, ResctrlError>;
 
     /// Moves a thread into the root's group. False if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses it.
     fn release(&self, thread: Tid) -> Result<bool, ResctrlError>;
 }
 
@@ -107,8 +152,13 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Fails if a group that is not there would take one of the last classes of the processor, of which as many
-/// are left as `others` are not there.
+/// Checks that the processor has a class for each of `others` that is not there, also once there is a group
+/// `name`. One that is there already takes none from them.
+///
+/// # Errors
+///
+/// When the group would take one of these ([`ResctrlError::LeftToOthers`]), or it cannot be found out which
+/// groups are there ([`ResctrlError::Unlisted`]). Never where the kernel does not say how many there can be.
 pub fn leave_to(
     groups: &(impl Groups + ?Sized),
     others: &[&str],
@@ -143,6 +193,10 @@ impl Resctrl {
     }
 
     /// Opens that of this machine. `sys_root` and `proc_root` are `/sys` and `/proc`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
     pub fn of_machine(sys_root: &Path, proc_root: &Path) -> io::Result<Self> {
         let vendor = Vendor::of_machine(sys_root, proc_root);
         Self::open(&sys_root.join(MOUNT_POINT), vendor)
@@ -150,6 +204,11 @@ impl Resctrl {
 
     /// Opens what is mounted at `root`, which is `/sys/fs/resctrl` on a node, and mounts it before if
     /// it is not.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be mounted, or the shares of the root's group cannot be read or are not in their format
+    /// ([`io::ErrorKind::InvalidData`]).
     pub fn open(root: &Path, vendor: Vendor) -> io::Result<Self> {
         if !root.join("schemata").exists() {
             mount("resctrl", root, "resctrl", MountFlags::RELATIME, None)?;
@@ -211,6 +270,12 @@ impl Resctrl {
     }
 
     /// What a group has.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is no name of a group ([`ResctrlError::Name`]), the group is gone
+    /// ([`ResctrlError::is_gone`]) or cannot be read, or what it shows is not in its format
+    /// ([`ResctrlError::Malformed`]).
     pub fn schemata(&self, name: &str) -> Result<Schemata, ResctrlError> {
         let file = "schemata";
         let text = read(&self.directory(name)?, file).map_err(failed(name, "read"))?;
@@ -221,6 +286,11 @@ impl Resctrl {
     }
 
     /// Gives a group what differs from what it has. Whether anything did.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be read, see [`schemata`](Self::schemata), or the kernel refuses it
+    /// ([`ResctrlError::Refused`], with why by its own word).
     pub fn set_schemata(&self, name: &str, wanted: &Schemata) -> Result<bool, ResctrlError> {
         self.write_beyond(name, wanted, &self.schemata(name)?)
     }

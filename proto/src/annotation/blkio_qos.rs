@@ -21,6 +21,12 @@ pub struct IoLimits {
 }
 
 /// Reads the annotation [`BLKIO_QOS`] of a pod.
+///
+/// # Errors
+///
+/// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or names more than 32
+/// blocks. Or when the type of a block is none of `device`, `volumegroup` and `podvolume`, its name is not
+/// one of that type ([`BlockName`]), a rate is negative, or a weight is outside 1 to 100 percent.
 pub fn block_limits(text: &str, pod: &PodUid) -> Result<Vec<(Block, IoLimits)>, AnnotationError> {
     let BlkioQos { blocks } = json::parse(BLKIO_QOS, text)?;
     if blocks.len() > MAX_BLOCKS {

@@ -24,6 +24,12 @@ json::object!(CpuManagerPolicy {
 // === impl CpuManagerPolicy ===
 
 impl CpuManagerPolicy {
+    /// Reads the annotation.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or `reservedCPUs`
+    /// is no list of CPUs ([`CpuSet`]).
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(KUBELET_CPU_MANAGER_POLICY, text)
     }

@@ -24,6 +24,12 @@ json::object!(CpuQos {
 // === impl CpuQos ===
 
 impl CpuQos {
+    /// Reads the annotation.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), `groupIdentity` is
+    /// outside −1 to 2, or `schedIdle` is neither 0 nor 1.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(CPU_QOS, text)
     }

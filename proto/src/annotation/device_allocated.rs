@@ -64,12 +64,24 @@ json::object!(Gpu { "minor" => minor, "resources" => resources });
 // === impl DeviceAllocated ===
 
 impl DeviceAllocated {
+    /// Reads the annotation.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), the minor of a GPU
+    /// is outside 0 to 2,147,483,647, or one of its amounts, of whatever resource, is no [`Quantity`]. Or
+    /// when a part of its time or its memory is outside 0 to 100 percent, or its bytes are below zero.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(DEVICE_ALLOCATED, text)
     }
 
     /// The functions of PCI devices that RDMA goes by: those that are virtual where a device names
     /// such, else the device itself.
+    ///
+    /// # Errors
+    ///
+    /// When one of them is not written as a PCI address: 4 to 8 hexadecimal digits of domain, 2 of bus, 2 up
+    /// to `1f` of device and 1 up to `7` of function, as `0000:65:00.1`.
     pub fn rdma_functions(&self) -> Result<Vec<PciAddress>, AnnotationError> {
         let mut functions = Vec::new();
         for (index, device) in self.rdma.iter().enumerate() {

@@ -7,6 +7,11 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 /// An annotation that cannot be used.
+///
+/// One in JSON cannot be if it is longer than [`MAX_LENGTH`](super::MAX_LENGTH) bytes, is nested deeper than
+/// [`MAX_DEPTH`](super::MAX_DEPTH), or is no JSON. Nor can it be if a value that is looked at is of another
+/// type than is expected there, or a list that is looked at has more than 1,024 elements. `null` is taken for
+/// any type.
 #[derive(Debug, Error)]
 #[error("annotation {key} is unusable at {path}")]
 pub struct AnnotationError {

@@ -41,6 +41,13 @@ json::object!(ExtendedContainer {
 // === impl ExtendedResourceSpec ===
 
 impl ExtendedResourceSpec {
+    /// Reads the annotation, whose CPU is in thousandths and whose memory is in bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), an amount, of
+    /// whatever resource, is no [`Quantity`](super::Quantity), or one of batch CPU or batch memory is below
+    /// zero.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(EXTENDED_RESOURCE_SPEC, text)
     }

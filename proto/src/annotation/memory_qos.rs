@@ -145,6 +145,13 @@ impl MemoryQos {
 // === impl PodMemoryQos ===
 
 impl PodMemoryQos {
+    /// Reads the annotation.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), the policy is
+    /// neither empty nor one of `default`, `none` and `auto`, or a number is outside the range of its type in
+    /// [`MemoryQos`].
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(MEMORY_QOS, text)
     }
@@ -199,6 +206,11 @@ impl Percent {
     pub(crate) const MIN: i64 = 0;
     pub(crate) const MAX: i64 = 100;
 
+    /// So many percent.
+    ///
+    /// # Errors
+    ///
+    /// When the percentage is outside 0 to 100.
     pub fn new(percent: i64) -> Result<Self, RangeError> {
         let in_range = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
         in_range.map(Self).ok_or(RangeError {
@@ -226,6 +238,11 @@ impl Switch {
     pub(crate) const MIN: i64 = 0;
     pub(crate) const MAX: i64 = 1;
 
+    /// 0 is off, 1 is on.
+    ///
+    /// # Errors
+    ///
+    /// When the number is neither 0 nor 1.
     pub fn new(switch: i64) -> Result<Self, RangeError> {
         match switch {
             0 => Ok(Self(false)),

@@ -48,8 +48,12 @@ pub use self::{
     system_qos::SystemQosResource,
 };
 
-/// Reads the value of the label [`QOS_CLASS`](crate::keys::label::QOS_CLASS). Absent and empty are no
-/// class; an unknown name is an error that the caller reports before it goes on as with no class.
+/// Reads the value of the label [`QOS_CLASS`](crate::keys::label::QOS_CLASS). Absent and empty are no class.
+///
+/// # Errors
+///
+/// When the name is none of `LSE`, `LSR`, `LS`, `BE` and `SYSTEM`, exact in case. The caller reports it
+/// before it goes on as with no class.
 pub fn qos_class(value: Option<&str>) -> Result<Option<QosClass>, UnknownClass> {
     match value {
         None | Some("") => Ok(None),

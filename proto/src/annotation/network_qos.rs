@@ -33,6 +33,12 @@ struct Bits(NetRate);
 // === impl NetworkLimits ===
 
 impl NetworkLimits {
+    /// Reads the annotation, whose limits are quantities of bits in a second.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or a limit is no
+    /// [`Quantity`] or below zero.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         let Said { ingress, egress } = json::parse(NETWORK_QOS, text)?;
         Ok(Self {

@@ -31,7 +31,13 @@ const MAX: u64 = 1_000 * ONE;
 // === impl CpuNormalizationRatio ===
 
 impl CpuNormalizationRatio {
-    /// Reads the annotation. Koordinator writes two decimals, and `-1` where there is no ratio.
+    /// Reads the annotation. Koordinator writes two decimals, and `-1` where there is no ratio, which is
+    /// `None`.
+    ///
+    /// # Errors
+    ///
+    /// When the text is no decimal number of 1 to 9 digits and up to 6 places, or the number is neither −1
+    /// nor 0.000001 to 1,000.
     pub fn parse(text: &str) -> Result<Option<Self>, AnnotationError> {
         let millionths = match text.strip_prefix('-') {
             Some(positive) if millionths(positive) == Some(ONE) => return Ok(None),

@@ -15,6 +15,11 @@ pub struct OomScoreAdjSpec {
 }
 
 /// Reads the annotation [`OOM_SCORE_ADJ`], a plain number.
+///
+/// # Errors
+///
+/// When the text, white space around it included, is no whole number from −1,000 to 1,000
+/// ([`OomScoreAdj::MIN`] to [`OomScoreAdj::MAX`]).
 pub fn oom_score_adj(text: &str) -> Result<OomScoreAdj, AnnotationError> {
     let number = text.parse().map_err(|_| Reason::WrongType {
         expected: json::range(OomScoreAdj::new).into(),
@@ -33,12 +38,23 @@ fn in_range(number: i64) -> Result<OomScoreAdj, Misfit> {
 // === impl OomScoreAdjSpec ===
 
 impl OomScoreAdjSpec {
+    /// Reads the annotation: a number for each container by its name.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or the number of a
+    /// container is no integer of 64 bits.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         let containers = json::parse(OOM_SCORE_ADJ_SPEC, text)?;
         Ok(Self { containers })
     }
 
     /// What it says of a container, if anything.
+    ///
+    /// # Errors
+    ///
+    /// When the number of this container is outside −1,000 to 1,000 ([`OomScoreAdj::MIN`] to
+    /// [`OomScoreAdj::MAX`]).
     pub fn of(&self, container: &str) -> Result<Option<OomScoreAdj>, AnnotationError> {
         let number = self.containers.get(container).copied();
         let score = number.map(in_range).transpose();

@@ -55,8 +55,12 @@ impl Quantity {
         i64::try_from(units).expect("the range of a quantity is that of i64")
     }
 
-    /// Thousandths, rounded away from zero: Kubernetes' `MilliValue()`, which beyond the range is the
-    /// most that there is.
+    /// Thousandths, rounded away from zero: Kubernetes' `MilliValue()`, which beyond the range is the most
+    /// that there is, here [`u64::MAX`].
+    ///
+    /// # Errors
+    ///
+    /// When the amount is below zero, by however little.
     pub fn unsigned_milli_value(self) -> Result<u64, QuantityError> {
         let thousandths = div_away_from_zero(self.nanos, NANOS_PER_UNIT / 1_000);
         match u64::try_from(thousandths) {
@@ -66,7 +70,11 @@ impl Quantity {
         }
     }
 
-    /// [`value`](Self::value) for amounts that cannot be below zero.
+    /// [`value`](Self::value) for amounts that cannot be below zero: 0 to 2⁶³ − 1 units.
+    ///
+    /// # Errors
+    ///
+    /// When the amount is below zero, by however little.
     pub fn unsigned_value(self) -> Result<u64, QuantityError> {
         u64::try_from(self.value()).map_err(|_| self.negative())
     }

@@ -9,6 +9,12 @@ use koord_model::{Bandwidth, CacheRange, CacheShares, PerCache, RangeError};
 
 /// Reads the annotation [`RESCTRL`]. A cache that it does not name, and a half that it leaves out, is
 /// the pod's whole.
+///
+/// # Errors
+///
+/// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), a range is neither
+/// empty nor two percentages that [`CacheRange::new`] takes, a bandwidth is outside 0 to 100 percent, or the
+/// number of a cache is outside 0 to 4,294,967,295.
 pub fn cache_shares(text: &str) -> Result<CacheShares, AnnotationError> {
     let Resctrl { llc, mb } = json::parse(RESCTRL, text)?;
     let ranges = llc.each.into_iter();

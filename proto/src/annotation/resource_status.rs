@@ -61,6 +61,13 @@ json::object!(WireNode {
 // === impl ResourceStatus ===
 
 impl ResourceStatus {
+    /// Reads the annotation.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), `cpuset` is no
+    /// list of CPUs ([`CpuSet`]), the number of a NUMA node is outside 0 to 1,023, or an amount, of whatever
+    /// resource, is no [`Quantity`].
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         let Wire { cpuset, numa_nodes } = json::parse(RESOURCE_STATUS, text)?;
         let numa_nodes = numa_nodes.into_iter().map(|wire| NumaNode {

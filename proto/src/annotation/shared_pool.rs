@@ -23,11 +23,21 @@ json::object!(SharedPool {
 
 impl SharedPool {
     /// Reads [`CPU_SHARED_POOLS`]: the pools of latency-sensitive pods.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or the `cpuset` of
+    /// a pool is no list of CPUs ([`CpuSet`]).
     pub fn parse_list(text: &str) -> Result<Vec<Self>, AnnotationError> {
         json::parse(CPU_SHARED_POOLS, text)
     }
 
     /// Reads [`BE_CPU_SHARED_POOLS`]: the pools of best-effort pods.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or the `cpuset` of
+    /// a pool is no list of CPUs ([`CpuSet`]).
     pub fn parse_be_list(text: &str) -> Result<Vec<Self>, AnnotationError> {
         json::parse(BE_CPU_SHARED_POOLS, text)
     }

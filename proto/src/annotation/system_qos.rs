@@ -27,7 +27,12 @@ json::object!(Wire {
 // === impl SystemQosResource ===
 
 impl SystemQosResource {
-    /// `None` for `null`, which koordlet writes when the node has no such annotation.
+    /// Reads the annotation; `None` for `null`, which koordlet writes when the node has none.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or `cpuset` is no
+    /// list of CPUs ([`CpuSet`]).
     pub fn parse(text: &str) -> Result<Option<Self>, AnnotationError> {
         let wire: Option<Wire> = json::parse(SYSTEM_QOS_RESOURCE, text)?;
         Ok(wire.map(|Wire { cpuset, exclusive }| Self {

@@ -171,12 +171,15 @@ impl Pod {
 // === impl Reader ===
 
 impl Reader {
-    /// Reads lists of pods and claims, and pods and claims one after the other. What begins with a
-    /// brace is JSON, anything else YAML. Of labels and annotations those are kept that `keep` wants,
-    /// which has to want the same each time.
+    /// Reads lists of pods and claims, and pods and claims one after the other. What begins with a brace is
+    /// JSON, anything else YAML. Of labels and annotations those are kept that `keep` wants, which has to
+    /// want the same each time.
     ///
-    /// A text with a document that is neither, or with lists of other things alone, is an error: whoever
-    /// was to write it had no pods for us.
+    /// # Errors
+    ///
+    /// When the text is longer than [`MAX_LENGTH`] bytes, has more than 100,000 objects, is no JSON or YAML
+    /// of objects, or holds no document. Or when a Status is in it, a document that is neither pod nor claim
+    /// nor list, or lists of other things alone: whoever was to write it had no pods for us.
     pub fn read(&mut self, text: &str, keep: impl Fn(&str) -> bool) -> Result<Parsed, PodsError> {
         let length = text.len();
         if length > MAX_LENGTH {

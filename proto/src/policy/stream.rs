@@ -55,9 +55,14 @@ struct Reader {
 impl NodePolicy {
     /// Reads a stream of NodeSLO, NodeResourceTopology and Node documents, and lists of such.
     ///
-    /// Without a `node_name` all documents must be about one node. A wrong value costs that value
-    /// only and becomes an issue. A text that is too long or no YAML is an error, and one in which there
-    /// is something and none of these objects: a message of whoever was to write them.
+    /// Without a `node_name` all documents must be about one node. A wrong value costs that value only and
+    /// becomes an issue.
+    ///
+    /// # Errors
+    ///
+    /// When the text is longer than [`MAX_LENGTH`] bytes, is no YAML stream, has a key twice in one mapping,
+    /// goes beyond the parser's bounds, or says nothing. Or when a Status is in it, or it has none of these
+    /// objects that can be read and no list without items: a message of whoever was to write them.
     pub fn parse_stream(yaml: &str, node_name: Option<&str>) -> Result<Parsed, PolicyError> {
         if yaml.len() > MAX_LENGTH {
             let length = yaml.len();

@@ -98,6 +98,14 @@ impl Cores {
 
     /// Brings all threads of a member into its group. Where nobody is there who has the cookie of that,
     /// it is looked for among the `others` that are in it; without them none is made or adopted.
+    ///
+    /// # Errors
+    ///
+    /// When there is no core scheduling here, or the kernel refuses it for a thread; when threads of the
+    /// member, or of others whose cookies have to be known, cannot be listed; and when a member with threads
+    /// needs a cookie that nobody is known to have, without `others` ([`JoinError::Unmet`]). When not all
+    /// below the member's control group is looked at ([`JoinError::Unseen`]), or the last look, the 16th or
+    /// the one in which 250 ms are over, still finds some that are not as decided ([`JoinError::Unsettled`]).
     pub fn join(
         &mut self,
         cgroups: &Cgroups,

@@ -66,6 +66,10 @@ pub enum PatchError {
 /// something is decided that no request can say, what was asked for goes with it all the same: after
 /// a restart that is decided from it again. Entries of `target` that the request cannot carry change
 /// to the kernel route.
+///
+/// # Errors
+///
+/// When the request would have more than `limits.max_message_bytes` bytes with its patch.
 pub fn create(
     config: &cri::ContainerConfig,
     requested: &Requested,
@@ -201,6 +205,10 @@ fn values<'a>(entries: impl Iterator<Item = &'a Entry>) -> impl Iterator<Item = 
 
 /// The bytes to append to an UpdateContainerResources; `None` if nothing is in force that it could
 /// carry. Entries of `target` that it cannot carry change to the kernel route.
+///
+/// # Errors
+///
+/// When the request would have more than `limits.max_message_bytes` bytes with its patch.
 pub fn update(
     asked: &Asked<'_>,
     target: &mut Target,

@@ -37,6 +37,12 @@ impl OomScores {
     }
 
     /// Gives all processes of a member a score. One that cannot have it keeps it from no other.
+    ///
+    /// # Errors
+    ///
+    /// When the processes cannot be listed, or one of them cannot be given the score. When not all below the
+    /// member's control group is looked at ([`JoinError::Unseen`]), or the last look, the 16th or the one in
+    /// which 250 ms are over, still finds some that are not as decided ([`JoinError::Unsettled`]).
     pub fn give(
         &self,
         cgroups: &Cgroups,

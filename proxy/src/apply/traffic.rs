@@ -251,6 +251,13 @@ impl Note {
 
 /// Brings the queues of all interfaces in line with what they should be. What fails for one keeps it
 /// from no other.
+///
+/// # Errors
+///
+/// When the kernel cannot be asked, refuses something or does not answer for 5 s; when an interface with a
+/// default route has queues of others, or there is no such interface; and without a `shape`, when none but
+/// the loopback is seen. One failure is told, and that groups cannot be told apart only where there is no
+/// other.
 pub fn bring(shape: Option<&Shape>) -> Result<bool, TrafficError> {
     let mut socket = Socket::open()?;
     let qdiscs = match socket.list("list queues", &Qdisc::dump(), Qdisc::read) {

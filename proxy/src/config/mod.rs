@@ -241,6 +241,13 @@ pub enum Problem {
 impl Config {
     /// What flags, the file and the surroundings mean together: flags win over the environment,
     /// the environment over the file, the file over defaults.
+    ///
+    /// # Errors
+    ///
+    /// When anything said is wrong: a file that cannot be read, has more than 1 MiB or is no YAML mapping; a
+    /// key in it that is unknown, is there twice or has another kind of value than it takes; a value that
+    /// counts and that its key does not take; or one path for two sockets of which one is ours. The error has
+    /// all that was found.
     pub fn resolve(
         flags: RawConfig,
         file: Option<&Path>,

@@ -63,6 +63,10 @@ impl Metrics {
     }
 
     /// All series in the text format of Prometheus.
+    ///
+    /// # Errors
+    ///
+    /// When a metric cannot be put into that format.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

@@ -4,6 +4,10 @@
 //! Expected values are literals in [`classes`]; nothing here uses the code under test but by its
 //! sockets, its flags and the kernel.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "an error ends the test, and says why"
+)]
 
 pub mod churn;
 pub mod classes;

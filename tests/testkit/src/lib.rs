@@ -11,6 +11,10 @@
 //! ends.
 
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "an error ends the test, and says why"
+)]
 
 pub mod byte_relay;
 mod cgroup;

@@ -21,6 +21,12 @@ pub enum IdentityError {
 // === impl Identity ===
 
 impl Identity {
+    /// Takes a name and an index.
+    ///
+    /// # Errors
+    ///
+    /// When the name is empty or has another byte than ASCII letters, digits and `_ . + -`, or the index is
+    /// not two ASCII digits.
     pub fn new(name: &str, index: &str) -> Result<Self, IdentityError> {
         let sayable = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
         if name.is_empty() || !name.bytes().all(sayable) {

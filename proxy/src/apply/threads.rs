@@ -28,7 +28,7 @@ use std::{
 use thiserror::Error;
 
 /// A control group whose threads belong to a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Member {
     pub at: CgroupPath,
     pub group: ThreadGroup,
@@ -106,6 +106,15 @@ pub enum JoinError {
     },
 }
 
+// === impl Member ===
+
+impl Member {
+    /// Whether it is the same control group in the same group, wherever its shim is looked for.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.at, &self.group) == (&other.at, &other.group)
+    }
+}
+
 // === impl ThreadGroup ===
 
 impl ThreadGroup {
@@ -143,6 +152,10 @@ impl ThreadGroups {
 
     /// Brings all threads of a member into its group. The `others` are in groups of cores, its own or
     /// another, of which nobody may be known yet; without them no such group is begun.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cores::join`], [`Caches::join`] or [`OomScores::give`] does, whichever the group is of.
     pub fn join(
         &mut self,
         cgroups: &Cgroups,

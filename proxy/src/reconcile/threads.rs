@@ -126,7 +126,10 @@ fn is_answered_by(hub: &Hub, members: &[Member], answers: usize) -> bool {
 /// Whether it is decided now that a member is in its group: since somebody asked for that, another policy may
 /// have come, or the switch of its kind have been turned.
 fn is_wanted(hub: &Hub, member: &Member) -> bool {
-    let is_decided = |pod: &Pod| members(pod, |_| true, |_| true).contains(member);
+    let is_decided = |pod: &Pod| {
+        let members = members(pod, |_| true, |_| true);
+        members.iter().any(|it| it.is_same(member))
+    };
     Gate::of(hub).lets_join(member) && hub.ledger().borrow().pods().any(is_decided)
 }
 
@@ -137,7 +140,8 @@ fn is_unmet(outcome: &Result<Joined, JoinError>) -> bool {
 /// Who else runs in groups of cores, as far as it is decided: in those of these first.
 fn others(ledger: &Ledger, unmet: &[Member]) -> Vec<Member> {
     let all = ledger.pods().flat_map(|pod| members(pod, runs, |_| true));
-    let others = all.filter(|other| is_in_cores(other) && !unmet.contains(other));
+    let is_unmet = |other: &Member| unmet.iter().any(|it| it.is_same(other));
+    let others = all.filter(|other| is_in_cores(other) && !is_unmet(other));
     let same = |other: &Member| unmet.iter().any(|member| member.group == other.group);
     let (same, apart): (Vec<_>, Vec<_>) = others.partition(same);
     let apart = apart.into_iter().take(APART);
@@ -158,29 +162,33 @@ fn members(
     wanted: impl Fn(&Container) -> bool,
     counts: impl Fn(&Entry) -> bool,
 ) -> Vec<Member> {
-    let pause = pod.ready.then(|| members_at(&pod.pause, true, &counts));
+    let pause = pod.ready.then(|| members_at(&pod.pause, |_| true, &counts));
     let containers = pod.containers.iter().filter(|container| wanted(container));
-    let containers = containers.map(|container| members_at(&container.target, false, &counts));
+    // Most are started by the sandbox's. Whatever another starts later is in the groups that it was brought into.
+    let containers = containers.map(|it| members_at(&it.target, is_outside, &counts));
     pause.into_iter().chain(containers).flatten().collect()
+}
+
+/// Whether threads may be elsewhere, as far as is known.
+fn is_outside(entry: &Entry) -> bool {
+    !matches!(entry.applied, Applied::Equal | Applied::Written)
 }
 
 /// The groups that a control group's threads belong to, one of each kind, as far as they are ours to
 /// hold.
 fn members_at(
     target: &Target,
-    with_shim: bool,
+    with_shim: fn(&Entry) -> bool,
     counts: impl Fn(&Entry) -> bool,
 ) -> impl Iterator<Item = Member> {
     let entries = target.entries().iter();
     let ours = entries.filter(|entry| !entry.applied.is_hands_off() && !entry.is_let_go());
-    let groups = ours
-        .filter(move |entry| counts(entry))
-        .filter_map(|entry| ThreadGroup::of(&entry.desired));
-    groups.filter_map(move |group| {
+    let wanted = ours.filter(move |entry| counts(entry));
+    wanted.filter_map(move |entry| {
         Some(Member {
             at: target.at.clone()?,
-            group,
-            with_shim,
+            group: ThreadGroup::of(&entry.desired)?,
+            with_shim: with_shim(entry),
         })
     })
 }

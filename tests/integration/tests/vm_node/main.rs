@@ -130,6 +130,11 @@ fn pods_have_their_part_of_the_cache_from_the_first_instruction_on_containerd_1_
     on_containerd_1_6("pods_share_by_class_and_by_pod_by_cri")
 }
 
+#[test]
+fn a_second_shim_of_a_pod_comes_into_its_group_on_containerd_1_6() -> Result<()> {
+    on_containerd_1_6("a_second_shim_comes_into_the_group_of_its_pod")
+}
+
 /// One of the checks of how this runtime starts containers, which go in one boot.
 fn on_containerd_1_6(check: &str) -> Result<()> {
     static CONSOLE: OnceLock<Result<Console>> = OnceLock::new();
@@ -156,6 +161,11 @@ fn pods_have_their_part_of_the_cache_from_the_first_instruction_on_containerd_1_
 fn pods_have_their_part_of_the_cache_from_the_first_instruction_on_containerd_1_7_by_nri()
 -> Result<()> {
     on_containerd_1_7("pods_share_by_class_and_by_pod_by_nri")
+}
+
+#[test]
+fn a_second_shim_of_a_pod_comes_into_its_group_on_containerd_1_7() -> Result<()> {
+    on_containerd_1_7("a_second_shim_comes_into_the_group_of_its_pod")
 }
 
 /// The same of this one.

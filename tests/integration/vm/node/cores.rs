@@ -4,13 +4,14 @@ use crate::{
     check, fronts,
     machine::cpu,
     node,
-    pod::{BOMB, Pod, enter_below, run, run_bomb, sandbox_and_shim, start_bomb, threads},
+    pod::{BOMB, Pod, enter_below, run, run_bomb, sandbox_and_shim, shim_of, start_bomb, threads},
+    runtime,
 };
 use anyhow::{Context, Result, ensure};
 use koord_integration::{Front, Node, ProxyOptions};
 use koord_kernel::core_sched::{Cookie, CoreSched, Kernel, Tid};
 use koord_testkit::{
-    PodQos,
+    ContainerdVersion, PodQos, RuntimeKind,
     cri::{ContainerSpec, CriClient, PodSpec},
     poll::wait_until,
 };
@@ -55,6 +56,13 @@ pub(super) fn check_all() {
 pub(super) fn check_the_first_instruction() {
     for (front, name) in fronts() {
         check(&format!("groups_have_cookies_by_{name}"), || groups(*front));
+    }
+    let old = [ContainerdVersion::V1_6, ContainerdVersion::V1_7].map(RuntimeKind::Containerd);
+    if old.contains(&runtime()) {
+        check(
+            "a_second_shim_comes_into_the_group_of_its_pod",
+            beside_the_shim,
+        );
     }
 }
 
@@ -130,6 +138,40 @@ async fn by_the_shim() -> Result<()> {
     let at = (&cgroup, &*container);
     let found = start_bomb(&client, at, move |it| kernel.cookie(it).ok()).await?;
     ensure!(found == own, "{found:?}, not {own:?}");
+    Ok(())
+}
+
+/// A shim beside the pod's own, such as a containerd before 2.0 starts on a busy machine, comes into the group
+/// with what it has started: what it starts from then on is there from the first instruction.
+async fn beside_the_shim() -> Result<()> {
+    let kernel = Kernel::open(false)?;
+    let node = node(options(Front::Cri));
+    let client = node.client().await?;
+    let spec = spec("web", "LS", &[GROUP_A]);
+    let cgroup = node.cgroups.pod(spec.uid(), PodQos::BestEffort)?;
+    let spec = spec.cgroup(&cgroup);
+    let sandbox = client.run_pod(&spec).await?;
+    let (_, shim) = sandbox_and_shim(&cgroup, &sandbox)?.context("a pod has a shim")?;
+    wait_until("the pod's shim is in a group", || {
+        kernel.cookie(shim).is_ok_and(|it| it.is_some())
+    });
+    let group = kernel.cookie(shim)?;
+
+    let container = ContainerSpec::new("main");
+    let container = client.create_container(&sandbox, &container, &spec).await?;
+    // A shim that does not answer by its socket is taken for one that has gone.
+    let address = fs::read_to_string(format!("/proc/{shim}/cwd/address"))?;
+    let socket = address.trim().strip_prefix("unix://");
+    fs::remove_file(socket.with_context(|| address.clone())?)?;
+    client.start_container(&container).await?;
+    let threads = threads(&cgroup, &container)?;
+    let first = threads.first().context("the container has no process")?;
+    let second = shim_of(*first)?;
+    ensure!(second != shim, "the pod's shim has started the container");
+    wait_until("the second shim and the container are in the group", || {
+        let cookies = cookies(&kernel, &[&threads[..], &[second]].concat());
+        cookies == BTreeSet::from([group])
+    });
     Ok(())
 }
 

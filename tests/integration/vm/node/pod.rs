@@ -201,7 +201,7 @@ pub(super) fn sandbox_and_shim(pod: &PodCgroup, sandbox: &str) -> Result<Option<
 }
 
 /// The shim whose child a container's first process is.
-fn shim_of(first: Tid) -> Result<Tid> {
+pub(super) fn shim_of(first: Tid) -> Result<Tid> {
     let status = fs::read_to_string(format!("/proc/{first}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     let parent = line.context("a process has a parent")?.trim();

@@ -33,6 +33,18 @@ impl Procfs {
         }
     }
 
+    /// The process that started the one of this thread, or has taken it over; `None` for the first of all and
+    /// what that has.
+    ///
+    /// # Errors
+    ///
+    /// When what `/proc` says of the thread cannot be read, as of one that has ended.
+    pub fn parent_of(&self, thread: Tid) -> io::Result<Option<Tid>> {
+        let status = self.status(thread)?;
+        let parent = field(&status, "PPid").and_then(|it| it.parse().ok());
+        Ok(parent.filter(|parent| *parent > 1))
+    }
+
     /// The process that started the one of this thread, if that is a shim of containerd: whatever
     /// else it starts belongs to the same pod.
     ///
@@ -40,9 +52,7 @@ impl Procfs {
     ///
     /// When what `/proc` says of the thread or of that process cannot be read, as of one that has ended.
     pub fn shim_of(&self, thread: Tid) -> io::Result<Option<Tid>> {
-        let status = self.status(thread)?;
-        let parent = field(&status, "PPid").and_then(|it| it.parse().ok());
-        let Some(parent) = parent.filter(|parent| *parent > 1) else {
+        let Some(parent) = self.parent_of(thread)? else {
             return Ok(None);
         };
         let status = self.status(parent)?;

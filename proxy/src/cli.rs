@@ -348,7 +348,7 @@ impl Answer {
 /// What `explain` asks for, in a query of which it would not be all.
 fn id(text: &str) -> Result<String, &'static str> {
     match text.contains(['#', '&']) {
-        true => Err("nothing on a node has # or & in its name"),
+        true => Err("what has # or & in it cannot be asked for"),
         false => Ok(text.to_owned()),
     }
 }

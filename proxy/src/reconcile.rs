@@ -734,7 +734,7 @@ pub(crate) async fn node(hub: &Rc<Hub>) {
     let gate = Gate::of(hub);
     let mut changes = Vec::new();
     for group in hub.ledger().borrow_mut().node.iter_mut() {
-        group.look(hub.writer().cgroups());
+        group.notice_new_group(hub.writer().cgroups());
         stand_back(hub, &mut group.target);
         changes.extend(self::changes((group.kind.scope(), &group.target)));
     }

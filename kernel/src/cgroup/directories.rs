@@ -5,14 +5,14 @@ use koord_model::CgroupPath;
 
 /// The directories of a group as they were last seen: the inode in each hierarchy, in the order of
 /// [`Controller::ALL`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Directories([Option<u64>; Controller::ALL.len()]);
 
 impl Directories {
     /// Looks at those that are there. Whether one of them has taken the place of another since it was last
     /// seen: then nothing is there of what was written before. What is not there now, or cannot be looked at,
     /// stays as it was last seen.
-    pub fn look(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> bool {
+    pub fn are_others(&mut self, cgroups: &Cgroups, at: &CgroupPath) -> bool {
         let mut is_another = false;
         for (seen, controller) in self.0.iter_mut().zip(Controller::ALL) {
             if let Ok(Some(inode)) = cgroups.tree.inode(*controller, at) {
@@ -38,12 +38,12 @@ mod tests {
         let cgroups = Cgroups::over(tree.clone());
         tree.make(&at);
         let mut seen = Directories::default();
-        assert!(!seen.look(&cgroups, &at));
+        assert!(!seen.are_others(&cgroups, &at));
         tree.remove(&at);
         tree.make(&at);
         tree.fail_looks(Some(Errno::MFILE));
-        assert!(!seen.look(&cgroups, &at));
+        assert!(!seen.are_others(&cgroups, &at));
         tree.fail_looks(None);
-        assert!(seen.look(&cgroups, &at));
+        assert!(seen.are_others(&cgroups, &at));
     }
 }

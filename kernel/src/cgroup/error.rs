@@ -229,3 +229,29 @@ impl DeviceError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cgroup::{Cgroups, Generation},
+        fake::FakeTree,
+    };
+
+    #[test]
+    fn a_file_that_is_not_there_says_nothing_of_a_group_that_cannot_be_looked_at() {
+        let at = CgroupPath::parse("group").unwrap();
+        let tree = FakeTree::new(Generation::V1, 2);
+        tree.make(&at);
+        let cgroups = Cgroups::over(tree.clone());
+        for (looked, is_unsupported) in [(None, true), (Some(Errno::MFILE), false)] {
+            tree.fail_next_read(&at, "cpu.cfs_quota_us", Errno::NOENT);
+            if let Some(errno) = looked {
+                tree.fail_next_read(&at, "", errno);
+            }
+            let error = cgroups.read(&at, Setting::CpuQuota).unwrap_err();
+            assert!(!error.is_gone(), "{error:?}");
+            assert_eq!(error.is_unsupported(), is_unsupported, "{error:?}");
+        }
+    }
+}

@@ -39,7 +39,8 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// How a controller is reached; `None` if it is not there.
     fn generation(&self, controller: Controller) -> Option<Generation>;
 
-    /// The inode of a directory, which no later one of the same name has; `None` if it is not there.
+    /// The inode of a directory, which no later one of the same name has (`idr_alloc_cyclic` in
+    /// `__kernfs_new_node`, since Linux 4.14; before that it may); `None` if it is not there.
     ///
     /// # Errors
     ///

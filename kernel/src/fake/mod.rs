@@ -227,7 +227,8 @@ impl FakeTree {
         self.state().failures.push(failure);
     }
 
-    /// Makes the next reading of a file fail; `.` is the listing of the groups below.
+    /// Makes the next reading of a file fail; `.` is the listing of the groups below, and no name the look
+    /// whether the group is there.
     pub fn fail_next_read(&self, at: &CgroupPath, file: &str, errno: Errno) {
         let failure = (at.clone(), file.to_owned(), errno);
         self.state().unread.push(failure);
@@ -292,8 +293,11 @@ impl Tree for FakeTree {
     }
 
     fn inode(&self, _: Controller, at: &CgroupPath) -> io::Result<Option<u64>> {
-        let state = self.state();
+        let mut state = self.state();
         state.sees()?;
+        if let Some(errno) = take(&mut state.unread, at, "") {
+            return Err(errno.into());
+        }
         if let Some(above) = at.parent() {
             state.may_open(&above)?;
         }

@@ -238,14 +238,14 @@ pub(super) fn a_group_that_is_made_anew_is_another(ground: &mut dyn Ground) {
     let (group, other) = (&all[0], &all[1]);
     let mut seen = Directories::default();
     for _ in 0..2 {
-        assert!(!seen.look(ground.cgroups(), group), "it is as it was");
+        assert!(!seen.are_others(ground.cgroups(), group), "it is as it was");
     }
     ground.remove(group);
-    assert!(!seen.look(ground.cgroups(), group), "it is not there");
+    assert!(!seen.are_others(ground.cgroups(), group), "it is not there");
     ground.make(group);
-    assert!(seen.look(ground.cgroups(), group));
-    assert!(!seen.look(ground.cgroups(), group));
-    assert!(seen.look(ground.cgroups(), other));
+    assert!(seen.are_others(ground.cgroups(), group));
+    assert!(!seen.are_others(ground.cgroups(), group));
+    assert!(seen.are_others(ground.cgroups(), other));
 }
 
 pub(super) fn groups_are_listed_by_name(ground: &mut dyn Ground) {

@@ -235,6 +235,9 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// slow that is, so that later ones come to an end.
 const AT_LEAST: usize = 64;
 
+/// Processes of which each has started the next that are gone through to find who has started the first.
+const DEEPEST: usize = 64;
+
 /// A tree that is looked at for as long as there is time.
 #[derive(Clone, Copy)]
 pub(super) struct Sight<'a> {
@@ -392,8 +395,7 @@ pub(super) fn of_member<'a>(
         at: at.clone(),
         source,
     })?;
-    let first = ids.first().filter(|_| member.with_shim);
-    let shim = first.and_then(|first| procfs.shim_of(*first).ok().flatten());
+    let shim = member.with_shim.then(|| shim_of(procfs, &ids)).flatten();
     if let Some(shim) = shim {
         ids.splice(0..0, procfs.threads_of(shim).unwrap_or_default());
     }
@@ -404,6 +406,20 @@ pub(super) fn of_member<'a>(
         procfs: procfs.clone(),
         shim,
     })
+}
+
+/// The shim that has started these: the parent of one that none of them has started. The first of a
+/// container's may be a child of its first process, as numbers are used again.
+fn shim_of(procfs: &Procfs, ids: &[Tid]) -> Option<Tid> {
+    let parent = |thread| procfs.parent_of(thread);
+    let mut top = *ids.iter().find(|thread| parent(**thread).is_ok())?;
+    for _ in 0..DEEPEST {
+        match parent(top) {
+            Ok(Some(above)) if ids.contains(&above) => top = above,
+            _ => break,
+        }
+    }
+    procfs.shim_of(top).ok().flatten()
 }
 
 #[cfg(test)]

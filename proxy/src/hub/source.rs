@@ -306,6 +306,8 @@ impl Hub {
             Some(said) => (&said.labels, &said.annotations),
             None => (&known.view.labels, &known.view.annotations),
         };
+        view.annotations =
+            mem::take(&mut view.annotations).with_of(annotation::ORIGINALS, annotations);
         let again = (labels, annotations) == (&view.labels, &view.annotations);
         let at = match again {
             true => {
@@ -326,7 +328,7 @@ impl Hub {
         view.annotations = view
             .annotations
             .with_of(annotation::ORIGINALS, &known.annotations);
-        let known = (&known.labels, &known.annotations, &known.spec)
+        let same = (&known.labels, &known.annotations, &known.spec)
             == (&view.labels, &view.annotations, &view.spec);
         if pod.said.at > said.at {
             // A call that came later was answered before; what this one made was decided by less.
@@ -336,13 +338,13 @@ impl Hub {
         pod.said = said;
         // Each meaning is beside its text. What only containers' hooks read was found by this call.
         pod.view.parsed = view.parsed;
-        if !known {
+        if !same {
             (pod.view.labels, pod.view.annotations, pod.view.spec) =
                 (view.labels, view.annotations, view.spec);
             pod.exemption = self.exemption(&pod.view);
         }
         // The source may have answered since.
-        self.follow_source(pod) || !known
+        self.follow_source(pod) || !same
     }
 }
 

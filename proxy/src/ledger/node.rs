@@ -55,9 +55,9 @@ impl NodeGroup {
 
     /// Notices that an application's group was made anew since the last time, as with each start of a
     /// service: that ours is not there is nobody's doing then.
-    pub fn look(&mut self, cgroups: &Cgroups) {
+    pub fn notice_new_group(&mut self, cgroups: &Cgroups) {
         if let (NodeGroupKind::HostApplication, Some(at)) = (self.kind, &self.target.at)
-            && self.directories.look(cgroups, at)
+            && self.directories.are_others(cgroups, at)
         {
             self.target.was_made_anew();
         }

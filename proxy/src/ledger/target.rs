@@ -605,8 +605,9 @@ impl Target {
         }
     }
 
-    /// The group is another of the same name, with nothing of ours.
+    /// The group is another of the same name, to which nobody has written.
     pub fn was_made_anew(&mut self) {
+        self.end_contests();
         for entry in &mut self.entries {
             if matches!(entry.applied, Applied::Equal | Applied::Written) {
                 entry.applied = Applied::Pending;

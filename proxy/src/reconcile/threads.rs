@@ -169,9 +169,13 @@ fn members(
     pause.into_iter().chain(containers).flatten().collect()
 }
 
-/// Whether threads may be elsewhere, as far as is known.
+/// Whether the shim may be elsewhere as well: whatever of the threads is lacking, that goes before them.
 fn is_outside(entry: &Entry) -> bool {
-    !matches!(entry.applied, Applied::Equal | Applied::Written)
+    let applied = &entry.applied;
+    !matches!(
+        applied,
+        Applied::Equal | Applied::Written | Applied::Lacking(_)
+    )
 }
 
 /// The groups that a control group's threads belong to, one of each kind, as far as they are ours to
@@ -185,9 +189,10 @@ fn members_at(
     let ours = entries.filter(|entry| !entry.applied.is_hands_off() && !entry.is_let_go());
     let wanted = ours.filter(move |entry| counts(entry));
     wanted.filter_map(move |entry| {
+        let group = ThreadGroup::of(&entry.desired)?;
         Some(Member {
             at: target.at.clone()?,
-            group: ThreadGroup::of(&entry.desired)?,
+            group,
             with_shim: with_shim(entry),
         })
     })
@@ -334,6 +339,42 @@ impl From<&Result<Joined, JoinError>> for Applied {
             Err(error) if error.leaves_some() => Self::Lacking(error.to_string().into()),
             Err(error) if error.is_gone() => Self::Absent,
             Err(error) => Self::Refused(error.errno()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use koord_hooks::{Adjustment, Merged};
+    use koord_model::{CgroupPath, OomScoreAdj};
+
+    #[test]
+    fn a_shim_of_its_own_is_looked_for_until_a_container_is_in_its_group() {
+        let mut merged = Merged::default();
+        let adjustment = Adjustment {
+            oom_score_adj: OomScoreAdj::new(500).ok(),
+            ..Default::default()
+        };
+        merged.merge("Hook", adjustment).unwrap();
+        let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
+        let mut target = Target::at(Some(at));
+        target.decide(&merged, |_| Route::Kernel, |_| None);
+        for (applied, looked_for) in [
+            (Applied::Pending, true),
+            (Applied::Refused(None), true),
+            (Applied::Absent, true),
+            (Applied::Lacking("some".into()), false),
+            (Applied::Written, false),
+            (Applied::Equal, false),
+        ] {
+            let told = format!("{applied:?}");
+            target
+                .entries_mut()
+                .for_each(|it| it.applied = applied.clone());
+            let members: Vec<_> = members_at(&target, is_outside, |_| true).collect();
+            assert_eq!(members.len(), 1, "{told}");
+            assert_eq!(members[0].with_shim, looked_for, "{told}");
         }
     }
 }

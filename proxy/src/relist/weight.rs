@@ -65,7 +65,7 @@ fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
     let mut running: Vec<_> = running.collect();
     // Most may have the least weight. Each list looks at others, since each look is a read.
     let turn = usize::try_from(*hub.lists().borrow()).unwrap_or_default();
-    let first = turn.wrapping_mul(LOOKED_AT) % running.len().max(1);
+    let first = first_of(turn, running.len());
     running.rotate_left(first);
     least_in_vain(running.into_iter(), LOOKED_AT)
         .filter_map(|container| {
@@ -74,6 +74,16 @@ fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
         })
         .take(ASKED)
         .collect()
+}
+
+/// The one of so many that a list begins with. Where all are looked at it is others that are asked about.
+fn first_of(turn: usize, running: usize) -> usize {
+    let step = if running <= LOOKED_AT {
+        ASKED
+    } else {
+        LOOKED_AT
+    };
+    turn.wrapping_mul(step) % running.max(1)
 }
 
 /// The shares that a runtime stored for a container, from what it says beyond the API.
@@ -86,7 +96,7 @@ fn shares_of(info: &serde_json::Value) -> Option<CpuShares> {
 mod tests {
     use super::{
         WeightCurve::{Linear, Quadratic},
-        most,
+        first_of, most,
     };
 
     #[test]
@@ -99,5 +109,16 @@ mod tests {
             most(&[Quadratic, Linear, Quadratic, Quadratic]),
             Some(Quadratic)
         );
+    }
+
+    #[test]
+    fn each_list_begins_with_another() {
+        let firsts = |running| [0, 1, 2, 3].map(|turn| first_of(turn, running));
+        assert_eq!(firsts(0), [0, 0, 0, 0]);
+        assert_eq!(firsts(3), [0, 1, 2, 0]);
+        assert_eq!(firsts(8), [0, 4, 0, 4]);
+        assert_eq!(firsts(64), [0, 4, 8, 12]);
+        assert_eq!(firsts(128), [0, 64, 0, 64]);
+        assert_eq!(firsts(200), [0, 64, 128, 192]);
     }
 }

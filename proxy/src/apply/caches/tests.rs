@@ -353,6 +353,24 @@ fn a_kernel_that_shows_nothing_yet_is_asked_when_somebody_comes() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a file of the test's own")]
+fn groups_that_are_there_and_cannot_be_opened_are_not_taken_for_none() {
+    let mut node = Node::new(7);
+    let machine = tempfile::tempdir().unwrap();
+    let roots = || (machine.path().join("sys"), machine.path().join("proc"));
+    let groups = roots().0.join("fs/resctrl");
+    fs::create_dir_all(&groups).unwrap();
+    fs::write(groups.join("schemata"), "in no format").unwrap();
+    let (sys_root, proc_root) = roots();
+    node.caches = Caches::of_machine(sys_root, proc_root);
+    let swept = node.caches.keep(&BTreeSet::new());
+    let expected = "the groups cannot be listed: invalid data";
+    assert_eq!(chain_of(&swept.failed.unwrap()), expected);
+    let error = node.try_join("a", &CacheGroup::Root).unwrap_err();
+    assert!(chain_of(&error).ends_with(expected), "{}", chain_of(&error));
+}
+
+#[test]
 fn the_groups_of_a_pod_are_shown_each_once() {
     let mut node = Node::new(7);
     node.join("a", &class(CacheClass::Be, 20));

@@ -351,3 +351,18 @@ async fn what_a_sandbox_was_made_with_is_not_what_its_pod_says_of_that_later() {
     let annotations = &ledger.pod(&sandbox()).unwrap().view.annotations;
     assert_eq!(annotations.get(annotation::ORIGINALS), None);
 }
+
+#[tokio::test]
+async fn what_its_pod_says_of_that_is_nothing_new() {
+    let bench = bench();
+    take(&bench, Word::Stands, [told(HALF)]);
+    for id in ["container-2", "container-3"] {
+        let again = [
+            (annotation::EXTENDED_RESOURCE_SPEC, BATCH),
+            (annotation::ORIGINALS, "forged"),
+        ];
+        let creation = open_creation_with(&bench, again);
+        bench.hub.close(creation.pending, made(id));
+        assert_eq!(shares(&bench).await, "256");
+    }
+}

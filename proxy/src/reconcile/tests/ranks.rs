@@ -100,4 +100,10 @@ async fn a_service_that_starts_again_and_again_has_its_rank_each_time() {
             rank
         );
     }
+    // And is heard no more once it runs anew.
+    bench.tree.remove(&nginx);
+    bench.tree.make(&nginx);
+    node(&bench.hub).await;
+    let rank = bench.tree.read(Controller::Cpu, &nginx, file).unwrap();
+    assert_eq!(rank, "2\n");
 }

@@ -142,7 +142,7 @@ async fn by_the_shim() -> Result<()> {
 }
 
 /// A shim beside the pod's own, such as a containerd before 2.0 starts on a busy machine, comes into the group
-/// with what it has started: what it starts from then on is there from the first instruction.
+/// with what it has started, and so does whatever it starts from then on.
 async fn beside_the_shim() -> Result<()> {
     let kernel = Kernel::open(false)?;
     let node = node(options(Front::Cri));

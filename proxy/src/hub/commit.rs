@@ -297,8 +297,14 @@ impl Hub {
         if matches!(pending.effect, Effect::Nothing) {
             return;
         }
-        if let (Effect::Update(id, update), Reply::Answered { .. }) = (&pending.effect, &reply) {
-            update.ended(&mut self.ledger.borrow_mut(), id);
+        if let (Effect::Update(id, update), Reply::Answered { grpc_status, .. }) =
+            (&pending.effect, &reply)
+        {
+            let mut ledger = self.ledger.borrow_mut();
+            update.ended(&mut ledger, id);
+            if *grpc_status != Some(0) {
+                may_be_rewritten(&mut ledger, id);
+            }
         }
         match reply {
             Reply::Answered {
@@ -555,6 +561,16 @@ impl Hub {
             Some(sandbox) => self.queue.push(sandbox.clone()),
             None => self.relist_soon(),
         }
+    }
+}
+
+/// A runtime that fails at an update may have written its whole stored spec to undo it, in which our values
+/// may be that were given back.
+fn may_be_rewritten(ledger: &mut Ledger, id: &ContainerId) {
+    let id = ledger.meant_container(id.clone());
+    let pod = ledger.pod_of_mut(&id);
+    if let Some(container) = pod.and_then(|pod| pod.container_mut(&id)) {
+        container.target.runtime_rewrote();
     }
 }
 

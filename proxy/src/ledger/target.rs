@@ -671,7 +671,12 @@ impl Target {
             _ => (applied, false, Contest::default()),
         };
         let nowhere = matches!(entry.applied, Applied::Absent | Applied::Unsupported);
-        if entry.route == Route::Kernel && (applied.is_final() || nowhere) {
+        // What a call has told and a later one could not say is in the runtime's spec still.
+        let route = match entry.told.is_some() {
+            true => Route::Request,
+            false => entry.route,
+        };
+        if route == Route::Kernel && (applied.is_final() || nowhere) {
             return;
         }
         self.entries.push(Entry {
@@ -681,7 +686,7 @@ impl Target {
             told: entry.told,
             over: entry.over,
             displaced_at: entry.displaced_at,
-            ..Entry::new(desired, GIVEN_BACK, entry.route, original)
+            ..Entry::new(desired, GIVEN_BACK, route, original)
         });
     }
 

@@ -413,3 +413,26 @@ async fn what_is_given_back_and_no_update_can_say_is_written_after_each() {
         assert_eq!(update(micros).await, "0-1", "after the update to {micros}");
     }
 }
+
+#[tokio::test]
+async fn what_was_given_back_is_looked_at_after_an_update_that_failed() {
+    let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "512");
+    bench.hub.switch_all_off();
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown("cpu.shares"), "1024");
+    // UNKNOWN, INVALID_ARGUMENT and INTERNAL.
+    for code in [2, 3, 13] {
+        let Opening::Now(decision) = open(&bench, to_quota(30_000)) else {
+            panic!("nothing to wait for");
+        };
+        // To undo it the runtime writes its stored spec.
+        bench.write("cpu.shares", "512");
+        bench.hub.queue().drain();
+        bench.hub.close(decision.pending, answered(code));
+        assert_eq!(bench.hub.queue().drain(), [sandbox()], "{code}");
+        reconcile::pod(&bench.hub, &sandbox()).await;
+        assert_eq!(bench.shown("cpu.shares"), "1024", "{code}");
+    }
+}

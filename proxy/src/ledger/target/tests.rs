@@ -294,3 +294,23 @@ fn what_is_left_is_told_once_and_given_back_when_it_is_known() {
     let given_back = decide(&mut target, Merged::default(), asked);
     assert_eq!(given_back, quota(Applied::Pending, false));
 }
+
+#[test]
+fn what_a_call_has_told_and_the_next_could_not_say_is_in_the_spec_still() {
+    let shares = merged(Adjustment {
+        cpu_shares: CpuShares::new(512).ok(),
+        ..Default::default()
+    });
+    let mut target = Target::default();
+    target.decide(&shares, |_| Route::Request, |_| None);
+    target.entries_mut().for_each(Entry::note_told);
+    let mut silent = target.clone();
+    for entry in silent.entries_mut() {
+        entry.route = Route::Kernel;
+    }
+    target.hear_said(&silent);
+    target.decide(&Merged::default(), |_| Route::Request, |_| None);
+    settle(&mut target);
+    let given_back = [("cpu.shares=1024".to_owned(), "-")];
+    assert_eq!(desired(&target), given_back);
+}

@@ -500,8 +500,8 @@ impl Target {
     }
 
     /// Takes over that a process before us has set this in the kernel: if nobody decides it any more, what was
-    /// asked for comes back.
-    pub fn recall_mark(&mut self, setting: Setting, asked: Option<Value>) {
+    /// asked for comes back, also after each call if the runtime's own spec has a value of ours.
+    pub fn recall_mark(&mut self, setting: Setting, asked: Option<Value>, route: Route) {
         if self.entry_mut(setting).is_some() {
             return;
         }
@@ -513,7 +513,7 @@ impl Target {
         };
         self.entries.push(Entry {
             applied,
-            ..Entry::new(back, GIVEN_BACK, Route::Kernel, original)
+            ..Entry::new(back, GIVEN_BACK, route, original)
         });
     }
 

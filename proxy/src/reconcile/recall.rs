@@ -8,7 +8,7 @@
 use super::unheard::is_summed;
 use crate::{
     hub::{Hub, asked},
-    ledger::{Container, Life, NodeGroupKind, Pod, Target},
+    ledger::{Container, Life, NodeGroupKind, Pod, Route, Target},
     worker::Undone,
 };
 use koord_kernel::cgroup::Original;
@@ -88,7 +88,7 @@ fn take_marks(pod: &mut Pod, marked: &MarksByGroup, whole: bool) {
     let of_pause = marks_of(&pod.pause).cloned();
     if let Some(marks) = of_pause.as_ref().filter(|_| !pod.pause.is_recalled) {
         for setting in marks {
-            pod.pause.recall_mark(*setting, None);
+            pod.pause.recall_mark(*setting, None, Route::Kernel);
         }
         pod.pause.is_recalled = whole;
     }
@@ -96,12 +96,20 @@ fn take_marks(pod: &mut Pod, marked: &MarksByGroup, whole: bool) {
     // What a shim starts is in the shim's groups, and is marked a moment later.
     let of_shim = of_pause.iter().flatten().copied();
     let of_shim = of_shim.filter(|it| it.is_of_threads());
-    for Container { target, view, .. } in &mut pod.containers {
+    for container in &mut pod.containers {
+        let Container {
+            target, view, ours, ..
+        } = container;
         let Some(marks) = marks_of(target).filter(|_| !target.is_recalled) else {
             continue;
         };
         for setting in marks.iter().copied().chain(of_shim.clone()) {
-            target.recall_mark(setting, asked(&view.requested, setting));
+            let is_in_spec = ours.iter().any(|it| it.setting() == setting);
+            let route = match is_in_spec {
+                true => Route::Request,
+                false => Route::Kernel,
+            };
+            target.recall_mark(setting, asked(&view.requested, setting), route);
         }
         target.is_recalled = whole;
     }

@@ -6,7 +6,7 @@ use crate::{
     ledger::{Container, Unasked},
 };
 use koord_kernel::fake::FakeCores;
-use koord_model::KubeQos;
+use koord_model::{CpuShares, KubeQos};
 use std::collections::BTreeMap;
 
 /// A pod with a CPU of its own, whose quota is lifted: what that was nobody tells.
@@ -429,6 +429,33 @@ async fn what_a_container_has_that_nobody_decides_any_more_after_a_start_is_as_i
     let last = undecided(&tree);
     check(&last).await;
     assert_eq!(last.shown("cpu.shares"), "77");
+}
+
+#[tokio::test]
+async fn what_the_runtimes_spec_has_of_ours_is_as_it_was_asked_after_each_call() {
+    let tree = FakeTree::new(Generation::V1, 2);
+    let bench = Bench::with_pod(tree.clone());
+    check(&bench).await;
+    let next = undecided(&tree);
+    {
+        let mut ledger = next.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        // Its creation said other shares than those that were in force at last.
+        let ours = Value::from(CpuShares::new(204).unwrap());
+        pod.container_mut(&container()).unwrap().ours = [ours].into();
+    }
+    check(&next).await;
+    assert_eq!(shown(&next), ASKED);
+    // The runtime writes its spec.
+    next.write("cpu.shares", "204");
+    {
+        let mut ledger = next.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        let container = pod.container_mut(&container()).unwrap();
+        container.target.runtime_rewrote();
+    }
+    check(&next).await;
+    assert_eq!(shown(&next), ASKED);
 }
 
 #[tokio::test]

@@ -20,12 +20,11 @@ impl Map {
     /// The same with what another has of a key, or without that key.
     #[must_use]
     pub fn with_of(self, key: &str, other: &Self) -> Self {
-        let of_key = |(it, _): &&(Arc<str>, Arc<str>)| **it == *key;
-        if self.0.iter().find(of_key) == other.0.iter().find(of_key) {
+        if self.get(key) == other.get(key) {
             return self;
         }
-        let rest = self.0.iter().filter(|entry| !of_key(entry));
-        let theirs = other.0.iter().filter(of_key);
+        let rest = self.0.iter().filter(|(it, _)| **it != *key);
+        let theirs = other.0.iter().filter(|(it, _)| **it == *key);
         rest.chain(theirs).cloned().collect()
     }
 

@@ -45,27 +45,16 @@ impl Procfs {
         Ok(parent.filter(|parent| *parent > 1))
     }
 
-    /// The process that started the one of this thread, if that is a shim of containerd: whatever
-    /// else it starts belongs to the same pod.
-    ///
-    /// # Errors
-    ///
-    /// When what `/proc` says of the thread or of that process cannot be read, as of one that has ended.
-    pub fn shim_of(&self, thread: Tid) -> io::Result<Option<Tid>> {
-        let Some(parent) = self.parent_of(thread)? else {
-            return Ok(None);
-        };
-        let status = self.status(parent)?;
-        Ok((field(&status, "Name") == Some(SHIM)).then_some(parent))
+    /// Whether a process is a shim of containerd: whatever it starts belongs to the same pod.
+    pub fn is_shim(&self, process: Tid) -> bool {
+        let status = self.status(process).unwrap_or_default();
+        field(&status, "Name") == Some(SHIM)
     }
 
     /// Whether a thread is one of a process that is a shim of containerd.
     pub fn is_of_shim(&self, thread: Tid, shim: Tid) -> bool {
-        let is = |of: Tid, name: &str, value: &str| {
-            let status = self.status(of).unwrap_or_default();
-            field(&status, name) == Some(value)
-        };
-        is(thread, "Tgid", &shim.to_string()) && is(shim, "Name", SHIM)
+        let status = self.status(thread).unwrap_or_default();
+        field(&status, "Tgid") == Some(&*shim.to_string()) && self.is_shim(shim)
     }
 
     /// Whether a thread is in a container's control group or in one below it; not if that cannot be read, as
@@ -181,11 +170,18 @@ mod tests {
             (40, "containerd-shim", 0),
             (41, "orphan", 1),
         ]);
-        assert_eq!(procfs.shim_of(21).unwrap(), Some(20));
-        assert_eq!(procfs.shim_of(31).unwrap(), None);
-        assert_eq!(procfs.shim_of(41).unwrap(), None);
-        assert_eq!(procfs.shim_of(40).unwrap(), None);
-        let gone = procfs.shim_of(99).unwrap_err();
+        for (process, parent, is_shim) in [
+            (20, None, true),
+            (21, Some(20), false),
+            (31, Some(30), false),
+            (40, None, true),
+            (41, None, false),
+        ] {
+            assert_eq!(procfs.parent_of(process).unwrap(), parent, "{process}");
+            assert_eq!(procfs.is_shim(process), is_shim, "{process}");
+        }
+        assert!(!procfs.is_shim(30) && !procfs.is_shim(99));
+        let gone = procfs.parent_of(99).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 

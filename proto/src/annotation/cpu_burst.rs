@@ -45,7 +45,8 @@ impl CpuBurst {
     /// # Errors
     ///
     /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), the policy is none
-    /// of `none`, `cpuBurstOnly`, `cfsQuotaBurstOnly` and `auto` nor empty, or the percentage is outside 1 to 10,000.
+    /// of `none`, `cpuBurstOnly`, `cfsQuotaBurstOnly` and `auto` nor empty, or the percentage is outside 1 to
+    /// 10,000.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(CPU_BURST, text)
     }

@@ -411,15 +411,14 @@ pub(super) fn of_member<'a>(
 /// The shim that has started these: the parent of one that none of them has started. The first of a
 /// container's may be a child of its first process, as numbers are used again.
 fn shim_of(procfs: &Procfs, ids: &[Tid]) -> Option<Tid> {
-    let parent = |thread| procfs.parent_of(thread);
-    let mut top = *ids.iter().find(|thread| parent(**thread).is_ok())?;
+    let mut above = ids.iter().find_map(|it| procfs.parent_of(*it).ok())??;
     for _ in 0..DEEPEST {
-        match parent(top) {
-            Ok(Some(above)) if ids.contains(&above) => top = above,
-            _ => break,
+        if !ids.contains(&above) {
+            return procfs.is_shim(above).then_some(above);
         }
+        above = procfs.parent_of(above).ok()??;
     }
-    procfs.shim_of(top).ok().flatten()
+    None
 }
 
 #[cfg(test)]

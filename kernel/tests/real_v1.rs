@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use koord_kernel::{
-    cgroup::{Cgroups, Controller, Generation, OsTree, Tree, Unseen, Version},
+    cgroup::{Cgroups, Controller, Generation, Note, OsTree, Tree, Unseen, Version},
     fake::FakeTree,
     proof::{CHECKS, Hierarchies, RealGround},
 };
@@ -15,7 +15,12 @@ use rustix::{
     thread::CapabilitySet,
 };
 use std::{
-    os::fd::OwnedFd,
+    fs::{self, Permissions},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{PermissionsExt as _, chown},
+    },
     path::{Path, PathBuf},
     process,
     time::{Duration, Instant},
@@ -44,6 +49,8 @@ fn this_kernel_passes_every_check_on_cgroup_v1() {
 
 /// The last of the loop devices that a kernel has from its start: nobody has to have anything on it.
 const DEVICE: &str = "7:7";
+
+const NOTE: Note<'_> = Note::OfValues("test");
 
 #[test]
 fn lines_of_devices_and_notes_are_answered_as_by_the_fake_tree() {
@@ -81,13 +88,30 @@ fn lines_of_devices_and_notes_are_answered_as_by_the_fake_tree() {
     }
     for text in ["", "7:7 5\n8:0\n", "7:7\n", ""] {
         for tree in [&real as &dyn Tree, &fake] {
-            tree.set_note(Controller::Io, &at, "test", text).unwrap();
-            assert_eq!(tree.note(Controller::Io, &at, "test").unwrap(), text);
+            tree.set_note(Controller::Io, &at, NOTE, text).unwrap();
+            assert_eq!(tree.note(Controller::Io, &at, NOTE).unwrap(), text);
         }
+    }
+    let directory = Path::new(ROOT).join("blkio").join(&name);
+    fake.give_away(&at);
+    chown(&directory, Some(65_534), None).unwrap();
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::Unsupported;
+    let names = Note::OfNames("names");
+    for tree in [&real as &dyn Tree, &fake] {
+        let taken = tree.set_note(Controller::Io, &at, NOTE, "7:7");
+        assert!(refused(taken.unwrap_err()) && tree.note(Controller::Io, &at, NOTE).is_err());
+        tree.set_note(Controller::Io, &at, names, "io").unwrap();
+        assert_eq!(tree.note(Controller::Io, &at, names).unwrap(), "io");
+    }
+    chown(&directory, Some(0), None).unwrap();
+    for (mode, is_taken) in [(0o775, false), (0o757, false), (0o755, true)] {
+        fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
+        let taken = real.set_note(Controller::Io, &at, NOTE, "7:7");
+        assert_eq!(taken.is_ok(), is_taken, "{mode:o}");
     }
     drop(ground);
     assert!(
-        real.note(Controller::Io, &at, "test").is_err(),
+        real.note(Controller::Io, &at, NOTE).is_err(),
         "a note goes with its group"
     );
 }

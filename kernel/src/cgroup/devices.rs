@@ -9,7 +9,8 @@
 //! it may take another to say which it is.
 
 use super::{
-    Applied, Before, Cgroups, Controller, Generation, Original, ReadError, WriteError, Written,
+    Applied, Before, Cgroups, Controller, Generation, Note, Original, ReadError, WriteError,
+    Written,
     error::DeviceError,
     table::{self, File},
     unread,
@@ -35,7 +36,7 @@ type Lines = BTreeMap<DeviceNumber, String>;
 /// What devices of ours had before us; nothing is what they have by themselves.
 type HadBefore = BTreeMap<DeviceNumber, Option<String>>;
 
-/// Notes that the kernel does not keep for us: before Linux 5.7 groups take none, and a note may not be taken
+/// Notes that the kernel does not keep for us: not every group takes one, see [`Note`], and one may not be taken
 /// for a moment.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Mutex<BTreeMap<(CgroupPath, Setting), Kept>>);
@@ -273,7 +274,7 @@ impl Cgroups {
         let kept = self.notes.lock().get(&(at.clone(), setting)).cloned();
         match kept {
             Some(Kept { text, .. }) => Ok(text),
-            None => match self.tree.note(controller, at, setting.name()) {
+            None => match self.tree.note(controller, at, note(setting)) {
                 Err(error) if passes(&error) => Err(error),
                 noted => Ok(noted.unwrap_or_default()),
             },
@@ -287,7 +288,7 @@ impl Cgroups {
         (at, setting): (&CgroupPath, Setting),
         text: String,
     ) {
-        let noted = self.tree.set_note(controller, at, setting.name(), &text);
+        let noted = self.tree.set_note(controller, at, note(setting), &text);
         let place = (at.clone(), setting);
         let is_owed = noted.as_ref().is_err_and(may_be_taken);
         if noted.is_ok() || text.is_empty() && !is_owed {
@@ -384,6 +385,11 @@ fn found<T: Copy + Ord>(
         lines: lines.collect(),
         lacking,
     }
+}
+
+/// What is noted of a setting.
+fn note(setting: Setting) -> Note<'static> {
+    Note::OfValues(setting.name())
 }
 
 /// Whether a note that was not taken may be later: groups that take none never do, nor is what is too long.

@@ -7,7 +7,7 @@
 //! Marks are names alone, because a container may be able to write to its own group: what comes back is what
 //! was asked for it, whoever has marked it.
 
-use super::{Cgroups, ReadError};
+use super::{Cgroups, Note, ReadError};
 use koord_model::{CgroupPath, Setting};
 use std::{collections::BTreeSet, io};
 use tracing::debug;
@@ -24,12 +24,11 @@ pub enum Marked {
 // === impl Marked ===
 
 impl Marked {
-    /// The name of the note.
-    fn name(self) -> &'static str {
-        match self {
+    fn note(self) -> Note<'static> {
+        Note::OfNames(match self {
             Self::Threads => "threads",
             Self::Files => "files",
-        }
+        })
     }
 
     /// Whether this is marked so.
@@ -56,11 +55,11 @@ impl Cgroups {
     ///
     /// When it cannot be read now.
     pub fn marks(&self, at: &CgroupPath, of: Marked) -> Result<BTreeSet<Setting>, ReadError> {
-        match self.tree.note(self.any_controller(), at, of.name()) {
+        match self.tree.note(self.any_controller(), at, of.note()) {
             Ok(text) => Ok(text.split(' ').filter_map(|it| of.of_name(it)).collect()),
             // A kernel whose groups take no notes.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(BTreeSet::new()),
-            Err(source) => Err(self.unreadable(at, None, of.name(), source)),
+            Err(source) => Err(self.unreadable(at, None, of.note().name(), source)),
         }
     }
 
@@ -71,7 +70,7 @@ impl Cgroups {
         let text = names.join(" ");
         let noted = self
             .tree
-            .set_note(self.any_controller(), at, of.name(), &text);
+            .set_note(self.any_controller(), at, of.note(), &text);
         match noted {
             Ok(()) => true,
             Err(error) => {
@@ -98,7 +97,7 @@ mod tests {
     }
 
     fn note(tree: &FakeTree, at: &CgroupPath, name: &str) -> String {
-        tree.note(Controller::Cpu, at, name).unwrap()
+        tree.note(Controller::Cpu, at, Note::OfNames(name)).unwrap()
     }
 
     #[test]
@@ -117,7 +116,7 @@ mod tests {
             assert_eq!(cgroups.marks(&at, of).unwrap(), *settings);
             assert!(cgroups.mark(&at, of, &[].into()));
             assert_eq!(cgroups.marks(&at, of).unwrap(), [].into());
-            assert_eq!(note(&tree, &at, of.name()), "");
+            assert_eq!(note(&tree, &at, of.note().name()), "");
         }
     }
 
@@ -129,7 +128,7 @@ mod tests {
             (Marked::Threads, Setting::CoreSched),
             (Marked::Files, Setting::CpuShares),
         ] {
-            tree.set_note(Controller::Cpu, &at, of.name(), text)
+            tree.set_note(Controller::Cpu, &at, of.note(), text)
                 .unwrap();
             assert_eq!(cgroups.marks(&at, of).unwrap(), [expected].into());
         }

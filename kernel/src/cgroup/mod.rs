@@ -37,7 +37,7 @@ pub use self::{
     original::{Before, Original},
     os_tree::{DetectError, OsTree},
     switch::{OsSysctls, Sysctls},
-    tree::{Controller, Generation, Tree, Version},
+    tree::{Controller, Generation, Note, Tree, Version},
     walk::{MOST_BELOW, Names, Unseen, Walk},
     weight::WeightCurve,
 };

@@ -6,7 +6,7 @@
 //! still: a note is made before the write, so whoever finds it after a kill does not know which of the two
 //! is there. The older one stays in it until the next note, because to take it out is a write too.
 
-use super::{Cgroups, Generation, ReadError, table};
+use super::{Cgroups, Generation, Note, ReadError, table};
 use koord_model::{
     CgroupPath, CpuQuota, CpuShares, CpuWeight, CpusetCpus, MemoryLimit, Setting, Value,
 };
@@ -36,6 +36,7 @@ pub enum Before {
 
 /// The name of the note.
 const NAME: &str = "originals";
+const NOTE: Note<'_> = Note::OfValues(NAME);
 
 /// The quotas that there are, each counted for 100 ms.
 const QUOTAS_US: RangeInclusive<u64> = CpuQuota::MIN_MICROS / 10..=CpuQuota::MAX_MICROS * 100;
@@ -95,7 +96,7 @@ impl Cgroups {
     ///
     /// When it cannot be read now.
     pub fn originals(&self, at: &CgroupPath) -> Result<Vec<Original>, ReadError> {
-        let noted = self.tree.note(self.any_controller(), at, NAME);
+        let noted = self.tree.note(self.any_controller(), at, NOTE);
         match noted {
             Ok(text) => Ok(self.read_lines(at, &text)),
             // A kernel whose groups take no notes.
@@ -109,7 +110,7 @@ impl Cgroups {
     pub fn note_originals(&self, at: &CgroupPath, originals: &[Original]) -> bool {
         let lines = originals.iter().filter_map(|it| self.line(it));
         let text: String = lines.collect();
-        let noted = self.tree.set_note(self.any_controller(), at, NAME, &text);
+        let noted = self.tree.set_note(self.any_controller(), at, NOTE, &text);
         match noted {
             Ok(()) => true,
             Err(error) => {
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn the_note_has_a_line_for_each_setting_in_the_words_of_its_file() {
         let (tree, cgroups, at) = group(Generation::V1);
-        let noted = || tree.note(Controller::Cpu, &at, "originals").unwrap();
+        let noted = || tree.note(Controller::Cpu, &at, NOTE).unwrap();
         cgroups.note_originals(&at, &of_every_kind());
         assert_eq!(
             noted(),
@@ -313,7 +314,7 @@ mod tests {
                 assert!(original.ours().eq(ours));
                 let original = [original];
                 cgroups.note_originals(&at, &original);
-                assert_eq!(tree.note(Controller::Cpu, &at, NAME).unwrap(), note);
+                assert_eq!(tree.note(Controller::Cpu, &at, NOTE).unwrap(), note);
                 assert_eq!(cgroups.originals(&at).unwrap(), original);
             }
         }
@@ -340,8 +341,7 @@ mod tests {
         let (tree, cgroups, at) = group(Generation::V1);
         let text =
             "cpu.new 1 2\ncpu.shares\ncpu.shares 2\ncpu.shares x 2\n\ncpu.shares 512 2 later\n";
-        tree.set_note(Controller::Cpu, &at, "originals", text)
-            .unwrap();
+        tree.set_note(Controller::Cpu, &at, NOTE, text).unwrap();
         let shares = CpuShares::new(512).unwrap();
         assert_eq!(
             cgroups.originals(&at).unwrap(),
@@ -367,12 +367,20 @@ mod tests {
         ] {
             let (tree, cgroups, at) = group(generation);
             let text = format!("{line}\ncpu.cfs_quota_us 100 1759218604441500\n");
-            tree.set_note(Controller::Cpu, &at, "originals", &text)
-                .unwrap();
+            tree.set_note(Controller::Cpu, &at, NOTE, &text).unwrap();
             let micros = CpuQuota::Micros;
             let expected = value(micros(100), micros(1_759_218_604_441_500));
             assert_eq!(cgroups.originals(&at).unwrap(), [expected], "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_noted_on_a_group_that_others_may_write_to_is_not_believed() {
+        let (tree, cgroups, at) = group(Generation::V2);
+        assert!(cgroups.note_originals(&at, &of_every_kind()));
+        tree.give_away(&at);
+        assert_eq!(cgroups.originals(&at).unwrap(), []);
+        assert!(cgroups.note_originals(&at, &[]), "nothing is owed");
     }
 
     #[test]

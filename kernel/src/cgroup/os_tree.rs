@@ -5,7 +5,7 @@
 //! kernels before 5.6, which lack it and among which some have group identity. Which of the two is
 //! found out when it is opened: what a single file answers later says nothing of it.
 
-use super::{Controller, Generation, Names, Tree, Version};
+use super::{Controller, Generation, Names, Note, Tree, Version};
 use koord_model::CgroupPath;
 use rustix::{
     fs::{
@@ -205,8 +205,10 @@ impl Tree for OsTree {
         names_below(self.directory(controller, at, DIRECTORY)?, most)
     }
 
-    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
+    fn note(&self, controller: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String> {
         let directory = self.directory(controller, at, LISTED)?;
+        takes(&directory, note)?;
+        let name = note.name();
         let mut text = vec![0; USUAL_NOTE];
         let mut length = rustix::fs::fgetxattr(&directory, attribute(name), &mut text);
         if let Err(Errno::RANGE) = length {
@@ -226,10 +228,12 @@ impl Tree for OsTree {
         &self,
         controller: Controller,
         at: &CgroupPath,
-        name: &str,
+        note: Note<'_>,
         text: &str,
     ) -> io::Result<()> {
         let directory = self.directory(controller, at, LISTED)?;
+        takes(&directory, note)?;
+        let name = note.name();
         if !text.is_empty() {
             let flags = XattrFlags::empty();
             rustix::fs::fsetxattr(directory, attribute(name), text.as_bytes(), flags)?;
@@ -248,6 +252,22 @@ const MAX_NOTE: usize = 64 << 10;
 
 /// Room for nearly all of them.
 const USUAL_NOTE: usize = 1 << 10;
+
+/// Whether a note of this kind may be on this directory.
+fn takes(directory: &OwnedFd, note: Note<'_>) -> Result<(), Errno> {
+    let may_be_forged = match note {
+        Note::OfNames(_) => false,
+        Note::OfValues(_) => {
+            let stat = rustix::fs::fstat(directory)?;
+            let writes = Mode::from_raw_mode(stat.st_mode) & (Mode::WGRP | Mode::WOTH);
+            stat.st_uid != 0 || !writes.is_empty()
+        }
+    };
+    match may_be_forged {
+        true => Err(Errno::OPNOTSUPP),
+        false => Ok(()),
+    }
+}
 
 /// The extended attribute that a note is. Those of users need no capability, and Linux 5.7.
 fn attribute(name: &str) -> String {

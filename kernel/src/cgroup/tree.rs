@@ -104,24 +104,34 @@ pub trait Tree: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the group is not there, the kernel takes no notes ([`io::ErrorKind::Unsupported`]), or it cannot
-    /// be read now.
-    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String>;
+    /// When the group is not there, it takes no such notes ([`io::ErrorKind::Unsupported`]), or it cannot be
+    /// read now.
+    fn note(&self, controller: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String>;
 
     /// Puts a note on a group, or takes it off if it is empty. One that cannot be read again is refused, and
     /// what was noted stays.
     ///
     /// # Errors
     ///
-    /// When the group is not there, the kernel takes no notes ([`io::ErrorKind::Unsupported`]), or it does
-    /// not take this one, as none of more than 64 KiB.
+    /// When the group is not there, it takes no such notes ([`io::ErrorKind::Unsupported`]), or it does not
+    /// take this one, as none of more than 64 KiB.
     fn set_note(
         &self,
         controller: Controller,
         at: &CgroupPath,
-        name: &str,
+        note: Note<'_>,
         text: &str,
     ) -> io::Result<()>;
+}
+
+/// What a note is called, and who may have made it. No group takes any before Linux 5.7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note<'a> {
+    /// Of names alone, which do no harm whoever has noted them: any group takes it.
+    OfNames(&'a str),
+    /// Of values that are written one day. A group to which others than root may write takes none: they
+    /// could forge it.
+    OfValues(&'a str),
 }
 
 /// A tree without any controller: every group is absent, every setting unsupported.
@@ -163,12 +173,22 @@ impl Tree for Bare {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn note(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<String> {
+    fn note(&self, _: Controller, _: &CgroupPath, _: Note<'_>) -> io::Result<String> {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn set_note(&self, _: Controller, _: &CgroupPath, _: &str, _: &str) -> io::Result<()> {
+    fn set_note(&self, _: Controller, _: &CgroupPath, _: Note<'_>, _: &str) -> io::Result<()> {
         Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+// === impl Note ===
+
+impl<'a> Note<'a> {
+    pub(crate) fn name(self) -> &'a str {
+        match self {
+            Self::OfNames(name) | Self::OfValues(name) => name,
+        }
     }
 }
 

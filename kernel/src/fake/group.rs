@@ -2,7 +2,7 @@
 //! depends on the group alone.
 
 use super::{devices::Io, text};
-use crate::cgroup::Generation;
+use crate::cgroup::{Generation, Note};
 use koord_model::CpuSet;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,8 @@ pub(super) struct Group {
     pub(super) io: Io,
     /// By name.
     pub(super) notes: BTreeMap<String, String>,
+    /// Others than root may write to it.
+    pub(super) is_open: bool,
 }
 
 /// `MIN_SHARES` and `MAX_SHARES` of `kernel/sched/sched.h`, `WEIGHT_IDLEPRIO` and the default.
@@ -85,6 +87,14 @@ impl Group {
             pids: BTreeSet::new(),
             io: Io::default(),
             notes: BTreeMap::new(),
+            is_open: false,
+        }
+    }
+
+    pub(super) fn takes(&self, note: Note<'_>) -> bool {
+        match note {
+            Note::OfNames(_) => true,
+            Note::OfValues(_) => !self.is_open,
         }
     }
 

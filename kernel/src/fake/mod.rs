@@ -20,7 +20,7 @@ pub use self::{cores::FakeCores, disks::FakeDisks, resctrl::FakeResctrl};
 pub use rustix::io::Errno;
 
 use self::group::Group;
-use crate::cgroup::{Controller, Generation, Names, Sysctls, Tree, Version};
+use crate::cgroup::{Controller, Generation, Names, Note, Sysctls, Tree, Version};
 use koord_model::{CgroupPath, CpuSet, DeviceNumber};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::{
@@ -244,6 +244,13 @@ impl FakeTree {
         self.state().closed.insert(at.clone());
     }
 
+    /// Gives a group to another user, as systemd does with that of a unit that has `Delegate=` and `User=`.
+    pub fn give_away(&self, at: &CgroupPath) {
+        if let Some(group) = self.state().groups.get_mut(at) {
+            group.is_open = true;
+        }
+    }
+
     /// Makes every reading of a note fail, until told that none does.
     pub fn fail_notes(&self, errno: Option<Errno>) {
         self.state().unread_notes = errno;
@@ -364,20 +371,26 @@ impl Tree for FakeTree {
         })
     }
 
-    fn note(&self, _: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
+    fn note(&self, _: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String> {
         let state = self.state();
         let group = state.groups.get(at).ok_or(Errno::NOENT)?;
-        if !state.takes_notes {
+        if !state.takes_notes || !group.takes(note) {
             return Err(Errno::OPNOTSUPP.into());
         }
         state.may_open(at)?;
         if let Some(errno) = state.unread_notes {
             return Err(errno.into());
         }
-        Ok(group.notes.get(name).cloned().unwrap_or_default())
+        Ok(group.notes.get(note.name()).cloned().unwrap_or_default())
     }
 
-    fn set_note(&self, _: Controller, at: &CgroupPath, name: &str, text: &str) -> io::Result<()> {
+    fn set_note(
+        &self,
+        _: Controller,
+        at: &CgroupPath,
+        note: Note<'_>,
+        text: &str,
+    ) -> io::Result<()> {
         let mut state = self.state();
         if !state.takes_notes {
             return Err(Errno::OPNOTSUPP.into());
@@ -388,12 +401,15 @@ impl Tree for FakeTree {
             return Err(errno.into());
         }
         let group = state.groups.get_mut(at).ok_or(Errno::NOENT)?;
+        if !group.takes(note) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
         if text.len() > MAX_NOTE {
             return Err(Errno::TOOBIG.into());
         }
         match text {
-            "" => group.notes.remove(name),
-            text => group.notes.insert(name.to_owned(), text.to_owned()),
+            "" => group.notes.remove(note.name()),
+            text => group.notes.insert(note.name().to_owned(), text.to_owned()),
         };
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::{Ground, cpus, either, generation, make};
 use crate::cgroup::{
-    Applied, Controller, Directories, Generation, ReadError, WeightCurve, WriteError, Written,
+    Applied, Controller, Directories, Generation, Note, ReadError, WeightCurve, WriteError, Written,
 };
 use koord_model::{
     CgroupPath, CpuPeriod, CpuQuota, CpuShares, CpusetCpus, MemoryLimit, Setting, Value,
@@ -278,10 +278,11 @@ pub(super) fn who_watches_a_setting_is_told_of_writes_to_it(ground: &mut dyn Gro
 pub(super) fn a_note_that_is_taken_can_be_read_again(ground: &mut dyn Ground) {
     let at = &make(ground, &["p"])[0];
     let tree = &ground.cgroups().tree;
+    let name = Note::OfValues("check");
     let note = |length: usize| {
         let text = "x".repeat(length);
-        let taken = tree.set_note(Controller::Cpu, at, "check", &text);
-        let noted = tree.note(Controller::Cpu, at, "check");
+        let taken = tree.set_note(Controller::Cpu, at, name, &text);
+        let noted = tree.note(Controller::Cpu, at, name);
         let noted = noted.expect("what was taken can be read");
         (taken.is_ok(), noted == text, noted.len())
     };

@@ -2,7 +2,7 @@
 //! is reclaimed.
 
 use koord_kernel::{
-    cgroup::{Cgroups, Controller, Generation, Names, Tree, Version},
+    cgroup::{Cgroups, Controller, Generation, Names, Note, Tree, Version},
     core_sched::{Cookie, CoreSched, Tid},
     fake::{Errno, FakeTree},
     task::Procfs,
@@ -229,18 +229,18 @@ impl Tree for ReclaimingTree {
         self.tree.children(controller, at, most)
     }
 
-    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
-        self.tree.note(controller, at, name)
+    fn note(&self, controller: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String> {
+        self.tree.note(controller, at, note)
     }
 
     fn set_note(
         &self,
         controller: Controller,
         at: &CgroupPath,
-        name: &str,
+        note: Note<'_>,
         text: &str,
     ) -> io::Result<()> {
-        self.tree.set_note(controller, at, name, text)
+        self.tree.set_note(controller, at, note, text)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     hub::testing::{Bench, listed_container, listed_pod, script},
 };
 use koord_kernel::{
-    cgroup::{Cgroups, Controller, Generation, Marked, Tree},
+    cgroup::{Cgroups, Controller, Generation, Marked, Note, Tree},
     fake::{FakeCores, FakeResctrl, FakeTree},
     resctrl::Groups,
 };
@@ -162,7 +162,10 @@ async fn what_was_noted_by_others_and_no_file_takes_is_no_work_of_ours() {
     let file = "memory.limit_in_bytes";
     (node.tree.write(Controller::Memory, &at, file, "3221225472")).unwrap();
     let note = "memory.limit_in_bytes 0 3221225472\n";
-    (node.tree.set_note(Controller::Cpu, &at, "originals", note)).unwrap();
+    (node
+        .tree
+        .set_note(Controller::Cpu, &at, Note::OfValues("originals"), note))
+    .unwrap();
     let answer = node.give_back().await;
     assert_eq!(answer.text, "there is nothing to give back\n");
     assert!(answer.good);

@@ -320,6 +320,22 @@ fn what_is_too_long_for_a_note_is_remembered_in_its_place_until_it_is_shorter() 
 }
 
 #[test]
+fn of_a_group_that_others_may_write_to_this_process_alone_remembers() {
+    for generation in BOTH {
+        let machine = on(generation);
+        machine.tree.give_away(&machine.at);
+        let had = either(generation, "252:0 7", "252:0 rbps=7");
+        machine.meddle(had);
+        machine.write(&read_bps(&[("vda", 5)])).unwrap();
+        let later = Cgroups::over(machine.tree.clone());
+        assert_eq!(later.device_originals(&machine.at).unwrap(), []);
+        machine.write(&read_bps(&[])).unwrap();
+        assert!(machine.shown(Setting::IoReadBps).starts_with(had));
+        assert!(machine.cgroups.notes.lock().is_empty());
+    }
+}
+
+#[test]
 fn a_note_that_cannot_be_read_now_is_not_taken_for_none() {
     for generation in BOTH {
         let machine = on(generation);
@@ -603,18 +619,18 @@ impl Tree for Unmounting {
         self.tree.children(controller, at, most)
     }
 
-    fn note(&self, controller: Controller, at: &CgroupPath, name: &str) -> io::Result<String> {
-        self.tree.note(controller, at, name)
+    fn note(&self, controller: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String> {
+        self.tree.note(controller, at, note)
     }
 
     fn set_note(
         &self,
         controller: Controller,
         at: &CgroupPath,
-        name: &str,
+        note: Note<'_>,
         text: &str,
     ) -> io::Result<()> {
-        self.tree.set_note(controller, at, name, text)
+        self.tree.set_note(controller, at, note, text)
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use koord_kernel::{
-    cgroup::{Before, Controller, Generation, Names, Tree, Version},
+    cgroup::{Before, Controller, Generation, Names, Note, Tree, Version},
     core_sched::{Cookie, CoreSched, Tid},
     fake::FakeTree,
 };
@@ -204,11 +204,11 @@ impl Tree for Broken {
         panic!("of this test")
     }
 
-    fn note(&self, _: Controller, _: &CgroupPath, _: &str) -> io::Result<String> {
+    fn note(&self, _: Controller, _: &CgroupPath, _: Note<'_>) -> io::Result<String> {
         panic!("of this test")
     }
 
-    fn set_note(&self, _: Controller, _: &CgroupPath, _: &str, _: &str) -> io::Result<()> {
+    fn set_note(&self, _: Controller, _: &CgroupPath, _: Note<'_>, _: &str) -> io::Result<()> {
         panic!("of this test")
     }
 }
@@ -575,7 +575,12 @@ async fn a_burst_is_in_force_as_far_as_it_goes_with_the_quota() {
 #[tokio::test]
 async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers() {
     let groups = Groups::new(Generation::V1, "50000", "50000");
-    let noted = |at: &CgroupPath| groups.tree.note(Controller::Cpu, at, "originals").unwrap();
+    let noted = |at: &CgroupPath| {
+        groups
+            .tree
+            .note(Controller::Cpu, at, Note::OfValues("originals"))
+            .unwrap()
+    };
     let micros = CpuQuota::Micros;
     // 30 ms in 50.
     let file = "cpu.cfs_quota_us";
@@ -605,14 +610,19 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
         ..groups
     };
     next.apply(micros(60_000), micros(20_000)).await;
-    let noted = next.tree.note(Controller::Cpu, &next.pod, "originals");
+    let noted = next
+        .tree
+        .note(Controller::Cpu, &next.pod, Note::OfValues("originals"));
     assert_eq!(noted.unwrap(), "");
 }
 
 #[tokio::test]
 async fn a_containers_group_is_marked_while_a_value_of_ours_is_there() {
     let groups = Groups::new(Generation::V1, "100000", "100000");
-    let noted = |tree: &FakeTree, at| tree.note(Controller::Cpu, at, "files").unwrap();
+    let noted = |tree: &FakeTree, at| {
+        tree.note(Controller::Cpu, at, Note::OfNames("files"))
+            .unwrap()
+    };
     let write = async |writer: &Writer, value: Value, gives_back| {
         let at = groups.container.clone();
         let change = Change {
@@ -660,7 +670,7 @@ async fn a_mark_that_cannot_be_made_is_with_the_next_look_and_not_for_what_did_n
     let noted = || {
         let noted = groups
             .tree
-            .note(Controller::Cpu, &groups.container, "files");
+            .note(Controller::Cpu, &groups.container, Note::OfNames("files"));
         noted.unwrap()
     };
     let write = async |micros, gives_back| {
@@ -710,7 +720,9 @@ fn kubelets_in_short_periods(generation: Generation) -> (Groups, impl Fn(&Groups
     let kubelets = groups.tree.write(Controller::Cpu, &groups.pod, file, text);
     kubelets.unwrap();
     let noted = |groups: &Groups| {
-        let note = groups.tree.note(Controller::Cpu, &groups.pod, "originals");
+        let note = groups
+            .tree
+            .note(Controller::Cpu, &groups.pod, Note::OfValues("originals"));
         note.unwrap()
     };
     (groups, noted)
@@ -845,7 +857,7 @@ async fn the_shares_of_a_group_that_is_idle_no_more_are_nobodys() {
         assert!(written.iter().all(Result::is_ok), "{written:?}");
         groups
             .tree
-            .note(Controller::Cpu, &groups.pod, "originals")
+            .note(Controller::Cpu, &groups.pod, Note::OfValues("originals"))
             .unwrap()
     };
     let shares = |shares| Value::from(CpuShares::new(shares).unwrap());
@@ -881,7 +893,9 @@ fn with_2_shares() -> (
         let back = back.into_iter().map(|value| change(value, true));
         let written = applied(groups.writer.write(decided.chain(back).collect()).await);
         assert!(written.iter().all(Result::is_ok), "{written:?}");
-        let note = groups.tree.note(Controller::Cpu, &groups.pod, "originals");
+        let note = groups
+            .tree
+            .note(Controller::Cpu, &groups.pod, Note::OfValues("originals"));
         note.unwrap()
     };
     (groups, write)
@@ -944,7 +958,9 @@ async fn what_the_kernel_refuses_leaves_no_note() {
     let micros = CpuQuota::Micros;
     groups.apply(micros(50_000), micros(50_000)).await;
     let noted = || {
-        let note = groups.tree.note(Controller::Cpu, &groups.pod, "originals");
+        let note = groups
+            .tree
+            .note(Controller::Cpu, &groups.pod, Note::OfValues("originals"));
         note.unwrap()
     };
     assert_eq!(noted(), "cpu.cfs_quota_us -1 50000\n");

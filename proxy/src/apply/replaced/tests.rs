@@ -1,6 +1,6 @@
 use super::*;
 use koord_kernel::{
-    cgroup::{Controller, Generation, Tree as _},
+    cgroup::{Controller, Generation, Note, Tree as _},
     fake::{Errno, FakeTree},
 };
 use koord_model::{CpuQuota, CpuShares, CpusetCpus};
@@ -170,7 +170,9 @@ impl Groups {
 
     /// What is noted on the pod's directory.
     fn noted(&self) -> String {
-        let note = self.tree.note(Controller::Cpu, &pod(), "originals");
+        let note = self
+            .tree
+            .note(Controller::Cpu, &pod(), Note::OfValues("originals"));
         note.unwrap()
     }
 
@@ -298,7 +300,7 @@ fn a_set_of_cpus_that_a_kill_left_halfway_is_ours() {
     let on_the_way = ("cpuset.cpus", "2-5");
     let mut groups = Groups::with(Generation::V2, Controller::Cpuset, on_the_way);
     let note = "cpuset.cpus 0-7 4-5 2-3\n";
-    let noted = (groups.tree).set_note(Controller::Cpu, &pod(), "originals", note);
+    let noted = (groups.tree).set_note(Controller::Cpu, &pod(), Note::OfValues("originals"), note);
     noted.unwrap();
     let cpus = |text: &str| Value::from(CpusetCpus::Only(text.parse().unwrap()));
     let known = groups.replaced.known(&groups.cgroups, &pod());
@@ -412,7 +414,9 @@ impl Groups {
     fn cpus(&self, at: &str) -> (String, String) {
         let at = CgroupPath::parse(at).unwrap();
         let cpus = self.tree.read(Controller::Cpuset, &at, "cpuset.cpus");
-        let noted = self.tree.note(Controller::Cpu, &at, "originals");
+        let noted = self
+            .tree
+            .note(Controller::Cpu, &at, Note::OfValues("originals"));
         (cpus.unwrap().trim_end().to_owned(), noted.unwrap())
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     hub::{PodsAnswer, Word},
     ledger::{Container, Unasked},
 };
-use koord_kernel::fake::FakeCores;
+use koord_kernel::{cgroup::Note, fake::FakeCores};
 use koord_model::{CpuShares, KubeQos};
 use std::collections::BTreeMap;
 
@@ -244,6 +244,32 @@ async fn ranks_of_tiers_come_back_after_a_start_without_the_policy() {
     next.hub.writer().deny_threads(false);
     node(&next.hub).await;
     assert_eq!(rank(), "0");
+}
+
+#[tokio::test]
+async fn what_another_user_can_have_noted_on_an_applications_group_does_not_come_back() {
+    for (is_anothers, back) in [(false, "0"), (true, "1")] {
+        let tree = FakeTree::new(Generation::V1, 2);
+        let nginx = CgroupPath::parse("host/nginx").unwrap();
+        tree.make(&nginx);
+        for (at, cpus) in [(&nginx.parent().unwrap(), "0-1"), (&nginx, "1")] {
+            tree.write(Controller::Cpuset, at, "cpuset.cpus", cpus)
+                .unwrap();
+        }
+        let note = Note::OfValues("originals");
+        tree.set_note(Controller::Cpu, &nginx, note, "cpuset.cpus 0 1\n")
+            .unwrap();
+        if is_anothers {
+            tree.give_away(&nginx);
+        }
+        let bench = Bench::new(tree.clone());
+        for applications in [NGINX, ""] {
+            bench.hub.set_node_policy(slo(applications));
+            node(&bench.hub).await;
+        }
+        let cpus = tree.read(Controller::Cpuset, &nginx, "cpuset.cpus");
+        assert_eq!(cpus.unwrap().trim_end(), back);
+    }
 }
 
 /// The thread of the pod's container.
@@ -498,13 +524,14 @@ async fn what_a_container_has_where_many_are_is_marked_and_as_it_was_asked_after
     let bench = among_others(&tree, true);
     check(&bench).await;
     assert_eq!(shown(&bench), OURS);
-    let noted = |name| tree.note(Controller::Cpu, &bench.container, name).unwrap();
+    let [files, originals] = [Note::OfNames("files"), Note::OfValues("originals")];
+    let noted = |note| tree.note(Controller::Cpu, &bench.container, note).unwrap();
     let marks = "cpu.shares cpu.cfs_quota_us memory.limit_in_bytes";
-    assert_eq!([noted("files"), noted("originals")], [marks, ""]);
+    assert_eq!([noted(files), noted(originals)], [marks, ""]);
     let next = among_others(&tree, false);
     check(&next).await;
     assert_eq!(shown(&next), ASKED);
-    assert_eq!([noted("files"), noted("originals")], ["", ""]);
+    assert_eq!([noted(files), noted(originals)], ["", ""]);
 }
 
 #[tokio::test]

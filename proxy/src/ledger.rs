@@ -59,8 +59,7 @@ pub struct Container {
     pub asked_in_vain: u32,
     /// What the runtime was told before it has said what was asked for.
     pub told_first: Option<Box<ToldFirst>>,
-    /// What its annotation says that its creation was changed to say, as a list has told it: nothing of one
-    /// that was made while we run.
+    /// What its creation was changed to say, as far as that is known.
     pub ours: Box<[Value]>,
     /// Its creation was told of, and nothing since that may have changed its spec.
     pub is_as_made: bool,
@@ -69,6 +68,8 @@ pub struct Container {
     pub swap: Option<MemoryLimit>,
     /// What its spec said when a runtime whose plugin we are has told it last.
     pub shown: Option<Box<Requested>>,
+    /// Until when an update is taken to be under way of whose failure nobody would tell.
+    pub updated_until: Option<Instant>,
 }
 
 /// What a runtime was told of a container, of which it shows only what it was told from then on.
@@ -197,15 +198,21 @@ const MAX_REMOVED: usize = 4096;
 
 impl Container {
     pub fn new(id: ContainerId, name: String, requested: Requested) -> Self {
+        let view = ContainerView {
+            name,
+            kind: ContainerKind::Regular,
+            requested,
+            heard: true,
+            found_quota: None,
+        };
+        Self::of_view(id, view)
+    }
+
+    /// One that is decided about by this.
+    pub fn of_view(id: ContainerId, view: ContainerView) -> Self {
         Self {
             id,
-            view: ContainerView {
-                name,
-                kind: ContainerKind::Regular,
-                requested,
-                heard: true,
-                found_quota: None,
-            },
+            view,
             life: Life::Created,
             target: Target::default(),
             asked_in_vain: 0,
@@ -214,6 +221,16 @@ impl Container {
             is_as_made: false,
             swap: None,
             shown: None,
+            updated_until: None,
+        }
+    }
+
+    /// A runtime that fails at an update may have written its whole stored spec before. So while nobody has told
+    /// how one ended, and once after it must have, what was given back is looked at again.
+    pub fn doubt_update(&mut self, now: Instant) {
+        if let Some(until) = self.updated_until {
+            self.target.runtime_rewrote();
+            self.updated_until = Some(until).filter(|until| now < *until);
         }
     }
 

@@ -88,6 +88,9 @@ pub(crate) struct Shared {
 /// How long until it is looked again whether memory is reclaimed.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How long until a pod is looked at though the runtime has not said to what its containers were changed.
+const FOUND_OUT: Duration = Duration::from_secs(5);
+
 // === impl Part ===
 
 impl Part {
@@ -425,7 +428,12 @@ async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
 async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     if hub.enforces() {
         // What there is no thread for now is asked again at the next check.
-        recall::pod(hub, sandbox).await.ok();
+        let is_changed = recall::pod(hub, sandbox).await == Ok(true);
+        if is_changed {
+            // What follows from what it asked for before may be too little.
+            let due = Instant::now() + FOUND_OUT;
+            return hub.queue().push_by(due, sandbox.clone());
+        }
     }
     write(hub, sandbox, part, &[]).await.note(hub, sandbox);
 }
@@ -486,15 +494,15 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
             all.extend(changes_in((scope, target), part));
         }
     }
-    let cgroups = hub.writer().cgroups();
+    let (cgroups, now) = (hub.writer().cgroups(), Instant::now());
     for container in &mut pod.containers {
         if container.life == Life::Running {
+            container.doubt_update(now);
             stand_back(hub, &mut container.target);
             come_too_late(hub, &mut container.target);
             all.extend(changes_of_container(cgroups, &mut container.target, part));
         }
     }
-    let now = Instant::now();
     let (kept_low, awake) = (pod.kept_low(now), pod.is_awake(now));
     let raises = |it: &Change| it.value.setting() == Setting::CpuBurst;
     all.retain(|change| !raises(change) || !kept_low.contains(&change.at));

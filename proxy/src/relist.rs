@@ -35,7 +35,7 @@ mod taken;
 mod weight;
 
 pub(crate) use self::{
-    origin::unread,
+    origin::{is_changed, unread},
     taken::{Listed, recall},
 };
 

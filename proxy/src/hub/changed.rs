@@ -44,6 +44,14 @@ impl Hub {
         }
     }
 
+    /// The same of several, found out soon.
+    pub(crate) fn containers_changed(&self, ids: Vec<ContainerId>) {
+        if !ids.is_empty() {
+            ids.into_iter().for_each(|id| self.container_changed(id));
+            self.relist_soon();
+        }
+    }
+
     /// The runtime has done an update, or may have, that nobody here has read: it may have been any
     /// container's.
     pub(super) fn update_unread(&self, ledger: &Ledger) {

@@ -501,17 +501,16 @@ impl Hub {
         let Some(pod) = ledger.pod_mut(sandbox) else {
             return self.relist_soon();
         };
+        let told = new.target.entries().iter();
+        let told = told.filter_map(|entry| entry.told.as_deref());
+        let is_asked = |it: &&Value| asked(&new.view.requested, it.setting()).as_ref() == Some(*it);
+        let ours = told.filter(|it| !is_asked(it)).cloned().collect();
         let mut container = Container {
-            id,
-            view: new.view,
-            life: Life::Created,
             target: new.target,
-            asked_in_vain: 0,
-            told_first: None,
-            ours: Box::default(),
+            ours,
             is_as_made: true,
             swap: new.swap,
-            shown: None,
+            ..Container::of_view(id, new.view)
         };
         container.target.at = self.container_dir(new.parent.as_ref(), &container.id);
         let newer = self.renew(pod, new.pod, new.said);

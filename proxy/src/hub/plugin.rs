@@ -35,6 +35,12 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// Most updates that fail have done so by then.
+const FAILED: Duration = Duration::from_secs(10);
+
+/// A kubelet waits no longer for an update (`runtimeRequestTimeout`, 2 min), and then the runtime gives it up.
+const UNDER_WAY: Duration = Duration::from_secs(150);
+
 /// What the runtime is told of a container, if anything, and what is true once it has done it.
 type Told<T> = (Option<T>, Pending);
 
@@ -199,6 +205,7 @@ impl Hub {
         let id = ContainerId::new(&container.id).ok();
         if let Some(id) = &id {
             self.spec_changes(id);
+            self.update_begins(id);
         }
         let ledger = self.ledger.borrow();
         let known = id.as_ref().and_then(|id| ledger.container(id));
@@ -258,6 +265,7 @@ impl Hub {
                 // An update says all once more.
                 if container.is_as_made {
                     container.target.leave_unsaid();
+                    container.ours = Box::default();
                 }
             }
             // What was written meanwhile is found to be by us.
@@ -274,6 +282,9 @@ impl Hub {
             self.done(pending, &container.id);
         }
         self.note_shown(container);
+        if under_way.is_none() {
+            self.update_ends(container);
+        }
         under_way
     }
 
@@ -300,6 +311,28 @@ impl Hub {
         }
         self.queue.push_soon(sandbox.clone());
         Some(sandbox)
+    }
+
+    /// The runtime updates a container, and tells how that ended only if nothing fails.
+    fn update_begins(&self, id: &ContainerId) {
+        let now = Instant::now();
+        if let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
+            && let Some(known) = pod.container_mut(id)
+        {
+            known.updated_until = Some(now + UNDER_WAY);
+            for look in [FAILED, UNDER_WAY] {
+                self.queue.push_at(now + look, pod.sandbox.clone());
+            }
+        }
+    }
+
+    fn update_ends(&self, container: &Container) {
+        if let Ok(id) = ContainerId::new(&container.id)
+            && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id)
+            && let Some(known) = pod.container_mut(&id)
+        {
+            known.updated_until = None;
+        }
     }
 
     /// The spec of a container may say something else from now on than when its group is made. For one

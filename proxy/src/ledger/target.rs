@@ -500,7 +500,7 @@ impl Target {
     }
 
     /// Takes over that a process before us has set this in the kernel: if nobody decides it any more, what was
-    /// asked for comes back, also after each call if the runtime's own spec has a value of ours.
+    /// asked for comes back, also after each call if the runtime's own spec may have a value of ours.
     pub fn recall_mark(&mut self, setting: Setting, asked: Option<Value>, route: Route) {
         if self.entry_mut(setting).is_some() {
             return;

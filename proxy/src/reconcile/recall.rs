@@ -9,10 +9,11 @@ use super::unheard::is_summed;
 use crate::{
     hub::{Hub, asked},
     ledger::{Container, Life, NodeGroupKind, Pod, Route, Target},
+    relist::is_changed,
     worker::Undone,
 };
 use koord_kernel::cgroup::Original;
-use koord_model::{CgroupPath, KubeQos, SandboxId, Setting};
+use koord_model::{CgroupPath, ContainerId, KubeQos, SandboxId, Setting};
 use std::{
     cell::RefCell,
     collections::{BTreeSet, HashMap, HashSet},
@@ -33,18 +34,20 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     };
     let mut all = Ok(());
     for sandbox in &sandboxes {
-        all = pod(hub, sandbox).await.and(all);
+        all = pod(hub, sandbox).await.map(drop).and(all);
     }
     node(hub).await.and(all)
 }
 
 /// Recalls what is noted of a pod's own directory, and of its containers, some of which may have come to be
 /// known later than the pod. What a hook may decide once the pod's source was heard is left for then.
-pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
+///
+/// Whether a container was found to be changed by somebody since it was made: to what is found out first.
+pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<bool, Undone> {
     let (at, unnoted, containers) = {
         let ledger = hub.ledger().borrow();
         let Some(pod) = ledger.pod(sandbox).filter(|pod| pod.ready) else {
-            return Ok(());
+            return Ok(false);
         };
         let at = pod.own.at.clone();
         // Where many share a directory nothing of ours is noted on that, and its containers are marked.
@@ -52,7 +55,7 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
         (at, unnoted, groups_of(pod))
     };
     if unnoted.is_none() && containers.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let noted = match unnoted {
         Some(at) => noted(hub, &at).await?,
@@ -60,6 +63,7 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
     };
     let mut marked = marked(hub, &containers).await?;
     let are_all_read = containers.iter().all(|at| marked.contains_key(at));
+    let mut changed = Vec::new();
     let mut ledger = hub.ledger().borrow_mut();
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
@@ -76,14 +80,22 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
         for marks in marked.values_mut() {
             marks.retain(|setting| !is_left(*setting));
         }
-        take_marks(pod, &marked, !is_unheard);
+        changed = take_marks(hub, pod, (&marked, !is_unheard));
     }
+    drop(ledger);
+    let is_changed = !changed.is_empty();
+    hub.containers_changed(changed);
     // A container can close its group to us, and takes nothing from others by that.
-    are_all_read.then_some(()).ok_or(Undone::Unread)
+    are_all_read.then_some(is_changed).ok_or(Undone::Unread)
 }
 
-/// Takes over marks, which are all there are of these groups if they are `whole`.
-fn take_marks(pod: &mut Pod, marked: &MarksByGroup, whole: bool) {
+/// Takes over marks, which are all there are of these groups if they are `whole`. The containers of which it is
+/// known by then that somebody else has changed them while nobody was here.
+fn take_marks(
+    hub: &Hub,
+    pod: &mut Pod,
+    (marked, whole): (&MarksByGroup, bool),
+) -> Vec<ContainerId> {
     let marks_of = |target: &Target| target.at.as_ref().and_then(|at| marked.get(at));
     let of_pause = marks_of(&pod.pause).cloned();
     if let Some(marks) = of_pause.as_ref().filter(|_| !pod.pause.is_recalled) {
@@ -96,23 +108,27 @@ fn take_marks(pod: &mut Pod, marked: &MarksByGroup, whole: bool) {
     // What a shim starts is in the shim's groups, and is marked a moment later.
     let of_shim = of_pause.iter().flatten().copied();
     let of_shim = of_shim.filter(|it| it.is_of_threads());
+    let mut changed = Vec::new();
     for container in &mut pod.containers {
-        let Container {
-            target, view, ours, ..
-        } = container;
+        let Container { target, view, .. } = container;
         let Some(marks) = marks_of(target).filter(|_| !target.is_recalled) else {
             continue;
         };
         for setting in marks.iter().copied().chain(of_shim.clone()) {
-            let is_in_spec = ours.iter().any(|it| it.setting() == setting);
-            let route = match is_in_spec {
+            // Its creation may have said it, or an update since.
+            let route = match setting.is_sayable() {
                 true => Route::Request,
                 false => Route::Kernel,
             };
             target.recall_mark(setting, asked(&view.requested, setting), route);
         }
         target.is_recalled = whole;
+        // Of one that is as it was made nobody has to ask.
+        if whole && !container.is_as_made && is_changed(hub, container) {
+            changed.push(container.id.clone());
+        }
     }
+    changed
 }
 
 /// The groups of a pod's containers that run, or may yet, and of which it is unknown what was set of them;

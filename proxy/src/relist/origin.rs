@@ -80,25 +80,57 @@ pub(super) fn recall(hub: &Hub, unheard: bool, container: &mut Container) {
 /// asked for then went with the process that heard it; or that process has written it by itself, and the
 /// runtime's spec does not have it.
 pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bool {
+    has_anothers(hub, (container, ours), Setting::CpuQuota)
+}
+
+/// The same of what else a kubelet changes of containers. Where a value of ours is, or was, it cannot be told.
+pub(crate) fn is_changed(hub: &Hub, container: &Container) -> bool {
+    CHANGED.into_iter().any(|setting| {
+        let mut entries = container.target.entries().iter();
+        let is_free = entries.all(|entry| entry.desired.setting() != setting);
+        is_free && has_anothers(hub, (container, &container.ours), setting)
+    })
+}
+
+/// What is changed of containers beside their quotas.
+const CHANGED: [Setting; 3] = [
+    Setting::CpuShares,
+    Setting::MemoryLimit,
+    Setting::CpusetCpus,
+];
+
+/// Whether what a container has of a setting that it asked for is by nobody who is known.
+fn has_anothers(hub: &Hub, (container, ours): (&Container, &[Value]), setting: Setting) -> bool {
     let Container {
         life, view, target, ..
     } = container;
-    let of_quota = |value: &&Value| matches!(value, Value::CpuQuota(_));
-    let asked = asked(&view.requested, Setting::CpuQuota);
+    let asked = asked(&view.requested, setting);
     let (Life::Running, Some(at), Some(asked)) = (*life, &target.at, asked) else {
         return false;
     };
     let entries = target.entries().iter().map(|entry| &entry.desired);
     let known = [&asked].into_iter().chain(ours).chain(entries);
-    let mut known = known.filter(of_quota);
-    // What cannot be read now says nothing of a resize.
-    known.all(|quota| hub.writer().holds(at, quota) == Some(false))
+    let mut known = known.filter(|value| value.setting() == setting);
+    // What cannot be read now says nothing of a change.
+    known.all(|value| hub.writer().holds(at, value) == Some(false))
 }
 
-/// Whether hooks decide by a container's quota.
-fn counts_quota(container: &Container) -> bool {
-    let mut entries = container.target.entries().iter();
-    entries.any(|it| matches!(it.desired, Value::CpuQuota(_) | Value::CpuBurst(_)))
+/// Whether somebody has changed that of a container by which hooks decide, where nobody asks us.
+fn is_changed_unasked(hub: &Hub, container: &Container) -> bool {
+    let decides = |is_one: fn(&Value) -> bool| {
+        let mut entries = container.target.entries().iter();
+        entries.any(|it| is_one(&it.desired))
+    };
+    let by_quota = |it: &Value| matches!(it, Value::CpuQuota(_) | Value::CpuBurst(_));
+    let by_limit = |it: &Value| {
+        matches!(
+            it,
+            Value::MemoryMin(_) | Value::MemoryLow(_) | Value::MemoryHigh(_)
+        )
+    };
+    let limit = Setting::MemoryLimit;
+    decides(by_quota) && is_resized(hub, container, &[])
+        || decides(by_limit) && has_anothers(hub, (container, &container.ours), limit)
 }
 
 /// The quota that a container has, per 100 ms.
@@ -236,7 +268,7 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
         for container in &mut pod.containers {
             let told = told.contains(&container.id);
             let looks = hub.watches() && scope != Scope::News;
-            if told || (looks && counts_quota(container) && is_resized(hub, container, &[])) {
+            if told || (looks && is_changed_unasked(hub, container)) {
                 container.target.runtime_rewrote();
                 news.pods.insert(pod.sandbox.clone());
                 news.changed.note(container.id.clone());
@@ -408,8 +440,13 @@ pub(crate) fn unread(mut now: Requested, container: &Container) -> Requested {
 /// Whether somebody must have asked for what the runtime's spec has of a setting, since calls told of it.
 fn is_unread(now: &Requested, container: &Container, setting: Setting) -> bool {
     let shown = asked(now, setting);
+    let is_origin_known = match container.target.unasked {
+        Unasked::Nothing => true,
+        Unasked::Resized | Unasked::Doubted => setting != Setting::CpuQuota,
+        Unasked::Unknown | Unasked::Unheard => false,
+    };
     // Of one that was there before us nobody knows which of it is ours. And no update asks for a score.
-    if container.target.unasked != Unasked::Nothing
+    if !is_origin_known
         || setting == Setting::OomScoreAdj
         || shown == asked(&container.view.requested, setting)
     {

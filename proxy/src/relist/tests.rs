@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 mod addresses;
 mod late;
+mod resized;
 mod slow;
 mod unheard;
 mod unread;
@@ -610,16 +611,19 @@ fn synchronized(spec: &str) -> Scripted {
     listed
 }
 
-/// A guaranteed pod on a bench that has its directory, with this annotation of its author's.
-fn guaranteed(annotation: Option<&str>) -> (Bench, cri::PodSandbox) {
+/// A guaranteed pod and a kernel that has its directory, with this annotation of its author's.
+fn guaranteed(annotation: Option<&str>) -> (FakeTree, cri::PodSandbox) {
     let tree = FakeTree::new(Generation::V1, 2).with_memory_qos();
-    tree.make(&CgroupPath::parse("kubepods/poduid-2/container-1").unwrap());
+    let container = CgroupPath::parse("kubepods/poduid-2/container-1").unwrap();
+    tree.make(&container);
+    let limit = (Controller::Memory, "memory.limit_in_bytes", "104857600");
+    tree.write(limit.0, &container, limit.1, limit.2).unwrap();
     let mut pod = undecided_pod();
     pod.labels.clear();
     pod.metadata.as_mut().unwrap().uid = "uid-2".to_owned();
     let annotation = annotation.map(|text| (annotation::MEMORY_QOS.to_owned(), text.to_owned()));
     pod.annotations.extend(annotation);
-    (Bench::new(tree), pod)
+    (tree, pod)
 }
 
 #[tokio::test]
@@ -640,7 +644,8 @@ async fn what_was_asked_of_memory_before_us_is_asked_for_where_memory_is_kept_by
         (half, None, false, "0"),
         ("enable: true, priority: 3", None, true, "0"),
     ] {
-        let (bench, pod) = guaranteed(own);
+        let (tree, pod) = guaranteed(own);
+        let bench = Bench::new(tree);
         let policy = format!(
             "apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nmetadata: {{name: node-1}}\n\
              spec: {{resourceQOSStrategy: {{lsrClass: {{memoryQOS: {{{class}}}}}}}}}\n"

@@ -199,3 +199,25 @@ async fn what_was_written_for_an_earlier_sandbox_of_the_pod_comes_back_when_koor
     bench.hub.set_resting(["BatchResource"].into());
     assert_eq!(held(&bench, &pod, file).await, "-1");
 }
+
+#[tokio::test]
+async fn what_a_creation_was_changed_to_say_is_known_of_its_container() {
+    for (asked, ours) in [
+        (2_048, &["512", "100000", "1073741824"][..]),
+        // That is its own wish.
+        (512, &["100000", "1073741824"]),
+    ] {
+        let bench = Bench::with_pod(FakeTree::new(Generation::V1, 2));
+        let mut creation = creation();
+        let config = creation.config.as_mut().unwrap();
+        let resources = config.linux.as_mut().unwrap().resources.as_mut();
+        resources.unwrap().cpu_shares = asked;
+        let id = "container-2".to_owned();
+        call(&bench, Method::CreateContainer, &creation, &id);
+        let ledger = bench.hub.ledger().borrow();
+        let id = ContainerId::new(&id).unwrap();
+        let (_, container) = ledger.container(&id).unwrap();
+        let known: Vec<_> = container.ours.iter().map(ToString::to_string).collect();
+        assert_eq!(known, ours);
+    }
+}

@@ -29,6 +29,7 @@ use tokio::{
 mod bare;
 mod burst;
 mod cores;
+mod failed;
 mod folder;
 mod gap;
 mod idle;

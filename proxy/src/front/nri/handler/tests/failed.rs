@@ -1,0 +1,70 @@
+//! Updates that the runtime fails at, of which it tells nothing: it may have written its whole spec before.
+
+use super::*;
+use tokio::time::advance;
+
+/// A container whose spec says our shares, which were given back.
+async fn given_back() -> (Bench, Handler) {
+    let (bench, plugin) = plugin();
+    for asked in [
+        creation(),
+        happened(Event::PostCreateContainer),
+        happened(Event::StartContainer),
+    ] {
+        plugin.answer(asked).await;
+    }
+    assert_eq!(after_a_look(&bench).await, "512");
+    assert!(bench.hub.switch_hook("BatchResource", false));
+    assert_eq!(after_a_look(&bench).await, "1024");
+    (bench, plugin)
+}
+
+fn running() -> Option<Container> {
+    Some(Container {
+        state: ContainerState::ContainerRunning.into(),
+        ..told_container()
+    })
+}
+
+fn update() -> Asked {
+    Asked::UpdateContainer(UpdateContainerRequest {
+        pod: Some(told_pod()),
+        container: running(),
+        linux_resources: Some(shares(1_024)),
+    })
+}
+
+async fn after_a_look(bench: &Bench) -> String {
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    bench.shown("cpu.shares")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_update_has_written_again_is_given_back_again() {
+    let (bench, plugin) = given_back().await;
+    plugin.answer(update()).await;
+    bench.hub.queue().drain();
+    // The last is later than any update can be under way.
+    for (pause, left) in [(10, "1024"), (139, "1024"), (1, "1024"), (1, "512")] {
+        bench.write("cpu.shares", "512");
+        advance(Duration::from_secs(pause)).await;
+        let is_looked_at = bench.hub.queue().drain() == [sandbox()];
+        assert_eq!(is_looked_at, pause == 10 || pause == 1 && left == "1024");
+        assert_eq!(after_a_look(&bench).await, left, "after {pause} s more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_the_runtime_has_told_that_it_is_done_who_writes_it_may() {
+    let (bench, plugin) = given_back().await;
+    plugin.answer(update()).await;
+    let done = Asked::Happened {
+        event: Event::PostUpdateContainer,
+        pod: Some(told_pod()),
+        container: running(),
+    };
+    plugin.answer(done).await;
+    assert_eq!(after_a_look(&bench).await, "1024");
+    bench.write("cpu.shares", "512");
+    assert_eq!(after_a_look(&bench).await, "512");
+}

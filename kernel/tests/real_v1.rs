@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use koord_kernel::{
-    cgroup::{Cgroups, Controller, Generation, Note, OsTree, Tree, Unseen, Version},
+    cgroup::{Cgroups, Controller, Generation, Marked, Note, OsTree, Tree, Unseen, Version},
     fake::FakeTree,
     proof::{CHECKS, Hierarchies, RealGround},
 };
@@ -50,7 +50,7 @@ fn this_kernel_passes_every_check_on_cgroup_v1() {
 /// The last of the loop devices that a kernel has from its start: nobody has to have anything on it.
 const DEVICE: &str = "7:7";
 
-const NOTE: Note<'_> = Note::OfValues("test");
+const NOTE: Note = Note::Originals;
 
 #[test]
 fn lines_of_devices_and_notes_are_answered_as_by_the_fake_tree() {
@@ -96,12 +96,12 @@ fn lines_of_devices_and_notes_are_answered_as_by_the_fake_tree() {
     fake.give_away(&at);
     chown(&directory, Some(65_534), None).unwrap();
     let refused = |error: io::Error| error.kind() == io::ErrorKind::Unsupported;
-    let names = Note::OfNames("names");
+    let marks = Note::Marks(Marked::Files);
     for tree in [&real as &dyn Tree, &fake] {
         let taken = tree.set_note(Controller::Io, &at, NOTE, "7:7");
         assert!(refused(taken.unwrap_err()) && tree.note(Controller::Io, &at, NOTE).is_err());
-        tree.set_note(Controller::Io, &at, names, "io").unwrap();
-        assert_eq!(tree.note(Controller::Io, &at, names).unwrap(), "io");
+        tree.set_note(Controller::Io, &at, marks, "io").unwrap();
+        assert_eq!(tree.note(Controller::Io, &at, marks).unwrap(), "io");
     }
     chown(&directory, Some(0), None).unwrap();
     for (mode, is_taken) in [(0o775, false), (0o757, false), (0o755, true)] {

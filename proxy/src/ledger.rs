@@ -29,7 +29,7 @@ use std::{
     mem,
     net::IpAddr,
 };
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 /// Why hooks leave a pod or container alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,9 +68,30 @@ pub struct Container {
     pub swap: Option<MemoryLimit>,
     /// What its spec said when a runtime whose plugin we are has told it last.
     pub shown: Option<Box<Requested>>,
-    /// Until when an update is taken to be under way of whose failure nobody would tell.
-    pub updated_until: Option<Instant>,
+    /// When an update of it began that may still be under way: a runtime does not tell its plugin of one that
+    /// fails.
+    pub update_begun: Option<Instant>,
+    pub changes: Changes,
 }
+
+/// Whether somebody has changed a container while nobody was here, so that it asks for something else than its
+/// creation says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// It was not looked at yet.
+    Unread,
+    /// The runtime is to say to what, until then.
+    FindingOut(Instant),
+    /// All that can be known of it is.
+    Known,
+}
+
+/// When it is looked first what an update has left that may have failed.
+pub const UPDATE_FAILED: Duration = Duration::from_secs(10);
+
+/// A runtime is done with an update by then, or does it no more: a kubelet waits two minutes
+/// (`runtimeRequestTimeout`).
+pub const UPDATE_OVER: Duration = Duration::from_secs(150);
 
 /// What a runtime was told of a container, of which it shows only what it was told from then on.
 #[derive(Clone, Debug)]
@@ -221,16 +242,27 @@ impl Container {
             is_as_made: false,
             swap: None,
             shown: None,
-            updated_until: None,
+            update_begun: None,
+            changes: Changes::Unread,
         }
     }
 
-    /// A runtime that fails at an update may have written its whole stored spec before. So while nobody has told
-    /// how one ended, and once after it must have, what was given back is looked at again.
+    /// A runtime that fails at an update may have written its whole stored spec before. So where nobody has told
+    /// for a while how one ended, what was given back is looked at again, for the last time once it must have.
     pub fn doubt_update(&mut self, now: Instant) {
-        if let Some(until) = self.updated_until {
+        if let Some(begun) = self.update_begun
+            && begun + UPDATE_FAILED <= now
+        {
             self.target.runtime_rewrote();
-            self.updated_until = Some(until).filter(|until| now < *until);
+            self.update_begun = Some(begun).filter(|begun| now < *begun + UPDATE_OVER);
+        }
+    }
+
+    /// Until when nothing is written to it that follows from what its creation asked for.
+    pub fn finding_out(&self, now: Instant) -> Option<Instant> {
+        match self.changes {
+            Changes::FindingOut(until) => Some(until).filter(|until| now < *until),
+            Changes::Unread | Changes::Known => None,
         }
     }
 

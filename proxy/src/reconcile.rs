@@ -10,7 +10,7 @@ use self::whose::Whose;
 use crate::{
     apply::{caches::Swept, kernel::Outcome, terway::Told, traffic::TrafficError},
     hub::Hub,
-    ledger::{Applied, Entry, GIVEN_BACK, Life, Rival, Route, Scope, Target},
+    ledger::{Applied, Changes, Container, Entry, GIVEN_BACK, Life, Rival, Route, Scope, Target},
     status::chain_of,
     worker::{Undone, in_time},
 };
@@ -87,9 +87,6 @@ pub(crate) struct Shared {
 
 /// How long until it is looked again whether memory is reclaimed.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// How long until a pod is looked at though the runtime has not said to what its containers were changed.
-const FOUND_OUT: Duration = Duration::from_secs(5);
 
 // === impl Part ===
 
@@ -428,12 +425,7 @@ async fn part_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
 async fn values_of(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) {
     if hub.enforces() {
         // What there is no thread for now is asked again at the next check.
-        let is_changed = recall::pod(hub, sandbox).await == Ok(true);
-        if is_changed {
-            // What follows from what it asked for before may be too little.
-            let due = Instant::now() + FOUND_OUT;
-            return hub.queue().push_by(due, sandbox.clone());
-        }
+        recall::pod(hub, sandbox).await.ok();
     }
     write(hub, sandbox, part, &[]).await.note(hub, sandbox);
 }
@@ -483,20 +475,27 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
         return Vec::new();
     };
     let mut all = Vec::new();
+    let (cgroups, now) = (hub.writer().cgroups(), Instant::now());
+    // What is written may have to follow from what nobody has found out yet.
+    let waits = |it: &Container| {
+        let is_unread = matches!(part, Part::New) && it.changes == Changes::Unread;
+        it.life == Life::Running && (is_unread || it.finding_out(now).is_some())
+    };
     // Of two sandboxes of one pod the directory belongs to the one that runs.
     if pod.ready {
         if let Part::Whole = part {
             hub.decide_directories(pod);
         }
-        let of_pod = (Scope::Pod, &mut pod.own);
-        for (scope, target) in [of_pod, (Scope::Container, &mut pod.pause)] {
+        let own = (Scope::Pod, &mut pod.own);
+        let own = (!pod.containers.iter().any(waits)).then_some(own);
+        let pause = (Scope::Container, &mut pod.pause);
+        for (scope, target) in own.into_iter().chain([pause]) {
             stand_back(hub, target);
             all.extend(changes_in((scope, target), part));
         }
     }
-    let (cgroups, now) = (hub.writer().cgroups(), Instant::now());
     for container in &mut pod.containers {
-        if container.life == Life::Running {
+        if container.life == Life::Running && !waits(container) {
             container.doubt_update(now);
             stand_back(hub, &mut container.target);
             come_too_late(hub, &mut container.target);

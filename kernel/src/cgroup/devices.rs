@@ -274,7 +274,7 @@ impl Cgroups {
         let kept = self.notes.lock().get(&(at.clone(), setting)).cloned();
         match kept {
             Some(Kept { text, .. }) => Ok(text),
-            None => match self.tree.note(controller, at, note(setting)) {
+            None => match self.tree.note(controller, at, Note::Of(setting)) {
                 Err(error) if passes(&error) => Err(error),
                 noted => Ok(noted.unwrap_or_default()),
             },
@@ -288,7 +288,7 @@ impl Cgroups {
         (at, setting): (&CgroupPath, Setting),
         text: String,
     ) {
-        let noted = self.tree.set_note(controller, at, note(setting), &text);
+        let noted = self.tree.set_note(controller, at, Note::Of(setting), &text);
         let place = (at.clone(), setting);
         let is_owed = noted.as_ref().is_err_and(may_be_taken);
         if noted.is_ok() || text.is_empty() && !is_owed {
@@ -387,18 +387,13 @@ fn found<T: Copy + Ord>(
     }
 }
 
-/// What is noted of a setting.
-fn note(setting: Setting) -> Note<'static> {
-    Note::OfValues(setting.name())
-}
-
-/// Whether a note that was not taken may be later: groups that take none never do, nor is what is too long.
+/// Whether to try again with the next look: not where a group takes no such notes, nor with what is too long.
 fn may_be_taken(error: &io::Error) -> bool {
     let never = [Errno::OPNOTSUPP, Errno::TOOBIG, Errno::NOENT, Errno::NODEV];
     !Errno::from_io_error(error).is_some_and(|errno| never.contains(&errno))
 }
 
-/// Whether it is for want of something that there may be again. That groups take no notes stays so.
+/// Whether it is for want of something that there may be again.
 fn passes(error: &io::Error) -> bool {
     let wants = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| wants.contains(&errno))

@@ -24,11 +24,12 @@ pub enum Marked {
 // === impl Marked ===
 
 impl Marked {
-    fn note(self) -> Note<'static> {
-        Note::OfNames(match self {
+    /// The name of the note.
+    pub(super) fn name(self) -> &'static str {
+        match self {
             Self::Threads => "threads",
             Self::Files => "files",
-        })
+        }
     }
 
     /// Whether this is marked so.
@@ -55,11 +56,11 @@ impl Cgroups {
     ///
     /// When it cannot be read now.
     pub fn marks(&self, at: &CgroupPath, of: Marked) -> Result<BTreeSet<Setting>, ReadError> {
-        match self.tree.note(self.any_controller(), at, of.note()) {
+        match self.tree.note(self.any_controller(), at, Note::Marks(of)) {
             Ok(text) => Ok(text.split(' ').filter_map(|it| of.of_name(it)).collect()),
             // A kernel whose groups take no notes.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(BTreeSet::new()),
-            Err(source) => Err(self.unreadable(at, None, of.note().name(), source)),
+            Err(source) => Err(self.unreadable(at, None, of.name(), source)),
         }
     }
 
@@ -70,7 +71,7 @@ impl Cgroups {
         let text = names.join(" ");
         let noted = self
             .tree
-            .set_note(self.any_controller(), at, of.note(), &text);
+            .set_note(self.any_controller(), at, Note::Marks(of), &text);
         match noted {
             Ok(()) => true,
             Err(error) => {
@@ -96,8 +97,8 @@ mod tests {
         (tree.clone(), Cgroups::over(tree), at)
     }
 
-    fn note(tree: &FakeTree, at: &CgroupPath, name: &str) -> String {
-        tree.note(Controller::Cpu, at, Note::OfNames(name)).unwrap()
+    fn note(tree: &FakeTree, at: &CgroupPath, of: Marked) -> String {
+        tree.note(Controller::Cpu, at, Note::Marks(of)).unwrap()
     }
 
     #[test]
@@ -110,13 +111,16 @@ mod tests {
             assert_eq!(cgroups.marks(&at, of).unwrap(), [].into());
             assert!(cgroups.mark(&at, of, settings));
         }
-        assert_eq!(note(&tree, &at, "threads"), "core_sched resctrl");
-        assert_eq!(note(&tree, &at, "files"), "cpu.cfs_burst_us memory.high");
+        assert_eq!(note(&tree, &at, Marked::Threads), "core_sched resctrl");
+        assert_eq!(
+            note(&tree, &at, Marked::Files),
+            "cpu.cfs_burst_us memory.high"
+        );
         for (of, settings) in both {
             assert_eq!(cgroups.marks(&at, of).unwrap(), *settings);
             assert!(cgroups.mark(&at, of, &[].into()));
             assert_eq!(cgroups.marks(&at, of).unwrap(), [].into());
-            assert_eq!(note(&tree, &at, of.note().name()), "");
+            assert_eq!(note(&tree, &at, of), "");
         }
     }
 
@@ -128,7 +132,7 @@ mod tests {
             (Marked::Threads, Setting::CoreSched),
             (Marked::Files, Setting::CpuShares),
         ] {
-            tree.set_note(Controller::Cpu, &at, of.note(), text)
+            tree.set_note(Controller::Cpu, &at, Note::Marks(of), text)
                 .unwrap();
             assert_eq!(cgroups.marks(&at, of).unwrap(), [expected].into());
         }

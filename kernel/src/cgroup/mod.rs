@@ -270,12 +270,13 @@ impl Cgroups {
     }
 
     /// Whether a value is in force, as far as the kernel can hold it; `None` if that cannot be read.
-    /// A weight is in force if any runtime makes it of these shares. Weights and devices that cannot be
-    /// read are not in force.
+    /// A weight is in force if any runtime makes it of these shares. Devices that cannot be read are not in
+    /// force.
     pub fn holds(&self, at: &CgroupPath, value: &Value) -> Option<bool> {
         if let Value::CpuShares(shares) = value
             && self.generation(Setting::CpuShares) == Some(Generation::V2)
         {
+            self.weight(at).ok()?;
             return Some(self.weighs(at, *shares));
         }
         if let Value::SchedSwitch(choice) = value {

@@ -34,9 +34,8 @@ pub enum Before {
     },
 }
 
-/// The name of the note.
-const NAME: &str = "originals";
-const NOTE: Note<'_> = Note::OfValues(NAME);
+/// The note that all of it is in.
+const NOTE: Note = Note::Originals;
 
 /// The quotas that there are, each counted for 100 ms.
 const QUOTAS_US: RangeInclusive<u64> = CpuQuota::MIN_MICROS / 10..=CpuQuota::MAX_MICROS * 100;
@@ -99,14 +98,14 @@ impl Cgroups {
         let noted = self.tree.note(self.any_controller(), at, NOTE);
         match noted {
             Ok(text) => Ok(self.read_lines(at, &text)),
-            // A kernel whose groups take no notes.
+            // A group that takes no notes of values.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(Vec::new()),
-            Err(source) => Err(self.unreadable(at, None, NAME, source)),
+            Err(source) => Err(self.unreadable(at, None, NOTE.name(), source)),
         }
     }
 
-    /// Notes this on a group in the place of what was. Whether there is nothing more to be done: where the
-    /// kernel takes no notes, nothing is known after a restart, and what cannot be noted now may be later.
+    /// Notes this on a group in the place of what was. Whether there is nothing more to be done: of a group that
+    /// takes no such notes nothing is known after a restart, and what cannot be noted now may be later.
     pub fn note_originals(&self, at: &CgroupPath, originals: &[Original]) -> bool {
         let lines = originals.iter().filter_map(|it| self.line(it));
         let text: String = lines.collect();
@@ -380,7 +379,12 @@ mod tests {
         assert!(cgroups.note_originals(&at, &of_every_kind()));
         tree.give_away(&at);
         assert_eq!(cgroups.originals(&at).unwrap(), []);
-        assert!(cgroups.note_originals(&at, &[]), "nothing is owed");
+        let refused = tree.set_note(Controller::Cpu, &at, NOTE, "cpu.shares 512 2\n");
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::Unsupported);
+        assert!(
+            cgroups.note_originals(&at, &of_every_kind()),
+            "nothing is owed"
+        );
     }
 
     #[test]

@@ -205,9 +205,9 @@ impl Tree for OsTree {
         names_below(self.directory(controller, at, DIRECTORY)?, most)
     }
 
-    fn note(&self, controller: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String> {
+    fn note(&self, controller: Controller, at: &CgroupPath, note: Note) -> io::Result<String> {
         let directory = self.directory(controller, at, LISTED)?;
-        takes(&directory, note)?;
+        refuse_forgeable(&directory, note)?;
         let name = note.name();
         let mut text = vec![0; USUAL_NOTE];
         let mut length = rustix::fs::fgetxattr(&directory, attribute(name), &mut text);
@@ -228,11 +228,11 @@ impl Tree for OsTree {
         &self,
         controller: Controller,
         at: &CgroupPath,
-        note: Note<'_>,
+        note: Note,
         text: &str,
     ) -> io::Result<()> {
         let directory = self.directory(controller, at, LISTED)?;
-        takes(&directory, note)?;
+        refuse_forgeable(&directory, note)?;
         let name = note.name();
         if !text.is_empty() {
             let flags = XattrFlags::empty();
@@ -253,19 +253,16 @@ const MAX_NOTE: usize = 64 << 10;
 /// Room for nearly all of them.
 const USUAL_NOTE: usize = 1 << 10;
 
-/// Whether a note of this kind may be on this directory.
-fn takes(directory: &OwnedFd, note: Note<'_>) -> Result<(), Errno> {
-    let may_be_forged = match note {
-        Note::OfNames(_) => false,
-        Note::OfValues(_) => {
-            let stat = rustix::fs::fstat(directory)?;
-            let writes = Mode::from_raw_mode(stat.st_mode) & (Mode::WGRP | Mode::WOTH);
-            stat.st_uid != 0 || !writes.is_empty()
-        }
-    };
-    match may_be_forged {
-        true => Err(Errno::OPNOTSUPP),
-        false => Ok(()),
+/// Refuses a note of values on a directory to which others than root may write.
+fn refuse_forgeable(directory: &OwnedFd, note: Note) -> Result<(), Errno> {
+    if !note.is_of_values() {
+        return Ok(());
+    }
+    let stat = rustix::fs::fstat(directory)?;
+    let others = Mode::from_raw_mode(stat.st_mode) & (Mode::WGRP | Mode::WOTH);
+    match stat.st_uid == 0 && others.is_empty() {
+        true => Ok(()),
+        false => Err(Errno::OPNOTSUPP),
     }
 }
 

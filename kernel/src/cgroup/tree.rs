@@ -1,7 +1,7 @@
 //! The few file operations that control groups need, and the terms in which they are asked for.
 
-use super::walk::Names;
-use koord_model::CgroupPath;
+use super::{Marked, walk::Names};
+use koord_model::{CgroupPath, Setting};
 use std::{fmt, io, os::fd::OwnedFd};
 
 /// The part of the kernel that a setting belongs to.
@@ -106,7 +106,7 @@ pub trait Tree: fmt::Debug + Send + Sync {
     ///
     /// When the group is not there, it takes no such notes ([`io::ErrorKind::Unsupported`]), or it cannot be
     /// read now.
-    fn note(&self, controller: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String>;
+    fn note(&self, controller: Controller, at: &CgroupPath, note: Note) -> io::Result<String>;
 
     /// Puts a note on a group, or takes it off if it is empty. One that cannot be read again is refused, and
     /// what was noted stays.
@@ -119,19 +119,20 @@ pub trait Tree: fmt::Debug + Send + Sync {
         &self,
         controller: Controller,
         at: &CgroupPath,
-        note: Note<'_>,
+        note: Note,
         text: &str,
     ) -> io::Result<()>;
 }
 
-/// What a note is called, and who may have made it. No group takes any before Linux 5.7.
+/// A note of ours on a group. No group takes any before Linux 5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Note<'a> {
-    /// Of names alone, which do no harm whoever has noted them: any group takes it.
-    OfNames(&'a str),
-    /// Of values that are written one day. A group to which others than root may write takes none: they
-    /// could forge it.
-    OfValues(&'a str),
+pub enum Note {
+    /// What settings had before us.
+    Originals,
+    /// The same of one setting, whose devices each have their own, or what its limit had left.
+    Of(Setting),
+    /// What the group is marked with.
+    Marks(Marked),
 }
 
 /// A tree without any controller: every group is absent, every setting unsupported.
@@ -173,21 +174,32 @@ impl Tree for Bare {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn note(&self, _: Controller, _: &CgroupPath, _: Note<'_>) -> io::Result<String> {
+    fn note(&self, _: Controller, _: &CgroupPath, _: Note) -> io::Result<String> {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn set_note(&self, _: Controller, _: &CgroupPath, _: Note<'_>, _: &str) -> io::Result<()> {
+    fn set_note(&self, _: Controller, _: &CgroupPath, _: Note, _: &str) -> io::Result<()> {
         Err(io::ErrorKind::NotFound.into())
     }
 }
 
 // === impl Note ===
 
-impl<'a> Note<'a> {
-    pub(crate) fn name(self) -> &'a str {
+impl Note {
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::OfNames(name) | Self::OfValues(name) => name,
+            Self::Originals => "originals",
+            Self::Of(setting) => setting.name(),
+            Self::Marks(of) => of.name(),
+        }
+    }
+
+    /// Whether what it says is written one day. Of such notes a group to which others than root may write takes
+    /// none: they could forge it. Marks do no harm, whoever has made them.
+    pub(crate) fn is_of_values(self) -> bool {
+        match self {
+            Self::Originals | Self::Of(_) => true,
+            Self::Marks(_) => false,
         }
     }
 }

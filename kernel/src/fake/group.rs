@@ -91,11 +91,8 @@ impl Group {
         }
     }
 
-    pub(super) fn takes(&self, note: Note<'_>) -> bool {
-        match note {
-            Note::OfNames(_) => true,
-            Note::OfValues(_) => !self.is_open,
-        }
+    pub(super) fn takes(&self, note: Note) -> bool {
+        !(self.is_open && note.is_of_values())
     }
 
     /// A new group in this one, with its limit of page cache: `mem_cgroup_css_alloc` of newer kernels

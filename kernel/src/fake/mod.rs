@@ -371,7 +371,7 @@ impl Tree for FakeTree {
         })
     }
 
-    fn note(&self, _: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String> {
+    fn note(&self, _: Controller, at: &CgroupPath, note: Note) -> io::Result<String> {
         let state = self.state();
         let group = state.groups.get(at).ok_or(Errno::NOENT)?;
         if !state.takes_notes || !group.takes(note) {
@@ -384,13 +384,7 @@ impl Tree for FakeTree {
         Ok(group.notes.get(note.name()).cloned().unwrap_or_default())
     }
 
-    fn set_note(
-        &self,
-        _: Controller,
-        at: &CgroupPath,
-        note: Note<'_>,
-        text: &str,
-    ) -> io::Result<()> {
+    fn set_note(&self, _: Controller, at: &CgroupPath, note: Note, text: &str) -> io::Result<()> {
         let mut state = self.state();
         if !state.takes_notes {
             return Err(Errno::OPNOTSUPP.into());

@@ -278,11 +278,10 @@ pub(super) fn who_watches_a_setting_is_told_of_writes_to_it(ground: &mut dyn Gro
 pub(super) fn a_note_that_is_taken_can_be_read_again(ground: &mut dyn Ground) {
     let at = &make(ground, &["p"])[0];
     let tree = &ground.cgroups().tree;
-    let name = Note::OfValues("check");
     let note = |length: usize| {
         let text = "x".repeat(length);
-        let taken = tree.set_note(Controller::Cpu, at, name, &text);
-        let noted = tree.note(Controller::Cpu, at, name);
+        let taken = tree.set_note(Controller::Cpu, at, Note::Originals, &text);
+        let noted = tree.note(Controller::Cpu, at, Note::Originals);
         let noted = noted.expect("what was taken can be read");
         (taken.is_ok(), noted == text, noted.len())
     };

@@ -229,7 +229,7 @@ impl Tree for ReclaimingTree {
         self.tree.children(controller, at, most)
     }
 
-    fn note(&self, controller: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String> {
+    fn note(&self, controller: Controller, at: &CgroupPath, note: Note) -> io::Result<String> {
         self.tree.note(controller, at, note)
     }
 
@@ -237,7 +237,7 @@ impl Tree for ReclaimingTree {
         &self,
         controller: Controller,
         at: &CgroupPath,
-        note: Note<'_>,
+        note: Note,
         text: &str,
     ) -> io::Result<()> {
         self.tree.set_note(controller, at, note, text)

@@ -3,7 +3,7 @@
 
 use super::{Hub, Pending};
 use crate::{
-    ledger::{Ledger, Life},
+    ledger::{Ledger, Life, UPDATE_OVER},
     relist::unread,
 };
 use koord_hooks::Requested;
@@ -12,7 +12,6 @@ use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
     mem,
-    time::Duration,
 };
 use tokio::time::Instant;
 
@@ -28,9 +27,6 @@ pub(super) struct LostUpdates(RefCell<HashMap<ContainerId, Vec<(Pending, Instant
 /// So many of one container are kept, the last ones. What others have asked for is found out as that of an update
 /// is which nobody here has read, and so is what the runtime was told in their place.
 const MOST_LOST: usize = 8;
-
-/// A runtime is done with an update by then, or does it no more: some lists later.
-const LOST: Duration = Duration::from_secs(150);
 
 // === impl Hub ===
 
@@ -78,7 +74,7 @@ impl Hub {
         if updates.len() == MOST_LOST {
             updates.remove(0);
         }
-        updates.push((update, now + LOST));
+        updates.push((update, now + UPDATE_OVER));
         drop((lost, ledger));
         self.container_changed(id);
     }

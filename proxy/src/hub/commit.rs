@@ -8,7 +8,7 @@ use super::{Hub, NewContainer, NewPod, Reply, SAID, asked, shows};
 use crate::{
     apply::cri::set_injected,
     front::cri::Method,
-    ledger::{Container, Ledger, Life, Pod, Target},
+    ledger::{Changes, Container, Ledger, Life, Pod, Target},
     reconcile::has_group,
     view,
 };
@@ -509,6 +509,7 @@ impl Hub {
             target: new.target,
             ours,
             is_as_made: true,
+            changes: Changes::Known,
             swap: new.swap,
             ..Container::of_view(id, new.view)
         };
@@ -578,7 +579,10 @@ pub(super) fn commit_start(ledger: &mut Ledger, id: &ContainerId) -> bool {
     let Some(container) = ledger.tell_container(id) else {
         return false;
     };
-    container.life = Life::Running;
+    // What does not run yet nobody has changed but in its spec.
+    if mem::replace(&mut container.life, Life::Running) == Life::Created {
+        container.changes = Changes::Known;
+    }
     true
 }
 

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     apply::{cri::set_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
-    ledger::{Life, Pod, ToldFirst, Unasked},
+    ledger::{Life, Pod, ToldFirst, UPDATE_FAILED, UPDATE_OVER, Unasked},
     originals,
     relist::{Listed, unread},
     status::Status,
@@ -34,12 +34,6 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
-
-/// Most updates that fail have done so by then.
-const FAILED: Duration = Duration::from_secs(10);
-
-/// A kubelet waits no longer for an update (`runtimeRequestTimeout`, 2 min), and then the runtime gives it up.
-const UNDER_WAY: Duration = Duration::from_secs(150);
 
 /// What the runtime is told of a container, if anything, and what is true once it has done it.
 type Told<T> = (Option<T>, Pending);
@@ -205,7 +199,6 @@ impl Hub {
         let id = ContainerId::new(&container.id).ok();
         if let Some(id) = &id {
             self.spec_changes(id);
-            self.update_begins(id);
         }
         let ledger = self.ledger.borrow();
         let known = id.as_ref().and_then(|id| ledger.container(id));
@@ -313,14 +306,15 @@ impl Hub {
         Some(sandbox)
     }
 
-    /// The runtime updates a container, and tells how that ended only if nothing fails.
-    fn update_begins(&self, id: &ContainerId) {
+    /// The runtime goes on with an update of a container, and tells how that ended only if nothing fails.
+    pub(crate) fn update_begins(&self, container: &Container) {
         let now = Instant::now();
-        if let Some(pod) = self.ledger.borrow_mut().pod_of_mut(id)
-            && let Some(known) = pod.container_mut(id)
+        if let Ok(id) = ContainerId::new(&container.id)
+            && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id)
+            && let Some(known) = pod.container_mut(&id)
         {
-            known.updated_until = Some(now + UNDER_WAY);
-            for look in [FAILED, UNDER_WAY] {
+            known.update_begun = Some(now);
+            for look in [UPDATE_FAILED, UPDATE_OVER] {
                 self.queue.push_at(now + look, pod.sandbox.clone());
             }
         }
@@ -331,7 +325,7 @@ impl Hub {
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id)
             && let Some(known) = pod.container_mut(&id)
         {
-            known.updated_until = None;
+            known.update_begun = None;
         }
     }
 

@@ -8,7 +8,7 @@
 use super::unheard::is_summed;
 use crate::{
     hub::{Hub, asked},
-    ledger::{Container, Life, NodeGroupKind, Pod, Route, Target},
+    ledger::{Changes, Container, Life, NodeGroupKind, Pod, Route, Target},
     relist::is_changed,
     worker::Undone,
 };
@@ -18,10 +18,15 @@ use std::{
     cell::RefCell,
     collections::{BTreeSet, HashMap, HashSet},
     rc::Rc,
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// The groups of the node's own of which it is known what is noted.
 pub(super) type Recalled = RefCell<HashSet<CgroupPath>>;
+
+/// How long a container is not written to at most where the runtime does not say to what it was changed.
+const FOUND_OUT: Duration = Duration::from_secs(5);
 
 /// What containers' groups are marked with.
 type MarksByGroup = HashMap<CgroupPath, BTreeSet<Setting>>;
@@ -34,7 +39,7 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     };
     let mut all = Ok(());
     for sandbox in &sandboxes {
-        all = pod(hub, sandbox).await.map(drop).and(all);
+        all = recall(hub, sandbox, |_, _, _| Vec::new()).await.and(all);
     }
     node(hub).await.and(all)
 }
@@ -42,12 +47,22 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
 /// Recalls what is noted of a pod's own directory, and of its containers, some of which may have come to be
 /// known later than the pod. What a hook may decide once the pod's source was heard is left for then.
 ///
-/// Whether a container was found to be changed by somebody since it was made: to what is found out first.
-pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<bool, Undone> {
+/// If somebody has changed a container while nobody was here, the runtime is to say to what before that is written
+/// to.
+pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
+    recall(hub, sandbox, take_changes).await
+}
+
+/// The same with who looks for containers that were changed.
+async fn recall(
+    hub: &Rc<Hub>,
+    sandbox: &SandboxId,
+    take_changes: fn(&Hub, &mut Pod, &MarksByGroup) -> Vec<ContainerId>,
+) -> Result<(), Undone> {
     let (at, unnoted, containers) = {
         let ledger = hub.ledger().borrow();
         let Some(pod) = ledger.pod(sandbox).filter(|pod| pod.ready) else {
-            return Ok(false);
+            return Ok(());
         };
         let at = pod.own.at.clone();
         // Where many share a directory nothing of ours is noted on that, and its containers are marked.
@@ -55,7 +70,7 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<bool, Undo
         (at, unnoted, groups_of(pod))
     };
     if unnoted.is_none() && containers.is_empty() {
-        return Ok(false);
+        return Ok(());
     }
     let noted = match unnoted {
         Some(at) => noted(hub, &at).await?,
@@ -68,6 +83,7 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<bool, Undo
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
     if let Some(pod) = pod.filter(|pod| pod.own.at == at) {
+        changed = take_changes(hub, pod, &marked);
         let is_unheard = hub.is_unheard(pod);
         let is_left = |setting| is_unheard && hub.policy().chain().decides(setting);
         for noted in &noted {
@@ -80,22 +96,41 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<bool, Undo
         for marks in marked.values_mut() {
             marks.retain(|setting| !is_left(*setting));
         }
-        changed = take_marks(hub, pod, (&marked, !is_unheard));
+        take_marks(hub, pod, (&marked, !is_unheard));
     }
     drop(ledger);
-    let is_changed = !changed.is_empty();
+    if !changed.is_empty() {
+        let until = Instant::now() + FOUND_OUT;
+        hub.queue().push_at(until, sandbox.clone());
+    }
     hub.containers_changed(changed);
     // A container can close its group to us, and takes nothing from others by that.
-    are_all_read.then_some(is_changed).ok_or(Undone::Unread)
+    are_all_read.then_some(()).ok_or(Undone::Unread)
 }
 
-/// Takes over marks, which are all there are of these groups if they are `whole`. The containers of which it is
-/// known by then that somebody else has changed them while nobody was here.
-fn take_marks(
-    hub: &Hub,
-    pod: &mut Pod,
-    (marked, whole): (&MarksByGroup, bool),
-) -> Vec<ContainerId> {
+/// The containers that somebody else has changed while nobody was here, by what they are marked with. Of one
+/// whose marks cannot be read nothing can be known.
+fn take_changes(hub: &Hub, pod: &mut Pod, marked: &MarksByGroup) -> Vec<ContainerId> {
+    let until = Instant::now() + FOUND_OUT;
+    let mut changed = Vec::new();
+    for container in &mut pod.containers {
+        if container.changes != Changes::Unread {
+            continue;
+        }
+        let marks = container.target.at.as_ref().and_then(|at| marked.get(at));
+        container.changes = match marks.is_some_and(|marks| is_changed(hub, container, marks)) {
+            true => Changes::FindingOut(until),
+            false => Changes::Known,
+        };
+        if container.changes != Changes::Known {
+            changed.push(container.id.clone());
+        }
+    }
+    changed
+}
+
+/// Takes over marks, which are all there are of these groups if they are `whole`.
+fn take_marks(hub: &Hub, pod: &mut Pod, (marked, whole): (&MarksByGroup, bool)) {
     let marks_of = |target: &Target| target.at.as_ref().and_then(|at| marked.get(at));
     let of_pause = marks_of(&pod.pause).cloned();
     if let Some(marks) = of_pause.as_ref().filter(|_| !pod.pause.is_recalled) {
@@ -108,27 +143,24 @@ fn take_marks(
     // What a shim starts is in the shim's groups, and is marked a moment later.
     let of_shim = of_pause.iter().flatten().copied();
     let of_shim = of_shim.filter(|it| it.is_of_threads());
-    let mut changed = Vec::new();
     for container in &mut pod.containers {
-        let Container { target, view, .. } = container;
+        let Container {
+            target, view, ours, ..
+        } = container;
         let Some(marks) = marks_of(target).filter(|_| !target.is_recalled) else {
             continue;
         };
         for setting in marks.iter().copied().chain(of_shim.clone()) {
-            // Its creation may have said it, or an update since.
-            let route = match setting.is_sayable() {
+            // Its creation may have said it, or an update since, where calls pass us.
+            let is_said = !hub.watches() || ours.iter().any(|it| it.setting() == setting);
+            let route = match is_said && setting.is_sayable() {
                 true => Route::Request,
                 false => Route::Kernel,
             };
             target.recall_mark(setting, asked(&view.requested, setting), route);
         }
         target.is_recalled = whole;
-        // Of one that is as it was made nobody has to ask.
-        if whole && !container.is_as_made && is_changed(hub, container) {
-            changed.push(container.id.clone());
-        }
     }
-    changed
 }
 
 /// The groups of a pod's containers that run, or may yet, and of which it is unknown what was set of them;

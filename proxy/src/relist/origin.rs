@@ -13,7 +13,7 @@
 use super::{News, Patience, Scope, taken};
 use crate::{
     hub::{Hub, SAID, asked, leave_out, shows},
-    ledger::{Container, Entry, Exemption, Ledger, Life, Original, Pod, Unasked},
+    ledger::{Changes, Container, Entry, Exemption, Ledger, Life, Original, Pod, Unasked},
     originals::{self, Origin},
     runtime::{Runtime, RuntimeError},
     view,
@@ -22,7 +22,7 @@ use koord_hooks::{PodView, Requested};
 use koord_model::{ContainerId, CpuQuota, MemoryLimit, OomScoreAdj, Setting, Value};
 use koord_proto::{cri, keys::annotation};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     error::Error,
     mem,
 };
@@ -83,13 +83,19 @@ pub(super) fn is_resized(hub: &Hub, container: &Container, ours: &[Value]) -> bo
     has_anothers(hub, (container, ours), Setting::CpuQuota)
 }
 
-/// The same of what else a kubelet changes of containers. Where a value of ours is, or was, it cannot be told.
-pub(crate) fn is_changed(hub: &Hub, container: &Container) -> bool {
-    CHANGED.into_iter().any(|setting| {
-        let mut entries = container.target.entries().iter();
-        let is_free = entries.all(|entry| entry.desired.setting() != setting);
-        is_free && has_anothers(hub, (container, &container.ours), setting)
-    })
+/// The same of what else a kubelet changes of containers, but for what of it was `marked` as ours. Where a value
+/// of ours is, or was, it cannot be told, and where koordlet decides it is that one's.
+pub(crate) fn is_changed(hub: &Hub, container: &Container, marked: &BTreeSet<Setting>) -> bool {
+    let policy = hub.policy();
+    let entries = container.target.entries().iter();
+    let of_ours = entries.map(|entry| &entry.desired).chain(&container.ours);
+    let of_ours: BTreeSet<_> = of_ours.map(Value::setting).collect();
+    let is_free = |setting: &Setting| {
+        let is_ours = of_ours.contains(setting) || marked.contains(setting);
+        !is_ours && !policy.chain().rests(*setting)
+    };
+    let mut free = CHANGED.into_iter().filter(is_free);
+    free.any(|setting| has_anothers(hub, (container, &[]), setting))
 }
 
 /// What is changed of containers beside their quotas.
@@ -163,6 +169,7 @@ pub(super) async fn learn(
                 if news.changed.found_out(&id) && !hub.watches() {
                     take_unread(hub, &id, info.as_ref(), news.moment);
                 }
+                found_out(hub, &id, news);
                 let listed = listed.iter().find(|listed| listed.id == id.as_str());
                 take(hub, &id, (listed, info.as_ref()), news);
             }
@@ -246,7 +253,8 @@ pub(super) fn asked_in_vain(hub: &Hub, id: &ContainerId, error: &RuntimeError) {
 }
 
 /// Containers whose resources somebody has changed, past us: those that were told, and where nobody asks us
-/// and all is looked at those whose quota nobody here knows of. Whatever we had written there is gone.
+/// and all is looked at those that have a quota, or a limit of memory, by which hooks decide and that nobody
+/// here knows of. Whatever we had written there is gone.
 ///
 /// An update that nobody has read may have been anybody's. So of these each list asks about some.
 fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
@@ -277,6 +285,18 @@ fn changed(hub: &Hub, scope: Scope, news: &mut News<'_>) -> Vec<ContainerId> {
         }
     }
     changed
+}
+
+/// The runtime has said of a container to what it was changed: what follows from that may be written.
+fn found_out(hub: &Hub, id: &ContainerId, news: &mut News<'_>) {
+    let mut ledger = hub.ledger().borrow_mut();
+    if let Some(pod) = ledger.pod_of_mut(id)
+        && let Some(container) = pod.container_mut(id)
+        && matches!(container.changes, Changes::FindingOut(_))
+    {
+        container.changes = Changes::Known;
+        news.pods.insert(pod.sandbox.clone());
+    }
 }
 
 /// Takes over what a container was asked to have by updates that nobody here has read, as the runtime's spec

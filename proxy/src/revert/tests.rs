@@ -164,7 +164,7 @@ async fn what_was_noted_by_others_and_no_file_takes_is_no_work_of_ours() {
     let note = "memory.limit_in_bytes 0 3221225472\n";
     (node
         .tree
-        .set_note(Controller::Cpu, &at, Note::OfValues("originals"), note))
+        .set_note(Controller::Cpu, &at, Note::Originals, note))
     .unwrap();
     let answer = node.give_back().await;
     assert_eq!(answer.text, "there is nothing to give back\n");

@@ -619,7 +619,7 @@ impl Tree for Unmounting {
         self.tree.children(controller, at, most)
     }
 
-    fn note(&self, controller: Controller, at: &CgroupPath, note: Note<'_>) -> io::Result<String> {
+    fn note(&self, controller: Controller, at: &CgroupPath, note: Note) -> io::Result<String> {
         self.tree.note(controller, at, note)
     }
 
@@ -627,7 +627,7 @@ impl Tree for Unmounting {
         &self,
         controller: Controller,
         at: &CgroupPath,
-        note: Note<'_>,
+        note: Note,
         text: &str,
     ) -> io::Result<()> {
         self.tree.set_note(controller, at, note, text)

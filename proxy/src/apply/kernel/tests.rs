@@ -204,11 +204,11 @@ impl Tree for Broken {
         panic!("of this test")
     }
 
-    fn note(&self, _: Controller, _: &CgroupPath, _: Note<'_>) -> io::Result<String> {
+    fn note(&self, _: Controller, _: &CgroupPath, _: Note) -> io::Result<String> {
         panic!("of this test")
     }
 
-    fn set_note(&self, _: Controller, _: &CgroupPath, _: Note<'_>, _: &str) -> io::Result<()> {
+    fn set_note(&self, _: Controller, _: &CgroupPath, _: Note, _: &str) -> io::Result<()> {
         panic!("of this test")
     }
 }
@@ -578,7 +578,7 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
     let noted = |at: &CgroupPath| {
         groups
             .tree
-            .note(Controller::Cpu, at, Note::OfValues("originals"))
+            .note(Controller::Cpu, at, Note::Originals)
             .unwrap()
     };
     let micros = CpuQuota::Micros;
@@ -610,9 +610,7 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
         ..groups
     };
     next.apply(micros(60_000), micros(20_000)).await;
-    let noted = next
-        .tree
-        .note(Controller::Cpu, &next.pod, Note::OfValues("originals"));
+    let noted = next.tree.note(Controller::Cpu, &next.pod, Note::Originals);
     assert_eq!(noted.unwrap(), "");
 }
 
@@ -620,7 +618,7 @@ async fn what_is_about_to_be_replaced_is_noted_on_its_group_and_on_no_containers
 async fn a_containers_group_is_marked_while_a_value_of_ours_is_there() {
     let groups = Groups::new(Generation::V1, "100000", "100000");
     let noted = |tree: &FakeTree, at| {
-        tree.note(Controller::Cpu, at, Note::OfNames("files"))
+        tree.note(Controller::Cpu, at, Note::Marks(Marked::Files))
             .unwrap()
     };
     let write = async |writer: &Writer, value: Value, gives_back| {
@@ -668,9 +666,11 @@ async fn a_mark_that_cannot_be_made_is_with_the_next_look_and_not_for_what_did_n
     let groups = Groups::new(Generation::V1, "100000", "100000");
     let errno = koord_kernel::fake::Errno::BUSY;
     let noted = || {
-        let noted = groups
-            .tree
-            .note(Controller::Cpu, &groups.container, Note::OfNames("files"));
+        let noted = groups.tree.note(
+            Controller::Cpu,
+            &groups.container,
+            Note::Marks(Marked::Files),
+        );
         noted.unwrap()
     };
     let write = async |micros, gives_back| {
@@ -722,7 +722,7 @@ fn kubelets_in_short_periods(generation: Generation) -> (Groups, impl Fn(&Groups
     let noted = |groups: &Groups| {
         let note = groups
             .tree
-            .note(Controller::Cpu, &groups.pod, Note::OfValues("originals"));
+            .note(Controller::Cpu, &groups.pod, Note::Originals);
         note.unwrap()
     };
     (groups, noted)
@@ -857,7 +857,7 @@ async fn the_shares_of_a_group_that_is_idle_no_more_are_nobodys() {
         assert!(written.iter().all(Result::is_ok), "{written:?}");
         groups
             .tree
-            .note(Controller::Cpu, &groups.pod, Note::OfValues("originals"))
+            .note(Controller::Cpu, &groups.pod, Note::Originals)
             .unwrap()
     };
     let shares = |shares| Value::from(CpuShares::new(shares).unwrap());
@@ -895,7 +895,7 @@ fn with_2_shares() -> (
         assert!(written.iter().all(Result::is_ok), "{written:?}");
         let note = groups
             .tree
-            .note(Controller::Cpu, &groups.pod, Note::OfValues("originals"));
+            .note(Controller::Cpu, &groups.pod, Note::Originals);
         note.unwrap()
     };
     (groups, write)
@@ -960,7 +960,7 @@ async fn what_the_kernel_refuses_leaves_no_note() {
     let noted = || {
         let note = groups
             .tree
-            .note(Controller::Cpu, &groups.pod, Note::OfValues("originals"));
+            .note(Controller::Cpu, &groups.pod, Note::Originals);
         note.unwrap()
     };
     assert_eq!(noted(), "cpu.cfs_quota_us -1 50000\n");

@@ -170,9 +170,7 @@ impl Groups {
 
     /// What is noted on the pod's directory.
     fn noted(&self) -> String {
-        let note = self
-            .tree
-            .note(Controller::Cpu, &pod(), Note::OfValues("originals"));
+        let note = self.tree.note(Controller::Cpu, &pod(), Note::Originals);
         note.unwrap()
     }
 
@@ -300,7 +298,7 @@ fn a_set_of_cpus_that_a_kill_left_halfway_is_ours() {
     let on_the_way = ("cpuset.cpus", "2-5");
     let mut groups = Groups::with(Generation::V2, Controller::Cpuset, on_the_way);
     let note = "cpuset.cpus 0-7 4-5 2-3\n";
-    let noted = (groups.tree).set_note(Controller::Cpu, &pod(), Note::OfValues("originals"), note);
+    let noted = (groups.tree).set_note(Controller::Cpu, &pod(), Note::Originals, note);
     noted.unwrap();
     let cpus = |text: &str| Value::from(CpusetCpus::Only(text.parse().unwrap()));
     let known = groups.replaced.known(&groups.cgroups, &pod());
@@ -414,9 +412,7 @@ impl Groups {
     fn cpus(&self, at: &str) -> (String, String) {
         let at = CgroupPath::parse(at).unwrap();
         let cpus = self.tree.read(Controller::Cpuset, &at, "cpuset.cpus");
-        let noted = self
-            .tree
-            .note(Controller::Cpu, &at, Note::OfValues("originals"));
+        let noted = self.tree.note(Controller::Cpu, &at, Note::Originals);
         (cpus.unwrap().trim_end().to_owned(), noted.unwrap())
     }
 }

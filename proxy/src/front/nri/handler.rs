@@ -194,6 +194,7 @@ impl Handler {
         };
         let asked = asked.unwrap_or_default();
         let (update, mut pending) = self.hub.change(&pod, &container, &asked)?;
+        self.hub.update_begins(&container);
         let first = self.hub.written_first(&container, &asked, &mut pending);
         // Before anything is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);

@@ -5,7 +5,10 @@ use crate::{
     hub::{PodsAnswer, Word},
     ledger::{Container, Unasked},
 };
-use koord_kernel::{cgroup::Note, fake::FakeCores};
+use koord_kernel::{
+    cgroup::{Marked, Note},
+    fake::FakeCores,
+};
 use koord_model::KubeQos;
 use std::collections::BTreeMap;
 
@@ -256,7 +259,7 @@ async fn what_another_user_can_have_noted_on_an_applications_group_does_not_come
             tree.write(Controller::Cpuset, at, "cpuset.cpus", cpus)
                 .unwrap();
         }
-        let note = Note::OfValues("originals");
+        let note = Note::Originals;
         tree.set_note(Controller::Cpu, &nginx, note, "cpuset.cpus 0 1\n")
             .unwrap();
         if is_anothers {
@@ -478,6 +481,18 @@ async fn what_the_runtimes_spec_has_of_ours_is_as_it_was_asked_after_each_call()
 }
 
 #[tokio::test]
+async fn where_nobody_asks_us_no_spec_has_anything_of_ours() {
+    let tree = FakeTree::new(Generation::V1, 2);
+    check(&Bench::with_pod(tree.clone())).await;
+    let next = Bench::watching(tree);
+    assert!(next.hub.switch_hook("BatchResource", false));
+    let next = next.knowing_pod();
+    check(&next).await;
+    assert_eq!(shown(&next), ASKED);
+    assert!(next.entry(Setting::CpuShares).is_none());
+}
+
+#[tokio::test]
 async fn what_a_container_has_after_a_start_stays_until_it_is_known_what_was_asked() {
     let tree = FakeTree::new(Generation::V1, 2);
     check(&Bench::with_pod(tree.clone())).await;
@@ -518,7 +533,7 @@ async fn what_a_container_has_where_many_are_is_marked_and_as_it_was_asked_after
     let bench = among_others(&tree, true);
     check(&bench).await;
     assert_eq!(shown(&bench), OURS);
-    let [files, originals] = [Note::OfNames("files"), Note::OfValues("originals")];
+    let [files, originals] = [Note::Marks(Marked::Files), Note::Originals];
     let noted = |note| tree.note(Controller::Cpu, &bench.container, note).unwrap();
     let marks = "cpu.shares cpu.cfs_quota_us memory.limit_in_bytes";
     assert_eq!([noted(files), noted(originals)], [marks, ""]);

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::reconcile;
+use tokio::time::{advance, pause};
 
 const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000,"memoryLimit":104857600}"#;
 
@@ -13,7 +14,7 @@ fn info(quota: i64) -> String {
     text.replace("QUOTA", &quota.to_string())
 }
 
-/// The pod, of which half of the limit is kept, after its first list.
+/// The guaranteed pod, of which half of the limit is kept, after its first list.
 async fn listed(container: cri::Container, quota: &str, info: &str) -> Scripted {
     let (tree, pod) = guaranteed(None);
     listed_on((Bench::new(tree), pod), container, quota, info).await
@@ -61,8 +62,11 @@ async fn what_is_kept_of_memory_follows_a_limit_that_was_resized_before_a_restar
         let made = container_with(ORIGINALS);
         let listed = listed(made, &quota.to_string(), &info(quota)).await;
         let hub = &listed.bench.hub;
-        // Not half of the limit before it.
-        assert_eq!(held(&listed, "memory.min").await, "0", "{quota}");
+        // Not half of the limit before it, whatever looks.
+        reconcile::new_values_of_pod(hub, &sandbox(), &[]).await;
+        for _ in 0..2 {
+            assert_eq!(held(&listed, "memory.min").await, "0", "{quota}");
+        }
         let is_wanted = timeout(Duration::ZERO, hub.relist_wanted()).await.is_ok();
         assert!(is_wanted);
         listed.list(Scope::News).await;
@@ -75,11 +79,91 @@ async fn what_is_kept_of_memory_follows_a_limit_that_was_resized_before_a_restar
 }
 
 #[tokio::test]
-async fn where_the_runtime_does_not_say_it_the_limit_of_its_creation_counts() {
+async fn shares_and_cpus_that_were_changed_before_a_restart_are_found_out_too() {
+    for (originals, controller, file, now, spec) in [
+        (
+            r#"{"cpuShares":204}"#,
+            Controller::Cpu,
+            "cpu.shares",
+            "409",
+            r#"{"shares":409}"#,
+        ),
+        (
+            r#"{"cpusetCpus":"0-1"}"#,
+            Controller::Cpuset,
+            "cpuset.cpus",
+            "1",
+            r#"{"cpus":"1"}"#,
+        ),
+    ] {
+        let info = r#"{"runtimeSpec":{"linux":{"resources":{"cpu":SPEC}}}}"#;
+        let mut pod = undecided_pod();
+        pod.labels.clear();
+        let tree = FakeTree::new(Generation::V1, 2);
+        let info = info.replace("SPEC", spec);
+        let listed = Scripted::of(tree, pod, container_with(originals), &info);
+        let Bench { hub, tree, .. } = &listed.bench;
+        let above = ["kubepods", "kubepods/besteffort"].map(|it| CgroupPath::parse(it).unwrap());
+        for above in above.iter().chain([&listed.bench.pod]) {
+            tree.write(Controller::Cpuset, above, "cpuset.cpus", "0-1")
+                .unwrap();
+        }
+        tree.write(controller, &listed.bench.container, file, now)
+            .unwrap();
+        listed.list(Scope::All).await;
+        reconcile::pod(hub, &sandbox()).await;
+        listed.list(Scope::News).await;
+        let ledger = hub.ledger().borrow();
+        let (_, known) = ledger.container(&container()).unwrap();
+        let asked = &known.view.requested;
+        let shares = asked.cpu_shares.map(|it| it.get().to_string());
+        let cpus = asked.cpuset_cpus.as_ref().map(ToString::to_string);
+        assert_eq!(shares.or(cpus).as_deref(), Some(now), "{file}");
+    }
+}
+
+#[tokio::test]
+async fn where_the_runtime_does_not_say_it_the_limit_of_its_creation_counts_after_five_seconds() {
     let listed = listed(container_with(ORIGINALS), "50000", "").await;
+    let queue = listed.bench.hub.queue();
+    queue.drain();
+    pause();
+    for _ in 0..2 {
+        assert_eq!(held(&listed, "memory.min").await, "0");
+    }
+    advance(Duration::from_secs(5)).await;
+    assert_eq!(queue.drain(), [sandbox()]);
+    assert_eq!(held(&listed, "memory.min").await, "52428800");
+}
+
+#[tokio::test]
+async fn a_resize_is_found_out_before_the_pods_source_was_heard() {
+    let (tree, pod) = guaranteed(None);
+    let bench = Bench::new(tree);
+    bench.hub.await_pods();
+    let made = container_with(ORIGINALS);
+    let listed = listed_on((bench, pod), made, "50000", &info(50_000)).await;
     assert_eq!(held(&listed, "memory.min").await, "0");
     listed.list(Scope::News).await;
-    assert_eq!(held(&listed, "memory.min").await, "52428800");
+    assert_eq!(held(&listed, "memory.min").await, "104857600");
+}
+
+#[tokio::test]
+async fn what_koordlet_may_have_written_is_no_change() {
+    for (rests, is_asked) in [(false, true), (true, false)] {
+        let tree = FakeTree::new(Generation::V1, 2);
+        let container = container_with(r#"{"cpuShares":1024}"#);
+        let listed = Scripted::of(tree, undecided_pod(), container, "");
+        let hub = &listed.bench.hub;
+        if rests {
+            hub.set_resting(["BatchResource"].into());
+        }
+        listed.bench.write("cpu.shares", "300");
+        listed.list(Scope::All).await;
+        reconcile::pod(hub, &sandbox()).await;
+        let wanted = timeout(Duration::ZERO, hub.relist_wanted()).await;
+        assert_eq!(wanted.is_ok(), is_asked);
+    }
 }
 
 #[tokio::test]

@@ -258,6 +258,13 @@ impl Container {
         }
     }
 
+    /// It is news what its creation asked for: what is marked of it, and whether it was changed since, is looked at
+    /// once more.
+    pub fn look_again(&mut self) {
+        self.target.is_recalled = false;
+        self.changes = Changes::Unread;
+    }
+
     /// Until when nothing is written to it that follows from what its creation asked for.
     pub fn finding_out(&self, now: Instant) -> Option<Instant> {
         match self.changes {

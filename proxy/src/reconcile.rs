@@ -379,6 +379,7 @@ pub(crate) fn has_new_directory(hub: &Hub, sandbox: &SandboxId) -> bool {
 /// has put `there`: the values that something of it has to have before it runs. It comes behind what was
 /// handed to the writer before, so whoever waits for it waits for that.
 pub(crate) async fn new_values_of_pod(hub: &Rc<Hub>, sandbox: &SandboxId, there: &[Change]) {
+    recall::unread(hub, sandbox).await;
     let Held {
         moment,
         changes,

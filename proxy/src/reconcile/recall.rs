@@ -34,12 +34,16 @@ type MarksByGroup = HashMap<CgroupPath, BTreeSet<Setting>>;
 /// Recalls what is noted of everything, in one go; an error if that cannot be found out of something.
 pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
     let sandboxes: Vec<SandboxId> = {
-        let ledger = hub.ledger().borrow();
+        let mut ledger = hub.ledger().borrow_mut();
+        for container in ledger.pods_mut().flat_map(|pod| &mut pod.containers) {
+            // Nobody asks the runtime any more.
+            container.changes = Changes::Known;
+        }
         ledger.pods().map(|pod| pod.sandbox.clone()).collect()
     };
     let mut all = Ok(());
     for sandbox in &sandboxes {
-        all = recall(hub, sandbox, |_, _, _| Vec::new()).await.and(all);
+        all = pod(hub, sandbox).await.and(all);
     }
     node(hub).await.and(all)
 }
@@ -50,15 +54,6 @@ pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
 /// If somebody has changed a container while nobody was here, the runtime is to say to what before that is written
 /// to.
 pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone> {
-    recall(hub, sandbox, take_changes).await
-}
-
-/// The same with who looks for containers that were changed.
-async fn recall(
-    hub: &Rc<Hub>,
-    sandbox: &SandboxId,
-    take_changes: fn(&Hub, &mut Pod, &MarksByGroup) -> Vec<ContainerId>,
-) -> Result<(), Undone> {
     let (at, unnoted, containers) = {
         let ledger = hub.ledger().borrow();
         let Some(pod) = ledger.pod(sandbox).filter(|pod| pod.ready) else {
@@ -83,7 +78,7 @@ async fn recall(
     // It may be another pod's by now.
     let pod = ledger.pod_mut(sandbox);
     if let Some(pod) = pod.filter(|pod| pod.own.at == at) {
-        changed = take_changes(hub, pod, &marked);
+        changed = take_changes(hub, pod, (&containers, &marked));
         let is_unheard = hub.is_unheard(pod);
         let is_left = |setting| is_unheard && hub.policy().chain().decides(setting);
         for noted in &noted {
@@ -108,23 +103,48 @@ async fn recall(
     are_all_read.then_some(()).ok_or(Undone::Unread)
 }
 
-/// The containers that somebody else has changed while nobody was here, by what they are marked with. Of one
-/// whose marks cannot be read nothing can be known.
-fn take_changes(hub: &Hub, pod: &mut Pod, marked: &MarksByGroup) -> Vec<ContainerId> {
+/// Recalls what is noted of a pod of whose containers one was not looked at since we began, before what is new of it
+/// is written.
+pub(super) async fn unread(hub: &Rc<Hub>, sandbox: &SandboxId) {
+    let is_unread = {
+        let ledger = hub.ledger().borrow();
+        let containers = ledger
+            .pod(sandbox)
+            .into_iter()
+            .flat_map(|it| &it.containers);
+        let mut running = containers.filter(|it| it.life == Life::Running);
+        running.any(|it| it.changes == Changes::Unread)
+    };
+    if is_unread && hub.enforces() {
+        // What there is no thread for now is asked again at the next check.
+        pod(hub, sandbox).await.ok();
+    }
+}
+
+/// The containers that somebody else has changed while nobody was here, of those whose groups were `asked` for what
+/// they are `marked` with. Of one that has not said it nothing can be known.
+fn take_changes(
+    hub: &Hub,
+    pod: &mut Pod,
+    (asked, marked): (&[CgroupPath], &MarksByGroup),
+) -> Vec<ContainerId> {
     let until = Instant::now() + FOUND_OUT;
     let mut changed = Vec::new();
     for container in &mut pod.containers {
+        let Some(at) = container.target.at.as_ref().filter(|it| asked.contains(it)) else {
+            continue;
+        };
         if container.changes != Changes::Unread {
             continue;
         }
-        let marks = container.target.at.as_ref().and_then(|at| marked.get(at));
-        container.changes = match marks.is_some_and(|marks| is_changed(hub, container, marks)) {
+        let is_changed = (marked.get(at)).is_some_and(|marks| is_changed(hub, container, marks));
+        if is_changed {
+            changed.push(container.id.clone());
+        }
+        container.changes = match is_changed {
             true => Changes::FindingOut(until),
             false => Changes::Known,
         };
-        if container.changes != Changes::Known {
-            changed.push(container.id.clone());
-        }
     }
     changed
 }

@@ -4,10 +4,11 @@ use super::{changes_now, note_node, note_pod};
 use crate::{
     apply::kernel::Outcome,
     hub::Hub,
-    ledger::{Ledger, Life, Scope, Target},
+    ledger::{Container, Ledger, Life, Scope, Target},
 };
 use koord_kernel::cgroup::Change;
 use koord_model::SandboxId;
+use tokio::time::Instant;
 
 /// Who has a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,17 +28,22 @@ impl Whose {
         }
     }
 
-    /// Where something of theirs is to be written.
+    /// Where something of theirs is to be written; not what waits for the runtime to say to what it was changed.
     pub(super) fn targets<'a>(&self, ledger: &'a Ledger) -> Vec<(Scope, &'a Target)> {
         match self {
             Self::Pod(sandbox) => {
+                let now = Instant::now();
+                let waits = |it: &Container| it.finding_out(now).is_some();
                 let pod = ledger.pod(sandbox).into_iter();
                 pod.flat_map(|pod| {
-                    let own = [(Scope::Pod, &pod.own), (Scope::Container, &pod.pause)];
-                    let own = own.into_iter().filter(|_| pod.ready);
                     let containers = pod.containers.iter();
                     let running = containers.filter(|it| it.life == Life::Running);
-                    own.chain(running.map(|it| (Scope::Container, &it.target)))
+                    let is_open = !running.clone().any(waits);
+                    let own = is_open.then_some((Scope::Pod, &pod.own)).into_iter();
+                    let own = own.chain([(Scope::Container, &pod.pause)]);
+                    let running = running.filter(|it| !waits(it));
+                    let running = running.map(|it| (Scope::Container, &it.target));
+                    own.filter(|_| pod.ready).chain(running)
                 })
                 .collect()
             }

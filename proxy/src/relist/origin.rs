@@ -166,10 +166,12 @@ pub(super) async fn learn(
         match patience.ask(runtime.container_info(id.as_str())).await {
             Some(Ok(info)) => {
                 is_answered = true;
-                if news.changed.found_out(&id) && !hub.watches() {
-                    take_unread(hub, &id, info.as_ref(), news.moment);
+                let is_told = news.changed.found_out(&id);
+                let is_known =
+                    hub.watches() || is_told && take_unread(hub, &id, info.as_ref(), news.moment);
+                if is_known {
+                    found_out(hub, &id, news);
                 }
-                found_out(hub, &id, news);
                 let listed = listed.iter().find(|listed| listed.id == id.as_str());
                 take(hub, &id, (listed, info.as_ref()), news);
             }
@@ -300,27 +302,28 @@ fn found_out(hub: &Hub, id: &ContainerId, news: &mut News<'_>) {
 }
 
 /// Takes over what a container was asked to have by updates that nobody here has read, as the runtime's spec
-/// has it.
-fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, moment: u64) {
+/// has it. False if a later list is to find it out.
+fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, moment: u64) -> bool {
     let Some((now, swap_now)) = info.and_then(in_force) else {
-        return;
+        return true;
     };
     if hub.settles_lost(id, &now) {
-        return;
+        return false;
     }
     let mut ledger = hub.ledger().borrow_mut();
     let Some(pod) = ledger.pod_of_mut(id) else {
-        return;
+        return true;
     };
     if pod.called_at > moment {
         // What a call has told since may be newer. The next list is newer than that.
         drop(ledger);
         hub.container_changed(id.clone());
-        return hub.relist_soon();
+        hub.relist_soon();
+        return false;
     }
     let (pod_view, exemption) = (&pod.view, pod.exemption);
     let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
-        return;
+        return true;
     };
     let unread = unread(now, container);
     let Container {
@@ -332,6 +335,7 @@ fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, mo
     view.requested = view::overlaid(&view.requested, unread);
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(pod_view, exemption, view, target).ok();
+    true
 }
 
 /// Takes over what the runtime said of a container, in its list and beyond.
@@ -366,6 +370,7 @@ fn take(
         container.told_first = None;
         container.ours = ours.into();
         container.hear(Unasked::Nothing);
+        container.look_again();
         // What updates have told since we run is newer.
         let newer = mem::take(&mut container.view.requested);
         container.view.requested = view::overlaid(&requested, newer);

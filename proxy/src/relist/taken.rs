@@ -158,6 +158,7 @@ fn hear(
         return false;
     }
     known.hear(Unasked::Nothing);
+    known.look_again();
     known.ours = ours.into();
     let Container { view, target, .. } = &mut *known;
     // What updates have told since we run is newer.

@@ -206,3 +206,17 @@ async fn where_nobody_asks_us_each_list_finds_a_limit_that_was_resized() {
     listed.list(Scope::All).await;
     assert_eq!(held(&listed, "memory.min").await, "209715200");
 }
+
+#[tokio::test]
+async fn what_is_new_of_a_pod_that_nobody_has_changed_is_written_at_once() {
+    const AS_MADE: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000,"memoryLimit":209715200}"#;
+    let listed = listed(container_with(AS_MADE), "50000", "").await;
+    let hub = &listed.bench.hub;
+    // As before a creation beside it, which waits for the pod's directory.
+    reconcile::new_values_of_pod(hub, &sandbox(), &[]).await;
+    let own = directory().parent().unwrap();
+    for at in [own, directory()] {
+        let kept = (listed.bench.tree).read(Controller::Memory, &at, "memory.min");
+        assert_eq!(kept.unwrap().trim_end(), "104857600", "{at}");
+    }
+}

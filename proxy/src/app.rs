@@ -61,6 +61,8 @@ use tracing::{debug, error, info, warn};
 
 /// How often the socket for administrators is tried again.
 const ADMIN_RETRY: Duration = Duration::from_secs(1);
+/// From readiness until the first list was taken and what it told of was written, if the runtime answers.
+const START: Duration = Duration::from_secs(3);
 /// Where the threads of control groups are. The kernel tells us and takes from us the numbers that
 /// they have in our own pid namespace, so it is no other procfs, wherever that of the machine is.
 pub const OWN_PROC: &str = "/proc";
@@ -249,7 +251,7 @@ impl App {
         let endpoint = self.config.admin_endpoint.clone();
         let administer = administer(admin, endpoint, self.administrators);
         tasks.spawn("admin", &local, administer);
-        release_start();
+        local.spawn_local(release_start());
         announce(&self.config);
         self.notifier
             .ready(&format!("serving, mode {}", self.condition.mode));
@@ -330,7 +332,8 @@ fn plugin(
 }
 
 /// What only a start needs stays with us no longer.
-fn release_start() {
+async fn release_start() {
+    sleep(START).await;
     if let Err(error) = release_code() {
         let error = &error as &dyn Error;
         debug!(error, "the code of the start stays mapped");

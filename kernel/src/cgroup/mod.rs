@@ -139,8 +139,8 @@ impl Cgroups {
     /// Whether the weight of a group is one that some runtime makes of these shares. False on
     /// cgroup v1, where there are no weights.
     pub fn weighs(&self, at: &CgroupPath, shares: CpuShares) -> bool {
-        let made = |weight| WeightCurve::ALL.iter().any(|c| c.weight(shares) == weight);
-        self.weight(at).is_ok_and(|held| held.is_some_and(made))
+        let held = self.weight(at).ok().flatten();
+        held.is_some_and(|held| is_made_of(shares, held))
     }
 
     /// Whether the group is there, in every hierarchy that we write to: runtimes make and remove
@@ -276,8 +276,7 @@ impl Cgroups {
         if let Value::CpuShares(shares) = value
             && self.generation(Setting::CpuShares) == Some(Generation::V2)
         {
-            self.weight(at).ok()?;
-            return Some(self.weighs(at, *shares));
+            return Some(is_made_of(*shares, self.weight(at).ok()??));
         }
         if let Value::SchedSwitch(choice) = value {
             return self.holds_switch(*choice);
@@ -539,6 +538,12 @@ impl Cgroups {
             _ => ReadError::Io { at, file, source },
         }
     }
+}
+
+/// Whether some runtime makes this weight of these shares.
+fn is_made_of(shares: CpuShares, weight: CpuWeight) -> bool {
+    let mut curves = WeightCurve::ALL.iter();
+    curves.any(|curve| curve.weight(shares) == weight)
 }
 
 fn malformed(at: &CgroupPath, file: &'static str, text: String) -> ReadError {

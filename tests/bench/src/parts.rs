@@ -15,8 +15,9 @@ use std::{
 };
 
 /// From the start of a proxy, or from the end of what was asked of it, until it has nothing to do: its
-/// lists and looks are done, and connections that were closed have ended.
-pub(crate) const SETTLED: Duration = Duration::from_secs(5);
+/// lists and looks are done, and connections that were closed have ended. The last list of a start comes six
+/// seconds after the first.
+pub(crate) const SETTLED: Duration = Duration::from_secs(10);
 
 /// Another proxy, started by the caller.
 #[derive(Clone, Debug)]

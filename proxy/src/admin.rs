@@ -275,6 +275,7 @@ impl Admin {
         }
         let policy = condition.policy.borrow();
         remarks.extend(policy.iter().flat_map(|it| self.policy_remarks(it)));
+        remarks.extend(self.pods_remark());
         if let Some(directory) = hub.pod_elsewhere() {
             let policy = hub.policy();
             remarks.push(format!(
@@ -284,6 +285,19 @@ impl Admin {
             ));
         }
         remarks
+    }
+
+    fn pods_remark(&self) -> Option<String> {
+        let states = self.condition.pods.as_ref()?.borrow();
+        let (_, error) = states.failure.as_ref()?;
+        let known = match states.answer {
+            Some(_) => "what it said last",
+            None => "what requests and lists say",
+        };
+        let error = chain_of(&**error);
+        Some(format!(
+            "the source of pods tells nothing, so {known} counts of pods: {error}"
+        ))
     }
 
     fn policy_remarks(&self, state: &PolicyState) -> Vec<String> {

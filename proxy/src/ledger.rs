@@ -68,9 +68,8 @@ pub struct Container {
     pub swap: Option<MemoryLimit>,
     /// What its spec said when a runtime whose plugin we are has told it last.
     pub shown: Option<Box<Requested>>,
-    /// When an update of it began that may still be under way: a runtime does not tell its plugin of one that
-    /// fails.
-    pub update_begun: Option<Instant>,
+    /// What nobody knows of its updates, under a runtime whose plugin we are.
+    pub doubt: Doubt,
     pub changes: Changes,
 }
 
@@ -84,6 +83,15 @@ pub enum Changes {
     FindingOut(Instant),
     /// All that can be known of it is.
     Known,
+}
+
+/// What is not known of updates.
+#[derive(Clone, Debug, Default)]
+pub struct Doubt {
+    /// When the first and the last one began of those that may still be under way, or have failed.
+    begun: Option<(Instant, Instant)>,
+    /// When it is looked at next.
+    look: Option<Instant>,
 }
 
 /// When it is looked first what an update has left that may have failed.
@@ -242,20 +250,38 @@ impl Container {
             is_as_made: false,
             swap: None,
             shown: None,
-            update_begun: None,
+            doubt: Doubt::default(),
             changes: Changes::Unread,
         }
     }
 
+    /// The runtime goes on with an update, and tells its plugin how that ended only if nothing fails. When it is to
+    /// be looked at for that.
+    #[must_use]
+    pub fn update_begins(&mut self, now: Instant) -> Option<Instant> {
+        let (first, _) = self.doubt.begun.unwrap_or((now, now));
+        self.doubt.begun = Some((first, now));
+        self.doubt.next_look(now)
+    }
+
+    pub fn update_ended(&mut self) {
+        self.doubt.begun = None;
+    }
+
     /// A runtime that fails at an update may have written its whole stored spec before. So where nobody has told
-    /// for a while how one ended, what was given back is looked at again, for the last time once it must have.
-    pub fn doubt_update(&mut self, now: Instant) {
-        if let Some(begun) = self.update_begun
-            && begun + UPDATE_FAILED <= now
+    /// for a while how one ended, what was given back is looked at again, for the last time once all must have. When
+    /// it is to be looked at next for that.
+    #[must_use]
+    pub fn doubt_update(&mut self, now: Instant) -> Option<Instant> {
+        if let Some((first, last)) = self.doubt.begun
+            && first + UPDATE_FAILED <= now
         {
             self.target.runtime_rewrote();
-            self.update_begun = Some(begun).filter(|begun| now < *begun + UPDATE_OVER);
+            if last + UPDATE_OVER <= now {
+                self.doubt.begun = None;
+            }
         }
+        self.doubt.next_look(now)
     }
 
     /// It is news what its creation asked for: what is marked of it, and whether it was changed since, is looked at
@@ -278,6 +304,23 @@ impl Container {
     pub fn hear(&mut self, unasked: Unasked) {
         self.target.unasked = unasked;
         self.view.heard = unasked == Unasked::Nothing;
+    }
+}
+
+// === impl Doubt ===
+
+impl Doubt {
+    /// When it is to be looked at, if nobody knows that yet.
+    fn next_look(&mut self, now: Instant) -> Option<Instant> {
+        let (first, last) = self.begun?;
+        let looks = [first + UPDATE_FAILED, last + UPDATE_OVER];
+        let next = looks.into_iter().find(|look| now < *look)?;
+        let is_known = self.look.is_some_and(|look| now < look && look <= next);
+        if is_known {
+            return None;
+        }
+        self.look = Some(next);
+        self.look
     }
 }
 

@@ -280,6 +280,7 @@ fn change((scope, at): (Scope, &CgroupPath), entry: &Entry) -> Change {
         value: entry.desired.clone(),
         gives_back: entry.owner == GIVEN_BACK,
         of_container: scope == Scope::Container,
+        may_return: scope == Scope::Container && entry.may_return(),
     }
 }
 
@@ -294,7 +295,7 @@ fn is_held(entry: &Entry) -> bool {
 /// (`devices.rs`).
 fn is_koordlets(hub: &Hub, at: &CgroupPath, entry: &Entry) -> Option<bool> {
     match given_over(entry).filter(|ours| !ours.setting().is_of_devices()) {
-        Some(ours) => hub.writer().holds(at, ours).map(|is_there| !is_there),
+        Some(ours) => hub.writer().has_left(at, ours).map(|is_there| !is_there),
         None => Some(false),
     }
 }
@@ -439,7 +440,7 @@ async fn write(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part, there: &[Change])
     }
     let moment = hub.ledger().borrow().now();
     let mut changes = changes_of_pod(hub, sandbox, part);
-    changes.retain(|change| !there.contains(change));
+    changes.retain(|change| !there.iter().any(|it| it.is_same(change)));
     let fast = set_aside(hub, &Whose::Pod(sandbox.clone()), changes);
     let applied = hub.writer().write(fast.clone()).await;
     Held {
@@ -497,7 +498,8 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
     }
     for container in &mut pod.containers {
         if container.life == Life::Running && !waits(container) {
-            container.doubt_update(now);
+            let look = container.doubt_update(now).into_iter();
+            look.for_each(|look| hub.queue().push_at(look, sandbox.clone()));
             stand_back(hub, &mut container.target);
             come_too_late(hub, &mut container.target);
             all.extend(changes_of_container(cgroups, &mut container.target, part));
@@ -563,20 +565,17 @@ fn note(
     let setting = change.value.setting();
     let result = Applied::from(&outcome.applied);
     hub.metrics().kernel_setting(setting, &result);
-    match (&outcome.applied, &outcome.first) {
-        (
-            Ok(Written::Idled {
-                shares: Some(shares),
-            }),
-            _,
-        ) => target.note_forgotten(shares.clone()),
-        (
-            _,
-            Some(Written::Idled {
-                shares: Some(shares),
-            }),
-        ) if target.undecided_shares.is_none() => target.note_forgotten(shares.clone()),
-        _ => {}
+    let forgotten = |written: Option<&Written>| match written {
+        Some(Written::Idled { shares }) => shares.clone(),
+        _ => None,
+    };
+    let [first, now] = [outcome.first.as_ref(), outcome.applied.as_ref().ok()].map(forgotten);
+    if now.is_some() || target.undecided_shares.is_none() {
+        // Of a group that was half awake only the first has its own.
+        first
+            .or(now)
+            .into_iter()
+            .for_each(|it| target.note_forgotten(it));
     }
     let Some(entry) = target.entry_mut(setting) else {
         return false;

@@ -523,7 +523,10 @@ fn remarks(node: &Node) -> Vec<String> {
 #[tokio::test]
 async fn what_a_person_should_know_of_this_moment_is_told_in_sentences() {
     let policy = "--node-policy=/no-such-directory/policy.yaml";
-    let node = Node::with(listed_once(), &[policy]);
+    let node = Node::with(
+        listed_once(),
+        &[policy, "--pods=/no-such-directory/pods.yaml"],
+    );
     let request = cri::RunPodSandboxRequest {
         config: Some(cri::PodSandboxConfig {
             metadata: Some(cri::PodSandboxMetadata {
@@ -544,6 +547,9 @@ async fn what_a_person_should_know_of_this_moment_is_told_in_sentences() {
     let policy = "the policy file cannot be used as it is, so there is no policy in force: cannot \
                   read /no-such-directory/policy.yaml: No such file or directory (os error 2)";
     wait_until(policy, || remarks(&node).iter().any(|it| it == policy));
+    let pods = "the source of pods tells nothing, so what requests and lists say counts of pods: cannot read \
+                /no-such-directory/pods.yaml: No such file or directory (os error 2)";
+    wait_until(pods, || remarks(&node).iter().any(|it| it == pods));
     // What follows is the name that this machine's kubelet would give it.
     let elsewhere = "a pod's control group is /other/kubepods/poduid-1, which is not below \
                      /no-such-root/";

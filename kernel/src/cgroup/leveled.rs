@@ -20,6 +20,9 @@ pub struct Change {
     pub gives_back: bool,
     /// The group is a container's, which may be able to write to it.
     pub of_container: bool,
+    /// The container's runtime may write a value of ours there one day, whatever is there now: it has one in
+    /// its spec.
+    pub may_return: bool,
 }
 
 /// Where a change is after the first pass.
@@ -41,6 +44,16 @@ struct CpuSets<'a> {
     above: HashSet<CgroupPath>,
     /// What groups will have, as far as they have been looked at.
     wanted: HashMap<&'a CgroupPath, Value>,
+}
+
+// === impl Change ===
+
+impl Change {
+    /// Whether another has the same value come to the same place, for the same reason.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let what = |it: &Self| (it.gives_back, it.of_container);
+        what(self) == what(other) && self.at == other.at && self.value == other.value
+    }
 }
 
 // === impl CpuSets ===

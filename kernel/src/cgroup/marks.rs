@@ -19,6 +19,8 @@ pub enum Marked {
     Threads,
     /// Values that were written to its files. What block devices have is noted on the group by device.
     Files,
+    /// Values that are there no more, but in the spec that its runtime writes with each update.
+    Spec,
 }
 
 // === impl Marked ===
@@ -29,6 +31,7 @@ impl Marked {
         match self {
             Self::Threads => "threads",
             Self::Files => "files",
+            Self::Spec => "spec",
         }
     }
 
@@ -37,6 +40,7 @@ impl Marked {
         match self {
             Self::Threads => setting.is_of_threads(),
             Self::Files => setting.has_file() && !setting.is_of_devices(),
+            Self::Spec => setting.has_file() && setting.is_sayable(),
         }
     }
 

@@ -14,6 +14,7 @@ fn quota(at: &str, micros: u64) -> Change {
         value: CpuQuota::Micros(micros).into(),
         gives_back: false,
         of_container: false,
+        may_return: false,
     }
 }
 
@@ -54,6 +55,7 @@ fn a_set_of_cpus_is_swapped_in_one_write_where_nothing_around_it_changes() {
                 value: CpusetCpus::Only(cpus.parse().unwrap()).into(),
                 gives_back: false,
                 of_container: false,
+                may_return: false,
             });
             for outcome in cgroups.apply(&changes.collect::<Vec<_>>()) {
                 outcome.unwrap();
@@ -88,6 +90,7 @@ fn page_cache_is_limited_once_its_size_is_there_and_no_more_before_that_goes() {
                 value,
                 gives_back: false,
                 of_container: false,
+                may_return: false,
             });
             for outcome in cgroups.apply(&changes) {
                 outcome.unwrap();
@@ -217,6 +220,7 @@ fn a_group_that_becomes_idle_is_asked_once_whether_it_is() {
             value,
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let shares = CpuShares::new(512).unwrap().into();
         let applied = cgroups.apply(&[pod(shares), pod(Value::CpuIdle(true))]);

@@ -11,6 +11,7 @@ fn change(at: &CgroupPath, value: impl Into<Value>) -> Change {
         value: value.into(),
         gives_back: false,
         of_container: false,
+        may_return: false,
     }
 }
 

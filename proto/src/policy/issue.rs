@@ -52,6 +52,8 @@ pub enum Problem {
     CgroupPath(#[source] CgroupPathError),
     #[error("path leads to the base itself")]
     EmptyPath,
+    #[error("no kind is named")]
+    NoKind,
     #[error("kind {kind:?} of {api_version:?} is none that is read here")]
     UnknownKind { kind: String, api_version: String },
     #[error("in document {document} it is {found:?}, and of this kind {expected:?} is expected")]

@@ -191,8 +191,15 @@ impl Reader {
     fn read(&mut self, number: usize, document: &Value) {
         let (kind, api_version) = (text_at(document, "/kind"), text_at(document, "/apiVersion"));
         let name = text_at(document, "/metadata/name");
-        let (shown_kind, shown_name) = (excerpt(kind), excerpt(name));
+        let shown_kind = match kind {
+            "" => format!("document {number}"),
+            kind => excerpt(kind),
+        };
+        let shown_name = excerpt(name);
         let object = Object::new(&shown_kind, &shown_name, document, &self.issues);
+        if kind.is_empty() {
+            return object.root().field("kind").report(Problem::NoKind);
+        }
         let known = KINDS.iter().find(|(name, ..)| *name == kind);
         let Some(&(_, expected, known)) = known else {
             object.root().report(Problem::UnknownKind {

@@ -642,7 +642,7 @@ items: [{kind: NodeResourceTopology, metadata: {name: node-1}}]",
             "Pod \"p\" is wrong at \"\": kind \"Pod\" of \"v1\" is none that is read here",
             "Node \"node-1\" is wrong at \"apiVersion\": in document 2 it is \"slo.koordinator.sh/v1alpha1\", and of this kind \"v1\" is expected",
             "Node \"\" is wrong at \"metadata.name\": value is missing",
-            " \"\" is wrong at \"\": kind \"\" of \"\" is none that is read here",
+            "document 4 \"\" is wrong at \"kind\": no kind is named",
             "Node \"node-1\" is wrong at \"\": document takes the place of an earlier one",
             "NodeSLO \"node-1\" is wrong at \"apiVersion\": in document 7 it is \"\", and of this kind \"slo.koordinator.sh/v1alpha1\" is expected",
             "NodeResourceTopology \"node-1\" is wrong at \"apiVersion\": in document 8 it is \"\", and of this kind \"topology.node.k8s.io/v1alpha1\" is expected",
@@ -694,20 +694,21 @@ fn what_is_written_in_place_of_a_policy_is_an_error() {
     let unknown = |kind: &str, version: &str| {
         format!("{none}: kind {kind:?} of {version:?} is none that is read here")
     };
+    let no_kind = format!("{none}: no kind is named");
     for (yaml, expected) in [
-        (r#"{"error":"unauthorized"}"#, unknown("", "")),
+        (r#"{"error":"unauthorized"}"#, no_kind.clone()),
         (
             "Error from server (NotFound): nodes \"node-1\" not found\n",
-            unknown("", ""),
+            no_kind.clone(),
         ),
         (
             "<html><body>502 Bad Gateway</body></html>\n",
-            unknown("", ""),
+            no_kind.clone(),
         ),
         // Of what kubectl prints, the beginning.
         (
             "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: node-1\n",
-            unknown("", "v1"),
+            no_kind.clone(),
         ),
         (
             "apiVersion: v1\nkind: Node\n",

@@ -49,7 +49,16 @@ pub const RECLAIMERS: usize = 4;
 pub type Recalled = Option<Vec<Original>>;
 
 /// The settings of a container that are by us; `None` if that cannot be read now.
-pub type RecalledMarks = Option<BTreeSet<Setting>>;
+pub type RecalledMarks = Option<ContainerMarks>;
+
+/// What a container's groups are marked with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerMarks {
+    /// Settings of which a value of ours was there.
+    pub ours: BTreeSet<Setting>,
+    /// Those of which one was there before, which the spec of its runtime may still have.
+    pub in_spec: BTreeSet<Setting>,
+}
 
 /// What became of a change.
 #[derive(Debug)]
@@ -136,6 +145,15 @@ pub struct Writer {
     cgroups: Arc<Cgroups>,
 }
 
+// === impl ContainerMarks ===
+
+impl ContainerMarks {
+    pub fn retain(&mut self, stays: impl Fn(Setting) -> bool) {
+        self.ours.retain(|setting| stays(*setting));
+        self.in_spec.retain(|setting| stays(*setting));
+    }
+}
+
 // === impl Writer ===
 
 impl Writer {
@@ -194,6 +212,27 @@ impl Writer {
     /// now. Reads at most a file or two.
     pub fn holds(&self, at: &CgroupPath, value: &Value) -> Option<bool> {
         periods::holds(&self.cgroups, at, value)
+    }
+
+    /// What a group has, a quota per 100 ms; `None` if that cannot be found out now.
+    pub fn held(&self, at: &CgroupPath, setting: Setting) -> Option<Value> {
+        match self.cgroups.read(at, setting).ok()? {
+            Value::CpuQuota(quota) => Some(quota.of_period(self.cgroups.period(at).ok()?).into()),
+            other => Some(other),
+        }
+    }
+
+    /// Whether a value of ours is there, or nothing else is since: a group that was just idle has the shares
+    /// that the kernel gives it. `None` if that cannot be found out now.
+    pub fn has_left(&self, at: &CgroupPath, ours: &Value) -> Option<bool> {
+        let is_there = self.holds(at, ours)?;
+        if is_there || *ours != Value::CpuIdle(true) {
+            return Some(is_there);
+        }
+        match self.cgroups.read(at, Setting::CpuShares).ok()? {
+            Value::CpuShares(shares) => Some(self.cgroups.is_kernels_default(shares)),
+            _ => Some(false),
+        }
     }
 
     /// What these groups had before our values, and which those are, by us or by who was here before us.
@@ -547,9 +586,10 @@ fn marks(cgroups: &Cgroups, at: &CgroupPath) -> RecalledMarks {
         Err(error) if error.is_gone() => Some(BTreeSet::new()),
         marks => marks.ok(),
     };
-    let mut all = marks(Marked::Threads)?;
-    all.extend(marks(Marked::Files)?);
-    Some(all)
+    let mut ours = marks(Marked::Threads)?;
+    ours.extend(marks(Marked::Files)?);
+    let in_spec = marks(Marked::Spec)?;
+    Some(ContainerMarks { ours, in_spec })
 }
 
 fn run_for_threads(cgroups: &Cgroups, groups: &mut ThreadGroups, job: ThreadJob) {

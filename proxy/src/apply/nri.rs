@@ -196,6 +196,7 @@ pub fn in_spec(now: &LinuxResources, target: &Target, runtime: RuntimeName) -> V
             value: entry.desired.clone(),
             gives_back: false,
             of_container: true,
+            may_return: false,
         })
         .collect()
 }

@@ -14,7 +14,7 @@
 //!
 //! Groups of containers have no such note: what was asked for a container is with the runtime, and what
 //! can write to its group could forge one. They are marked with the settings alone of which a value of ours
-//! is there.
+//! is there, and of which one may come back with the spec of their runtime.
 
 use super::{
     marks::GroupMarks,
@@ -56,12 +56,16 @@ struct Known {
     owes_note: bool,
     /// It is a container's: nothing is noted on it, and it is marked.
     is_containers: bool,
-    /// What it is marked with.
-    marks: GroupMarks,
+    /// What it is marked with, by what is there and by what its runtime may write.
+    files: GroupMarks,
+    spec: GroupMarks,
 }
 
 /// A group, and whether whoever writes there says that it is a container's.
 type Whose<'a> = (&'a CgroupPath, bool);
+
+/// What a group may be marked with.
+type Mark = (Marked, Setting);
 
 /// What was known of a setting before a write that is under way.
 #[derive(Debug)]
@@ -85,14 +89,26 @@ impl Replaced {
         } = replacement;
         let setting = value.setting();
         let whose = (at, replacement.of_container);
-        let is_marked = !replacement.gives_back && self.mark(cgroups, whose, setting);
+        let is_marked =
+            !replacement.gives_back && self.mark(cgroups, whose, (Marked::Files, setting));
         let known = self.of(cgroups, whose);
         // A group that is idle no more has the kernel's default of shares, which is nobody's.
-        let is_default = |before: &Before| match before {
-            Before::Value(Value::CpuShares(shares)) => cgroups.is_kernels_default(*shares),
-            Before::Value(_) | Before::Awake { .. } => false,
+        let is_default = |shares: &Value| match shares {
+            Value::CpuShares(shares) => cgroups.is_kernels_default(*shares),
+            _ => false,
         };
-        let forgotten = known.forgotten().filter(|_| is_default(before));
+        let is_nobodys = |before: &Before| match before {
+            Before::Value(shares) => is_default(shares),
+            Before::Awake { .. } => false,
+        };
+        // So has one that is made idle again, whose own shares a process before us could not write any more.
+        let was_half_awake = |known: &Original| match (&known.before, before) {
+            (Before::Awake { .. }, Before::Awake { shares }) => {
+                shares.as_ref().is_some_and(is_default)
+            }
+            _ => false,
+        };
+        let forgotten = known.forgotten().filter(|_| is_nobodys(before));
         let forgotten = forgotten.map(Before::Value);
         let shows_others = !known.is_containers && forgotten.is_none();
         let known = &mut known.originals;
@@ -107,8 +123,9 @@ impl Replaced {
         let comes_back = |it: &Original| replacement.gives_back || it.before.value() == *value;
         match index.map(|index| &mut known[index]) {
             Some(known) => {
+                let is_half_awake = was_half_awake(known);
                 let held = known.ours().find(|it| replacement.replaces(cgroups, it));
-                let is_ours = held.is_some() || !shows_others;
+                let is_ours = held.is_some() || !shows_others || is_half_awake;
                 if !is_ours {
                     known.before = before;
                     known.former = None;
@@ -138,8 +155,8 @@ impl Replaced {
         undo: Option<Undo>,
     ) -> Option<Written> {
         let setting = change.value.setting();
-        if change.gives_back && applied.is_ok() && !is_masked(applied) {
-            self.unmark(cgroups, (&change.at, change.of_container), setting);
+        if applied.is_ok() && !is_masked(applied) {
+            self.mark_anew(cgroups, change, matches!(applied, Ok(Written::Equal)));
         }
         match applied {
             Ok(_) if undo.is_some() => {}
@@ -261,7 +278,7 @@ impl Replaced {
         };
         let setting = value.setting();
         if is_marked {
-            let marks = &mut self.of(cgroups, (&at, true)).marks;
+            let marks = &mut self.of(cgroups, (&at, true)).files;
             marks.unmake((cgroups, &at), Marked::Files, setting);
         }
         if let Some(all) = self.groups.get_mut(&at)
@@ -293,18 +310,38 @@ impl Replaced {
         }
     }
 
-    /// Marks a container's group before a value of ours comes there. Whether it was not to be marked yet.
-    fn mark(&mut self, cgroups: &Cgroups, whose: Whose<'_>, setting: Setting) -> bool {
-        let (of, (at, _)) = (Marked::Files, whose);
-        let is_marked = is_containers(whose) && of.has(setting);
-        is_marked && (self.of(cgroups, whose).marks).make((cgroups, at), of, setting)
+    /// What a container's group is marked with once it has this, which it had before if it is `equal`.
+    fn mark_anew(&mut self, cgroups: &Cgroups, change: &Change, equal: bool) {
+        let (whose, setting) = ((&change.at, change.of_container), change.value.setting());
+        match (change.gives_back, change.may_return) {
+            (true, true) => {
+                self.mark(cgroups, whose, (Marked::Spec, setting));
+                self.unmark(cgroups, whose, (Marked::Files, setting));
+            }
+            (true, false) => {
+                self.unmark(cgroups, whose, (Marked::Files, setting));
+                self.unmark(cgroups, whose, (Marked::Spec, setting));
+            }
+            // The runtime has written it, as an update has told it.
+            (false, true) if equal => {
+                self.mark(cgroups, whose, (Marked::Files, setting));
+            }
+            (false, _) => {}
+        }
     }
 
-    /// Nothing of ours is there any more.
-    fn unmark(&mut self, cgroups: &Cgroups, whose: Whose<'_>, setting: Setting) {
-        let (of, (at, _)) = (Marked::Files, whose);
+    /// Marks a container's group, for a value of ours before that comes there. Whether it was not to be marked
+    /// yet.
+    fn mark(&mut self, cgroups: &Cgroups, whose: Whose<'_>, (of, setting): Mark) -> bool {
+        let (at, _) = whose;
+        let is_marked = is_containers(whose) && of.has(setting);
+        is_marked && (self.of(cgroups, whose).marks(of)).make((cgroups, at), of, setting)
+    }
+
+    fn unmark(&mut self, cgroups: &Cgroups, whose: Whose<'_>, (of, setting): Mark) {
+        let (at, _) = whose;
         if is_containers(whose) && of.has(setting) {
-            (self.of(cgroups, whose).marks).take((cgroups, at), of, setting);
+            (self.of(cgroups, whose).marks(of)).take((cgroups, at), of, setting);
         }
     }
 
@@ -333,6 +370,14 @@ impl Replaced {
 // === impl Known ===
 
 impl Known {
+    /// Those of its threads are noted by who brings them in ([`Marks`](super::marks::Marks)).
+    fn marks(&mut self, of: Marked) -> &mut GroupMarks {
+        match of {
+            Marked::Spec => &mut self.spec,
+            Marked::Files | Marked::Threads => &mut self.files,
+        }
+    }
+
     /// Of a group whose note was not read yet. A container's has none.
     fn unread(is_containers: bool) -> Self {
         Self {
@@ -360,12 +405,13 @@ impl Known {
 
     /// Whether something could not be noted yet.
     fn owes(&self) -> bool {
-        self.owes_note || self.marks.owes()
+        self.owes_note || self.files.owes() || self.spec.owes()
     }
 
     /// Notes what is owed.
     fn catch_up(&mut self, cgroups: &Cgroups, at: &CgroupPath) {
-        self.marks.catch_up((cgroups, at), Marked::Files);
+        self.files.catch_up((cgroups, at), Marked::Files);
+        self.spec.catch_up((cgroups, at), Marked::Spec);
         if self.owes_note && self.whole(cgroups, at).is_some() {
             self.note(cgroups, at);
         }

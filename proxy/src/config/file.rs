@@ -35,6 +35,7 @@ pub(super) fn read(text: &str, path: &Path, issues: &mut Vec<Issue>) -> RawConfi
     for (name, value) in said {
         let problem = match (Key::named(&name), value) {
             (None, _) => Problem::UnknownKey,
+            (Some(key), _) if raw.get(key).is_some() => Problem::Twice { other: key.name },
             (Some(key), Scalar::Text(text)) => {
                 raw.insert(key, text, origin.clone());
                 continue;

@@ -221,6 +221,8 @@ pub enum Problem {
     Syntax(#[source] Box<serde_saphyr::Error>),
     #[error("is there again in line {line}, and each key is expected once")]
     Duplicate { line: u64 },
+    #[error("means {other}, which is there too, and each key is expected once")]
+    Twice { other: &'static str },
     #[error("is not a known key")]
     UnknownKey,
     #[error("takes {wanted}, not {found}")]
@@ -320,6 +322,7 @@ impl ConfigError {
             Problem::Unreadable(_)
             | Problem::Syntax(_)
             | Problem::Duplicate { .. }
+            | Problem::Twice { .. }
             | Problem::UnknownKey => false,
         })
     }

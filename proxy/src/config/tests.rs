@@ -497,6 +497,16 @@ fn a_file_that_cannot_be_used_is_one_issue() {
         complaints(&[], "mode: observe\nfront: cri\nmode: enforce\n"),
         ["FILE: mode is there again in line 3, and each key is expected once"]
     );
+    assert_eq!(
+        complaints(
+            &[],
+            "runtime-hooks-nri-plugin-index: 11\nnri-plugin-index: 12\n"
+        ),
+        [
+            "FILE: runtime-hooks-nri-plugin-index means nri-plugin-index, which is there too, and each key \
+             is expected once"
+        ]
+    );
     let missing = Path::new("/nonexistent/config.yaml");
     let error = Config::resolve(flags(&[]), Some(missing), &surroundings()).unwrap_err();
     assert_eq!(

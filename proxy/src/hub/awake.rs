@@ -124,6 +124,7 @@ impl Hub {
                 value,
                 gives_back,
                 of_container: false,
+                may_return: false,
             })
             .collect()
     }

@@ -90,6 +90,7 @@ impl Hub {
                     value: new.unwrap_or_default().into(),
                     gives_back: false,
                     of_container,
+                    may_return: false,
                 })
             })
             .collect()

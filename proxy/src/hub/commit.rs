@@ -504,7 +504,7 @@ impl Hub {
         let told = new.target.entries().iter();
         let told = told.filter_map(|entry| entry.told.as_deref());
         let is_asked = |it: &&Value| asked(&new.view.requested, it.setting()).as_ref() == Some(*it);
-        let ours = told.filter(|it| !is_asked(it)).cloned().collect();
+        let ours: Box<[Value]> = told.filter(|it| !is_asked(it)).cloned().collect();
         let mut container = Container {
             target: new.target,
             ours,
@@ -514,6 +514,9 @@ impl Hub {
             ..Container::of_view(id, new.view)
         };
         container.target.at = self.container_dir(new.parent.as_ref(), &container.id);
+        for entry in container.target.entries_mut() {
+            entry.made_with = container.ours.contains(&entry.desired);
+        }
         let newer = self.renew(pod, new.pod, new.said);
         ledger.insert_container(sandbox, container);
         if (newer || stale)

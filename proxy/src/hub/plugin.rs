@@ -14,7 +14,7 @@ use super::{
 use crate::{
     apply::{cri::set_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
-    ledger::{Life, Pod, ToldFirst, UPDATE_FAILED, UPDATE_OVER, Unasked},
+    ledger::{Life, Pod, ToldFirst, Unasked},
     originals,
     relist::{Listed, unread},
     status::Status,
@@ -308,14 +308,13 @@ impl Hub {
 
     /// The runtime goes on with an update of a container, and tells how that ended only if nothing fails.
     pub(crate) fn update_begins(&self, container: &Container) {
-        let now = Instant::now();
         if let Ok(id) = ContainerId::new(&container.id)
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id)
             && let Some(known) = pod.container_mut(&id)
         {
-            known.update_begun = Some(now);
-            for look in [UPDATE_FAILED, UPDATE_OVER] {
-                self.queue.push_at(now + look, pod.sandbox.clone());
+            let look = known.update_begins(Instant::now());
+            if let Some(look) = look {
+                self.queue.push_at(look, pod.sandbox.clone());
             }
         }
     }
@@ -325,7 +324,7 @@ impl Hub {
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id)
             && let Some(known) = pod.container_mut(&id)
         {
-            known.update_begun = None;
+            known.update_ended();
         }
     }
 
@@ -507,7 +506,7 @@ impl Hub {
             let news = {
                 let ledger = self.ledger.borrow();
                 let known = ledger.container(&id);
-                known.map(|(_, container)| unread(now.clone(), container))
+                known.map(|(_, container)| unread(self, now.clone(), container))
             };
             let (done, _) = come_about(updates.collect(), &now, &news.unwrap_or_default());
             for update in done {
@@ -522,7 +521,7 @@ impl Hub {
         let Some(before) = known.shown.replace(Box::new(now.clone())) else {
             return;
         };
-        let mut asked = unread(now, known);
+        let mut asked = unread(self, now, known);
         for setting in SAID {
             // What it says as before nobody has asked for since.
             if super::asked(&asked, setting) == super::asked(&before, setting) {

@@ -5,16 +5,17 @@
 //! that it counts what is known of the time before us. That nobody asked for anything is knowledge
 //! too, and means the kernel's default; where nothing is known the value is left as it is, and told.
 
+mod default;
+
+pub use default::of_directories;
+
 use super::{Contest, Scope};
+use default::{default, is_copied, is_withheld};
 use koord_hooks::Merged;
 use koord_kernel::cgroup::{Before, Original as Noted};
-use koord_model::{
-    Bvt, CacheGroup, CgroupPath, CoreGroup, CpuBurst, CpuQuota, CpuShares, CpusetCpus, MemoryLimit,
-    MemoryProtection, OomPriority, OomScoreAdj, PageCacheSize, PodNetwork, PodQueue, SchedSwitch,
-    Setting, Value, WmarkMinAdj, WmarkRatio, WmarkScale,
-};
+use koord_model::{CgroupPath, Setting, Value};
 use rustix::io::Errno;
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 /// How a value gets to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +98,8 @@ pub struct Entry {
     /// What calls have told the runtime of it last, while we run: its spec has that until somebody else asks
     /// for another.
     pub told: Option<Box<Value>>,
+    /// Its container was made with a value of ours, as the annotation says.
+    pub made_with: bool,
     /// Koordlet decides it now: it is given back only where this, which was given by us, is there still.
     pub over: Option<Box<Value>>,
     /// When another value of ours was last put in its place; see [`Ledger::tick`](super::Ledger::tick).
@@ -231,6 +234,7 @@ impl Entry {
             contest: Contest::default(),
             given: false,
             told: None,
+            made_with: false,
             over: None,
             displaced_at: 0,
         }
@@ -279,6 +283,15 @@ impl Entry {
     /// A call carries it, or asks for the same.
     pub fn note_told(&mut self) {
         self.told = Some(Box::new(self.desired.clone()));
+    }
+
+    /// Whether the spec of the container's runtime may have a value of ours that no annotation tells of.
+    pub fn may_return(&self) -> bool {
+        match &self.told {
+            Some(told) => !self.made_with && self.asked().as_ref() != Some(&**told),
+            // A process before us may have told it.
+            None => self.owner == GIVEN_BACK && self.route == Route::Request,
+        }
     }
 
     /// Whether hooks decide this value and we have given it.
@@ -381,6 +394,7 @@ impl Target {
             let was_unsaid = (old.as_ref())
                 .is_some_and(|old| setting.is_injected() && old.route == Route::Kernel);
             let told = old.as_mut().and_then(|old| old.told.take());
+            let made_with = old.as_ref().is_some_and(|old| old.made_with);
             let original = self.original(setting, asked(setting), old.map(|old| old.original));
             let route = match was_unsaid {
                 true => Route::Kernel,
@@ -392,6 +406,7 @@ impl Target {
                 contest,
                 given,
                 told,
+                made_with,
                 displaced_at,
                 ..Entry::new(desired.clone(), owner.hook, route, original)
             });
@@ -594,6 +609,7 @@ impl Target {
         for entry in &mut self.entries {
             entry.given = false;
             entry.told = None;
+            entry.made_with = false;
         }
     }
 
@@ -684,6 +700,7 @@ impl Target {
             is_logged,
             contest,
             told: entry.told,
+            made_with: entry.made_with,
             over: entry.over,
             displaced_at: entry.displaced_at,
             ..Entry::new(desired, GIVEN_BACK, route, original)
@@ -718,78 +735,6 @@ impl Target {
             let ours = entry.owner != GIVEN_BACK || entry.route == Route::Request;
             ours || !entry.applied.is_final()
         });
-    }
-}
-
-/// Whether others go without what a group has by this. Where nobody knows who asked, none is likelier
-/// than what we had decided.
-fn is_withheld(setting: Setting) -> bool {
-    matches!(
-        setting,
-        Setting::MemoryMin | Setting::MemoryLow | Setting::MemoryHigh
-    )
-}
-
-/// Whether the kernel makes a group with what the one above it has of this.
-fn is_copied(setting: Setting) -> bool {
-    matches!(
-        setting,
-        Setting::MemoryPageCacheSize
-            | Setting::MemoryPageCacheSync
-            | Setting::MemoryPageCacheEnable
-    )
-}
-
-/// What directories of pods and tiers have by themselves, where nobody else decides it for them. A
-/// kubelet with its gate `MemoryQoS` does: it writes those of tiers anew, but that of a pod only when
-/// it makes it, and what it wrote there is lost with our first value. The kernel cannot be asked:
-/// after a restart, and when a kubelet makes a pod's sandbox again, it holds what we had decided.
-pub fn of_directories(setting: Setting) -> Option<Value> {
-    let ours = is_withheld(setting) || setting == Setting::MemoryOomGroup;
-    ours.then(|| default(setting))
-}
-
-/// What a setting is where nobody decides and nobody asked for anything.
-fn default(setting: Setting) -> Value {
-    match setting {
-        Setting::CpuShares => CpuShares::DEFAULT.into(),
-        Setting::CpuQuota => CpuQuota::Unlimited.into(),
-        Setting::CpuBurst => CpuBurst::NONE.into(),
-        Setting::CpusetCpus => CpusetCpus::All.into(),
-        Setting::MemoryLimit => MemoryLimit::Unlimited.into(),
-        Setting::MemoryMin => Value::MemoryMin(MemoryProtection::NONE),
-        Setting::MemoryLow => Value::MemoryLow(MemoryProtection::NONE),
-        Setting::MemoryHigh => Value::MemoryHigh(MemoryLimit::Unlimited),
-        Setting::MemoryWmarkRatio => Value::MemoryWmarkRatio(WmarkRatio::DEFAULT),
-        Setting::MemoryWmarkScale => Value::MemoryWmarkScale(WmarkScale::DEFAULT),
-        Setting::MemoryWmarkMinAdj => Value::MemoryWmarkMinAdj(WmarkMinAdj::DEFAULT),
-        Setting::MemoryPriority => Value::MemoryPriority(OomPriority::DEFAULT),
-        Setting::MemoryUsePriorityOom => Value::MemoryUsePriorityOom(false),
-        Setting::MemoryOomGroup => Value::MemoryOomGroup(false),
-        Setting::MemoryPageCacheSize => Value::MemoryPageCacheSize(PageCacheSize::DEFAULT),
-        Setting::MemoryPageCacheSync => Value::MemoryPageCacheSync(false),
-        Setting::MemoryPageCacheEnable => Value::MemoryPageCacheEnable(false),
-        Setting::CpuBvt => Bvt::default().into(),
-        Setting::CpuIdle => Value::CpuIdle(false),
-        Setting::CoreSched => CoreGroup::None.into(),
-        Setting::Resctrl => CacheGroup::Root.into(),
-        Setting::OomScoreAdj => OomScoreAdj::DEFAULT.into(),
-        Setting::GpuMonitor => Value::GpuMonitor(Arc::default()),
-        Setting::Gpu => Value::Gpu(Arc::default()),
-        Setting::Rdma => Value::Rdma(Arc::default()),
-        Setting::PodNetwork => Value::PodNetwork(PodNetwork::default()),
-        Setting::NodeNetwork => Value::NodeNetwork(Arc::default()),
-        Setting::PodQueue => Value::PodQueue(PodQueue::default()),
-        Setting::NodeQueues => Value::NodeQueues(Arc::default()),
-        Setting::SchedSwitch => Value::SchedSwitch(SchedSwitch::AsBefore),
-        // What each device had before it was named is noted on the group.
-        Setting::IoReadBps
-        | Setting::IoWriteBps
-        | Setting::IoReadIops
-        | Setting::IoWriteIops
-        | Setting::IoWeight
-        | Setting::IoCostQos
-        | Setting::IoCostModel => Value::of_no_device(setting).expect("it is of devices"),
     }
 }
 

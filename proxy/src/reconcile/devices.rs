@@ -88,6 +88,7 @@ fn given(hub: &Hub, whose: &Whose) -> Vec<Change> {
             value: value.clone(),
             gives_back: false,
             of_container: scope == Scope::Container,
+            may_return: false,
         });
         given.extend(changes.filter(is_of_devices));
     }

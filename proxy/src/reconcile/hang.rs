@@ -254,6 +254,7 @@ mod tests {
             value: Value::IoReadBps(rates.into_iter().collect()),
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let work = async {
             let written = hub.writer().write_devices(vec![change], Vec::new());

@@ -7,16 +7,17 @@
 
 use super::unheard::is_summed;
 use crate::{
+    apply::kernel::ContainerMarks,
     hub::{Hub, asked},
     ledger::{Changes, Container, Life, NodeGroupKind, Pod, Route, Target},
     relist::is_changed,
     worker::Undone,
 };
 use koord_kernel::cgroup::Original;
-use koord_model::{CgroupPath, ContainerId, KubeQos, SandboxId, Setting};
+use koord_model::{CgroupPath, ContainerId, KubeQos, SandboxId, Setting, Value};
 use std::{
     cell::RefCell,
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     rc::Rc,
     time::Duration,
 };
@@ -29,7 +30,7 @@ pub(super) type Recalled = RefCell<HashSet<CgroupPath>>;
 const FOUND_OUT: Duration = Duration::from_secs(5);
 
 /// What containers' groups are marked with.
-type MarksByGroup = HashMap<CgroupPath, BTreeSet<Setting>>;
+type MarksByGroup = HashMap<CgroupPath, ContainerMarks>;
 
 /// Recalls what is noted of everything, in one go; an error if that cannot be found out of something.
 pub(crate) async fn all(hub: &Rc<Hub>) -> Result<(), Undone> {
@@ -89,7 +90,7 @@ pub(super) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) -> Result<(), Undone
         }
         pod.own.is_recalled |= at.is_some() && !is_unheard;
         for marks in marked.values_mut() {
-            marks.retain(|setting| !is_left(*setting));
+            marks.retain(|setting| !is_left(setting));
         }
         take_marks(hub, pod, (&marked, !is_unheard));
     }
@@ -137,7 +138,8 @@ fn take_changes(
         if container.changes != Changes::Unread {
             continue;
         }
-        let is_changed = (marked.get(at)).is_some_and(|marks| is_changed(hub, container, marks));
+        let marks = marked.get(at);
+        let is_changed = marks.is_some_and(|marks| is_changed(hub, container, &marks.ours));
         if is_changed {
             changed.push(container.id.clone());
         }
@@ -152,7 +154,7 @@ fn take_changes(
 /// Takes over marks, which are all there are of these groups if they are `whole`.
 fn take_marks(hub: &Hub, pod: &mut Pod, (marked, whole): (&MarksByGroup, bool)) {
     let marks_of = |target: &Target| target.at.as_ref().and_then(|at| marked.get(at));
-    let of_pause = marks_of(&pod.pause).cloned();
+    let of_pause = marks_of(&pod.pause).map(|marks| marks.ours.clone());
     if let Some(marks) = of_pause.as_ref().filter(|_| !pod.pause.is_recalled) {
         for setting in marks {
             pod.pause.recall_mark(*setting, None, Route::Kernel);
@@ -170,7 +172,7 @@ fn take_marks(hub: &Hub, pod: &mut Pod, (marked, whole): (&MarksByGroup, bool)) 
         let Some(marks) = marks_of(target).filter(|_| !target.is_recalled) else {
             continue;
         };
-        for setting in marks.iter().copied().chain(of_shim.clone()) {
+        for setting in marks.ours.iter().copied().chain(of_shim.clone()) {
             // Its creation may have said it, or an update since, where calls pass us.
             let is_said = !hub.watches() || ours.iter().any(|it| it.setting() == setting);
             let route = match is_said && setting.is_sayable() {
@@ -179,8 +181,29 @@ fn take_marks(hub: &Hub, pod: &mut Pod, (marked, whole): (&MarksByGroup, bool)) 
             };
             target.recall_mark(setting, asked(&view.requested, setting), route);
         }
+        for setting in &marks.in_spec {
+            take_returned(hub, target, (*setting, asked(&view.requested, *setting)));
+        }
         target.is_recalled = whole;
     }
+}
+
+/// What is there again, while the spec of its runtime may still have a value of ours. If something else is there than
+/// what is known to have been asked for, somebody has written since, and may have asked for it.
+fn take_returned(hub: &Hub, target: &mut Target, (setting, asked): (Setting, Option<Value>)) {
+    let is_known = |target: &Target| {
+        let mut entries = target.entries().iter();
+        entries.any(|entry| entry.desired.setting() == setting)
+    };
+    let Some(at) = target.at.clone().filter(|_| !is_known(target)) else {
+        return;
+    };
+    let back = match target.back(setting, asked) {
+        Some(back) => Some(back).filter(|back| hub.writer().holds(&at, back) == Some(true)),
+        None => hub.writer().held(&at, setting),
+    };
+    back.into_iter()
+        .for_each(|back| target.recall_returned(back));
 }
 
 /// The groups of a pod's containers that run, or may yet, and of which it is unknown what was set of them;
@@ -217,7 +240,7 @@ async fn marked(hub: &Hub, groups: &[CgroupPath]) -> Result<MarksByGroup, Undone
     let mut marked = MarksByGroup::new();
     for (at, marks) in groups.iter().zip(marks) {
         if let Some(mut marks) = marks {
-            marks.retain(|setting| !hub.policy().chain().rests(*setting));
+            marks.retain(|setting| !hub.policy().chain().rests(setting));
             marked.insert(at.clone(), marks);
         }
     }

@@ -198,7 +198,7 @@ async fn begin(hub: &Hub) -> (Whose, Vec<Change>) {
             continue;
         };
         let wanted = whose.wanted(hub);
-        changes.retain(|change| wanted.contains(change));
+        changes.retain(|change| wanted.iter().any(|it| it.is_same(change)));
         let begins = !changes.is_empty() && slow.state.borrow_mut().begin(&whose, &changes);
         slow.note(hub);
         if begins {
@@ -209,7 +209,7 @@ async fn begin(hub: &Hub) -> (Whose, Vec<Change>) {
 
 /// Has one of them written, unless it was decided otherwise while it waited for those before it.
 async fn write(hub: &Hub, thread: usize, whose: &Whose, change: &Change) {
-    let is_wanted = || whose.wanted(hub).contains(change);
+    let is_wanted = || whose.wanted(hub).iter().any(|it| it.is_same(change));
     let writer = hub.writer();
     let outcome = writer.reclaim(thread, change.clone(), is_wanted).await;
     whose.note(hub, slice::from_ref(change), outcome.as_slice());
@@ -305,6 +305,7 @@ mod tests {
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
             gives_back: false,
             of_container: true,
+            may_return: false,
         }]
     }
 
@@ -396,6 +397,7 @@ mod tests {
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let mut state = State::default();
         for changes in [

@@ -126,9 +126,17 @@ fn is_answered_by(hub: &Hub, members: &[Member], answers: usize) -> bool {
 /// Whether it is decided now that a member is in its group: since somebody asked for that, another policy may
 /// have come, or the switch of its kind have been turned.
 fn is_wanted(hub: &Hub, member: &Member) -> bool {
+    // This is asked of each of many members: hardly any pod is worth a closer look.
+    let is_there = |pod: &Pod| {
+        let targets = pod.containers.iter().map(|container| &container.target);
+        let mut targets = targets.chain([&pod.pause]);
+        targets.any(|target| target.at.as_ref() == Some(&member.at))
+    };
     let is_decided = |pod: &Pod| {
-        let members = members(pod, |_| true, |_| true);
-        members.iter().any(|it| it.is_same(member))
+        is_there(pod) && {
+            let members = members(pod, |_| true, |_| true);
+            members.iter().any(|it| it.is_same(member))
+        }
     };
     Gate::of(hub).lets_join(member) && hub.ledger().borrow().pods().any(is_decided)
 }

@@ -2,7 +2,8 @@
 //!
 //! There are two curves, and only a running container whose shares the runtime knows can tell which
 //! one it uses. So a few are asked about with each list, until it is known. Somebody may have written
-//! the weight of one by the other curve: what most of them tell counts.
+//! the weight of one by the other curve: what most of them tell counts. Where there are no others, a tie tells of a
+//! runtime that has learnt the newer curve while they ran.
 
 use super::{
     Patience,
@@ -19,10 +20,19 @@ const ASKED: usize = 4;
 /// Containers whose weight is read in one list to find these.
 const LOOKED_AT: usize = 64;
 
+/// Containers that can tell.
+#[derive(Default)]
+struct Weighed {
+    asked: Vec<(ContainerId, CpuWeight)>,
+    /// There are no others.
+    are_all: bool,
+}
+
 /// Asks about a few running containers. Whether the curve is known since now.
 pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) -> bool {
     let mut told = Vec::new();
-    for (id, weight) in weighed(hub) {
+    let Weighed { asked, are_all } = weighed(hub);
+    for (id, weight) in asked {
         let question = runtime.container_info(id.as_str());
         let info = match patience.ask(question).await {
             Some(Ok(info)) => info,
@@ -36,7 +46,7 @@ pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Pa
         let shares = info.as_ref().and_then(shares_of);
         told.extend(shares.and_then(|shares| WeightCurve::detect(shares, weight)));
     }
-    let Some(curve) = most(&told) else {
+    let Some(curve) = most(&told, are_all) else {
         return false;
     };
     info!(?curve, "the runtime's weights are known");
@@ -44,20 +54,23 @@ pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Pa
     true
 }
 
-/// The curve that most of these are; `None` if none is, so that others are asked with the next list.
-fn most(told: &[WeightCurve]) -> Option<WeightCurve> {
+/// The curve that most of these are, and of as many the newer one if they `are_all`; else `None`, so that others are
+/// asked with the next list.
+fn most(told: &[WeightCurve], are_all: bool) -> Option<WeightCurve> {
     let count = |curve| told.iter().filter(|it| **it == curve).count();
     let is_most = |curve: &&WeightCurve| count(**curve) * 2 > told.len();
-    WeightCurve::ALL.iter().find(is_most).copied()
+    let newer = WeightCurve::Quadratic;
+    let most = WeightCurve::ALL.iter().find(is_most).copied();
+    most.or((are_all && told.contains(&newer)).then_some(newer))
 }
 
 /// A few running containers with their weights, while the curve is unknown. The least weight comes
 /// from the same shares by both.
-fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
+fn weighed(hub: &Hub) -> Weighed {
     let cgroups = hub.writer().cgroups();
     let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
     if !weights || cgroups.weight_curve().is_some() {
-        return Vec::new();
+        return Weighed::default();
     }
     let ledger = hub.ledger().borrow();
     let containers = ledger.pods().flat_map(|pod| &pod.containers);
@@ -67,13 +80,15 @@ fn weighed(hub: &Hub) -> Vec<(ContainerId, CpuWeight)> {
     let turn = usize::try_from(*hub.lists().borrow()).unwrap_or_default();
     let first = first_of(turn, running.len());
     running.rotate_left(first);
-    least_in_vain(running.into_iter(), LOOKED_AT)
-        .filter_map(|container| {
-            let weight = cgroups.weight(container.target.at.as_ref()?).ok()??;
-            (weight.get() > 1).then(|| (container.id.clone(), weight))
-        })
-        .take(ASKED)
-        .collect()
+    let are_all = running.len() <= LOOKED_AT;
+    let mut weighed = least_in_vain(running.into_iter(), LOOKED_AT).filter_map(|container| {
+        let weight = cgroups.weight(container.target.at.as_ref()?).ok()??;
+        (weight.get() > 1).then(|| (container.id.clone(), weight))
+    });
+    Weighed {
+        asked: weighed.by_ref().take(ASKED).collect(),
+        are_all: are_all && weighed.next().is_none(),
+    }
 }
 
 /// The one of so many that a list begins with. Where all are looked at it is others that are asked about.
@@ -101,14 +116,25 @@ mod tests {
 
     #[test]
     fn who_wrote_by_the_other_curve_is_outvoted_or_others_are_asked() {
-        assert_eq!(most(&[]), None);
-        assert_eq!(most(&[Linear]), Some(Linear));
-        assert_eq!(most(&[Linear, Quadratic]), None);
-        assert_eq!(most(&[Linear, Quadratic, Quadratic]), Some(Quadratic));
-        assert_eq!(
-            most(&[Quadratic, Linear, Quadratic, Quadratic]),
-            Some(Quadratic)
-        );
+        for are_all in [false, true] {
+            assert_eq!(most(&[], are_all), None);
+            assert_eq!(most(&[Linear], are_all), Some(Linear));
+            assert_eq!(
+                most(&[Linear, Quadratic, Quadratic], are_all),
+                Some(Quadratic)
+            );
+            assert_eq!(
+                most(&[Linear, Quadratic, Linear, Linear], are_all),
+                Some(Linear)
+            );
+        }
+        assert_eq!(most(&[Linear, Quadratic], false), None);
+    }
+
+    #[test]
+    fn where_there_are_no_others_the_newer_of_two_curves_counts() {
+        assert_eq!(most(&[Linear, Quadratic], true), Some(Quadratic));
+        assert_eq!(most(&[Quadratic, Linear], true), Some(Quadratic));
     }
 
     #[test]

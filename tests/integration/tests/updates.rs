@@ -155,3 +155,57 @@ async fn what_a_kubelet_has_told_and_written_comes_back_after_a_kill() -> Result
     wait_until("the quota is that of the resize", || quota() == "70000");
     Ok(())
 }
+
+/// A hook decides after the creation, an update tells the runtime of it, and the hook goes again: what the
+/// runtime has stored still says so, whoever starts next.
+async fn what_an_update_has_told_stays_restored_after_a_kill(front: Front) -> Result<()> {
+    let mut node = Node::start(ContainerdVersion::V2, options(front)?)?;
+    let switch = |node: &Node, to: &str| {
+        let (code, text) = (node.proxy).admin("PUT", "/hooks", &format!("CPUSetAllocator={to}"))?;
+        ensure!(code == 200, "{text}");
+        Ok(())
+    };
+    switch(&node, "off")?;
+    let client = node.client().await?;
+    let lsr = node.run(&client, &classes::lsr("redis")).await?;
+    let quota = || {
+        let held = (lsr.cgroup).read("cpu", Some(&lsr.container), "cpu.cfs_quota_us");
+        held.unwrap_or_default()
+    };
+    wait_until("the quota is that of the request", || quota() == "50000");
+    switch(&node, "on")?;
+    wait_until("the quota is lifted", || quota() == "-1");
+    let shares = |cpu_shares| LinuxContainerResources {
+        cpu_shares,
+        ..Default::default()
+    };
+    client.update_resources(&lsr.container, shares(600)).await?;
+    assert_eq!(quota(), "-1");
+    switch(&node, "off")?;
+    wait_until("the quota is back", || quota() == "50000");
+
+    node.proxy.kill9()?;
+    node.proxy
+        .set_args(&["--feature-gates", "CPUSetAllocator=false"]);
+    node.launch_proxy()?;
+    for more in [700, 800] {
+        node.client()
+            .await?
+            .update_resources(&lsr.container, shares(more))
+            .await?;
+        let comes = comes_true(|| quota() == "50000");
+        ensure!(comes, "{}; {}", quota(), node.proxy.ledger()?);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_update_has_told_stays_restored_after_a_kill_on_containerd_2() -> Result<()> {
+    what_an_update_has_told_stays_restored_after_a_kill(Front::Cri).await
+}
+
+#[tokio::test]
+async fn what_an_update_has_told_stays_restored_after_a_kill_by_nri_on_containerd_2() -> Result<()>
+{
+    what_an_update_has_told_stays_restored_after_a_kill(Front::Nri).await
+}

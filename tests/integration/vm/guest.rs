@@ -101,6 +101,7 @@ fn each_controller_is_used_where_it_is() {
         value,
         gives_back: false,
         of_container: false,
+        may_return: false,
     };
     let answers = cgroups.apply(&values.map(change));
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");

@@ -515,6 +515,7 @@ fn drift_of_one_device_is_repaired_alone() {
             value,
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let applied = machine.cgroups.apply(&[change]);
         assert!(
@@ -655,6 +656,7 @@ fn what_is_written_together_goes_by_one_look() {
         value: value.clone(),
         gives_back: false,
         of_container: false,
+        may_return: false,
     });
     let applied = cgroups.apply(&changes);
     let is_adjusted = |it: &Applied| matches!(it, Ok(Written::Adjusted));

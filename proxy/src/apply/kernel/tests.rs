@@ -54,6 +54,7 @@ impl Groups {
             value: quota.into(),
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let changes = vec![change(&self.pod, pod), change(&self.container, container)];
         applied(self.writer.write(changes).await)
@@ -225,6 +226,7 @@ async fn a_job_that_panics_has_an_empty_answer_and_the_next_is_done() {
             value: CpuQuota::Unlimited.into(),
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         assert!(writer.write(vec![change]).await.is_empty());
     }
@@ -261,6 +263,7 @@ impl Limited {
             value: Value::MemoryLimit(MemoryLimit::Bytes(bytes)),
             gives_back: false,
             of_container: false,
+            may_return: false,
         }
     }
 }
@@ -281,6 +284,7 @@ async fn while_memory_is_reclaimed_for_one_pod_another_gets_its_values() {
         value,
         gives_back: false,
         of_container: false,
+        may_return: false,
     };
     let (high, min) = (MemoryLimit::Bytes(8192), MemoryProtection::Bytes(4096));
     let (mut slow, fast) = writer.split(vec![
@@ -332,6 +336,7 @@ async fn a_limit_below_what_is_used_holds_up_nobody_and_one_above_is_not_taken_f
             value: CpuQuota::Micros(50_000).into(),
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let late = Duration::from_secs(30);
         let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
@@ -419,6 +424,7 @@ async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
             value: CpuQuota::Micros(50_000).into(),
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let late = Duration::from_secs(30);
         let applied = tokio::time::timeout(late, writer.write(vec![quota])).await;
@@ -516,6 +522,7 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
         value: CpuBurst::from_micros(micros).unwrap().into(),
         gives_back: false,
         of_container: false,
+        may_return: false,
     };
     let held = |at: &CgroupPath| {
         let text = groups.tree.read(Controller::Cpu, at, "cpu.cfs_burst_us");
@@ -542,6 +549,7 @@ async fn a_burst_is_for_the_period_and_within_the_quota_of_its_directory() {
             value: CpuQuota::Micros(20_000).into(),
             gives_back: false,
             of_container: true,
+            may_return: false,
         },
         burst(&groups.container, 70_000),
     ];
@@ -565,6 +573,7 @@ async fn a_burst_is_in_force_as_far_as_it_goes_with_the_quota() {
         value: burst(70_000),
         gives_back: false,
         of_container: true,
+        may_return: false,
     };
     groups.writer.write(vec![change]).await;
     let holds = |micros| groups.writer.holds(&groups.container, &burst(micros));
@@ -628,6 +637,7 @@ async fn a_containers_group_is_marked_while_a_value_of_ours_is_there() {
             value,
             gives_back,
             of_container: true,
+            may_return: false,
         };
         applied(writer.write(vec![change]).await).remove(0).is_ok()
     };
@@ -648,8 +658,11 @@ async fn a_containers_group_is_marked_while_a_value_of_ours_is_there() {
     let next = Writer::new(Cgroups::over(groups.tree.clone()), ThreadGroups::none());
     let of = vec![groups.container.clone(), groups.pod.clone()];
     let marks = next.marks(of).await.unwrap();
-    let expected = [Setting::CpuQuota, Setting::CpuBurst].into();
-    assert_eq!(marks, [Some(expected), Some([].into())]);
+    let expected = ContainerMarks {
+        ours: [Setting::CpuQuota, Setting::CpuBurst].into(),
+        ..ContainerMarks::default()
+    };
+    assert_eq!(marks, [Some(expected), Some(ContainerMarks::default())]);
     groups.tree.take_noted();
     assert!(write(&next, burst(20_000), false).await);
     assert!(write(&next, burst(10_000), false).await);
@@ -659,6 +672,42 @@ async fn a_containers_group_is_marked_while_a_value_of_ours_is_there() {
     // Though it is there already.
     assert!(write(&next, quota(50_000), true).await);
     assert_eq!(noted(&groups.tree, &groups.container), "");
+}
+
+#[tokio::test]
+async fn what_an_update_has_told_the_runtime_is_marked_though_the_runtime_has_written_it() {
+    let groups = Groups::new(Generation::V1, "100000", "100000");
+    let noted = || {
+        let noted = |of| {
+            let note = Note::Marks(of);
+            let noted = groups.tree.note(Controller::Cpu, &groups.container, note);
+            noted.unwrap()
+        };
+        [Marked::Files, Marked::Spec].map(noted)
+    };
+    // Whether it is what was there before us, and whether the runtime may write another of ours.
+    let write = async |micros, gives_back, may_return| {
+        let change = Change {
+            at: groups.container.clone(),
+            value: CpuQuota::Micros(micros).into(),
+            gives_back,
+            of_container: true,
+            may_return,
+        };
+        let applied = applied(groups.writer.write(vec![change]).await).remove(0);
+        applied.unwrap()
+    };
+    let quota = "cpu.cfs_quota_us";
+    let written = (groups.tree).write(Controller::Cpu, &groups.container, quota, "50000");
+    written.unwrap();
+    assert_eq!(write(50_000, false, false).await, Written::Equal);
+    assert_eq!(noted(), ["", ""]);
+    assert_eq!(write(50_000, false, true).await, Written::Equal);
+    assert_eq!(noted(), [quota, ""]);
+    write(80_000, true, true).await;
+    assert_eq!(noted(), ["", quota]);
+    write(80_000, true, false).await;
+    assert_eq!(noted(), ["", ""]);
 }
 
 #[tokio::test]
@@ -679,6 +728,7 @@ async fn a_mark_that_cannot_be_made_is_with_the_next_look_and_not_for_what_did_n
             value: CpuQuota::Micros(micros).into(),
             gives_back,
             of_container: true,
+            may_return: false,
         };
         applied(groups.writer.write(vec![change]).await)
             .remove(0)
@@ -738,6 +788,7 @@ async fn what_we_wrote_is_known_as_ours_when_its_period_gets_longer() {
                 value: CpuQuota::Micros(micros).into(),
                 gives_back: false,
                 of_container: false,
+                may_return: false,
             };
             let written = applied(groups.writer.write(vec![change]).await);
             assert!(written[0].is_ok(), "{written:?}");
@@ -770,6 +821,7 @@ async fn a_burst_that_went_no_further_with_the_quota_is_known_as_ours_when_it_ma
             value: CpuBurst::from_micros(micros).unwrap().into(),
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         groups.writer.write(vec![change]).await;
         noted(&groups)
@@ -795,6 +847,7 @@ async fn a_burst_beside_a_quota_whose_period_gets_longer_is_told_in_its_own() {
         value,
         gives_back: false,
         of_container: false,
+        may_return: false,
     };
     let burst = CpuBurst::from_micros(1_000).unwrap();
     let changes = vec![change(CpuQuota::Micros(5_000).into()), change(burst.into())];
@@ -814,6 +867,7 @@ async fn a_note_that_cannot_be_read_for_a_while_is_not_lost() {
             value: CpuQuota::Micros(micros).into(),
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let mut written = writer.write(vec![change]).await;
         let Outcome { applied, first } = written.remove(0);
@@ -851,6 +905,7 @@ async fn the_shares_of_a_group_that_is_idle_no_more_are_nobodys() {
             value,
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let changes = values.into_iter().map(change).collect();
         let written = applied(groups.writer.write(changes).await);
@@ -888,6 +943,7 @@ fn with_2_shares() -> (
             value,
             gives_back,
             of_container: false,
+            may_return: false,
         };
         let decided = decided.into_iter().map(|value| change(value, false));
         let back = back.into_iter().map(|value| change(value, true));
@@ -970,6 +1026,7 @@ async fn what_the_kernel_refuses_leaves_no_note() {
         value: micros(10_000).into(),
         gives_back: false,
         of_container: false,
+        may_return: false,
     };
     assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
     assert_eq!(noted(), "cpu.cfs_quota_us -1 50000\n");
@@ -981,6 +1038,7 @@ async fn what_the_kernel_refuses_leaves_no_note() {
         value: micros(10_000).into(),
         gives_back: false,
         of_container: false,
+        may_return: false,
     };
     assert!(applied(groups.writer.write(vec![less]).await)[0].is_err());
     assert_eq!(noted(), "");

@@ -28,6 +28,7 @@ impl Groups {
             value,
             gives_back: false,
             of_container: false,
+            may_return: false,
         };
         let applied = self.cgroups.apply(std::slice::from_ref(&change)).remove(0);
         let first = self.replaced.hear(&self.cgroups, &change, &applied, None);
@@ -78,6 +79,7 @@ fn shares_that_the_kernel_forgot_are_known_for_as_long_as_the_group_is_idle() {
         value: Value::CpuIdle(true),
         gives_back: false,
         of_container: false,
+        may_return: false,
     };
     for _ in 0..2 {
         let applied = groups.cgroups.apply(std::slice::from_ref(&idle)).remove(0);
@@ -212,6 +214,7 @@ fn to_pod(value: impl Into<Value>, gives_back: bool) -> Change {
         value: value.into(),
         gives_back,
         of_container: false,
+        may_return: false,
     }
 }
 
@@ -394,6 +397,7 @@ impl Groups {
             value: CpusetCpus::Only(cpus.parse().unwrap()).into(),
             gives_back,
             of_container: false,
+            may_return: false,
         });
         let mut undo = [None, None];
         let expect = |index: usize, replacement: &Replacement| {

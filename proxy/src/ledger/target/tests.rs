@@ -1,6 +1,7 @@
 use super::*;
 use koord_hooks::Adjustment;
-use koord_model::CpuShares;
+use koord_model::{CpuQuota, CpuShares, CpusetCpus, OomScoreAdj};
+use std::sync::Arc;
 
 fn merged(adjustment: Adjustment) -> Merged {
     let mut merged = Merged::default();

@@ -208,9 +208,17 @@ async fn beside_koordlet_nothing_of_its_hooks_is_recalled() {
 
 #[tokio::test]
 async fn the_shares_that_idleness_forgot_come_back_after_a_start() {
-    // Not decided any more, decided until it is looked at for the first time, or for longer.
-    for (is_decided, looks) in [(false, 0), (true, 0), (true, 1)] {
+    // Not decided any more, decided until it is looked at for the first time, or for longer; and as it was, or
+    // where who was here before us was killed once it had waked the group.
+    let cases = [(false, 0), (true, 0), (true, 1)];
+    let cases = cases.map(|case| [(case, false), (case, true)]);
+    for ((is_decided, looks), is_awake) in cases.concat() {
         let bench = Bench::idling(Generation::V1).await;
+        if is_awake {
+            let at = (Controller::Cpu, &bench.pod);
+            bench.tree.write(at.0, at.1, "cpu.idle", "0").unwrap();
+            assert_eq!(bench.shown_of_pod("cpu.shares"), "1024");
+        }
         let next = Bench::to_idle(bench.tree.clone(), is_decided);
         for _ in 0..looks {
             check(&next).await;
@@ -219,7 +227,7 @@ async fn the_shares_that_idleness_forgot_come_back_after_a_start() {
         next.hub.switch_hook("GroupIdentity", false);
         check(&next).await;
         let shown = ["cpu.idle", "cpu.shares"].map(|file| next.shown_of_pod(file));
-        assert_eq!(shown, ["0", "500"], "{is_decided}, {looks}");
+        assert_eq!(shown, ["0", "500"], "{is_decided}, {looks}, {is_awake}");
     }
 }
 
@@ -470,14 +478,46 @@ async fn what_the_runtimes_spec_has_of_ours_is_as_it_was_asked_after_each_call()
     assert_eq!(shown(&next), ASKED);
     // The runtime writes its spec, in which an update before the start has said others.
     next.write("cpu.shares", "204");
-    {
-        let mut ledger = next.hub.ledger().borrow_mut();
-        let pod = ledger.pod_mut(&sandbox()).unwrap();
-        let container = pod.container_mut(&container()).unwrap();
-        container.target.runtime_rewrote();
-    }
+    rewritten(&next, |_| ());
     check(&next).await;
     assert_eq!(shown(&next), ASKED);
+}
+
+#[tokio::test]
+async fn what_the_runtimes_spec_has_of_ours_is_known_after_another_start_until_it_was_told_otherwise()
+ {
+    let tree = FakeTree::new(Generation::V1, 2);
+    check(&Bench::with_pod(tree.clone())).await;
+    check(&undecided(&tree)).await;
+    let noted = |bench: &Bench| {
+        let note = Note::Marks(Marked::Spec);
+        tree.note(Controller::Cpu, &bench.container, note).unwrap()
+    };
+    for _ in 0..2 {
+        let next = undecided(&tree);
+        check(&next).await;
+        assert_eq!(shown(&next), ASKED);
+        assert_ne!(noted(&next), "");
+        // Which the runtime writes with an update that is about something else.
+        next.write("cpu.shares", "204");
+        rewritten(&next, |_| ());
+        check(&next).await;
+        assert_eq!(shown(&next), ASKED);
+    }
+    let next = undecided(&tree);
+    check(&next).await;
+    rewritten(&next, Entry::note_told);
+    check(&next).await;
+    assert_eq!(noted(&next), "");
+}
+
+/// The runtime has written its spec, of which it was told this.
+fn rewritten(bench: &Bench, told: impl Fn(&mut Entry)) {
+    let mut ledger = bench.hub.ledger().borrow_mut();
+    let pod = ledger.pod_mut(&sandbox()).unwrap();
+    let known = pod.container_mut(&container()).unwrap();
+    known.target.entries_mut().for_each(told);
+    known.target.runtime_rewrote();
 }
 
 #[tokio::test]

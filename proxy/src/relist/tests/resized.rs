@@ -79,6 +79,20 @@ async fn what_is_kept_of_memory_follows_a_limit_that_was_resized_before_a_restar
 }
 
 #[tokio::test]
+async fn what_a_process_before_us_has_told_the_runtime_and_given_back_is_nobodys_wish() {
+    // The kernel has the quota of the creation again, the spec one that a ratio had made of it.
+    let listed = listed(container_with(ORIGINALS), "50000", &info(30_000)).await;
+    let hub = &listed.bench.hub;
+    reconcile::pod(hub, &sandbox()).await;
+    listed.list(Scope::News).await;
+    assert_eq!(held(&listed, "memory.min").await, "104857600");
+    let ledger = hub.ledger().borrow();
+    let (_, container) = ledger.container(&container()).unwrap();
+    let asked = container.view.requested.cpu_quota;
+    assert_eq!(asked, Some(koord_model::CpuQuota::Micros(50_000)));
+}
+
+#[tokio::test]
 async fn shares_and_cpus_that_were_changed_before_a_restart_are_found_out_too() {
     for (originals, controller, file, now, spec) in [
         (

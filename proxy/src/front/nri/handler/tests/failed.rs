@@ -60,6 +60,42 @@ async fn what_a_failed_update_has_written_again_is_given_back_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_update_that_fails_again_and_again_is_looked_at_all_the_same() {
+    let (bench, plugin) = given_back().await;
+    for left in ["512", "512", "1024", "1024", "1024"] {
+        plugin.answer(update()).await;
+        bench.write("cpu.shares", "512");
+        advance(Duration::from_secs(4)).await;
+        assert_eq!(after_a_look(&bench).await, left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_that_come_to_their_end_leave_one_look() {
+    let (bench, plugin) = given_back().await;
+    bench.hub.queue().drain();
+    for _ in 0..5 {
+        plugin.answer(update()).await;
+        let done = Asked::Happened {
+            event: Event::PostUpdateContainer,
+            pod: Some(told_pod()),
+            container: running(),
+        };
+        plugin.answer(done).await;
+    }
+    bench.hub.queue().drain();
+    let mut looks = 0;
+    for _ in 0..200 {
+        advance(Duration::from_secs(1)).await;
+        if bench.hub.queue().drain() == [sandbox()] {
+            looks += 1;
+            after_a_look(&bench).await;
+        }
+    }
+    assert_eq!(looks, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn once_the_runtime_has_told_that_it_is_done_who_writes_it_may() {
     let (bench, plugin) = given_back().await;
     plugin.answer(update()).await;

@@ -314,24 +314,19 @@ fn changes_of_container(cgroups: &Cgroups, target: &mut Target, part: Part) -> V
     let Some(at) = target.at.clone() else {
         return Vec::new();
     };
-    let weights = cgroups.generation(Setting::CpuShares) == Some(Generation::V2);
+    let is_unknown = cgroups.generation(Setting::CpuShares) == Some(Generation::V2)
+        && cgroups.weight_curve().is_none();
     let mut changes = Vec::new();
     for entry in target.entries_mut() {
         if !is_held(entry) || !part.has(entry) {
             continue;
         }
         if let Value::CpuShares(shares) = &entry.desired
-            && weights
+            && is_unknown
+            && !cgroups.weighs(&at, *shares)
         {
-            let own = cgroups.weighs(&at, *shares);
-            if own || cgroups.weight_curve().is_none() {
-                entry.applied = if own {
-                    Applied::Equal
-                } else {
-                    Applied::Pending
-                };
-                continue;
-            }
+            entry.applied = Applied::Pending;
+            continue;
         }
         changes.push(change((Scope::Container, &at), entry));
     }

@@ -157,6 +157,13 @@ impl Cgroups {
         if let Value::SchedSwitch(choice) = value {
             return self.write_switch(value, *choice).map(Step::Done);
         }
+        // A container's weight that any runtime makes of the shares is its own.
+        if let Value::CpuShares(shares) = value
+            && change.of_container
+            && self.weighs(at, *shares)
+        {
+            return Ok(Step::Done(Written::Equal));
+        }
         let wanted = self.settled_below(at, value, cpusets)?;
         let is_set = wanted.setting() == Setting::CpusetCpus;
         if is_set {

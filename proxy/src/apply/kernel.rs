@@ -22,7 +22,7 @@ use super::{
     threads::{JoinError, Joined, Member, ThreadGroups},
 };
 use crate::worker::Worker;
-use koord_kernel::cgroup::{Applied, Cgroups, Change, Marked, Original, Written};
+use koord_kernel::cgroup::{Applied, Cgroups, Change, Generation, Marked, Original, Written};
 use koord_model::{CgroupPath, Setting, Value};
 use std::{
     array,
@@ -214,8 +214,14 @@ impl Writer {
         periods::holds(&self.cgroups, at, value)
     }
 
-    /// What a group has, a quota per 100 ms; `None` if that cannot be found out now.
+    /// What a group has, a quota per 100 ms; `None` if that cannot be found out now. Shares have become a
+    /// weight on cgroup v2, which does not tell them.
     pub fn held(&self, at: &CgroupPath, setting: Setting) -> Option<Value> {
+        let is_weight = setting == Setting::CpuShares
+            && self.cgroups.generation(setting) == Some(Generation::V2);
+        if is_weight {
+            return None;
+        }
         match self.cgroups.read(at, setting).ok()? {
             Value::CpuQuota(quota) => Some(quota.of_period(self.cgroups.period(at).ok()?).into()),
             other => Some(other),

@@ -100,7 +100,7 @@ impl Hub {
         let news = {
             let ledger = self.ledger.borrow();
             let known = ledger.container(id);
-            known.map(|(_, container)| unread(self, shown.clone(), container))
+            known.map(|(_, container)| unread(shown.clone(), container))
         };
         let (done, mut waiting) = come_about(lost, shown, &news.unwrap_or_default());
         for update in done {

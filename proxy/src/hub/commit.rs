@@ -540,12 +540,14 @@ impl Hub {
             return;
         };
         container.swap = view::swap_after(container.swap, update.swap, &update.asked);
+        let news = update.asked.clone();
         container.view.requested = view::overlaid(&container.view.requested, update.asked);
         let target = &mut container.target;
         // Nobody is there any more to refuse.
         self.decide_container(view, exemption, &container.view, target)
             .ok();
         target.hear_said(&update.said);
+        target.hear_asked(|setting| asked(&news, setting));
         target.runtime_rewrote();
     }
 

@@ -506,7 +506,7 @@ impl Hub {
             let news = {
                 let ledger = self.ledger.borrow();
                 let known = ledger.container(&id);
-                known.map(|(_, container)| unread(self, now.clone(), container))
+                known.map(|(_, container)| unread(now.clone(), container))
             };
             let (done, _) = come_about(updates.collect(), &now, &news.unwrap_or_default());
             for update in done {
@@ -519,9 +519,12 @@ impl Hub {
             return;
         };
         let Some(before) = known.shown.replace(Box::new(now.clone())) else {
+            known
+                .target
+                .hear_spec(|setting| super::asked(&now, setting));
             return;
         };
-        let mut asked = unread(self, now, known);
+        let mut asked = unread(now, known);
         for setting in SAID {
             // What it says as before nobody has asked for since.
             if super::asked(&asked, setting) == super::asked(&before, setting) {
@@ -547,6 +550,9 @@ impl Hub {
             && let Some(known) = pod.container_mut(&id)
         {
             let shown = seen::requested(Some(&resources(container)));
+            known
+                .target
+                .hear_spec(|setting| super::asked(&shown, setting));
             known.shown = Some(Box::new(shown));
         }
     }

@@ -604,6 +604,27 @@ impl Target {
         }
     }
 
+    /// What the runtime's spec has of what a process before us has given back, as that was told.
+    pub fn hear_spec(&mut self, shown: impl Fn(Setting) -> Option<Value>) {
+        for entry in &mut self.entries {
+            let is_untold = entry.told.is_none() && entry.route == Route::Request;
+            if is_untold && entry.owner == GIVEN_BACK {
+                entry.told = shown(entry.desired.setting()).map(Box::new);
+            }
+        }
+    }
+
+    /// The runtime's spec has what somebody has asked for of what was given back.
+    pub fn hear_asked(&mut self, asked: impl Fn(Setting) -> Option<Value>) {
+        for entry in &mut self.entries {
+            if entry.owner == GIVEN_BACK
+                && let Some(asked) = asked(entry.desired.setting())
+            {
+                entry.told = Some(Box::new(asked));
+            }
+        }
+    }
+
     /// Nobody was told of it after all, and nobody has written it yet.
     pub fn leave_unsaid(&mut self) {
         for entry in &mut self.entries {

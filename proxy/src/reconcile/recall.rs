@@ -195,7 +195,9 @@ fn take_returned(hub: &Hub, target: &mut Target, (setting, asked): (Setting, Opt
         let mut entries = target.entries().iter();
         entries.any(|entry| entry.desired.setting() == setting)
     };
-    let Some(at) = target.at.clone().filter(|_| !is_known(target)) else {
+    // Where nobody asks us the spec is what was asked for.
+    let is_left = hub.watches() || is_known(target);
+    let Some(at) = target.at.clone().filter(|_| !is_left) else {
         return;
     };
     let back = match target.back(setting, asked) {

@@ -325,7 +325,7 @@ fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, mo
     let Some(container) = pod.containers.iter_mut().find(|it| it.id == *id) else {
         return true;
     };
-    let unread = unread(hub, now, container);
+    let unread = unread(now, container);
     let Container {
         view, target, swap, ..
     } = container;
@@ -453,9 +453,9 @@ fn originals_in_spec(info: &serde_json::Value) -> Option<&str> {
 
 /// What the runtime writes now, but for what was asked before and what it was told of ours. Where it cannot be
 /// known whose it is, it is nobody's wish.
-pub(crate) fn unread(hub: &Hub, mut now: Requested, container: &Container) -> Requested {
+pub(crate) fn unread(mut now: Requested, container: &Container) -> Requested {
     for setting in SAID {
-        if !is_unread(hub, &now, container, setting) {
+        if !is_unread(&now, container, setting) {
             leave_out(&mut now, setting);
         }
     }
@@ -463,7 +463,7 @@ pub(crate) fn unread(hub: &Hub, mut now: Requested, container: &Container) -> Re
 }
 
 /// Whether somebody must have asked for what the runtime's spec has of a setting, since calls told of it.
-fn is_unread(hub: &Hub, now: &Requested, container: &Container, setting: Setting) -> bool {
+fn is_unread(now: &Requested, container: &Container, setting: Setting) -> bool {
     let shown = asked(now, setting);
     let is_origin_known = match container.target.unasked {
         Unasked::Nothing => true,
@@ -487,20 +487,7 @@ fn is_unread(hub: &Hub, now: &Requested, container: &Container, setting: Setting
         }) => !shows(now, told) && !shows(now, desired),
         // A process before us may have told it.
         Some(_) => false,
-        None => {
-            let is_ours = container.ours.iter().any(|it| it.setting() == setting);
-            !is_ours && !is_written_over(hub, container, shown.as_ref())
-        }
-    }
-}
-
-/// Whether a running container has another value than its runtime has written, though nobody of ours decides it now:
-/// a process before us has given back what it had told the runtime.
-fn is_written_over(hub: &Hub, container: &Container, shown: Option<&Value>) -> bool {
-    let running = container.life == Life::Running;
-    match (&container.target.at, shown) {
-        (Some(at), Some(shown)) if running => hub.writer().holds(at, shown) == Some(false),
-        _ => false,
+        None => !container.ours.iter().any(|it| it.setting() == setting),
     }
 }
 

@@ -32,6 +32,7 @@ struct Weighed {
 pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Patience)) -> bool {
     let mut told = Vec::new();
     let Weighed { asked, are_all } = weighed(hub);
+    let count = asked.len();
     for (id, weight) in asked {
         let question = runtime.container_info(id.as_str());
         let info = match patience.ask(question).await {
@@ -46,7 +47,7 @@ pub(super) async fn learn(hub: &Hub, (runtime, patience): (&mut Runtime, &mut Pa
         let shares = info.as_ref().and_then(shares_of);
         told.extend(shares.and_then(|shares| WeightCurve::detect(shares, weight)));
     }
-    let Some(curve) = most(&told, are_all) else {
+    let Some(curve) = most(&told, are_all && told.len() == count) else {
         return false;
     };
     info!(?curve, "the runtime's weights are known");

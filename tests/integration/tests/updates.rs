@@ -183,6 +183,14 @@ async fn what_an_update_has_told_stays_restored_after_a_kill(front: Front) -> Re
     assert_eq!(quota(), "-1");
     switch(&node, "off")?;
     wait_until("the quota is back", || quota() == "50000");
+    // Once the thread that has written it has said so: with the annotation of a creation there would be no need.
+    let is_told = |node: &Node| {
+        let settings = node.settings()?;
+        let entry = settings.get("\"redis\" \"main\" \"cpu.cfs_quota_us\"");
+        let entry = entry.with_context(|| format!("{settings:?}"))?;
+        Ok::<_, anyhow::Error>(entry["owner"] == "-" && entry["applied"] == "written")
+    };
+    wait_until("that is known", || is_told(&node).unwrap_or(false));
 
     node.proxy.kill9()?;
     node.proxy

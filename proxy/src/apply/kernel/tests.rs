@@ -711,6 +711,39 @@ async fn what_an_update_has_told_the_runtime_is_marked_though_the_runtime_has_wr
 }
 
 #[tokio::test]
+async fn a_weight_that_a_runtime_makes_of_a_containers_shares_is_marked_and_stays() {
+    // 512 shares are a weight of 20 by the one curve, and of 59 by the other.
+    for weight in ["20", "59"] {
+        let groups = Groups::new(Generation::V2, "100000", "100000");
+        let written = (groups.tree).write(Controller::Cpu, &groups.container, "cpu.weight", weight);
+        written.unwrap();
+        let write = async |gives_back, may_return| {
+            let change = Change {
+                at: groups.container.clone(),
+                value: CpuShares::new(512).unwrap().into(),
+                gives_back,
+                of_container: true,
+                may_return,
+            };
+            let answer = applied(groups.writer.write(vec![change]).await).remove(0);
+            assert_eq!(answer.unwrap(), Written::Equal);
+            let noted = |of| {
+                let note = Note::Marks(of);
+                let noted = groups.tree.note(Controller::Cpu, &groups.container, note);
+                noted.unwrap()
+            };
+            [Marked::Files, Marked::Spec].map(noted)
+        };
+        let shares = "cpu.shares";
+        assert_eq!(write(false, true).await, [shares, ""]);
+        assert_eq!(write(true, true).await, ["", shares]);
+        assert_eq!(write(true, false).await, ["", ""]);
+        let held = (groups.tree).read(Controller::Cpu, &groups.container, "cpu.weight");
+        assert_eq!(held.unwrap().trim_end(), weight);
+    }
+}
+
+#[tokio::test]
 async fn a_mark_that_cannot_be_made_is_with_the_next_look_and_not_for_what_did_not_come_about() {
     let groups = Groups::new(Generation::V1, "100000", "100000");
     let errno = koord_kernel::fake::Errno::BUSY;

@@ -315,3 +315,23 @@ fn what_a_call_has_told_and_the_next_could_not_say_is_in_the_spec_still() {
     let given_back = [("cpu.shares=1024".to_owned(), "-")];
     assert_eq!(desired(&target), given_back);
 }
+
+#[test]
+fn the_runtimes_spec_may_have_ours_until_it_has_what_was_asked() {
+    let shares = |it: i64| Value::from(CpuShares::new(it).unwrap());
+    let is = |it: i64| move |setting| (setting == Setting::CpuShares).then(|| shares(it));
+    let mut target = Target::default();
+    target.recall_mark(Setting::CpuShares, Some(shares(512)), Route::Request);
+    let may_return = |target: &Target| target.entries()[0].may_return();
+    assert!(may_return(&target));
+    // It has ours, then what somebody has asked for in its place, and what nobody else has.
+    target.hear_spec(is(204));
+    assert!(may_return(&target));
+    target.ask_anew(is(700));
+    assert!(may_return(&target));
+    target.hear_asked(is(700));
+    assert!(!may_return(&target));
+    // That is known already.
+    target.hear_spec(is(204));
+    assert!(!may_return(&target));
+}

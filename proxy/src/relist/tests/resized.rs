@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::reconcile;
+use koord_kernel::cgroup::Marked;
 use tokio::time::{advance, pause};
 
 const ORIGINALS: &str = r#"{"cpuQuota":50000,"cpuPeriod":100000,"memoryLimit":104857600}"#;
@@ -81,7 +82,13 @@ async fn what_is_kept_of_memory_follows_a_limit_that_was_resized_before_a_restar
 #[tokio::test]
 async fn what_a_process_before_us_has_told_the_runtime_and_given_back_is_nobodys_wish() {
     // The kernel has the quota of the creation again, the spec one that a ratio had made of it.
-    let listed = listed(container_with(ORIGINALS), "50000", &info(30_000)).await;
+    let (tree, pod) = guaranteed(None);
+    let bench = Bench::new(tree.clone());
+    tree.make(&directory());
+    let cgroups = bench.hub.writer().cgroups();
+    cgroups.mark(&directory(), Marked::Spec, &[Setting::CpuQuota].into());
+    let made = container_with(ORIGINALS);
+    let listed = listed_on((bench, pod), made, "50000", &info(30_000)).await;
     let hub = &listed.bench.hub;
     reconcile::pod(hub, &sandbox()).await;
     listed.list(Scope::News).await;

@@ -407,29 +407,6 @@ fn lost_of(
     }
 }
 
-/// The runtime has written these shares and CPUs.
-fn write_as_runtime(bench: &Bench, cpu: &str) {
-    let cpu: serde_json::Value = serde_json::from_str(cpu).unwrap();
-    let above = ["kubepods", "kubepods/besteffort"].map(|it| CgroupPath::parse(it).unwrap());
-    for above in above.iter().chain([&bench.pod]) {
-        let written = (bench.tree).write(Controller::Cpuset, above, "cpuset.cpus", "0-1");
-        written.unwrap();
-    }
-    for (key, controller, file) in [
-        ("shares", Controller::Cpu, "cpu.shares"),
-        ("cpus", Controller::Cpuset, "cpuset.cpus"),
-    ] {
-        if let Some(value) = cpu.get(key) {
-            let text = value.to_string();
-            let text = text.trim_matches('"');
-            bench
-                .tree
-                .write(controller, &bench.container, file, text)
-                .unwrap();
-        }
-    }
-}
-
 /// The next list, by which the runtime has this: the quota that is in force then, which was asked for, and which
 /// CPUs were.
 async fn found_out(listed: &Scripted, cpu: &str) -> (String, Original, Option<String>) {
@@ -441,7 +418,6 @@ async fn found_out(listed: &Scripted, cpu: &str) -> (String, Original, Option<St
     };
     let reply = Reply::message(status.encode_to_vec());
     drop(listed.script.clone().once(STATUS, reply));
-    write_as_runtime(&listed.bench, cpu);
     listed.list(Scope::News).await;
     let hub = &listed.bench.hub;
     reconcile::pod(hub, &sandbox()).await;

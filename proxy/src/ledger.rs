@@ -287,6 +287,8 @@ impl Container {
     /// It is news what its creation asked for: what is marked of it, and whether it was changed since, is looked at
     /// once more.
     pub fn look_again(&mut self) {
+        // What was there counted as long as that was unknown.
+        self.target.retain(|entry| !entry.is_recalled_as_returned());
         self.target.is_recalled = false;
         self.changes = Changes::Unread;
     }

@@ -6,7 +6,7 @@
 //! state before and the state after keep the kernel's rules, so does every step between them,
 //! whatever the order of the changes.
 
-use super::{Applied, Cgroups, WriteError, Written, table, unread};
+use super::{Applied, Cgroups, Generation, WriteError, Written, table, unread};
 use crate::block::Look;
 use koord_model::{CgroupPath, CpusetCpus, Setting, Value};
 use std::collections::{HashMap, HashSet};
@@ -157,12 +157,18 @@ impl Cgroups {
         if let Value::SchedSwitch(choice) = value {
             return self.write_switch(value, *choice).map(Step::Done);
         }
-        // A container's weight that any runtime makes of the shares is its own.
+        // A container's weight that any runtime makes of the shares is its own. Which other to write is not known
+        // before it is known how this node's runtime weighs.
         if let Value::CpuShares(shares) = value
             && change.of_container
-            && self.weighs(at, *shares)
+            && self.generation(Setting::CpuShares) == Some(Generation::V2)
         {
-            return Ok(Step::Done(Written::Equal));
+            if self.weighs(at, *shares) {
+                return Ok(Step::Done(Written::Equal));
+            }
+            if self.weight_curve().is_none() {
+                return Ok(Step::Done(Written::Masked));
+            }
         }
         let wanted = self.settled_below(at, value, cpusets)?;
         let is_set = wanted.setting() == Setting::CpusetCpus;

@@ -87,6 +87,11 @@ impl GroupMarks {
         }
     }
 
+    /// Whether it is known to be marked with anything.
+    pub(super) fn has_any(&self) -> bool {
+        self.noted.as_ref().is_some_and(|noted| !noted.is_empty())
+    }
+
     /// Whether something could not be noted yet.
     pub(super) fn owes(&self) -> bool {
         !self.owed.is_empty()

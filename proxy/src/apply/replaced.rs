@@ -355,7 +355,8 @@ impl Replaced {
             };
             let is_used = self.groups.get_mut(&at).is_some_and(|known| {
                 known.catch_up(cgroups, &at);
-                !known.originals.is_empty() || known.forgotten.is_some() || known.owes()
+                let has_values = !known.originals.is_empty() || known.forgotten.is_some();
+                has_values || known.owes() || known.is_marked()
             });
             // One of which it cannot be found out stays.
             if is_used && cgroups.exists(&at).unwrap_or(true) {
@@ -370,6 +371,11 @@ impl Replaced {
 // === impl Known ===
 
 impl Known {
+    /// Whether it is marked with anything, which is then read no more.
+    fn is_marked(&self) -> bool {
+        self.files.has_any() || self.spec.has_any()
+    }
+
     /// Those of its threads are noted by who brings them in ([`Marks`](super::marks::Marks)).
     fn marks(&mut self, of: Marked) -> &mut GroupMarks {
         match of {

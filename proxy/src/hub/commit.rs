@@ -547,7 +547,7 @@ impl Hub {
         self.decide_container(view, exemption, &container.view, target)
             .ok();
         target.hear_said(&update.said);
-        target.hear_asked(|setting| asked(&news, setting));
+        target.hear_asked(&update.said, |setting| asked(&news, setting));
         target.runtime_rewrote();
     }
 

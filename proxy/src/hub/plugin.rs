@@ -518,10 +518,12 @@ impl Hub {
         let Some(known) = pod.and_then(|pod| pod.container_mut(&id)) else {
             return;
         };
-        let Some(before) = known.shown.replace(Box::new(now.clone())) else {
-            known
-                .target
-                .hear_spec(|setting| super::asked(&now, setting));
+        let before = known.shown.replace(Box::new(now.clone()));
+        // What marks tell may have come to be known since it was shown.
+        let spec = before.as_deref().unwrap_or(&now);
+        let shown = |setting| super::asked(spec, setting);
+        known.target.hear_spec(shown);
+        let Some(before) = before else {
             return;
         };
         let mut asked = unread(now, known);

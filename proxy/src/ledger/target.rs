@@ -272,6 +272,11 @@ impl Entry {
         self.owner == GIVEN_BACK && there
     }
 
+    /// Whether all that is known of it is that a process before us has given it back.
+    pub fn is_recalled_as_returned(&self) -> bool {
+        self.is_let_go() && self.route == Route::Request && self.told.is_none()
+    }
+
     /// Whether the runtime may be told of it. With a value that the kernel refuses the runtime would fail
     /// what somebody else asks it for. So what its caller asks of this setting counts until the kernel takes
     /// ours, which reconcile goes on trying.
@@ -614,10 +619,17 @@ impl Target {
         }
     }
 
-    /// The runtime's spec has what somebody has asked for of what was given back.
-    pub fn hear_asked(&mut self, asked: impl Fn(Setting) -> Option<Value>) {
+    /// The runtime's spec has what somebody has asked for of what was given back, but where that call has `said`
+    /// another value.
+    pub fn hear_asked(&mut self, said: &Self, asked: impl Fn(Setting) -> Option<Value>) {
         for entry in &mut self.entries {
+            let mut said = said.entries.iter();
+            let carried = said.any(|it| {
+                let is_it = it.desired.setting() == entry.desired.setting();
+                is_it && it.route == Route::Request && it.told.as_deref() == Some(&it.desired)
+            });
             if entry.owner == GIVEN_BACK
+                && !carried
                 && let Some(asked) = asked(entry.desired.setting())
             {
                 entry.told = Some(Box::new(asked));

@@ -13,7 +13,7 @@
 use super::{News, Patience, Scope, taken};
 use crate::{
     hub::{Hub, SAID, asked, leave_out, shows},
-    ledger::{Changes, Container, Entry, Exemption, Ledger, Life, Original, Pod, Unasked},
+    ledger::{Changes, Container, Entry, Exemption, Ledger, Life, Original, Pod, Target, Unasked},
     originals::{self, Origin},
     runtime::{Runtime, RuntimeError},
     view,
@@ -332,9 +332,10 @@ fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, mo
     // Beside a limit that we have told it may be ours.
     let swap_now = swap_now.filter(|_| unread.memory_limit.is_some());
     *swap = view::swap_after(*swap, swap_now, &unread);
-    view.requested = view::overlaid(&view.requested, unread);
+    view.requested = view::overlaid(&view.requested, unread.clone());
     // Nobody waits for this decision: a failure was logged and counted.
     hub.decide_container(pod_view, exemption, view, target).ok();
+    target.hear_asked(&Target::default(), |setting| asked(&unread, setting));
     true
 }
 

@@ -329,7 +329,20 @@ fn the_runtimes_spec_may_have_ours_until_it_has_what_was_asked() {
     assert!(may_return(&target));
     target.ask_anew(is(700));
     assert!(may_return(&target));
-    target.hear_asked(is(700));
+    // A call that asked for it and said ours in its place.
+    let mut said = Target::default();
+    said.decide(
+        &merged(Adjustment {
+            cpu_shares: CpuShares::new(204).ok(),
+            ..Default::default()
+        }),
+        |_| Route::Request,
+        |_| None,
+    );
+    said.entries_mut().for_each(Entry::note_told);
+    target.hear_asked(&said, is(700));
+    assert!(may_return(&target));
+    target.hear_asked(&Target::default(), is(700));
     assert!(!may_return(&target));
     // That is known already.
     target.hear_spec(is(204));

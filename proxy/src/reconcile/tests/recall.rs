@@ -5,11 +5,12 @@ use crate::{
     hub::{PodsAnswer, Word},
     ledger::{Container, Unasked},
 };
+use koord_hooks::Requested;
 use koord_kernel::{
     cgroup::{Marked, Note},
     fake::FakeCores,
 };
-use koord_model::KubeQos;
+use koord_model::{CpuShares, KubeQos};
 use std::collections::BTreeMap;
 
 /// A pod with a CPU of its own, whose quota is lifted: what that was nobody tells.
@@ -509,6 +510,38 @@ async fn what_the_runtimes_spec_has_of_ours_is_known_after_another_start_until_i
     rewritten(&next, Entry::note_told);
     check(&next).await;
     assert_eq!(noted(&next), "");
+}
+
+#[tokio::test]
+async fn what_somebody_has_written_over_what_was_given_back_stays_when_it_is_known_what_was_asked()
+{
+    let tree = FakeTree::new(Generation::V1, 2);
+    check(&Bench::with_pod(tree.clone())).await;
+    check(&undecided(&tree)).await;
+    let next = undecided(&tree);
+    next.write("cpu.shares", "700");
+    let hear = |unasked, cpu_shares| {
+        let mut ledger = next.hub.ledger().borrow_mut();
+        let pod = ledger.pod_mut(&sandbox()).unwrap();
+        let container = pod.container_mut(&container()).unwrap();
+        container.view.requested = Requested {
+            cpu_shares,
+            ..Requested::default()
+        };
+        container.hear(unasked);
+        container.look_again();
+        next.hub.decide_again(pod);
+    };
+    hear(Unasked::Unheard, None);
+    check(&next).await;
+    let known = next.entry(Setting::CpuShares).unwrap();
+    assert_eq!(
+        (known.desired.to_string().as_str(), known.owner),
+        ("700", "-")
+    );
+    hear(Unasked::Nothing, CpuShares::new(1_024).ok());
+    check(&next).await;
+    assert_eq!(next.shown("cpu.shares"), "700");
 }
 
 /// The runtime has written its spec, of which it was told this.

@@ -66,6 +66,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<State> {
     proxy.spawn(&testbed)?;
     first_answer(&proxy).await;
     first_update(&proxy, &runtime).await?;
+    sleep(SETTLED).await;
     let pid = proxy.pid().unwrap_or(pid);
     let resident_bytes = process::resident_bytes(pid).context("the proxy's memory")?;
     let target = Target {

@@ -95,7 +95,7 @@ pub struct Doubt {
 }
 
 /// When it is looked first what an update has left that may have failed.
-pub const UPDATE_FAILED: Duration = Duration::from_secs(10);
+const UPDATE_FAILED: Duration = Duration::from_secs(10);
 
 /// A runtime is done with an update by then, or does it no more: a kubelet waits two minutes
 /// (`runtimeRequestTimeout`).

@@ -493,8 +493,9 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
     }
     for container in &mut pod.containers {
         if container.life == Life::Running && !waits(container) {
-            let look = container.doubt_update(now).into_iter();
-            look.for_each(|look| hub.queue().push_at(look, sandbox.clone()));
+            if let Some(look) = container.doubt_update(now) {
+                hub.queue().push_at(look, sandbox.clone());
+            }
             stand_back(hub, &mut container.target);
             come_too_late(hub, &mut container.target);
             all.extend(changes_of_container(cgroups, &mut container.target, part));
@@ -565,12 +566,10 @@ fn note(
         _ => None,
     };
     let [first, now] = [outcome.first.as_ref(), outcome.applied.as_ref().ok()].map(forgotten);
-    if now.is_some() || target.undecided_shares.is_none() {
-        // Of a group that was half awake only the first has its own.
-        first
-            .or(now)
-            .into_iter()
-            .for_each(|it| target.note_forgotten(it));
+    let is_news = now.is_some() || target.undecided_shares.is_none();
+    // Of a group that was half awake only the first has its own.
+    if let Some(shares) = first.or(now).filter(|_| is_news) {
+        target.note_forgotten(shares);
     }
     let Some(entry) = target.entry_mut(setting) else {
         return false;

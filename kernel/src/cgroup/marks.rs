@@ -5,7 +5,7 @@
 //! decided no more; it goes with its control group.
 //!
 //! Marks are names alone, because a container may be able to write to its own group: what comes back is what
-//! was asked for it, whoever has marked it.
+//! was asked for it or, where that is unknown, what it has at the start, whoever has marked it.
 
 use super::{Cgroups, Note, ReadError};
 use koord_model::{CgroupPath, Setting};

@@ -195,7 +195,8 @@ impl Note {
     }
 
     /// Whether what it says is written one day. Of such notes a group to which others than root may write takes
-    /// none: they could forge it. By a mark nothing comes back but what was asked for.
+    /// none: they could forge it. By a mark nothing comes back but
+    /// what was asked for, or what the group has.
     pub(crate) fn is_of_values(self) -> bool {
         match self {
             Self::Originals | Self::Of(_) => true,

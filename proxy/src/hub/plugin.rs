@@ -312,8 +312,7 @@ impl Hub {
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id)
             && let Some(known) = pod.container_mut(&id)
         {
-            let look = known.update_begins(Instant::now());
-            if let Some(look) = look {
+            if let Some(look) = known.update_begins(Instant::now()) {
                 self.queue.push_at(look, pod.sandbox.clone());
             }
         }
@@ -521,8 +520,8 @@ impl Hub {
         let before = known.shown.replace(Box::new(now.clone()));
         // What marks tell may have come to be known since it was shown.
         let spec = before.as_deref().unwrap_or(&now);
-        let shown = |setting| super::asked(spec, setting);
-        known.target.hear_spec(shown);
+        let target = &mut known.target;
+        target.hear_spec(|setting| super::asked(spec, setting));
         let Some(before) = before else {
             return;
         };
@@ -552,9 +551,8 @@ impl Hub {
             && let Some(known) = pod.container_mut(&id)
         {
             let shown = seen::requested(Some(&resources(container)));
-            known
-                .target
-                .hear_spec(|setting| super::asked(&shown, setting));
+            let target = &mut known.target;
+            target.hear_spec(|setting| super::asked(&shown, setting));
             known.shown = Some(Box::new(shown));
         }
     }

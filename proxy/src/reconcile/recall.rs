@@ -191,21 +191,20 @@ fn take_marks(hub: &Hub, pod: &mut Pod, (marked, whole): (&MarksByGroup, bool)) 
 /// What is there again, while the spec of its runtime may still have a value of ours. If something else is there than
 /// what is known to have been asked for, somebody has written since, and may have asked for it.
 fn take_returned(hub: &Hub, target: &mut Target, (setting, asked): (Setting, Option<Value>)) {
-    let is_known = |target: &Target| {
-        let mut entries = target.entries().iter();
-        entries.any(|entry| entry.desired.setting() == setting)
-    };
     // Where nobody asks us the spec is what was asked for.
-    let is_left = hub.watches() || is_known(target);
-    let Some(at) = target.at.clone().filter(|_| !is_left) else {
+    if hub.watches() || target.entry_mut(setting).is_some() {
+        return;
+    }
+    let Some(at) = target.at.clone() else {
         return;
     };
     let back = match target.back(setting, asked) {
         Some(back) => Some(back).filter(|back| hub.writer().holds(&at, back) == Some(true)),
         None => hub.writer().held(&at, setting),
     };
-    back.into_iter()
-        .for_each(|back| target.recall_returned(back));
+    if let Some(back) = back {
+        target.recall_returned(back);
+    }
 }
 
 /// The groups of a pod's containers that run, or may yet, and of which it is unknown what was set of them;

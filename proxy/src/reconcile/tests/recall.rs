@@ -216,8 +216,8 @@ async fn the_shares_that_idleness_forgot_come_back_after_a_start() {
     for ((is_decided, looks), is_awake) in cases.concat() {
         let bench = Bench::idling(Generation::V1).await;
         if is_awake {
-            let at = (Controller::Cpu, &bench.pod);
-            bench.tree.write(at.0, at.1, "cpu.idle", "0").unwrap();
+            let written = (bench.tree).write(Controller::Cpu, &bench.pod, "cpu.idle", "0");
+            written.unwrap();
             assert_eq!(bench.shown_of_pod("cpu.shares"), "1024");
         }
         let next = Bench::to_idle(bench.tree.clone(), is_decided);

@@ -34,6 +34,14 @@ fn update() -> Asked {
     })
 }
 
+fn update_done() -> Asked {
+    Asked::Happened {
+        event: Event::PostUpdateContainer,
+        pod: Some(told_pod()),
+        container: running(),
+    }
+}
+
 async fn after_a_look(bench: &Bench) -> String {
     reconcile::pod(&bench.hub, &sandbox()).await;
     bench.shown("cpu.shares")
@@ -76,12 +84,7 @@ async fn updates_that_come_to_their_end_leave_one_look() {
     bench.hub.queue().drain();
     for _ in 0..5 {
         plugin.answer(update()).await;
-        let done = Asked::Happened {
-            event: Event::PostUpdateContainer,
-            pod: Some(told_pod()),
-            container: running(),
-        };
-        plugin.answer(done).await;
+        plugin.answer(update_done()).await;
     }
     bench.hub.queue().drain();
     let mut looks = 0;
@@ -99,12 +102,7 @@ async fn updates_that_come_to_their_end_leave_one_look() {
 async fn once_the_runtime_has_told_that_it_is_done_who_writes_it_may() {
     let (bench, plugin) = given_back().await;
     plugin.answer(update()).await;
-    let done = Asked::Happened {
-        event: Event::PostUpdateContainer,
-        pod: Some(told_pod()),
-        container: running(),
-    };
-    plugin.answer(done).await;
+    plugin.answer(update_done()).await;
     assert_eq!(after_a_look(&bench).await, "1024");
     bench.write("cpu.shares", "512");
     assert_eq!(after_a_look(&bench).await, "512");

@@ -311,10 +311,9 @@ impl Hub {
         if let Ok(id) = ContainerId::new(&container.id)
             && let Some(pod) = self.ledger.borrow_mut().pod_of_mut(&id)
             && let Some(known) = pod.container_mut(&id)
+            && let Some(look) = known.update_begins(Instant::now())
         {
-            if let Some(look) = known.update_begins(Instant::now()) {
-                self.queue.push_at(look, pod.sandbox.clone());
-            }
+            self.queue.push_at(look, pod.sandbox.clone());
         }
     }
 

@@ -11,7 +11,7 @@ use koord_integration::{
 use koord_testkit::{
     ContainerdVersion, Kubelet, PodQos,
     cri::PodSpec,
-    poll::{comes_true, wait_patiently},
+    poll::{comes_true, comes_true_patiently, wait_patiently},
 };
 use serde_json::json;
 
@@ -272,9 +272,16 @@ fn an_idle_pod_is_resized(version: ContainerdVersion, front: Front) -> Result<()
         }
     }
     kubelet.apply(&manifest(&pod))?;
-    wait_patiently("the kubelet has written the pod's shares", || {
-        held("cpu.shares") == "512"
-    });
+    let written = comes_true_patiently(|| held("cpu.shares") == "512");
+    let settings = ["cpu.idle", "cpu.shares"];
+    ensure!(
+        written,
+        "the kubelet has not written the pod's shares, idle and shares are {:?}; {} {} {}",
+        settings.map(held),
+        node.proxy.ledger()?,
+        node.proxy.log(),
+        kubelet.log()
+    );
     // In the same container, and idle again.
     let after = settled(&node.cgroups, &kubelet, std::slice::from_ref(&pod));
     assert_eq!(after, before);
@@ -282,7 +289,7 @@ fn an_idle_pod_is_resized(version: ContainerdVersion, front: Front) -> Result<()
     node.proxy.write_policy(&awake)?;
     let mut found = Default::default();
     let comes = comes_true(|| {
-        found = ["cpu.idle", "cpu.shares"].map(held);
+        found = settings.map(held);
         found == ["0", "512"]
     });
     ensure!(

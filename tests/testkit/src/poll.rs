@@ -40,11 +40,22 @@ pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
 /// When it does not hold within four times [`bound`]; the message says `what` was awaited.
 #[track_caller]
 pub fn wait_patiently(what: &str, condition: impl FnMut() -> bool) {
-    let bound = bound() * 4;
+    let bound = patience();
     assert!(
-        holds_within(bound, condition),
+        comes_true_patiently(condition),
         "not within {bound:?}: {what}"
     );
+}
+
+/// Returns once `condition` holds, or after four times [`bound`]; whether it came to hold. For who has more to
+/// say than [`wait_patiently`].
+#[must_use]
+pub fn comes_true_patiently(condition: impl FnMut() -> bool) -> bool {
+    holds_within(patience(), condition)
+}
+
+fn patience() -> Duration {
+    bound() * 4
 }
 
 /// Returns once `condition` holds, or after [`bound`]; whether it came to hold. For who has more to say

@@ -15,6 +15,7 @@ pub struct Tag(pub u16);
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     paths: Arc<HashMap<Vec<u8>, Kind>>,
+    announcements: Option<Tag>,
 }
 
 /// What the streams of a path are.
@@ -33,7 +34,17 @@ impl Claims {
         let claimed = paths.map(|(path, tag)| (named(path), Kind::Claimed(tag)));
         Self {
             paths: Arc::new(claimed.collect()),
+            announcements: None,
         }
+    }
+
+    /// Calls of this tag announce what their client does once they are answered, whatever the answer is. A
+    /// runtime that does not know the method answers their headers, while the message is held: as long as
+    /// [`Pair::has_announcement`](crate::Pair::has_announcement) its driver is not to read from it.
+    #[must_use]
+    pub fn with_announcements(mut self, tag: Tag) -> Self {
+        self.announcements = Some(tag);
+        self
     }
 
     /// Adds paths whose streams last for as long as their connection does. They pass unopened, and
@@ -45,6 +56,10 @@ impl Claims {
             known.entry(named(path)).or_insert(Kind::Endless);
         }
         self
+    }
+
+    pub(crate) fn announces(&self, tag: Tag) -> bool {
+        self.announcements == Some(tag)
     }
 
     pub(crate) fn kind(&self, path: &[u8]) -> Option<Kind> {

@@ -64,6 +64,8 @@ pub struct Pair {
     tombstones: VecDeque<StreamId>,
     /// The highest stream that the client opened.
     last_stream: StreamId,
+    /// Streams of [announcements](Claims::with_announcements) that were held when last looked at.
+    announced: Vec<StreamId>,
     /// Streams with something to send, each once.
     line: VecDeque<StreamId>,
     ledger: Ledger,
@@ -96,6 +98,7 @@ impl Pair {
             spare: Spare::default(),
             tombstones: VecDeque::new(),
             last_stream: 0,
+            announced: Vec::new(),
             line: VecDeque::new(),
             ledger: Ledger::new(DEFAULT_WINDOW).lending_at_most(LENT),
             drain: Drain::Off,
@@ -200,6 +203,14 @@ impl Pair {
         };
         // What waits for more of this side must not keep it from being read.
         ahead.writable() < HIGH_WATER && back.len() < OWN_HIGH_WATER
+    }
+
+    /// Whether an [announcement](Claims::with_announcements) is held, or has not come whole yet.
+    pub fn has_announcement(&mut self) -> bool {
+        let streams = &self.streams;
+        let is_held = |id: &StreamId| (streams.get(id)).is_some_and(|it| it.hold().is_holding());
+        self.announced.retain(is_held);
+        !self.announced.is_empty()
     }
 
     /// True once a valid client preface was seen: the moment to dial the runtime.

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use koord_relay::hpack::write_literal;
-use koord_relay::{Counters, Event, Limits, Released, Side, Unopened};
+use koord_relay::{Claims, Counters, Event, Limits, Pair, Released, Side, Tag, Unopened};
 use support::exchange::{
     CLAIMED, Exchange, OTHER, TAG, data_frames, message, request, request_event, trailers,
 };
@@ -567,6 +567,33 @@ fn early_reply_ends_the_call_at_both_ends() {
         message: None,
     };
     assert_eq!(exchange.events(), [response]);
+}
+
+#[test]
+fn an_announcement_is_to_be_waited_for_from_its_headers_until_it_goes_on_or_ends() {
+    let claims = || Claims::new([(CLAIMED, TAG), (OTHER, Tag(8))]).with_announcements(TAG);
+    let ends: [fn(&mut Exchange); 5] = [
+        |exchange| assert!(exchange.pair.release(3)),
+        |exchange| assert!(exchange.pair.refuse(3, 9, "no")),
+        |exchange| exchange.client(&frame::rst(3, 8)),
+        |exchange| exchange.runtime(&frame::rst(3, 0)),
+        |exchange| exchange.pair.set_crowded(true),
+    ];
+    for end in ends {
+        let pair = Pair::new(claims(), Limits::default());
+        let mut exchange = Exchange { pair };
+        exchange.client(&[&PREFACE[..], &frame::settings(&[])].concat());
+        exchange.runtime(&frame::settings(&[]));
+        // Another claimed call is none.
+        exchange.client(&frame::headers(1, &request(OTHER), false));
+        assert!(!exchange.pair.has_announcement());
+        exchange.client(&frame::headers(3, &request(CLAIMED), false));
+        assert!(exchange.pair.has_announcement());
+        exchange.client(&frame::data(3, &message(10), true));
+        assert!(exchange.pair.has_announcement());
+        end(&mut exchange);
+        assert!(!exchange.pair.has_announcement());
+    }
 }
 
 // --- What we say ourselves ---

@@ -12,7 +12,7 @@ use super::{Hub, burst::First};
 use crate::{ledger::Pod, view};
 use koord_hooks::Requested;
 use koord_kernel::cgroup::{Change, Generation};
-use koord_model::{ContainerId, CpuShares, KubeQos, SandboxId, Setting, Value};
+use koord_model::{CgroupPath, ContainerId, CpuShares, KubeQos, SandboxId, Setting, Value};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -100,7 +100,9 @@ impl Hub {
         let (is_awake, until) = (pod.is_awake(now), now + AWAKE);
         pod.awake = Some(until);
         self.queue.push_at(until, sandbox.clone());
-        let Some(at) = pod.own.at.clone().filter(|_| !is_awake) else {
+        // A call that ended as it was opened took with it what would have woken the pod.
+        let sleeps = |at: &CgroupPath| self.writer.holds(at, &Value::CpuIdle(true)) == Some(true);
+        let Some(at) = pod.own.at.clone().filter(|at| !is_awake || sleeps(at)) else {
             return Vec::new();
         };
         if let Some(idle) = pod.own.entry_mut(Setting::CpuIdle) {

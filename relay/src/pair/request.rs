@@ -55,6 +55,11 @@ impl Pair {
             ..Stream::new(window, claim)
         };
         self.streams.insert(block.stream, stream);
+        if opening.tag.is_some_and(|tag| self.claims.announces(tag)) {
+            // Those that are held no more have made room.
+            self.has_announcement();
+            self.announced.push(block.stream);
+        }
         if block.ends_stream {
             if opening.tag.is_some() {
                 self.pass_unopened(block.stream, Unopened::Malformed);

@@ -73,6 +73,8 @@ pub(super) struct Driver {
     stop: Option<Waited<()>>,
     /// By when the side that alone is waited for is to have read or said something.
     patience: Option<(Side, Pin<Box<Sleep>>)>,
+    /// By when the runtime is read from again, though an announcement is still held.
+    unread: Option<Pin<Box<Sleep>>>,
     /// What claimed calls are held for.
     decisions: Decisions,
     /// What the replies of the claimed calls that went on will commit.
@@ -108,6 +110,7 @@ impl Driver {
             deadline: Some(Box::pin(sleep(PREFACE_TIMEOUT))),
             stop: Some(Box::pin(stop)),
             patience: None,
+            unread: None,
             decisions: Decisions::default(),
             pending: HashMap::new(),
             slots: Tenant::new(id, shared.slots.clone()),
@@ -298,6 +301,9 @@ impl Driver {
         if !heard || !self.pair.wants_read(side) {
             return Ok(false);
         }
+        if side == Side::Runtime && self.is_answered_later(cx) {
+            return Ok(false);
+        }
         let shared = self.shared.clone();
         let mut buffer = shared.buffer.borrow_mut();
         let Some(stream) = stream_of(side, &mut self.client, &mut self.runtime) else {
@@ -318,6 +324,18 @@ impl Driver {
             }
         }
         Ok(true)
+    }
+
+    /// Whether the client is not to be answered before what it announces was decided: it does that next. A
+    /// client that does not say all of it does not keep for long what others are answered.
+    fn is_answered_later(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.pair.has_announcement() {
+            self.unread = None;
+            return false;
+        }
+        let longest = self.shared.hold_timeout;
+        let timer = (self.unread).get_or_insert_with(|| Box::pin(sleep(longest)));
+        timer.as_mut().poll(cx).is_pending()
     }
 
     /// Writes what waits for one side and, behind it, what passes from the read buffer, in one go.

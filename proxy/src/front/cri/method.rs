@@ -67,17 +67,23 @@ impl Method {
     /// The table for the relay: what never ends, and with hooks every claimed path.
     pub(super) fn claims(hooks: bool) -> Claims {
         let claimed = hooks.then(Self::claimed).into_iter().flatten();
-        Claims::new(claimed).with_endless([EVENTS])
+        Claims::new(claimed)
+            .with_endless([EVENTS])
+            .with_announcements(Self::UpdatePodSandboxResources.tag())
     }
 
     /// Every claimed path of every CRI version.
     fn claimed() -> impl Iterator<Item = (String, Tag)> {
         PACKAGES.into_iter().flat_map(|package| {
-            (0u16..).zip(Self::ALL).map(move |(tag, method)| {
+            Self::ALL.into_iter().map(move |method| {
                 let path = format!("/{package}.RuntimeService/{}", method.name());
-                (path, Tag(tag))
+                (path, method.tag())
             })
         })
+    }
+
+    fn tag(self) -> Tag {
+        Tag(self as u16)
     }
 
     /// The method that [`claims`](Self::claims) gave this tag.

@@ -107,6 +107,7 @@ struct Shared {
     spare: Spare,
     guests: Guests,
     open: Cell<usize>,
+    hold_timeout: Duration,
 }
 
 /// The listening side.
@@ -114,7 +115,6 @@ pub struct Front {
     listener: UnixListener,
     shared: Rc<Shared>,
     max_connections: usize,
-    hold_timeout: Duration,
     socket_stays: bool,
     complaints: RateLimited,
     drain: watch::Sender<u64>,
@@ -153,7 +153,6 @@ impl Front {
         Self {
             listener,
             max_connections: options.max_connections,
-            hold_timeout: options.hold_timeout,
             socket_stays: options.socket_stays,
             complaints: RateLimited::default(),
             drain,
@@ -173,6 +172,7 @@ impl Front {
                 spare: Spare::default(),
                 guests: Guests::default(),
                 open: Cell::new(0),
+                hold_timeout: options.hold_timeout,
             }),
         }
     }
@@ -180,7 +180,7 @@ impl Front {
     /// Accepts until `stop` is ready, then lets the calls in flight finish, at most for `grace`.
     /// Gives back how many connections were still open at the end. Must run in a `LocalSet`.
     pub async fn serve(self, stop: impl Future<Output = ()>, grace: Duration) -> usize {
-        let sweep = sweep(self.shared.clone(), self.hold_timeout);
+        let sweep = sweep(self.shared.clone());
         tokio::select! {
             left = self.serve_all(stop, grace) => left,
             never = sweep => match never {},
@@ -281,13 +281,14 @@ impl Front {
 
 /// Looks after the places for large messages, at a stop too. An idle process sleeps: nothing is swept while
 /// nobody waits for a place.
-async fn sweep(shared: Rc<Shared>, hold_timeout: Duration) -> Infallible {
+async fn sweep(shared: Rc<Shared>) -> Infallible {
     let mut tick = tokio::time::interval(SLOT_SWEEP);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         shared.slots.crowded().await;
         tick.tick().await;
-        shared.slots.evict_overdue(Instant::now(), hold_timeout);
+        let now = Instant::now();
+        shared.slots.evict_overdue(now, shared.hold_timeout);
     }
 }
 

@@ -94,6 +94,20 @@ async fn an_idle_pod_is_awake_before_its_kubelet_is_told_to_write_its_shares() {
     }
 }
 
+#[tokio::test]
+async fn what_ended_as_it_was_opened_keeps_no_later_resize_from_waking_a_pod() {
+    let bench = Bench::idling(Generation::V1).await;
+    drop(tell(&bench, 700));
+    assert_eq!(bench.shown_of_pod("cpu.idle"), "1");
+    let Opening::Later(decision) = tell(&bench, 700) else {
+        panic!("it is written first");
+    };
+    bench.hub.close(decision.await.pending, answered(12));
+    assert_eq!(bench.shown_of_pod("cpu.idle"), "0");
+    assert_eq!(bench.shown_of_pod("cpu.shares"), "500");
+    write(&bench, "cpu.shares", "700").unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_idle_again_ten_seconds_after_the_last_word_of_a_resize() {
     let bench = Bench::idling(Generation::V1).await;

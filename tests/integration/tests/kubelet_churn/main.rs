@@ -70,6 +70,11 @@ const KILLS_1_7: Script = Script {
     ..KILLS
 };
 
+const RESTARTS_1_7: Script = Script {
+    end: End::Stop,
+    ..KILLS_1_7
+};
+
 /// What has failed in churns without us.
 #[derive(Default)]
 struct Without {
@@ -216,6 +221,11 @@ fn a_kubelets_churn_outlives_restarts_of_all_three() -> Result<()> {
 #[test]
 fn a_kubelets_churn_outlives_restarts_of_all_three_by_nri() -> Result<()> {
     outlives(RESTARTS, Front::Nri)
+}
+
+#[test]
+fn a_kubelets_churn_outlives_restarts_of_all_three_by_nri_on_containerd_1_7() -> Result<()> {
+    outlives(RESTARTS_1_7, Front::Nri)
 }
 
 #[test]

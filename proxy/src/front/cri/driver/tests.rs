@@ -1,6 +1,6 @@
 use crate::{
     front::cri::{Front, Options},
-    hub::testing::{Bench, container},
+    hub::testing::{Bench, container, sandbox},
     ledger::Original,
     metrics::Metrics,
 };
@@ -15,14 +15,15 @@ use koord_testkit::{
 use prost::Message;
 use std::{path::Path, rc::Rc, time::Duration};
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
-    task::{LocalSet, spawn_local},
+    task::{JoinHandle, LocalSet, spawn_local},
     time::timeout,
 };
 
 const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
 const UPDATE: &str = "/runtime.v1.RuntimeService/UpdateContainerResources";
+const RESIZE: &str = "/runtime.v1.RuntimeService/UpdatePodSandboxResources";
 
 /// Long for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,6 +51,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// With SETTINGS, which have nothing in them.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// SETTINGS that have nothing in them.
+const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+
+/// HEADERS with END_HEADERS and END_STREAM: `grpc-status: 12` as a literal of no table, which is all of the answer
+/// to the first call.
+const UNIMPLEMENTED: &[u8] = b"\0\0\x10\x01\x05\0\0\0\x01\0\x0bgrpc-status\x0212";
 
 /// A call with this message, which has its prefix.
 fn call(stream: u32, path: &str, message: &[u8]) -> Vec<u8> {
@@ -245,6 +253,106 @@ async fn calls_that_are_lost_together_are_so_in_the_order_in_which_they_came() {
         let (_, known) = ledger.container(&container()).unwrap();
         assert_eq!(known.view.requested.cpuset_cpus, shown.cpuset_cpus);
         serving.abort();
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+/// A client's call that tells of a resize of an idle pod, in its headers and its message, and the runtime that
+/// hears of it, which does not have the method.
+struct Announced {
+    bench: Bench,
+    client: UnixStream,
+    runtime: UnixStream,
+    message: Vec<u8>,
+    serving: JoinHandle<usize>,
+    _dir: tempfile::TempDir,
+}
+
+impl Announced {
+    /// The headers are said, and the runtime has answered.
+    async fn begin(hold_timeout: Duration) -> Self {
+        let bench = Bench::idling(Generation::V1).await;
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, runtimes) = (dir.path().join("ours"), dir.path().join("runtimes"));
+        let runtime = UnixListener::bind(&runtimes).unwrap();
+        let listener = UnixListener::bind(&ours).unwrap();
+        let options = Options {
+            hold_timeout,
+            ..options(&runtimes)
+        };
+        let metrics = Rc::new(Metrics::new());
+        let front = Front::new(listener, options, bench.hub.clone(), metrics);
+        let serving = spawn_local(front.serve(std::future::pending(), Duration::ZERO));
+        let request = cri::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: sandbox().to_string(),
+            overhead: None,
+            resources: Some(cri::LinuxContainerResources {
+                cpu_shares: 700,
+                ..Default::default()
+            }),
+        };
+        let message = request.encode_to_vec();
+        let prefix = [0, 0, 0, 0, u8::try_from(message.len()).unwrap()];
+        let said = one_call(RESIZE, &[&prefix[..], &message].concat());
+        let (headers, message) = said.split_at(said.len() - 9 - 5 - message.len());
+
+        let mut client = UnixStream::connect(&ours).await.unwrap();
+        client.write_all(headers).await.unwrap();
+        let (mut runtime, _) = runtime.accept().await.unwrap();
+        let mut heard = vec![0; headers.len()];
+        runtime.read_exact(&mut heard).await.unwrap();
+        assert_eq!(heard, headers);
+        runtime
+            .write_all(&[SETTINGS, UNIMPLEMENTED].concat())
+            .await
+            .unwrap();
+        Self {
+            message: message.to_vec(),
+            bench,
+            client,
+            runtime,
+            serving,
+            _dir: dir,
+        }
+    }
+
+    /// Whether the client is answered within this time.
+    async fn is_answered(&mut self, within: Duration) -> bool {
+        let mut said = vec![0; SETTINGS.len() + UNIMPLEMENTED.len()];
+        let answer = timeout(within, self.client.read_exact(&mut said)).await;
+        answer.is_ok_and(|read| {
+            assert_eq!(said, [SETTINGS, UNIMPLEMENTED].concat());
+            read.is_ok()
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_that_answers_headers_does_not_have_a_pod_resized_before_it_is_awake() {
+    let test = async {
+        let mut announced = Announced::begin(PATIENCE).await;
+        assert!(!announced.is_answered(Duration::from_millis(200)).await);
+        assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "1");
+        let message = std::mem::take(&mut announced.message);
+        announced.client.write_all(&message).await.unwrap();
+        assert!(announced.is_answered(PATIENCE).await);
+        assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "0");
+        // It had answered when it got the rest.
+        let mut rest = vec![0; message.len()];
+        announced.runtime.read_exact(&mut rest).await.unwrap();
+        assert_eq!(rest, message);
+        announced.serving.abort();
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_say_what_it_announces_is_answered_all_the_same() {
+    let test = async {
+        let mut announced = Announced::begin(Duration::from_millis(50)).await;
+        assert!(announced.is_answered(PATIENCE).await);
+        assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "1");
+        announced.serving.abort();
     };
     LocalSet::new().run_until(test).await;
 }

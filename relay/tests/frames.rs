@@ -571,29 +571,36 @@ fn early_reply_ends_the_call_at_both_ends() {
 
 #[test]
 fn an_announcement_is_to_be_waited_for_from_its_headers_until_it_goes_on_or_ends() {
-    let claims = || Claims::new([(CLAIMED, TAG), (OTHER, Tag(8))]).with_announcements(TAG);
-    let ends: [fn(&mut Exchange); 5] = [
-        |exchange| assert!(exchange.pair.release(3)),
-        |exchange| assert!(exchange.pair.refuse(3, 9, "no")),
-        |exchange| exchange.client(&frame::rst(3, 8)),
-        |exchange| exchange.runtime(&frame::rst(3, 0)),
-        |exchange| exchange.pair.set_crowded(true),
-    ];
-    for end in ends {
-        let pair = Pair::new(claims(), Limits::default());
+    let announced = |message: &[u8]| {
+        let claims = Claims::new([(CLAIMED, TAG), (OTHER, Tag(8))]).with_announcements(TAG);
+        let pair = Pair::new(claims, Limits::default());
         let mut exchange = Exchange { pair };
-        exchange.client(&[&PREFACE[..], &frame::settings(&[])].concat());
+        exchange.client(&[PREFACE, &frame::settings(&[])].concat());
         exchange.runtime(&frame::settings(&[]));
         // Another claimed call is none.
         exchange.client(&frame::headers(1, &request(OTHER), false));
         assert!(!exchange.pair.has_announcement());
         exchange.client(&frame::headers(3, &request(CLAIMED), false));
         assert!(exchange.pair.has_announcement());
-        exchange.client(&frame::data(3, &message(10), true));
+        exchange.client(&frame::data(3, message, false));
         assert!(exchange.pair.has_announcement());
+        exchange
+    };
+    let ends: [fn(&mut Exchange); 4] = [
+        |exchange| assert!(exchange.pair.release(3)),
+        |exchange| assert!(exchange.pair.refuse(3, 9, "no")),
+        |exchange| exchange.client(&frame::rst(3, 8)),
+        |exchange| exchange.runtime(&frame::rst(3, 0)),
+    ];
+    for end in ends {
+        let mut exchange = announced(&message(10));
         end(&mut exchange);
         assert!(!exchange.pair.has_announcement());
     }
+    // There is no room for the rest.
+    let mut exchange = announced(&message(10)[..7]);
+    exchange.pair.set_crowded(true);
+    assert!(!exchange.pair.has_announcement());
 }
 
 // --- What we say ourselves ---

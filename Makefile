@@ -129,7 +129,7 @@ bench: ## direct, byte relay and proxy side by side, as shipped; a table and JSO
 # The tests that know times which are promised, and say whether they are kept. A kubelet's churn is run
 # three times with each script and front: a fault that shows in every second churn is then found six times
 # out of seven, with one run once out of two. With four it would be nine out of ten, but a churn takes 20 s
-# and six tests run it: from one to three is 240 s longer, and five minutes more would be too many.
+# and six tests run it: from one to three is 240 s longer, and six minutes more would be too many.
 .PHONY: promises
 promises: build ## the times that are promised, of restarts and kills on real parts; needs the machine for itself
 	@KOORD_HOLD_TIMES=1 KOORD_CHURN_RUNS=3 cargo test $(ALL) --no-fail-fast --test crash --test restarts --test kubelet_churn --test watch --test outage --test demo -- --nocapture --test-threads=1 | grep -oE 'promise: .*|^Error:.*|^test result:.*|^test .* FAILED'

@@ -39,8 +39,8 @@ impl Claims {
     }
 
     /// Calls of this tag announce what their client does once they are answered, whatever the answer is. A
-    /// runtime that does not know the method answers their headers, while the message is held: as long as
-    /// [`Pair::has_announcement`](crate::Pair::has_announcement) its driver is not to read from it.
+    /// runtime that does not know the method answers their headers, while the message is held: a driver is not
+    /// to read from it while there is one ([`Pair::has_announcement`](crate::Pair::has_announcement)).
     #[must_use]
     pub fn with_announcements(mut self, tag: Tag) -> Self {
         self.announcements = Some(tag);

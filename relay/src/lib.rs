@@ -14,6 +14,7 @@
 //! prefix, `grpc-timeout`, `grpc-status` and how an error reply without a message looks.
 #![forbid(unsafe_code)]
 
+mod announced;
 mod claims;
 mod event;
 mod frame;

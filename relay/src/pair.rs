@@ -24,6 +24,7 @@ mod send;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::announced::Announced;
 use crate::frame::{Frame, flag, kind};
 use crate::inbound::{Block, Inbound, PREFACE, first_fragment};
 use crate::limits::Limits;
@@ -64,8 +65,7 @@ pub struct Pair {
     tombstones: VecDeque<StreamId>,
     /// The highest stream that the client opened.
     last_stream: StreamId,
-    /// Streams of [announcements](Claims::with_announcements) that were held when last looked at.
-    announced: Vec<StreamId>,
+    announced: Announced,
     /// Streams with something to send, each once.
     line: VecDeque<StreamId>,
     ledger: Ledger,
@@ -98,7 +98,7 @@ impl Pair {
             spare: Spare::default(),
             tombstones: VecDeque::new(),
             last_stream: 0,
-            announced: Vec::new(),
+            announced: Announced::default(),
             line: VecDeque::new(),
             ledger: Ledger::new(DEFAULT_WINDOW).lending_at_most(LENT),
             drain: Drain::Off,
@@ -205,12 +205,16 @@ impl Pair {
         ahead.writable() < HIGH_WATER && back.len() < OWN_HIGH_WATER
     }
 
-    /// Whether an [announcement](Claims::with_announcements) is held, or has not come whole yet.
-    pub fn has_announcement(&mut self) -> bool {
-        let streams = &self.streams;
-        let is_held = |id: &StreamId| (streams.get(id)).is_some_and(|it| it.hold().is_holding());
-        self.announced.retain(is_held);
-        !self.announced.is_empty()
+    /// Whether an [announcement](Claims::with_announcements) is held, all of it or what has come.
+    #[must_use]
+    pub fn has_announcement(&self) -> bool {
+        self.announced.has_any()
+    }
+
+    /// Whether one of them has not come whole.
+    #[must_use]
+    pub fn has_partial_announcement(&self) -> bool {
+        self.announced.has_arriving()
     }
 
     /// True once a valid client preface was seen: the moment to dial the runtime.

@@ -582,6 +582,7 @@ fn an_announcement_is_to_be_waited_for_from_its_headers_until_it_goes_on_or_ends
         assert!(!exchange.pair.has_announcement());
         exchange.client(&frame::headers(3, &request(CLAIMED), false));
         assert!(exchange.pair.has_announcement());
+        assert!(exchange.pair.has_partial_announcement());
         exchange.client(&frame::data(3, message, false));
         assert!(exchange.pair.has_announcement());
         exchange
@@ -594,13 +595,21 @@ fn an_announcement_is_to_be_waited_for_from_its_headers_until_it_goes_on_or_ends
     ];
     for end in ends {
         let mut exchange = announced(&message(10));
+        assert!(!exchange.pair.has_partial_announcement());
         end(&mut exchange);
         assert!(!exchange.pair.has_announcement());
     }
-    // There is no room for the rest.
-    let mut exchange = announced(&message(10)[..7]);
-    exchange.pair.set_crowded(true);
-    assert!(!exchange.pair.has_announcement());
+    // There is no room for the rest, or it takes too long.
+    let no_rest: [fn(&mut Pair); 2] = [|pair| pair.set_crowded(true), Pair::give_up_announcements];
+    for give_up in no_rest {
+        let mut exchange = announced(&message(10)[..7]);
+        give_up(&mut exchange.pair);
+        assert!(!exchange.pair.has_announcement() && !exchange.pair.has_partial_announcement());
+    }
+    // What is whole is decided about.
+    let mut exchange = announced(&message(10));
+    exchange.pair.give_up_announcements();
+    assert!(exchange.pair.has_announcement());
 }
 
 // --- What we say ourselves ---

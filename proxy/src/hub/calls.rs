@@ -16,7 +16,7 @@ use crate::{
     status::Status,
     view,
 };
-use koord_hooks::{FailPolicy, PodView};
+use koord_hooks::{FailPolicy, PodView, Requested};
 use koord_kernel::cgroup::Change;
 use koord_model::{ContainerId, CpuSet, SandboxId};
 use koord_proto::cri;
@@ -253,17 +253,32 @@ impl Hub {
         let sandbox = self.ledger.borrow().meant_sandbox(sandbox);
         let (resources, overhead) = (request.resources.as_ref(), request.overhead.as_ref());
         let told = view::requested_of_pod(resources, overhead);
-        let told = self.without_shares_of_idle(&sandbox, told);
-        let first = self.prepare_pod_update(&sandbox, &told);
-        let effect = Effect::UpdatePod(sandbox, told);
-        if first.is_empty() {
-            return Some(Opening::nothing_but(effect));
+        let known = self.ledger.borrow().pod(&sandbox).is_some();
+        if known || self.is_whole() || !self.acts() {
+            let (effect, first) = self.hear_pod_update(sandbox, told);
+            if first.is_empty() {
+                return Some(Opening::nothing_but(effect));
+            }
+            let hub = self.clone();
+            return Some(Opening::Later(Box::pin(async move {
+                hub.write_first(first, until).await;
+                Decision::as_is(Untouched::Nothing, effect)
+            })));
         }
         let hub = self.clone();
         Some(Opening::Later(Box::pin(async move {
+            hub.list_after(0, until).await;
+            let sandbox = hub.ledger.borrow().meant_sandbox(sandbox);
+            let (effect, first) = hub.hear_pod_update(sandbox, told);
             hub.write_first(first, until).await;
             Decision::as_is(Untouched::Nothing, effect)
         })))
+    }
+
+    fn hear_pod_update(&self, sandbox: SandboxId, told: Requested) -> (Effect, Vec<Change>) {
+        let told = self.without_shares_of_idle(&sandbox, told);
+        let first = self.prepare_pod_update(&sandbox, &told);
+        (Effect::UpdatePod(sandbox, told), first)
     }
 
     /// Waits until more lists than these are taken in, or the call cannot be held any longer.

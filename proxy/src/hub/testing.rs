@@ -357,13 +357,22 @@ impl Bench {
 
     /// The same before it was looked at, with the gate on or off.
     pub(crate) fn to_idle(tree: FakeTree, is_on: bool) -> Self {
+        Self::without_idle(tree, is_on).knowing_burstable()
+    }
+
+    /// The same before it knows the pod.
+    pub(crate) fn without_idle(tree: FakeTree, is_on: bool) -> Self {
         let bench = Self::new(tree);
         let mut node = bench.hub.policy().node().clone();
         node.kernel.bvt = false;
         node.options.be_cpu_idle = is_on;
         let chain = Chain::new(&FeatureGates::default(), &FailPolicies::default());
         bench.hub.policy.replace(Policy::new(chain, node, "skip"));
-        let bench = bench.knowing_pod();
+        bench
+    }
+
+    pub(crate) fn knowing_burstable(self) -> Self {
+        let bench = self.knowing_pod();
         {
             let mut ledger = bench.hub.ledger().borrow_mut();
             let pod = ledger.pod_mut(&sandbox()).unwrap();

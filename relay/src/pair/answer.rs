@@ -95,6 +95,14 @@ impl Pair {
         arriving
     }
 
+    /// The same of all [announcements](crate::Claims::with_announcements) that are still arriving.
+    pub fn give_up_announcements(&mut self) {
+        let arriving: Vec<StreamId> = self.announced.arriving().collect();
+        for stream in arriving {
+            self.give_up(stream);
+        }
+    }
+
     /// Says whether there is no room: every message that is still arriving then passes unopened,
     /// and so does every later one, until there is room again.
     pub fn set_crowded(&mut self, crowded: bool) {
@@ -124,6 +132,7 @@ impl Pair {
         if let Some(claim) = opened.and_then(|opened| opened.claim.as_mut()) {
             claim.hold = Hold::Passing;
         }
+        self.announced.ends(stream);
         self.line_up(stream);
         self.settle_stream(stream);
         self.settle();

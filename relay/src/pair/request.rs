@@ -56,9 +56,7 @@ impl Pair {
         };
         self.streams.insert(block.stream, stream);
         if opening.tag.is_some_and(|tag| self.claims.announces(tag)) {
-            // Those that are held no more have made room.
-            self.has_announcement();
-            self.announced.push(block.stream);
+            self.announced.begins(block.stream);
         }
         if block.ends_stream {
             if opening.tag.is_some() {
@@ -258,6 +256,7 @@ impl Pair {
             self.pass_unopened(id, reason);
         } else if whole && claim.hold == Hold::Collecting {
             claim.hold = Hold::Waiting;
+            self.announced.is_whole(id);
             self.events.push_back(Event::Request {
                 stream: id,
                 tag: claim.tag,
@@ -277,6 +276,7 @@ impl Pair {
         };
         claim.hold = Hold::Passing;
         let tag = claim.tag;
+        self.announced.ends(id);
         self.events.push_back(Event::Unopened {
             stream: id,
             tag,

@@ -189,6 +189,7 @@ impl Pair {
     pub(super) fn detach(&mut self, id: StreamId) -> Option<Stream> {
         self.free_slot(id);
         self.leave_line(id);
+        self.announced.ends(id);
         let mut stream = self.streams.remove(&id)?;
         let dropped = stream.queue.clear();
         self.ledger.unhold(dropped);

@@ -73,7 +73,7 @@ pub(super) struct Driver {
     stop: Option<Waited<()>>,
     /// By when the side that alone is waited for is to have read or said something.
     patience: Option<(Side, Pin<Box<Sleep>>)>,
-    /// By when the runtime is read from again, though an announcement is still held.
+    /// By when an announcement is to have come whole.
     unread: Option<Pin<Box<Sleep>>>,
     /// What claimed calls are held for.
     decisions: Decisions,
@@ -298,10 +298,8 @@ impl Driver {
 
     fn read(&mut self, cx: &mut Context<'_>, side: Side) -> Result<bool, Ended> {
         let heard = (self.closing.as_ref()).is_none_or(|closing| closing.hears(side));
-        if !heard || !self.pair.wants_read(side) {
-            return Ok(false);
-        }
-        if side == Side::Runtime && self.is_answered_later(cx) {
+        let answers_later = side == Side::Runtime && self.holds_announcement(cx);
+        if !heard || answers_later || !self.pair.wants_read(side) {
             return Ok(false);
         }
         let shared = self.shared.clone();
@@ -326,16 +324,22 @@ impl Driver {
         Ok(true)
     }
 
-    /// Whether the client is not to be answered before what it announces was decided: it does that next. A
-    /// client that does not say all of it does not keep for long what others are answered.
-    fn is_answered_later(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.pair.has_announcement() {
+    /// Whether the client announces what is to be decided before it is answered, because it does that next.
+    /// All answers of the connection wait with that one; one that does not come whole in time passes
+    /// unopened, and what is whole is decided in time.
+    fn holds_announcement(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.pair.has_partial_announcement() {
+            let longest = self.shared.hold_timeout;
+            let timer = (self.unread).get_or_insert_with(|| Box::pin(sleep(longest)));
+            if timer.as_mut().poll(cx).is_ready() {
+                self.unread = None;
+                self.pair.give_up_announcements();
+            }
+        } else {
             self.unread = None;
-            return false;
         }
-        let longest = self.shared.hold_timeout;
-        let timer = (self.unread).get_or_insert_with(|| Box::pin(sleep(longest)));
-        timer.as_mut().poll(cx).is_pending()
+        // One that closes is heard no more, and says only what it was to say.
+        self.closing.is_none() && self.pair.has_announcement()
     }
 
     /// Writes what waits for one side and, behind it, what passes from the read buffer, in one go.

@@ -8,11 +8,15 @@ use crate::{
     ledger::{Applied, Contest},
     reconcile,
 };
-use koord_kernel::cgroup::{Controller, Tree};
+use koord_kernel::{
+    cgroup::{Controller, Tree},
+    fake::FakeTree,
+};
 use koord_model::PodUid;
 use koord_proto::{cri, keys::label, pods};
 use prost::Message;
 use std::{io, sync::Arc};
+use tokio::time::timeout;
 
 /// What a kubelet makes of a weight of 0: `cpuWeightToCPUShares` counts without a sign.
 const SHARES_OF_WEIGHT_0: i64 = 1_844_858_893_260_256;
@@ -92,6 +96,22 @@ async fn an_idle_pod_is_awake_before_its_kubelet_is_told_to_write_its_shares() {
         assert_eq!(bench.shown_of_pod("cpu.shares"), "700");
         assert_eq!(shares_given_back(&bench).await, "700");
     }
+}
+
+#[tokio::test]
+async fn a_pod_that_only_the_first_list_tells_of_is_awake_before_its_kubelet_goes_on() {
+    let bench = Bench::without_idle(FakeTree::new(Generation::V1, 2), true);
+    let Opening::Later(mut decision) = tell(&bench, 700) else {
+        panic!("nobody knows the pod yet");
+    };
+    assert!(timeout(Duration::ZERO, &mut decision).await.is_err());
+    let bench = bench.knowing_burstable();
+    reconcile::pod(&bench.hub, &sandbox()).await;
+    assert_eq!(bench.shown_of_pod("cpu.idle"), "1");
+    bench.hub.list_taken();
+    bench.hub.close(decision.await.pending, answered(12));
+    assert_eq!(bench.shown_of_pod("cpu.idle"), "0");
+    write(&bench, "cpu.shares", "700").unwrap();
 }
 
 #[tokio::test]

@@ -22,6 +22,17 @@ pub fn pod(number: usize, share_pool: &str) -> PodSpecOf {
     }
 }
 
+/// A kill between a snapshot's directory and its record leaves the directory, and the next snapshot
+/// of that number fails. It is between containerd and its disk.
+pub fn is_left_by_a_kill(error: &str) -> bool {
+    let words = [
+        "failed to rename",
+        "io.containerd.snapshotter",
+        "file exists",
+    ];
+    words.iter().all(|word| error.contains(word))
+}
+
 /// A container that runs.
 #[derive(Debug)]
 pub struct Living {

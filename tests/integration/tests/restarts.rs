@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
-    churn::{Living, living, pod},
+    churn::{Living, is_left_by_a_kill, living, pod},
     classes, promise,
 };
 use koord_testkit::{
@@ -105,17 +105,6 @@ impl Scene {
         }
         work
     }
-}
-
-/// A kill between a snapshot's directory and its record leaves the directory, and the next snapshot
-/// of that number fails. It is between containerd and its disk.
-fn is_left_by_a_kill(error: &str) -> bool {
-    let words = [
-        "failed to rename",
-        "io.containerd.snapshotter",
-        "file exists",
-    ];
-    words.iter().all(|word| error.contains(word))
 }
 
 /// Has the workers stop when it goes, also where a restart failed by a panic: they are waited for.

@@ -2,7 +2,7 @@
 //! found no runtime, and what the proxy has ended of itself.
 
 use anyhow::Result;
-use koord_integration::Node;
+use koord_integration::{Node, churn::is_left_by_a_kill};
 use koord_testkit::Kubelet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,10 +113,10 @@ pub(super) fn ended_by_us(node: &Node) -> Result<Vec<String>> {
 }
 
 /// What kind of failure a line tells of, whichever pod it was; none if it is of a call that was cut off,
-/// or of no call.
+/// of no call, or of what only a kill of containerd leaves behind.
 fn kind(line: &str) -> Option<String> {
     let of_its_own = OF_ITS_OWN.iter().all(|it| line.contains(it));
-    if of_its_own || is_cut_off(line) {
+    if of_its_own || is_cut_off(line) || is_left_by_a_kill(line) {
         return None;
     }
     let (_, error) = line.split_once("err=").unwrap_or(("", line));
@@ -169,6 +169,10 @@ fn failures_are_of_one_kind_whichever_pod_they_are_of() {
     assert_eq!(kind(&line("StartContainer", "5f", "read: EOF")), None);
     let missing = "open /tmp/it/kubelet/root/pods/uid/etc-hosts: no such file";
     assert_eq!(kind(&line("StartContainer", "5f", missing)), None);
+    let left = "failed to rename: rename /tmp/it/root/io.containerd.snapshotter.v1.overlayfs/snapshots/new-1 \
+                /tmp/it/root/io.containerd.snapshotter.v1.overlayfs/snapshots/18: file exists";
+    assert_eq!(kind(&line("StartContainer", "5f", left)), None);
+    assert_ne!(kind(&line("StartContainer", "5f", "file exists")), None);
 }
 
 #[test]

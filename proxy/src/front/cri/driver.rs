@@ -74,7 +74,7 @@ pub(super) struct Driver {
     /// By when the side that alone is waited for is to have read or said something.
     patience: Option<(Side, Pin<Box<Sleep>>)>,
     /// By when an announcement is to have come whole.
-    unread: Option<Pin<Box<Sleep>>>,
+    arrival: Option<Pin<Box<Sleep>>>,
     /// What claimed calls are held for.
     decisions: Decisions,
     /// What the replies of the claimed calls that went on will commit.
@@ -110,7 +110,7 @@ impl Driver {
             deadline: Some(Box::pin(sleep(PREFACE_TIMEOUT))),
             stop: Some(Box::pin(stop)),
             patience: None,
-            unread: None,
+            arrival: None,
             decisions: Decisions::default(),
             pending: HashMap::new(),
             slots: Tenant::new(id, shared.slots.clone()),
@@ -324,19 +324,19 @@ impl Driver {
         Ok(true)
     }
 
-    /// Whether the client announces what is to be decided before it is answered, because it does that next.
-    /// All answers of the connection wait with that one; one that does not come whole in time passes
-    /// unopened, and what is whole is decided in time.
+    /// Whether an announcement is held. Its client does next what it announces, whatever it is answered, so
+    /// nothing is read from the runtime before it was decided. One that does not come whole in time passes
+    /// unopened, and one that is whole is decided in time.
     fn holds_announcement(&mut self, cx: &mut Context<'_>) -> bool {
         if self.pair.has_partial_announcement() {
             let longest = self.shared.hold_timeout;
-            let timer = (self.unread).get_or_insert_with(|| Box::pin(sleep(longest)));
+            let timer = (self.arrival).get_or_insert_with(|| Box::pin(sleep(longest)));
             if timer.as_mut().poll(cx).is_ready() {
-                self.unread = None;
+                self.arrival = None;
                 self.pair.give_up_announcements();
             }
         } else {
-            self.unread = None;
+            self.arrival = None;
         }
         // One that closes is heard no more, and says only what it was to say.
         self.closing.is_none() && self.pair.has_announcement()

@@ -1,4 +1,4 @@
-//! Which [announcements](crate::Claims::with_announcements) are held. There may be as many as there are
+//! Which [announcements](crate::Claims::with_announcement) are held. There may be as many as there are
 //! streams, and a driver asks with every read.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,8 @@ impl Announced {
         self.arriving.insert(id);
     }
 
-    pub(crate) fn is_whole(&mut self, id: StreamId) {
+    /// Its message is whole.
+    pub(crate) fn arrived(&mut self, id: StreamId) {
         if self.arriving.remove(&id) {
             self.waiting.insert(id);
         }
@@ -35,14 +36,16 @@ impl Announced {
     }
 
     pub(crate) fn has_any(&self) -> bool {
-        self.has_arriving() || !self.waiting.is_empty()
+        !self.arriving.is_empty() || !self.waiting.is_empty()
     }
 
-    pub(crate) fn has_arriving(&self) -> bool {
-        !self.arriving.is_empty()
+    /// The one that began last of those that arrive.
+    pub(crate) fn last_arriving(&self) -> Option<StreamId> {
+        self.arriving.last().copied()
     }
 
-    pub(crate) fn arriving(&self) -> impl Iterator<Item = StreamId> {
-        self.arriving.iter().copied()
+    /// Those that arrive and began no later than this one.
+    pub(crate) fn arriving_up_to(&self, last: StreamId) -> impl Iterator<Item = StreamId> {
+        self.arriving.range(..=last).copied()
     }
 }

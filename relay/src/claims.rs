@@ -15,7 +15,7 @@ pub struct Tag(pub u16);
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     paths: Arc<HashMap<Vec<u8>, Kind>>,
-    announcements: Option<Tag>,
+    announcement: Option<Tag>,
 }
 
 /// What the streams of a path are.
@@ -34,16 +34,16 @@ impl Claims {
         let claimed = paths.map(|(path, tag)| (named(path), Kind::Claimed(tag)));
         Self {
             paths: Arc::new(claimed.collect()),
-            announcements: None,
+            announcement: None,
         }
     }
 
-    /// Calls of this tag announce what their client does once they are answered, whatever the answer is. A
+    /// Calls of this one tag announce what their client does once they are answered, whatever the answer is. A
     /// runtime that does not know the method answers their headers, while the message is held: a driver is not
     /// to read from it while there is one ([`Pair::has_announcement`](crate::Pair::has_announcement)).
     #[must_use]
-    pub fn with_announcements(mut self, tag: Tag) -> Self {
-        self.announcements = Some(tag);
+    pub fn with_announcement(mut self, tag: Tag) -> Self {
+        self.announcement = Some(tag);
         self
     }
 
@@ -59,7 +59,7 @@ impl Claims {
     }
 
     pub(crate) fn announces(&self, tag: Tag) -> bool {
-        self.announcements == Some(tag)
+        self.announcement == Some(tag)
     }
 
     pub(crate) fn kind(&self, path: &[u8]) -> Option<Kind> {

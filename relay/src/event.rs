@@ -68,6 +68,8 @@ pub enum Unopened {
     SecondMessage,
     /// The driver has no room for it.
     Crowded,
+    /// The driver has waited for it for long enough.
+    Late,
 }
 
 /// Counts since they were last taken.

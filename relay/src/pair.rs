@@ -205,16 +205,16 @@ impl Pair {
         ahead.writable() < HIGH_WATER && back.len() < OWN_HIGH_WATER
     }
 
-    /// Whether an [announcement](Claims::with_announcements) is held, all of it or what has come.
+    /// Whether an [announcement](Claims::with_announcement) is held, all of it or what has come.
     #[must_use]
     pub fn has_announcement(&self) -> bool {
         self.announced.has_any()
     }
 
-    /// Whether one of them has not come whole.
+    /// Of those that have not come whole the one that began last.
     #[must_use]
-    pub fn has_partial_announcement(&self) -> bool {
-        self.announced.has_arriving()
+    pub fn last_partial_announcement(&self) -> Option<StreamId> {
+        self.announced.last_arriving()
     }
 
     /// True once a valid client preface was seen: the moment to dial the runtime.

@@ -572,7 +572,7 @@ fn early_reply_ends_the_call_at_both_ends() {
 #[test]
 fn an_announcement_is_to_be_waited_for_from_its_headers_until_it_goes_on_or_ends() {
     let announced = |message: &[u8]| {
-        let claims = Claims::new([(CLAIMED, TAG), (OTHER, Tag(8))]).with_announcements(TAG);
+        let claims = Claims::new([(CLAIMED, TAG), (OTHER, Tag(8))]).with_announcement(TAG);
         let pair = Pair::new(claims, Limits::default());
         let mut exchange = Exchange { pair };
         exchange.client(&[PREFACE, &frame::settings(&[])].concat());
@@ -582,34 +582,72 @@ fn an_announcement_is_to_be_waited_for_from_its_headers_until_it_goes_on_or_ends
         assert!(!exchange.pair.has_announcement());
         exchange.client(&frame::headers(3, &request(CLAIMED), false));
         assert!(exchange.pair.has_announcement());
-        assert!(exchange.pair.has_partial_announcement());
+        assert_eq!(exchange.pair.last_partial_announcement(), Some(3));
         exchange.client(&frame::data(3, message, false));
         assert!(exchange.pair.has_announcement());
         exchange
     };
-    let ends: [fn(&mut Exchange); 4] = [
+    let ends: [fn(&mut Exchange); 6] = [
         |exchange| assert!(exchange.pair.release(3)),
         |exchange| assert!(exchange.pair.refuse(3, 9, "no")),
         |exchange| exchange.client(&frame::rst(3, 8)),
         |exchange| exchange.runtime(&frame::rst(3, 0)),
+        |exchange| exchange.client(&frame::data(3, &message(1), false)),
+        |exchange| exchange.runtime(&frame::goaway(1, 0)),
     ];
     for end in ends {
         let mut exchange = announced(&message(10));
-        assert!(!exchange.pair.has_partial_announcement());
+        assert_eq!(exchange.pair.last_partial_announcement(), None);
         end(&mut exchange);
         assert!(!exchange.pair.has_announcement());
     }
-    // There is no room for the rest, or it takes too long.
-    let no_rest: [fn(&mut Pair); 2] = [|pair| pair.set_crowded(true), Pair::give_up_announcements];
-    for give_up in no_rest {
+    // There is no room for the rest, or it takes too long, or is not to come.
+    let no_rest: [fn(&mut Exchange); 4] = [
+        |exchange| exchange.pair.set_crowded(true),
+        |exchange| exchange.pair.give_up_announcements(3),
+        |exchange| exchange.client(&frame::data(3, b"", true)),
+        |exchange| exchange.client(&frame::rst(3, 8)),
+    ];
+    for end in no_rest {
         let mut exchange = announced(&message(10)[..7]);
-        give_up(&mut exchange.pair);
-        assert!(!exchange.pair.has_announcement() && !exchange.pair.has_partial_announcement());
+        end(&mut exchange);
+        assert!(!exchange.pair.has_announcement());
+        assert_eq!(exchange.pair.last_partial_announcement(), None);
     }
     // What is whole is decided about.
     let mut exchange = announced(&message(10));
-    exchange.pair.give_up_announcements();
+    exchange.pair.give_up_announcements(3);
     assert!(exchange.pair.has_announcement());
+}
+
+#[test]
+fn of_announcements_that_are_late_those_go_on_that_began_no_later() {
+    let claims = Claims::new([(CLAIMED, TAG)]).with_announcement(TAG);
+    let mut exchange = Exchange {
+        pair: Pair::new(claims, Limits::default()),
+    };
+    exchange.client(&[PREFACE, &frame::settings(&[])].concat());
+    exchange.runtime(&frame::settings(&[]));
+    for stream in [1, 3, 5] {
+        exchange.client(&frame::headers(stream, &request(CLAIMED), false));
+    }
+    exchange.client(&frame::data(1, &message(10), false));
+    exchange.pair.give_up_announcements(3);
+    let late = Event::Unopened {
+        stream: 3,
+        tag: TAG,
+        reason: Unopened::Late,
+    };
+    let events = exchange.events();
+    assert_eq!(events[1..], [late], "{events:?}");
+    assert_eq!(exchange.pair.last_partial_announcement(), Some(5));
+    exchange.client(&frame::data(5, &message(10), false));
+    assert_eq!(exchange.pair.last_partial_announcement(), None);
+    for stream in [1, 5] {
+        assert!(exchange.pair.has_announcement());
+        assert!(exchange.pair.release(stream));
+    }
+    assert!(!exchange.pair.has_announcement());
 }
 
 // --- What we say ourselves ---

@@ -193,6 +193,7 @@ impl Metrics {
             Unopened::Malformed => "unopened_malformed",
             Unopened::SecondMessage => "unopened_second_message",
             Unopened::Crowded => "unopened_crowded",
+            Unopened::Late => "unopened_late",
         };
         self.call(method, result);
     }

@@ -83,24 +83,29 @@ impl Pair {
     /// Lets a message that is still arriving pass unopened: there is no room for it. False if the
     /// stream holds none.
     pub fn give_up(&mut self, stream: StreamId) -> bool {
+        self.give_up_for(stream, Unopened::Crowded)
+    }
+
+    /// Lets the [announcements](crate::Claims::with_announcement) pass unopened that are still arriving and began
+    /// no later than this one: they are late.
+    pub fn give_up_announcements(&mut self, last: StreamId) {
+        let late: Vec<StreamId> = self.announced.arriving_up_to(last).collect();
+        for stream in late {
+            self.give_up_for(stream, Unopened::Late);
+        }
+    }
+
+    fn give_up_for(&mut self, stream: StreamId, reason: Unopened) -> bool {
         let arriving = self
             .streams
             .get(&stream)
             .is_some_and(|opened| opened.hold() == Hold::Collecting);
         if arriving {
-            self.pass_unopened(stream, Unopened::Crowded);
+            self.pass_unopened(stream, reason);
             self.settle_stream(stream);
             self.settle();
         }
         arriving
-    }
-
-    /// The same of all [announcements](crate::Claims::with_announcements) that are still arriving.
-    pub fn give_up_announcements(&mut self) {
-        let arriving: Vec<StreamId> = self.announced.arriving().collect();
-        for stream in arriving {
-            self.give_up(stream);
-        }
     }
 
     /// Says whether there is no room: every message that is still arriving then passes unopened,

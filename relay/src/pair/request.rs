@@ -256,7 +256,7 @@ impl Pair {
             self.pass_unopened(id, reason);
         } else if whole && claim.hold == Hold::Collecting {
             claim.hold = Hold::Waiting;
-            self.announced.is_whole(id);
+            self.announced.arrived(id);
             self.events.push_back(Event::Request {
                 stream: id,
                 tag: claim.tag,

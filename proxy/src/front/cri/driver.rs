@@ -73,8 +73,8 @@ pub(super) struct Driver {
     stop: Option<Waited<()>>,
     /// By when the side that alone is waited for is to have read or said something.
     patience: Option<(Side, Pin<Box<Sleep>>)>,
-    /// By when an announcement is to have come whole.
-    arrival: Option<Pin<Box<Sleep>>>,
+    /// The announcements up to this one are to have come whole by then.
+    arrival: Option<(StreamId, Pin<Box<Sleep>>)>,
     /// What claimed calls are held for.
     decisions: Decisions,
     /// What the replies of the claimed calls that went on will commit.
@@ -325,17 +325,22 @@ impl Driver {
     }
 
     /// Whether an announcement is held. Its client does next what it announces, whatever it is answered, so
-    /// nothing is read from the runtime before it was decided. One that does not come whole in time passes
-    /// unopened, and one that is whole is decided in time.
+    /// nothing is read from the runtime before it was decided. One that has not come whole after that time,
+    /// or twice that if others were awaited when it began, passes unopened; one that is whole is decided in time.
     fn holds_announcement(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.pair.has_partial_announcement() {
-            let longest = self.shared.hold_timeout;
-            let timer = (self.arrival).get_or_insert_with(|| Box::pin(sleep(longest)));
-            if timer.as_mut().poll(cx).is_ready() {
+        loop {
+            let Some(last) = self.pair.last_partial_announcement() else {
                 self.arrival = None;
-                self.pair.give_up_announcements();
+                break;
+            };
+            let longest = self.shared.hold_timeout;
+            let arrival = self
+                .arrival
+                .get_or_insert_with(|| (last, Box::pin(sleep(longest))));
+            if arrival.1.as_mut().poll(cx).is_pending() {
+                break;
             }
-        } else {
+            self.pair.give_up_announcements(arrival.0);
             self.arrival = None;
         }
         // One that closes is heard no more, and says only what it was to say.

@@ -53,7 +53,8 @@ impl Method {
         }
     }
 
-    /// Whether hooks have a say in it; all others tell what becomes of pods and containers.
+    /// Whether hooks have a say in it, or in what is written before it goes on; all others tell what becomes
+    /// of pods and containers.
     pub(crate) fn is_decided_about(self) -> bool {
         matches!(
             self,
@@ -61,6 +62,7 @@ impl Method {
                 | Self::CreateContainer
                 | Self::StartContainer
                 | Self::UpdateContainerResources
+                | Self::UpdatePodSandboxResources
         )
     }
 
@@ -69,7 +71,7 @@ impl Method {
         let claimed = hooks.then(Self::claimed).into_iter().flatten();
         Claims::new(claimed)
             .with_endless([EVENTS])
-            .with_announcements(Self::UpdatePodSandboxResources.tag())
+            .with_announcement(Self::UpdatePodSandboxResources.tag())
     }
 
     /// Every claimed path of every CRI version.

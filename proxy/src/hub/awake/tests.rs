@@ -115,6 +115,25 @@ async fn a_pod_that_only_the_first_list_tells_of_is_awake_before_its_kubelet_goe
 }
 
 #[tokio::test]
+async fn a_pod_is_awake_before_its_kubelet_goes_on_once_it_is_known_whether_koordlet_is_there() {
+    let bench = Bench::idling(Generation::V1).await;
+    bench.hub.await_koordlet(Duration::from_secs(2));
+    let Opening::Later(mut decision) = tell(&bench, 700) else {
+        panic!("nothing may be written yet");
+    };
+    assert!(
+        timeout(Duration::from_millis(20), &mut decision)
+            .await
+            .is_err()
+    );
+    assert_eq!(bench.shown_of_pod("cpu.idle"), "1");
+    bench.hub.tell_koordlet_known();
+    bench.hub.close(decision.await.pending, answered(12));
+    assert_eq!(bench.shown_of_pod("cpu.idle"), "0");
+    write(&bench, "cpu.shares", "700").unwrap();
+}
+
+#[tokio::test]
 async fn what_ended_as_it_was_opened_keeps_no_later_resize_from_waking_a_pod() {
     let bench = Bench::idling(Generation::V1).await;
     drop(tell(&bench, 700));

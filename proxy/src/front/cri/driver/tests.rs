@@ -349,9 +349,16 @@ async fn a_runtime_that_answers_headers_does_not_have_a_pod_resized_before_it_is
 #[tokio::test]
 async fn whoever_does_not_say_what_it_announces_is_answered_all_the_same() {
     let test = async {
-        let mut announced = Announced::begin(Duration::from_millis(50)).await;
+        let mut announced = Announced::begin(Duration::from_millis(300)).await;
+        assert!(!announced.is_answered(Duration::from_millis(100)).await);
         assert!(announced.is_answered(PATIENCE).await);
         assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "1");
+        // What comes of it late is the runtime's.
+        let message = std::mem::take(&mut announced.message);
+        announced.client.write_all(&message).await.unwrap();
+        let mut rest = vec![0; message.len()];
+        announced.runtime.read_exact(&mut rest).await.unwrap();
+        assert_eq!(rest, message);
         announced.serving.abort();
     };
     LocalSet::new().run_until(test).await;

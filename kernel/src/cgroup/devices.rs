@@ -454,9 +454,7 @@ fn said(setting: Setting, generation: Generation, words: &[&str]) -> Option<Stri
     };
     match setting {
         Setting::IoCostQos => match (of("enable"), of("ctrl")) {
-            (Some("1"), Some("user")) => {
-                Some(only(&["enable", "ctrl", "rpct", "rlat", "wpct", "wlat"]))
-            }
+            (_, Some("user")) => Some(only(&["enable", "ctrl", "rpct", "rlat", "wpct", "wlat"])),
             (Some("1"), _) => Some("enable=1 ctrl=auto".to_owned()),
             _ => None,
         },
@@ -488,7 +486,7 @@ fn line(
 ) -> String {
     let is_v1 = generation == Generation::V1;
     match setting {
-        Setting::IoCostQos => format!("{number} {}", said.unwrap_or("enable=0")),
+        Setting::IoCostQos => format!("{number} {}", said.unwrap_or("enable=0 ctrl=auto")),
         Setting::IoCostModel => format!("{number} {}", said.unwrap_or("ctrl=auto")),
         Setting::IoWeight if is_v1 => format!("{number} {}", said.unwrap_or("100")),
         Setting::IoWeight => format!("{number} {}", said.unwrap_or("default")),

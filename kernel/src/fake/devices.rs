@@ -16,7 +16,7 @@ pub(super) struct Io {
 }
 
 /// `enable`, `ctrl`, and the numbers of [`QOS`], percentages in hundredths.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Qos {
     enable: bool,
     user: bool,
@@ -37,6 +37,8 @@ const RATES: [(&str, &str); 4] = [
     ("blkio.throttle.write_iops_device", "wiops"),
 ];
 const QOS: [&str; 4] = ["rpct", "rlat", "wpct", "wlat"];
+/// Of a disk that turns (`AUTOP_HDD`).
+const QOS_OF_KERNEL: [u64; 4] = [0, 250_000, 0, 250_000];
 const MODEL: [&str; 6] = [
     "rbps",
     "rseqiops",
@@ -217,7 +219,20 @@ impl Qos {
                 }
             }
         }
+        if !self.user {
+            self.numbers = QOS_OF_KERNEL;
+        }
         Ok(())
+    }
+}
+
+impl Default for Qos {
+    fn default() -> Self {
+        Self {
+            enable: false,
+            user: false,
+            numbers: QOS_OF_KERNEL,
+        }
     }
 }
 

@@ -54,4 +54,10 @@ pub(super) const SCRIPT: &[Step] = &[
     refuses(ROOT, MODEL, "7:5 bps=1", Errno::INVAL),
     refuses(ROOT, MODEL, "7:5 model=cubic", Errno::INVAL),
     refuses(ROOT, MODEL, "200:5 ctrl=user", Errno::NODEV),
+
+    // What nobody says any more is the kernel's own.
+    takes(ROOT, QOS, "7:5 enable=0 rlat=5000",
+        "7:5 enable=0 ctrl=user rpct=95.00 rlat=5000 wpct=90.50 wlat=3000 min=1.00 max=10000.00"),
+    takes(ROOT, QOS, "7:5 enable=0 ctrl=auto",
+        "7:5 enable=0 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00"),
 ];

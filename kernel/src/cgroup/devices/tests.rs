@@ -171,7 +171,7 @@ fn what_shares_out_a_device_is_written_in_the_words_of_its_file_and_given_back()
         // The kernel has no part of a device for anybody before the root has this.
         let line = "252:0 enable=1 ctrl=user rpct=95.00 rlat=3000 wpct=90.00 wlat=5000";
         let value = there_and_not(qos, Value::IoCostQos);
-        assert_there_and_back(&machine, &root, &value, [line, "252:0 enable=0"]);
+        assert_there_and_back(&machine, &root, &value, [line, "252:0 enable=0 ctrl=auto"]);
         let line = "252:0 ctrl=user rbps=1 rseqiops=2 rrandiops=3 wbps=4 wseqiops=5 wrandiops=6";
         let value = there_and_not(model, Value::IoCostModel);
         assert_there_and_back(&machine, &root, &value, [line, "252:0 ctrl=auto"]);
@@ -239,6 +239,34 @@ fn what_a_device_had_before_comes_back_also_after_a_restart() {
             machine.texts(),
             [either(generation, "252:16 0", "252:16 rbps=max")]
         );
+    }
+}
+
+#[test]
+fn latencies_that_somebody_else_has_said_come_back_whether_or_not_they_count() {
+    let qos = CostQos {
+        read: Latency::new(95, 3_000).unwrap(),
+        write: Latency::new(90, 5_000).unwrap(),
+    };
+    let [ours, nothing] = there_and_not(qos, Value::IoCostQos);
+    let root = CgroupPath::root();
+    for before in [
+        "252:0 enable=0 ctrl=user rpct=50.00 rlat=7 wpct=60.00 wlat=8",
+        "252:0 enable=1 ctrl=user rpct=50.00 rlat=7 wpct=60.00 wlat=8",
+        "252:0 enable=1 ctrl=auto",
+        "252:0 enable=0 ctrl=auto",
+    ] {
+        let machine = on(Generation::V2);
+        let written = machine
+            .tree
+            .write(Controller::Io, &root, "io.cost.qos", before);
+        written.unwrap();
+        let write = |value| machine.cgroups.write(&root, value).unwrap();
+        assert_eq!(write(&ours), Written::Adjusted);
+        machine.tree.take_writes();
+        assert_eq!(write(&nothing), Written::Adjusted);
+        assert_eq!(machine.texts(), [before]);
+        assert_eq!(write(&nothing), Written::Equal);
     }
 }
 

@@ -113,11 +113,8 @@ async fn a_tier_is_limited_and_the_root_shares_out_until_the_policy_says_no_more
     let limited = "252:32 rbps=max wbps=max riops=max wiops=7";
     assert_eq!(bench.lines(TIER, "io.max"), limited);
     assert_eq!(bench.lines(TIER, "io.weight"), "default 100");
-    assert!(
-        bench
-            .lines("", "io.cost.qos")
-            .starts_with("252:16 enable=0 ")
-    );
+    let of_kernel = "252:16 enable=0 ctrl=auto ";
+    assert!(bench.lines("", "io.cost.qos").starts_with(of_kernel));
 
     assert!(bench.hub.switch_hook("BlkIOReconcile", false));
     bench.node_in_line().await;
@@ -140,7 +137,7 @@ fn nothing_is_limited(bench: &Bench) {
         assert_eq!(bench.lines(group, "io.weight"), "default 100");
     }
     let qos = bench.lines("", "io.cost.qos");
-    assert!(qos.starts_with("252:16 enable=0 "), "{qos}");
+    assert!(qos.starts_with("252:16 enable=0 ctrl=auto "), "{qos}");
 }
 
 #[tokio::test]

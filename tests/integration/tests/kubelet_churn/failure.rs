@@ -1,6 +1,7 @@
 //! What a kubelet could not do for a pod: which of it a kill cut off, which is of one kind, for what it
 //! found no runtime, and what the proxy has ended of itself.
 
+use crate::stage::End;
 use anyhow::Result;
 use koord_integration::{Node, churn::is_left_by_a_kill};
 use koord_testkit::Kubelet;
@@ -113,10 +114,11 @@ pub(super) fn ended_by_us(node: &Node) -> Result<Vec<String>> {
 }
 
 /// What kind of failure a line tells of, whichever pod it was; none if it is of a call that was cut off,
-/// of no call, or of what only a kill of containerd leaves behind.
-fn kind(line: &str) -> Option<String> {
+/// of no call, or of what a containerd that was killed has left behind.
+fn kind(end: End, line: &str) -> Option<String> {
     let of_its_own = OF_ITS_OWN.iter().all(|it| line.contains(it));
-    if of_its_own || is_cut_off(line) || is_left_by_a_kill(line) {
+    let is_left = end == End::Kill && is_left_by_a_kill(line);
+    if of_its_own || is_cut_off(line) || is_left {
         return None;
     }
     let (_, error) = line.split_once("err=").unwrap_or(("", line));
@@ -136,7 +138,7 @@ fn pod_of(line: &str) -> Option<&str> {
 /// The kinds of these failures, each with one that is of it. A wait is of none if something of its pod
 /// failed before: that is judged by itself. Of a start that was cut off the runtime makes a container
 /// that has ended, so that one more call cut off has the kubelet wait.
-pub(super) fn kinds(failures: &[&str]) -> BTreeMap<String, String> {
+pub(super) fn kinds(end: End, failures: &[&str]) -> BTreeMap<String, String> {
     let mut failed = BTreeSet::new();
     let mut kinds = BTreeMap::new();
     for line in failures {
@@ -144,7 +146,7 @@ pub(super) fn kinds(failures: &[&str]) -> BTreeMap<String, String> {
         if !line.contains(WAITS) {
             failed.insert(pod_of(line));
         }
-        if let Some(kind) = kind(line).filter(|_| !follows) {
+        if let Some(kind) = kind(end, line).filter(|_| !follows) {
             kinds.insert(kind, (*line).to_owned());
         }
     }
@@ -159,20 +161,36 @@ fn failures_are_of_one_kind_whichever_pod_they_are_of() {
              for \\\"main\\\": rpc error: code = Unknown desc = {why} {id}\" pod=\"default/churn-{id}\""
         )
     };
-    let first = kind(&line("StartContainer", "5f", "no container"));
+    let first = kind(End::Kill, &line("StartContainer", "5f", "no container"));
     assert_eq!(
         first.as_deref(),
         Some("failed to StartContainer for main rpc error code = Unknown desc = no container")
     );
-    assert_eq!(kind(&line("StartContainer", "77", "no container")), first);
-    assert_ne!(kind(&line("StopContainer", "5f", "no container")), first);
-    assert_eq!(kind(&line("StartContainer", "5f", "read: EOF")), None);
+    assert_eq!(
+        kind(End::Kill, &line("StartContainer", "77", "no container")),
+        first
+    );
+    assert_ne!(
+        kind(End::Kill, &line("StopContainer", "5f", "no container")),
+        first
+    );
+    assert_eq!(
+        kind(End::Kill, &line("StartContainer", "5f", "read: EOF")),
+        None
+    );
     let missing = "open /tmp/it/kubelet/root/pods/uid/etc-hosts: no such file";
-    assert_eq!(kind(&line("StartContainer", "5f", missing)), None);
+    assert_eq!(
+        kind(End::Kill, &line("StartContainer", "5f", missing)),
+        None
+    );
     let left = "failed to rename: rename /tmp/it/root/io.containerd.snapshotter.v1.overlayfs/snapshots/new-1 \
                 /tmp/it/root/io.containerd.snapshotter.v1.overlayfs/snapshots/18: file exists";
-    assert_eq!(kind(&line("StartContainer", "5f", left)), None);
-    assert_ne!(kind(&line("StartContainer", "5f", "file exists")), None);
+    assert_eq!(kind(End::Kill, &line("StartContainer", "5f", left)), None);
+    assert_ne!(kind(End::Stop, &line("StartContainer", "5f", left)), None);
+    assert_ne!(
+        kind(End::Kill, &line("StartContainer", "5f", "file exists")),
+        None
+    );
 }
 
 #[test]
@@ -220,7 +238,7 @@ fn a_wait_is_judged_where_nothing_of_its_pod_failed_before() {
     let waits = |pod| line(pod, "StartContainer", "CrashLoopBackOff");
     let kinds = |lines: &[String]| {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        kinds(&lines).into_keys().collect::<Vec<_>>()
+        kinds(End::Kill, &lines).into_keys().collect::<Vec<_>>()
     };
     let none: Vec<String> = Vec::new();
     assert_eq!(kinds(&[cut_off.clone(), waits("churn-1")]), none);

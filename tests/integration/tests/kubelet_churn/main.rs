@@ -110,7 +110,9 @@ fn without_precedent(script: Script, met: &mut Met, runs: usize) -> Result<()> {
         let log = stage.kubelet.log();
         let failures = self::failures(&log);
         println!("{} syncs failed without us: {failures:#?}", failures.len());
-        without.kinds.extend(kinds(&failures).into_keys());
+        without
+            .kinds
+            .extend(kinds(script.end, &failures).into_keys());
         without.runs += 1;
     }
 }
@@ -151,7 +153,7 @@ fn outlives(script: Script, front: Front) -> Result<()> {
     };
     let ours = ours(
         at_first,
-        || Ok(kinds(&failures(&churn(script, front)?))),
+        || Ok(kinds(script.end, &failures(&churn(script, front)?))),
         |met, runs| without_precedent(script, met, runs),
     )?;
     ensure!(ours.is_empty(), "these fail with us alone: {ours:#?}");

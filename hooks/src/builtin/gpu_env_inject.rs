@@ -199,6 +199,20 @@ mod tests {
     }
 
     #[test]
+    fn the_first_gpu_says_how_much_and_its_cores_are_no_limit_where_nobody_says_them() {
+        let devices = r#"{"gpu":[{"minor":2,"resources":{"koordinator.sh/gpu-memory":"4Gi",
+            "koordinator.sh/gpu-memory-ratio":"25"}},{"minor":5,"resources":{"koordinator.sh/gpu-core":"75",
+            "koordinator.sh/gpu-memory":"12Gi","koordinator.sh/gpu-memory-ratio":"75"}}]}"#;
+        let (envs, binds) = decided(&of(devices, Some("HAMi-core"))).unwrap();
+        let expected = [
+            "NVIDIA_VISIBLE_DEVICES=2,5",
+            "CUDA_DEVICE_MEMORY_LIMIT=4294967296",
+            "LD_PRELOAD=/usr/local/vgpu/libvgpu.so:/own.so",
+        ];
+        assert_eq!((&envs[..], binds.len()), (&expected.map(str::to_owned)[..], 2));
+    }
+
+    #[test]
     fn what_root_did_not_put_on_the_node_no_container_is_given() {
         let mut node = node();
         node.kernel.hami_core = Some(UnsafePath {

@@ -9,6 +9,7 @@
 mod asked;
 mod found;
 mod made;
+mod meddled;
 mod page;
 mod rest;
 
@@ -48,8 +49,11 @@ pub struct Machine<'a> {
     /// What is there by its file wherever nothing is said of it; with none, what is not said is not looked
     /// at.
     pub otherwise: &'a [(&'a str, &'a str)],
-    /// The front by which it is left alone for a minute, to see that nothing is written then.
+    /// The front by which it is left alone for a minute, to see that nothing is written then. By another
+    /// others write in that minute.
     pub rests_by: Front,
+    /// What they write there, of the values that there are as the pods are created.
+    pub meddled: Values,
     /// For the files that stand for what else a node has.
     pub directory: &'a Path,
     pub rdma: &'a RdmaMachine,
@@ -127,9 +131,11 @@ impl Machine<'_> {
         self.settled("as created", node, &pods, &mut seen)?;
         if node.proxy.front() == self.rests_by {
             self.rest(node, &pods[0])?;
+        } else {
+            self.meddle(node, &pods)?;
         }
         have_score(&pods[0], self.scores[0]);
-        self.has_its_devices(&client, &pods[1]).await?;
+        self.has_its_devices(&client, &pods[1], "").await?;
         self.change(node)?;
         self.settled("once the pods have changed", node, &pods, &mut seen)?;
         have_score(&pods[0], self.scores[1]);
@@ -153,7 +159,9 @@ impl Machine<'_> {
         let before = self.settled(AGAIN, node, &pods, &mut seen)?;
         self.outlives_us(node, &pods, before)?;
         let client = node.client().await?;
-        self.has_its_devices(&client, &pods[1]).await?;
+        self.has_its_devices(&client, &pods[1], "").await?;
+        self.has_its_devices_from_a_later_process(node, &client)
+            .await?;
         switch_all(node, "off")?;
         let state = "with all hooks off after a restart";
         let (_, off) = self.settled(state, node, &pods, &mut seen)?;

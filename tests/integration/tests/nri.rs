@@ -354,6 +354,8 @@ async fn every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri() -> Result<()>
         expected: &OF_HOST_APPLICATION,
         otherwise: &[],
         rests_by: Front::Cri,
+        // `what_is_written_from_outside_is_written_back` does here.
+        meddled: &[],
         directory: directory.path(),
         rdma: &rdma,
     };

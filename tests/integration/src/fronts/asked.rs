@@ -45,6 +45,9 @@ pub(super) struct Figures<'a> {
     egress: u32,
     written: u32,
     weight: u32,
+    latency: u32,
+    /// From its request to its limit memory is slowed down this far.
+    slowed: u32,
 }
 
 /// With the alternatives of CPU QoS, which exclude each other.
@@ -191,6 +194,8 @@ impl<'a> Figures<'a> {
             egress: 20,
             written: 2_097_152,
             weight: 50,
+            latency: 4_000,
+            slowed: 50,
         }
     }
 
@@ -205,6 +210,8 @@ impl<'a> Figures<'a> {
             egress: 30,
             written: 3_145_728,
             weight: 40,
+            latency: 6_000,
+            slowed: 75,
         }
     }
 
@@ -217,6 +224,8 @@ impl<'a> Figures<'a> {
             egress,
             written,
             weight,
+            latency,
+            slowed,
             ..
         } = self;
         let of_node = self.of_node();
@@ -247,7 +256,7 @@ spec:
     beClass:
       cpuQOS: {{enable: true, schedIdle: 1}}
       memoryQOS:
-        {{enable: true, lowLimitPercent: {kept}, throttlingPercent: 50, oomKillGroup: 1}}
+        {{enable: true, lowLimitPercent: {kept}, throttlingPercent: {slowed}, oomKillGroup: 1}}
       resctrlQOS: {{enable: true, mbaPercent: {bandwidth}}}
       networkQOS: {{enable: true, egressLimit: {egress}}}
       blkioQOS: {{enable: true, blocks: [
@@ -255,7 +264,7 @@ spec:
           readIOPS: 100, writeIOPS: 200, ioWeightPercent: {weight}}}}}]}}
     cgroupRoot:
       blkioQOS: {{enable: true, blocks: [
-        {{name: /dev/loop6, type: device, ioCfg: {{readLatency: 4000, enableUserModel: true,
+        {{name: /dev/loop6, type: device, ioCfg: {{readLatency: {latency}, enableUserModel: true,
           modelReadBPS: {written}, modelReadSeqIOPS: 1002, modelReadRandIOPS: 1003,
           modelWriteBPS: 1000004, modelWriteSeqIOPS: 1005, modelWriteRandIOPS: 1006}}}}]}}
 "#

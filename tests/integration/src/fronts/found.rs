@@ -21,7 +21,7 @@ pub(super) type Found = (BTreeMap<String, Value>, Decided);
 /// Files of groups in which hooks' values are, each with the controller in whose directory it is: of
 /// cgroup v1, of v2, where a group has one directory, and of both. Of CPUs it is those that a group
 /// really has: on v2 no list is taken back from one with processes, and all CPUs stay one.
-const FILES: [(&str, &str); 17] = [
+pub(super) const FILES: [(&str, &str); 17] = [
     ("cpu", "cpu.shares"),
     ("cpu", "cpu.cfs_quota_us"),
     ("cpu", "cpu.cfs_burst_us"),

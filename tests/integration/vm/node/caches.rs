@@ -201,13 +201,9 @@ async fn shares(front: Front) -> Result<()> {
     let system = start(&node, &client, &spec("system", "SYSTEM")).await?;
     let exact = start(&node, &client, &spec("exact", "LSR")).await?;
     let own = spec("own", "LS").annotation(HALF.0, HALF.1);
-    let own = start(&node, &client, &own).await?;
-    for (pod, group) in [
-        (&batch, "BE"),
-        (&system, ""),
-        (&exact, "LSR"),
-        (&own, "koordlet-uid-own"),
-    ] {
+    let (own, found) = run_bomb(&node, &client, &own, look).await?;
+    ensure!(found == set(["koordlet-uid-own"]), "{found:?}");
+    for (pod, group) in [(&batch, "BE"), (&system, ""), (&exact, "LSR")] {
         let found = groups(pod)?;
         ensure!(found == set([group]), "{found:?}, not {group:?}");
     }
@@ -273,7 +269,7 @@ async fn over_a_restart(front: Front) -> Result<()> {
     let found = schemata("BE")?;
     ensure!(found == "L3CODE:0=00f L3DATA:0=00f MB:0=20", "{found}");
     let client = node.client().await?;
-    let web = start(&node, &client, &spec("web", "LS")).await?;
+    let web = without_a_class(&node, &client).await?;
     let own = spec("own", "LS").annotation(HALF.0, HALF.1);
     let own = start(&node, &client, &own).await?;
     let shared = groups(&own)?;
@@ -312,6 +308,28 @@ async fn over_a_restart(front: Front) -> Result<()> {
     node.proxy.kill9()?;
     fs::remove_dir(others)?;
     Ok(unmount(ROOT, UnmountFlags::empty())?)
+}
+
+/// A pod that is started while the last class of the processor is somebody else's: it runs in the root's, and
+/// comes into the group of its class once there is one.
+async fn without_a_class(node: &Node, client: &CriClient) -> Result<Pod> {
+    let last = Path::new(ROOT).join("last");
+    fs::create_dir(&last)?;
+    let web = start(node, client, &spec("web", "LS")).await?;
+    let found = groups(&web)?;
+    ensure!(found == set([""]), "without a class: {found:?}");
+    let told = "the processor has no more classes for group LS";
+    wait_until("it is told", || node.proxy.log().contains(told));
+    fs::remove_dir(last)?;
+    wait_until("the class is taken once it is free", || {
+        groups(&web).is_ok_and(|it| it == set(["LS"]))
+    });
+    let found = schemata("LS")?;
+    ensure!(
+        found == "L3CODE:0=7f8 L3DATA:0=7f8 MB:0=90",
+        "of the free one: {found}"
+    );
+    Ok(web)
 }
 
 /// What an applier may count on of monitoring.

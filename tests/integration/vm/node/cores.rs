@@ -267,7 +267,7 @@ async fn over_a_restart(front: Front) -> Result<()> {
     let mut node = node(options(front));
     node.proxy.kill9()?;
     let straight = CriClient::connect(&node.runtime.socket()).await?;
-    let before = run_pod(&node, &straight, "before", "LS", &[GROUP_A]).await?;
+    let before = run_many(&node, &straight, &spec("before", "LS", &[GROUP_A])).await?;
     let beside = run_pod(&node, &straight, "beside", "LS", &[GROUP_A]).await?;
     let batch = run_pod(&node, &straight, "batch", "BE", &[GROUP_A]).await?;
     let own = |pod: &Pod| only_cookie(&kernel, &threads(&pod.cgroup, &pod.container)?);
@@ -376,6 +376,16 @@ async fn run_pod(
 ) -> Result<Pod> {
     let container = ContainerSpec::new("main");
     run(node, client, &spec(name, class, labels), container).await
+}
+
+/// A pod whose container has many processes.
+async fn run_many(node: &Node, client: &CriClient, spec: &PodSpec) -> Result<Pod> {
+    let container = ContainerSpec::new("main").command(BOMB);
+    let pod = run(node, client, spec, container).await?;
+    wait_until("all have started", || {
+        threads(&pod.cgroup, &pod.container).is_ok_and(|threads| threads.len() > 200)
+    });
+    Ok(pod)
 }
 
 fn spec(name: &str, class: &str, labels: &[(&str, &str)]) -> PodSpec {

@@ -42,6 +42,7 @@ pub(super) fn check_all() {
         expected: expected::EXPECTED,
         otherwise: expected::OTHERWISE,
         rests_by: Front::Nri,
+        meddled: expected::MEDDLED,
         directory: Path::new("/tmp/every"),
         rdma: &rdma,
     };

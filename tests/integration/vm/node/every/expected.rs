@@ -147,6 +147,32 @@ const CREATED: &[(&str, &str)] = &[
     ("sandbox of 4 cookie", "0"),
 ];
 
+/// What others write of that, with hooks on.
+#[rustfmt::skip]
+pub(super) const MEDDLED: &[(&str, &str)] = &[
+    ("0 cpu.max", "70000 100000"),
+    ("1 cpu.max.burst", "0"),
+    ("2 cpu.idle", "0"),
+    ("2 io.max", "7:7 wbps=max"),
+    ("2 memory.max", "268435456"),
+    ("container of 0 memory.min", "0"),
+    ("container of 1 cpu.max.burst", "0"),
+    ("container of 2 cpu.max", "70000 100000"),
+    ("container of 2 memory.high", "max"),
+    ("container of 2 memory.low", "0"),
+    ("container of 2 memory.max", "268435456"),
+    ("container of 2 memory.oom.group", "0"),
+    ("best-effort pods io.max", "7:6 rbps=max wbps=9999360"),
+    ("best-effort pods io.weight", "7:6 70"),
+    ("io.cost.qos", "7:6 enable=1 rlat=9000"),
+    ("io.cost.model", "7:6 rbps=999"),
+    ("cache group BE", "MB:0=50"),
+    ("cache group koordlet-uid-pinned", "L3:0=7ff"),
+    ("process of 0 oom_score_adj", "0"),
+    ("global_bps_config", "nothing"),
+    ("pod.json", "{}"),
+];
+
 /// Half of the batch resources, half as much again of the mid resources' CPU and memory, the other CPU,
 /// the upper half of the cache, more bandwidth, and a group that 3 does not name.
 #[rustfmt::skip]
@@ -194,8 +220,8 @@ const TWICE: &[(&str, &str)] = &[
     ("network of uid-web-bare", r#"1 {"egressBandwidth":1000000,"ingressBandwidth":0}"#),
 ];
 
-/// CPUs are faster by 60 % and burst by half of the limit at most; all of the requested memory is kept, and
-/// with group identity there are no cookies.
+/// CPUs are faster by 60 % and burst by half of the limit at most; all of the requested memory is kept, of 32
+/// to 64 MiB it is slowed down three quarters of the way, and with group identity there are no cookies.
 #[rustfmt::skip]
 const OTHER: &[(&str, &str)] = &[
     ("0 memory.min", "1073741824"),
@@ -208,6 +234,7 @@ const OTHER: &[(&str, &str)] = &[
     ("container of 1 cpu.max.burst", "15625"),
     ("container of 1 cpuset.cpus.effective", "0"),
     ("container of 2 cpu.max", "31250 100000"),
+    ("container of 2 memory.high", "58720256"),
     ("container of 2 memory.low", "33554432"),
     ("container of 3 cpu.max", "46875 100000"),
     ("container of 3 cpu.max.burst", "23437"),
@@ -219,6 +246,7 @@ const OTHER: &[(&str, &str)] = &[
     ("best-effort pods memory.low", "33554432"),
     ("best-effort pods io.max", "7:6 rbps=1048576 wbps=3145728 riops=100 wiops=200"),
     ("best-effort pods io.weight", "default 100, 7:6 40"),
+    ("io.cost.qos", "7:6 enable=1 ctrl=user rpct=95.00 rlat=6000 wpct=95.00 wlat=3000 min=1.00 max=10000.00"),
     ("io.cost.model", "7:6 ctrl=user model=linear rbps=3145728 rseqiops=1002 rrandiops=1003 wbps=1000004 wseqiops=1005 wrandiops=1006"),
     ("cache group BE", "    MB:0= 40,     L3:0=00f"),
     ("process of 0 cookie", "none"),
@@ -234,8 +262,8 @@ const OTHER: &[(&str, &str)] = &[
     ("sandbox of 4 cookie", "none"),
 ];
 
-/// What pods ask for themselves is left, and so is what the network plugin was told. A model that nobody
-/// says is the kernel's own of a disk that turns (`block/blk-iocost.c`, `AUTOP_HDD`).
+/// What pods ask for themselves is left, and so is what the network plugin was told. Latencies and a model
+/// that nobody says are the kernel's own of a disk that turns (`block/blk-iocost.c`, `AUTOP_HDD`).
 #[rustfmt::skip]
 const WITHOUT: &[(&str, &str)] = &[
     ("0 memory.min", "0"),
@@ -261,7 +289,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("best-effort pods memory.low", "0"),
     ("best-effort pods io.max", ""),
     ("best-effort pods io.weight", "default 100"),
-    ("io.cost.qos", "7:6 enable=0 ctrl=user rpct=95.00 rlat=4000 wpct=95.00 wlat=3000 min=1.00 max=10000.00"),
+    ("io.cost.qos", "7:6 enable=0 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00"),
     ("cache group BE", GONE),
     ("cache group LS", GONE),
     ("process of 1 cpu_resctrl_groups", "res:/, mon:"),
@@ -316,7 +344,7 @@ const OFF: &[(&str, &str)] = &[
     ("best-effort pods memory.low", "0"),
     ("best-effort pods io.max", ""),
     ("best-effort pods io.weight", "default 100"),
-    ("io.cost.qos", "7:6 enable=0 ctrl=user rpct=95.00 rlat=4000 wpct=95.00 wlat=3000 min=1.00 max=10000.00"),
+    ("io.cost.qos", "7:6 enable=0 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00"),
     ("cache group BE", GONE),
     ("cache group LS", GONE),
     ("cache group koordlet-uid-pinned", GONE),

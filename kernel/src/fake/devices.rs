@@ -37,8 +37,8 @@ const RATES: [(&str, &str); 4] = [
     ("blkio.throttle.write_iops_device", "wiops"),
 ];
 const QOS: [&str; 4] = ["rpct", "rlat", "wpct", "wlat"];
-/// Of a disk that turns (`AUTOP_HDD`).
-const QOS_OF_KERNEL: [u64; 4] = [0, 250_000, 0, 250_000];
+/// Of a disk that does not turn (`AUTOP_SSD_DFL`).
+const QOS_OF_KERNEL: [u64; 4] = [0, 25_000, 0, 25_000];
 const MODEL: [&str; 6] = [
     "rbps",
     "rseqiops",

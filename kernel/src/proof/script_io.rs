@@ -59,5 +59,5 @@ pub(super) const SCRIPT: &[Step] = &[
     takes(ROOT, QOS, "7:5 enable=0 rlat=5000",
         "7:5 enable=0 ctrl=user rpct=95.00 rlat=5000 wpct=90.50 wlat=3000 min=1.00 max=10000.00"),
     takes(ROOT, QOS, "7:5 enable=0 ctrl=auto",
-        "7:5 enable=0 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00"),
+        "7:5 enable=0 ctrl=auto rpct=0.00 rlat=25000 wpct=0.00 wlat=25000 min=1.00 max=10000.00"),
 ];

@@ -7,8 +7,8 @@
 use crate::{
     echo::Echo,
     life::{self, EVENTS, Ends},
-    load::Sample,
-    parts::demo_options,
+    load::{Sample, Stack},
+    parts::{SETTLED, demo_options, instant_runtime},
     report::{NRI_CONTAINERS, Row},
 };
 use anyhow::{Context, Result, anyhow, ensure};
@@ -19,11 +19,13 @@ use koord_testkit::{
         Generation, NriRuntime, Plugin,
         message::{Container, LinuxContainer, LinuxPodSandbox, LinuxResources, PodSandbox},
     },
+    poll::wait_patiently,
     process,
 };
 use serde::Serialize;
 use std::{
     collections::HashMap,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -61,6 +63,8 @@ pub(crate) struct Nri {
     pub(crate) has_groups: bool,
     /// Resident with all containers known, after all that.
     pub(crate) resident_bytes: u64,
+    /// Resident with as many that the runtime lists by CRI too.
+    pub(crate) listed_bytes: u64,
 }
 
 /// Says whether an event is to be measured with so many pods at once.
@@ -103,7 +107,53 @@ pub(crate) fn measure(rounds: usize, wants: Wants<'_>, has_groups: bool) -> Resu
         asked,
         has_groups,
         resident_bytes,
+        listed_bytes: listed()?,
     })
+}
+
+/// What a plugin weighs that lists the runtime too, as it does on a node.
+fn listed() -> Result<u64> {
+    let testbed = Testbed::new()?;
+    let runtime = testbed.directory().join("runtime.sock");
+    let (pods, containers) = (PODS.to_string(), NRI_CONTAINERS.to_string());
+    let full = ["--pods", &*pods, "--containers", &*containers];
+    let mut child = instant_runtime(Stack::Frames, &testbed, &runtime, &full)?;
+    let socket = testbed.directory().join("nri.sock");
+    let told = NriRuntime::listen(&socket, Generation::V0_12)?;
+    let options = ProxyOptions {
+        front: Front::Nri,
+        ..demo_options()?
+    };
+    let mut proxy = Proxy::new(&testbed, &runtime, options)?;
+    proxy.spawn(&testbed)?;
+    // By the ids that the lists have.
+    let sandbox = |index: usize| format!("{:064x}", index + 1);
+    let pods: Vec<_> = (0..PODS)
+        .map(|index| PodSandbox {
+            id: sandbox(index),
+            ..pod(index)
+        })
+        .collect();
+    let containers: Vec<_> = (0..NRI_CONTAINERS)
+        .map(|index| Container {
+            id: format!("{:064x}", (1 << 24) + index),
+            pod_sandbox_id: sandbox(index % PODS),
+            ..container(index)
+        })
+        .collect();
+    told.take_plugin()?.synchronize(&pods, &containers)?;
+    let lists = || proxy.metric("koord_runtime_proxy_relists_total", &["ok"]);
+    let before = lists()?;
+    wait_patiently("a list of what it was told", || {
+        lists().is_ok_and(|lists| lists > before + 0.5)
+    });
+    thread::sleep(SETTLED);
+    let pid = proxy.pid().context("the proxy runs")?;
+    let bytes = process::resident_bytes(pid).context("the proxy's memory")?;
+    proxy.stop()?;
+    child.kill()?;
+    child.wait()?;
+    Ok(bytes)
 }
 
 fn asked_in_lives(

@@ -247,7 +247,9 @@ fn plugin_promises(nri: &Nri) -> Vec<Promise> {
     });
     let what = format!("nri, resident with {NRI_CONTAINERS} containers, MiB");
     let resident = Promise::new(what, nri.resident_bytes as f64 / MIB, 24.0);
-    asked.chain([resident]).collect()
+    let what = format!("nri, resident with {NRI_CONTAINERS} containers that CRI lists too, MiB");
+    let listed = Promise::new(what, nri.listed_bytes as f64 / MIB, 24.0);
+    asked.chain([resident, listed]).collect()
 }
 
 // === impl Promise ===
@@ -461,6 +463,7 @@ mod tests {
             asked: vec![asked(Order::Turns, 300.0), asked(Order::Together, 301.0)],
             has_groups: true,
             resident_bytes: 17 << 20,
+            listed_bytes: 25 << 20,
         });
         let promises = report.promises.iter();
         let kept: Vec<_> = promises.map(|it| (it.what.as_str(), it.kept)).collect();
@@ -474,9 +477,13 @@ mod tests {
                 false,
             ),
             ("nri, resident with 5000 containers, MiB", true),
+            (
+                "nri, resident with 5000 containers that CRI lists too, MiB",
+                false,
+            ),
         ];
         assert_eq!(kept, expected);
-        assert_eq!(report.to_string().matches("MISSED").count(), 1);
+        assert_eq!(report.to_string().matches("MISSED").count(), 2);
     }
 
     fn started(has_groups: bool) -> Nri {
@@ -491,6 +498,7 @@ mod tests {
             asked: vec![started],
             has_groups,
             resident_bytes: 17 << 20,
+            listed_bytes: 18 << 20,
         }
     }
 
@@ -500,7 +508,7 @@ mod tests {
         report.add_nri(started(true));
         let promises = report.promises.iter();
         let kept: Vec<_> = promises.map(|it| (it.measured, it.kept)).collect();
-        assert_eq!(kept, [(301.0, false), (17.0, true)]);
+        assert_eq!(kept, [(301.0, false), (17.0, true), (18.0, true)]);
 
         let shown = report.to_string();
         let line = shown.lines().find(|line| line.contains("StartContainer"));

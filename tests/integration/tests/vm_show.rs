@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail, ensure};
-use koord_integration::binary;
+use koord_integration::{binary, vm::BOUND};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::{
     fs::{File, OpenOptions},
@@ -12,9 +12,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// It takes a minute or two; a machine that is busy with builds takes more.
-const BOUND: Duration = Duration::from_secs(3_600);
 
 /// A person at a terminal; without them the machine is off.
 struct Terminal {

@@ -23,7 +23,8 @@ impl Machine<'_> {
         for (what, value) in self.meddled {
             let file = self.file(node, pods, what)?;
             let was = text(&file)?;
-            fs::write(&file, value).with_context(|| format!("{what}: {value:?}"))?;
+            // Of what has no end resctrl takes nothing.
+            fs::write(&file, format!("{value}\n")).with_context(|| format!("{what}: {value:?}"))?;
             ensure!(text(&file)? != was, "{what} was {value:?} before");
         }
         let process = process(&pods[1])?;

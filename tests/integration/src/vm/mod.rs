@@ -11,6 +11,7 @@ mod system;
 
 pub use self::{
     initramfs::Initramfs,
+    machine::BOUND,
     node::{NodeMachine, ONE_CORE, RUNTIME, TWO_CORES, TWO_NODES},
     system::{DEMO, DEMO_CACHE, ONE_CORE_WITH_PODS, REPOSITORY, SystemMachine, TWO_CPUS},
 };

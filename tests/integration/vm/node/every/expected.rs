@@ -147,12 +147,13 @@ const CREATED: &[(&str, &str)] = &[
     ("sandbox of 4 cookie", "0"),
 ];
 
-/// What others write of that, with hooks on.
+/// What others write of that, with hooks on. Quota and memory of a pod that is not a best-effort one would be its
+/// kubelet's to say, and what comes back.
 #[rustfmt::skip]
 pub(super) const MEDDLED: &[(&str, &str)] = &[
-    ("0 cpu.max", "70000 100000"),
     ("1 cpu.max.burst", "0"),
     ("2 cpu.idle", "0"),
+    ("2 cpu.max", "70000 100000"),
     ("2 io.max", "7:7 wbps=max"),
     ("2 memory.max", "268435456"),
     ("container of 0 memory.min", "0"),

@@ -209,7 +209,10 @@ mod tests {
             "CUDA_DEVICE_MEMORY_LIMIT=4294967296",
             "LD_PRELOAD=/usr/local/vgpu/libvgpu.so:/own.so",
         ];
-        assert_eq!((&envs[..], binds.len()), (&expected.map(str::to_owned)[..], 2));
+        assert_eq!(
+            (&envs[..], binds.len()),
+            (&expected.map(str::to_owned)[..], 2)
+        );
     }
 
     #[test]

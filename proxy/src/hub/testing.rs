@@ -362,7 +362,10 @@ impl Bench {
 
     /// The same before it knows the pod.
     pub(crate) fn without_idle(tree: FakeTree, is_on: bool) -> Self {
-        let bench = Self::new(tree);
+        let mut bench = Self::new(tree);
+        // What is written first is so on a thread, which may have to wait for a CPU.
+        let hub = Rc::get_mut(&mut bench.hub).expect("nobody has it yet");
+        hub.hold_timeout = Duration::from_secs(30);
         let mut node = bench.hub.policy().node().clone();
         node.kernel.bvt = false;
         node.options.be_cpu_idle = is_on;

@@ -21,6 +21,7 @@ use koord_testkit::{
     },
     poll::wait_patiently,
     process,
+    scripted::instant,
 };
 use serde::Serialize;
 use std::{
@@ -126,22 +127,10 @@ fn listed() -> Result<u64> {
     };
     let mut proxy = Proxy::new(&testbed, &runtime, options)?;
     proxy.spawn(&testbed)?;
-    // By the ids that the lists have.
-    let sandbox = |index: usize| format!("{:064x}", index + 1);
-    let pods: Vec<_> = (0..PODS)
-        .map(|index| PodSandbox {
-            id: sandbox(index),
-            ..pod(index)
-        })
-        .collect();
-    let containers: Vec<_> = (0..NRI_CONTAINERS)
-        .map(|index| Container {
-            id: format!("{:064x}", (1 << 24) + index),
-            pod_sandbox_id: sandbox(index % PODS),
-            ..container(index)
-        })
-        .collect();
-    told.take_plugin()?.synchronize(&pods, &containers)?;
+    let (pods, containers) = told_as_listed();
+    let mut plugin = told.take_plugin()?;
+    let updates = plugin.synchronize(&pods, &containers)?;
+    ensure!(!updates.is_empty(), "no container was to be changed");
     let lists = || proxy.metric("koord_runtime_proxy_relists_total", &["ok"]);
     let before = lists()?;
     wait_patiently("a list of what it was told", || {
@@ -150,10 +139,46 @@ fn listed() -> Result<u64> {
     thread::sleep(SETTLED);
     let pid = proxy.pid().context("the proxy runs")?;
     let bytes = process::resident_bytes(pid).context("the proxy's memory")?;
+    let known = proxy.metric("koord_runtime_proxy_ledger_containers", &[])?;
+    ensure!(known > NRI_CONTAINERS as f64 - 0.5, "{known} are known");
+    // It was the plugin for all that time.
+    drop(plugin);
     proxy.stop()?;
     child.kill()?;
     child.wait()?;
     Ok(bytes)
+}
+
+/// What NRI tells of the pods and containers that the runtime lists. Every other pod is a best-effort one, with
+/// batch resources for its first container.
+fn told_as_listed() -> (Vec<PodSandbox>, Vec<Container>) {
+    let listed: Vec<_> = (0..PODS).map(instant::pod).collect();
+    let pods = listed.iter().enumerate().map(|(index, of)| {
+        let metadata = of.metadata.clone().unwrap_or_default();
+        PodSandbox {
+            id: of.id.clone(),
+            name: metadata.name,
+            uid: metadata.uid,
+            namespace: metadata.namespace,
+            labels: of.labels.clone(),
+            linux: Some(LinuxPodSandbox {
+                cgroup_parent: instant::cgroup_parent(of),
+                ..LinuxPodSandbox::default()
+            }),
+            ..pod(index)
+        }
+    });
+    let containers = (0..NRI_CONTAINERS).map(|index| {
+        let of = instant::container(index, &listed[index % PODS]);
+        Container {
+            id: of.id,
+            pod_sandbox_id: of.pod_sandbox_id,
+            name: of.metadata.unwrap_or_default().name,
+            labels: of.labels,
+            ..container(index)
+        }
+    });
+    (pods.collect(), containers.collect())
 }
 
 fn asked_in_lives(

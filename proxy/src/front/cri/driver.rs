@@ -325,8 +325,8 @@ impl Driver {
     }
 
     /// Whether an announcement is held. Its client does next what it announces, whatever it is answered, so
-    /// nothing is read from the runtime before it was decided. One that has not come whole after that time,
-    /// or twice that if others were awaited when it began, passes unopened; one that is whole is decided in time.
+    /// nothing is read from the runtime before it was decided. One that has not come whole when a call can
+    /// be held no longer, or after twice that time if others were awaited when it began, passes unopened.
     fn holds_announcement(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
             let Some(last) = self.pair.last_partial_announcement() else {

@@ -74,8 +74,8 @@ pub struct Options {
     pub large_message_slots: usize,
     /// Bytes of one claimed message at most; a larger one passes unopened.
     pub max_message_bytes: usize,
-    /// How long a large message may wait for its place, at most, and how long the replies of a connection wait
-    /// for what a client of it announces.
+    /// How long a large message may wait for its place, at most. The replies of a connection wait for the rest of
+    /// what its client announces for as long, or twice that if several announcements overlap.
     pub hold_timeout: Duration,
     /// Open claimed calls; false passes everything through.
     pub hooks: bool,

@@ -368,7 +368,8 @@ fn map<const N: usize>(pairs: [(&str, &str); N]) -> Map {
         .into()
 }
 
-fn pod(number: usize) -> PodSandbox {
+/// The pod of this number, as it lists it.
+pub fn pod(number: usize) -> PodSandbox {
     let name = format!("pod-{number}");
     let uid = format!("00000000-0000-4000-8000-{number:012x}");
     PodSandbox {
@@ -396,12 +397,14 @@ fn pod(number: usize) -> PodSandbox {
     }
 }
 
-fn cgroup_parent(pod: &PodSandbox) -> String {
+/// Where a pod is.
+pub fn cgroup_parent(pod: &PodSandbox) -> String {
     let uid = pod.metadata.as_ref().map(|metadata| metadata.uid.as_str());
     format!("/kubepods/burstable/pod{}", uid.unwrap_or_default())
 }
 
-fn container(number: usize, pod: &PodSandbox) -> Container {
+/// The container of this number, which is of this pod, as it lists it.
+pub fn container(number: usize, pod: &PodSandbox) -> Container {
     let name = format!("container-{number}");
     Container {
         id: format!("{:064x}", (1 << 24) + number),

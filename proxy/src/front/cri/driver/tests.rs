@@ -18,7 +18,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
     task::{JoinHandle, LocalSet, spawn_local},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
@@ -349,8 +349,8 @@ async fn a_runtime_that_answers_headers_does_not_have_a_pod_resized_before_it_is
 #[tokio::test]
 async fn whoever_does_not_say_what_it_announces_is_answered_all_the_same() {
     let test = async {
-        let mut announced = Announced::begin(Duration::from_millis(300)).await;
-        assert!(!announced.is_answered(Duration::from_millis(100)).await);
+        let mut announced = Announced::begin(Duration::from_secs(1)).await;
+        assert!(!announced.is_answered(Duration::from_millis(200)).await);
         assert!(announced.is_answered(PATIENCE).await);
         assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "1");
         // What comes of it late is the runtime's.
@@ -359,6 +359,25 @@ async fn whoever_does_not_say_what_it_announces_is_answered_all_the_same() {
         let mut rest = vec![0; message.len()];
         announced.runtime.read_exact(&mut rest).await.unwrap();
         assert_eq!(rest, message);
+        announced.serving.abort();
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn what_is_announced_while_another_is_awaited_has_time_of_its_own() {
+    let test = async {
+        let hold = Duration::from_secs(1);
+        let mut announced = Announced::begin(hold).await;
+        sleep(hold / 2).await;
+        let said = call(3, RESIZE, &announced.message[9..]);
+        let (headers, message) = said.split_at(said.len() - announced.message.len());
+        announced.client.write_all(headers).await.unwrap();
+        // By then the first is awaited no longer.
+        assert!(!announced.is_answered(hold * 3 / 4).await);
+        announced.client.write_all(message).await.unwrap();
+        assert!(announced.is_answered(PATIENCE).await);
+        assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "0");
         announced.serving.abort();
     };
     LocalSet::new().run_until(test).await;

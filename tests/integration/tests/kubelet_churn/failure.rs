@@ -161,36 +161,25 @@ fn failures_are_of_one_kind_whichever_pod_they_are_of() {
              for \\\"main\\\": rpc error: code = Unknown desc = {why} {id}\" pod=\"default/churn-{id}\""
         )
     };
-    let first = kind(End::Kill, &line("StartContainer", "5f", "no container"));
+    let kind = |line: &str| self::kind(End::Kill, line);
+    let first = kind(&line("StartContainer", "5f", "no container"));
     assert_eq!(
         first.as_deref(),
         Some("failed to StartContainer for main rpc error code = Unknown desc = no container")
     );
-    assert_eq!(
-        kind(End::Kill, &line("StartContainer", "77", "no container")),
-        first
-    );
-    assert_ne!(
-        kind(End::Kill, &line("StopContainer", "5f", "no container")),
-        first
-    );
-    assert_eq!(
-        kind(End::Kill, &line("StartContainer", "5f", "read: EOF")),
-        None
-    );
+    assert_eq!(kind(&line("StartContainer", "77", "no container")), first);
+    assert_ne!(kind(&line("StopContainer", "5f", "no container")), first);
+    assert_eq!(kind(&line("StartContainer", "5f", "read: EOF")), None);
     let missing = "open /tmp/it/kubelet/root/pods/uid/etc-hosts: no such file";
-    assert_eq!(
-        kind(End::Kill, &line("StartContainer", "5f", missing)),
-        None
-    );
+    assert_eq!(kind(&line("StartContainer", "5f", missing)), None);
     let left = "failed to rename: rename /tmp/it/root/io.containerd.snapshotter.v1.overlayfs/snapshots/new-1 \
                 /tmp/it/root/io.containerd.snapshotter.v1.overlayfs/snapshots/18: file exists";
-    assert_eq!(kind(End::Kill, &line("StartContainer", "5f", left)), None);
-    assert_ne!(kind(End::Stop, &line("StartContainer", "5f", left)), None);
+    assert_eq!(kind(&line("StartContainer", "5f", left)), None);
     assert_ne!(
-        kind(End::Kill, &line("StartContainer", "5f", "file exists")),
+        self::kind(End::Stop, &line("StartContainer", "5f", left)),
         None
     );
+    assert_ne!(kind(&line("StartContainer", "5f", "file exists")), None);
 }
 
 #[test]

@@ -316,6 +316,14 @@ impl Announced {
         }
     }
 
+    /// The client says the rest, and the runtime gets it as it was said.
+    async fn end(&mut self) {
+        self.client.write_all(&self.message).await.unwrap();
+        let mut rest = vec![0; self.message.len()];
+        self.runtime.read_exact(&mut rest).await.unwrap();
+        assert_eq!(rest, self.message);
+    }
+
     /// Whether the client is answered within this time.
     async fn is_answered(&mut self, within: Duration) -> bool {
         let mut said = vec![0; SETTINGS.len() + UNIMPLEMENTED.len()];
@@ -333,14 +341,10 @@ async fn a_runtime_that_answers_headers_does_not_have_a_pod_resized_before_it_is
         let mut announced = Announced::begin(PATIENCE).await;
         assert!(!announced.is_answered(Duration::from_millis(200)).await);
         assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "1");
-        let message = std::mem::take(&mut announced.message);
-        announced.client.write_all(&message).await.unwrap();
-        assert!(announced.is_answered(PATIENCE).await);
+        // The runtime had answered before.
+        announced.end().await;
         assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "0");
-        // It had answered when it got the rest.
-        let mut rest = vec![0; message.len()];
-        announced.runtime.read_exact(&mut rest).await.unwrap();
-        assert_eq!(rest, message);
+        assert!(announced.is_answered(PATIENCE).await);
         announced.serving.abort();
     };
     LocalSet::new().run_until(test).await;
@@ -354,11 +358,7 @@ async fn whoever_does_not_say_what_it_announces_is_answered_all_the_same() {
         assert!(announced.is_answered(PATIENCE).await);
         assert_eq!(announced.bench.shown_of_pod("cpu.idle"), "1");
         // What comes of it late is the runtime's.
-        let message = std::mem::take(&mut announced.message);
-        announced.client.write_all(&message).await.unwrap();
-        let mut rest = vec![0; message.len()];
-        announced.runtime.read_exact(&mut rest).await.unwrap();
-        assert_eq!(rest, message);
+        announced.end().await;
         announced.serving.abort();
     };
     LocalSet::new().run_until(test).await;

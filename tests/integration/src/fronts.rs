@@ -320,7 +320,7 @@ impl Machine<'_> {
         };
         hold("host application", beside, &mut held)?;
         shared(node.testbed().hierarchies(), &mut held)?;
-        caches(Path::new("/sys/fs/resctrl"), &mut held)?;
+        caches(&mut held)?;
         let root = node.testbed().cgroup_root();
         network(&self.network(), &root, &mut held)?;
         Ok(held)

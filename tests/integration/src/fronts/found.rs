@@ -50,6 +50,9 @@ const OF_NETWORK: [&str; 2] = ["global_bps_config", "pod.json"];
 /// Of the root of all groups of cgroup v2.
 const OF_ROOT: [&str; 2] = ["io.cost.qos", "io.cost.model"];
 
+/// Where the kernel has groups of caches.
+pub(super) const CACHES: &str = "/sys/fs/resctrl";
+
 /// Those of which the groups of caches are called so.
 const CLASSES: [&str; 3] = ["LSR", "LS", "BE"];
 
@@ -134,7 +137,8 @@ pub(super) fn shared(hierarchies: &[CgroupHierarchy], held: &mut Decided) -> Res
 }
 
 /// What each group of caches has, and who is counted apart in it.
-pub(super) fn caches(root: &Path, held: &mut Decided) -> Result<()> {
+pub(super) fn caches(held: &mut Decided) -> Result<()> {
+    let root = Path::new(CACHES);
     for name in names(root)? {
         if CLASSES.contains(&&*name) || name.starts_with("koordlet-") {
             let group = root.join(&name);

@@ -2,7 +2,7 @@
 
 use super::{
     Machine,
-    found::{FILES, different, text},
+    found::{CACHES, FILES, different, text},
 };
 use crate::{Node, RunningPod};
 use anyhow::{Context, Result, ensure};
@@ -12,8 +12,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-
-const CACHES: &str = "/sys/fs/resctrl";
 
 impl Machine<'_> {
     /// Writes other values, has a process leave its group of caches and its core, and fails unless all is as it
@@ -31,8 +29,12 @@ impl Machine<'_> {
             ensure!(text(&file)? != was, "{what} was {value:?} before");
         }
         let process = process(&pods[1])?;
-        if Path::new(CACHES).join("tasks").exists() {
-            fs::write(Path::new(CACHES).join("tasks"), &process)?;
+        let tasks = Path::new(CACHES).join("tasks");
+        if tasks.exists() {
+            let groups = Path::new("/proc").join(&process).join("cpu_resctrl_groups");
+            let was = text(&groups)?;
+            fs::write(tasks, &process)?;
+            ensure!(text(&groups)? != was, "it was in no group: {was:?}");
         }
         if let Ok(kernel) = Kernel::open(false) {
             let process = process.parse()?;
@@ -68,7 +70,6 @@ impl Machine<'_> {
         let controller = FILES.iter().find(|(_, it)| *it == file);
         let (controller, _) = controller.with_context(|| what.to_owned())?;
         let group = match whose {
-            "all pods" => pods[0].cgroup.directory(controller).join(".."),
             "best-effort pods" => pods[2].cgroup.directory(controller).join(".."),
             whose => match whose.strip_prefix("container of ") {
                 Some(number) => {

@@ -78,6 +78,12 @@ const COST: &str = "kernel/src/cgroup/devices/tests.rs::what_shares_out_a_device
 /// Of all hooks at once.
 const EVERY_V2: &str = "tests/integration/tests/vm_node/main.rs::every_hook_is_in_force_and_given_back_on_cgroup_v2_by_cri";
 
+/// The same by the other front. They fail too if what hooks set is not what the rows of their kernel say.
+const EVERY_BY_NRI: &str =
+    "tests/integration/tests/nri.rs::every_hook_decides_alike_on_cgroup_v1_by_cri_and_by_nri";
+const EVERY_V2_BY_NRI: &str = "tests/integration/tests/vm_node/main.rs::every_hook_is_in_force_and_given_back_on_cgroup_v2_by_nri";
+const TRAFFIC_V2_BY_NRI: &str = "tests/integration/tests/vm_node/main.rs::pods_send_by_the_queues_of_the_policy_on_cgroup_v2_by_nri";
+
 /// Every setting of every hook. `.ci/shown` looks whether the tests on real kernels ran and passed, and
 /// those of both fronts whether hooks set on each kernel what is said here.
 #[rustfmt::skip]
@@ -164,12 +170,17 @@ fn every_setting_of_every_hook_is_shown_somewhere_and_the_page_says_where() {
 #[test]
 fn each_row_names_a_test_of_its_kernel_and_of_its_settings() -> io::Result<()> {
     for row in SHOWN {
-        let (file, _) = row.test.split_once("::").expect("a file and a test");
-        assert!(
-            row.kernel.has(file),
-            "{file} is no test on {:?}",
-            row.kernel
-        );
+        let of = |test: &'static str| {
+            let (file, _) = test.split_once("::").expect("a file and a test");
+            assert!(
+                row.kernel.has(file),
+                "{file} is no test on {:?}",
+                row.kernel
+            );
+            file
+        };
+        by_nri(row).map(of);
+        let file = of(row.test);
         let source = fs::read_to_string(Path::new(ROOT).join(file))?;
         if matches!(row.kernel, Kernel::FakeV1 | Kernel::FakeTree) {
             for setting in row.settings {
@@ -264,12 +275,13 @@ fn page() -> String {
          on v2 the same in a virtual machine, on the kernel alone what a test without one reads back;\n\
          `make test` fails where such a test did not run or did not pass. What no kernel here has is\n\
          shown on a tree that only pretends to be one:\n\n\
-         | Hook | Sets | Shown on | By |\n\
-         | --- | --- | --- | --- |\n",
+         | Hook | Sets | Shown on | By | With the NRI front by |\n\
+         | --- | --- | --- | --- | --- |\n",
     );
     for row in SHOWN {
+        let by_nri = by_nri(row).map_or_else(|| "–".to_owned(), |test| format!("`{test}`"));
         page.push_str(&format!(
-            "| {} | {} | {} | `{}` |\n",
+            "| {} | {} | {} | `{}` | {by_nri} |\n",
             row.hook,
             names(row.settings),
             row.kernel.name(),
@@ -306,6 +318,16 @@ fn kernels(meta: &HookMeta) -> String {
     match fake.is_empty() {
         true => real,
         false => format!("{real}; {}: {}", Kernel::FakeTree.name(), names(&fake)),
+    }
+}
+
+/// The test with the NRI front of what a row says; none where there is no runtime that has a front.
+fn by_nri(row: &Shown) -> Option<&'static str> {
+    match row.kernel {
+        Kernel::V1 => Some(EVERY_BY_NRI),
+        Kernel::V2 if row.hook == "TCNetworkQoS" => Some(TRAFFIC_V2_BY_NRI),
+        Kernel::V2 => Some(EVERY_V2_BY_NRI),
+        Kernel::Alone | Kernel::FakeV1 | Kernel::FakeTree => None,
     }
 }
 

@@ -20,7 +20,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use koord_model::Setting;
+use koord_model::{Setting, excerpt};
 use koord_proto::{Issues, policy::NodePolicy};
 use std::{
     cell::{Cell, RefCell},
@@ -165,11 +165,14 @@ impl Admin {
                 "/metrics" | "/healthz" | "/readyz" | "/status" | "/policy" | "/ledger"
                 | "/explain" | "/log" | "/hooks",
             ) => reply(StatusCode::METHOD_NOT_ALLOWED, TEXT, "not by this method\n"),
-            _ => reply(
+            (_, page) => reply(
                 StatusCode::NOT_FOUND,
                 TEXT,
-                "no such page; there are /metrics, /healthz, /readyz, /status, /policy, /ledger, \
-                 /explain?id=POD, /log and /hooks\n",
+                format!(
+                    "no page {:?}; there are /metrics, /healthz, /readyz, /status, /policy, /ledger, \
+                     /explain?id=POD, /log and /hooks\n",
+                    excerpt(page)
+                ),
             ),
         }
     }
@@ -389,13 +392,14 @@ impl Admin {
     async fn ledger(&self, filter: Option<&str>) -> Reply {
         let report = self.hub.report(filter).await;
         // The node is always there, though nothing may be decided for it.
-        let named = filter.is_some_and(|filter| filter != "node");
-        if report.pods.is_empty() && report.node.is_empty() && named {
-            return reply(
-                StatusCode::NOT_FOUND,
-                TEXT,
-                "no such pod, container or group of the node\n",
-            );
+        let named = filter.filter(|filter| *filter != "node");
+        if let Some(named) = named
+            && report.pods.is_empty()
+            && report.node.is_empty()
+        {
+            let named = excerpt(named);
+            let unknown = format!("no pod, container or group of the node is {named:?}\n");
+            return reply(StatusCode::NOT_FOUND, TEXT, unknown);
         }
         match serde_json::to_string(&report) {
             Ok(text) => reply(StatusCode::OK, JSON, text + "\n"),
@@ -415,7 +419,8 @@ impl Admin {
             _ => return reply(StatusCode::BAD_REQUEST, TEXT, "say HOOK=on or HOOK=off\n"),
         };
         if !self.hub.switch_hook(hook, on) {
-            let unknown = "no such hook here; status names those that there are\n";
+            let hook = excerpt(hook);
+            let unknown = format!("no hook {hook:?} here; status names those that there are\n");
             return reply(StatusCode::NOT_FOUND, TEXT, unknown);
         }
         if on {

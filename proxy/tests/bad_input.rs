@@ -81,7 +81,10 @@ fn bad_annotations(key: &str) -> Vec<Bad> {
     cases.extend(match key {
         EXTENDED_RESOURCE_SPEC => vec![
             bad(r#"{"containers":[]}"#, "value is a list, not an object"),
-            bad(cpu("true"), "value is true, not a quantity"),
+            bad(
+                cpu("true"),
+                "value is true, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
+            ),
             bad(cpu("\"one\""), "no quantity"),
             bad(cpu("\"-1\""), "no quantity"),
             bad(cpu("\"9e30\""), "no quantity"),
@@ -203,7 +206,7 @@ fn bad_rates() -> Vec<Bad> {
         bad(format!(r#"{{"ingressLimit":"{digits}"}}"#), "no quantity"),
         bad(
             r#"{"ingressLimit":"1M","egressLimit":[]}"#,
-            "value is a list, not a quantity",
+            "value is a list, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
         ),
     ]
 }

@@ -21,16 +21,20 @@ pub struct Quantity {
 /// Why a text is no quantity.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum QuantityError {
-    #[error("{text:?} is not written as a number with an optional suffix")]
+    #[error(
+        "{text:?} is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, \
+         Ki, Mi, Gi, Ti, Pi, Ei"
+    )]
     Malformed { text: String },
-    #[error("{text:?} has more digits, or is larger, than a quantity can be")]
+    #[error("{text:?} is outside -{MAX} to {MAX}, or has too many digits")]
     OutOfRange { text: String },
-    #[error("amount {amount} is negative")]
+    #[error("amount {amount} is outside 0 to {MAX}")]
     Negative { amount: String },
 }
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
-const MAX_NANOS: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
+const MAX: i64 = i64::MAX;
+const MAX_NANOS: i128 = MAX as i128 * NANOS_PER_UNIT;
 
 /// A suffix is a factor `2^binary · 10^decimal`.
 struct Scale {
@@ -41,6 +45,10 @@ struct Scale {
 // === impl Quantity ===
 
 impl Quantity {
+    /// What is written where one is expected.
+    pub(crate) const SAID: &'static str =
+        "a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi";
+
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
@@ -196,7 +204,7 @@ impl Decode for Quantity {
             Some(b'n') => Self::default(),
             Some(b'"') => json::string(json)?.trim().parse()?,
             Some(b'-' | b'0'..=b'9') => json.parse()?,
-            _ => return Err(json::wrong_type("a quantity", json)),
+            _ => return Err(json::wrong_type(Self::SAID, json)),
         };
         Ok(())
     }
@@ -310,8 +318,14 @@ mod tests {
     #[test]
     fn a_negative_amount_is_told_as_such() {
         let told = |text: &str| quantity(text).unsigned_value().unwrap_err().to_string();
-        assert_eq!(told("-1500m"), "amount -1.5 is negative");
-        assert_eq!(told("-2k"), "amount -2000 is negative");
+        assert_eq!(
+            told("-1500m"),
+            "amount -1.5 is outside 0 to 9223372036854775807"
+        );
+        assert_eq!(
+            told("-2k"),
+            "amount -2000 is outside 0 to 9223372036854775807"
+        );
         let amount = "-0.001".to_owned();
         let negative = Err(QuantityError::Negative { amount });
         assert_eq!(quantity("-1m").unsigned_value(), negative);

@@ -234,15 +234,15 @@ fn a_bad_numa_node_of_a_resource_status_names_the_place() {
             ),
             (
                 r#"{"numaNodeResources":[{"resources":{"cpu":true}}]}"#,
-                "$.numaNodeResources[0].resources.cpu: value is true, not a quantity",
+                "$.numaNodeResources[0].resources.cpu: value is true, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
             ),
             (
                 r#"{"numaNodeResources":[{"resources":{"cpu":"1 core"}}]}"#,
-                "$.numaNodeResources[0].resources.cpu: value is no quantity: \"1 core\" is not written as a number with an optional suffix",
+                "$.numaNodeResources[0].resources.cpu: value is no quantity: \"1 core\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
             ),
             (
                 r#"{"numaNodeResources":[{"resources":{"a/b":"x"}}]}"#,
-                "$.numaNodeResources[0].resources[\"a/b\"]: value is no quantity: \"x\" is not written as a number with an optional suffix",
+                "$.numaNodeResources[0].resources[\"a/b\"]: value is no quantity: \"x\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
             ),
         ],
     );
@@ -284,7 +284,7 @@ fn a_bad_extended_resource_spec_names_the_place() {
         "n".repeat(64)
     );
     let huge_shown = format!(
-        "$.containers.a.limits.x: value is no quantity: \"{}\" has more digits, or is larger, than a quantity can be",
+        "$.containers.a.limits.x: value is no quantity: \"{}\" is outside -9223372036854775807 to 9223372036854775807, or has too many digits",
         "9".repeat(64)
     );
     refused(
@@ -305,15 +305,15 @@ fn a_bad_extended_resource_spec_names_the_place() {
             ),
             (
                 r#"{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"-1"}}}}"#,
-                "$.containers.a.requests[\"kubernetes.io/batch-cpu\"]: value is no quantity: amount -1 is negative",
+                "$.containers.a.requests[\"kubernetes.io/batch-cpu\"]: value is no quantity: amount -1 is outside 0 to 9223372036854775807",
             ),
             (
                 r#"{"containers":{"a":{"limits":{"kubernetes.io/batch-memory":-0.5}}}}"#,
-                "$.containers.a.limits[\"kubernetes.io/batch-memory\"]: value is no quantity: amount -0.5 is negative",
+                "$.containers.a.limits[\"kubernetes.io/batch-memory\"]: value is no quantity: amount -0.5 is outside 0 to 9223372036854775807",
             ),
             (
                 r#"{"containers":{"a":{"limits":{"kubernetes.io/batch-memory":"8Ei"}}}}"#,
-                "$.containers.a.limits[\"kubernetes.io/batch-memory\"]: value is no quantity: \"8Ei\" has more digits, or is larger, than a quantity can be",
+                "$.containers.a.limits[\"kubernetes.io/batch-memory\"]: value is no quantity: \"8Ei\" is outside -9223372036854775807 to 9223372036854775807, or has too many digits",
             ),
             (&huge, &huge_shown),
             (&name, &shown),

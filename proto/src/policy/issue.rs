@@ -11,7 +11,7 @@ use thiserror::Error;
 
 /// One thing in a policy that is not in force because it is wrong.
 #[derive(Debug, Error)]
-#[error("{kind} {name:?} is wrong at {path:?}")]
+#[error("{kind}{} is wrong{}", named(name), at(path))]
 pub struct PolicyIssue {
     pub kind: String,
     pub name: String,
@@ -93,6 +93,22 @@ pub enum PolicyError {
     },
     #[error("policy is no YAML stream")]
     Syntax(#[source] ParserError),
+}
+
+/// With a space before it, if there is a name.
+fn named(name: &str) -> String {
+    match name {
+        "" => String::new(),
+        name => format!(" {name:?}"),
+    }
+}
+
+/// The same of a place in the document.
+fn at(path: &str) -> String {
+    match path {
+        "" => String::new(),
+        path => format!(" at {path:?}"),
+    }
 }
 
 // === impl Problem ===

@@ -3,6 +3,8 @@
 //! A document that was never seen is `None`, which is not the same as one that is empty: before
 //! the first policy, hooks do less.
 
+#[cfg(test)]
+mod asked;
 mod block;
 mod host_application;
 mod issue;

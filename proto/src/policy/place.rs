@@ -125,7 +125,7 @@ impl<'a> Place<'a> {
 
     /// An amount of something, as Kubernetes writes it, that cannot be below zero.
     pub(super) fn quantity(&self) -> Option<u64> {
-        let amount = self.take("a quantity", |v| v.is_string() || v.is_number())?;
+        let amount = self.take(Quantity::SAID, |v| v.is_string() || v.is_number())?;
         let text = amount
             .as_str()
             .map_or_else(|| amount.to_string(), |text| text.trim().to_owned());
@@ -197,6 +197,8 @@ impl<'a> Place<'a> {
     }
 
     fn below(&self, path: String, value: Option<&'a Value>) -> Place<'a> {
+        #[cfg(test)]
+        super::asked::note(&path);
         Place {
             object: self.object,
             path,

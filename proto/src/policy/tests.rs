@@ -1,6 +1,7 @@
 mod block;
 mod fields;
 mod network;
+mod page;
 
 use super::*;
 use crate::annotation::{
@@ -571,9 +572,12 @@ fn what_pods_may_have_of_memory_is_the_nodes_word() {
     for (text, reason) in [
         (
             "16GB",
-            "\"16GB\" is not written as a number with an optional suffix",
+            "\"16GB\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
         ),
-        ("-1Gi", "amount -1073741824 is negative"),
+        (
+            "-1Gi",
+            "amount -1073741824 is outside 0 to 9223372036854775807",
+        ),
     ] {
         let expected = (None, format!("{begin}: {reason}"));
         assert_eq!(
@@ -611,7 +615,7 @@ fn documents_of_other_nodes_are_counted_and_skipped() {
     assert_eq!(
         issues(&unnamed),
         [
-            "Node \"node-2\" is wrong at \"\": document is about another node than \"node-1\", the first that was named"
+            "Node \"node-2\" is wrong: document is about another node than \"node-1\", the first that was named"
         ]
     );
 }
@@ -639,11 +643,11 @@ items: [{kind: NodeResourceTopology, metadata: {name: node-1}}]",
     assert_eq!(
         issues(&parsed),
         [
-            "Pod \"p\" is wrong at \"\": kind \"Pod\" of \"v1\" is none that is read here",
+            "Pod \"p\" is wrong: kind \"Pod\" of \"v1\" is none that is read here",
             "Node \"node-1\" is wrong at \"apiVersion\": in document 2 it is \"slo.koordinator.sh/v1alpha1\", and of this kind \"v1\" is expected",
-            "Node \"\" is wrong at \"metadata.name\": value is missing",
-            "document 4 \"\" is wrong at \"kind\": no kind is named",
-            "Node \"node-1\" is wrong at \"\": document takes the place of an earlier one",
+            "Node is wrong at \"metadata.name\": value is missing",
+            "document 4 is wrong at \"kind\": no kind is named",
+            "Node \"node-1\" is wrong: document takes the place of an earlier one",
             "NodeSLO \"node-1\" is wrong at \"apiVersion\": in document 7 it is \"\", and of this kind \"slo.koordinator.sh/v1alpha1\" is expected",
             "NodeResourceTopology \"node-1\" is wrong at \"apiVersion\": in document 8 it is \"\", and of this kind \"topology.node.k8s.io/v1alpha1\" is expected",
         ]

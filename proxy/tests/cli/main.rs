@@ -425,7 +425,7 @@ fn a_hook_is_switched_off_and_on_by_name() {
     let unknown = proxy.ask(&["hook", "cpuburst", "off"]);
     assert_eq!(unknown.status.code(), Some(1));
     let said = String::from_utf8(unknown.stdout).unwrap();
-    assert!(said.contains("no such hook"), "{said}");
+    assert!(said.contains("no hook \"cpuburst\" here"), "{said}");
     assert_eq!(
         proxy.ask(&["hook", "CPUBurst", "maybe"]).status.code(),
         Some(64)

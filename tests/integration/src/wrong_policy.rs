@@ -212,6 +212,9 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    /// Every field of a NodeSLO that is looked at, by the page that is printed from what reads it.
+    const PAGE: &str = include_str!("../../../docs/node-policy.md");
+
     #[test]
     fn each_field_is_said_once_and_costs_what_some_kernel_has() {
         let known: BTreeSet<&str> = V1.iter().chain(V2).map(|value| value.0).collect();
@@ -222,5 +225,31 @@ mod tests {
                 assert!(known.contains(what), "{path}: {what}");
             }
         }
+    }
+
+    #[test]
+    fn each_field_of_a_policy_that_is_looked_at_is_tried() {
+        let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `"));
+        let looked_at: BTreeSet<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+        assert!(looked_at.len() > 50, "{looked_at:?}");
+        let tried = FIELDS.iter().chain(FIELDS_OF_V2).map(|field| {
+            let steps = field.path.split('.').map(|step| {
+                let is_class = step.ends_with("Class");
+                if is_class { "CLASS" } else { step }
+            });
+            let path: Vec<&str> = steps.collect();
+            path.join(".").replace("[0]", "[]")
+        });
+        let tried: BTreeSet<String> = tried.collect();
+        let untried: Vec<_> = looked_at
+            .iter()
+            .filter(|it| !tried.contains(**it))
+            .collect();
+        assert!(untried.is_empty(), "{untried:#?}");
+        let unknown: Vec<_> = tried
+            .iter()
+            .filter(|it| !looked_at.contains(&***it))
+            .collect();
+        assert!(unknown.is_empty(), "{unknown:#?}");
     }
 }

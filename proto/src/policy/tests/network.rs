@@ -96,9 +96,12 @@ fn a_wrong_amount_costs_itself() {
         ("2G", "value 2000000000 is outside 0 to 1000000000"),
         (
             "50%",
-            "value is no quantity: \"50%\" is not written as a number with an optional suffix",
+            "value is no quantity: \"50%\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
         ),
-        ("\"-1\"", "value is no quantity: amount -1 is negative"),
+        (
+            "\"-1\"",
+            "value is no quantity: amount -1 is outside 0 to 9223372036854775807",
+        ),
         ("[1]", "value is a list, not a whole number from 0 to 100"),
     ] {
         let (network, issues) = read(&format!(
@@ -112,7 +115,9 @@ fn a_wrong_amount_costs_itself() {
     assert_eq!(network, Some(NodeNetwork::default()));
     assert_eq!(
         issues,
-        ["\"spec.systemStrategy.totalNetworkBandwidth\": value is a list, not a quantity"]
+        [
+            "\"spec.systemStrategy.totalNetworkBandwidth\": value is a list, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi"
+        ]
     );
 }
 

@@ -48,6 +48,10 @@ pub(super) struct Figures<'a> {
     latency: u32,
     /// From its request to its limit memory is slowed down this far.
     slowed: u32,
+    /// Whether best-effort pods yield to all others.
+    idle: bool,
+    /// Whether their containers are killed whole, as a number.
+    killed: u32,
 }
 
 /// With the alternatives of CPU QoS, which exclude each other.
@@ -196,6 +200,8 @@ impl<'a> Figures<'a> {
             weight: 50,
             latency: 4_000,
             slowed: 50,
+            idle: true,
+            killed: 1,
         }
     }
 
@@ -212,6 +218,8 @@ impl<'a> Figures<'a> {
             weight: 40,
             latency: 6_000,
             slowed: 75,
+            idle: false,
+            killed: 0,
         }
     }
 
@@ -226,6 +234,8 @@ impl<'a> Figures<'a> {
             weight,
             latency,
             slowed,
+            idle,
+            killed,
             ..
         } = self;
         let of_node = self.of_node();
@@ -254,9 +264,9 @@ spec:
       resctrlQOS: {{enable: true, catRangeStartPercent: 20, mbaPercent: 90}}
       networkQOS: {{enable: true, egressRequest: 40, ingressRequest: 300M}}
     beClass:
-      cpuQOS: {{enable: true, schedIdle: 1}}
+      cpuQOS: {{enable: {idle}, schedIdle: 1}}
       memoryQOS:
-        {{enable: true, lowLimitPercent: {kept}, throttlingPercent: {slowed}, oomKillGroup: 1}}
+        {{enable: true, lowLimitPercent: {kept}, throttlingPercent: {slowed}, oomKillGroup: {killed}}}
       resctrlQOS: {{enable: true, mbaPercent: {bandwidth}}}
       networkQOS: {{enable: true, egressLimit: {egress}}}
       blkioQOS: {{enable: true, blocks: [

@@ -40,7 +40,7 @@ fn said_of(kernel: &str) -> Vec<(&'static str, &'static str)> {
     let mut said = Vec::new();
     for line in PAGE.lines() {
         let row: Vec<&str> = line.split('|').map(str::trim).collect();
-        if let ["", hook, settings, on, _, ""] = row[..]
+        if let ["", hook, settings, on, _, _, ""] = row[..]
             && on == kernel
         {
             let settings = settings.split(", ").map(|it| it.trim_matches('`'));

@@ -22,7 +22,7 @@ spec:
   systemStrategy: {totalNetworkBandwidth: 1G}
   resourceUsedThresholdWithBE: {enable: true, cpuSuppressPolicy: cfsQuota}
   hostApplications:
-  - {name: web, qos: LS, cgroupPath: {base: Kubepods, relativePath: nginx}}
+  - {name: web, qos: LS, cgroupPath: {base: Kubepods, parentDir: '', relativePath: nginx}}
   resourceQOSStrategy:
     policies: {cpuPolicy: groupIdentity, netQOSPolicy: terway-qos}
     lsrClass:
@@ -145,9 +145,21 @@ pub const FIELDS: &[Field] = &[
         right: "base: Kubepods", wrong: "base: Pods",
         problem: "\"Pods\" is none of CgroupRoot, Kubepods, KubepodsBurstable, KubepodsBesteffort",
         costs: &[("CPUs of nginx", "0-1")] },
+    Field { path: "hostApplications[0].name",
+        right: "name: web,", wrong: "name: 7,",
+        problem: "is 7, not a string",
+        costs: &[("CPUs of nginx", "0-1")] },
+    Field { path: "hostApplications[0].cgroupPath.parentDir",
+        right: "parentDir: ''", wrong: "parentDir: [nginx]",
+        problem: "is a list, not a string",
+        costs: &[("CPUs of nginx", "0-1")] },
+    Field { path: "hostApplications[0].cgroupPath.relativePath",
+        right: "relativePath: nginx", wrong: "relativePath: true",
+        problem: "is true, not a string",
+        costs: &[("CPUs of nginx", "0-1")] },
     Field { path: "systemStrategy.totalNetworkBandwidth",
         right: "totalNetworkBandwidth: 1G", wrong: "totalNetworkBandwidth: [1]",
-        problem: "is a list, not a quantity",
+        problem: "is a list, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
         costs: &[
             ("total sent", "0"),
             ("total received", "0"),
@@ -235,6 +247,17 @@ pub const FIELDS: &[Field] = &[
             ("limits", ""),
             ("weight", "default 100"),
         ] },
+    Field { path: "resourceQOSStrategy.beClass.blkioQOS.blocks[0].name",
+        right: "name: /dev/loop6, type: device, ioCfg: {readBPS", wrong: "name: 6, type: device, ioCfg: {readBPS",
+        problem: "is 6, not a string",
+        costs: &[
+            ("bytes read", ""),
+            ("bytes written", ""),
+            ("reads", ""),
+            ("writes", ""),
+            ("limits", ""),
+            ("weight", "default 100"),
+        ] },
     Field { path: "resourceQOSStrategy.beClass.blkioQOS.blocks[0].type",
         right: "type: device, ioCfg: {readBPS", wrong: "type: disk, ioCfg: {readBPS",
         problem: "\"disk\" is none of device, volumegroup",
@@ -303,6 +326,10 @@ pub const FIELDS: &[Field] = &[
 /// A model that nobody says: of a disk that turns (`block/blk-iocost.c`, `AUTOP_HDD`).
 const OF_THE_KERNEL: &str = "7:6 ctrl=auto model=linear rbps=174019176 rseqiops=41708 rrandiops=370 wbps=178075866 wseqiops=42705 wrandiops=378";
 
+/// Nobody's time of it is shared out.
+const UNSHARED: &str =
+    "7:6 enable=0 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00";
+
 /// Of which version 2 alone has something to show.
 #[rustfmt::skip]
 pub const FIELDS_OF_V2: &[Field] = &[
@@ -370,6 +397,18 @@ pub const FIELDS_OF_V2: &[Field] = &[
         right: "catRangeEndPercent: 50", wrong: "catRangeEndPercent: 101",
         problem: "101 is outside 1 to 100",
         costs: &[("caches of BE", "MB:0= 20, L3:0=00f")] },
+    Field { path: "resourceQOSStrategy.cgroupRoot.blkioQOS.enable",
+        right: "blkioQOS: {enable: true, blocks: [\n        {name: /dev/loop6, type: device, ioCfg: {readLatency:", wrong: "blkioQOS: {enable: 1, blocks: [\n        {name: /dev/loop6, type: device, ioCfg: {readLatency:",
+        problem: "is 1, not a boolean",
+        costs: &[("latencies", UNSHARED), ("model", OF_THE_KERNEL)] },
+    Field { path: "resourceQOSStrategy.cgroupRoot.blkioQOS.blocks[0].name",
+        right: "name: /dev/loop6, type: device, ioCfg: {readLatency:", wrong: "name: [loop6], type: device, ioCfg: {readLatency:",
+        problem: "is a list, not a string",
+        costs: &[("latencies", UNSHARED), ("model", OF_THE_KERNEL)] },
+    Field { path: "resourceQOSStrategy.cgroupRoot.blkioQOS.blocks[0].type",
+        right: "type: device, ioCfg: {readLatency:", wrong: "type: loop, ioCfg: {readLatency:",
+        problem: "\"loop\" is none of device, volumegroup",
+        costs: &[("latencies", UNSHARED), ("model", OF_THE_KERNEL)] },
     Field { path: "resourceQOSStrategy.cgroupRoot.blkioQOS.blocks[0].ioCfg.readLatency",
         right: "readLatency: 4000", wrong: "readLatency: -1",
         problem: "-1 is outside 0 to 4294967295",

@@ -272,8 +272,13 @@ fn a_volume_group_and_a_pods_claim_are_limited_on_cgroup_v2_by_nri() -> Result<(
 }
 
 #[test]
-fn a_limited_pod_keeps_its_limit_and_another_beside_it_its_rate() -> Result<()> {
-    of_io("a_limit_is_kept_and_others_keep_their_rate")
+fn a_pod_that_reads_keeps_its_limit_and_another_beside_it_its_rate_by_cri() -> Result<()> {
+    of_io("a_limit_is_kept_and_others_keep_their_rate_by_cri")
+}
+
+#[test]
+fn a_pod_that_writes_keeps_its_limit_and_another_beside_it_its_rate_by_nri() -> Result<()> {
+    of_io("a_limit_is_kept_and_others_keep_their_rate_by_nri")
 }
 
 /// One of the checks of block devices, which all go in one boot.

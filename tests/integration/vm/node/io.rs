@@ -6,7 +6,7 @@ use crate::{
     machine::{command, make},
     node,
 };
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
     classes::{NO_POLICY, PodSpecOf},
@@ -20,7 +20,10 @@ use koord_testkit::{
     cri::{ContainerSpec, CriClient, PodSpec},
     poll::{comes_true, wait_until},
 };
-use rustix::fs::{Mode, OFlags, open};
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::{pread, pwrite},
+};
 use std::{
     env, fmt, fs,
     io::{self, BufRead, BufReader, Write},
@@ -107,7 +110,12 @@ pub(super) fn check_all() {
     check("devices_are_limited_and_shared_out_by_nri", || {
         follows(Front::Nri)
     });
-    check("a_limit_is_kept_and_others_keep_their_rate", measured);
+    check("a_limit_is_kept_and_others_keep_their_rate_by_cri", || {
+        measured(Front::Cri, Work::Read)
+    });
+    check("a_limit_is_kept_and_others_keep_their_rate_by_nri", || {
+        measured(Front::Nri, Work::Write)
+    });
 }
 
 fn start(front: Front, policy: String) -> SmallNode {
@@ -222,43 +230,66 @@ fn said(line: &str, wanted: &str, without: &[&str]) -> String {
 
 /// Bytes that the device gives in a second to all pods together, by the kernel's own limit above them:
 /// what a device of memory gives is the host's time, and not the same from one second to the next.
-const WHOLE_DEVICE: u64 = 32 * MIB;
+const WHOLE_DEVICE: u64 = 16 * MIB;
 
-/// A best-effort pod that may read a MiB in a second, and one that is not limited beside it.
-async fn measured() -> Result<()> {
-    let limit = MIB;
-    let node = start(Front::Cri, policy(&format!("readBPS: {limit}"), ""));
-    let client = node.client().await?;
-    let limited = run(&node, &client, ("limited", "BE", PodQos::BestEffort)).await?;
-    let burstable = PodQos::Burstable { milli_cpu: 500 };
-    let free = run(&node, &client, ("free", "LS", burstable)).await?;
-    wait_until("the limit is there", || {
-        held(&limited).is_ok_and(|held| held[0].contains("rbps=1048576"))
-    });
-    let all_pods = limited.cgroup.directory("io").join("../../io.max");
-    fs::write(all_pods, format!("7:0 rbps={WHOLE_DEVICE}"))?;
-    let mut all = String::new();
-    for _ in 0..SETS {
-        let (percent, lines) = kept(&free, &limited, limit)?;
-        if percent >= 90 {
-            return Ok(());
-        }
-        all += &format!("{percent} %:\n{lines}\n");
-    }
-    bail!("{all}")
+/// Those of them that best-effort pods have.
+const LIMIT: u64 = MIB / 2;
+
+/// What is done to a device, and limited there.
+#[derive(Clone, Copy)]
+enum Work {
+    Read,
+    Write,
 }
 
-/// Sets of rounds at most. A neighbour on the host has all rounds of one set slower, by no limit of ours; a
-/// limit that others pay for shows in each set.
-const SETS: usize = 3;
+// === impl Work ===
 
-/// How much of its rate one keeps beside the other, which is kept to its limit, in percent; and what was
-/// measured.
-fn kept(free: &RunningPod, limited: &RunningPod, limit: u64) -> Result<(u64, String)> {
-    let rounds = rounds(free, limited)?;
+impl Work {
+    const ALL: [Self; 2] = [Self::Read, Self::Write];
+
+    /// What this program is called with to do it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+
+    /// The key of its limit in the policy, and in the kernel's file.
+    fn keys(self) -> [&'static str; 2] {
+        match self {
+            Self::Read => ["readBPS", "rbps"],
+            Self::Write => ["writeBPS", "wbps"],
+        }
+    }
+}
+
+/// A best-effort pod that is kept to its limit, and one that is not limited beside it.
+async fn measured(front: Front, work: Work) -> Result<()> {
+    let [policy_key, key] = work.keys();
+    let node = start(front, policy(&format!("{policy_key}: {LIMIT}"), ""));
+    let client = node.client().await?;
+    let named = |name: &str| format!("{name}-{}", work.name());
+    let limited = named("limited");
+    let limited = run(&node, &client, (&limited, "BE", PodQos::BestEffort)).await?;
+    let burstable = PodQos::Burstable { milli_cpu: 500 };
+    let free = run(&node, &client, (&named("free"), "LS", burstable)).await?;
+    wait_until("the limit is there", || {
+        held(&limited).is_ok_and(|held| held[0].contains(&format!("{key}={LIMIT}")))
+    });
+    let all_pods = limited.cgroup.directory("io").join("../../io.max");
+    fs::write(&all_pods, format!("7:0 {key}={WHOLE_DEVICE}"))?;
+    let measured = kept(&free, &limited, work);
+    fs::write(&all_pods, format!("7:0 {key}=max"))?;
+    measured
+}
+
+/// Fails unless one is kept to its limit, and the other keeps nine tenths of its rate beside it.
+fn kept(free: &RunningPod, limited: &RunningPod, work: Work) -> Result<()> {
+    let rounds = rounds(free, limited, work)?;
     let lines = rounds.each_ref().map(Round::to_string);
     for line in &lines {
-        println!("koord-guest: {line}");
+        println!("koord-guest: {}: {line}", work.name());
     }
     let median = |of: fn(&Round) -> u64| median(rounds.each_ref().map(of));
     let [alone, kept] = [median(|it| it.alone), median(|it| it.limited)];
@@ -269,13 +300,14 @@ fn kept(free: &RunningPod, limited: &RunningPod, limit: u64) -> Result<(u64, Str
         "{alone} bytes a second alone, not {WHOLE_DEVICE}:\n{all}"
     );
     ensure!(
-        kept > limit / 2 && kept < limit * 5 / 4,
-        "{kept} bytes a second, not {limit}:\n{all}"
+        kept > LIMIT / 2 && kept < LIMIT * 5 / 4,
+        "{kept} bytes a second, not {LIMIT}:\n{all}"
     );
-    Ok((percent, all))
+    ensure!(percent >= 90, "{percent} % of its rate:\n{all}");
+    Ok(())
 }
 
-/// What the two read in a second.
+/// What the two read or write in a second.
 struct Round {
     /// The one that is not limited, by itself: before and after the other half of the round, because the
     /// host may have given the machine more or less meanwhile.
@@ -308,14 +340,14 @@ impl fmt::Display for Round {
     }
 }
 
-/// In turn by itself and beside the other, which reads for as long and longer.
-fn rounds(free: &RunningPod, limited: &RunningPod) -> Result<[Round; 5]> {
-    let mut before = Reader::inside(free)?.rate_of(WHILE)?;
+/// In turn by itself and beside the other, which works for as long and longer.
+fn rounds(free: &RunningPod, limited: &RunningPod, work: Work) -> Result<[Round; 5]> {
+    let mut before = Worker::inside(free, work)?.rate_of(WHILE)?;
     let mut round = || {
-        let other = Reader::inside(limited)?;
-        let beside = Reader::inside(free)?.rate_of(WHILE)?;
+        let other = Worker::inside(limited, work)?;
+        let beside = Worker::inside(free, work)?.rate_of(WHILE)?;
         let limited = other.rate()?;
-        let after = Reader::inside(free)?.rate_of(WHILE)?;
+        let after = Worker::inside(free, work)?.rate_of(WHILE)?;
         let alone = before.midpoint(after);
         before = after;
         anyhow::Ok(Round {
@@ -332,43 +364,41 @@ fn median(mut figures: [u64; 5]) -> u64 {
     figures[2]
 }
 
-/// A process of a pod that reads from the first device until it is told to end. It is beside the
+/// A process of a pod that works on the first device until it is told to end. It is beside the
 /// containers, which may open no device.
-struct Reader {
+struct Worker {
     process: Child,
     output: BufReader<ChildStdout>,
 }
 
-/// What this program is called with to be that.
-const READ: &str = "read";
-/// What it says once it has read something.
-const READS: &str = "reads";
-const WHILE: Duration = Duration::from_secs(2);
+/// What it says once it has begun.
+const WORKS: &str = "works";
+const WHILE: Duration = Duration::from_secs(3);
 const BLOCK: usize = 64 << 10;
 
-// === impl Reader ===
+// === impl Worker ===
 
-impl Reader {
+impl Worker {
     /// One that has begun.
-    fn inside(pod: &RunningPod) -> Result<Self> {
+    fn inside(pod: &RunningPod, work: Work) -> Result<Self> {
         let mut process = Command::new(env::current_exe()?)
-            .arg(READ)
+            .arg(work.name())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let group = pod.cgroup.directory("io").join("reader");
+        let group = pod.cgroup.directory("io").join("worker");
         fs::create_dir_all(&group)?;
         fs::write(group.join("cgroup.procs"), process.id().to_string())?;
         let stdin = process.stdin.as_mut().context("it is piped")?;
         stdin.write_all(b"go\n")?;
         let output = process.stdout.take().context("it is piped")?;
-        let mut reader = Self {
+        let mut worker = Self {
             process,
             output: BufReader::new(output),
         };
-        let said = reader.line()?;
-        ensure!(said == READS, "the reader says {said:?}");
-        Ok(reader)
+        let said = worker.line()?;
+        ensure!(said == WORKS, "the worker says {said:?}");
+        Ok(worker)
     }
 
     /// Bytes in a second, over a while.
@@ -382,7 +412,7 @@ impl Reader {
         // It ends with its input.
         drop(self.process.stdin.take());
         let rate = self.line()?;
-        ensure!(self.process.wait()?.success(), "the reader failed");
+        ensure!(self.process.wait()?.success(), "the worker failed");
         Ok(rate.parse()?)
     }
 
@@ -393,11 +423,15 @@ impl Reader {
     }
 }
 
-/// What the reader does, if this is one: past the cache, because it is the device that is limited.
-pub(super) fn read_if_told() -> bool {
-    if env::args().nth(1).as_deref() != Some(READ) {
+/// What the worker does, if this is one: past the cache, because it is the device that is limited.
+pub(super) fn work_if_told() -> bool {
+    let told = env::args().nth(1);
+    let Some(work) = Work::ALL
+        .into_iter()
+        .find(|it| told.as_deref() == Some(it.name()))
+    else {
         return false;
-    }
+    };
     wait_for_a_line();
     let is_over = Arc::new(AtomicBool::new(false));
     let end = is_over.clone();
@@ -405,7 +439,7 @@ pub(super) fn read_if_told() -> bool {
         wait_for_a_line();
         end.store(true, Ordering::Relaxed);
     });
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     let device = open("/dev/loop0", flags, Mode::empty()).expect("a device of this machine");
     let mut memory = vec![0; 2 * BLOCK];
     let start = memory.as_ptr().align_offset(4096);
@@ -413,11 +447,14 @@ pub(super) fn read_if_told() -> bool {
     let (begin, mut bytes) = (Instant::now(), 0);
     while !is_over.load(Ordering::Relaxed) {
         let at = bytes % (32 * MIB);
-        let read = rustix::io::pread(&device, &mut *block, at).expect("it can be read");
+        let done = match work {
+            Work::Read => pread(&device, &mut *block, at),
+            Work::Write => pwrite(&device, block, at),
+        };
         if bytes == 0 {
-            println!("{READS}");
+            println!("{WORKS}");
         }
-        bytes += u64::try_from(read).expect("a block is small");
+        bytes += u64::try_from(done.expect("the device works")).expect("a block is small");
     }
     let micros = begin.elapsed().as_micros();
     println!("{}", u128::from(bytes) * 1_000_000 / micros);

@@ -222,12 +222,15 @@ const TWICE: &[(&str, &str)] = &[
 ];
 
 /// CPUs are faster by 60 % and burst by half of the limit at most; all of the requested memory is kept, of 32
-/// to 64 MiB it is slowed down three quarters of the way, and with group identity there are no cookies.
+/// to 64 MiB it is slowed down three quarters of the way, and with group identity there are no cookies. Nobody
+/// is idle, so that a weight counts, nor killed whole.
 #[rustfmt::skip]
 const OTHER: &[(&str, &str)] = &[
     ("0 memory.min", "1073741824"),
     ("1 cpu.max.burst", "25000"),
+    ("2 cpu.idle", "0"),
     ("2 cpu.max", "31250 100000"),
+    ("2 cpu.weight", "10"),
     ("2 memory.low", "33554432"),
     ("3 cpu.max", "46875 100000"),
     ("container of 0 memory.min", "1073741824"),
@@ -237,6 +240,8 @@ const OTHER: &[(&str, &str)] = &[
     ("container of 2 cpu.max", "31250 100000"),
     ("container of 2 memory.high", "58720256"),
     ("container of 2 memory.low", "33554432"),
+    ("2 memory.oom.group", "0"),
+    ("container of 2 memory.oom.group", "0"),
     ("container of 3 cpu.max", "46875 100000"),
     ("container of 3 cpu.max.burst", "23437"),
     ("container of 3 cpuset.cpus.effective", "0"),
@@ -269,7 +274,9 @@ const OTHER: &[(&str, &str)] = &[
 const WITHOUT: &[(&str, &str)] = &[
     ("0 memory.min", "0"),
     ("1 cpu.max.burst", "0"),
+    ("2 cpu.idle", "1"),
     ("2 cpu.max", "50000 100000"),
+    ("2 cpu.weight", "0"),
     ("2 memory.low", "0"),
     ("3 cpu.max", "75000 100000"),
     ("container of 0 memory.min", "0"),

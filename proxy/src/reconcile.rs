@@ -28,6 +28,7 @@ mod hang;
 mod queue;
 mod recall;
 mod rewritten;
+mod room;
 mod slow;
 mod standing;
 mod switch;
@@ -42,6 +43,7 @@ pub(crate) use self::{
     queue::Queue,
     recall::all as recall,
     rewritten::follow as follow_systemd,
+    room::lacks_room,
     switch::{Gate, refused_switch},
     threads::{has_group, join_starting, starting},
 };
@@ -149,8 +151,7 @@ pub async fn run(hub: Rc<Hub>) {
     let hold = async {
         loop {
             let work = queue.next().await;
-            // Whoever has pushed it may have an answer to give, which does not wait for a look.
-            yield_now().await;
+            queue.give_way().await;
             match work {
                 Work::Network => {
                     queue.tells.notify_one();
@@ -163,7 +164,7 @@ pub async fn run(hub: Rc<Hub>) {
     let gather = async {
         loop {
             let work = queue.next_threads().await;
-            yield_now().await;
+            queue.give_way().await;
             hang::watched(&hub, &queue.thread_hang, work.run(&hub)).await;
         }
     };
@@ -346,7 +347,7 @@ pub(crate) async fn pod(hub: &Rc<Hub>, sandbox: &SandboxId) {
 
 /// Does all that waits.
 #[cfg(test)]
-async fn all_that_waits(hub: &Rc<Hub>) {
+pub(crate) async fn all_that_waits(hub: &Rc<Hub>) {
     loop {
         if let Some(work) = hub.queue().pop() {
             work.run(hub).await;
@@ -356,19 +357,6 @@ async fn all_that_waits(hub: &Rc<Hub>) {
             return devices::all(hub).await;
         }
     }
-}
-
-/// Whether something was decided of a pod's own directory that was not held against the kernel yet, and that
-/// calls wait for.
-pub(crate) fn has_new_directory(hub: &Hub, sandbox: &SandboxId) -> bool {
-    let ledger = hub.ledger().borrow();
-    let pod = ledger.pod(sandbox).filter(|pod| pod.ready);
-    pod.is_some_and(|pod| {
-        let mut entries = pod.own.entries().iter();
-        let awaited = |entry: &Entry| !entry.desired.setting().is_of_devices();
-        let is_new = |entry: &Entry| is_held(entry) && Part::New.has(entry);
-        pod.own.at.is_some() && entries.any(|entry| is_new(entry) && awaited(entry))
-    })
 }
 
 /// Brings to the kernel what was decided of a pod since it was held against that, but for what somebody

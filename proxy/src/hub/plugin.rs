@@ -466,6 +466,7 @@ impl Hub {
             return;
         };
         let pod = self.found_pod(view, parent, sandbox, true);
+        self.queue.push_if_new(&pod);
         self.ledger.borrow_mut().insert_pod(pod);
     }
 

@@ -19,12 +19,18 @@ use std::{
 };
 use tokio::{
     sync::Notify,
-    time::{Instant, timeout_at},
+    task::yield_now,
+    time::{Instant, sleep_until, timeout_at},
 };
 
 /// How long after word of a pod the rest of it is looked at, at most. What is told of it in a row, as of a
 /// container's start, costs one look, and hardly anything of it shares the CPUs with that.
 const SOON: Duration = Duration::from_millis(50);
+
+/// Whoever asks one thing after the other leaves less between two.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How long what is to be looked at gives way to questions, at most, and then does not for as long.
+const GIVES_WAY: Duration = Duration::from_millis(20);
 
 /// Pods in the order in which they were pushed, each once.
 #[derive(Debug, Default)]
@@ -52,6 +58,10 @@ pub(crate) struct Queue {
     network: Cell<bool>,
     pushed: Notify,
     threads_pushed: Notify,
+    /// When a runtime asked something last, and waits for the answer.
+    asked: Cell<Option<Instant>>,
+    /// Until then nothing gives way to questions.
+    insists: Cell<Option<Instant>>,
     /// No pod waits, and the network plugin is to be told.
     pub(super) tells: Notify,
     /// The same of the queues.
@@ -104,6 +114,8 @@ impl Default for Queue {
             network: Cell::default(),
             pushed: Notify::default(),
             threads_pushed: Notify::default(),
+            asked: Cell::default(),
+            insists: Cell::default(),
             tells: Notify::default(),
             shapes: Notify::default(),
             slow: Slow::default(),
@@ -337,6 +349,34 @@ impl Queue {
         self.node.get()
     }
 
+    /// A runtime asks something, and goes on with the answer.
+    pub(crate) fn note_asked(&self) {
+        self.asked.set(Some(Instant::now()));
+    }
+
+    /// Waits until there is a pause between questions, or has given way to them for long: what an answer needs
+    /// of the kernel it has written itself, and the rest would take the CPU from the next one.
+    pub(super) async fn give_way(&self) {
+        // Whoever has pushed what is looked at may have an answer to give.
+        yield_now().await;
+        let begun = Instant::now();
+        let until = begun + GIVES_WAY;
+        loop {
+            let now = Instant::now();
+            let pause = self.asked.get().map(|asked| asked + PAUSE);
+            let Some(pause) = pause.filter(|pause| *pause > now) else {
+                return;
+            };
+            if self.insists.get().is_some_and(|it| it > now) {
+                return;
+            }
+            if now >= until {
+                return self.insists.set(Some(now + GIVES_WAY));
+            }
+            sleep_until(pause.min(until)).await;
+        }
+    }
+
     pub(super) async fn next(&self) -> Work {
         loop {
             if let Some(work) = self.pop() {
@@ -349,5 +389,52 @@ impl Queue {
                 None => pushed.await,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use tokio::{
+        task::{LocalSet, spawn_local},
+        time::sleep,
+    };
+
+    /// How long what is looked at gives way, while somebody asks every millisecond for so long.
+    async fn given_way(queue: &Rc<Queue>, questions: Duration) -> u128 {
+        let (asking, begun) = (queue.clone(), Instant::now());
+        asking.note_asked();
+        let asks = spawn_local(async move {
+            while begun.elapsed() < questions {
+                sleep(PAUSE / 2).await;
+                asking.note_asked();
+            }
+        });
+        queue.give_way().await;
+        let took = begun.elapsed().as_millis();
+        asks.abort();
+        took
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_waits_for_a_pause_between_questions_and_no_longer_than_twenty_milliseconds() {
+        let test = async {
+            let queue = Rc::new(Queue::default());
+            let begun = Instant::now();
+            queue.give_way().await;
+            assert_eq!(begun.elapsed(), Duration::ZERO);
+            let took = given_way(&queue, Duration::from_millis(5)).await;
+            assert!((5..=8).contains(&took), "{took}");
+            // In half of all time it does not give way, however much is asked.
+            let long = Duration::from_secs(1);
+            let took = given_way(&queue, long).await;
+            assert!((20..=22).contains(&took), "{took}");
+            assert!(given_way(&queue, long).await <= 1);
+            sleep(GIVES_WAY).await;
+            let took = given_way(&queue, long).await;
+            assert!((20..=22).contains(&took), "{took}");
+        };
+        LocalSet::new().run_until(test).await;
     }
 }

@@ -1,23 +1,24 @@
 //! The events of a pod's life, from the run of its sandbox to the removal, told to the proxy as a plugin:
 //! how long it keeps each.
 //!
-//! In the same lives each is told to an [echo](crate::echo) too. What that takes is the machine's part,
-//! with the double's own: to write the question and to read the answer. Between two questions to the
-//! plugin there is less of a pause than any runtime leaves, about as long as the echo takes.
+//! An [echo](crate::echo) is told of as many lives, wave by wave in turn with the plugin. What that takes is
+//! the machine's part, with the double's own: to write the question and to read the answer.
 //!
-//! Control groups are this machine's own, made and removed as kubelet and runtime do, between the
-//! questions and on the CPUs that all of it shares; the kernel goes on with that behind whoever asked for
-//! it. Of what it is answered to a creation the double writes to the container's group, once it has made
-//! that, what a runtime would, and says so in the container's spec from then on.
+//! Control groups are this machine's own, made and removed as kubelet and runtime do, on the CPUs that all of
+//! it shares; the kernel goes on with that behind whoever asked for it. On a node they are made well before
+//! the event is told: the kubelet makes a pod's before it asks for a sandbox, which takes the runtime some
+//! hundred milliseconds, and to make a container takes it some five at the least. They are removed once the
+//! pod is gone, and what the kernel has to clear away then takes it many times as long as to make them, in
+//! pieces of milliseconds in which nobody else has the CPU. So the groups of all pods of a round are made
+//! before it and removed behind it, each time until the kernel has done with that, and there is a pause behind
+//! those of containers, a short one ([`Pace::Node`]). What it takes while groups are made and cleared away as
+//! fast as that goes is measured too ([`Pace::Churn`]).
 //!
-//! To one event the answer has to wait for the kernel, whose part an echo does not show: the first creation
-//! in a pod, for what the pod's directory was to have since its sandbox runs and does not have yet. With
-//! one pod it comes right after that, when hardly anything is written, and with several after the same
-//! events of the others, in whose time it may be. On cgroup v1 that is `cpu.shares`, `cpu.cfs_quota_us`,
-//! `memory.limit_in_bytes` and `cpu.idle`. Each is read before it is written. Beside them are read how much
-//! memory is in use, the length of the quota's period, whether a group that is given shares is idle, and
-//! once more the shares of one that is about to be. Every read and every write is of a file that is opened
-//! for it and closed.
+//! Of what it is answered to a creation the double writes to the container's group, once it has made that,
+//! what a runtime would, and says so in the container's spec from then on.
+//!
+//! What a pod's directory is to have is written behind the answer to the run of its sandbox; that it is there is
+//! looked at once its first container was to start.
 
 use crate::{
     load::Sample,
@@ -25,28 +26,33 @@ use crate::{
     report::Row,
 };
 use anyhow::{Context, Result, ensure};
-use koord_integration::classes::{self, PodSpecOf, Scope};
+use koord_integration::classes::{self, PodSpecOf};
 use koord_testkit::{
     PodCgroup, PodCgroups, PodQos,
     nri::{
         Plugin,
         message::{
-            Container, ContainerAdjustment, ContainerUpdate, LinuxCpu, LinuxResources, OptionalU64,
-            PodSandbox,
+            Container, ContainerAdjustment, ContainerUpdate, LinuxCpu, LinuxMemory, LinuxResources,
+            OptionalI64, OptionalU64, PodSandbox,
         },
     },
+    poll::wait_patiently,
 };
-use std::time::{Duration, Instant};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 /// The first creation after the run of a sandbox.
 const CREATION: &str = "CreateContainer in a new pod";
+const START: &str = "StartContainer";
 
 /// What a runtime asks and tells, in this order.
 pub(crate) const EVENTS: [&str; 13] = [
     "RunPodSandbox",
     CREATION,
     "PostCreateContainer",
-    "StartContainer",
+    START,
     "PostStartContainer",
     "UpdateContainer",
     "PostUpdateContainer",
@@ -58,12 +64,27 @@ pub(crate) const EVENTS: [&str; 13] = [
     "RemovePodSandbox",
 ];
 
-/// Lives of one round.
+/// Lives of one round, to the plugin and to the echo each.
 const LIVES: usize = 320;
+/// Lives after which the other end is told.
+const TURN: usize = 16;
+/// Less than a runtime takes to make a container.
+const MADE: Duration = Duration::from_millis(5);
+/// For what the kernel does behind the last group that it has made, or given up.
+const QUIET: Duration = Duration::from_millis(300);
 /// Numbers from here on are of pods that the plugin has not met.
 const FIRST: usize = 1 << 20;
 
-/// Who is told of every event.
+/// What lies between the making of control groups and an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Less time than on any node, and enough for the kernel.
+    Node,
+    /// None.
+    Churn,
+}
+
+/// Who is told of every event, in turn.
 pub(crate) struct Ends<'a> {
     pub(crate) plugin: &'a mut Plugin,
     pub(crate) echo: &'a mut Plugin,
@@ -85,7 +106,6 @@ struct Said {
 
 /// A pod with one container.
 struct Life {
-    number: usize,
     spec: PodSpecOf,
     pod: PodSandbox,
     container: Container,
@@ -93,33 +113,40 @@ struct Life {
     cgroup: Option<PodCgroup>,
 }
 
-/// Lives in waves of so many pods: each event by turns of all of them. Without control groups there is
-/// nothing that anything is written to.
+/// Lives of so many pods at a time: each event by turns of all of them. Without control groups there is nothing
+/// that anything is written to.
 pub(crate) fn measure(
     ends: &mut Ends<'_>,
     cgroups: Option<&PodCgroups>,
     rounds: usize,
-    pods: usize,
+    (pods, pace): (usize, Pace),
 ) -> Result<Vec<Kept>> {
     let mut samples = EVENTS.map(|_| [Vec::new(), Vec::new()]);
+    let wave = pace.wave(pods);
     // The first round warms up and is thrown away: what is left to do of a synchronisation, a look at
     // every pod of it, falls into it. Runtimes synchronise once and tell of lives from then on.
     for round in 0..=rounds {
         let mut latencies = EVENTS.map(|_| [(); 2].map(|()| Vec::with_capacity(LIVES)));
-        for first in (0..LIVES).step_by(pods) {
-            let numbers = (first..first + pods).map(|it| FIRST + round * LIVES + it);
+        for first in (0..2 * LIVES).step_by(wave) {
+            let before = groups()?;
+            let numbers = (first..first + wave).map(|it| FIRST + round * 2 * LIVES + it);
             let lives = numbers.map(|number| Life::new(cgroups, number));
             let mut lives = lives.collect::<Result<Vec<_>>>()?;
-            for (event, latencies) in EVENTS.iter().zip(&mut latencies) {
-                for life in &mut lives {
-                    life.prepare(event, cgroups)?;
-                    let took = ends.tell(life, event)?;
-                    for (latencies, took) in latencies.iter_mut().zip(took) {
-                        latencies.push(took);
+            pace.pause(QUIET);
+            for (at, lives) in lives.chunks_mut(pods).enumerate() {
+                let end = (first + at * pods) / TURN % 2;
+                for (event, latencies) in EVENTS.iter().zip(&mut latencies) {
+                    if *event == START {
+                        lives.iter().try_for_each(|it| it.make(cgroups))?;
+                        pace.pause(MADE);
+                    }
+                    for life in lives.iter_mut() {
+                        latencies[end].push(ends.tell(end, life, event)?);
                     }
                 }
             }
             lives.iter().try_for_each(Life::remove)?;
+            pace.clear(before);
         }
         if round > 0 {
             let latencies = latencies.into_iter().flatten();
@@ -139,21 +166,66 @@ pub(crate) fn measure(
         .collect())
 }
 
+// === impl Pace ===
+
+impl Pace {
+    /// Lives whose groups are made together, where so many are told of at a time.
+    fn wave(self, pods: usize) -> usize {
+        match self {
+            Self::Node => 2 * LIVES,
+            Self::Churn => pods,
+        }
+    }
+
+    fn pause(self, time: Duration) {
+        if self == Self::Node {
+            thread::sleep(time);
+        }
+    }
+
+    /// Waits until the kernel has cleared away what was made since there were so many groups.
+    fn clear(self, before: u64) {
+        if self == Self::Node {
+            wait_patiently("the kernel clears groups away", || {
+                groups().is_ok_and(|now| now <= before)
+            });
+            thread::sleep(QUIET);
+        }
+    }
+}
+
+/// Control groups that there are, those that were removed and are still to be cleared away among them.
+fn groups() -> Result<u64> {
+    let text = fs::read_to_string("/proc/cgroups")?;
+    let counts = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        words.nth(2)?.parse::<u64>().ok()
+    });
+    Ok(counts.sum())
+}
+
 // === impl Ends ===
 
 impl Ends<'_> {
-    /// Tells of an event, and says how long the plugin and the echo took to answer. Who is told first
-    /// changes from life to life, so that what goes on behind an answer, or behind what was prepared,
-    /// costs the one as often as the other.
-    fn tell(&mut self, life: &mut Life, event: &str) -> Result<[u64; 2]> {
-        if life.number.is_multiple_of(2) {
-            let (echo, _) = life.tell(event, self.echo)?;
-            Ok([self.tell_plugin(life, event)?, echo])
-        } else {
-            let plugin = self.tell_plugin(life, event)?;
-            let (echo, _) = life.tell(event, self.echo)?;
-            Ok([plugin, echo])
+    /// Tells the plugin of an event, or the echo, and says how long it took to answer.
+    fn tell(&mut self, end: usize, life: &mut Life, event: &str) -> Result<u64> {
+        if end == 0 {
+            return self.tell_plugin(life, event);
         }
+        let (took, _) = life.tell(event, self.echo)?;
+        if event == CREATION {
+            life.made_of(LinuxResources {
+                cpu: Some(LinuxCpu {
+                    shares: Some(OptionalU64 { value: 512 }),
+                    quota: Some(OptionalI64 { value: 100_000 }),
+                    ..LinuxCpu::default()
+                }),
+                memory: Some(LinuxMemory {
+                    limit: Some(OptionalI64 { value: 128 << 20 }),
+                }),
+            });
+        }
+        Ok(took)
     }
 
     fn tell_plugin(&mut self, life: &mut Life, event: &str) -> Result<u64> {
@@ -163,9 +235,8 @@ impl Ends<'_> {
         if event == CREATION {
             let linux = said.adjust.and_then(|adjust| adjust.linux);
             let resources = linux.and_then(|linux| linux.resources);
-            ensure!(resources.is_some(), "a creation was not adjusted");
             // It asks for nothing but shares, which are among them.
-            life.container.linux.get_or_insert_default().resources = resources;
+            life.made_of(resources.context("a creation was not adjusted")?);
         }
         Ok(took)
     }
@@ -186,7 +257,6 @@ impl Life {
 
     fn of(number: usize, pod: PodSandbox, cgroup: Option<PodCgroup>) -> Self {
         Self {
-            number,
             spec: classes::be("batch"),
             container: Container {
                 pod_sandbox_id: pod.id.clone(),
@@ -197,11 +267,14 @@ impl Life {
         }
     }
 
-    /// What a runtime does before it tells of this, which is not measured.
-    fn prepare(&self, event: &str, cgroups: Option<&PodCgroups>) -> Result<()> {
-        if event == "StartContainer"
-            && let Some((cgroups, cgroup)) = cgroups.zip(self.cgroup.as_ref())
-        {
+    /// What the container is made with.
+    fn made_of(&mut self, resources: LinuxResources) {
+        self.container.linux.get_or_insert_default().resources = Some(resources);
+    }
+
+    /// What a runtime does before it tells of a start.
+    fn make(&self, cgroups: Option<&PodCgroups>) -> Result<()> {
+        if let Some((cgroups, cgroup)) = cgroups.zip(self.cgroup.as_ref()) {
             cgroups.container(cgroup, &self.container.id)?;
             self.carry_out(cgroup)?;
         }
@@ -267,12 +340,7 @@ impl Life {
             ensure!(said == Some(512), "an update was answered with {said:?}");
         }
         let wrong = match (event, &self.cgroup) {
-            (CREATION, Some(cgroup)) => {
-                let mut of_pod = self.spec.clone();
-                of_pod.expected.retain(|it| it.scope == Scope::Pod);
-                of_pod.wrong_in(cgroup, &self.container.id)
-            }
-            ("StartContainer", Some(cgroup)) => self.spec.wrong_in(cgroup, &self.container.id),
+            (START, Some(cgroup)) => self.spec.wrong_in(cgroup, &self.container.id),
             _ => Vec::new(),
         };
         ensure!(wrong.is_empty(), "answered to {event} too early: {wrong:?}");

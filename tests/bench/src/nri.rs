@@ -6,7 +6,7 @@
 
 use crate::{
     echo::Echo,
-    life::{self, EVENTS, Ends},
+    life::{self, EVENTS, Ends, Pace},
     load::{Sample, Stack},
     parts::{SETTLED, demo_options, instant_runtime},
     report::{NRI_CONTAINERS, Row},
@@ -55,6 +55,8 @@ pub(crate) enum Order {
     Turns,
     /// At once.
     Together,
+    /// By turns, while control groups of others are made and cleared away all the time, as on no node.
+    Churn,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -188,14 +190,17 @@ fn asked_in_lives(
     cgroups: Option<&PodCgroups>,
 ) -> Result<Vec<Asked>> {
     let mut asked = Vec::new();
-    for pods in AT_ONCE {
-        if EVENTS.iter().any(|event| wants(event, pods)) {
-            let kept = life::measure(ends, cgroups, rounds, pods)?;
+    for (pace, order) in [(Pace::Node, Order::Turns), (Pace::Churn, Order::Churn)] {
+        for pods in AT_ONCE {
+            if !EVENTS.iter().any(|event| wants(event, pods)) {
+                continue;
+            }
+            let kept = life::measure(ends, cgroups, rounds, (pods, pace))?;
             let kept = kept.into_iter().filter(|it| wants(it.event, pods));
             asked.extend(kept.map(|it| Asked {
                 event: it.event,
                 pods,
-                order: Order::Turns,
+                order,
                 row: it.plugin,
                 echo: Some(it.echo),
             }));
@@ -225,8 +230,8 @@ fn asked_about_creations(
             }
         }
         let way = match order {
-            Order::Turns => "plugin",
             Order::Together => "plugin, asked at once",
+            Order::Turns | Order::Churn => "plugin",
         };
         asked.push(Asked {
             event: CREATION,
@@ -257,12 +262,12 @@ fn creations(
             .collect();
         let begun = Instant::now();
         match order {
-            Order::Turns => {
+            Order::Together => ask(plugin, &new, &mut latencies)?,
+            Order::Turns | Order::Churn => {
                 for one in new.chunks(1) {
                     ask(plugin, one, &mut latencies)?;
                 }
             }
-            Order::Together => ask(plugin, &new, &mut latencies)?,
         }
         spent += begun.elapsed();
         for event in ["PostCreateContainer", "RemoveContainer"] {

@@ -12,15 +12,18 @@ use crate::{dial::connect, hub::Hub, metrics::Metrics, retry::Retry};
 use std::{
     collections::HashMap,
     error::Error,
+    future::poll_fn,
     hash::{BuildHasher, RandomState},
     mem,
+    panic::{self, AssertUnwindSafe},
     path::Path,
     rc::Rc,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
-    task::{Id, JoinError, JoinSet},
+    task::{Id, JoinSet},
     time::{Instant, sleep},
 };
 use tracing::{error, info, warn};
@@ -72,7 +75,8 @@ struct Answers {
 struct Answered {
     /// The container that is made of its question, if one is.
     made: Option<String>,
-    answer: Result<(Ticket, Answer), JoinError>,
+    /// `None` if it died.
+    answer: Option<(Ticket, Answer)>,
 }
 
 // === impl Front ===
@@ -204,7 +208,10 @@ impl Talk<'_> {
             let said = tokio::select! {
                 biased;
                 Some(answered) = self.answers.next() => self.answered(answered),
-                incoming = self.session.next() => incoming.map(|incoming| self.take(incoming)),
+                incoming = self.session.next() => match incoming {
+                    Ok(incoming) => self.take(incoming).await,
+                    Err(ended) => Err(ended),
+                },
             };
             if let Err(ended) = said {
                 return ended;
@@ -212,7 +219,7 @@ impl Talk<'_> {
         }
     }
 
-    fn take(&mut self, incoming: Incoming) {
+    async fn take(&mut self, incoming: Incoming) -> Result<(), SessionError> {
         match incoming {
             Incoming::Asked(ticket, asked) => {
                 self.watchdog.start();
@@ -222,19 +229,25 @@ impl Talk<'_> {
                     let answer = handler.answer_by(*asked, ticket.due).await;
                     (ticket, answer)
                 };
-                self.answers.look_for(answer, made);
+                match self.answers.look_for(answer, made).await {
+                    Some(answered) => self.answered(answered),
+                    None => Ok(()),
+                }
             }
-            Incoming::Late(count) => self.metrics.plugin_late_answers(count),
+            Incoming::Late(count) => {
+                self.metrics.plugin_late_answers(count);
+                Ok(())
+            }
         }
     }
 
     fn answered(&mut self, answered: Answered) -> Result<(), SessionError> {
         let Answered { made, answer } = answered;
         let said = match answer {
-            Ok((ticket, answer)) => self.say(ticket, answer)?,
-            Err(died) => {
-                // Its question is answered with "no change" when it is late.
-                error!(error = &died as &dyn Error, "an answer died");
+            Some((ticket, answer)) => self.say(ticket, answer)?,
+            None => {
+                // The panic tells why. Its question is answered with "no change" when it is late.
+                error!("an answer died");
                 false
             }
         };
@@ -263,21 +276,36 @@ impl Talk<'_> {
 // === impl Answers ===
 
 impl Answers {
-    fn look_for(
+    /// Looks for one, and has it if nothing has to be waited for, as hardly ever: then it goes out before
+    /// anybody else does anything here. What has to be waited for comes with [`next`](Self::next).
+    async fn look_for(
         &mut self,
         answer: impl Future<Output = (Ticket, Answer)> + 'static,
         made: Option<String>,
-    ) {
-        let id = self.tasks.spawn_local(answer).id();
-        self.makes.extend(made.map(|made| (id, made)));
+    ) -> Option<Answered> {
+        let mut answer = Box::pin(answer);
+        let look = |cx: &mut Context<'_>| {
+            let look = AssertUnwindSafe(|| answer.as_mut().poll(cx));
+            Poll::Ready(panic::catch_unwind(look))
+        };
+        let answer = match poll_fn(look).await {
+            Ok(Poll::Ready(answer)) => Some(answer),
+            Ok(Poll::Pending) => {
+                let id = self.tasks.spawn_local(answer).id();
+                self.makes.extend(made.map(|made| (id, made)));
+                return None;
+            }
+            Err(_) => None,
+        };
+        Some(Answered { made, answer })
     }
 
     /// The next one that is there, or that never will be; `None` if none is looked for.
     async fn next(&mut self) -> Option<Answered> {
         let ended = self.tasks.join_next_with_id().await?;
         let (id, answer) = match ended {
-            Ok((id, answer)) => (id, Ok(answer)),
-            Err(died) => (died.id(), Err(died)),
+            Ok((id, answer)) => (id, Some(answer)),
+            Err(died) => (died.id(), None),
         };
         Some(Answered {
             made: self.makes.remove(&id),
@@ -303,7 +331,7 @@ fn jittered(time: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::task::LocalSet;
+    use tokio::task::{LocalSet, yield_now};
 
     #[test]
     fn waiting_is_by_chance_between_half_and_all_of_its_time() {
@@ -319,15 +347,20 @@ mod tests {
     async fn of_an_answer_that_dies_it_is_known_which_container_was_to_have_it() {
         let test = async {
             let mut answers = Answers::default();
-            answers.look_for(async { panic!("of a test") }, None);
-            let died = answers.next().await.unwrap();
-            assert!(died.answer.is_err());
-            assert_eq!(died.made, None);
-            let made = Some("container-1".to_owned());
-            answers.look_for(async { panic!("of a test") }, made);
-            let died = answers.next().await.unwrap();
-            assert!(died.answer.is_err());
-            assert_eq!(died.made.as_deref(), Some("container-1"));
+            for made in [None, Some("container-1".to_owned())] {
+                let at_once = async { panic!("of a test") };
+                let died = answers.look_for(at_once, made.clone()).await.unwrap();
+                assert!(died.answer.is_none());
+                assert_eq!(died.made, made);
+                let later = async {
+                    yield_now().await;
+                    panic!("of a test")
+                };
+                assert!(answers.look_for(later, made.clone()).await.is_none());
+                let died = answers.next().await.unwrap();
+                assert!(died.answer.is_none());
+                assert_eq!(died.made, made);
+            }
             assert!(answers.next().await.is_none());
             assert_eq!(answers.makes.len(), 0);
         };

@@ -104,6 +104,7 @@ impl Handler {
     /// All that it waits for takes half of the time at most until it is `due`, when it is answered with
     /// nothing: a runtime may say with a question that it waits for less than it said before.
     pub(super) async fn answer_by(&self, asked: Asked, due: Instant) -> Answer {
+        self.hub.queue().note_asked();
         let begun = Instant::now();
         let left = due.saturating_duration_since(begun);
         let patience = self.patience.min(left / 2);
@@ -168,7 +169,7 @@ impl Handler {
         // Before anything else is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
         if let Ok(sandbox) = SandboxId::new(&pod.id)
-            && reconcile::has_new_directory(&self.hub, &sandbox)
+            && reconcile::lacks_room(&self.hub, &sandbox)
         {
             // A runtime asks one thing at a time, for whatever pod: of a writer that stands still the first
             // creation that has waited is enough.

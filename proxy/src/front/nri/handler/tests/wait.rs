@@ -13,6 +13,21 @@ fn quota(bench: &Bench) -> String {
     text.trim_end().to_owned()
 }
 
+/// The pod's own directory has half of what its containers are to have.
+fn halve(bench: &Bench) {
+    let file = "cpu.cfs_quota_us";
+    let halved = bench.tree.write(Controller::Cpu, &bench.pod, file, "50000");
+    halved.unwrap();
+}
+
+/// The same of memory, by the files of cgroup v2.
+fn narrow(bench: &Bench, at: &CgroupPath) {
+    let halved = bench
+        .tree
+        .write(Controller::Memory, at, "memory.max", "536870912");
+    halved.unwrap();
+}
+
 /// A start of the container whose spec says this.
 fn start_of(resources: Option<LinuxResources>) -> Asked {
     let linux = LinuxContainer {
@@ -30,10 +45,21 @@ fn start_of(resources: Option<LinuxResources>) -> Asked {
 }
 
 #[tokio::test]
-async fn the_run_of_a_sandbox_waits_for_no_write_and_the_creation_after_it_does() {
+async fn a_creation_waits_for_no_write_where_the_pods_directory_has_as_much_and_a_start_does() {
     let (bench, plugin) = plugin();
     plugin.answer(happened(Event::RunPodSandbox)).await;
+    assert!(matches!(plugin.answer(creation()).await, Answer::Adjust(_)));
     assert_eq!(quota(&bench), "-1");
+    plugin.answer(happened(Event::StartContainer)).await;
+    assert_eq!(quota(&bench), "100000");
+}
+
+#[tokio::test]
+async fn a_creation_waits_where_the_pods_directory_has_less_than_its_container_is_to_have() {
+    let (bench, plugin) = plugin();
+    halve(&bench);
+    plugin.answer(happened(Event::RunPodSandbox)).await;
+    assert_eq!(quota(&bench), "50000");
     assert!(matches!(plugin.answer(creation()).await, Answer::Adjust(_)));
     assert_eq!(quota(&bench), "100000");
 }
@@ -43,6 +69,7 @@ async fn a_creation_comes_behind_what_the_writer_was_handed_for_its_pod() {
     let (go_on, done) = mpsc::channel();
     let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
     let plugin = Rc::new(Handler::new(bench.hub.clone(), Duration::from_secs(120)));
+    narrow(&bench, &bench.pod);
     let test = async {
         spawn_local(reconcile::run(bench.hub.clone()));
         plugin.answer(happened(Event::RunPodSandbox)).await;
@@ -74,8 +101,15 @@ async fn a_creation_comes_behind_what_the_writer_was_handed_for_its_pod() {
 }
 
 #[tokio::test]
-async fn a_creation_in_a_pod_of_which_nothing_was_told_waits_for_its_values() {
+async fn a_creation_in_a_pod_of_which_nothing_was_told_waits_alike_and_has_it_looked_at() {
     let (bench, plugin) = plugin();
+    assert!(matches!(plugin.answer(creation()).await, Answer::Adjust(_)));
+    assert_eq!(quota(&bench), "-1");
+    reconcile::all_that_waits(&bench.hub).await;
+    assert_eq!(quota(&bench), "100000");
+
+    let (bench, plugin) = self::plugin();
+    halve(&bench);
     assert!(matches!(plugin.answer(creation()).await, Answer::Adjust(_)));
     assert_eq!(quota(&bench), "100000");
 }
@@ -109,6 +143,8 @@ async fn a_writer_that_stands_still_holds_one_creation_until_it_is_heard_of_and_
     let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(2));
     let (other, at) = another_pod();
     bench.tree.make(&at);
+    narrow(&bench, &bench.pod);
+    narrow(&bench, &at);
     let created = Asked::CreateContainer(CreateContainerRequest {
         pod: Some(other.clone()),
         container: Some(Container {
@@ -157,6 +193,7 @@ async fn who_has_hardly_waited_has_not_found_the_writer_late() {
     let (go_on, done) = mpsc::channel();
     let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
     let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(2));
+    narrow(&bench, &bench.pod);
     // In milliseconds until each is due; half of that is waited.
     for (due, is_late) in [(60, false), (200, true)] {
         let due = Instant::now() + Duration::from_millis(due);
@@ -219,6 +256,7 @@ async fn a_start_believes_no_spec_that_may_have_changed_since_the_group_was_made
 async fn a_creation_is_adjusted_within_the_time_that_its_question_says() {
     let (go_on, done) = mpsc::channel();
     let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
+    narrow(&bench, &bench.pod);
     // Of a runtime that says nothing before a question, so that it is taken to wait for two seconds.
     let plugin = Handler::new(bench.hub.clone(), Duration::from_secs(2));
     let begun = Instant::now();

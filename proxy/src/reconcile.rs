@@ -151,7 +151,6 @@ pub async fn run(hub: Rc<Hub>) {
     let hold = async {
         loop {
             let work = queue.next().await;
-            queue.give_way().await;
             match work {
                 Work::Network => {
                     queue.tells.notify_one();
@@ -164,7 +163,6 @@ pub async fn run(hub: Rc<Hub>) {
     let gather = async {
         loop {
             let work = queue.next_threads().await;
-            queue.give_way().await;
             hang::watched(&hub, &queue.thread_hang, work.run(&hub)).await;
         }
     };

@@ -121,7 +121,9 @@ impl Hub {
         container: &Container,
         patience: Duration,
     ) -> Result<Told<ContainerAdjustment>, Status> {
-        self.meet_pod(pod);
+        if self.meet_pod(pod) {
+            self.look_at_new(pod);
+        }
         let inputs = self.policy().inputs();
         let (Some((pod, parent)), Ok(sandbox)) = (seen::pod(pod, &inputs), SandboxId::new(&pod.id))
         else {
@@ -454,20 +456,31 @@ impl Hub {
         self.meet_container(container);
     }
 
-    fn meet_pod(&self, pod: &PodSandbox) {
+    /// Whether nobody knew of it.
+    fn meet_pod(&self, pod: &PodSandbox) -> bool {
         let Ok(sandbox) = SandboxId::new(&pod.id) else {
-            return;
+            return false;
         };
         if self.ledger.borrow().pod(&sandbox).is_some() {
-            return;
+            return false;
         }
         let inputs = self.policy().inputs();
         let Some((view, parent)) = seen::pod(pod, &inputs) else {
-            return;
+            return false;
         };
         let pod = self.found_pod(view, parent, sandbox, true);
-        self.queue.push_if_new(&pod);
         self.ledger.borrow_mut().insert_pod(pod);
+        true
+    }
+
+    /// Has what is new of a pod brought to the kernel before anything else of any pod.
+    fn look_at_new(&self, pod: &PodSandbox) {
+        let sandbox = SandboxId::new(&pod.id);
+        if let Ok(sandbox) = sandbox
+            && let Some(pod) = self.ledger.borrow().pod(&sandbox)
+        {
+            self.queue.push_if_new(pod);
+        }
     }
 
     fn meet_container(&self, container: &Container) {

@@ -262,6 +262,10 @@ impl Queue {
 
     pub(super) async fn next_threads(&self) -> ThreadWork {
         loop {
+            let lines = [&self.new_threads, &self.threads];
+            if self.groups.get() || lines.iter().any(|line| !line.borrow().0.is_empty()) {
+                self.give_way().await;
+            }
             match self.pop_threads() {
                 Some(work) => return work,
                 None => self.threads_pushed.notified().await,
@@ -356,7 +360,7 @@ impl Queue {
 
     /// Waits until there is a pause between questions, or has given way to them for long: what an answer needs
     /// of the kernel it has written itself, and the rest would take the CPU from the next one.
-    pub(super) async fn give_way(&self) {
+    async fn give_way(&self) {
         // Whoever has pushed what is looked at may have an answer to give.
         yield_now().await;
         let begun = Instant::now();
@@ -377,8 +381,20 @@ impl Queue {
         }
     }
 
+    /// Whether somebody waits to be looked at.
+    fn has_work(&self) -> bool {
+        self.push_due(Instant::now());
+        let lines = [&self.changed, &self.waiting];
+        let waits = lines.iter().any(|line| !line.borrow().0.is_empty());
+        waits || self.node.get() || self.network.get()
+    }
+
     pub(super) async fn next(&self) -> Work {
         loop {
+            // What has come by then may go before what waits now.
+            if self.has_work() {
+                self.give_way().await;
+            }
             if let Some(work) = self.pop() {
                 return work;
             }

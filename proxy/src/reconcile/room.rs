@@ -2,11 +2,12 @@
 
 use super::{Part, is_held};
 use crate::{hub::Hub, ledger::Entry};
-use koord_model::{CgroupPath, SandboxId, Value};
+use koord_model::{CgroupPath, SandboxId, Setting, Value};
 
-/// Whether a container that is made now may be refused what it is to have: on cgroup v1 the kernel gives none more
-/// than its pod's own directory has, which may have less than was decided of it and not held against it yet. It
-/// costs a read or two on the data path.
+/// Whether a pod's own directory may have less than a container that is made now takes, by what was decided of it
+/// and was not held against it yet: on cgroup v1 the kernel refuses a container more quota than its pod has, and
+/// anywhere what makes it could be killed for want of memory. The directory may also come to have less while
+/// something that was decided before is being written. It costs a read or two on the data path.
 pub(crate) fn lacks_room(hub: &Hub, sandbox: &SandboxId) -> bool {
     let ledger = hub.ledger().borrow();
     let pod = ledger.pod(sandbox).filter(|pod| pod.ready);
@@ -21,6 +22,10 @@ pub(crate) fn lacks_room(hub: &Hub, sandbox: &SandboxId) -> bool {
 /// Whether a directory has less of what bounds those below it; also where what it has cannot be told.
 fn has_less(hub: &Hub, at: &CgroupPath, wanted: &Value) -> bool {
     let held = || hub.writer().held(at, wanted.setting());
+    let bounds = [Setting::CpuQuota, Setting::MemoryLimit, Setting::CpusetCpus];
+    if bounds.contains(&wanted.setting()) && hub.writer().standing().is_some() {
+        return true;
+    }
     match wanted {
         Value::CpuQuota(wanted) => match held() {
             Some(Value::CpuQuota(held)) => held < *wanted,

@@ -128,9 +128,9 @@ fn page() -> String {
     let mut page = String::from(
         "# The fields of a NodeSLO\n\n\
          Every field of a NodeSLO that is looked at, below `spec`. This page is printed from what reads it, in\n\
-         `proto/src/policy/`; a test fails when the two differ. A wrong value costs its field alone, and is\n\
-         told by `koord-runtime-proxy policy` with what it may be, in the words of this page. What is not said\n\
-         is as upstream has it. Where the policy comes from, and who needs what of it:\n\
+         `proto/src/policy/`; a test fails when the two differ. A wrong value costs its field alone, or\n\
+         what is nothing without it, as a block without its name; it is told by `koord-runtime-proxy policy`\n\
+         with what it may be, in the words of this page. What is not said is as upstream has it. Where the policy comes from, and who needs what of it:\n\
          [configuration.md](configuration.md#the-node-policy).\n\n\
          `CLASS` is one of the classes of the last column. Of `blkioQOS` that of `beClass` and `cgroupRoot`\n\
          alone counts; blocks of another class are refused, as its pods have no directory of their own.\n\n\

@@ -5,10 +5,11 @@
 //! with the reply. Kernel writes are waited for where it counts, a part of the time that the runtime
 //! gives at most: what is late then is written all the same, beside.
 //!
-//! The run of a sandbox waits for none: what its pod's directory is to have is handed over, and the
-//! creation of a container waits for as much of it as is not there yet, unless the writer was late the
-//! last time. The next thing that a runtime does is to make the container's group below that directory.
-//! A start waits for what its container's group does not have by its spec, for its pod's threads to be in
+//! The run of a sandbox waits for none: what its pod's directory is to have is handed over. The next thing
+//! that a runtime does after a creation is to make the container's group below that directory, so a creation
+//! waits for what is not there yet where the directory may have less than the container takes, unless the
+//! writer was late the last time. A start waits for what is new of the directory in any case, and for what its
+//! container's group does not have by its spec, for its pod's threads to be in
 //! their groups, unless whoever brings them there was late the last time, and for the first list where that
 //! may tell who has the cookie of its group of cores, unless one has waited for that in vain.
 

@@ -213,6 +213,10 @@ impl Session {
         loop {
             let (more, due, waits_to_write) = {
                 let mut desk = self.desk.hand();
+                // Answers of one moment are written together, once nothing is left of what came together.
+                if let Some(incoming) = desk.next() {
+                    return incoming;
+                }
                 let more = desk.turn(Duration::ZERO);
                 if let Some(incoming) = desk.next() {
                     return incoming;

@@ -3,8 +3,11 @@
 use super::*;
 use crate::ledger::Contest;
 use koord_testkit::poll::wait_until_async;
-use std::sync::mpsc;
-use tokio::task::{spawn_local, yield_now};
+use std::{sync::mpsc, thread};
+use tokio::{
+    task::{spawn_local, yield_now},
+    time::sleep,
+};
 
 /// The quota of the pod's own directory.
 fn quota(bench: &Bench) -> String {
@@ -64,17 +67,39 @@ async fn a_creation_waits_where_the_pods_directory_has_less_than_its_container_i
     assert_eq!(quota(&bench), "100000");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_question_brings_is_written_in_the_pause_after_it() {
+    let (bench, plugin) = plugin();
+    let test = async {
+        spawn_local(reconcile::run(bench.hub.clone()));
+        plugin.answer(happened(Event::RunPodSandbox)).await;
+        // Nobody waits for anything, so that no time goes by here.
+        for _ in 0..16 {
+            yield_now().await;
+        }
+        // Far longer than the writer would take, had it been handed anything.
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(quota(&bench), "-1");
+        sleep(Duration::from_millis(5)).await;
+        // Comes behind what it is handed then.
+        let wanted = [(bench.pod.clone(), Setting::CpuQuota)];
+        bench.hub.writer().read(&wanted).await;
+        assert_eq!(quota(&bench), "100000");
+    };
+    LocalSet::new().run_until(test).await;
+}
+
 #[tokio::test]
 async fn a_creation_comes_behind_what_the_writer_was_handed_for_its_pod() {
     let (go_on, done) = mpsc::channel();
     let bench = Bench::reclaiming(FakeTree::new(Generation::V2, 2), done);
     let plugin = Rc::new(Handler::new(bench.hub.clone(), Duration::from_secs(120)));
-    narrow(&bench, &bench.pod);
+    // The directory has room: what is being written may take it, if it was decided before.
     let test = async {
         spawn_local(reconcile::run(bench.hub.clone()));
         plugin.answer(happened(Event::RunPodSandbox)).await;
-        // The writer reads what it may have to write, and nobody else does.
-        let has_begun = || async { bench.tree.take_reads("cpu.max") > 0 };
+        // It has the limit of memory in hand, among others, until it may write that.
+        let has_begun = || async { bench.hub.writer().standing().is_some() };
         wait_until_async("the writer has begun", has_begun).await;
         let asked = plugin.clone();
         let created = spawn_local(async move { asked.answer(creation()).await });

@@ -83,7 +83,7 @@ fn bad_annotations(key: &str) -> Vec<Bad> {
             bad(r#"{"containers":[]}"#, "value is a list, not an object"),
             bad(
                 cpu("true"),
-                "value is true, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
+                "value is true, not a quantity up to 9223372036854775807, as 2, 500m or 1.5Gi",
             ),
             bad(cpu("\"one\""), "no quantity"),
             bad(cpu("\"-1\""), "no quantity"),
@@ -206,7 +206,7 @@ fn bad_rates() -> Vec<Bad> {
         bad(format!(r#"{{"ingressLimit":"{digits}"}}"#), "no quantity"),
         bad(
             r#"{"ingressLimit":"1M","egressLimit":[]}"#,
-            "value is a list, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
+            "value is a list, not a quantity up to 9223372036854775807, as 2, 500m or 1.5Gi",
         ),
     ]
 }

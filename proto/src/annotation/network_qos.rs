@@ -97,12 +97,12 @@ mod tests {
             (
                 r#"{"egressLimit":"50%"}"#,
                 "$.egressLimit",
-                "\"50%\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
+                "\"50%\" is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
             ),
             (
                 r#"{"ingressLimit":"1M","egressLimit":[]}"#,
                 "$.egressLimit",
-                "value is a list, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
+                "value is a list, not a quantity up to 9223372036854775807, as 2, 500m or 1.5Gi",
             ),
             ("[]", "$", "value is a list, not an object"),
         ] {

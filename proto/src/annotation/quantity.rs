@@ -22,8 +22,7 @@ pub struct Quantity {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum QuantityError {
     #[error(
-        "{text:?} is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, \
-         Ki, Mi, Gi, Ti, Pi, Ei"
+        "{text:?} is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"
     )]
     Malformed { text: String },
     #[error("{text:?} is outside -{MAX} to {MAX}, or has too many digits")]
@@ -47,7 +46,7 @@ struct Scale {
 impl Quantity {
     /// What is written where one is expected.
     pub(crate) const SAID: &'static str =
-        "a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi";
+        "a quantity up to 9223372036854775807, as 2, 500m or 1.5Gi";
 
     pub fn is_zero(self) -> bool {
         self.nanos == 0

@@ -234,15 +234,15 @@ fn a_bad_numa_node_of_a_resource_status_names_the_place() {
             ),
             (
                 r#"{"numaNodeResources":[{"resources":{"cpu":true}}]}"#,
-                "$.numaNodeResources[0].resources.cpu: value is true, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
+                "$.numaNodeResources[0].resources.cpu: value is true, not a quantity up to 9223372036854775807, as 2, 500m or 1.5Gi",
             ),
             (
                 r#"{"numaNodeResources":[{"resources":{"cpu":"1 core"}}]}"#,
-                "$.numaNodeResources[0].resources.cpu: value is no quantity: \"1 core\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
+                "$.numaNodeResources[0].resources.cpu: value is no quantity: \"1 core\" is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
             ),
             (
                 r#"{"numaNodeResources":[{"resources":{"a/b":"x"}}]}"#,
-                "$.numaNodeResources[0].resources[\"a/b\"]: value is no quantity: \"x\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
+                "$.numaNodeResources[0].resources[\"a/b\"]: value is no quantity: \"x\" is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
             ),
         ],
     );

@@ -270,13 +270,13 @@ fn an_amount_that_is_none_costs_its_pod_and_is_named() {
         (
             "memory",
             r#""64MiB""#,
-            r#""64MiB" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"#,
+            r#""64MiB" is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"#,
         ),
         ("cpu", "-1", "amount -1 is outside 0 to 9223372036854775807"),
         (
             "kubernetes.io/batch-cpu",
             "[]",
-            r#""[]" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"#,
+            r#""[]" is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"#,
         ),
         (
             "kubernetes.io/mid-memory",

@@ -572,7 +572,7 @@ fn what_pods_may_have_of_memory_is_the_nodes_word() {
     for (text, reason) in [
         (
             "16GB",
-            "\"16GB\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
+            "\"16GB\" is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
         ),
         (
             "-1Gi",

@@ -249,7 +249,7 @@ fn annotations() -> Vec<Odd> {
     let nowhere = format!(r#"{{"rdma":[{{"id":"{}"}}]}}"#, "../".repeat(8 << 10));
     #[rustfmt::skip]
     let all = vec![
-        Odd::annotation(Be, ("BatchResource", EXTENDED_RESOURCE_SPEC), limit("true"), "value is true, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi"),
+        Odd::annotation(Be, ("BatchResource", EXTENDED_RESOURCE_SPEC), limit("true"), "value is true, not a quantity up to 9223372036854775807, as 2, 500m or 1.5Gi"),
         Odd::annotation(Be, ("MemoryQOS", EXTENDED_RESOURCE_SPEC), limit(&format!("\"{digits}\"")), "no quantity"),
         Odd::annotation(Ls, ("CPUNormalization", RESOURCE_STATUS), r#"{"cpuset":"1-0"}"#, "no CPU list")
             .loses(&[

@@ -187,7 +187,7 @@ fn of_the_network() {
         "{systemStrategy: {WRONG}, resourceQOSStrategy: {policies: {netQOSPolicy: terway-qos}}}",
         "totalNetworkBandwidth: much",
         "systemStrategy.totalNetworkBandwidth",
-        "is no quantity: \"much\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
+        "is no quantity: \"much\" is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
     );
 }
 

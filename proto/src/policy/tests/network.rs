@@ -96,7 +96,7 @@ fn a_wrong_amount_costs_itself() {
         ("2G", "value 2000000000 is outside 0 to 1000000000"),
         (
             "50%",
-            "value is no quantity: \"50%\" is not written as a number with none or one of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
+            "value is no quantity: \"50%\" is no number with an optional suffix of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei",
         ),
         (
             "\"-1\"",
@@ -116,7 +116,7 @@ fn a_wrong_amount_costs_itself() {
     assert_eq!(
         issues,
         [
-            "\"spec.systemStrategy.totalNetworkBandwidth\": value is a list, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi"
+            "\"spec.systemStrategy.totalNetworkBandwidth\": value is a list, not a quantity up to 9223372036854775807, as 2, 500m or 1.5Gi"
         ]
     );
 }

@@ -128,12 +128,19 @@ fn page() -> String {
     let mut page = String::from(
         "# The fields of a NodeSLO\n\n\
          Every field of a NodeSLO that is looked at, below `spec`. This page is printed from what reads it, in\n\
-         `proto/src/policy/`; a test fails when the two differ. A wrong value costs its field alone, or\n\
-         what is nothing without it, as a block without its name; it is told by `koord-runtime-proxy policy`\n\
-         with what it may be, in the words of this page. What is not said is as upstream has it. Where the policy comes from, and who needs what of it:\n\
-         [configuration.md](configuration.md#the-node-policy).\n\n\
+         `proto/src/policy/`; a test fails when the two differ. A wrong value is named by\n\
+         `koord-runtime-proxy policy` with its range, names or kind, and costs its field alone, or what is\n\
+         nothing without it: a wrong `enable` switches its section off, a block or an application without its\n\
+         name is none, a wrong `netQOSPolicy` or `totalNetworkBandwidth` voids all of `networkQOS`, of a model\n\
+         all numbers count or none, and a part of the cache that does not end behind its start is the class's\n\
+         own (to 30 % for `beClass`, else all). What is not said is as upstream has it. Where the policy comes\n\
+         from, and who needs what of it: [configuration.md](configuration.md#the-node-policy).\n\n\
          `CLASS` is one of the classes of the last column. Of `blkioQOS` that of `beClass` and `cgroupRoot`\n\
-         alone counts; blocks of another class are refused, as its pods have no directory of their own.\n\n\
+         alone counts; blocks of another class are refused, as its pods have no directory of their own.\n\
+         `networkQOS` is not read with `netQOSPolicy: tc` and no `totalNetworkBandwidth`, nor a model without\n\
+         `enableUserModel`. Amounts of the network are bits in a second, of which none is more than\n\
+         `totalNetworkBandwidth`; `BPS` are bytes in a second; latencies are microseconds; a rate of 0 is no\n\
+         limit. Names and paths are checked further.\n\n\
          | Field | May be | Classes |\n| --- | --- | --- |\n",
     );
     for (path, (expected, classes)) in fields() {

@@ -159,7 +159,7 @@ pub const FIELDS: &[Field] = &[
         costs: &[("CPUs of nginx", "0-1")] },
     Field { path: "systemStrategy.totalNetworkBandwidth",
         right: "totalNetworkBandwidth: 1G", wrong: "totalNetworkBandwidth: [1]",
-        problem: "is a list, not a quantity up to 9223372036854775807, such as 2, 500m or 1.5Gi",
+        problem: "is a list, not a quantity up to 9223372036854775807, as 2, 500m or 1.5Gi",
         costs: &[
             ("total sent", "0"),
             ("total received", "0"),

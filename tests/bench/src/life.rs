@@ -1,8 +1,8 @@
 //! The events of a pod's life, from the run of its sandbox to the removal, told to the proxy as a plugin:
 //! how long it keeps each.
 //!
-//! An [echo](crate::echo) is told of as many lives, wave by wave in turn with the plugin. What that takes is
-//! the machine's part, with the double's own: to write the question and to read the answer.
+//! An [echo](crate::echo) is told of as many lives, sixteen by sixteen in turn with the plugin. What that takes
+//! is the machine's part, with the double's own: to write the question and to read the answer.
 //!
 //! Control groups are this machine's own, made and removed as kubelet and runtime do, on the CPUs that all of
 //! it shares; the kernel goes on with that behind whoever asked for it. On a node they are made well before
@@ -10,8 +10,8 @@
 //! hundred milliseconds, and to make a container takes it some five at the least. They are removed once the
 //! pod is gone, and what the kernel has to clear away then takes it many times as long as to make them, in
 //! pieces of milliseconds in which nobody else has the CPU. So the groups of all pods of a round are made
-//! before it and removed behind it, each time until the kernel has done with that, and there is a pause behind
-//! those of containers, a short one ([`Pace::Node`]). What it takes while groups are made and cleared away as
+//! before it and removed behind it, which is waited for until the kernel has done with it, and there is a pause
+//! behind those of containers, a short one ([`Pace::Node`]). What it takes while groups are made and cleared away as
 //! fast as that goes is measured too ([`Pace::Churn`]).
 //!
 //! Of what it is answered to a creation the double writes to the container's group, once it has made that,

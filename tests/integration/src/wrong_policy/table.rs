@@ -108,6 +108,16 @@ pub const V2: &[Value] = &[
     ("BE sends at most", Network, "offline_l2_tx_bps_max", "25000000"),
 ];
 
+/// Best-effort pods may do to the device what they like.
+const UNLIMITED: &[(&str, &str)] = &[
+    ("bytes read", ""),
+    ("bytes written", ""),
+    ("reads", ""),
+    ("writes", ""),
+    ("limits", ""),
+    ("weight", "default 100"),
+];
+
 /// Of which every kernel has something to show, or none has.
 #[rustfmt::skip]
 pub const FIELDS: &[Field] = &[
@@ -239,36 +249,15 @@ pub const FIELDS: &[Field] = &[
     Field { path: "resourceQOSStrategy.beClass.blkioQOS.enable",
         right: "blkioQOS: {enable: true, blocks: [\n        {name: /dev/loop6, type: device, ioCfg: {readBPS", wrong: "blkioQOS: {enable: 1, blocks: [\n        {name: /dev/loop6, type: device, ioCfg: {readBPS",
         problem: "is 1, not a boolean",
-        costs: &[
-            ("bytes read", ""),
-            ("bytes written", ""),
-            ("reads", ""),
-            ("writes", ""),
-            ("limits", ""),
-            ("weight", "default 100"),
-        ] },
+        costs: UNLIMITED },
     Field { path: "resourceQOSStrategy.beClass.blkioQOS.blocks[0].name",
         right: "name: /dev/loop6, type: device, ioCfg: {readBPS", wrong: "name: 6, type: device, ioCfg: {readBPS",
         problem: "is 6, not a string",
-        costs: &[
-            ("bytes read", ""),
-            ("bytes written", ""),
-            ("reads", ""),
-            ("writes", ""),
-            ("limits", ""),
-            ("weight", "default 100"),
-        ] },
+        costs: UNLIMITED },
     Field { path: "resourceQOSStrategy.beClass.blkioQOS.blocks[0].type",
         right: "type: device, ioCfg: {readBPS", wrong: "type: disk, ioCfg: {readBPS",
         problem: "\"disk\" is none of device, volumegroup",
-        costs: &[
-            ("bytes read", ""),
-            ("bytes written", ""),
-            ("reads", ""),
-            ("writes", ""),
-            ("limits", ""),
-            ("weight", "default 100"),
-        ] },
+        costs: UNLIMITED },
     Field { path: "resourceQOSStrategy.beClass.blkioQOS.blocks[0].ioCfg.readBPS",
         right: "readBPS: 1048576", wrong: "readBPS: -1",
         problem: "-1 is outside 0 to 9223372036854775807",

@@ -2,7 +2,7 @@
 
 use super::{Part, is_held};
 use crate::{hub::Hub, ledger::Entry};
-use koord_model::{CgroupPath, SandboxId, Setting, Value};
+use koord_model::{CgroupPath, SandboxId, Value};
 
 /// Whether a pod's own directory may have less than a container that is made now takes, by what was decided of it
 /// and was not held against it yet: on cgroup v1 the kernel refuses a container more quota than its pod has, and
@@ -19,13 +19,13 @@ pub(crate) fn lacks_room(hub: &Hub, sandbox: &SandboxId) -> bool {
     })
 }
 
-/// Whether a directory has less of what bounds those below it; also where what it has cannot be told.
+/// Whether a directory has less of what bounds those below it; also where what it will have cannot be told.
 fn has_less(hub: &Hub, at: &CgroupPath, wanted: &Value) -> bool {
-    let held = || hub.writer().held(at, wanted.setting());
-    let bounds = [Setting::CpuQuota, Setting::MemoryLimit, Setting::CpusetCpus];
-    if bounds.contains(&wanted.setting()) && hub.writer().standing().is_some() {
-        return true;
-    }
+    let writer = hub.writer();
+    let held = || match writer.standing() {
+        Some(_) => None,
+        None => writer.held(at, wanted.setting()),
+    };
     match wanted {
         Value::CpuQuota(wanted) => match held() {
             Some(Value::CpuQuota(held)) => held < *wanted,

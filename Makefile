@@ -55,7 +55,7 @@ vm: ## the demo in a virtual machine with cgroup v2, and a shell there to look a
 .PHONY: test
 test: export DEMO_BUILD = --lib --bins --tests
 test: tools ## everything, real runtimes included (KOORD_SKIP_TIERS=vms,fuzz leaves tiers out)
-	@.ci/tiers check 'vms&' node conformance wait fuzz demo
+	@.ci/tiers check 'vms&' node conformance fuzz wait demo
 
 .PHONY: check
 check: fmt-check clippy doc unit deny ## the fast part: no runtime, no network; for every edit

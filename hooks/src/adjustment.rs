@@ -4,6 +4,7 @@
 //! host application's, as the stage says. How a value gets there, in a request or as a kernel
 //! write, is not the hook's business.
 
+use crate::view::Abilities;
 use koord_model::{
     Bvt, CacheGroup, CgroupPath, CoreGroup, CostModel, CostQos, CpuBurst, CpuQuota, CpuShares,
     CpusetCpus, Injection, IoRate, IoWeight, KubeQos, MemoryLimit, MemoryProtection, NetQueues,
@@ -38,7 +39,7 @@ macro_rules! adjustment {
             }
 
             /// Leaves a setting alone after all.
-            pub fn clear(&mut self, setting: Setting) {
+            fn clear(&mut self, setting: Setting) {
                 match setting {
                     $(Setting::$setting => self.$field = None),+
                 }
@@ -125,6 +126,17 @@ impl Adjustment {
     #[must_use]
     pub fn overriding(mut self, setting: Setting) -> Self {
         self.overrides.push(setting);
+        self
+    }
+
+    /// Leaves alone after all what the kernel has no file for.
+    #[must_use]
+    pub(crate) fn possible(mut self, kernel: &Abilities) -> Self {
+        for setting in Setting::ALL {
+            if !kernel.files.contains(setting) {
+                self.clear(*setting);
+            }
+        }
         self
     }
 

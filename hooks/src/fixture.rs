@@ -168,7 +168,6 @@ pub(crate) fn slo() -> NodeSloSpec {
 /// Two NUMA nodes with pools, and CPUs of class `SYSTEM`.
 pub(crate) fn topology() -> NodeTopology {
     let pool = |node, list| SharedPool {
-        socket: 0,
         node,
         cpuset: cpus(list),
     };
@@ -176,10 +175,7 @@ pub(crate) fn topology() -> NodeTopology {
         shared_pools: vec![pool(0, "1-2"), pool(1, "5-6")],
         be_shared_pools: vec![pool(0, "2"), pool(1, "6")],
         cpu_manager: CpuManagerPolicy::default(),
-        system_qos: Some(SystemQosResource {
-            cpuset: cpus("0"),
-            exclusive: true,
-        }),
+        system_qos: Some(SystemQosResource { cpuset: cpus("0") }),
     }
 }
 

@@ -268,6 +268,15 @@ impl Requested {
     }
 }
 
+// === impl Abilities ===
+
+impl Abilities {
+    /// Whether the kernel has a file for none of these.
+    pub fn lacks_all(&self, settings: &[Setting]) -> bool {
+        !settings.iter().any(|it| self.files.contains(it))
+    }
+}
+
 // === impl NodeView ===
 
 impl NodeView {

@@ -72,6 +72,7 @@ const CACHES: &str = "tests/integration/tests/vm_node/main.rs::pods_have_their_p
 const IO: &str = "tests/integration/tests/io.rs::block_devices_are_limited_on_containerd_2";
 const IO_V2: &str = "tests/integration/tests/vm_node/main.rs::block_devices_are_limited_and_shared_out_on_cgroup_v2_by_cri";
 
+const RANKS: &str = "proxy/src/reconcile/tests/ranks.rs::directories_of_pods_and_tiers_have_the_default_rank_of_their_class_and_0_without_a_policy";
 const LEVELS: &str = "proxy/src/hub/cover/tests.rs::each_level_has_its_part_and_gives_it_back";
 const COST: &str = "kernel/src/cgroup/devices/tests.rs::what_shares_out_a_device_is_written_in_the_words_of_its_file_and_given_back";
 
@@ -103,6 +104,7 @@ const SHOWN: &[Shown] = &[
     shown("MemoryQOS", OF_MEMORY, Kernel::V2, MEMORY),
     shown("MemoryQOS", OF_MEMORY, Kernel::FakeV1, LEVELS),
     shown("MemoryQOS", OF_VENDORS, Kernel::FakeTree, LEVELS),
+    shown("GroupIdentity", &[Setting::CpuBvt], Kernel::FakeTree, RANKS),
     shown("GroupIdentity", &[Setting::CpuBvt], Kernel::FakeTree, "proxy/src/reconcile/tests.rs::a_host_application_that_leaves_the_policy_has_what_it_had_before"),
     shown("GroupIdentity", &[Setting::SchedSwitch], Kernel::FakeTree, SWITCH),
     shown("GroupIdentity", &[Setting::CpuIdle], Kernel::V1, CLASSES),
@@ -277,7 +279,11 @@ fn page() -> String {
          on v2 the same in a virtual machine, on the kernel alone what a test without one reads back;\n\
          `make test` fails where such a test did not run or did not pass. What no kernel here has is\n\
          shown on a tree that only pretends to be one. The last column names the test that finds the same\n\
-         with the NRI front:\n\n\
+         with the NRI front.\n\n\
+         Two devices are not real anywhere here. RDMA devices are files in place of those in `/sys`, with the\n\
+         nodes of another device. Processors that virtual machines have share out no caches, and the kernel\n\
+         in them is built to take them for some that do: its groups, its rules for masks and who is in which\n\
+         group are real, and no cache is behind them.\n\n\
          | Hook | Sets | Shown on | By | With the NRI front by |\n\
          | --- | --- | --- | --- | --- |\n",
     );

@@ -80,6 +80,19 @@ class!(
     }
 );
 
+// === impl QosClass ===
+
+impl QosClass {
+    /// As which a pod counts that has no class, by what the kubelet takes it for.
+    pub fn of_tier(tier: KubeQos) -> Self {
+        match tier {
+            KubeQos::Guaranteed => Self::Lsr,
+            KubeQos::Burstable => Self::Ls,
+            KubeQos::BestEffort => Self::Be,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

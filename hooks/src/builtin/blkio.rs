@@ -73,7 +73,7 @@ impl Hook for Blkio {
         let limits = block_limits(text, &view.pod.uid)?.into_iter();
         let limits = limits.map(|(block, it)| (by_spec(block, spec), it));
         let limits: Vec<_> = limits.collect();
-        Ok(possible(limited(&limits), view.node))
+        Ok(limited(&limits).possible(&view.node.kernel))
     }
 
     /// Also where nothing is named: a device may have been before a restart.
@@ -81,20 +81,18 @@ impl Hook for Blkio {
         let Some(slo) = &node.policy.slo else {
             return Ok(NodeAdjustment::default());
         };
-        let be = possible(limited(&slo.block_qos.best_effort), node);
+        let be = limited(&slo.block_qos.best_effort).possible(&node.kernel);
         Ok(NodeAdjustment {
-            root: possible(shared_out(&slo.block_qos.root), node),
+            root: shared_out(&slo.block_qos.root).possible(&node.kernel),
             tiers: [(KubeQos::BestEffort, be)].into(),
             ..NodeAdjustment::default()
         })
     }
 
     fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
-        let none = META
-            .settings
-            .iter()
-            .all(|it| !node.kernel.files.contains(it));
-        none.then_some("the kernel limits no control group in what it does to block devices")
+        node.kernel
+            .lacks_all(META.settings)
+            .then_some("the kernel limits no control group in what it does to block devices")
     }
 }
 
@@ -157,16 +155,6 @@ fn each<S, T>(blocks: &[(Block, S)], value: impl Fn(&S) -> Option<T>) -> PerBloc
         .iter()
         .filter_map(|(block, it)| Some((block.clone(), value(it)?)));
     said.collect()
-}
-
-/// What of it this kernel has.
-fn possible(mut adjustment: Adjustment, node: &NodeView) -> Adjustment {
-    for setting in META.settings {
-        if !node.kernel.files.contains(setting) {
-            adjustment.clear(*setting);
-        }
-    }
-    adjustment
 }
 
 #[cfg(test)]

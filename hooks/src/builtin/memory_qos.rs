@@ -111,14 +111,14 @@ impl Hook for MemoryQosHook {
                 None => with_page_cache(&qos, amount),
             }
         };
-        Ok(possible(adjustment, view.node))
+        Ok(adjustment.possible(&view.node.kernel))
     }
 
     fn decide_node(&self, node: &NodeView) -> Result<NodeAdjustment, HookError> {
         let mut adjustment = NodeAdjustment::default();
         for tier in KubeQos::ALL {
-            let qos = of_class(node, class_of(*tier)).unwrap_or_default();
-            let ranked = possible(ranked(&qos), node);
+            let qos = of_class(node, QosClass::of_tier(*tier)).unwrap_or_default();
+            let ranked = ranked(&qos).possible(&node.kernel);
             if !ranked.is_empty() {
                 adjustment.tiers.insert(*tier, ranked);
             }
@@ -133,18 +133,16 @@ impl Hook for MemoryQosHook {
     }
 
     fn unsupported(&self, node: &NodeView) -> Option<&'static str> {
-        let none = META
-            .settings
-            .iter()
-            .all(|it| !node.kernel.files.contains(it));
-        none.then_some("the kernel has no memory.min, nor what vendors have beside it")
+        node.kernel
+            .lacks_all(META.settings)
+            .then_some("the kernel has no memory.min, nor what vendors have beside it")
     }
 }
 
 /// How a pod's memory is to be treated. Upstream ranks pods without a class by what the kubelet
 /// takes them for.
 fn in_force(pod: &PodView, node: &NodeView) -> Result<MemoryQos, HookError> {
-    let class = pod.qos().unwrap_or_else(|| class_of(pod.kube_qos));
+    let class = pod.qos().unwrap_or_else(|| QosClass::of_tier(pod.kube_qos));
     let own = pod.memory_qos()?.unwrap_or_default();
     let below = match own.policy {
         MemoryQosPolicy::Default => of_class(node, class).unwrap_or_default(),
@@ -157,14 +155,6 @@ fn in_force(pod: &PodView, node: &NodeView) -> Result<MemoryQos, HookError> {
 fn of_class(node: &NodeView, class: QosClass) -> Option<MemoryQos> {
     let slo = node.policy.slo.as_ref()?;
     slo.resource_qos_strategy.class(class).memory_qos
-}
-
-fn class_of(kube_qos: KubeQos) -> QosClass {
-    match kube_qos {
-        KubeQos::Guaranteed => QosClass::Lsr,
-        KubeQos::Burstable => QosClass::Ls,
-        KubeQos::BestEffort => QosClass::Be,
-    }
 }
 
 /// Who is killed first when memory has run out.
@@ -211,16 +201,6 @@ fn switched(qos: &MemoryQos, limits: Option<bool>) -> Adjustment {
         memory_page_cache_enable: qos.page_cache_enable.or(limits),
         ..ranked(qos)
     }
-}
-
-/// What of it this kernel has.
-fn possible(mut adjustment: Adjustment, node: &NodeView) -> Adjustment {
-    for setting in META.settings {
-        if !node.kernel.files.contains(setting) {
-            adjustment.clear(*setting);
-        }
-    }
-    adjustment
 }
 
 // === impl Amount ===

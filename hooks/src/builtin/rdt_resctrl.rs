@@ -24,8 +24,7 @@ use crate::{
     view::{HookOptions, NodeView, Stage, View},
 };
 use koord_model::{
-    CacheClass, CacheClasses, CacheGroup, CacheShares, ClassGroup, KubeQos, PerCache, QosClass,
-    Setting,
+    CacheClass, CacheClasses, CacheGroup, CacheShares, ClassGroup, PerCache, QosClass, Setting,
 };
 use koord_proto::{keys::label, policy::ClassResctrlQos};
 use std::sync::Arc;
@@ -74,13 +73,12 @@ pub(super) const UNSUPPORTED: &str =
 
 /// The class that a pod's threads share with.
 fn class(view: &View<'_>) -> Option<CacheClass> {
-    match (view.qos(), view.pod.kube_qos) {
-        (Some(QosClass::System), _) => None,
-        (Some(QosClass::Lse | QosClass::Lsr), _) | (None, KubeQos::Guaranteed) => {
-            Some(CacheClass::Lsr)
-        }
-        (Some(QosClass::Ls), _) | (None, KubeQos::Burstable) => Some(CacheClass::Ls),
-        (Some(QosClass::Be), _) | (None, KubeQos::BestEffort) => Some(CacheClass::Be),
+    let class = view.qos();
+    match class.unwrap_or_else(|| QosClass::of_tier(view.pod.kube_qos)) {
+        QosClass::System => None,
+        QosClass::Lse | QosClass::Lsr => Some(CacheClass::Lsr),
+        QosClass::Ls => Some(CacheClass::Ls),
+        QosClass::Be => Some(CacheClass::Be),
     }
 }
 
@@ -124,7 +122,7 @@ mod tests {
     use crate::fixture::{
         container, decide_container, in_tier, node, node_with, pod, sandbox, shown,
     };
-    use koord_model::{Bandwidth, CacheRange};
+    use koord_model::{Bandwidth, CacheRange, KubeQos};
     use koord_proto::policy::{ClassQos, NodePolicy, NodeSloSpec, ResourceQosStrategy};
 
     fn shares(start: i64, end: i64, percent: i64) -> ClassQos {

@@ -2,23 +2,17 @@
 
 use super::{error::AnnotationError, json};
 use crate::keys::annotation::KUBELET_CPU_MANAGER_POLICY;
-use koord_model::CpuSet;
-use std::collections::BTreeMap;
 
-/// The annotation [`KUBELET_CPU_MANAGER_POLICY`]; all empty where koordlet did not ask the
-/// kubelet.
+/// The annotation [`KUBELET_CPU_MANAGER_POLICY`], as far as it says who is in charge; empty where koordlet did
+/// not ask the kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuManagerPolicy {
     /// `none`, `static`, or empty.
     pub policy: String,
-    pub options: BTreeMap<String, String>,
-    pub reserved_cpus: CpuSet,
 }
 
 json::object!(CpuManagerPolicy {
     "policy" => policy,
-    "options" => options,
-    "reservedCPUs" => reserved_cpus,
 });
 
 // === impl CpuManagerPolicy ===
@@ -28,8 +22,7 @@ impl CpuManagerPolicy {
     ///
     /// # Errors
     ///
-    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or `reservedCPUs`
-    /// is no list of CPUs ([`CpuSet`]).
+    /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]).
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         json::parse(KUBELET_CPU_MANAGER_POLICY, text)
     }

@@ -7,14 +7,12 @@ use koord_model::CpuSet;
 /// The shared CPUs of one NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedPool {
-    pub socket: i32,
     /// Number of the NUMA node as the kernel counts.
     pub node: i32,
     pub cpuset: CpuSet,
 }
 
 json::object!(SharedPool {
-    "socket" => socket,
     "node" => node,
     "cpuset" => cpuset,
 });

@@ -4,24 +4,15 @@ use super::{error::AnnotationError, json};
 use crate::keys::annotation::SYSTEM_QOS_RESOURCE;
 use koord_model::CpuSet;
 
-/// The annotation [`SYSTEM_QOS_RESOURCE`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The annotation [`SYSTEM_QOS_RESOURCE`], as far as pods of class `SYSTEM` are concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemQosResource {
     /// Empty if none are set aside.
     pub cpuset: CpuSet,
-    /// Whether other pods are kept off them; they are unless it says otherwise.
-    pub exclusive: bool,
 }
 
-#[derive(Default)]
-struct Wire {
-    cpuset: CpuSet,
-    exclusive: Option<bool>,
-}
-
-json::object!(Wire {
+json::object!(SystemQosResource {
     "cpuset" => cpuset,
-    "cpusetExclusive" => exclusive,
 });
 
 // === impl SystemQosResource ===
@@ -34,10 +25,6 @@ impl SystemQosResource {
     /// When the text is not what every annotation in JSON has to be ([`AnnotationError`]), or `cpuset` is no
     /// list of CPUs ([`CpuSet`]).
     pub fn parse(text: &str) -> Result<Option<Self>, AnnotationError> {
-        let wire: Option<Wire> = json::parse(SYSTEM_QOS_RESOURCE, text)?;
-        Ok(wire.map(|Wire { cpuset, exclusive }| Self {
-            cpuset,
-            exclusive: exclusive.unwrap_or(true),
-        }))
+        json::parse(SYSTEM_QOS_RESOURCE, text)
     }
 }

@@ -55,6 +55,7 @@ pub struct ResourceQosStrategy {
     pub lsr_class: ClassQos,
     pub ls_class: ClassQos,
     pub be_class: ClassQos,
+    /// Its memory alone: as upstream, no hook treats CPU time or caches of `SYSTEM` by its class.
     pub system_class: ClassQos,
 }
 
@@ -75,11 +76,7 @@ pub struct ClassQos {
     pub resctrl_qos: ClassResctrlQos,
 }
 
-/// How one class's CPU time ranks.
-///
-/// For the classes `LSR`, `LS` and `BE` these are the values in force: while `enable` is false
-/// they are the neutral ones, whatever was configured. `SYSTEM` keeps what was configured, and
-/// whoever reads it asks `enable` first; so it is upstream.
+/// How one class's CPU time ranks: by the neutral values while `enable` is false, whatever was configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCpuQos {
     pub enable: bool,
@@ -191,20 +188,17 @@ impl ResourceQosStrategy {
                 resctrl_qos: ClassResctrlQos::read(&section.section("resctrlQOS"), range_end),
             }
         };
-        let in_force = |class: ClassQos| {
-            let cpu_qos = Some(class.cpu_qos).filter(|cpu_qos| cpu_qos.enable);
-            ClassQos {
-                cpu_qos: cpu_qos.unwrap_or_default(),
-                ..class
-            }
-        };
+        let system = section.section("systemClass").section("memoryQOS");
         let policy = section.section("policies").field("cpuPolicy");
         Self {
             cpu_policy: policy.name(&CPU_POLICIES).unwrap_or_default(),
-            lsr_class: in_force(class("lsrClass", QosClass::Lsr, 2, true, 100)),
-            ls_class: in_force(class("lsClass", QosClass::Ls, 2, true, 100)),
-            be_class: in_force(class("beClass", QosClass::Be, -1, false, 30)),
-            system_class: class("systemClass", QosClass::System, 0, false, 100),
+            lsr_class: class("lsrClass", QosClass::Lsr, 2, true, 100),
+            ls_class: class("lsClass", QosClass::Ls, 2, true, 100),
+            be_class: class("beClass", QosClass::Be, -1, false, 30),
+            system_class: ClassQos {
+                memory_qos: read_memory_qos(&system, QosClass::System),
+                ..ClassQos::default()
+            },
         }
     }
 }
@@ -213,13 +207,18 @@ impl ResourceQosStrategy {
 
 impl ClassCpuQos {
     fn read(section: &Place<'_>, group_identity: i64, core_expeller: bool) -> Self {
+        let enable = section.field("enable").boolean().unwrap_or_default();
         let identity = section.field("groupIdentity").integer(-1, 2);
+        let idle = section.field("schedIdle").integer(0, 1);
         let expeller = section.field("coreExpeller").boolean();
+        if !enable {
+            return Self::default();
+        }
         Self {
-            enable: section.field("enable").boolean().unwrap_or_default(),
+            enable,
             group_identity: Bvt::new(identity.unwrap_or(group_identity))
                 .expect("the range is that of group identity"),
-            sched_idle: section.field("schedIdle").integer(0, 1) == Some(1),
+            sched_idle: idle == Some(1),
             core_expeller: expeller.unwrap_or(core_expeller),
         }
     }
@@ -281,7 +280,7 @@ impl ClassResctrlQos {
 }
 
 /// The part of the cache from `catRangeStartPercent` to `catRangeEndPercent`, which is the class's
-/// own if the two make none.
+/// own if the two make none. That is told of one of them, and of neither where one was wrong by itself.
 fn range(section: &Place<'_>, default_end: i64) -> CacheRange {
     let (from, to) = (
         section.field("catRangeStartPercent"),
@@ -290,12 +289,15 @@ fn range(section: &Place<'_>, default_end: i64) -> CacheRange {
     let start = from.integer(0, CacheRange::MAX - 1).unwrap_or(0);
     let end = to.integer(1, CacheRange::MAX);
     CacheRange::new(start, end.unwrap_or(default_end)).unwrap_or_else(|_| {
-        let (place, value, min, max) = match end {
-            Some(end) => (to, end, start + 1, CacheRange::MAX),
-            None => (from, start, 0, default_end - 1),
+        let told = match end {
+            Some(end) => Some((&to, end, start + 1, CacheRange::MAX)),
+            None if to.is_there() => None,
+            None => Some((&from, start, 0, default_end - 1)),
         };
-        let value = value.to_string();
-        place.report(Problem::OutOfRange { value, min, max });
+        if let Some((place, value, min, max)) = told {
+            let value = value.to_string();
+            place.report(Problem::OutOfRange { value, min, max });
+        }
         CacheRange::new(0, default_end).expect("each class's own end is within the cache")
     })
 }

@@ -180,7 +180,7 @@ fn a_node_slo_is_laid_over_the_defaults() {
         ..cpu_qos(true, -1, true, false)
     };
     assert_eq!(strategy.be_class, be_class);
-    assert_eq!(strategy.system_class, cpu_qos(false, 2, false, false));
+    assert_eq!(strategy.system_class, ClassQos::default());
     assert_eq!(strategy.class(QosClass::Lse), &strategy.lsr_class);
     assert_eq!(strategy.class(QosClass::System), &strategy.system_class);
 }
@@ -339,8 +339,7 @@ fn shares_of_the_cache_are_laid_over_the_defaults_of_their_class() {
         "{resourceQOSStrategy: {
             lsrClass: {resctrlQOS: {enable: true}},
             lsClass: {resctrlQOS: {enable: true, catRangeStartPercent: 20, mbaPercent: 90}},
-            beClass: {resctrlQOS: {enable: true}},
-            systemClass: {resctrlQOS: {catRangeEndPercent: 50}}}}",
+            beClass: {resctrlQOS: {enable: true}}}}",
     );
     assert_eq!(issues, [""; 0]);
     let strategy = slo.resource_qos_strategy;
@@ -348,7 +347,6 @@ fn shares_of_the_cache_are_laid_over_the_defaults_of_their_class() {
     assert_eq!(strategy.ls_class.resctrl_qos, resctrl_qos(20, 100, 90));
     assert_eq!(strategy.be_class.resctrl_qos, resctrl_qos(0, 30, 100));
     let off = ClassResctrlQos::default();
-    assert_eq!(strategy.system_class.resctrl_qos, off);
     assert_eq!((off.enable, off.range), (false, CacheRange::WHOLE));
 }
 
@@ -373,6 +371,11 @@ fn a_wrong_share_of_the_cache_costs_that_share_only() {
         (
             "catRangeStartPercent: 10, catRangeEndPercent: 101",
             resctrl_qos(10, 30, 100),
+            "catRangeEndPercent\": value 101 is outside 1 to 100",
+        ),
+        (
+            "catRangeStartPercent: 50, catRangeEndPercent: 101",
+            resctrl_qos(0, 30, 100),
             "catRangeEndPercent\": value 101 is outside 1 to 100",
         ),
         (
@@ -404,7 +407,8 @@ fn a_wrong_share_of_the_cache_costs_that_share_only() {
 fn what_a_disabled_class_says_is_not_in_force() {
     let (slo, issues) = slo_issues(
         "{resourceQOSStrategy: {lsClass: {cpuQOS: {enable: false, groupIdentity: 2, coreExpeller: true}},
-          beClass: {cpuQOS: {schedIdle: 1}}}}",
+          beClass: {cpuQOS: {schedIdle: 1}},
+          systemClass: {cpuQOS: {enable: true, groupIdentity: 2}, resctrlQOS: {enable: true}}}}",
     );
     assert_eq!(slo, NodeSloSpec::default());
     assert_eq!(issues, [""; 0]);
@@ -417,9 +421,9 @@ fn a_wrong_value_costs_that_value_only() {
           resourceQOSStrategy: {
             policies: {cpuPolicy: 7},
             lsrClass: [],
-            lsClass: {cpuQOS: {enable: true, groupIdentity: 3, coreExpeller: 1}},
+            lsClass: {cpuQOS: {enable: true, groupIdentity: 18446744073709551615, schedIdle: 2, coreExpeller: 1}},
             beClass: {cpuQOS: {enable: true, groupIdentity: -2, schedIdle: 1.5}},
-            systemClass: {cpuQOS: {groupIdentity: 18446744073709551615, schedIdle: 2}}}}",
+            systemClass: {cpuQOS: {groupIdentity: 3}}}}",
     );
     assert_eq!(
         issues,
@@ -428,12 +432,11 @@ fn a_wrong_value_costs_that_value_only() {
             "\"spec.resourceUsedThresholdWithBE.cpuSuppressPolicy\": value \"cfsquota\" is none of cpuset, cfsQuota",
             "\"spec.resourceQOSStrategy.policies.cpuPolicy\": value is 7, not a string",
             "\"spec.resourceQOSStrategy.lsrClass\": value is a list, not a mapping",
-            "\"spec.resourceQOSStrategy.lsClass.cpuQOS.groupIdentity\": value 3 is outside -1 to 2",
+            "\"spec.resourceQOSStrategy.lsClass.cpuQOS.groupIdentity\": value 18446744073709551615 is outside -1 to 2",
+            "\"spec.resourceQOSStrategy.lsClass.cpuQOS.schedIdle\": value 2 is outside 0 to 1",
             "\"spec.resourceQOSStrategy.lsClass.cpuQOS.coreExpeller\": value is 1, not a boolean",
             "\"spec.resourceQOSStrategy.beClass.cpuQOS.groupIdentity\": value -2 is outside -1 to 2",
             "\"spec.resourceQOSStrategy.beClass.cpuQOS.schedIdle\": value is 1.5, not a whole number from 0 to 1",
-            "\"spec.resourceQOSStrategy.systemClass.cpuQOS.groupIdentity\": value 18446744073709551615 is outside -1 to 2",
-            "\"spec.resourceQOSStrategy.systemClass.cpuQOS.schedIdle\": value 2 is outside 0 to 1",
         ]
     );
     let strategy = slo.resource_qos_strategy;
@@ -497,7 +500,6 @@ fn a_topology_is_its_annotations() {
     assert_eq!(issues(&parsed), [""; 0]);
     let topology = parsed.policy.topology.unwrap();
     let pool = |list: &str| SharedPool {
-        socket: 0,
         node: 0,
         cpuset: list.parse().unwrap(),
     };
@@ -506,7 +508,6 @@ fn a_topology_is_its_annotations() {
     assert!(topology.kubelet_policy_is_static());
     let system = SystemQosResource {
         cpuset: "3".parse().unwrap(),
-        exclusive: true,
     };
     assert_eq!(topology.system_qos, Some(system));
 }

@@ -30,7 +30,6 @@ fn with_static_kubelet() -> NodeView {
     reported(NodeTopology {
         cpu_manager: CpuManagerPolicy {
             policy: "static".into(),
-            ..CpuManagerPolicy::default()
         },
         ..topology()
     })

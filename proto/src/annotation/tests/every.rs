@@ -1,6 +1,7 @@
 //! What holds for every annotation, tried with each of one table that has to be complete.
 
 use super::*;
+use crate::annotation::json::step;
 use crate::keys::annotation::{
     BE_CPU_SHARED_POOLS, BLKIO_QOS, CONFIG_HASH, CONFIG_MIRROR, CPU_BURST, CPU_NORMALIZATION_RATIO,
     CPU_QOS, CPU_SHARED_POOLS, DEVICE_ALLOCATED, EXTENDED_RESOURCE_SPEC,
@@ -9,6 +10,8 @@ use crate::keys::annotation::{
 };
 use koord_model::{CacheShares, PodUid};
 use proptest::{collection, prelude::*, sample::Index};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, fs, io};
 
 /// How one annotation is read.
 struct Parser {
@@ -50,7 +53,7 @@ const PARSERS: &[Parser] = &[
     },
     Parser {
         key: CPU_QOS,
-        full: r#"{"enable":true,"groupIdentity":-1,"schedIdle":1,"coreExpeller":false}"#,
+        full: r#"{"enable":true,"groupIdentity":-1}"#,
         parse: |text| CpuQos::parse(text).map(meaning),
         nothing: Some(|| meaning(CpuQos::default())),
     },
@@ -98,7 +101,7 @@ const PARSERS: &[Parser] = &[
     },
     Parser {
         key: OOM_SCORE_ADJ_SPEC,
-        full: r#"{"main":-900,"side":7}"#,
+        full: r#"{"main":-900}"#,
         parse: |text| {
             let scores = OomScoreAdjSpec::parse(text)?;
             let of_main = scores.of("main")?;
@@ -108,25 +111,25 @@ const PARSERS: &[Parser] = &[
     },
     Parser {
         key: CPU_SHARED_POOLS,
-        full: r#"[{"socket":0,"node":1,"cpuset":"0-25"}]"#,
+        full: r#"[{"node":1,"cpuset":"0-25"}]"#,
         parse: |text| SharedPool::parse_list(text).map(meaning),
         nothing: Some(|| meaning([(); 0])),
     },
     Parser {
         key: BE_CPU_SHARED_POOLS,
-        full: r#"[{"socket":0,"node":1,"cpuset":"0-25"}]"#,
+        full: r#"[{"node":1,"cpuset":"0-25"}]"#,
         parse: |text| SharedPool::parse_be_list(text).map(meaning),
         nothing: Some(|| meaning([(); 0])),
     },
     Parser {
         key: KUBELET_CPU_MANAGER_POLICY,
-        full: r#"{"policy":"static","options":{"full-pcpus-only":"true"},"reservedCPUs":"0-1"}"#,
+        full: r#"{"policy":"static"}"#,
         parse: |text| CpuManagerPolicy::parse(text).map(meaning),
         nothing: Some(|| meaning(CpuManagerPolicy::default())),
     },
     Parser {
         key: SYSTEM_QOS_RESOURCE,
-        full: r#"{"cpuset":"0-1","cpusetExclusive":false}"#,
+        full: r#"{"cpuset":"0-1"}"#,
         parse: |text| SystemQosResource::parse(text).map(meaning),
         nothing: Some(|| meaning(None::<()>)),
     },
@@ -181,6 +184,92 @@ fn every_annotation_is_read_if_it_says_all_that_it_can() {
     for parser in PARSERS {
         let found = (parser.parse)(parser.full).unwrap();
         assert_ne!(parser.nothing.map(|it| it()), Some(found), "{}", parser.key);
+    }
+}
+
+/// Keys that an annotation's reader knows are named in its source.
+#[test]
+fn every_annotation_that_is_tried_says_all_that_is_read_of_it() -> io::Result<()> {
+    let mut read = BTreeSet::new();
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/src/annotation");
+    for file in fs::read_dir(sources)? {
+        let path = file?.path();
+        if path.is_dir() {
+            continue;
+        }
+        let source = fs::read_to_string(path)?;
+        for object in source.split("json::object!(").skip(1) {
+            let (object, _) = object.split_once(");").expect("an end");
+            let parts: Vec<&str> = object.split('"').collect();
+            read.extend(parts.iter().skip(1).step_by(2).map(|it| (*it).to_owned()));
+        }
+    }
+    assert!(read.len() > 40, "{read:?}");
+    let mut said = BTreeSet::new();
+    for parser in json() {
+        keys(&serde_json::from_str(parser.full)?, &mut said);
+    }
+    let unsaid: Vec<_> = read.difference(&said).collect();
+    assert_eq!(unsaid, [""; 0]);
+    Ok(())
+}
+
+fn keys(json: &Value, into: &mut BTreeSet<String>) {
+    match json {
+        Value::Object(members) => {
+            into.extend(members.keys().cloned());
+            members.values().for_each(|it| keys(it, into));
+        }
+        Value::Array(elements) => elements.iter().for_each(|it| keys(it, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_wrong_value_anywhere_in_an_annotation_is_named_with_its_place() {
+    let wrong = [json!("?"), json!(7), json!([]), json!(u64::MAX)];
+    for Parser {
+        key, full, parse, ..
+    } in json()
+    {
+        let full: Value = serde_json::from_str(full).unwrap();
+        let mut places = Vec::new();
+        leaves(&full, ("", "$".to_owned()), &mut places);
+        assert!(!places.is_empty(), "{key}");
+        for (pointer, path) in places {
+            let refused = wrong.iter().any(|value| {
+                let mut text = full.clone();
+                *text.pointer_mut(&pointer).unwrap() = value.clone();
+                let Err(error) = parse(&text.to_string()) else {
+                    return false;
+                };
+                assert_eq!((error.key, &*error.path), (*key, &*path));
+                let why = error.reason.to_string();
+                assert!(why.starts_with("value "), "{path}: {why}");
+                true
+            });
+            assert!(refused, "{key} takes anything at {path}");
+        }
+    }
+}
+
+/// What holds nothing that has a name, as it is pointed to and as people are told of it.
+fn leaves(json: &Value, (pointer, path): (&str, String), into: &mut Vec<(String, String)>) {
+    match json {
+        Value::Object(members) => {
+            for (key, value) in members {
+                let escaped = key.replace('~', "~0").replace('/', "~1");
+                let path = format!("{path}{}", step(key));
+                leaves(value, (&format!("{pointer}/{escaped}"), path), into);
+            }
+        }
+        Value::Array(elements) if elements.iter().all(Value::is_object) => {
+            for (index, value) in elements.iter().enumerate() {
+                let path = format!("{path}[{index}]");
+                leaves(value, (&format!("{pointer}/{index}"), path), into);
+            }
+        }
+        _ => into.push((pointer.to_owned(), path)),
     }
 }
 

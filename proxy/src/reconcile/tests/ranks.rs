@@ -28,8 +28,19 @@ async fn rank_of(bench: &Bench, class: &str, tier: KubeQos) -> String {
 }
 
 #[tokio::test]
-async fn a_pods_directory_has_the_default_rank_of_its_class_and_0_without_a_policy() {
+async fn directories_of_pods_and_tiers_have_the_default_rank_of_their_class_and_0_without_a_policy()
+{
     let bench = bench();
+    bench
+        .tree
+        .make(&CgroupPath::parse("kubepods/burstable").unwrap());
+    let tiers = || {
+        ["kubepods", "kubepods/burstable", "kubepods/besteffort"].map(|tier| {
+            let tier = CgroupPath::parse(tier).unwrap();
+            let rank = bench.tree.read(Controller::Cpu, &tier, "cpu.bvt_warp_ns");
+            rank.unwrap().trim_end().to_owned()
+        })
+    };
     let rows = [
         ("LSE", KubeQos::Guaranteed, "2"),
         ("BE", KubeQos::BestEffort, "-1"),
@@ -42,12 +53,16 @@ async fn a_pods_directory_has_the_default_rank_of_its_class_and_0_without_a_poli
         ("SYSTEM", KubeQos::Burstable, "2"),
     ];
     bench.hub.set_node_policy(network_policy(DEFAULTS));
+    node(&bench.hub).await;
+    assert_eq!(tiers(), ["0", "2", "-1"]);
     for (class, tier, rank) in rows {
         assert_eq!(rank_of(&bench, class, tier).await, rank, "{class} {tier}");
         // Its containers inherit it.
         assert!(bench.entry(Setting::CpuBvt).is_none());
     }
     bench.hub.set_node_policy(Arc::default());
+    node(&bench.hub).await;
+    assert_eq!(tiers(), ["0", "0", "0"]);
     for (class, tier, _) in rows {
         assert_eq!(rank_of(&bench, class, tier).await, "0", "{class} {tier}");
     }

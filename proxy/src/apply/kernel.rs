@@ -305,7 +305,12 @@ impl Writer {
         self.progress.standing()
     }
 
-    /// The same of the thread that writes to block devices.
+    /// Whether that thread has anything to write.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.progress.is_writing()
+    }
+
+    /// Where the thread stands that writes to block devices.
     pub(crate) fn standing_of_devices(&self) -> Option<Standing> {
         self.device_progress.standing()
     }
@@ -421,7 +426,7 @@ impl Writer {
             let threads = self.read_threads(threads);
             let files = asked(&self.jobs, files, |read| {
                 let (at, setting) = &read.wanted[0];
-                let in_hand = self.progress.begin(at, *setting);
+                let in_hand = self.progress.begin_to_read(at, *setting);
                 Job::Read(read, in_hand)
             });
             let (Some(threads), Some(files)) = tokio::join!(threads, files) else {

@@ -27,6 +27,7 @@ pub(crate) struct Standing {
 #[derive(Debug)]
 pub(super) struct InHand {
     number: u64,
+    writes: bool,
     all: Progress,
 }
 
@@ -36,6 +37,8 @@ struct State {
     handed: u64,
     /// What of it is not done, by its number, and where each stands.
     in_hand: BTreeMap<u64, (CgroupPath, Setting)>,
+    /// How much of that changes anything.
+    writing: usize,
     /// Steps of all work so far, and ends of what was first then.
     steps: u64,
 }
@@ -45,15 +48,31 @@ struct State {
 impl Progress {
     /// Work that begins with this setting of this group.
     pub(super) fn begin(&self, at: &CgroupPath, setting: Setting) -> InHand {
+        self.hand_over((at, setting), true)
+    }
+
+    /// The same of work that changes nothing.
+    pub(super) fn begin_to_read(&self, at: &CgroupPath, setting: Setting) -> InHand {
+        self.hand_over((at, setting), false)
+    }
+
+    fn hand_over(&self, (at, setting): (&CgroupPath, Setting), writes: bool) -> InHand {
         let stands = (at.clone(), setting);
         let mut state = self.lock();
         let number = state.handed;
         state.handed += 1;
+        state.writing += usize::from(writes);
         state.in_hand.insert(number, stands);
         InHand {
             number,
+            writes,
             all: self.clone(),
         }
+    }
+
+    /// Whether anything that is not done may change something.
+    pub(super) fn is_writing(&self) -> bool {
+        self.lock().writing > 0
     }
 
     /// Where the first piece of work stands; `None` if there is none.
@@ -96,6 +115,7 @@ impl Drop for InHand {
         if first == Some(self.number) {
             state.steps += 1;
         }
+        state.writing -= usize::from(self.writes);
         let stood = state.in_hand.remove(&self.number);
         drop(state);
         drop(stood);
@@ -131,6 +151,19 @@ mod tests {
         assert_eq!(place(), (at("pods/b"), Setting::CpuQuota));
         drop(second);
         assert_eq!(progress.standing(), None);
+    }
+
+    #[test]
+    fn who_reads_stands_somewhere_and_changes_nothing() {
+        let at = CgroupPath::parse("pods/a").unwrap();
+        let progress = Progress::default();
+        let read = progress.begin_to_read(&at, Setting::CpuShares);
+        assert!(progress.standing().is_some() && !progress.is_writing());
+        let written = progress.begin(&at, Setting::CpuShares);
+        drop(read);
+        assert!(progress.is_writing());
+        drop(written);
+        assert!(progress.standing().is_none() && !progress.is_writing());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
     view,
 };
 use koord_hooks::Requested;
-use koord_model::{ContainerId, MemoryLimit, SandboxId, Setting, Value};
+use koord_model::{ContainerId, CpuQuota, MemoryLimit, SandboxId, Setting, Value};
 use koord_proto::wire;
 use std::{mem, rc::Rc};
 
@@ -213,6 +213,23 @@ impl Pending {
     /// Whether a container comes of it.
     pub(crate) fn is_creation(&self) -> bool {
         matches!(self.effect, Effect::Create(..))
+    }
+
+    /// The most CPU time, in a period of 100 ms, that a container is about to be made with: as was decided or,
+    /// should that not be said, as is asked. `None` if neither limits it.
+    pub(crate) fn quota(&self) -> Option<CpuQuota> {
+        let Effect::Create(_, new) = &self.effect else {
+            return None;
+        };
+        let entries = new.target.entries().iter();
+        let decided = entries.filter_map(|it| match it.desired {
+            Value::CpuQuota(quota) => Some(quota),
+            _ => None,
+        });
+        let Requested { cpu_quota, .. } = new.view.requested;
+        let asked = cpu_quota.map(|quota| quota.of_period(new.view.requested.period()));
+        let quotas = decided.chain(asked);
+        quotas.filter(|it| *it != CpuQuota::Unlimited).max()
     }
 
     /// The runtime was not told: what a container can only be made with it is made without, and nothing

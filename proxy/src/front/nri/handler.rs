@@ -167,10 +167,11 @@ impl Handler {
         let patience = until.saturating_duration_since(Instant::now()) / 2;
         let creation = self.hub.creation(&pod, &container, patience);
         let (adjust, pending) = creation.await?;
+        let quota = pending.quota();
         // Before anything else is waited for: the runtime may not wait for us.
         self.remember(container.id, pending);
         if let Ok(sandbox) = SandboxId::new(&pod.id)
-            && reconcile::lacks_room(&self.hub, &sandbox)
+            && reconcile::lacks_room(&self.hub, &sandbox, quota)
         {
             // A runtime asks one thing at a time, for whatever pod: of a writer that stands still the first
             // creation that has waited is enough.

@@ -151,16 +151,17 @@ fn what_cannot_be_promised_is_said() {
     assert_eq!(least.len(), 2, "{least:?}");
     assert!(least[0].starts_with("nobody asks us") && least[1].contains("an update"));
     let most = said(
-        "CPUBurst=true,CoreSched=true,GPUEnvInject=true,RDMADeviceInject=true",
+        "CPUBurst=true,CoreSched=true,GPUEnvInject=true,HamiCoreVGPUMonitor=true,RDMADeviceInject=true",
         "GroupIdentity=Closed,CPUBurst=Open",
     );
-    assert_eq!(most.len(), 8, "{most:?}");
-    assert!(most[2].contains("cookie") && most[5].contains("burst"));
-    assert!(most[3].contains("GPUs") && most[4].contains("RDMA"));
+    assert_eq!(most.len(), 9, "{most:?}");
+    assert!(most[2].contains("cookie") && most[6].contains("burst"));
+    assert!(most[3].contains("GPUs") && most[4].contains("HAMi-core"));
+    assert!(most[5].contains("RDMA"));
     // Pods are idle by `schedIdle` too.
-    assert!(most[6].contains("an idle pod"));
+    assert!(most[7].contains("an idle pod"));
     assert_eq!(
-        most[7],
+        most[8],
         "GroupIdentity has the policy Closed, but there is nothing that could be refused"
     );
     let mut idling = node();

@@ -67,6 +67,61 @@ async fn a_creation_waits_where_the_pods_directory_has_less_than_its_container_i
     assert_eq!(quota(&bench), "100000");
 }
 
+/// A creation in a pod that has CPUs of its own, and no quota then, of a container that asks for this one.
+fn creation_with_own_cpus(asked: i64) -> [Asked; 2] {
+    let pod = PodSandbox {
+        labels: [(label::QOS_CLASS.to_owned(), "LSR".to_owned())].into(),
+        annotations: [(
+            annotation::RESOURCE_STATUS.to_owned(),
+            r#"{"cpuset":"1"}"#.to_owned(),
+        )]
+        .into(),
+        ..told_pod()
+    };
+    let mut resources = shares(512);
+    let cpu = resources.cpu.as_mut().expect("it has shares");
+    cpu.quota = Some(OptionalInt64 { value: asked });
+    let linux = LinuxContainer {
+        resources: Some(resources),
+        ..LinuxContainer::default()
+    };
+    let container = Container {
+        linux: Some(linux),
+        ..told_container()
+    };
+    let runs = Asked::Happened {
+        event: Event::RunPodSandbox,
+        pod: Some(pod.clone()),
+        container: None,
+    };
+    let created = CreateContainerRequest {
+        pod: Some(pod),
+        container: Some(container),
+    };
+    [runs, Asked::CreateContainer(created)]
+}
+
+#[tokio::test]
+async fn a_creation_waits_for_no_quota_of_the_pod_that_its_container_could_not_exceed() {
+    let (bench, plugin) = plugin();
+    halve(&bench);
+    let [runs, created] = creation_with_own_cpus(50_000);
+    plugin.answer(runs).await;
+    assert!(matches!(plugin.answer(created).await, Answer::Adjust(_)));
+    assert_eq!(quota(&bench), "50000", "it is to have no quota");
+}
+
+#[tokio::test]
+async fn a_creation_waits_if_its_container_would_exceed_the_quota_of_the_pod_were_it_made_as_asked()
+{
+    let (bench, plugin) = plugin();
+    halve(&bench);
+    let [runs, created] = creation_with_own_cpus(50_001);
+    plugin.answer(runs).await;
+    assert!(matches!(plugin.answer(created).await, Answer::Adjust(_)));
+    assert_eq!(quota(&bench), "-1");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_question_brings_is_written_in_the_pause_after_it() {
     let (bench, plugin) = plugin();

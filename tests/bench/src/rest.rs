@@ -158,7 +158,12 @@ pub(crate) async fn measure(rounds: usize) -> Result<Rest> {
     let cpu_percent = spent.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
     let looked_at = node.count(&[])? - looked_at;
     let written = node.count(&["written"])? - written;
-    let touched = witness.written()?.len();
+    let touched = witness.written()?;
+    // That is no time, which would be the machine's too.
+    ensure!(
+        written < 0.5 && touched.is_empty(),
+        "{written} values were written at rest, and {touched:#?}"
+    );
     let wanted = node.wanted.first().context("nothing is wanted")?;
     witness.sees(&wanted.file)?;
     drop(witness);
@@ -184,7 +189,7 @@ pub(crate) async fn measure(rounds: usize) -> Result<Rest> {
         containers: node.containers,
         looked_at,
         written,
-        touched,
+        touched: touched.len(),
         cpu_percent,
         most_ms: took.iter().copied().fold(0.0, f64::max),
         policy_ms: median(took),

@@ -15,7 +15,10 @@ mod rest;
 
 use self::{
     asked::{Asked, CpuPolicy, Figures},
-    found::{Decided, Found, caches, decided, different, given_back, held, hold, network, shared},
+    found::{
+        Decided, Found, caches, decided, different, files_of_root, given_back, held, hold, network,
+        shared,
+    },
 };
 use crate::{
     Front, Node, ProxyOptions, RunningPod, classes::NO_POLICY, rdma::RdmaMachine, witness,
@@ -173,9 +176,11 @@ impl Machine<'_> {
 
     /// Nothing is left to do: nobody writes anything.
     fn rest(&self, node: &Node, pod: &RunningPod) -> Result<()> {
-        let mut roots = witness::groups(node.testbed());
-        roots.extend(Some(self.network()).filter(|it| it.exists()));
-        rest::nothing_is_written(&roots, &pod.cgroup.file("cpu", None, "cpu.idle"))
+        let mut places = witness::groups(node.testbed());
+        places.extend(Some(self.network()).filter(|it| it.exists()));
+        places.extend(files_of_root(node.testbed().hierarchies()));
+        let own = pod.cgroup.file("cpu", None, "cpu.idle");
+        rest::nothing_is_written(&node.proxy, &places, &own)
     }
 
     /// Kills the proxy and starts it again, which changes nothing.
@@ -412,13 +417,12 @@ impl Drop for HamiLock {
     }
 }
 
-/// How many policies were read.
+/// Turns every hook on, or off.
 fn switch_all(node: &Node, state: &str) -> Result<()> {
     let status = node.proxy.status()?;
     for hook in status["hooks"].as_array().context("hooks")? {
         let switch = format!("{}={state}", hook["name"].as_str().context("a name")?);
-        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(&switch)?;
     }
     Ok(())
 }

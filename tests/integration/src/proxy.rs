@@ -309,6 +309,13 @@ impl Proxy {
         Ok((code, body.to_owned()))
     }
 
+    /// Switches a hook: `HOOK=on` or `HOOK=off`.
+    pub fn switch(&self, hook: &str) -> Result<()> {
+        let (code, reply) = self.admin("PUT", "/hooks", hook)?;
+        ensure!(code == 200, "PUT /hooks of {hook} answered {code}: {reply}");
+        Ok(())
+    }
+
     /// What it says of itself.
     pub fn status(&self) -> Result<serde_json::Value> {
         let (code, body) = self.admin("GET", "/status", "")?;

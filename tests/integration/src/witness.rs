@@ -25,11 +25,11 @@ const OF_THE_KERNEL: &str = ".events";
 /// An extended attribute, as the proxy keeps its notes in, and that nobody has.
 const NOTE: &str = "trusted.koord-witness";
 
-/// Watches directories from when it is made.
+/// Watches directories and files from when it is made.
 #[derive(Debug)]
 pub struct Witness {
     notifications: OwnedFd,
-    directories: BTreeMap<i32, PathBuf>,
+    places: BTreeMap<i32, PathBuf>,
 }
 
 /// The control groups of a testbed, by hierarchy, and the groups of caches, where there are any.
@@ -44,25 +44,28 @@ pub fn groups(testbed: &Testbed) -> Vec<PathBuf> {
 // === impl Witness ===
 
 impl Witness {
-    /// Watches these directories, and those below them.
-    pub fn of(roots: &[PathBuf]) -> Result<Self> {
+    /// Watches these files and directories, and the directories below them.
+    pub fn of(places: &[PathBuf]) -> Result<Self> {
         let mut witness = Self {
             notifications: init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
-            directories: BTreeMap::new(),
+            places: BTreeMap::new(),
         };
-        for root in roots {
-            witness.watch(root)?;
+        for place in places {
+            witness.watch(place)?;
         }
         Ok(witness)
     }
 
-    fn watch(&mut self, directory: &Path) -> Result<()> {
+    fn watch(&mut self, place: &Path) -> Result<()> {
         let flags =
             WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::CREATE | WatchFlags::DELETE;
-        let number = add_watch(&self.notifications, directory, flags);
-        let number = number.with_context(|| format!("cannot watch {}", directory.display()))?;
-        self.directories.insert(number, directory.to_owned());
-        for entry in fs::read_dir(directory)? {
+        let number = add_watch(&self.notifications, place, flags);
+        let number = number.with_context(|| format!("cannot watch {}", place.display()))?;
+        self.places.insert(number, place.to_owned());
+        if !place.is_dir() {
+            return Ok(());
+        }
+        for entry in fs::read_dir(place)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 self.watch(&entry.path())?;
@@ -85,10 +88,11 @@ impl Witness {
             };
             let name = event.file_name().map(|name| name.to_string_lossy());
             let name = name.unwrap_or_default();
-            let directory = self.directories.get(&event.wd());
-            let directory = directory.context("more was written than notifications can tell")?;
+            let place = self.places.get(&event.wd());
+            let place = place.context("more was written than notifications can tell")?;
             if !name.contains(OF_THE_KERNEL) {
-                written.insert(directory.join(&*name));
+                // An empty name, of the place itself, adds nothing.
+                written.insert(place.join(&*name));
             }
         }
     }

@@ -80,9 +80,7 @@ async fn quota_and_burst_follow_the_node(version: ContainerdVersion, front: Fron
     wait_for(&pod, "the same quota", faster);
 
     for (state, held) in [("off", [all, all]), ("on", faster)] {
-        let switch = format!("CPUNormalization={state}");
-        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
-        assert_eq!(code, 200, "{text}");
+        node.proxy.switch(&format!("CPUNormalization={state}"))?;
         wait_for(&pod, state, held);
     }
 

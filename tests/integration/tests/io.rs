@@ -82,9 +82,7 @@ async fn block_devices_are_limited(front: Front) -> Result<()> {
     let five = less(["loop6 5", "", "", ""]);
     wait("under another policy", &pod, &five)?;
     for (state, expected) in [("off", &nothing), ("on", &five)] {
-        let switch = format!("BlkIOReconcile={state}");
-        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(&format!("BlkIOReconcile={state}"))?;
         wait(state, &pod, expected)?;
     }
     node.proxy.kill9()?;

@@ -433,12 +433,6 @@ fn assert_refused<T>(reply: Result<T, CallError>) {
     }
 }
 
-fn switch(node: &Node, state: &str) -> Result<()> {
-    let (code, text) = (node.proxy).admin("PUT", "/hooks", &format!("BatchResource={state}"))?;
-    ensure!(code == 200, "{text}");
-    Ok(())
-}
-
 async fn refuses(front: Front) -> Result<()> {
     let options = ProxyOptions {
         policy: Some(classes::node_policy(&classes::share_pool()?)),
@@ -460,9 +454,9 @@ async fn refuses(front: Front) -> Result<()> {
     assert_eq!(client.list_pods().await?, []);
     assert!(pod_holds(&cgroup, &[]), "{:#?}", held(&cgroup, None));
 
-    switch(&node, "off")?;
+    node.proxy.switch("BatchResource=off")?;
     let sandbox = client.run_pod(&malformed).await?;
-    switch(&node, "on")?;
+    node.proxy.switch("BatchResource=on")?;
     let beside = classes::be("beside");
     let running = node.run(&client, &beside).await?;
     // Its class alone says this.

@@ -124,9 +124,7 @@ async fn scores_follow_the_annotations(version: ContainerdVersion, front: Front)
     }
     wait_for(&pods, "the same after an update", decided);
     for (state, scores) in [("off", asked), ("on", decided)] {
-        let switch = format!("OOMScoreAdj={state}");
-        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(&format!("OOMScoreAdj={state}"))?;
         wait_for(&pods, state, scores);
     }
 
@@ -144,8 +142,7 @@ async fn scores_follow_the_annotations(version: ContainerdVersion, front: Front)
     });
     update(&client, &pods[0]).await?;
     wait_for(&pods, "the same after a restart", decided);
-    let (code, text) = node.proxy.admin("PUT", "/hooks", "OOMScoreAdj=off")?;
-    ensure!(code == 200, "{text}");
+    node.proxy.switch("OOMScoreAdj=off")?;
     wait_for(&pods, "what was asked for", asked);
     ensure!(
         scores(&pods[0].cgroup, sandbox)? == of_sandbox,

@@ -200,8 +200,7 @@ async fn mid_resources_that_a_file_says_are_in_force() -> Result<()> {
     file.write(&[told])?;
     comes_to(&running, HALVED);
     own_comes_to(HALVED);
-    let (code, text) = node.proxy.admin("PUT", "/hooks", "MidResource=off")?;
-    assert_eq!(code, 200, "{text}");
+    node.proxy.switch("MidResource=off")?;
     comes_to(&running, EXEMPT);
     own_comes_to(EXEMPT);
     Ok(())
@@ -354,8 +353,7 @@ fn what_only_a_kubelet_knows_stays_when_it_and_the_proxy_have_ended() -> Result<
     kubelet.launch(node.testbed())?;
     answers(&node);
     assert!(has(HALVED));
-    let (code, text) = node.proxy.admin("PUT", "/hooks", "BatchResource=off")?;
-    assert_eq!(code, 200, "{text}");
+    node.proxy.switch("BatchResource=off")?;
     wait_until("what was before comes back", || has(EXEMPT));
     Ok(())
 }

@@ -176,7 +176,7 @@ async fn after_hooks_were_switched_off_every_revert_leaves_what_was_asked_for() 
         let be = node.run(&client, &pod).await?;
         wait_until("the values of the class", || pod.wrong(&be).is_empty());
         for (hook, file, text) in switched_off {
-            node.proxy.admin("PUT", "/hooks", &format!("{hook}=off"))?;
+            node.proxy.switch(&format!("{hook}=off"))?;
             wait_until("the hook has given back", || {
                 has(&be, &[(false, "cpu", file, text)]).is_ok()
             });

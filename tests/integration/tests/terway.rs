@@ -170,9 +170,7 @@ async fn terway_is_told(front: Front) -> Result<()> {
     ensure!(number(&pods)? == before, "it was written");
 
     for (state, is_on) in [("off", false), ("on", true)] {
-        let switch = format!("TerwayQoS={state}");
-        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(&format!("TerwayQoS={state}"))?;
         match is_on {
             true => told.comes_to(state, &classes, &one),
             false => told.ends(state),

@@ -106,9 +106,7 @@ async fn a_pod_gets_back_what_was_told_of_it_last(
         });
         assert_eq!(held(&lsr), decided);
     }
-    let switch = "CPUSetAllocator=off";
-    let (code, text) = node.proxy.admin("PUT", "/hooks", switch)?;
-    ensure!(code == 200, "{text}");
+    node.proxy.switch("CPUSetAllocator=off")?;
     let told = OF_LSR.map(|(_, _, _, told)| told);
     let comes = comes_true(|| held(&lsr) == told);
     ensure!(comes, "{:?}; {}", held(&lsr), node.proxy.ledger()?);
@@ -160,12 +158,7 @@ async fn what_a_kubelet_has_told_and_written_comes_back_after_a_kill() -> Result
 /// runtime has stored still says so, whoever starts next.
 async fn what_an_update_has_told_stays_restored_after_a_kill(front: Front) -> Result<()> {
     let mut node = Node::start(ContainerdVersion::V2, options(front)?)?;
-    let switch = |node: &Node, to: &str| {
-        let (code, text) = (node.proxy).admin("PUT", "/hooks", &format!("CPUSetAllocator={to}"))?;
-        ensure!(code == 200, "{text}");
-        Ok(())
-    };
-    switch(&node, "off")?;
+    node.proxy.switch("CPUSetAllocator=off")?;
     let client = node.client().await?;
     let lsr = node.run(&client, &classes::lsr("redis")).await?;
     let quota = || {
@@ -173,7 +166,7 @@ async fn what_an_update_has_told_stays_restored_after_a_kill(front: Front) -> Re
         held.unwrap_or_default()
     };
     wait_until("the quota is that of the request", || quota() == "50000");
-    switch(&node, "on")?;
+    node.proxy.switch("CPUSetAllocator=on")?;
     wait_until("the quota is lifted", || quota() == "-1");
     let shares = |cpu_shares| LinuxContainerResources {
         cpu_shares,
@@ -181,7 +174,7 @@ async fn what_an_update_has_told_stays_restored_after_a_kill(front: Front) -> Re
     };
     client.update_resources(&lsr.container, shares(600)).await?;
     assert_eq!(quota(), "-1");
-    switch(&node, "off")?;
+    node.proxy.switch("CPUSetAllocator=off")?;
     wait_until("the quota is back", || quota() == "50000");
     // Once the thread that has written it has said so: with the annotation of a creation there would be no need.
     let is_told = |node: &Node| {

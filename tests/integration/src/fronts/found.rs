@@ -126,14 +126,19 @@ fn hold_process(
 
 /// How the time of devices is shared out, which no group but the root says.
 pub(super) fn shared(hierarchies: &[CgroupHierarchy], held: &mut Decided) -> Result<()> {
-    for hierarchy in hierarchies {
-        for file in OF_ROOT {
-            if let Some(text) = text(&hierarchy.mount_point().join(file))? {
-                held.insert(file.to_owned(), text);
-            }
+    for path in files_of_root(hierarchies) {
+        if let (Some(text), Some(file)) = (text(&path)?, path.file_name()) {
+            held.insert(file.to_string_lossy().into_owned(), text);
         }
     }
     Ok(())
+}
+
+/// The files that say so, as far as they are there.
+pub(super) fn files_of_root(hierarchies: &[CgroupHierarchy]) -> Vec<PathBuf> {
+    let of = |it: &CgroupHierarchy| OF_ROOT.map(|file| it.mount_point().join(file));
+    let files = hierarchies.iter().flat_map(of);
+    files.filter(|it| it.exists()).collect()
 }
 
 /// What each group of caches has, and who is counted apart in it.

@@ -2,7 +2,7 @@
 
 use crate::{
     check, fronts, node,
-    pod::{BOMB, Pod, enter_below, run, run_bomb, sandbox_and_shim, threads},
+    pod::{BOMB, Below, Pod, run, run_bomb, sandbox_and_shim, threads},
 };
 use anyhow::{Context, Result, bail, ensure};
 use koord_integration::{Front, Node, ProxyOptions};
@@ -234,8 +234,7 @@ async fn shares(front: Front) -> Result<()> {
     wait_until("the group has gone with its pod", || {
         names().is_ok_and(|it| it == set(["BE", "LS", "LSR"]))
     });
-    let (code, reply) = node.proxy.admin("PUT", "/hooks", "RdtResctrl=off")?;
-    ensure!(code == 200, "{code}: {reply}");
+    node.proxy.switch("RdtResctrl=off")?;
     wait_until("nothing is left once it is switched off", || {
         let left = |pod| groups(pod).is_ok_and(|it| it == set([""]));
         names().is_ok_and(|it| it.is_empty()) && left(&web) && left(&exact)
@@ -254,18 +253,16 @@ async fn over_a_restart(front: Front) -> Result<()> {
     let straight = CriClient::connect(&node.runtime.socket()).await?;
     let batch = start(&node, &straight, &spec("batch", "BE")).await?;
     ensure!(groups(&batch)? == set([""]), "nobody was there");
-    let mut below = enter_below(&batch)?;
+    let below = Below::enter(&batch)?;
 
     node.launch_proxy()?;
     wait_until("it is adopted", || {
         groups(&batch).is_ok_and(|it| it == set(["BE"]))
     });
-    let process = Tid::try_from(below.id())?;
-    wait_until("so is what is in a group below", || {
-        groups_of(&[process]).is_ok_and(|it| it == set(["BE"]))
+    wait_until("so is every thread in a group below", || {
+        groups_of(&below.threads).is_ok_and(|it| it == set(["BE"]))
     });
-    below.kill()?;
-    below.wait()?;
+    below.end()?;
     let found = schemata("BE")?;
     ensure!(found == "L3CODE:0=00f L3DATA:0=00f MB:0=20", "{found}");
     let client = node.client().await?;
@@ -452,8 +449,7 @@ async fn monitored_until_the_end(node: &mut Node, web: &Pod, batch: &Pod) -> Res
         monitors(web).is_ok_and(|it| it == set(["LS"]))
     });
     for hook in ["RdtResctrl=off", "Resctrl=off"] {
-        let (code, reply) = node.proxy.admin("PUT", "/hooks", hook)?;
-        ensure!(code == 200, "{code}: {reply}");
+        node.proxy.switch(hook)?;
     }
     wait_until("nothing is left once both are switched off", || {
         names().is_ok_and(|it| it.is_empty())

@@ -4,7 +4,7 @@ use crate::{
     check, fronts,
     machine::cpu,
     node,
-    pod::{BOMB, Pod, enter_below, run, run_bomb, sandbox_and_shim, shim_of, start_bomb, threads},
+    pod::{BOMB, Below, Pod, run, run_bomb, sandbox_and_shim, shim_of, start_bomb, threads},
     runtime,
 };
 use anyhow::{Context, Result, ensure};
@@ -274,7 +274,7 @@ async fn over_a_restart(front: Front) -> Result<()> {
     for pod in [&before, &beside, &batch] {
         ensure!(own(pod)?.is_none(), "nobody was there to give it one");
     }
-    let mut below = enter_below(&before)?;
+    let below = Below::enter(&before)?;
 
     node.launch_proxy()?;
     wait_until("all are adopted", || {
@@ -285,9 +285,9 @@ async fn over_a_restart(front: Front) -> Result<()> {
         of_web.is_some() && of_batch.is_some() && of_web != of_batch,
         "{of_web:?} and {of_batch:?} of two groups"
     );
-    let of_below = kernel.cookie(tid(&below))?;
+    let of_below = cookies(&kernel, &below.threads);
     ensure!(
-        of_below == of_web,
+        of_below == BTreeSet::from([of_web]),
         "{of_below:?} in a group below, {of_web:?} above"
     );
     let client = node.client().await?;
@@ -319,14 +319,12 @@ async fn over_a_restart(front: Front) -> Result<()> {
     node.proxy.write_policy(NO_CORES)?;
     node.launch_proxy()?;
     let pods = [&before, &beside, &batch, &later, &after, &more];
-    all_is_given_back(&kernel, &pods, tid(&below))?;
-    below.kill()?;
-    below.wait()?;
-    Ok(())
+    all_is_given_back(&kernel, &pods, &below.threads)?;
+    below.end()
 }
 
 /// What is decided no more after a restart: of containers, of shims, and of who is in a group below.
-fn all_is_given_back(kernel: &Kernel, pods: &[&Pod], below: Tid) -> Result<()> {
+fn all_is_given_back(kernel: &Kernel, pods: &[&Pod], below: &[Tid]) -> Result<()> {
     let none = |thread: Tid| kernel.cookie(thread).is_ok_and(|it| it.is_none());
     wait_until("what is decided no more is given back", || {
         pods.iter().all(|pod| {
@@ -334,7 +332,9 @@ fn all_is_given_back(kernel: &Kernel, pods: &[&Pod], below: Tid) -> Result<()> {
             threads.is_ok_and(|threads| threads.into_iter().all(none))
         })
     });
-    wait_until("it is given back below too", || none(below));
+    wait_until("it is given back below too", || {
+        below.iter().all(|it| none(*it))
+    });
     for pod in pods {
         if let Some((_, shim)) = sandbox_and_shim(&pod.cgroup, &pod.sandbox)? {
             wait_until("so is the shim", || none(shim));

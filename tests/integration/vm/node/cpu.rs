@@ -80,8 +80,7 @@ async fn follow(front: Front) -> Result<()> {
         ("CPUBurst=off", unsaved),
         ("CPUBurst=on", faster),
     ] {
-        let (code, text) = node.proxy.admin("PUT", "/hooks", switch)?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(switch)?;
         wait(switch, expected)?;
     }
     node.proxy.kill9()?;

@@ -55,8 +55,7 @@ async fn is_resized() -> Result<()> {
         cpu_shares += 1;
     }
 
-    let (code, text) = node.proxy.admin("PUT", "/hooks", "GroupIdentity=off")?;
-    ensure!(code == 200, "{text}");
+    node.proxy.switch("GroupIdentity=off")?;
     wait_until("it is idle no more and has its last weight", || {
         held("cpu.idle") == "0" && held("cpu.weight") == "39"
     });

@@ -151,9 +151,7 @@ async fn follows(front: Front) -> Result<()> {
     node.proxy.write_policy(&policy("writeIOPS: 7", COST))?;
     wait("under another policy", LESS)?;
     for (state, expected) in [("off", NOTHING), ("on", LESS)] {
-        let switch = format!("BlkIOReconcile={state}");
-        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(&format!("BlkIOReconcile={state}"))?;
         wait(state, expected)?;
     }
     node.proxy.kill9()?;

@@ -109,10 +109,7 @@ async fn follows(front: Front) -> Result<()> {
     wait("the same after an update", WHOLE)?;
 
     for (state, expected) in [("off", UNTOUCHED), ("on", WHOLE)] {
-        let (code, text) = node
-            .proxy
-            .admin("PUT", "/hooks", &format!("MemoryQOS={state}"))?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(&format!("MemoryQOS={state}"))?;
         wait(state, expected)?;
     }
 

@@ -223,8 +223,7 @@ async fn placed(front: Front) -> Result<()> {
 
 fn switch(node: &Node, state: &str) -> Result<()> {
     for hook in ["CPUSetAllocator", "CoreSched", "RdtResctrl", "Resctrl"] {
-        let (code, text) = (node.proxy).admin("PUT", "/hooks", &format!("{hook}={state}"))?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(&format!("{hook}={state}"))?;
     }
     Ok(())
 }

@@ -101,8 +101,7 @@ async fn say(front: Front) -> Result<()> {
     node.launch_proxy()?;
     wait("what was said meanwhile", &running, BY_FIELD)?;
     for hook in ["MemoryQOS=off", "CPUBurst=off"] {
-        let (code, text) = node.proxy.admin("PUT", "/hooks", hook)?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(hook)?;
     }
     wait("without the hooks", &running, UNTOUCHED)
 }

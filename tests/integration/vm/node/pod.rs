@@ -11,8 +11,9 @@ use koord_testkit::{
 };
 use std::{
     collections::BTreeSet,
-    fs,
-    process::{Child, Command},
+    env, fs,
+    io::Read as _,
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -23,6 +24,10 @@ pub(super) const BOMB: [&str; 3] = [
     "-c",
     "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; wait",
 ];
+
+/// Has this program be of several threads, so many beside the first.
+const MANY: &str = "many";
+const THREADS: usize = 7;
 
 /// How many such containers are started at most until one is by its pod's shim.
 const ATTEMPTS: usize = 5;
@@ -167,16 +172,49 @@ fn has_begun(thread: Tid) -> bool {
     program.is_ok_and(|it| it.ends_with("bin/busybox"))
 }
 
-/// A process from outside in a group below a container's own, such as containers make that manage groups
-/// themselves.
-pub(super) fn enter_below(pod: &Pod) -> Result<Child> {
-    let below = format!("{}/below", pod.container);
-    fs::create_dir(pod.cgroup.file("cpu", Some(&below), ""))?;
-    let process = Command::new("/bin/sh")
-        .args(["-c", "exec sleep 1000"])
-        .spawn()?;
-    pod.cgroup.enter(&below, process.id())?;
-    Ok(process)
+/// A process from outside, of several threads, in a group below a container's own, such as containers make
+/// that manage groups themselves.
+pub(super) struct Below {
+    process: Child,
+    pub(super) threads: Vec<Tid>,
+}
+
+impl Below {
+    pub(super) fn enter(pod: &Pod) -> Result<Self> {
+        let below = format!("{}/below", pod.container);
+        fs::create_dir(pod.cgroup.file("cpu", Some(&below), ""))?;
+        let mut process = Command::new(env::current_exe()?)
+            .arg(MANY)
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = process.stdout.as_mut().context("it is piped")?;
+        output.read_exact(&mut [0])?;
+        pod.cgroup.enter(&below, process.id())?;
+        let tasks = fs::read_dir(format!("/proc/{}/task", process.id()))?;
+        let threads = tasks.map(|task| Ok(task?.file_name().to_string_lossy().parse()?));
+        let threads = threads.collect::<Result<Vec<_>>>()?;
+        ensure!(threads.len() == THREADS + 1, "{threads:?}");
+        Ok(Self { process, threads })
+    }
+
+    pub(super) fn end(mut self) -> Result<()> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(())
+    }
+}
+
+/// What that process does, if this is one: it starts threads, says so, and waits for its end.
+pub(super) fn be_many_if_told() -> bool {
+    let is_told = env::args().nth(1).as_deref() == Some(MANY);
+    if is_told {
+        let threads = [(); THREADS].map(|()| thread::spawn(|| thread::sleep(Duration::MAX)));
+        println!();
+        for thread in threads {
+            thread.join().expect("it sleeps");
+        }
+    }
+    is_told
 }
 
 pub(super) fn threads(pod: &PodCgroup, container: &str) -> Result<Vec<Tid>> {

@@ -160,9 +160,9 @@ async fn follows(front: Front, all: &OnceCell<Seen>) -> Result<()> {
     let other = &[OTHER, OF_PODS, OF_LIMITED_LESS];
     seen.comes("under another policy", held, other)?;
     seen.0.push(("by the ledger", decided(&node)?));
-    switch(&node, "off")?;
+    node.proxy.switch("TCNetworkQoS=off")?;
     seen.comes("with the hook off", held, &[UNTOUCHED])?;
-    switch(&node, "on")?;
+    node.proxy.switch("TCNetworkQoS=on")?;
     seen.comes("with the hook on again", held, other)?;
     outlive(&mut node, &mut seen)?;
 
@@ -223,13 +223,6 @@ async fn run(
         expected: Vec::new(),
     };
     node.run(client, &spec).await
-}
-
-fn switch(node: &Node, state: &str) -> Result<()> {
-    let hook = format!("TCNetworkQoS={state}");
-    let (code, text) = node.proxy.admin("PUT", "/hooks", &hook)?;
-    ensure!(code == 200, "{text}");
-    Ok(())
 }
 
 /// What the ledger has decided of queues, and by which hook.

@@ -105,9 +105,7 @@ async fn follows(front: Front, name: &str) -> Result<()> {
     let group = "7:2 rbps=max wbps=max riops=max wiops=11";
     wait("under another policy", [group, claims])?;
     for (state, expected) in [("off", ["", ""]), ("on", [group, claims])] {
-        let switch = format!("BlkIOReconcile={state}");
-        let (code, text) = node.proxy.admin("PUT", "/hooks", &switch)?;
-        ensure!(code == 200, "{text}");
+        node.proxy.switch(&format!("BlkIOReconcile={state}"))?;
         wait(state, expected)?;
     }
     node.proxy.write_policy(NO_POLICY)?;

@@ -7,8 +7,9 @@
 //!
 //! Once a limit is given back neither is limited, and it shows no more who has opened swap. So it is
 //! noted on the group that both were the same, for when it is limited again. Before a limit is lowered it is
-//! noted what both were: the kernel may refuse to close swap then (`EBUSY`, where some of what was used has
-//! just been swapped out), or we may end in between, and it is closed later. Who can write to its own group
+//! noted what both were: swap cannot be closed while more of both is in use, as where some has just been swapped
+//! out, or we may end in between, and it is closed later. Until it fits it is not tried: each time the kernel
+//! would reclaim all that is not in swap before it refuses (`EBUSY`). Who can write to its own group
 //! can write to these files too, so there is no use in forging that.
 
 use super::{Cgroups, Controller, Generation, table};
@@ -16,6 +17,7 @@ use koord_model::{CgroupPath, MemoryLimit, Setting, Value};
 use tracing::debug;
 
 const FILE: &str = "memory.memsw.limit_in_bytes";
+const USED: &str = "memory.memsw.usage_in_bytes";
 
 /// The note on a group whose swap we have opened. With a limit behind it: that is what memory and swap
 /// together were when the limit of memory was lowered, and are to follow it.
@@ -76,7 +78,7 @@ impl Cgroups {
             && held == *old
             && limit < old
         {
-            let is_closed = self.put_with_swap(at, new);
+            let is_closed = self.fits_with_swap(at, limit) && self.put_with_swap(at, new);
             if is_closed && self.is_noted(at) {
                 self.note_swap(at, "");
             }
@@ -97,7 +99,7 @@ impl Cgroups {
         };
         let is_open = together > *limit && self.is_to_be_closed(at, together);
         // Where it is not as it was noted, somebody else has decided about it since.
-        if !is_open || self.put_with_swap(at, value) {
+        if !is_open || self.fits_with_swap(at, limit) && self.put_with_swap(at, value) {
             self.note_swap(at, "");
         }
     }
@@ -109,6 +111,13 @@ impl Cgroups {
             Value::MemoryLimit(limit) => Some(limit),
             _ => None,
         }
+    }
+
+    /// Whether a group uses no more memory and swap than this; also where that cannot be read.
+    fn fits_with_swap(&self, at: &CgroupPath, limit: &MemoryLimit) -> bool {
+        let used = self.tree.read(Controller::Memory, at, USED).ok();
+        let used = used.and_then(|text| text.trim_end().parse().ok());
+        used.is_none_or(|used| MemoryLimit::Bytes(used) <= *limit)
     }
 
     /// Whether a group had no swap when its limit was given back.

@@ -20,8 +20,9 @@ pub(super) struct Group {
     pub(super) bvt: i64,
     pub(super) cpus: CpuSet,
     pub(super) memory_limit: u64,
-    /// With swap; of cgroup v1 alone.
+    /// With swap; of cgroup v1 alone. And what of it is in use.
     memory_and_swap: u64,
+    pub(super) memory_and_swap_used: u64,
     pub(super) memory_min: u64,
     pub(super) memory_low: u64,
     pub(super) memory_high: u64,
@@ -76,6 +77,7 @@ impl Group {
             cpus,
             memory_limit: text::NO_LIMIT,
             memory_and_swap: text::NO_LIMIT,
+            memory_and_swap_used: CHARGED,
             memory_min: 0,
             memory_low: 0,
             memory_high: text::NO_LIMIT,
@@ -127,6 +129,9 @@ impl Group {
             (_, "cpuset.cpus") => self.cpus.to_string(),
             (Generation::V1, "memory.limit_in_bytes") => self.memory_limit.to_string(),
             (Generation::V1, "memory.memsw.limit_in_bytes") => self.memory_and_swap.to_string(),
+            (Generation::V1, "memory.memsw.usage_in_bytes") => {
+                self.memory_and_swap_used.to_string()
+            }
             (Generation::V2, "memory.max") => text::bytes_or_max(self.memory_limit),
             (_, "memory.min") => text::bytes_or_max(self.memory_min),
             (_, "memory.low") => text::bytes_or_max(self.memory_low),
@@ -212,6 +217,10 @@ impl Group {
                 let limit = text::bytes(written, "-1")?;
                 if limit < self.memory_limit {
                     return Err(Errno::INVAL);
+                }
+                // What is in swap is not reclaimed.
+                if limit < self.memory_and_swap_used {
+                    return Err(Errno::BUSY);
                 }
                 self.memory_and_swap = limit;
                 return Ok(());

@@ -214,6 +214,13 @@ impl FakeTree {
         state.show(pid, at);
     }
 
+    /// Has a group use so many bytes of memory and swap together.
+    pub fn use_with_swap(&self, at: &CgroupPath, bytes: u64) {
+        if let Some(group) = self.state().groups.get_mut(at) {
+            group.memory_and_swap_used = bytes;
+        }
+    }
+
     /// Ends a process.
     pub fn leave(&self, pid: u32) {
         for group in self.state().groups.values_mut() {

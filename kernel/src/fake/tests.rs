@@ -289,6 +289,32 @@ fn swap_that_the_kernel_did_not_close_at_once_is_closed_later() {
     }
 }
 
+/// Each such write would have the kernel reclaim for nothing all that is not in swap.
+#[test]
+fn swap_is_closed_once_what_is_used_fits_and_not_tried_before() {
+    const FILE: &str = "memory.memsw.limit_in_bytes";
+    let (tree, cgroups) = tree(Generation::V1);
+    let pod = path("pod");
+    let limit = |mib: u64| cgroups.write(&pod, &MemoryLimit::Bytes(mib << 20).into());
+    let together = || tree.read(Controller::Memory, &pod, FILE).unwrap();
+    limit(1_000).unwrap();
+    tree.write(Controller::Memory, &pod, FILE, "1048576000")
+        .unwrap();
+    tree.use_with_swap(&pod, 900 << 20);
+    // The next write would take this away.
+    tree.fail_next_write(&pod, FILE, Errno::NODEV);
+    limit(500).unwrap();
+    for _ in 0..3 {
+        assert_eq!(limit(500).unwrap(), Written::Equal);
+    }
+    assert_eq!(together(), "1048576000\n");
+    tree.use_with_swap(&pod, 500 << 20);
+    assert_eq!(limit(500).unwrap(), Written::Equal);
+    assert_eq!(together(), "1048576000\n", "it was not tried so far");
+    assert_eq!(limit(500).unwrap(), Written::Equal);
+    assert_eq!(together(), "524288000\n");
+}
+
 #[test]
 fn a_kernel_without_idle_groups_has_shares_all_the_same() {
     let tree = FakeTree::new(Generation::V1, 2).without("cpu.idle");

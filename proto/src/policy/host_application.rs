@@ -1,7 +1,7 @@
 //! Programs of the node itself that a NodeSLO names.
 
 use super::{issue::Problem, place::Place};
-use koord_model::{CgroupPath, QosClass};
+use koord_model::{CgroupPath, CgroupPathError, QosClass};
 
 /// A program of the node itself, outside Kubernetes, that is treated as a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,10 @@ pub enum HostCgroupBase {
     KubepodsBurstable,
     KubepodsBesteffort,
 }
+
+/// The longest path below a base, in bytes, which leaves the base a quarter of what the kernel takes: where both
+/// were too long together, nothing could be decided about the node.
+const MAX_LENGTH: usize = 3_072;
 
 const BASES: [(&str, HostCgroupBase); 4] = [
     ("CgroupRoot", HostCgroupBase::CgroupRoot),
@@ -81,6 +85,10 @@ impl HostCgroup {
         };
         match CgroupPath::parse(&path) {
             Ok(path) if path.is_root() => place.report(Problem::EmptyPath),
+            Ok(path) if path.as_str().len() > MAX_LENGTH => {
+                let (length, max) = (path.as_str().len(), MAX_LENGTH);
+                place.report(CgroupPathError::TooLong { length, max }.into());
+            }
             Ok(path) => return Some(Self { base, path }),
             Err(error) => place.report(Problem::CgroupPath(error)),
         }

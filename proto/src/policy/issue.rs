@@ -36,6 +36,8 @@ pub enum Problem {
         value: String,
         allowed: Vec<&'static str>,
     },
+    #[error("list has {count} elements, of which the first {max} count")]
+    TooMany { count: usize, max: usize },
     #[error("value is missing")]
     Missing,
     #[error("annotation cannot be used")]

@@ -10,6 +10,10 @@ use koord_model::excerpt;
 use serde_json::Value;
 use std::{borrow::Cow, cell::RefCell};
 
+/// The most elements that a list may have: more than a node has disks, or programs beside its pods. Each is
+/// looked at with every decision about the node, while nobody else is served.
+const MAX_ELEMENTS: usize = 256;
+
 /// An object being read, and what was found wrong in it.
 pub(super) struct Object<'a> {
     kind: &'a str,
@@ -79,10 +83,15 @@ impl<'a> Place<'a> {
         )
     }
 
-    /// Each element of a list, mappings all.
+    /// Each element of a list, mappings all, up to [`MAX_ELEMENTS`].
     pub(super) fn elements(&self) -> Vec<Place<'a>> {
         let list = self.take("a list", Value::is_array);
-        let list = list.and_then(Value::as_array).into_iter().flatten();
+        let list = list.and_then(Value::as_array);
+        let (count, max) = (list.map_or(0, Vec::len), MAX_ELEMENTS);
+        if count > max {
+            self.report(Problem::TooMany { count, max });
+        }
+        let list = list.into_iter().flatten().take(max);
         list.enumerate()
             .map(|(index, value)| self.below(format!("{}[{index}]", self.path), Some(value)))
             .filter(|place| place.take("a mapping", Value::is_object).is_some())

@@ -200,3 +200,24 @@ fn of_applications_beside_kubernetes() {
         "is 7, not a string",
     );
 }
+
+#[test]
+fn as_many_applications_count_as_a_node_may_have_and_no_path_is_as_long_as_all_paths() {
+    let all: String = (0..300).map(|it| format!("{{name: n{it}}},")).collect();
+    let (slo, issues) = slo_issues(&format!("{{hostApplications: [{all}]}}"));
+    assert_eq!(slo.host_applications.len(), 256);
+    let told = "\"spec.hostApplications\": list has 300 elements, of which the first 256 count";
+    assert_eq!(issues, [told]);
+
+    let long = |count| format!("{}x", "y/".repeat(count));
+    let (slo, issues) = slo_issues(&format!(
+        "{{hostApplications: [{{name: a, cgroupPath: {{relativePath: {}}}}},
+          {{name: b, cgroupPath: {{base: Kubepods, relativePath: {}}}}}]}}",
+        long(1_535),
+        long(1_536)
+    ));
+    assert_eq!(slo.host_applications.len(), 1);
+    let told = "\"spec.hostApplications[1].cgroupPath\": path cannot be used: cgroup path is 3073 bytes \
+                long, 3072 are allowed";
+    assert_eq!(issues, [told]);
+}

@@ -226,6 +226,7 @@ fn page() -> String {
            `qos` or something in its `cgroupPath` that is wrong;\n\
          - a wrong `netQOSPolicy` or `totalNetworkBandwidth` voids all of `networkQOS`;\n\
          - of a model all numbers count or none;\n\
+         - of applications, and of blocks in one section, the first 256 count;\n\
          - a part of the cache that does not end behind its start is the class's own.\n\n\
          `CLASS` is one of the classes of the last column. Of `systemClass` memory alone counts: as upstream, no\n\
          hook treats CPU time or caches of these pods by their class. Of `blkioQOS` that of `beClass` and\n\

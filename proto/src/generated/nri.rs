@@ -10,16 +10,6 @@ pub struct RegisterPluginRequest {
     #[prost(string, tag = "3")]
     pub nri_version: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct UpdateContainersRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub update: ::prost::alloc::vec::Vec<ContainerUpdate>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct UpdateContainersResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub failed: ::prost::alloc::vec::Vec<ContainerUpdate>,
-}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConfigureRequest {
     #[prost(string, tag = "1")]

@@ -46,7 +46,7 @@ macro_rules! read {
     )+};
 }
 
-read!(ConfigureRequest, UpdateContainersResponse);
+read!(ConfigureRequest);
 
 macro_rules! read_keeping {
     ($($message:ident: $fields:expr;)+) => {$(
@@ -140,7 +140,6 @@ written!(
     CreateContainerResponse,
     UpdateContainerResponse,
     StopContainerResponse,
-    UpdateContainersRequest,
 );
 
 // === impl ContainerUpdate ===

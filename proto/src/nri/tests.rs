@@ -272,12 +272,8 @@ fn an_update_names_its_container_and_what_changes() {
                 \x0a\x0e\
                     \x0a\x05\x0a\x03\x08\xac\x02\
                     \x12\x05\x32\x030-3";
-    let response = UpdateContainerResponse {
-        update: update.clone(),
-    };
+    let response = UpdateContainerResponse { update };
     assert_eq!(response.to_bytes(), expected);
-    let request = UpdateContainersRequest { update };
-    assert_eq!(request.to_bytes(), expected);
 }
 
 #[test]

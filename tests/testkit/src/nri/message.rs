@@ -53,7 +53,7 @@ pub struct RegisterPluginRequest {
     pub nri_version: String,
 }
 
-/// The first field of UpdateContainersRequest and of the answers to Synchronize, UpdateContainer and
+/// The first field of the answers to Synchronize, UpdateContainer and
 /// StopContainer.
 #[derive(Clone, PartialEq, Message)]
 pub struct Updates {

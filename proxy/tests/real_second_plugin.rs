@@ -1,4 +1,4 @@
-//! Another plugin that sets a field of ours, on real runtimes of six NRI generations. The runtime
+//! Another plugin that sets a field of ours, on real runtimes of each NRI generation. The runtime
 //! fails a creation for which two plugins set one field, so such a field has to be left to one.
 
 #![forbid(unsafe_code)]

@@ -34,6 +34,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
+use tracing::warn;
 
 /// What the runtime is told of a container, if anything, and what is true once it has done it.
 type Told<T> = (Option<T>, Pending);
@@ -625,6 +626,26 @@ impl Hub {
             cpus,
             sets,
         }
+    }
+
+    /// The runtime has asked what nobody can read.
+    pub(crate) fn unread(&self, method: &str) {
+        let call = match method {
+            "CreateContainer" => Some(Method::CreateContainer),
+            "UpdateContainer" => Some(Method::UpdateContainerResources),
+            _ => None,
+        };
+        if let Some(call) = call {
+            self.count(call, Some(Untouched::Unreadable), false);
+        }
+        if let Some(suppressed) = self.may_complain("-", "question") {
+            warn!(
+                method,
+                suppressed, "a message of the runtime cannot be read"
+            );
+        }
+        // Whatever it is about.
+        self.relist_soon();
     }
 
     /// Counts a decision as those about calls are.

@@ -130,11 +130,12 @@ impl NodeGroups {
 }
 
 /// What is decided, by directory, but for the root's. An application that names a tier's directory as
-/// its own has the tier's values; the root is no tier's and no application's.
+/// its own has what the tier has, be that nothing; the root is no tier's and no application's.
 fn wanted<'a>(
     merged: &'a NodeMerged,
     tiers: &'a TierPaths,
 ) -> BTreeMap<&'a CgroupPath, (NodeGroupKind, &'a Merged)> {
+    let all = [&tiers.kubepods, &tiers.burstable, &tiers.best_effort];
     let tiers = merged.tiers.iter().map(|(tier, merged)| {
         let at = match tier {
             KubeQos::Guaranteed => &tiers.kubepods,
@@ -144,6 +145,7 @@ fn wanted<'a>(
         (at, (NodeGroupKind::Tier(*tier), merged))
     });
     let applications = merged.host_applications.iter();
+    let applications = applications.filter(|(at, _)| !all.contains(at));
     let applications =
         applications.map(|(at, merged)| (at, (NodeGroupKind::HostApplication, merged)));
     let mut wanted = BTreeMap::new();

@@ -527,6 +527,19 @@ async fn a_host_application_that_leaves_the_policy_has_what_it_had_before() {
 }
 
 #[tokio::test]
+async fn an_application_in_the_directory_of_a_tier_has_what_that_has() {
+    let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+    let application = "{name: x, qos: LS, cgroupPath: {relativePath: kubepods}}";
+    bench.hub.set_node_policy(slo(application));
+    node(&bench.hub).await;
+    assert_eq!(
+        node_ledger(&bench),
+        [""; 0],
+        "all pods would be on its CPUs"
+    );
+}
+
+#[tokio::test]
 async fn what_the_node_should_have_and_has_is_in_the_report() {
     let tree = FakeTree::new(Generation::V1, 2).with_group_identity();
     let bench = Bench::with_pod(tree);

@@ -22,7 +22,6 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
-use tracing::warn;
 
 /// Pods and containers that a synchronisation may have, as many as several nodes'.
 const MOST_OBJECTS: usize = 100_000;
@@ -41,6 +40,8 @@ pub(super) struct Desk {
     waiting: VecDeque<Waiting>,
     /// What the data path has not taken yet, and late answers of which it does not know.
     asked: VecDeque<(Ticket, Box<Asked>)>,
+    /// The methods of questions that could not be read, of which it does not know.
+    unreadable: VecDeque<String>,
     late: u64,
     /// Whether the socket may have something to read.
     readable: bool,
@@ -81,6 +82,7 @@ impl Desk {
             parts: SynchronizeRequest::default(),
             waiting: VecDeque::new(),
             asked: VecDeque::new(),
+            unreadable: VecDeque::new(),
             late: 0,
             readable: true,
             over: None,
@@ -117,6 +119,9 @@ impl Desk {
         if let Some((ticket, asked)) = self.asked.pop_front() {
             return Some(Ok(Incoming::Asked(ticket, asked)));
         }
+        if let Some(method) = self.unreadable.pop_front() {
+            return Some(Ok(Incoming::Unreadable(method)));
+        }
         match mem::take(&mut self.late) {
             0 => self.over.take().map(Err),
             late => Some(Ok(Incoming::Late(late))),
@@ -125,7 +130,7 @@ impl Desk {
 
     /// Whether the data path has to know of something.
     pub(super) fn has_news(&self) -> bool {
-        !self.asked.is_empty() || self.late > 0 || self.is_over()
+        !self.asked.is_empty() || !self.unreadable.is_empty() || self.late > 0 || self.is_over()
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -240,7 +245,10 @@ impl Desk {
             self.wire.peer.reply(request.id, Err(status))?;
             return Ok(());
         }
-        warn!(method = %request.method, "a message of the runtime cannot be read");
+        // One of those that are known.
+        if self.unreadable.len() < QUEUE {
+            self.unreadable.push_back(request.method.clone());
+        }
         self.wire.peer.reply(request.id, Ok(b""))?;
         Ok(())
     }

@@ -57,6 +57,7 @@ pub enum Way {
 /// What is done for as long as there is a session.
 struct Talk<'a> {
     session: Session,
+    hub: &'a Hub,
     handler: Rc<Handler>,
     answers: Answers,
     metrics: &'a Metrics,
@@ -66,17 +67,23 @@ struct Talk<'a> {
 /// Those that are looked for.
 #[derive(Default)]
 struct Answers {
-    tasks: JoinSet<(Ticket, Answer)>,
-    /// Of which questions containers are made.
-    makes: HashMap<Id, String>,
+    tasks: JoinSet<Answer>,
+    /// To which question each.
+    questions: HashMap<Id, Question>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Question {
+    ticket: Ticket,
+    /// The container that is made of it, if one is.
+    makes: Option<String>,
 }
 
 /// How looking for one has ended.
 struct Answered {
-    /// The container that is made of its question, if one is.
-    made: Option<String>,
+    question: Question,
     /// `None` if it died.
-    answer: Option<(Ticket, Answer)>,
+    answer: Option<Answer>,
 }
 
 // === impl Front ===
@@ -168,6 +175,7 @@ impl Front {
         let handler = Rc::new(handler.after(mem::take(&mut self.pending)));
         let mut talk = Talk {
             session,
+            hub: &self.hub,
             handler: handler.clone(),
             answers: Answers::default(),
             metrics: &self.metrics,
@@ -224,15 +232,17 @@ impl Talk<'_> {
             Incoming::Asked(ticket, asked) => {
                 self.watchdog.start();
                 let handler = self.handler.clone();
-                let made = asked.makes().map(str::to_owned);
-                let answer = async move {
-                    let answer = handler.answer_by(*asked, ticket.due).await;
-                    (ticket, answer)
-                };
-                match self.answers.look_for(answer, made).await {
+                let makes = asked.makes().map(str::to_owned);
+                let question = Question { ticket, makes };
+                let answer = async move { handler.answer_by(*asked, ticket.due).await };
+                match self.answers.look_for(question, answer).await {
                     Some(answered) => self.answered(answered),
                     None => Ok(()),
                 }
+            }
+            Incoming::Unreadable(method) => {
+                self.hub.unread(&method);
+                Ok(())
             }
             Incoming::Late(count) => {
                 self.metrics.plugin_late_answers(count);
@@ -242,16 +252,21 @@ impl Talk<'_> {
     }
 
     fn answered(&mut self, answered: Answered) -> Result<(), SessionError> {
-        let Answered { made, answer } = answered;
+        let Answered { question, answer } = answered;
+        let Question { ticket, makes } = question;
         let said = match answer {
-            Some((ticket, answer)) => self.say(ticket, answer)?,
+            Some(answer) => self.say(ticket, answer)?,
             None => {
-                // The panic tells why. Its question is answered with "no change" when it is late.
-                error!("an answer died");
+                // The panic tells why.
+                if let Some(suppressed) = self.hub.may_complain("-", "answer") {
+                    error!(suppressed, "an answer died");
+                }
+                // A runtime asks one thing at a time, for whatever pod: nobody waits until it would be late.
+                self.session.answer(ticket, Answer::Nothing)?;
                 false
             }
         };
-        if let Some(made) = made.filter(|_| !said) {
+        if let Some(made) = makes.filter(|_| !said) {
             self.handler.unsaid(&made);
         }
         Ok(())
@@ -261,11 +276,13 @@ impl Talk<'_> {
     fn say(&mut self, ticket: Ticket, answer: Answer) -> Result<bool, SessionError> {
         match self.session.answer(ticket, answer) {
             Err(SessionError::Send(error)) => {
-                let error = &error as &dyn Error;
-                warn!(
-                    error,
-                    "an answer cannot be said; what it had comes by the kernel"
-                );
+                if let Some(suppressed) = self.hub.may_complain("-", "answer") {
+                    let error = &error as &dyn Error;
+                    warn!(
+                        error,
+                        suppressed, "an answer cannot be said; what it had comes by the kernel"
+                    );
+                }
                 self.session.answer(ticket, Answer::Nothing).map(|_| false)
             }
             said => said,
@@ -280,8 +297,8 @@ impl Answers {
     /// anybody else does anything here. What has to be waited for comes with [`next`](Self::next).
     async fn look_for(
         &mut self,
-        answer: impl Future<Output = (Ticket, Answer)> + 'static,
-        made: Option<String>,
+        question: Question,
+        answer: impl Future<Output = Answer> + 'static,
     ) -> Option<Answered> {
         let mut answer = Box::pin(answer);
         let look = |cx: &mut Context<'_>| {
@@ -292,12 +309,12 @@ impl Answers {
             Ok(Poll::Ready(answer)) => Some(answer),
             Ok(Poll::Pending) => {
                 let id = self.tasks.spawn_local(answer).id();
-                self.makes.extend(made.map(|made| (id, made)));
+                self.questions.insert(id, question);
                 return None;
             }
             Err(_) => None,
         };
-        Some(Answered { made, answer })
+        Some(Answered { question, answer })
     }
 
     /// The next one that is there, or that never will be; `None` if none is looked for.
@@ -307,10 +324,9 @@ impl Answers {
             Ok((id, answer)) => (id, Some(answer)),
             Err(died) => (died.id(), None),
         };
-        Some(Answered {
-            made: self.makes.remove(&id),
-            answer,
-        })
+        let question = self.questions.remove(&id);
+        let question = question.expect("each was looked for to a question");
+        Some(Answered { question, answer })
     }
 }
 
@@ -330,7 +346,9 @@ fn jittered(time: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::tests::session, *};
+    use crate::hub::testing::Bench;
+    use koord_kernel::{cgroup::Generation, fake::FakeTree};
     use tokio::task::{LocalSet, yield_now};
 
     #[test]
@@ -345,25 +363,69 @@ mod tests {
 
     #[tokio::test]
     async fn of_an_answer_that_dies_it_is_known_which_container_was_to_have_it() {
+        let (mut session, mut runtime) = session().await;
+        runtime.ask("CreateContainer", b"").await;
+        let Incoming::Asked(ticket, _) = session.next().await.unwrap() else {
+            panic!("it has asked");
+        };
         let test = async {
             let mut answers = Answers::default();
-            for made in [None, Some("container-1".to_owned())] {
+            for makes in [None, Some("container-1".to_owned())] {
+                let question = Question { ticket, makes };
                 let at_once = async { panic!("of a test") };
-                let died = answers.look_for(at_once, made.clone()).await.unwrap();
+                let died = answers.look_for(question.clone(), at_once).await.unwrap();
                 assert!(died.answer.is_none());
-                assert_eq!(died.made, made);
+                assert_eq!(died.question, question);
                 let later = async {
                     yield_now().await;
                     panic!("of a test")
                 };
-                assert!(answers.look_for(later, made.clone()).await.is_none());
+                assert!(answers.look_for(question.clone(), later).await.is_none());
                 let died = answers.next().await.unwrap();
                 assert!(died.answer.is_none());
-                assert_eq!(died.made, made);
+                assert_eq!(died.question, question);
             }
             assert!(answers.next().await.is_none());
-            assert_eq!(answers.makes.len(), 0);
+            assert_eq!(answers.questions.len(), 0);
         };
         LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_asked_what_no_answer_comes_to_is_told_so_at_once() {
+        let bench = Bench::new(FakeTree::new(Generation::V1, 2));
+        let (session, mut runtime) = session().await;
+        let watchdog = Watchdog::new(Pulse::new().unwrap());
+        let mut talk = Talk {
+            session,
+            hub: &bench.hub,
+            handler: Rc::new(Handler::new(bench.hub.clone(), Duration::from_secs(2))),
+            answers: Answers::default(),
+            metrics: bench.hub.metrics(),
+            watchdog: &watchdog,
+        };
+        let call = runtime.ask("CreateContainer", b"").await;
+        let Incoming::Asked(ticket, _) = talk.session.next().await.unwrap() else {
+            panic!("it has asked");
+        };
+        let question = Question {
+            ticket,
+            makes: None,
+        };
+        let begun = Instant::now();
+        let answer = None;
+        talk.answered(Answered { question, answer }).unwrap();
+        let told = tokio::select! {
+            told = runtime.answer(call) => told,
+            more = talk.session.next() => panic!("nothing else is asked: {more:?}"),
+        };
+        assert_eq!(told.unwrap(), b"");
+        assert!(begun.elapsed() < Duration::from_millis(10));
+
+        let unreadable = Incoming::Unreadable("CreateContainer".to_owned());
+        talk.take(unreadable).await.unwrap();
+        let metrics = bench.hub.metrics().encode().unwrap();
+        let counted = "calls_total{method=\"CreateContainer\",result=\"unhooked_unreadable\"} 1";
+        assert!(metrics.contains(counted), "{metrics}");
     }
 }

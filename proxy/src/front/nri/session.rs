@@ -66,6 +66,9 @@ pub struct Session {
 pub enum Incoming {
     /// To be answered by [`Session::answer`].
     Asked(Ticket, Box<Asked>),
+    /// A question of this method could not be read, and was answered with "no change": the runtime would take
+    /// an error for ours, and refuse the pod.
+    Unreadable(String),
     /// So many questions were answered with "no change", because time was short.
     Late(u64),
 }

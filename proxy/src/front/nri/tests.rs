@@ -18,7 +18,7 @@ use tokio::{
 };
 
 /// The runtime's end, scripted by each test.
-struct Double {
+pub(super) struct Double {
     stream: UnixStream,
     peer: Peer,
 }
@@ -49,7 +49,7 @@ impl Double {
         }
     }
 
-    async fn ask(&mut self, method: &str, payload: &[u8]) -> CallId {
+    pub(super) async fn ask(&mut self, method: &str, payload: &[u8]) -> CallId {
         self.ask_within(method, payload, None).await
     }
 
@@ -65,7 +65,7 @@ impl Double {
         call.unwrap()
     }
 
-    async fn answer(&mut self, of: CallId) -> Result<Vec<u8>, Status> {
+    pub(super) async fn answer(&mut self, of: CallId) -> Result<Vec<u8>, Status> {
         match self.event().await {
             koord_nri::Event::Answer { call, result } if call == of => result,
             other => panic!("no answer but {other:?}"),
@@ -135,7 +135,7 @@ fn connected() -> (UnixStream, Double) {
 const CONFIGURE: &[u8] = b"\x12\x0acontainerd\x1a\x06v2.2.0";
 
 /// A session as it is after a registration.
-async fn session() -> (Session, Double) {
+pub(super) async fn session() -> (Session, Double) {
     let (stream, mut runtime) = connected();
     let plugin = plugin();
     let register = Session::register(stream, &plugin);
@@ -406,6 +406,8 @@ async fn what_is_unknown_is_said_to_be_and_what_is_unreadable_stops_no_pod() {
     let status = runtime.answer(service).await.unwrap_err();
     assert_eq!(status.code, Code::UNIMPLEMENTED);
     assert_eq!(runtime.answer(readable).await.unwrap(), b"");
+    let told = session.next().await.unwrap();
+    assert!(matches!(told, Incoming::Unreadable(method) if method == "CreateContainer"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -475,6 +477,7 @@ async fn questions_for_a_data_path_that_stands_still_are_kept_up_to_a_bound() {
         match session.next().await.unwrap() {
             Incoming::Asked(..) => kept += 1,
             Incoming::Late(late) => break late,
+            Incoming::Unreadable(method) => panic!("{method} can be read"),
         }
     };
     assert_eq!((kept, late), (256, 259));

@@ -13,10 +13,18 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    thread,
+    time::Duration,
 };
 
 /// Where the node's own places are in the container.
 const HOST: &str = "/host";
+
+/// By which a kubelet knows that it serves, and that it does not hang.
+const PROBES: [&str; 2] = ["readinessProbe", "livenessProbe"];
+
+/// After so many of the latter without success, one each second here, a kubelet starts it anew.
+const FAILURES: u32 = 3;
 
 /// Where the container has the program.
 const PROGRAM: &str = "/koord-runtime-proxy";
@@ -90,7 +98,6 @@ fn the_manifest_agrees_with_itself_and_with_the_flags() -> Result<()> {
     Ok(())
 }
 
-/// What the scheduler has given a pod.
 #[test]
 fn the_policy_for_the_api_server_has_the_scheduler_alone_write_what_hooks_believe_from_it()
 -> Result<()> {
@@ -170,8 +177,12 @@ fn agrees(manifest: &Value) -> Result<()> {
             "a place of the node is below {HOST}"
         );
     }
-    let probe = list(&container["readinessProbe"]["exec"]["command"]);
-    let said = list(&container["args"]).iter().chain(&probe[1..]).map(text);
+    let probes = PROBES.map(|it| list(&container[it]["exec"]["command"]));
+    let [ready, alive] = probes;
+    assert_eq!(ready.last(), Some(&json!("health")));
+    assert_eq!(alive.last(), Some(&json!("/healthz")));
+    let said = probes.iter().flat_map(|it| &it[1..]);
+    let said = list(&container["args"]).iter().chain(said).map(text);
     for (flag, value) in said.filter_map(|argument| argument.split_once('=')) {
         ensure!(help.contains(&format!("{flag} <")), "there is no {flag}");
         if value.starts_with('/') {
@@ -217,8 +228,10 @@ fn pod_of(manifest: &Value, testbed: &Testbed, own: &Path) -> Result<Value> {
     container["image"] = json!(setup::BUSYBOX_IMAGE);
     container["imagePullPolicy"] = json!("Never");
     container["command"] = json!([PROGRAM]);
-    container["readinessProbe"]["exec"]["command"][0] = json!(PROGRAM);
-    container["readinessProbe"]["periodSeconds"] = json!(1);
+    for probe in PROBES {
+        container[probe]["exec"]["command"][0] = json!(PROGRAM);
+        container[probe]["periodSeconds"] = json!(1);
+    }
     let arguments = container["args"].as_array_mut().context("args")?;
     let gates = format!("--feature-gates={}", classes::FEATURE_GATES);
     let root = format!("--cgroup-root={}", testbed.cgroup_root());
@@ -346,13 +359,21 @@ fn serves_and_adjusts_all(version: ContainerdVersion, front: Front) -> Result<bo
         kubelet.apply(&static_pod::manifest(pod))?;
     }
     static_pod::settled(&cgroups, &kubelet, &pods);
-    wait_patiently("the container is ready", || {
+    let status = |field: &str| {
         let pods = kubelet.pods().unwrap_or_default();
-        let own = pods
-            .iter()
-            .find(|it| it["metadata"]["name"] == "agent-node");
-        own.is_some_and(|it| it["status"]["containerStatuses"][0]["ready"] == true)
+        let mut pods = pods.iter();
+        let own = pods.find(|it| it["metadata"]["name"] == "agent-node");
+        own.map(|it| it["status"]["containerStatuses"][0][field].clone())
+    };
+    wait_patiently("the container is ready", || {
+        status("ready") == Some(json!(true))
     });
+    thread::sleep(Duration::from_secs(1) * (FAILURES + 3));
+    assert_eq!(
+        status("restartCount"),
+        Some(json!(0)),
+        "it is taken to hang"
+    );
     let patched = agent.creations(Some("patched"))?;
     println!("{patched} creations were adjusted");
     stands_apart(testbed)?;

@@ -1,7 +1,7 @@
 //! The runtime restarted again and again under a plugin, with pods running and pods being made: the
 //! plugin is back each time, once, and neither a pod's start nor a value is lost by it.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use koord_integration::{
     Front, Node, ProxyOptions, RunningPod,
     churn::{Living, is_left_by_a_kill, living, pod},
@@ -164,6 +164,27 @@ fn sessions(node: &Node) -> Result<f64> {
         .metric("koord_runtime_proxy_plugin_sessions_total", &ok)
 }
 
+/// The most connections that there were at a time until then.
+fn most_connections(socket: &Path, until: &AtomicBool) -> Result<usize> {
+    let mut most = 0;
+    while !until.load(SeqCst) {
+        most = most.max(connections(socket)?);
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(most.max(connections(socket)?))
+}
+
+/// Starts the runtime again. When its socket has returned, and how soon after that it asks us.
+fn comes_back(node: &mut Node, scene: &Scene, before: f64) -> Result<(SystemTime, Duration)> {
+    node.runtime.restart()?;
+    scene.outages.fetch_add(1, SeqCst);
+    wait_until("the runtime asks us again", || {
+        sessions(node).is_ok_and(|now| now > before + 0.5) && node.proxy.serves()
+    });
+    let returned = fs::metadata(node.runtime.nri_socket())?.modified()?;
+    Ok((returned, since(returned)?))
+}
+
 /// Restarts the runtime and waits until all is as it was.
 fn round(node: &mut Node, scene: &Scene, number: u32) -> Result<Round> {
     let before = sessions(node)?;
@@ -178,15 +199,20 @@ fn round(node: &mut Node, scene: &Scene, number: u32) -> Result<Round> {
         true => node.runtime.kill9()?,
         false => node.runtime.stop()?,
     }
-    node.runtime.restart()?;
-    scene.outages.fetch_add(1, SeqCst);
-    wait_until("the runtime asks us again", || {
-        sessions(node).is_ok_and(|now| now > before + 0.5) && node.proxy.serves()
-    });
-    let returned = fs::metadata(node.runtime.nri_socket())?.modified()?;
-    let back = since(returned)?;
-    ensure!(sessions(node)? < before + 1.5, "registered more than once");
     let socket = node.runtime.nri_socket();
+    let is_back = AtomicBool::new(false);
+    let most = thread::scope(|scope| {
+        let most = scope.spawn(|| most_connections(&socket, &is_back));
+        let back = comes_back(node, scene, before);
+        is_back.store(true, SeqCst);
+        let most = most
+            .join()
+            .map_err(|_| anyhow!("who counts has panicked"))?;
+        Ok::<_, anyhow::Error>((back?, most?))
+    });
+    let ((returned, back), most) = most?;
+    ensure!(most == 1, "{most} connections of one plugin at a time");
+    ensure!(sessions(node)? < before + 1.5, "registered more than once");
     wait_until("the runtime has one connection of plugins", || {
         connections(&socket).is_ok_and(|it| it == 1)
     });

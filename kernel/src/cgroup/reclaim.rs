@@ -24,6 +24,11 @@ impl Cgroups {
             Generation::V1 => "memory.usage_in_bytes",
             Generation::V2 => "memory.current",
         };
+        self.bytes(at, file)
+    }
+
+    /// The number in a file of a group's memory; `None` if that is not to be seen.
+    pub(super) fn bytes(&self, at: &CgroupPath, file: &str) -> Option<u64> {
         let text = self.tree.read(Controller::Memory, at, file).ok()?;
         text.trim_end().parse().ok()
     }

@@ -115,9 +115,8 @@ impl Cgroups {
 
     /// Whether a group uses no more memory and swap than this; also where that cannot be read.
     fn fits_with_swap(&self, at: &CgroupPath, limit: &MemoryLimit) -> bool {
-        let used = self.tree.read(Controller::Memory, at, USED).ok();
-        let used = used.and_then(|text| text.trim_end().parse().ok());
-        used.is_none_or(|used| MemoryLimit::Bytes(used) <= *limit)
+        self.bytes(at, USED)
+            .is_none_or(|used| MemoryLimit::Bytes(used) <= *limit)
     }
 
     /// Whether a group had no swap when its limit was given back.

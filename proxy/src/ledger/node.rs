@@ -135,7 +135,7 @@ fn wanted<'a>(
     merged: &'a NodeMerged,
     tiers: &'a TierPaths,
 ) -> BTreeMap<&'a CgroupPath, (NodeGroupKind, &'a Merged)> {
-    let all = [&tiers.kubepods, &tiers.burstable, &tiers.best_effort];
+    let of_tiers = [&tiers.kubepods, &tiers.burstable, &tiers.best_effort];
     let tiers = merged.tiers.iter().map(|(tier, merged)| {
         let at = match tier {
             KubeQos::Guaranteed => &tiers.kubepods,
@@ -145,7 +145,7 @@ fn wanted<'a>(
         (at, (NodeGroupKind::Tier(*tier), merged))
     });
     let applications = merged.host_applications.iter();
-    let applications = applications.filter(|(at, _)| !all.contains(at));
+    let applications = applications.filter(|(at, _)| !of_tiers.contains(at));
     let applications =
         applications.map(|(at, merged)| (at, (NodeGroupKind::HostApplication, merged)));
     let mut wanted = BTreeMap::new();

@@ -16,7 +16,10 @@ use std::{
     collections::{BTreeSet, VecDeque},
     fs,
     path::Path,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
     thread,
     time::{Duration, SystemTime},
 };
@@ -164,10 +167,10 @@ fn sessions(node: &Node) -> Result<f64> {
         .metric("koord_runtime_proxy_plugin_sessions_total", &ok)
 }
 
-/// The most connections that there were at a time until then.
-fn most_connections(socket: &Path, until: &AtomicBool) -> Result<usize> {
+/// The most connections that there are at a time while that is under way.
+fn most_connections(socket: &Path, under_way: &Weak<()>) -> Result<usize> {
     let mut most = 0;
-    while !until.load(SeqCst) {
+    while under_way.strong_count() > 0 {
         most = most.max(connections(socket)?);
         thread::sleep(Duration::from_millis(2));
     }
@@ -200,17 +203,19 @@ fn round(node: &mut Node, scene: &Scene, number: u32) -> Result<Round> {
         false => node.runtime.stop()?,
     }
     let socket = node.runtime.nri_socket();
-    let is_back = AtomicBool::new(false);
-    let most = thread::scope(|scope| {
-        let most = scope.spawn(|| most_connections(&socket, &is_back));
+    let counted = thread::scope(|scope| {
+        // It goes with a panic too, which would wait for the other thread for good.
+        let under_way = Arc::new(());
+        let (socket, watched) = (&socket, Arc::downgrade(&under_way));
+        let most = scope.spawn(move || most_connections(socket, &watched));
         let back = comes_back(node, scene, before);
-        is_back.store(true, SeqCst);
+        drop(under_way);
         let most = most
             .join()
             .map_err(|_| anyhow!("who counts has panicked"))?;
         Ok::<_, anyhow::Error>((back?, most?))
     });
-    let ((returned, back), most) = most?;
+    let ((returned, back), most) = counted?;
     ensure!(most == 1, "{most} connections of one plugin at a time");
     ensure!(sessions(node)? < before + 1.5, "registered more than once");
     wait_until("the runtime has one connection of plugins", || {

@@ -164,12 +164,22 @@ impl Hub {
         exemption: Option<Exemption>,
         (own, pause): (&mut Target, &mut Target),
     ) -> Result<(), Status> {
-        if matches!(exemption, Some(Exemption::SkipLabel | Exemption::Namespace)) {
-            // What was ours before the exemption came is given back.
-            let nothing = Decided::default;
-            return decide_directory(own, nothing()).and(decide_directory(pause, nothing()));
+        let of_own = self.decide_own(pod, containers, exemption, own);
+        of_own.and(self.decide_pause(pod, exemption, pause))
+    }
+
+    /// The same of its own directory.
+    fn decide_own(
+        &self,
+        pod: &PodView,
+        containers: &[&ContainerView],
+        exemption: Option<Exemption>,
+        own: &mut Target,
+    ) -> Result<(), Status> {
+        if is_untouched(exemption) {
+            return decide_directory(own, Decided::default());
         }
-        know_directories(pod, own, pause);
+        know_own(pod, own);
         let policy = self.policy.borrow();
         let outcome = policy.chain.pod(
             pod,
@@ -177,10 +187,21 @@ impl Hub {
             &policy.node,
             &mut Watch::new(&self.metrics),
         );
-        let of_own = decide_directory(own, self.examine(pod, outcome));
+        decide_directory(own, self.examine(pod, outcome))
+    }
+
+    /// The same of the directory of its sandbox, which follows from none of its containers.
+    fn decide_pause(
+        &self,
+        pod: &PodView,
+        exemption: Option<Exemption>,
+        pause: &mut Target,
+    ) -> Result<(), Status> {
+        if !is_untouched(exemption) {
+            know_pause(pause);
+        }
         if exemption.is_some() {
-            decide_directory(pause, Decided::default()).ok();
-            return of_own;
+            return decide_directory(pause, Decided::default());
         }
         let sandbox = ContainerView {
             name: String::new(),
@@ -189,11 +210,12 @@ impl Hub {
             heard: true,
             found_quota: None,
         };
+        let policy = self.policy.borrow();
         let outcome =
             policy
                 .chain
                 .container(pod, &sandbox, &policy.node, &mut Watch::new(&self.metrics));
-        of_own.and(decide_directory(pause, self.examine(pod, outcome)))
+        decide_directory(pause, self.examine(pod, outcome))
     }
 
     /// Decides what a container should have; an error if a hook insists that could not say.
@@ -455,13 +477,19 @@ impl Hub {
     /// Decides anew about the directories of a known pod, which may have other containers than
     /// before.
     pub(crate) fn decide_directories(&self, pod: &mut Pod) {
+        self.decide_sum(pod);
+        self.decide_pause(&pod.view, pod.exemption, &mut pod.pause)
+            .ok();
+    }
+
+    /// The same of its own directory alone.
+    pub(super) fn decide_sum(&self, pod: &mut Pod) {
         let containers = pod.containers.iter();
         let living = containers.filter(|container| container.life != Life::Exited);
         let living: Vec<&ContainerView> = living.map(|container| &container.view).collect();
         let kept = Kept::by(&pod.own);
         let (network, queue) = (pod.network(), pod.queue());
-        let targets = (&mut pod.own, &mut pod.pause);
-        self.decide_pod(&pod.view, &living, pod.exemption, targets)
+        self.decide_own(&pod.view, &living, pod.exemption, &mut pod.own)
             .ok();
         if kept != Kept::by(&pod.own) {
             self.queue.push_node();
@@ -510,10 +538,14 @@ fn decide_directory(target: &mut Target, decided: Decided) -> Result<(), Status>
     decided.refusal.map_or(Ok(()), Err)
 }
 
-/// Says what a pod's own directory and that of its sandbox have where hooks decide nothing. In one of
-/// a best-effort pod the kubelet writes the least shares and no limit; in others it depends on the
-/// pod. The sandbox has the runtime's least shares and no limit.
-fn know_directories(pod: &PodView, own: &mut Target, pause: &mut Target) {
+/// Whether what was ours before the exemption came is given back.
+fn is_untouched(exemption: Option<Exemption>) -> bool {
+    matches!(exemption, Some(Exemption::SkipLabel | Exemption::Namespace))
+}
+
+/// Says what a pod's own directory has where hooks decide nothing. In one of a best-effort pod the kubelet
+/// writes the least shares and no limit; in others it depends on the pod.
+fn know_own(pod: &PodView, own: &mut Target) {
     let best_effort = pod.kube_qos == KubeQos::BestEffort;
     if own.undecided_shares.is_none() && best_effort {
         own.undecided_shares = Some(CpuShares::MIN.into());
@@ -522,6 +554,10 @@ fn know_directories(pod: &PodView, own: &mut Target, pause: &mut Target) {
         true => Unasked::Nothing,
         false => Unasked::Unknown,
     };
+}
+
+/// The same of that of its sandbox: it has the runtime's least shares and no limit.
+fn know_pause(pause: &mut Target) {
     if pause.undecided_shares.is_none() {
         pause.undecided_shares = Some(CpuShares::MIN.into());
     }

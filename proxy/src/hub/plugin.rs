@@ -293,17 +293,24 @@ impl Hub {
     /// A container is about to run: its control group is there. Says whose settings are to be
     /// written.
     pub(crate) fn starts(&self, pod: &PodSandbox, container: &Container) -> Option<SandboxId> {
+        let id = ContainerId::new(&container.id).ok();
+        let ran = id.as_ref().is_some_and(|id| {
+            let ledger = self.ledger.borrow();
+            let known = ledger.container(id);
+            known.is_some_and(|(_, known)| known.life == Life::Running)
+        });
         self.meet(pod, container);
         self.note_shown(container);
-        let id = ContainerId::new(&container.id).ok()?;
+        let id = id?;
         let mut ledger = self.ledger.borrow_mut();
         if !commit_start(&mut ledger, &id) {
             self.relist_soon();
         }
         let sandbox = SandboxId::new(&pod.id).ok()?;
-        // What its pod's directory has may be a sum, and bounds what the container has.
-        if let Some(pod) = ledger.pod_mut(&sandbox).filter(|pod| pod.ready) {
-            self.decide_directories(pod);
+        // What its pod's directory has may be a sum, and bounds what the container has. One that ran before
+        // is in it.
+        if let Some(pod) = ledger.pod_mut(&sandbox).filter(|pod| pod.ready && !ran) {
+            self.decide_sum(pod);
         }
         self.queue.push_soon(sandbox.clone());
         Some(sandbox)

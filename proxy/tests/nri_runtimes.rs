@@ -191,11 +191,12 @@ fn a_life(node: &Node, plugin: &mut Plugin) {
     new.linux.as_mut().unwrap().resources = Some(batch_resources());
     new.annotations = annotations;
     new.state = 1;
-    let about = Some(&new);
-    plugin.tell("PostCreateContainer", &pod, about).unwrap();
+    let made = Some(&new);
+    plugin.tell("PostCreateContainer", &pod, made).unwrap();
     assert_eq!(known(node, "container-new").unwrap()["state"], "created");
-    plugin.tell("StartContainer", &pod, about).unwrap();
-    plugin.tell("PostStartContainer", &pod, about).unwrap();
+    plugin.tell("StartContainer", &pod, made).unwrap();
+    new.state = 3;
+    plugin.tell("PostStartContainer", &pod, Some(&new)).unwrap();
     let container = known(node, "container-new").unwrap();
     assert_eq!(container["state"], "running");
     let shares = &container["settings"][0];
@@ -214,13 +215,17 @@ fn a_life(node: &Node, plugin: &mut Plugin) {
     assert_eq!(update.container_id, "container-new");
     let cpu = resources(update).unwrap().cpu.as_ref().unwrap();
     assert_eq!(cpu.shares, Some(OptionalU64 { value: 512 }));
-    plugin.tell("PostUpdateContainer", &pod, about).unwrap();
+    plugin
+        .tell("PostUpdateContainer", &pod, Some(&new))
+        .unwrap();
+    assert_eq!(known(node, "container-new").unwrap()["state"], "running");
     plugin.resize(&pod, &asked).unwrap();
     plugin.tell("PostUpdatePodSandbox", &pod, None).unwrap();
 
+    new.state = 4;
     plugin.stop(&pod, &new).unwrap();
     assert_eq!(known(node, "container-new").unwrap()["state"], "exited");
-    plugin.tell("RemoveContainer", &pod, about).unwrap();
+    plugin.tell("RemoveContainer", &pod, Some(&new)).unwrap();
     assert_eq!(known(node, "container-new"), None);
     plugin.tell("StopPodSandbox", &pod, None).unwrap();
     plugin.tell("RemovePodSandbox", &pod, None).unwrap();

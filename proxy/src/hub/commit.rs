@@ -572,7 +572,7 @@ impl Hub {
     /// are not, and then there is nothing to hold against the kernel.
     fn sum_again(&self, pod: Option<&mut Pod>) {
         if let Some(pod) = pod.filter(|pod| pod.ready) {
-            self.decide_sum(pod);
+            self.decide_own_directory(pod);
             self.queue.push_if_new(pod);
         }
     }

@@ -477,13 +477,13 @@ impl Hub {
     /// Decides anew about the directories of a known pod, which may have other containers than
     /// before.
     pub(crate) fn decide_directories(&self, pod: &mut Pod) {
-        self.decide_sum(pod);
+        self.decide_own_directory(pod);
         self.decide_pause(&pod.view, pod.exemption, &mut pod.pause)
             .ok();
     }
 
     /// The same of its own directory alone.
-    pub(super) fn decide_sum(&self, pod: &mut Pod) {
+    pub(super) fn decide_own_directory(&self, pod: &mut Pod) {
         let containers = pod.containers.iter();
         let living = containers.filter(|container| container.life != Life::Exited);
         let living: Vec<&ContainerView> = living.map(|container| &container.view).collect();

@@ -3,9 +3,10 @@
 //! Every event brings its pod and its container whole, so whatever is not known yet becomes so by
 //! any of them: nothing here waits for a list.
 
+mod synchronisation;
+
 use super::{
-    Answer, Hub, Pending, SAID, Untouched,
-    changed::come_about,
+    Answer, Hub, Pending, Untouched,
     commit::{Effect, Update, commit_pod_update, commit_start},
     leave_out,
     plan::PlannedUpdate,
@@ -14,25 +15,19 @@ use super::{
 use crate::{
     apply::{cri::set_injected, nri as patch},
     front::{cri::Method, nri::view as seen},
-    ledger::{Life, Pod, ToldFirst, Unasked},
+    ledger::{Life, Pod},
     originals,
-    relist::{Listed, unread},
     status::Status,
     view,
 };
-use koord_hooks::{Requested, Unified};
+use koord_hooks::Requested;
 use koord_kernel::cgroup::Change;
 use koord_model::{ContainerId, CpuSet, SandboxId, Setting, Value};
 use koord_proto::{
     keys::annotation,
-    nri::{
-        Container, ContainerAdjustment, ContainerState, ContainerUpdate, LinuxResources, PodSandbox,
-    },
+    nri::{Container, ContainerAdjustment, ContainerUpdate, LinuxResources, PodSandbox},
 };
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -42,51 +37,6 @@ type Told<T> = (Option<T>, Pending);
 // === impl Hub ===
 
 impl Hub {
-    /// Everything that there is: what is not known is taken in, what is gone is dropped. Answered is
-    /// what is to change at once; the kernel's values are checked after it.
-    ///
-    /// What was decided in an `earlier` session the runtime may have done since, and whatever it was asked for
-    /// between the two.
-    pub(crate) fn synchronize(
-        &self,
-        pods: &[PodSandbox],
-        containers: &[Container],
-        mut earlier: HashMap<String, Pending>,
-    ) -> Vec<ContainerUpdate> {
-        let there: HashSet<&str> = pods.iter().map(|pod| &*pod.id).collect();
-        let containers_there: HashSet<&str> = containers.iter().map(|it| &*it.id).collect();
-        self.ledger.borrow_mut().resync(
-            |sandbox| there.contains(sandbox.as_str()),
-            |id| containers_there.contains(id.as_str()),
-        );
-        for pod in pods {
-            self.meet_pod(pod);
-        }
-        for container in containers {
-            self.meet_container(container);
-            self.catch_up(container, earlier.remove(&container.id));
-        }
-        for pod in self.ledger.borrow_mut().pods_mut() {
-            self.decide_directories(pod);
-        }
-        // The node may have changed too, and then every decision is made anew.
-        self.list_taken();
-        let mut told = Vec::new();
-        let updates = containers.iter().filter_map(|it| {
-            let update = self.in_line(it)?;
-            told.extend(SandboxId::new(&it.pod_sandbox_id).ok());
-            Some(update)
-        });
-        let updates = updates.collect();
-        self.note_told(told);
-        for pod in self.ledger.borrow().pods() {
-            self.queue.push(pod.sandbox.clone());
-        }
-        self.queue.push_node();
-        self.count_and_forget_the_gone(&self.ledger.borrow());
-        updates
-    }
-
     /// A sandbox runs, and no container of it is there yet: its settings are written beside, before
     /// another pod is looked at anew.
     pub(crate) fn sandbox_runs(&self, pod: &PodSandbox) -> Result<(), Status> {
@@ -293,24 +243,27 @@ impl Hub {
     /// A container is about to run: its control group is there. Says whose settings are to be
     /// written.
     pub(crate) fn starts(&self, pod: &PodSandbox, container: &Container) -> Option<SandboxId> {
-        let id = ContainerId::new(&container.id).ok();
-        let ran = id.as_ref().is_some_and(|id| {
-            let ledger = self.ledger.borrow();
-            let known = ledger.container(id);
-            known.is_some_and(|(_, known)| known.life == Life::Running)
-        });
+        self.starts_in(pod, container, true)
+    }
+
+    /// `is_new`: it is not among those of which its pod's own directory has the sum.
+    fn starts_in(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        is_new: bool,
+    ) -> Option<SandboxId> {
         self.meet(pod, container);
         self.note_shown(container);
-        let id = id?;
+        let id = ContainerId::new(&container.id).ok()?;
         let mut ledger = self.ledger.borrow_mut();
         if !commit_start(&mut ledger, &id) {
             self.relist_soon();
         }
         let sandbox = SandboxId::new(&pod.id).ok()?;
-        // What its pod's directory has may be a sum, and bounds what the container has. One that ran before
-        // is in it.
-        if let Some(pod) = ledger.pod_mut(&sandbox).filter(|pod| pod.ready && !ran) {
-            self.decide_sum(pod);
+        // What its pod's directory has may be a sum, and bounds what the container has.
+        if let Some(pod) = ledger.pod_mut(&sandbox).filter(|pod| pod.ready && is_new) {
+            self.decide_own_directory(pod);
         }
         self.queue.push_soon(sandbox.clone());
         Some(sandbox)
@@ -367,14 +320,16 @@ impl Hub {
     /// it does not run yet, and would keep it from being held. It may also have ended by now, which
     /// is told beside.
     pub(crate) fn note_started(&self, pod: &PodSandbox, container: &Container) {
-        let ended = ContainerId::new(&container.id).is_ok_and(|id| {
+        let before = ContainerId::new(&container.id).ok().and_then(|id| {
             let ledger = self.ledger.borrow();
-            let known = ledger.container(&id);
-            known.is_some_and(|(_, known)| known.life == Life::Exited)
+            ledger.container(&id).map(|(_, known)| known.life)
         });
-        if ended {
-            self.look_soon_at(pod);
-        } else if let Some(sandbox) = self.starts(pod, container)
+        if before == Some(Life::Exited) {
+            return self.look_soon_at(pod);
+        }
+        // Its start has been told where it runs.
+        let is_new = before != Some(Life::Running);
+        if let Some(sandbox) = self.starts_in(pod, container, is_new)
             && let Some(pod) = self.ledger.borrow().pod(&sandbox)
         {
             self.queue.push_if_new(pod);
@@ -458,29 +413,6 @@ impl Hub {
         }
     }
 
-    /// Takes in a pod and a container that are not known.
-    pub(crate) fn meet(&self, pod: &PodSandbox, container: &Container) {
-        self.meet_pod(pod);
-        self.meet_container(container);
-    }
-
-    /// Whether nobody knew of it.
-    fn meet_pod(&self, pod: &PodSandbox) -> bool {
-        let Ok(sandbox) = SandboxId::new(&pod.id) else {
-            return false;
-        };
-        if self.ledger.borrow().pod(&sandbox).is_some() {
-            return false;
-        }
-        let inputs = self.policy().inputs();
-        let Some((view, parent)) = seen::pod(pod, &inputs) else {
-            return false;
-        };
-        let pod = self.found_pod(view, parent, sandbox, true);
-        self.ledger.borrow_mut().insert_pod(pod);
-        true
-    }
-
     /// Has what is new of a pod brought to the kernel before anything else of any pod.
     fn look_at_new(&self, pod: &PodSandbox) {
         let sandbox = SandboxId::new(&pod.id);
@@ -488,80 +420,6 @@ impl Hub {
             && let Some(pod) = self.ledger.borrow().pod(&sandbox)
         {
             self.queue.push_if_new(pod);
-        }
-    }
-
-    fn meet_container(&self, container: &Container) {
-        let id = ContainerId::new(&container.id);
-        let sandbox = SandboxId::new(&container.pod_sandbox_id);
-        let (Ok(id), Ok(sandbox)) = (id, sandbox) else {
-            return;
-        };
-        let life = match container.state() {
-            ContainerState::ContainerCreated => Life::Created,
-            ContainerState::ContainerRunning | ContainerState::ContainerPaused => Life::Running,
-            ContainerState::ContainerStopped | ContainerState::ContainerUnknown => Life::Exited,
-        };
-        let originals = container.annotations.get(annotation::ORIGINALS);
-        let originals = originals.map(String::as_str);
-        // What is not this one's for sure is believed of a list alone.
-        let originals = originals.filter(|it| originals::is_of(it, &container.id));
-        let listed = Listed::new(id, container.name.clone(), life, originals);
-        let mut ledger = self.ledger.borrow_mut();
-        let moment = ledger.now();
-        listed.take(self, &mut ledger, &sandbox, moment);
-        // A list that was asked for before must not drop it.
-        ledger.tell_pod(&sandbox);
-    }
-
-    /// Takes over what somebody has asked for a container while the runtime did not ask us, as far as its spec
-    /// shows it.
-    fn catch_up(&self, container: &Container, earlier: Option<Pending>) {
-        let Ok(id) = ContainerId::new(&container.id) else {
-            return;
-        };
-        let now = seen::requested(Some(&resources(container)));
-        if let Some(earlier) = earlier {
-            let updates = earlier.apart().into_iter().map(|update| (update, ()));
-            let news = {
-                let ledger = self.ledger.borrow();
-                let known = ledger.container(&id);
-                known.map(|(_, container)| unread(now.clone(), container))
-            };
-            let (done, _) = come_about(updates.collect(), &now, &news.unwrap_or_default());
-            for update in done {
-                self.commit(update, None);
-            }
-        }
-        let mut ledger = self.ledger.borrow_mut();
-        let pod = ledger.pod_of_mut(&id);
-        let Some(known) = pod.and_then(|pod| pod.container_mut(&id)) else {
-            return;
-        };
-        let before = known.shown.replace(Box::new(now.clone()));
-        // What marks tell may have come to be known since it was shown.
-        let spec = before.as_deref().unwrap_or(&now);
-        let target = &mut known.target;
-        target.hear_spec(|setting| super::asked(spec, setting));
-        let Some(before) = before else {
-            return;
-        };
-        let mut asked = unread(now, known);
-        for setting in SAID {
-            // What it says as before nobody has asked for since.
-            if super::asked(&asked, setting) == super::asked(&before, setting) {
-                leave_out(&mut asked, setting);
-            }
-        }
-        if asked.unified == before.unified {
-            asked.unified = Unified::default();
-        }
-        if asked != Requested::default() {
-            drop(ledger);
-            self.commit(
-                Effect::Update(id, Box::new(Update::unread(asked))).into(),
-                None,
-            );
         }
     }
 
@@ -576,44 +434,6 @@ impl Hub {
             target.hear_spec(|setting| super::asked(&shown, setting));
             known.shown = Some(Box::new(shown));
         }
-    }
-
-    /// What has to change so that a container that is there has what was decided.
-    fn in_line(&self, container: &Container) -> Option<ContainerUpdate> {
-        let id = ContainerId::new(&container.id).ok()?;
-        // By us now, or by somebody while we were not asked.
-        self.spec_changes(&id);
-        let mut ledger = self.ledger.borrow_mut();
-        let pod = ledger.pod_of_mut(&id)?;
-        if self.hands_off(pod.exemption).is_some() {
-            return None;
-        }
-        let parent = pod.parent.clone();
-        let known = pod.container_mut(&id)?;
-        if known.life == Life::Exited {
-            return None;
-        }
-        let cpus = self.cpus_below(parent.as_ref(), &known.target);
-        let policy = self.policy();
-        let sets = |setting| policy.says(setting);
-        let limits = self.said_within(cpus.as_ref(), &sets);
-        let now = resources(container);
-        let update = patch::update(id.as_str(), &now, &mut known.target, limits)?;
-        if known.target.unasked == Unasked::Unheard {
-            let now = seen::requested(Some(&now));
-            let said = update.linux.as_ref().and_then(|it| it.resources.as_ref());
-            let since = view::overlaid(&now, seen::requested(said));
-            let before = match &known.told_first {
-                Some(earlier) => earlier.untold(now),
-                None => now,
-            };
-            known.told_first = Some(Box::new(ToldFirst { before, since }));
-        }
-        Some(ContainerUpdate {
-            // One that is gone meanwhile must not take the others with it.
-            ignore_failure: true,
-            ..update
-        })
     }
 
     fn unsound(&self, asked: &LinuxResources) -> Option<Untouched> {

@@ -247,7 +247,7 @@ impl Handler {
         // Where the runtime does not tell that it was made. Of an update that it would have told nothing
         // came.
         self.forget_update(&container.id);
-        self.carried_out(pod, container);
+        self.commits(container);
         let Some(sandbox) = hub.starts(pod, container) else {
             return;
         };
@@ -313,14 +313,22 @@ impl Handler {
 
     /// Commits what was decided about a container; one of which nothing is known is taken in.
     fn carried_out(&self, pod: &PodSandbox, container: &Container) {
+        if !self.commits(container) {
+            self.hub.meet(pod, container);
+        }
+    }
+
+    /// Whether anything was decided about it.
+    fn commits(&self, container: &Container) -> bool {
         let decided = self.pending.borrow_mut().remove(&container.id);
         let Some((order, pending)) = decided else {
-            return self.hub.meet(pod, container);
+            return false;
         };
         if let Some(under_way) = self.hub.carried_out(pending, container) {
             let id = container.id.clone();
             self.pending.borrow_mut().insert(id, (order, under_way));
         }
+        true
     }
 
     /// Waits until what is new of a pod is in the kernel, before the runtime goes on. All else of it is

@@ -97,11 +97,24 @@ fn told_container() -> Container {
     }
 }
 
+/// The same as a runtime tells it with an event.
+fn told_with(event: Event) -> Container {
+    let mut container = told_container();
+    container.set_state(match event {
+        Event::PostStartContainer | Event::UpdateContainer | Event::PostUpdateContainer => {
+            ContainerState::ContainerRunning
+        }
+        Event::StopContainer | Event::RemoveContainer => ContainerState::ContainerStopped,
+        _ => ContainerState::ContainerCreated,
+    });
+    container
+}
+
 fn happened(event: Event) -> Asked {
     Asked::Happened {
         event,
         pod: Some(told_pod()),
-        container: Some(told_container()),
+        container: Some(told_with(event)),
     }
 }
 
@@ -115,7 +128,7 @@ fn creation() -> Asked {
 fn update(asked: LinuxResources) -> Asked {
     Asked::UpdateContainer(UpdateContainerRequest {
         pod: Some(told_pod()),
-        container: Some(told_container()),
+        container: Some(told_with(Event::UpdateContainer)),
         linux_resources: Some(asked),
     })
 }
@@ -396,9 +409,21 @@ fn running_and_saving() -> Container {
 
 #[tokio::test]
 async fn a_start_waits_for_what_a_pods_directory_has_for_its_containers() {
+    // Whatever the runtime says that the container does.
+    for state in [
+        ContainerState::ContainerCreated,
+        ContainerState::ContainerRunning,
+        ContainerState::ContainerUnknown,
+    ] {
+        a_start_waits_for_its_pods_directory(state).await;
+    }
+}
+
+async fn a_start_waits_for_its_pods_directory(state: ContainerState) {
     let (bench, plugin) = plugin();
     let (pod, groups) = saving(&bench, "0");
     let mut container = told_container();
+    container.set_state(state);
     let cpu = LinuxCpu {
         quota: Some(OptionalInt64 { value: 50_000 }),
         period: Some(OptionalUInt64 { value: 100_000 }),
@@ -422,7 +447,7 @@ async fn a_start_waits_for_what_a_pods_directory_has_for_its_containers() {
     plugin.answer(happened(Event::StartContainer)).await;
     for at in &groups {
         let held = bench.tree.read(Controller::Cpu, at, "cpu.cfs_burst_us");
-        assert_eq!(held.unwrap().trim_end(), "50000", "{at}");
+        assert_eq!(held.unwrap().trim_end(), "50000", "{at}, {state:?}");
     }
 }
 

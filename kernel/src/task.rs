@@ -2,7 +2,10 @@
 
 use crate::core_sched::Tid;
 use koord_model::{CgroupPath, OomScoreAdj};
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 use std::{
     fs::File,
     io::{self, Write},
@@ -51,27 +54,35 @@ impl Procfs {
         field(&status, "Name") == Some(SHIM)
     }
 
-    /// Whether a thread is one of a process that is a shim of containerd.
-    pub fn is_of_shim(&self, thread: Tid, shim: Tid) -> bool {
-        let status = self.status(thread).unwrap_or_default();
-        field(&status, "Tgid") == Some(&*shim.to_string()) && self.is_shim(shim)
+    /// Whether a thread is one of a process that is a shim of containerd; not one that has ended.
+    ///
+    /// # Errors
+    ///
+    /// When what `/proc` says of the thread cannot be read now.
+    pub fn is_of_shim(&self, thread: Tid, shim: Tid) -> io::Result<bool> {
+        let status = unless_ended(self.status(thread))?;
+        Ok(field(&status, "Tgid") == Some(&*shim.to_string()) && self.is_shim(shim))
     }
 
-    /// Whether a thread is in a container's control group or in one below it; not if that cannot be read, as
-    /// of one that has ended.
+    /// Whether a thread is in a container's control group or in one below it; not one that has ended.
     ///
     /// By the last name of the path, which has the container's id: what the kernel puts before that depends
     /// on the namespace that we are in. From a namespace of our own it shows nothing of our own container's
     /// path.
-    pub fn is_within(&self, thread: Tid, at: &CgroupPath) -> bool {
-        let shown = std::fs::read(self.root.join(format!("{thread}/cgroup"))).unwrap_or_default();
+    ///
+    /// # Errors
+    ///
+    /// When what `/proc` says of the thread cannot be read now.
+    pub fn is_within(&self, thread: Tid, at: &CgroupPath) -> io::Result<bool> {
+        let shown = std::fs::read(self.root.join(format!("{thread}/cgroup")));
+        let shown = unless_ended(shown)?;
         // Each line is of a hierarchy: its number, its controllers, and the path, whose names are what the
         // container likes.
         let lines = shown.split(|byte| *byte == b'\n');
         let paths = lines.filter_map(|line| line.splitn(3, |byte| *byte == b':').nth(2));
         let mut names = paths.flat_map(|path| path.split(|byte| *byte == b'/'));
-        at.file_name()
-            .is_none_or(|own| names.any(|name| name == own.as_bytes()))
+        let own = at.file_name();
+        Ok(own.is_none_or(|own| names.any(|name| name == own.as_bytes())))
     }
 
     /// The threads of a process.
@@ -133,6 +144,15 @@ impl OomScoreFile {
     }
 }
 
+/// What was read of a process; nothing of one that has ended.
+fn unless_ended<T: Default>(read: io::Result<T>) -> io::Result<T> {
+    match read {
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(T::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        read => read,
+    }
+}
+
 /// What a process's `status` says of this.
 pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = status.lines().filter_map(|line| line.split_once(':'));
@@ -189,14 +209,18 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a /proc of the test's own")]
     fn who_is_in_a_container_or_of_a_shim_is_told_from_others() {
         let (directory, procfs) = procfs(&[(20, "containerd-shim", 1), (30, "conmon", 1)]);
-        assert!(procfs.is_of_shim(20, 20));
-        assert!(!procfs.is_of_shim(30, 30));
-        assert!(!procfs.is_of_shim(30, 20));
-        assert!(!procfs.is_of_shim(99, 20));
+        for (thread, shim, is_of_shim) in [
+            (20, 20, true),
+            (30, 30, false),
+            (30, 20, false),
+            (99, 20, false),
+        ] {
+            assert_eq!(procfs.is_of_shim(thread, shim).unwrap(), is_of_shim);
+        }
         let at = CgroupPath::parse("kubepods/pod1/c1").unwrap();
         let is_within = |shown: &str| {
             fs::write(directory.path().join("20/cgroup"), shown).unwrap();
-            procfs.is_within(20, &at)
+            procfs.is_within(20, &at).unwrap()
         };
         // On v2, on v1, in groups of its own, and from a namespace of ours.
         assert!(is_within("0::/kubepods/pod1/c1\n"));
@@ -208,7 +232,10 @@ mod tests {
         assert!(!is_within("0::/kubepods/pod1/c11\n"));
         assert!(!is_within("0::/system.slice/sshd.service\n"));
         assert!(!is_within("0::/kubepods/pod1/c1 (deleted)\n"));
-        assert!(!procfs.is_within(99, &at));
+        assert!(!procfs.is_within(99, &at).unwrap());
+        // What cannot be read has not ended by that.
+        fs::create_dir(directory.path().join("30/cgroup")).unwrap();
+        assert!(procfs.is_within(30, &at).is_err());
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //! outside, and a pod's shim is in the pod's group: what it starts is from the first instruction on.
 
 use super::threads::{
-    Found, JoinError, Joined, Listed, Member, Sight, Turn, of_member, to_show, until_settled,
+    Found, JoinError, Joined, Listed, Member, Sight, Turn, has_ended, of_member, to_show,
+    until_settled,
 };
 use koord_kernel::{
     cgroup::Cgroups,
@@ -333,8 +334,11 @@ impl Caches {
         let mut found = Found::Unknown;
         if let Some(groups) = &self.groups {
             for thread in threads {
-                if listed.still_has(*thread).is_ok() && groups.add(name, *thread)? {
-                    found = Found::Moved;
+                match listed.still_has(*thread) {
+                    Ok(()) if groups.add(name, *thread)? => found = Found::Moved,
+                    // It may be there, and is looked at again.
+                    Err(error) if !has_ended(&error) => found = found.max(Found::Ended),
+                    Ok(()) | Err(_) => {}
                 }
                 if turn.is_over_after(1) {
                     return Ok(Found::Moved);

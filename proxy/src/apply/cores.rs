@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use std::{
     collections::{BTreeSet, HashMap},
     io, iter,
+    time::Duration,
 };
 use tracing::debug;
 
@@ -65,6 +66,9 @@ enum Held {
     Unseen,
     Nobody,
 }
+
+/// How long it is looked in one member of a group for whoever has the cookie, for another's sake.
+const ANOTHERS: Duration = Duration::from_millis(10);
 
 /// Members that a group has before it is looked for the first time which of them have gone.
 const FEW: usize = 64;
@@ -160,7 +164,7 @@ impl Cores {
         if *group == CoreGroup::None {
             return Ok((None, false));
         }
-        if self.held(sight, group)? == Held::Known
+        if self.held(sight, group, &listed.ids)? == Held::Known
             && let Some(known) = self.groups.get_mut(group)
         {
             known.members.insert(member.at.clone());
@@ -200,9 +204,16 @@ impl Cores {
         Ok((Some(cookie), made.is_some()))
     }
 
-    /// Whether a thread has the cookie of a group, which is its bearer then. An error if nobody can tell
-    /// now: one of those that cannot be listed may have it.
-    fn held(&mut self, sight: Sight<'_>, group: &CoreGroup) -> Result<Held, JoinError> {
+    /// Whether a thread has the cookie of a group, which is its bearer then: one of `these` first, which are
+    /// listed. An error if nobody can tell now: one of those that cannot be listed may have it.
+    ///
+    /// Nobody waits long for any one of the others, which may have made itself a tree that takes long.
+    fn held(
+        &mut self,
+        sight: Sight<'_>,
+        group: &CoreGroup,
+        these: &[Tid],
+    ) -> Result<Held, JoinError> {
         let (Some(Machine { kernel, .. }), Some(known)) =
             (&self.machine, self.groups.get_mut(group))
         else {
@@ -212,9 +223,13 @@ impl Cores {
         if has(&known.bearer) {
             return Ok(Held::Known);
         }
+        if let Some(bearer) = these.iter().find(|it| has(it)) {
+            known.bearer = *bearer;
+            return Ok(Held::Known);
+        }
         let (mut unlisted, mut held) = (None, Held::Nobody);
         for at in &known.members {
-            match threads_of(sight, at) {
+            match threads_of(sight.within(ANOTHERS), at) {
                 Ok(Members { ids, unseen }) => {
                     if let Some(bearer) = ids.into_iter().find(has) {
                         known.bearer = bearer;
@@ -265,7 +280,7 @@ impl Cores {
         let claim = claims.find(|(other, known)| known.cookie == cookie && Some(*other) != group);
         match claim.map(|(other, _)| other.clone()) {
             // Who is not seen may have it.
-            Some(other) => Ok(self.held(sight, &other)? != Held::Nobody),
+            Some(other) => Ok(self.held(sight, &other, &[])? != Held::Nobody),
             None => Ok(false),
         }
     }

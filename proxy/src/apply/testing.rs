@@ -11,7 +11,11 @@ use koord_model::CgroupPath;
 use std::{
     fs, io,
     os::fd::OwnedFd,
-    sync::{Mutex, mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
 };
 use tempfile::TempDir;
 
@@ -103,6 +107,13 @@ impl Processes {
     pub(super) fn replace(&self, process: Tid) {
         let shown = self.procfs.path().join(format!("{process}/cgroup"));
         fs::write(shown, "0::/system.slice/containerd.service\n").unwrap();
+    }
+
+    /// Where a process is cannot be read.
+    pub(super) fn obscure(&self, process: Tid) {
+        let shown = self.procfs.path().join(format!("{process}/cgroup"));
+        fs::remove_file(&shown).unwrap();
+        fs::create_dir(shown).unwrap();
     }
 
     pub(super) fn end(&self, process: Tid) {
@@ -246,19 +257,31 @@ impl Tree for ReclaimingTree {
 
 /// A kernel that says that a thread has no cookie when the test lets it, and gives none.
 #[derive(Debug)]
-pub(crate) struct SlowCores(Mutex<mpsc::Receiver<()>>);
+pub(crate) struct SlowCores {
+    said: Mutex<mpsc::Receiver<()>>,
+    is_asked: Arc<AtomicBool>,
+}
 
 impl SlowCores {
     /// Until the test says so, for each thread, or has gone.
     pub(crate) fn until(said: mpsc::Receiver<()>) -> Self {
-        Self(Mutex::new(said))
+        Self {
+            said: Mutex::new(said),
+            is_asked: Arc::default(),
+        }
+    }
+
+    /// Whether it was asked by now.
+    pub(crate) fn is_asked(&self) -> Arc<AtomicBool> {
+        self.is_asked.clone()
     }
 }
 
 impl CoreSched for SlowCores {
     fn cookie(&self, thread: Tid) -> io::Result<Option<Cookie>> {
         if thread > 0 {
-            self.0.lock().unwrap().recv().ok();
+            self.is_asked.store(true, SeqCst);
+            self.said.lock().unwrap().recv().ok();
         }
         Ok(None)
     }

@@ -284,6 +284,11 @@ impl<'a> Sight<'a> {
         Self { cgroups, until }
     }
 
+    /// The same tree for no longer than this.
+    pub(super) fn within(self, time: Duration) -> Self {
+        Self::until(self.cgroups, self.until.min(Instant::now() + time))
+    }
+
     /// For one look, for which others wait no longer than for a member.
     pub(super) fn once(cgroups: &'a Cgroups) -> Self {
         Self::until(cgroups, Instant::now() + LONGEST)
@@ -329,16 +334,16 @@ impl Turn {
 // === impl Listed ===
 
 impl Listed<'_> {
-    /// Fails with `ESRCH` for a thread that is not the member's any more. To be asked right before it is moved:
-    /// numbers are used again, and a pod can see to it that its own soon are another's.
+    /// Fails with `ESRCH` for a thread that is not the member's any more, and with another error where that
+    /// cannot be found out now. To be asked right before it is moved: numbers are used again, and a pod can see
+    /// to it that its own soon are another's.
     pub(super) fn still_has(&self, thread: Tid) -> io::Result<()> {
-        // Of our own container the kernel may not show us where it is, and no thread of ours makes it go
-        // through all numbers.
-        let is_ours = || Tid::try_from(process::id()).is_ok_and(|own| self.ids.contains(&own));
-        let is_of_shim = |shim| self.procfs.is_of_shim(thread, shim);
-        let has = self.procfs.is_within(thread, self.at)
-            || self.shim.is_some_and(is_of_shim)
-            || is_ours();
+        let is_of_shim = || {
+            self.shim
+                .map_or(Ok(false), |shim| self.procfs.is_of_shim(thread, shim))
+        };
+        let has =
+            self.procfs.is_within(thread, self.at)? || is_of_shim()? || has_ourselves(&self.ids);
         if has { Ok(()) } else { Err(Errno::SRCH.into()) }
     }
 }
@@ -395,7 +400,10 @@ pub(super) fn of_member<'a>(
         at: at.clone(),
         source,
     })?;
-    let shim = member.with_shim.then(|| shim_of(procfs, &ids)).flatten();
+    let shim = match member.with_shim {
+        true => shim_of(procfs, at, &ids),
+        false => None,
+    };
     if let Some(shim) = shim {
         ids.splice(0..0, procfs.threads_of(shim).unwrap_or_default());
     }
@@ -408,10 +416,23 @@ pub(super) fn of_member<'a>(
     })
 }
 
+/// Whether these are of our own container. The kernel may not show us where that is, and no thread of ours makes
+/// it go through all numbers.
+fn has_ourselves(ids: &[Tid]) -> bool {
+    Tid::try_from(process::id()).is_ok_and(|own| ids.contains(&own))
+}
+
 /// The shim that has started these: the parent of one that none of them has started. The first of a
-/// container's may be a child of its first process, as numbers are used again.
-fn shim_of(procfs: &Procfs, ids: &[Tid]) -> Option<Tid> {
-    let mut above = ids.iter().find_map(|it| procfs.parent_of(*it).ok())??;
+/// container's may be a child of its first process, as numbers are used again. For the same reason one of
+/// these may be another container's by now, whose shim is its own: who is still here is asked behind who has
+/// started it.
+fn shim_of(procfs: &Procfs, at: &CgroupPath, ids: &[Tid]) -> Option<Tid> {
+    let is_ours = has_ourselves(ids);
+    let starter = |thread: &Tid| {
+        let above = procfs.parent_of(*thread).ok()?;
+        (is_ours || procfs.is_within(*thread, at).ok()?).then_some(above)
+    };
+    let mut above = ids.iter().find_map(starter)??;
     for _ in 0..DEEPEST {
         if !ids.contains(&above) {
             return procfs.is_shim(above).then_some(above);

@@ -7,12 +7,13 @@
 
 use super::{note_node, threads::running};
 use crate::{
-    apply::threads::{Member, ThreadGroup},
+    apply::threads::{JoinError, Joined, Member, ThreadGroup},
     hub::Hub,
     ledger::{Applied, Entry, Ledger, NodeGroupKind, Target},
 };
 use koord_kernel::cgroup::Change;
 use koord_model::{Bvt, CoreGroup, SchedSwitch, Setting, Value};
+use rustix::io::Errno;
 use std::rc::Rc;
 
 /// What may be written now. Where nobody decides about switches everything may, but for cookies where that
@@ -116,7 +117,12 @@ pub(super) async fn turn(hub: &Rc<Hub>, changes: Vec<Change>) {
     let before = Gate::of(hub);
     if changes.iter().any(|change| ends_cookies(hub, change)) {
         let members = without_cookies(&hub.ledger().borrow());
-        hub.writer().join(members, |_| true).await;
+        let asked = members.len();
+        let joined = hub.writer().join(members, |_| true).await;
+        // Once it is off nobody takes cookies any more. It waits for the next pod that is looked at.
+        if joined.len() < asked || joined.iter().any(is_to_be_tried_again) {
+            return;
+        }
     }
     let applied = hub.writer().write(changes.clone()).await;
     note_node(hub, &changes, &applied);
@@ -146,6 +152,18 @@ fn ends_cookies(hub: &Hub, change: &Change) -> bool {
     let has_failed = standing(&ledger).is_some_and(|(_, applied)| !well.contains(applied));
     let goes = change.value != Value::SchedSwitch(SchedSwitch::CoreSched);
     goes && !has_failed && hub.writer().holds(&change.at, &change.value) != Some(true)
+}
+
+/// Whether some of a pod may have cookies still, for a reason that passes: the kernel or we are short of
+/// something.
+fn is_to_be_tried_again(joined: &Result<Joined, JoinError>) -> bool {
+    let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    joined.as_ref().is_err_and(|error| match error {
+        JoinError::Unlisted { .. } => !error.is_gone(),
+        error => short
+            .iter()
+            .any(|it| error.errno() == Some(it.raw_os_error())),
+    })
 }
 
 /// All that runs in pods. Nothing says who has given a thread its cookie, which may have been we before a

@@ -25,7 +25,7 @@ use koord_proto::{
     policy::NodePolicy,
 };
 use std::{
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering::SeqCst, mpsc},
     time::Duration,
 };
 
@@ -180,7 +180,9 @@ async fn while_threads_of_one_pod_are_looked_at_values_are_held() {
 async fn who_is_behind_one_that_has_gone_meanwhile_is_brought_in_by_the_next_look() {
     let (may_go_on, until) = mpsc::channel();
     let tree = FakeTree::new(Generation::V2, 2);
-    let bench = Bench::with_cores(tree, SlowCores::until(until)).knowing_pod();
+    let cores = SlowCores::until(until);
+    let is_asked = cores.is_asked();
+    let bench = Bench::with_cores(tree, cores).knowing_pod();
     let pause = bench.pod.join("sandbox-1").unwrap();
     bench.tree.make(&pause);
     bench.tree.enter(&pause, 12);
@@ -195,7 +197,7 @@ async fn who_is_behind_one_that_has_gone_meanwhile_is_brought_in_by_the_next_loo
     }
     while hub.queue().pop_threads().is_some() {}
     let goes = async {
-        while hub.writer().standing_of_threads().is_none() {
+        while !is_asked.load(SeqCst) {
             sleep(PAUSE).await;
         }
         // Longer than all members are brought in at one go.

@@ -532,6 +532,22 @@ fn a_number_that_is_another_devices_now_is_left_alone() {
 }
 
 #[test]
+fn what_a_device_had_before_is_not_given_to_the_next_one_of_its_number() {
+    for generation in BOTH {
+        let machine = on(generation);
+        machine.meddle(either(generation, "252:16 7", "252:16 rbps=7"));
+        let value = read_bps(&[("vdb", 5)]);
+        machine.write(&value).unwrap();
+        // Another one by that name and number, before anybody has looked.
+        machine.tree.lose_device(number("252:16"));
+        machine.tree.add_device(number("252:16"));
+        machine.write(&value).unwrap();
+        machine.write(&read_bps(&[])).unwrap();
+        assert_eq!(machine.shown(Setting::IoReadBps).trim_end(), "");
+    }
+}
+
+#[test]
 fn drift_of_one_device_is_repaired_alone() {
     for generation in BOTH {
         let machine = on(generation);

@@ -288,6 +288,16 @@ fn who_has_the_number_of_one_that_has_ended_since_it_was_listed_stays_in_its_gro
 }
 
 #[test]
+fn one_of_which_it_cannot_be_read_where_it_is_is_not_taken_for_ended() {
+    let mut node = Node::new(7);
+    node.start("a", 10, 12);
+    node.processes.obscure(12);
+    let error = node.try_join("a", &class(CacheClass::Be, 20)).unwrap_err();
+    assert!(matches!(error, JoinError::Unsettled { .. }), "{error:?}");
+    assert_eq!(node.groups([10, 11, 12]), ["BE", "BE", ""]);
+}
+
+#[test]
 fn groups_are_found_again_after_a_restart() {
     let mut node = Node::new(7);
     node.join("a", &class(CacheClass::Be, 20));

@@ -238,6 +238,31 @@ fn who_has_the_number_of_one_that_has_ended_since_it_was_listed_keeps_its_cookie
 }
 
 #[test]
+fn whose_shim_has_started_one_that_is_another_pods_by_now_keeps_its_cookie() {
+    let mut node = Node::new();
+    node.end(11);
+    // It was listed in pod `a`, and has ended. What has its number now was started by the shim of `b`.
+    node.start("a", 20, 12);
+    node.processes.replace(12);
+    node.join_beside("a", group("x"), Some(&[])).ok();
+    assert_eq!(node.cookies([12, 20, 21]), [0; 3]);
+}
+
+#[test]
+fn who_has_the_cookie_already_looks_at_no_other() {
+    let mut node = Node::new();
+    node.join("a", group("x"));
+    node.join("b", group("x"));
+    // Who was known to have it was one of these.
+    for process in [10, 11] {
+        node.end(process);
+    }
+    node.processes.take_looks();
+    assert_eq!(node.join("b", group("x")), Joined::Equal);
+    assert_eq!(node.processes.take_looks(), 1);
+}
+
+#[test]
 fn groups_keep_their_cookies_over_a_restart() {
     let mut node = Node::new();
     node.join("a", group("x"));

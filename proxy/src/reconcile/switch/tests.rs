@@ -212,6 +212,37 @@ async fn a_cookie_from_before_a_restart_is_gone_once_core_scheduling_is_off() {
 }
 
 #[tokio::test]
+async fn no_switch_goes_off_while_cookies_cannot_be_taken_for_a_reason_that_passes() {
+    for has_thread in [false, true] {
+        let tree = tree().without_notes();
+        let (first, threads) = bench(&tree);
+        under(&first, "coreSched").await;
+        drop(first);
+        written(&tree);
+        let second = started(&tree, &threads);
+        second.hub.list_taken();
+        if has_thread {
+            for _ in 0..8 {
+                tree.fail_next_read(&second.container, "cgroup.threads", Errno::MFILE);
+            }
+        } else {
+            second.hub.writer().start(false);
+            second.hub.writer().deny_threads(true);
+        }
+        under(&second, "groupIdentity").await;
+        assert_ne!(threads.number(THREAD), 0);
+        assert!(!written(&tree).contains(&switch("sched_core", 0)));
+        second.hub.writer().deny_threads(false);
+        // Each finds less that fails.
+        for _ in 0..8 {
+            look(&second).await;
+        }
+        assert_eq!(threads.number(THREAD), 0);
+        assert!(written(&tree).contains(&switch("sched_core", 0)));
+    }
+}
+
+#[tokio::test]
 async fn a_switch_that_nobody_decides_after_a_restart_is_given_back() {
     let tree = tree();
     let (first, threads) = bench(&tree);

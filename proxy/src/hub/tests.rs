@@ -31,6 +31,7 @@ mod beside;
 mod devices;
 mod folders;
 mod lost;
+mod rank;
 mod updates;
 
 /// A call that the runtime answers with success.

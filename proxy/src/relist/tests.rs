@@ -270,6 +270,21 @@ async fn what_a_plugin_has_noted_on_a_container_is_read_in_its_spec() {
 }
 
 #[tokio::test]
+async fn the_rank_that_a_listed_pod_says_itself_counts() {
+    let mut pod = undecided_pod();
+    let class = "koordinator.sh/qosClass".to_owned();
+    pod.labels = [(class, "LS".to_owned())].into();
+    let own = r#"{"enable":true,"groupIdentity":-1}"#;
+    let key = "koordinator.sh/cpuQOS".to_owned();
+    pod.annotations = [(key, own.to_owned())].into();
+    let tree = FakeTree::new(Generation::V1, 2).with_group_identity();
+    let listed = Scripted::of(tree, pod, listed_container(), "");
+    listed.list(Scope::All).await;
+    crate::reconcile::pod(&listed.bench.hub, &sandbox()).await;
+    assert_eq!(listed.bench.shown_of_pod("cpu.bvt_warp_ns"), "-1");
+}
+
+#[tokio::test]
 async fn who_lists_but_once_asks_about_containers_too_of_which_nothing_is_decided() {
     let info = serde_json::json!({"runtimeSpec": {"annotations": {
         "runtimeproxy.koordinator.sh/originals": r#"{"cpuShares":204,"ours":{"cpuShares":512},"of":"container-1"}"#,

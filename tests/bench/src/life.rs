@@ -22,7 +22,7 @@
 
 use crate::{
     load::Sample,
-    nri::{container, pod, pod_in},
+    nri::{CREATED, RUNNING, STOPPED, UNKNOWN, container, pod, pod_in},
     report::Row,
 };
 use anyhow::{Context, Result, ensure};
@@ -314,7 +314,8 @@ impl Life {
     }
 
     /// Tells of an event. How long the answer took in nanoseconds, and what it says.
-    fn tell(&self, event: &str, plugin: &mut Plugin) -> Result<(u64, Said)> {
+    fn tell(&mut self, event: &str, plugin: &mut Plugin) -> Result<(u64, Said)> {
+        self.container.state = state_at(event);
         let Self { pod, container, .. } = self;
         let mut said = Said::default();
         let begun = Instant::now();
@@ -349,6 +350,16 @@ impl Life {
 
     fn remove(&self) -> Result<()> {
         Ok(self.cgroup.iter().try_for_each(PodCgroup::remove)?)
+    }
+}
+
+/// What a runtime says with an event that its container does.
+fn state_at(event: &str) -> i32 {
+    match event {
+        CREATION => UNKNOWN,
+        "PostCreateContainer" | START => CREATED,
+        "StopContainer" | "RemoveContainer" => STOPPED,
+        _ => RUNNING,
     }
 }
 

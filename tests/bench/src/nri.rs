@@ -37,6 +37,12 @@ const AT_ONCE: [usize; 2] = [1, 16];
 /// Creations of one round.
 const CREATES: usize = 3_200;
 
+/// What a runtime says that a container does: `ContainerState` of NRI.
+pub(crate) const UNKNOWN: i32 = 0;
+pub(crate) const CREATED: i32 = 1;
+pub(crate) const RUNNING: i32 = 3;
+pub(crate) const STOPPED: i32 = 4;
+
 /// What was measured while so many pods were made at once.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Asked {
@@ -270,9 +276,17 @@ fn creations(
             }
         }
         spent += begun.elapsed();
-        for event in ["PostCreateContainer", "RemoveContainer"] {
+        let after = [
+            ("PostCreateContainer", CREATED),
+            ("RemoveContainer", STOPPED),
+        ];
+        for (event, state) in after {
             for (pod, container) in &new {
-                plugin.tell(event, pod, Some(container))?;
+                let container = Container {
+                    state,
+                    ..container.clone()
+                };
+                plugin.tell(event, pod, Some(&container))?;
             }
         }
     }
@@ -340,7 +354,10 @@ pub(crate) fn container(index: usize) -> Container {
         id: format!("container-{index}"),
         pod_sandbox_id: format!("sandbox-{}", index % PODS),
         name,
-        state: if index < NRI_CONTAINERS { 3 } else { 0 },
+        state: match index {
+            ..NRI_CONTAINERS => RUNNING,
+            _ => UNKNOWN,
+        },
         env: (0..20)
             .map(|number| format!("VARIABLE_{number}={}", "x".repeat(40)))
             .collect(),

@@ -23,13 +23,11 @@ use std::{
 /// What [`Arguments::only`](crate::Arguments) may name.
 pub(crate) const NAME: &str = "in front of a real containerd";
 
-/// The hooks that decide about a creation, on a machine with cgroup v1.
-const DECIDING: [&str; 6] = [
+/// The hooks that decide about a creation.
+const DECIDING: [&str; 4] = [
     "BatchResource",
-    "BlkIOReconcile",
     "CPUSetAllocator",
     "GPUEnvInject",
-    "GroupIdentity",
     "OOMScoreAdj",
 ];
 
@@ -198,11 +196,8 @@ impl Drop for Link {
 /// The owners of all values in a ledger.
 fn deciding(ledger: &Value) -> Vec<&str> {
     let pods = ledger["pods"].as_array().into_iter().flatten();
-    let groups = pods.flat_map(|pod| {
-        let containers = pod["containers"].as_array().into_iter().flatten();
-        containers.chain([pod])
-    });
-    let settings = groups.flat_map(|it| it["settings"].as_array().into_iter().flatten());
+    let containers = pods.flat_map(|pod| pod["containers"].as_array().into_iter().flatten());
+    let settings = containers.flat_map(|it| it["settings"].as_array().into_iter().flatten());
     let owners: BTreeSet<&str> = settings.filter_map(|it| it["owner"].as_str()).collect();
     owners.into_iter().collect()
 }

@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use koord_testkit::{cri::CriClient, poll::comes_true};
 use serde_json::Value;
+use std::io::{self, Write};
 
 /// How the proxy is started.
 pub fn options(front: Front) -> Result<ProxyOptions> {
@@ -39,22 +40,22 @@ pub async fn show(node: &Node, pods: &[PodSpecOf]) -> Result<()> {
         Front::Nri => "with koord-runtime-proxy as its plugin".to_owned(),
         Front::Watch => "watched by koord-runtime-proxy".to_owned(),
     };
-    println!(
-        "{} {} {place}",
-        version.runtime_name, version.runtime_version
-    );
+    // Whoever reads may stop, which is no reason to panic.
+    let mut out = io::stdout();
+    let (name, number) = (version.runtime_name, version.runtime_version);
+    writeln!(out, "{name} {number} {place}")?;
     let mut rows = Rows::new();
     for pod in pods {
         rows.run(node, &client, pod).await?;
     }
-    println!("{}", rows.table);
+    writeln!(out, "{}", rows.table)?;
     ensure!(
         rows.wrong == 0,
         "{} of {} values are not what they should be",
         rows.wrong,
         rows.count
     );
-    println!("all {} values are what they should be", rows.count);
+    writeln!(out, "all {} values are what they should be", rows.count)?;
     Ok(())
 }
 
@@ -100,7 +101,7 @@ impl Rows {
             pod.wrong(&running).is_empty() && pod.expected.iter().all(is_known)
         });
         if !came {
-            println!("{}: not all values came, see below", pod.name);
+            writeln!(io::stdout(), "{}: not all values came, see below", pod.name)?;
         }
         for (index, expected) in pod.expected.iter().enumerate() {
             let held = expected.held(&running.cgroup, &running.container)?;

@@ -141,6 +141,24 @@ fn what_fails_the_demo_is_told_and_is_its_status() -> Result<()> {
 }
 
 #[test]
+fn a_demo_whose_reader_stops_fails_and_leaves_nothing() -> Result<()> {
+    let mut demo = start("cri")?;
+    let owner = demo.id();
+    let mut first = String::new();
+    BufReader::new(demo.stdout.take().context("its output")?).read_line(&mut first)?;
+    assert!(first.contains("behind koord-runtime-proxy at "), "{first}");
+    let output = demo.wait_with_output()?;
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert_eq!(
+        said,
+        format!("{CLEANS}\ndemo failed: Broken pipe (os error 32)\n")
+    );
+    assert_eq!(traces(owner)?, Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
 fn the_demo_says_what_it_does_and_starts_nothing() -> Result<()> {
     for flag in ["-h", "--help"] {
         let output = start(flag)?.wait_with_output()?;

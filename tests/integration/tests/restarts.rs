@@ -102,6 +102,8 @@ impl Scene {
             if kept.len() > KEPT
                 && let Some(oldest) = kept.pop_front()
             {
+                // The runtime may have gone and come back since.
+                let before = self.outages.load(SeqCst);
                 let removed = oldest.remove(&client).await;
                 self.judge(&mut work, before, removed);
             }

@@ -10,7 +10,11 @@
 use anyhow::{Result, bail};
 use koord_integration::{Front, Node, demo};
 use koord_testkit::ContainerdVersion;
-use std::{process::ExitCode, thread};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    thread,
+};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
@@ -28,7 +32,8 @@ watch: the runtime is not told of the proxy.";
 
 fn main() -> ExitCode {
     if matches!(std::env::args().nth(1).as_deref(), Some("-h" | "--help")) {
-        println!("{HELP}");
+        // Whoever reads may have stopped.
+        writeln!(io::stdout(), "{HELP}").ok();
         return ExitCode::SUCCESS;
     }
     match hear_of_interrupt().and_then(run) {

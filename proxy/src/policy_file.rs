@@ -19,6 +19,7 @@ use koord_proto::{
 };
 use rustix::fd::OwnedFd;
 use std::{
+    collections::HashSet,
     error::Error,
     io,
     path::{Path, PathBuf},
@@ -158,12 +159,7 @@ impl PolicyFile {
             None => {}
             Some(Ok(parsed)) => {
                 self.metrics.policy_loaded(true, parsed.issues.count());
-                for issue in parsed.issues.iter().take(LOGGED_ISSUES) {
-                    warn!(
-                        reason = chain_of(issue),
-                        "a part of the node policy is not in force"
-                    );
-                }
+                self.tell_issues(&parsed.issues);
                 let other_nodes = parsed.other_nodes;
                 if other_nodes > 0 && parsed.policy == NodePolicy::default() {
                     let node = &self.source.node_name;
@@ -199,6 +195,17 @@ impl PolicyFile {
                 self.state
                     .send_modify(|state| state.error = Some(Arc::new(error)));
             }
+        }
+    }
+
+    /// A line for each issue that was not there before: whoever writes the file may do so again and again
+    /// with something else in it.
+    fn tell_issues(&self, issues: &Issues<PolicyIssue>) {
+        let state = self.state.borrow();
+        let mut told: HashSet<String> = state.issues.iter().map(|issue| chain_of(issue)).collect();
+        let new = issues.iter().map(|issue| chain_of(issue));
+        for reason in new.filter(|it| told.insert(it.clone())).take(LOGGED_ISSUES) {
+            warn!(reason, "a part of the node policy is not in force");
         }
     }
 }

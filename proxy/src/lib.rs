@@ -11,6 +11,7 @@ mod dial;
 pub mod front;
 mod hami_core;
 pub mod hub;
+mod issues;
 pub mod ledger;
 mod lock_file;
 pub mod log;

@@ -7,9 +7,9 @@
 use crate::{
     admin::Condition,
     hub::Hub,
+    issues,
     metrics::Metrics,
     regular_file::{self, FileError},
-    status::chain_of,
     watched_file::{self, Fingerprint, Watch},
     worker::Worker,
 };
@@ -19,7 +19,6 @@ use koord_proto::{
 };
 use rustix::fd::OwnedFd;
 use std::{
-    collections::HashSet,
     error::Error,
     io,
     path::{Path, PathBuf},
@@ -36,9 +35,6 @@ const MAX_FILE: u64 = 4 << 20;
 
 /// The stack of the thread that parses, in bytes: what is parsed is nested.
 const STACK: usize = 2 << 20;
-
-/// Issues of one policy that get a line each; the status has more of them.
-const LOGGED_ISSUES: usize = 20;
 
 /// What is known of the policy.
 #[derive(Clone, Debug, Default)]
@@ -159,7 +155,10 @@ impl PolicyFile {
             None => {}
             Some(Ok(parsed)) => {
                 self.metrics.policy_loaded(true, parsed.issues.count());
-                self.tell_issues(&parsed.issues);
+                for reason in issues::news(self.state.borrow().issues.iter(), parsed.issues.iter())
+                {
+                    warn!(reason, "a part of the node policy is not in force");
+                }
                 let other_nodes = parsed.other_nodes;
                 if other_nodes > 0 && parsed.policy == NodePolicy::default() {
                     let node = &self.source.node_name;
@@ -195,17 +194,6 @@ impl PolicyFile {
                 self.state
                     .send_modify(|state| state.error = Some(Arc::new(error)));
             }
-        }
-    }
-
-    /// A line for each issue that was not there before: whoever writes the file may do so again and again
-    /// with something else in it.
-    fn tell_issues(&self, issues: &Issues<PolicyIssue>) {
-        let state = self.state.borrow();
-        let mut told: HashSet<String> = state.issues.iter().map(|issue| chain_of(issue)).collect();
-        let new = issues.iter().map(|issue| chain_of(issue));
-        for reason in new.filter(|it| told.insert(it.clone())).take(LOGGED_ISSUES) {
-            warn!(reason, "a part of the node policy is not in force");
         }
     }
 }

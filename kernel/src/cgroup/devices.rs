@@ -111,11 +111,12 @@ impl Cgroups {
         let mut changes: Vec<(DeviceNumber, Option<&String>)> = Vec::new();
         let mut kept = ours.clone();
         for (number, line) in &wanted {
+            let before = kept.entry(*number);
+            let before = before.or_insert_with(|| held.get(number).cloned());
             // Of a device that has no line nothing of before us is left: it is another one by that number, or
             // somebody took the line away.
-            let before = kept.entry(*number).or_default();
-            if !ours.contains_key(number) || !held.contains_key(number) {
-                *before = held.get(number).cloned();
+            if !held.contains_key(number) {
+                *before = None;
             }
             if held.get(number) != Some(line) {
                 changes.push((*number, Some(line)));

@@ -400,10 +400,8 @@ pub(super) fn of_member<'a>(
         at: at.clone(),
         source,
     })?;
-    let shim = match member.with_shim {
-        true => shim_of(procfs, at, &ids),
-        false => None,
-    };
+    let shim = || shim_of(procfs, at, &ids);
+    let shim = member.with_shim.then(shim).flatten();
     if let Some(shim) = shim {
         ids.splice(0..0, procfs.threads_of(shim).unwrap_or_default());
     }

@@ -327,7 +327,7 @@ impl Hub {
         if before == Some(Life::Exited) {
             return self.look_soon_at(pod);
         }
-        // Its start has been told where it runs.
+        // Of one that runs already the start was told, or a list has told of it.
         let is_new = before != Some(Life::Running);
         if let Some(sandbox) = self.starts_in(pod, container, is_new)
             && let Some(pod) = self.ledger.borrow().pod(&sandbox)

@@ -17,6 +17,7 @@ use self::{
 use crate::{
     config,
     hub::{Hub, PodsAnswer, Word},
+    issues,
     metrics::Metrics,
     regular_file::FileError,
     status::chain_of,
@@ -29,19 +30,13 @@ use koord_proto::{
     pods::{Parsed, PodIssue, PodsError, Reader},
 };
 use rustix::fd::OwnedFd;
-use std::{
-    collections::HashSet, error::Error, path::PathBuf, rc::Rc, str::Utf8Error, sync::Arc,
-    time::Duration,
-};
+use std::{error::Error, path::PathBuf, rc::Rc, str::Utf8Error, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::{
     sync::{Notify, oneshot, watch},
     time::{Instant, sleep},
 };
 use tracing::{info, warn};
-
-/// Issues of one answer that get a line each; the status has more of them.
-const LOGGED_ISSUES: usize = 20;
 
 /// The stack of the thread that asks and parses, in bytes: what is parsed is nested.
 const STACK: usize = 2 << 20;
@@ -231,8 +226,10 @@ impl PodSource {
             Ok(None) => {}
             Ok(Some(Parsed { pods, issues })) => {
                 self.metrics.pods_answered(true, issues.count());
-                self.tell_issues(&issues);
                 let state = self.state.borrow();
+                for reason in issues::news(state.issues.iter(), issues.iter()) {
+                    warn!(reason, "a part of what the source of pods says is left out");
+                }
                 if state.answer.is_none() || state.failure.is_some() {
                     info!(
                         pods = pods.len(),
@@ -287,17 +284,6 @@ impl PodSource {
                 error,
                 "the source of pods says nothing that can be used, and has said nothing before"
             ),
-        }
-    }
-
-    /// A line for each issue that was not there before. It is on the data path, and bounded by how
-    /// many are kept.
-    fn tell_issues(&self, issues: &Issues<PodIssue>) {
-        let state = self.state.borrow();
-        let mut told: HashSet<String> = state.issues.iter().map(|issue| chain_of(issue)).collect();
-        let new = issues.iter().map(|issue| chain_of(issue));
-        for reason in new.filter(|it| told.insert(it.clone())).take(LOGGED_ISSUES) {
-            warn!(reason, "a part of what the source of pods says is left out");
         }
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     config::{BesideKoordlet, Front, Mode},
     hub::testing::{Bench, sandbox},
+    status::chain_of,
 };
 use koord_kernel::{cgroup::Generation, fake::FakeTree};
 use std::{

@@ -263,7 +263,7 @@ fn creations(
     let (mut latencies, mut spent) = (Vec::with_capacity(CREATES), Duration::ZERO);
     for wave in 0..CREATES / count {
         let first = wave * count;
-        let new: Vec<(&PodSandbox, Container)> = (first..first + count)
+        let mut new: Vec<(&PodSandbox, Container)> = (first..first + count)
             .map(|index| (&pods[index % PODS], container(NRI_CONTAINERS + index)))
             .collect();
         let begun = Instant::now();
@@ -281,12 +281,9 @@ fn creations(
             ("RemoveContainer", STOPPED),
         ];
         for (event, state) in after {
-            for (pod, container) in &new {
-                let container = Container {
-                    state,
-                    ..container.clone()
-                };
-                plugin.tell(event, pod, Some(&container))?;
+            for (pod, container) in &mut new {
+                container.state = state;
+                plugin.tell(event, pod, Some(container))?;
             }
         }
     }

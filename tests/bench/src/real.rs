@@ -193,7 +193,7 @@ impl Drop for Link {
     }
 }
 
-/// The owners of all values in a ledger.
+/// The owners of all values of containers in a ledger.
 fn deciding(ledger: &Value) -> Vec<&str> {
     let pods = ledger["pods"].as_array().into_iter().flatten();
     let containers = pods.flat_map(|pod| pod["containers"].as_array().into_iter().flatten());

@@ -57,6 +57,18 @@ fn bench(tree: &FakeTree) -> (Bench, FakeCores) {
     (bench, threads)
 }
 
+/// One that is started after another under core scheduling, which has left cookies. Without a mark nothing takes
+/// them but that core scheduling goes off.
+async fn with_cookies_from_before() -> (FakeTree, FakeCores, Bench) {
+    let tree = tree().without_notes();
+    let (first, threads) = bench(&tree);
+    under(&first, "coreSched").await;
+    drop(first);
+    written(&tree);
+    let second = started(&tree, &threads);
+    (tree, threads, second)
+}
+
 /// Does all that waits.
 async fn settle(bench: &Bench) {
     all_that_waits(&bench.hub).await;
@@ -192,13 +204,7 @@ async fn switches_are_given_back_with_their_hook_once_nobody_is_ranked() {
 
 #[tokio::test]
 async fn a_cookie_from_before_a_restart_is_gone_once_core_scheduling_is_off() {
-    // Without a mark nothing but that takes it.
-    let tree = tree().without_notes();
-    let (first, threads) = bench(&tree);
-    under(&first, "coreSched").await;
-    drop(first);
-    written(&tree);
-    let second = started(&tree, &threads);
+    let (tree, threads, second) = with_cookies_from_before().await;
     under(&second, "groupIdentity").await;
     // There may be pods that nobody has told of.
     assert!(written(&tree).is_empty());
@@ -214,12 +220,7 @@ async fn a_cookie_from_before_a_restart_is_gone_once_core_scheduling_is_off() {
 #[tokio::test]
 async fn no_switch_goes_off_while_cookies_cannot_be_taken_for_a_reason_that_passes() {
     for has_thread in [false, true] {
-        let tree = tree().without_notes();
-        let (first, threads) = bench(&tree);
-        under(&first, "coreSched").await;
-        drop(first);
-        written(&tree);
-        let second = started(&tree, &threads);
+        let (tree, threads, second) = with_cookies_from_before().await;
         second.hub.list_taken();
         if has_thread {
             for _ in 0..8 {

@@ -111,9 +111,11 @@ conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH
 kernels: parts
 	@$(BUILT)/debug/koord-testbed setup qemu kernel own-kernel
 
+# Many tests wait for one machine that makes the checks of all of them, and as many machines are on as the
+# processors bear: with a test for each processor, nearly all would wait for the same one.
 .PHONY: vms
 vms: kernels ## the tests on kernels of our choice, with cgroup v2 and v1, in virtual machines
-	@cargo test $(ALL) --no-fail-fast $(call tests,VMS)
+	@cargo test $(ALL) --no-fail-fast $(call tests,VMS) -- --test-threads=16
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds

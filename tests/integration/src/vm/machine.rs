@@ -12,7 +12,10 @@ use std::{
     os::{fd::AsRawFd, unix::process::CommandExt},
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    sync::{
+        Condvar, Mutex,
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +30,37 @@ const SHOW: &str = "KOORD_VM_SHOW";
 
 /// How much of the console is shown when a run does not end.
 const TAIL: usize = 40;
+
+/// How many machines of this process are on.
+static ON: Mutex<usize> = Mutex::new(0);
+
+/// One of them was switched off.
+static OFF: Condvar = Condvar::new();
+
+/// What a machine needs to be on; dropping it lets the next one have it.
+struct Turn;
+
+// === impl Turn ===
+
+impl Turn {
+    /// Waits until another machine may be on: one for each processor, and one more since a machine's
+    /// programs wait for something for a third of their time.
+    fn wait() -> Self {
+        let limit = thread::available_parallelism().map_or(1, usize::from) + 1;
+        let on = ON.lock().expect("nobody panics with it");
+        let full = |on: &mut usize| *on >= limit;
+        let mut on = OFF.wait_while(on, full).expect("nobody panics with it");
+        *on += 1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *ON.lock().expect("nobody panics with it") -= 1;
+        OFF.notify_one();
+    }
+}
 
 /// A machine that is on; dropping it pulls the plug.
 struct Machine(Child);
@@ -48,6 +82,7 @@ pub(super) fn run(
     initramfs: &Path,
     variables: &str,
 ) -> Result<Vec<String>> {
+    let _turn = Turn::wait();
     let mut command = command(qemu, hardware, kernel, initramfs, variables);
     command
         .args(["-serial", "stdio"])

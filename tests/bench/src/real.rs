@@ -94,9 +94,11 @@ impl Real {
         spec.request.config = Some(load::grown(spec.config().clone()));
         let client = CriClient::connect(&node.proxy.socket()).await?;
         let sandbox = client.run_pod(&spec).await?;
-        let container = ContainerSpec::new("decided");
-        client.create_container(&sandbox, &container, &spec).await?;
+        let container = classes::be("batch").container;
+        let container = client.create_container(&sandbox, &container, &spec).await?;
         let ledger = node.proxy.ledger()?;
+        // It has the name of those that are measured.
+        client.remove_container(&container).await?;
         let deciding = deciding(&ledger);
         ensure!(deciding == DECIDING, "{deciding:?} decide about it");
         Ok(Self {

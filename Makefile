@@ -55,7 +55,7 @@ vm: ## the demo in a virtual machine with cgroup v2, and a shell there to look a
 .PHONY: test
 test: export DEMO_BUILD = --lib --bins --tests
 test: tools ## everything, real runtimes included (KOORD_SKIP_TIERS=vms,fuzz leaves tiers out)
-	@.ci/tiers check 'vms&' node conformance fuzz wait demo
+	@.ci/tiers check 'vms&' 'fuzz&' node conformance wait demo
 
 .PHONY: check
 check: fmt-check clippy doc unit deny ## the fast part: no runtime, no network; for every edit
@@ -104,7 +104,7 @@ node: parts ## the tests on real containerds and on this machine's cgroups; need
 
 .PHONY: conformance
 conformance: build ## CRI straight and through the proxy, compared (CRITEST=PATH: by that critest binary, FRONT=nri: with the plugin; CONTAINERD=1.6|1.7|2: on that alone)
-	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest $(addprefix --containerd ,$(CONTAINERD)) $(addprefix --front ,$(FRONT)) "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE); fi
+	@if [ -n "$(CRITEST)" ]; then $(BUILT)/debug/critest $(addprefix --containerd ,$(CONTAINERD)) $(addprefix --front ,$(FRONT)) "$(CRITEST)" $(CRITEST_ARGS); else .ci/go-test && cargo test $(ALL) --no-fail-fast $(call tests,CONFORMANCE) -- --test-threads=4; fi
 
 # The kernels are built while other tests run: only these need them.
 .PHONY: kernels

@@ -97,7 +97,7 @@ impl Real {
         let container = classes::be("batch").container;
         let container = client.create_container(&sandbox, &container, &spec).await?;
         let ledger = node.proxy.ledger()?;
-        // It has the name of those that are measured.
+        // It has the name of those that are measured, which the runtime would refuse beside it.
         client.remove_container(&container).await?;
         let deciding = deciding(&ledger);
         ensure!(deciding == DECIDING, "{deciding:?} decide about it");

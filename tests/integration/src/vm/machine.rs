@@ -31,7 +31,7 @@ const SHOW: &str = "KOORD_VM_SHOW";
 /// How much of the console is shown when a run does not end.
 const TAIL: usize = 40;
 
-/// How many machines of this process are on.
+/// How many machines of this process are on: its tests share nothing else.
 static ON: Mutex<usize> = Mutex::new(0);
 
 /// One of them was switched off.

@@ -2,8 +2,8 @@
 
 use std::{fs, io, path::Path};
 
-/// Bytes of it, a UUID's.
-const LENGTH: usize = 36;
+/// Hexadecimal digits of it, a UUID's.
+const DIGITS: usize = 32;
 
 /// What the kernel calls this boot, the same for as long as it runs and in no other one, from the procfs at
 /// `proc`, which is `/proc` on a node.
@@ -13,11 +13,15 @@ const LENGTH: usize = 36;
 /// When the file cannot be read, or holds something else.
 pub fn id(proc: &Path) -> io::Result<String> {
     let text = fs::read_to_string(proc.join("sys/kernel/random/boot_id"))?;
-    let id = text.trim_end();
-    match id.len() {
-        LENGTH => Ok(id.to_owned()),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
+    told(text.trim_end()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The same as somebody says it who sees that file where we may not: the kernel with hyphens, systemd (`%b`)
+/// without. `None` if this is no such name.
+pub fn told(text: &str) -> Option<String> {
+    let digits: String = text.chars().filter(|it| *it != '-').collect();
+    let is_name = digits.len() == DIGITS && digits.bytes().all(|it| it.is_ascii_hexdigit());
+    is_name.then_some(digits)
 }
 
 #[cfg(test)]
@@ -28,6 +32,17 @@ mod tests {
     fn this_boot_has_one_name() {
         let asked = || id(Path::new("/proc")).unwrap();
         assert_eq!(asked(), asked());
+    }
+
+    #[test]
+    fn hyphens_make_no_other_boot_of_it() {
+        let id = "0123456789abcdef0123456789abcdef";
+        for text in [id, "01234567-89ab-cdef-0123-456789abcdef"] {
+            assert_eq!(told(text).as_deref(), Some(id));
+        }
+        for text in ["", "%b", &id[1..], "0123456789abcdef0123456789abcdeg"] {
+            assert_eq!(told(text), None, "{text:?}");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn serve(
     let may_overlap = launched.is_some() || systemd.hands_over(std::process::id());
     let mut state = State::take(&config.state_dir, may_overlap)?;
     let watchdog = systemd.watchdog(std::process::id());
-    let start = Start::now(Path::new(OWN_PROC));
+    let start = Start::now(systemd.boot_id.as_deref(), Path::new(OWN_PROC));
     let (guard, verdict) = StartGuard::begin(&config.state_dir, start, watchdog);
     let pulse = Pulse::new()?;
     let ended = pulse.runtime()?.block_on(async {

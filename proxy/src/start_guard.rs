@@ -108,10 +108,19 @@ struct Written {
 // === impl Start ===
 
 impl Start {
-    /// Now, in the boot that the procfs at `proc` is of.
-    pub fn now(proc: &Path) -> Self {
+    /// Now, in the boot that the service manager has `told`, else in that of the procfs at `proc`. The log
+    /// tells if it is unknown.
+    pub fn now(told: Option<&str>, proc: &Path) -> Self {
         let booted = Duration::try_from(clock_gettime(ClockId::Boottime));
-        let in_boot = boot::id(proc).ok().zip(booted.ok());
+        let id = match told.and_then(boot::told) {
+            Some(id) => Ok(id),
+            None => boot::id(proc),
+        };
+        let id = id.inspect_err(|error| {
+            let (error, path) = (error as &dyn Error, proc.display());
+            warn!(error, %path, "which boot this is is unknown: crashes count by the clock, which may be set");
+        });
+        let in_boot = id.ok().zip(booted.ok());
         Self {
             clock_ms: by_clock(SystemTime::now()),
             in_boot: in_boot.map(|(id, since)| InBoot {
@@ -571,12 +580,24 @@ mod tests {
 
     #[test]
     fn a_start_now_is_told_from_those_of_other_boots() {
-        let now = Start::now(Path::new("/proc"));
-        let next = Start::now(Path::new("/proc"));
+        let now = Start::now(None, Path::new("/proc"));
+        let next = Start::now(None, Path::new("/proc"));
         assert!(now.in_boot.is_some());
         assert!(next.ms_after(&now).is_some_and(|ms| ms < 60_000));
-        let unknown = Start::now(Path::new("/no-such-proc"));
+        let unknown = Start::now(None, Path::new("/no-such-proc"));
         assert_eq!(unknown.in_boot, None);
+    }
+
+    #[test]
+    fn a_boot_that_is_told_is_known_though_the_kernels_file_is_hidden() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let noted = |told| {
+            let start = Start::now(Some(told), Path::new("/no-such-proc"));
+            start.in_boot.map(|it| it.id)
+        };
+        assert_eq!(noted(id).as_deref(), Some(id));
+        // Of a manager that does not know the specifier.
+        assert_eq!(noted("%b"), None);
     }
 
     #[test]

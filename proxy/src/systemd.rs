@@ -21,7 +21,7 @@ use std::{
 use tokio::{sync::Notify, time::sleep};
 use tracing::{debug, warn};
 
-/// The variables of systemd's protocol.
+/// The variables of systemd's protocol, and one that our unit has it set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables {
     pub listen_pid: Option<String>,
@@ -29,6 +29,8 @@ pub struct Variables {
     pub notify_socket: Option<OsString>,
     pub watchdog_usec: Option<String>,
     pub watchdog_pid: Option<String>,
+    /// Which boot of the machine this is: from the service, whose unit says it, the kernel's file is hidden.
+    pub boot_id: Option<String>,
 }
 
 /// How soon the manager is told again what it did not take. Its queue is full for a while when many
@@ -64,6 +66,7 @@ impl Variables {
             notify_socket: environment("NOTIFY_SOCKET"),
             watchdog_usec: text("WATCHDOG_USEC"),
             watchdog_pid: text("WATCHDOG_PID"),
+            boot_id: text("BOOT_ID"),
         }
     }
 
@@ -394,5 +397,6 @@ mod tests {
         assert_eq!(variables.notify_socket, Some("<NOTIFY_SOCKET>".into()));
         assert_eq!(variables.watchdog_usec.as_deref(), Some("<WATCHDOG_USEC>"));
         assert_eq!(variables.watchdog_pid.as_deref(), Some("<WATCHDOG_PID>"));
+        assert_eq!(variables.boot_id.as_deref(), Some("<BOOT_ID>"));
     }
 }

@@ -14,7 +14,7 @@ use koord_testkit::{
     cri::CriClient,
     poll::{wait_patiently, wait_until},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
@@ -37,6 +37,7 @@ pub(super) const CHECKS: &[Check<Stage>] = &[
 ];
 
 const CONFIG: &str = "/etc/koord-runtime-proxy/config.yaml";
+const STARTS: &str = "/var/lib/koord-runtime-proxy/starts.json";
 const POLICY: &str = "/etc/koord-runtime-proxy/policy.yaml";
 const SOCKET: &str = "/run/koord-runtimeproxy/runtimeproxy.sock";
 const KUBELET_CONFIG: &str = "/var/lib/kubelet/config.yaml";
@@ -241,6 +242,12 @@ fn three_kills(stage: &mut Stage) -> Result<()> {
     ensure!(told["mode"] == "pass-through", "{told:#}");
     let remark = "3 starts within 124 s ended badly: hooks are off until a clean restart";
     ensure!(told["remarks"] == json!([remark]), "{told:#}");
+    let notes: Value = serde_json::from_slice(&fs::read(STARTS)?)?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let boot = boot.trim_end().replace('-', "");
+    let boots = notes["inBoots"].as_array().context("of no known boot")?;
+    let ids: Vec<_> = boots.iter().map(|it| &it["id"]).collect();
+    ensure!(ids == [&json!(boot); 4], "{notes:#}");
     stage.node.runs_on()?;
     run("systemctl restart koord-runtime-proxy")?.ended(0)?;
     wait_until("the runtime is up", || {

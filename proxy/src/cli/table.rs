@@ -15,6 +15,8 @@ struct Ledger {
     pods: Vec<Pod>,
     #[serde(default)]
     node: Vec<NodeGroup>,
+    #[serde(default)]
+    node_left_out: Vec<LeftOut>,
 }
 
 #[derive(Deserialize)]
@@ -87,11 +89,13 @@ const UNASKED: &str = "unknown: nobody has asked it";
 /// it. Who asked about the node alone gets it alone.
 pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
     let ledger: Ledger = serde_json::from_str(json)?;
-    let mut text = match (&ledger.pods[..], &ledger.node[..]) {
-        ([], []) => "nothing is decided\n".to_owned(),
-        (pods, []) => format!("{}\n", pods_table(pods)),
-        ([], node) => format!("{}\n", node_table(node)),
-        (pods, node) => format!("{}\n\n{}\n", pods_table(pods), node_table(node)),
+    let is_node_told = !ledger.node.is_empty() || !ledger.node_left_out.is_empty();
+    let node = is_node_told.then(|| node_table(&ledger.node, &ledger.node_left_out));
+    let mut text = match (&ledger.pods[..], node) {
+        ([], None) => "nothing is decided\n".to_owned(),
+        (pods, None) => format!("{}\n", pods_table(pods)),
+        ([], Some(node)) => format!("{node}\n"),
+        (pods, Some(node)) => format!("{}\n\n{node}\n", pods_table(pods)),
     };
     if !ledger.left_settings.is_empty() {
         let left = printable(&ledger.left_settings.join(", "));
@@ -100,8 +104,15 @@ pub(super) fn ledger(json: &str) -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
-fn node_table(groups: &[NodeGroup]) -> Table {
+fn node_table(groups: &[NodeGroup], left_out: &[LeftOut]) -> Table {
     let mut table = settings_table(NODE_HEADER);
+    for LeftOut { hook, reason } in left_out {
+        let mut cells = [NONE; NODE_HEADER.len()].map(str::to_owned);
+        cells[1] = "(node)".to_owned();
+        cells[5] = printable(hook);
+        cells[7] = printable(&format!("left out: {reason}"));
+        table.add_row(cells);
+    }
     for group in groups {
         for setting in &group.settings {
             let named = [&group.cgroup, &group.kind].map(|text| printable(text));
@@ -315,6 +326,21 @@ mod tests {
         let both = lines(&both);
         assert_eq!(both[1], "default/web LS - - - - - - nothing to set -");
         assert_eq!(both[2..], ["", rows[0], rows[1]]);
+    }
+
+    #[test]
+    fn a_hook_that_failed_for_the_node_is_told_above_its_groups() {
+        let failed = r#""nodeLeftOut": [{"hook": "CPUSetAllocator", "reason": "no usable CPU"}]"#;
+        let row = "- (node) - - - CPUSetAllocator - left out: no usable CPU -";
+        let alone = ledger(&format!(r#"{{"pods": [], "node": [], {failed}}}"#)).unwrap();
+        assert_eq!(lines(&alone)[1..], [row]);
+        let group = r#"{"cgroup": "kubepods", "kind": "all pods", "settings":
+            [{"setting": "cpu.idle", "desired": "0", "owner": "-", "route": "kernel", "applied": "written"}]}"#;
+        let both = ledger(&format!(r#"{{"pods": [], "node": [{group}], {failed}}}"#)).unwrap();
+        assert_eq!(
+            lines(&both)[1..],
+            [row, "kubepods all pods cpu.idle - 0 - kernel written -"]
+        );
     }
 
     #[test]

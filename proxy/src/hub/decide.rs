@@ -14,8 +14,8 @@ use crate::{
     view::Inputs,
 };
 use koord_hooks::{
-    Chain, ContainerKind, ContainerView, FailureKind, HookMeta, Merged, NodeView, Notice, Observer,
-    Outcome, PodView, Requested, UnsafePath,
+    Chain, ContainerKind, ContainerView, Failure, FailureKind, HookMeta, Merged, NodeView, Notice,
+    Observer, Outcome, PodView, Requested, UnsafePath,
 };
 use koord_model::{CpuShares, CpusetCpus, KubeQos, SchedSwitch, Setting, Value};
 use koord_proto::{
@@ -272,6 +272,7 @@ impl Hub {
         let mut ledger = self.ledger.borrow_mut();
         cover::add(&mut outcome.merged, &ledger);
         ledger.node.decide(&outcome.merged, &policy.node.tiers);
+        ledger.node.left_out = left_out(&outcome.failures);
         if self.has_left_switches(&policy) {
             let ours = Value::SchedSwitch(SchedSwitch::CoreSched);
             ledger.node.recall(ours);
@@ -303,11 +304,9 @@ impl Hub {
         }
         // Where we change nothing, nothing is missing.
         let closed = outcome.closed().filter(|_| self.enforces());
-        let failures = outcome.failures.iter();
-        let left_out = failures.map(|it| LeftOut::new(it.hook, &chain_of(&it.kind as &dyn Error)));
         Decided {
             refusal: closed.map(|closed| Status::hook_failed(closed, pod)),
-            left_out: left_out.collect(),
+            left_out: left_out(&outcome.failures),
             merged: outcome.merged,
         }
     }
@@ -521,6 +520,13 @@ impl Hub {
     pub fn policy(&self) -> Ref<'_, Policy> {
         self.policy.borrow()
     }
+}
+
+/// What the ledger keeps of failures.
+fn left_out(failures: &[Failure]) -> Vec<LeftOut> {
+    let failures = failures.iter();
+    let left_out = failures.map(|it| LeftOut::new(it.hook, &chain_of(&it.kind as &dyn Error)));
+    left_out.collect()
 }
 
 /// What a hook failed at, if that has a name.

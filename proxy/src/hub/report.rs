@@ -21,6 +21,9 @@ pub struct Report {
     pub pods: Vec<PodReport>,
     /// Tiers and host applications, in order of their directories.
     pub node: Vec<NodeGroupReport>,
+    /// Hooks that failed for all of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub node_left_out: Vec<LeftOutReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -124,7 +127,7 @@ impl Hub {
         let pods = pods.into_iter().map(|pod| pod_report(pod, &mut wanted));
         let pods = pods.collect();
         let groups = ledger.node.iter();
-        let node = groups
+        let node: Vec<_> = groups
             .filter(|group| filter.is_none_or(|filter| names_group(filter, group)))
             .map(|group| NodeGroupReport {
                 cgroup: group
@@ -136,12 +139,17 @@ impl Hub {
                 settings: settings(&group.target, &mut wanted),
             })
             .collect();
+        let asks_of_node = filter.is_none_or(|filter| filter == "node") || !node.is_empty();
         let policy = self.policy.borrow();
         let left = policy.chain().left().iter();
         let report = Report {
             left_settings: left.map(|setting| setting.name()).collect(),
             pods,
             node,
+            node_left_out: match asks_of_node {
+                true => left_out(&ledger.node.left_out),
+                false => Vec::new(),
+            },
         };
         (report, wanted)
     }
@@ -177,7 +185,7 @@ fn pod_report(pod: &Pod, wanted: &mut Wanted) -> PodReport {
     containers.sort_by_key(|container| (&container.view.name, &container.id));
     PodReport {
         settings: settings(&pod.own, wanted),
-        left_out: left_out(&pod.own),
+        left_out: left_out(&pod.own.left_out),
         sandbox_settings: settings(&pod.pause, wanted),
         containers: containers
             .into_iter()
@@ -187,7 +195,7 @@ fn pod_report(pod: &Pod, wanted: &mut Wanted) -> PodReport {
                 state: life(container.life),
                 cgroup: container.target.at.as_ref().map(ToString::to_string),
                 settings: settings(&container.target, wanted),
-                left_out: left_out(&container.target),
+                left_out: left_out(&container.target.left_out),
             })
             .collect(),
         uid: pod.view.uid.to_string(),
@@ -241,12 +249,12 @@ fn settings(target: &Target, wanted: &mut Wanted) -> Vec<SettingReport> {
         .collect()
 }
 
-fn left_out(target: &Target) -> Vec<LeftOutReport> {
+fn left_out(left_out: &[LeftOut]) -> Vec<LeftOutReport> {
     let report = |it: &LeftOut| LeftOutReport {
         hook: it.hook,
         reason: it.reason.clone().into(),
     };
-    target.left_out.iter().map(report).collect()
+    left_out.iter().map(report).collect()
 }
 
 fn report(entry: &Entry) -> SettingReport {

@@ -248,6 +248,18 @@ async fn a_hook_that_fails_for_the_node_is_told_once_for_each_policy() {
     for _ in 0..2 {
         bench.hub.decide_node();
         assert!(is_said());
+        for filter in [None, Some("node"), Some("nobody")] {
+            let report = bench.hub.report(filter).await;
+            let left_out = report.node_left_out.iter();
+            let left_out: Vec<_> = left_out.map(|it| (it.hook, &*it.reason)).collect();
+            let reason = "host application \"nginx\" has no control group: \
+                          component \"..\" of a cgroup path leads elsewhere";
+            let expected = match filter {
+                Some("nobody") => vec![],
+                _ => vec![("Odd", reason)],
+            };
+            assert_eq!(left_out, expected, "{filter:?}");
+        }
         bench.hub.set_node_policy(Default::default());
         assert!(!is_said());
         bench.hub.set_node_policy(Default::default());

@@ -4,7 +4,7 @@
 //! Both follow from the policy. A group that it names no more gets back what it had and is
 //! forgotten once it has.
 
-use super::{Route, Scope, Target, Unasked, of_directories};
+use super::{LeftOut, Route, Scope, Target, Unasked, of_directories};
 use koord_hooks::{Merged, NodeMerged, TierPaths};
 use koord_kernel::cgroup::{Cgroups, Directories, Original as Noted};
 use koord_model::{CgroupPath, KubeQos, Value};
@@ -28,7 +28,11 @@ pub struct NodeGroup {
 
 /// All of them that are ours to set or to give back, by their directory.
 #[derive(Clone, Debug, Default)]
-pub struct NodeGroups(BTreeMap<CgroupPath, NodeGroup>);
+pub struct NodeGroups {
+    groups: BTreeMap<CgroupPath, NodeGroup>,
+    /// Of these nothing is decided for any of them.
+    pub left_out: Vec<LeftOut>,
+}
 
 // === impl NodeGroupKind ===
 
@@ -68,15 +72,15 @@ impl NodeGroup {
 
 impl NodeGroups {
     pub fn iter(&self) -> impl Iterator<Item = &NodeGroup> {
-        self.0.values()
+        self.groups.values()
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NodeGroup> {
-        self.0.values_mut()
+        self.groups.values_mut()
     }
 
     pub fn get_mut(&mut self, at: &CgroupPath) -> Option<&mut NodeGroup> {
-        self.0.get_mut(at)
+        self.groups.get_mut(at)
     }
 
     /// Takes over a decision about the whole node: what it does not name is given back.
@@ -86,10 +90,10 @@ impl NodeGroups {
         wanted.insert(&root, (NodeGroupKind::Root, &merged.root));
         for (at, (kind, _)) in &wanted {
             let group = || NodeGroup::new(*kind, (*at).clone());
-            self.0.entry((*at).clone()).or_insert_with(group);
+            self.groups.entry((*at).clone()).or_insert_with(group);
         }
         let nothing = Merged::default();
-        for (at, group) in &mut self.0 {
+        for (at, group) in &mut self.groups {
             let merged = match wanted.get(at) {
                 Some((kind, merged)) => {
                     group.kind = *kind;
@@ -109,20 +113,20 @@ impl NodeGroups {
     pub fn recall(&mut self, ours: Value) {
         let root = CgroupPath::root();
         let new = || NodeGroup::new(NodeGroupKind::Root, root.clone());
-        let group = self.0.entry(root.clone()).or_insert_with(new);
+        let group = self.groups.entry(root.clone()).or_insert_with(new);
         group.target.recall(ours, None);
     }
 
     /// Takes over what was noted on a group: see [`Target::recall_noted`].
     pub fn recall_noted(&mut self, at: &CgroupPath, kind: NodeGroupKind, noted: &Noted) {
         let new = || NodeGroup::new(kind, at.clone());
-        let group = self.0.entry(at.clone()).or_insert_with(new);
+        let group = self.groups.entry(at.clone()).or_insert_with(new);
         group.target.recall_noted(noted);
     }
 
     /// Lets go of what was given back, and of groups that nothing is decided for.
     pub fn settle(&mut self) {
-        self.0.retain(|_, group| {
+        self.groups.retain(|_, group| {
             group.target.settle();
             !group.target.entries().is_empty()
         });

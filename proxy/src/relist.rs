@@ -454,10 +454,7 @@ async fn ask_parent(
     let Some(info) = runtime.sandbox_info(sandbox).await? else {
         return Ok(None);
     };
-    let parent = info.pointer("/config/linux/cgroup_parent");
-    Ok(parent
-        .and_then(|parent| parent.as_str())
-        .and_then(view::directory_of))
+    Ok(info.cgroup_parent().and_then(view::directory_of))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! after it, or for as long as the runtime tells of its containers. What clients say never goes this
 //! way.
 
+use crate::info::Info;
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use koord_proto::{client::v1::runtime_service_client::RuntimeServiceClient, cri};
@@ -135,10 +136,7 @@ impl Runtime {
     /// # Errors
     ///
     /// When the call fails with another code than `NotFound`, or is not answered within 1 s.
-    pub async fn sandbox_info(
-        &mut self,
-        sandbox: &str,
-    ) -> Result<Option<serde_json::Value>, RuntimeError> {
+    pub async fn sandbox_info(&mut self, sandbox: &str) -> Result<Option<Info>, RuntimeError> {
         let status = self.ask_of_sandbox(sandbox, true).await?;
         Ok(status.and_then(|status| info(&status.info)))
     }
@@ -188,10 +186,7 @@ impl Runtime {
     /// # Errors
     ///
     /// When the call fails with another code than `NotFound`, or is not answered within 1 s.
-    pub async fn container_info(
-        &mut self,
-        container: &str,
-    ) -> Result<Option<serde_json::Value>, RuntimeError> {
+    pub async fn container_info(&mut self, container: &str) -> Result<Option<Info>, RuntimeError> {
         let request = cri::ContainerStatusRequest {
             container_id: container.to_owned(),
             verbose: true,
@@ -234,9 +229,8 @@ async fn each<T>(
     Ok(listed)
 }
 
-fn info(verbose: &HashMap<String, String>) -> Option<serde_json::Value> {
-    let info = verbose.get("info")?;
-    serde_json::from_str(info).ok()
+fn info(verbose: &HashMap<String, String>) -> Option<Info> {
+    Info::read(verbose.get("info")?)
 }
 
 /// What was asked about may have gone meanwhile.

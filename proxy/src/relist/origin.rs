@@ -13,16 +13,17 @@
 use super::{News, Patience, Scope, taken};
 use crate::{
     hub::{Hub, SAID, asked, leave_out, shows},
+    info::Info,
     ledger::{Changes, Container, Entry, Exemption, Ledger, Life, Original, Pod, Target, Unasked},
     originals::{self, Origin},
     runtime::{Runtime, RuntimeError},
     view,
 };
 use koord_hooks::{PodView, Requested};
-use koord_model::{ContainerId, CpuQuota, MemoryLimit, OomScoreAdj, Setting, Value};
+use koord_model::{ContainerId, CpuQuota, Setting, Value};
 use koord_proto::{cri, keys::annotation};
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashSet},
     error::Error,
     mem,
 };
@@ -303,8 +304,8 @@ fn found_out(hub: &Hub, id: &ContainerId, news: &mut News<'_>) {
 
 /// Takes over what a container was asked to have by updates that nobody here has read, as the runtime's spec
 /// has it. False if a later list is to find it out.
-fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, moment: u64) -> bool {
-    let Some((now, swap_now)) = info.and_then(in_force) else {
+fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&Info>, moment: u64) -> bool {
+    let Some((now, swap_now)) = info.and_then(Info::in_force) else {
         return true;
     };
     if hub.settles_lost(id, &now) {
@@ -343,7 +344,7 @@ fn take_unread(hub: &Hub, id: &ContainerId, info: Option<&serde_json::Value>, mo
 fn take(
     hub: &Hub,
     id: &ContainerId,
-    (listed, info): (Option<&cri::Container>, Option<&serde_json::Value>),
+    (listed, info): (Option<&cri::Container>, Option<&Info>),
     news: &mut News<'_>,
 ) {
     let said = info.and_then(Said::of);
@@ -414,13 +415,13 @@ fn take(
 fn origin_of(
     id: &ContainerId,
     pod: &PodView,
-    (listed, info): (Option<&cri::Container>, Option<&serde_json::Value>),
+    (listed, info): (Option<&cri::Container>, Option<&Info>),
 ) -> Option<Origin> {
     let listed = listed.and_then(|listed| listed.annotations.get(annotation::ORIGINALS));
     let origin = |text: Option<&str>| originals::of_container(text, id.as_str(), pod);
     // What a plugin gave it a list of the CRI does not show.
     let by_spec = || {
-        let noted = info.and_then(originals_in_spec);
+        let noted = info.and_then(Info::originals);
         origin(noted.filter(|text| originals::is_of(text, id.as_str())))
     };
     origin(listed.map(String::as_str)).or_else(by_spec)
@@ -432,9 +433,9 @@ fn resolve(
     hub: &Hub,
     of: (&PodView, Option<Exemption>),
     container: &mut Container,
-    (origin, info): (Option<Origin>, Option<&serde_json::Value>),
+    (origin, info): (Option<Origin>, Option<&Info>),
 ) {
-    let (Some(origin), Some((now, _))) = (origin, info.and_then(in_force)) else {
+    let (Some(origin), Some((now, _))) = (origin, info.and_then(Info::in_force)) else {
         return container.hear(Unasked::Resized);
     };
     let made_with = asked(&origin.requested, Setting::CpuQuota);
@@ -444,12 +445,6 @@ fn resolve(
         true => taken::is_as_made(hub, of, container, origin),
         false => container.hear(Unasked::Resized),
     }
-}
-
-/// The annotation that says what was asked for, as the spec has it.
-fn originals_in_spec(info: &serde_json::Value) -> Option<&str> {
-    let annotations = info.pointer("/runtimeSpec/annotations")?;
-    annotations.get(annotation::ORIGINALS)?.as_str()
 }
 
 /// What the runtime writes now, but for what was asked before and what it was told of ours. Where it cannot be
@@ -492,46 +487,6 @@ fn is_unread(now: &Requested, container: &Container, setting: Setting) -> bool {
     }
 }
 
-/// What a runtime writes with each update, and of memory and swap together. It is all that CRI-O shows.
-fn in_force(info: &serde_json::Value) -> Option<(Requested, Option<MemoryLimit>)> {
-    let spec = info.pointer("/runtimeSpec")?;
-    let now = cri::LinuxContainerResources {
-        cpu_shares: number(spec, "/linux/resources/cpu/shares"),
-        cpu_quota: number(spec, "/linux/resources/cpu/quota"),
-        cpu_period: number(spec, "/linux/resources/cpu/period"),
-        memory_limit_in_bytes: number(spec, "/linux/resources/memory/limit"),
-        memory_swap_limit_in_bytes: number(spec, "/linux/resources/memory/swap"),
-        cpuset_cpus: text(spec, "/linux/resources/cpu/cpus"),
-        unified: texts(spec, "/linux/resources/unified"),
-        ..Default::default()
-    };
-    // Of the creation's nothing tells zero from nothing.
-    let score = spec.pointer("/process/oomScoreAdj");
-    let score = score.and_then(serde_json::Value::as_i64);
-    let requested = Requested {
-        oom_score_adj: score.and_then(|score| OomScoreAdj::new(score).ok()),
-        ..view::requested(Some(&now))
-    };
-    Some((requested, view::swap_said(Some(&now))))
-}
-
-fn number(of: &serde_json::Value, at: &str) -> i64 {
-    let number = of.pointer(at).and_then(serde_json::Value::as_i64);
-    number.unwrap_or_default()
-}
-
-fn text(of: &serde_json::Value, at: &str) -> String {
-    let text = of.pointer(at).and_then(serde_json::Value::as_str);
-    text.unwrap_or_default().to_owned()
-}
-
-fn texts(of: &serde_json::Value, at: &str) -> HashMap<String, String> {
-    let texts = of.pointer(at).and_then(serde_json::Value::as_object);
-    let texts = texts.into_iter().flatten();
-    let texts = texts.filter_map(|(file, text)| Some((file.clone(), text.as_str()?.to_owned())));
-    texts.collect()
-}
-
 /// What a runtime shows of a container.
 struct Said {
     /// As its creation was told.
@@ -544,20 +499,10 @@ struct Said {
 
 impl Said {
     /// `None` if the runtime does not show both.
-    fn of(info: &serde_json::Value) -> Option<Self> {
-        let config = info.pointer("/config")?;
-        let created = cri::LinuxContainerResources {
-            cpu_shares: number(config, "/linux/resources/cpu_shares"),
-            cpu_quota: number(config, "/linux/resources/cpu_quota"),
-            cpu_period: number(config, "/linux/resources/cpu_period"),
-            memory_limit_in_bytes: number(config, "/linux/resources/memory_limit_in_bytes"),
-            cpuset_cpus: text(config, "/linux/resources/cpuset_cpus"),
-            unified: texts(config, "/linux/resources/unified"),
-            ..Default::default()
-        };
-        let (now, _) = in_force(info)?;
+    fn of(info: &Info) -> Option<Self> {
+        let (now, _) = info.in_force()?;
         Some(Self {
-            created: view::requested(Some(&created)),
+            created: info.created()?,
             now,
         })
     }

@@ -9,7 +9,7 @@ use super::{
     Patience,
     origin::{asked_in_vain, least_in_vain},
 };
-use crate::{hub::Hub, ledger::Life, runtime::Runtime};
+use crate::{hub::Hub, info::Info, ledger::Life, runtime::Runtime};
 use koord_kernel::cgroup::{Generation, WeightCurve};
 use koord_model::{ContainerId, CpuShares, CpuWeight, Setting};
 use tracing::info;
@@ -103,9 +103,8 @@ fn first_of(turn: usize, running: usize) -> usize {
 }
 
 /// The shares that a runtime stored for a container, from what it says beyond the API.
-fn shares_of(info: &serde_json::Value) -> Option<CpuShares> {
-    let shares = info.pointer("/runtimeSpec/linux/resources/cpu/shares")?;
-    CpuShares::new(shares.as_i64()?).ok()
+fn shares_of(info: &Info) -> Option<CpuShares> {
+    CpuShares::new(info.shares()?).ok()
 }
 
 #[cfg(test)]

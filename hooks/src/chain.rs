@@ -283,8 +283,12 @@ impl Chain {
                     earlier: &merged,
                     has_cache_classes,
                 };
-                let adjustment = hook.decide(&view)?;
-                Ok(merged.merge(link.meta.name, adjustment)?)
+                let (adjustment, failed) = match hook.decide(&view) {
+                    Ok(adjustment) => (adjustment, None),
+                    Err(error) => (hook.at_least(&view), Some(error)),
+                };
+                merged.merge(link.meta.name, adjustment)?;
+                failed.map_or(Ok(()), |error| Err(error.into()))
             });
             failures.extend(result.err());
         }

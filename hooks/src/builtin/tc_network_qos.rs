@@ -49,19 +49,12 @@ pub(super) struct TcNetworkQos;
 impl Hook for TcNetworkQos {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
         let limits = view.pod.network_limits()?.as_deref().copied();
-        let NetworkLimits { egress, .. } = limits.unwrap_or_default();
-        let priority = view.qos().map(priority);
-        // Of whom nothing is said sends with what is the node's own, and has no queue for it.
-        let is_queued = priority.is_some() || egress != NetRate::NONE;
-        let policy = view.node.policy.slo.as_ref();
-        let is_shared_out = policy.is_some_and(|slo| slo.queues.is_some());
-        Ok(Adjustment {
-            pod_queue: (is_shared_out && is_queued).then_some(PodQueue {
-                priority: priority.unwrap_or_default(),
-                egress,
-            }),
-            ..Adjustment::default()
-        })
+        Ok(queued(view, limits.unwrap_or_default()))
+    }
+
+    /// The queue of its class: without one it would send before all others.
+    fn at_least(&self, view: &View<'_>) -> Adjustment {
+        queued(view, NetworkLimits::default())
     }
 
     fn decide_node(&self, node: &NodeView) -> Result<NodeAdjustment, HookError> {
@@ -74,6 +67,21 @@ impl Hook for TcNetworkQos {
             root,
             ..NodeAdjustment::default()
         })
+    }
+}
+
+fn queued(view: &View<'_>, NetworkLimits { egress, .. }: NetworkLimits) -> Adjustment {
+    let priority = view.qos().map(priority);
+    // Of whom nothing is said sends with what is the node's own, and has no queue for it.
+    let is_queued = priority.is_some() || egress != NetRate::NONE;
+    let policy = view.node.policy.slo.as_ref();
+    let is_shared_out = policy.is_some_and(|slo| slo.queues.is_some());
+    Adjustment {
+        pod_queue: (is_shared_out && is_queued).then_some(PodQueue {
+            priority: priority.unwrap_or_default(),
+            egress,
+        }),
+        ..Adjustment::default()
     }
 }
 

@@ -48,18 +48,12 @@ pub(super) struct TerwayQos;
 impl Hook for TerwayQos {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
         let limits = view.pod.network_limits()?.as_deref().copied();
-        let NetworkLimits { ingress, egress } = limits.unwrap_or_default();
-        let priority = priority(view.qos(), view.pod.kube_qos);
-        let policy = view.node.policy.slo.as_ref();
-        let is_shared_out = policy.is_some_and(|slo| slo.network.is_some());
-        Ok(Adjustment {
-            pod_network: is_shared_out.then_some(PodNetwork {
-                priority,
-                ingress,
-                egress,
-            }),
-            ..Adjustment::default()
-        })
+        Ok(part(view, limits.unwrap_or_default()))
+    }
+
+    /// The part of its class: what the plugin is told nothing of it does not hold back.
+    fn at_least(&self, view: &View<'_>) -> Adjustment {
+        part(view, NetworkLimits::default())
     }
 
     fn decide_node(&self, node: &NodeView) -> Result<NodeAdjustment, HookError> {
@@ -72,6 +66,20 @@ impl Hook for TerwayQos {
             root,
             ..NodeAdjustment::default()
         })
+    }
+}
+
+fn part(view: &View<'_>, NetworkLimits { ingress, egress }: NetworkLimits) -> Adjustment {
+    let priority = priority(view.qos(), view.pod.kube_qos);
+    let policy = view.node.policy.slo.as_ref();
+    let is_shared_out = policy.is_some_and(|slo| slo.network.is_some());
+    Adjustment {
+        pod_network: is_shared_out.then_some(PodNetwork {
+            priority,
+            ingress,
+            egress,
+        }),
+        ..Adjustment::default()
     }
 }
 

@@ -1,5 +1,9 @@
 use super::*;
-use crate::fixture::{decide_pod, in_tier, node, node_with, pod, shown};
+use crate::{
+    chain::Chain,
+    fixture::{decide_pod, in_tier, node, node_with, pod, shown},
+    gate::{FailPolicies, FeatureGates},
+};
 use koord_model::KubeQos;
 use koord_proto::policy::{NodePolicy, NodeSloSpec};
 
@@ -116,4 +120,23 @@ fn a_limit_that_is_none_is_an_error_that_names_the_annotation() {
     let pod = pod("LS", &[(LIMITS, r#"{"egressLimit":"fast"}"#)]);
     let error = decide_pod(&TcNetworkQos, &pod, &shared_out(Some(network()))).unwrap_err();
     assert_eq!(error.key(), "koordinator.sh/networkQOS");
+}
+
+#[test]
+fn a_limit_that_is_none_leaves_the_pod_in_the_queue_of_its_class() {
+    let gates = FeatureGates::parse("TCNetworkQoS=true").unwrap();
+    let chain = Chain::new(&gates, &FailPolicies::default());
+    let node = shared_out(Some(network()));
+    for (class, expected) in [
+        ("BE", Some("priority 2, sends any")),
+        ("LS", Some("priority 1, sends any")),
+        ("", None),
+    ] {
+        let outcome = chain.pod(&pod(class, &[(LIMITS, "{")]), &[], &node, &mut ());
+        let queue = outcome.merged.get(Setting::PodQueue);
+        let queue = queue.map(|(value, _)| value.to_string());
+        assert_eq!(queue.as_deref(), expected, "{class}");
+        assert_eq!(outcome.failures.len(), 1, "{class}");
+        assert_eq!(outcome.failures[0].hook, "TCNetworkQoS");
+    }
 }

@@ -1,5 +1,9 @@
 use super::*;
-use crate::fixture::{decide_pod, in_tier, node, node_with, pod, shown};
+use crate::{
+    chain::Chain,
+    fixture::{decide_pod, in_tier, node, node_with, pod, shown},
+    gate::{FailPolicies, FeatureGates},
+};
 use koord_model::{NetClass, NetRate, NetShare, NodeNetwork};
 use koord_proto::policy::{NodePolicy, NodeSloSpec};
 
@@ -107,4 +111,16 @@ fn a_limit_that_is_none_is_an_error_that_names_the_annotation() {
     let pod = pod("LS", &[(LIMITS, r#"{"egressLimit":"fast"}"#)]);
     let error = decide_pod(&TerwayQos, &pod, &shared_out(Some(network()))).unwrap_err();
     assert_eq!(error.key(), "koordinator.sh/networkQOS");
+}
+
+#[test]
+fn a_limit_that_is_none_leaves_the_pod_the_part_of_its_class() {
+    let gates = FeatureGates::parse("TerwayQoS=true").unwrap();
+    let chain = Chain::new(&gates, &FailPolicies::default());
+    let node = shared_out(Some(network()));
+    let outcome = chain.pod(&pod("BE", &[(LIMITS, "{")]), &[], &node, &mut ());
+    let (part, owner) = outcome.merged.get(Setting::PodNetwork).unwrap();
+    assert_eq!(part.to_string(), "priority 2, receives any, sends any");
+    assert_eq!(owner.hook, "TerwayQoS");
+    assert_eq!(outcome.failures.len(), 1);
 }

@@ -32,7 +32,14 @@ pub(crate) fn decide(
 ) -> Result<Adjustment, HookError> {
     let none = BTreeMap::new();
     let containers = spec.containers.as_ref().unwrap_or(&none);
-    can_start(containers, key)?;
+    // One that could not start costs the others nothing of theirs.
+    let own = view.container.map(|container| &container.name);
+    can_start(
+        containers
+            .iter()
+            .filter(|(name, _)| own.is_none_or(|own| own == *name)),
+        key,
+    )?;
     let together = || containers.values().map(Given::from).reduce(Given::and);
     let adjustment = match view.container {
         None => together().map(|given| given.on(view.node)),
@@ -99,9 +106,9 @@ impl Given {
     }
 }
 
-/// Whether every container has the memory that it takes to start one.
-fn can_start(
-    containers: &BTreeMap<String, ExtendedContainer>,
+/// Whether each of these has the memory that it takes to start one.
+fn can_start<'a>(
+    containers: impl Iterator<Item = (&'a String, &'a ExtendedContainer)>,
     key: &'static str,
 ) -> Result<(), HookError> {
     for (name, container) in containers {

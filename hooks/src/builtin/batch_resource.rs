@@ -10,8 +10,8 @@
 //!   limits; it may be a sidecar with limits of its own. Only its quota may not be above that of
 //!   the pod, which would not let it run for longer, and on cgroup v1 the kernel would refuse it
 //!   and the container not start;
-//! - a memory limit that no container could start with is an error of the hook: the runtime would
-//!   refuse to start it;
+//! - a memory limit that no container could start with is an error of the hook about this container and
+//!   the pod's directory: the runtime would refuse to start it;
 //! - a quota that normalisation has brought below 1,000 µs is raised to it: the kernel takes no
 //!   less;
 //! - a pod that is not in the kubelet's tier `BestEffort` has asked for CPU or memory of Kubernetes' own as
@@ -26,7 +26,7 @@ use crate::{
     view::{ContainerView, NodeView, PodView, Stage, View},
 };
 use koord_model::{CpuShares, KubeQos, QosClass, Setting};
-use koord_proto::keys::{annotation, label};
+use koord_proto::keys::{annotation, label, resource};
 
 pub(super) const META: HookMeta = HookMeta {
     name: "BatchResource",
@@ -56,7 +56,11 @@ impl Hook for BatchResource {
         let Some(spec) = view.pod.batch_resources()? else {
             return Ok(Adjustment::default());
         };
-        let decided = extended::decide(view, &spec, annotation::EXTENDED_RESOURCE_SPEC)?;
+        let key = match view.pod.annotations.get(annotation::EXTENDED_RESOURCE_SPEC) {
+            Some(_) => annotation::EXTENDED_RESOURCE_SPEC,
+            None => resource::BATCH_MEMORY,
+        };
+        let decided = extended::decide(view, &spec, key)?;
         Ok(match (view.pod.kube_qos, view.container) {
             (KubeQos::BestEffort, _) => decided,
             (_, Some(container)) => narrowed(decided, container),

@@ -142,7 +142,7 @@ fn a_container_has_what_the_list_says_of_it() {
 }
 
 #[test]
-fn memory_that_nothing_can_start_with_costs_the_pod_the_whole_adjustment() {
+fn memory_that_nothing_can_start_with_costs_nobody_else_a_limit() {
     let spec = |bytes: &str| {
         format!(
             r#"{{"containers":{{"a":{{"limits":{{"kubernetes.io/batch-memory":"64Mi"}}}},
@@ -153,9 +153,12 @@ fn memory_that_nothing_can_start_with_costs_the_pod_the_whole_adjustment() {
         let pod = be(&spec(bytes));
         let errors = [
             decide_pod(&BatchResource, &pod, &node()),
-            decide_container(&BatchResource, &pod, &container("a"), &node()),
             decide_container(&BatchResource, &pod, &container("b"), &node()),
         ];
+        assert_eq!(
+            of_container(&spec(bytes), "a", &node()),
+            "cpu.shares=2 cpu.cfs_quota_us=unlimited memory.limit_in_bytes=67108864"
+        );
         for error in errors {
             let error = error.unwrap_err();
             assert_eq!(error.key(), SPEC);
@@ -175,6 +178,28 @@ fn memory_that_nothing_can_start_with_costs_the_pod_the_whole_adjustment() {
         let shown = of_container(&spec(bytes), "b", &node());
         assert_eq!(shown, format!("{limits}{of_b}"));
         assert_eq!(of_pod(&spec(bytes), &node()), format!("{limits}{of_both}"));
+    }
+}
+
+#[test]
+fn too_little_memory_is_told_of_whoever_said_it() {
+    let spec = r#"{"containers":{"a":{"limits":{"kubernetes.io/batch-memory":1}}}}"#;
+    let own = PodSpec {
+        batch: Some(ExtendedResourceSpec::parse(spec).unwrap().into()),
+        ..PodSpec::default()
+    };
+    for (annotations, key) in [
+        (&[][..], "kubernetes.io/batch-memory"),
+        (&[(SPEC, spec)], SPEC),
+    ] {
+        let pod = PodView {
+            spec: Some(Arc::new(own.clone())),
+            ..pod("BE", annotations)
+        };
+        let error = decide_pod(&BatchResource, &pod, &node()).unwrap_err();
+        assert_eq!(error.key(), key);
+        let told = error.to_string();
+        assert!(told.starts_with(&format!("{key} limits container \"a\" to 1 bytes")), "{told}");
     }
 }
 

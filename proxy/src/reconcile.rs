@@ -16,7 +16,7 @@ use crate::{
 };
 use koord_kernel::cgroup::{self, Cgroups, Change, Generation, Written};
 use koord_model::{CgroupPath, SandboxId, Setting, Value};
-use std::{error::Error, mem, rc::Rc, time::Duration};
+use std::{collections::HashMap, error::Error, mem, rc::Rc, time::Duration};
 use tokio::{
     task::yield_now,
     time::{Instant, sleep, timeout},
@@ -495,6 +495,13 @@ fn changes_of_pod(hub: &Hub, sandbox: &SandboxId, part: Part) -> Vec<Change> {
     all
 }
 
+/// Where among these each directory is: a pod may have thousands of containers.
+fn places<'a>(targets: impl Iterator<Item = &'a Target>) -> HashMap<CgroupPath, usize> {
+    let places = targets.enumerate();
+    let places = places.filter_map(|(place, target)| Some((target.at.clone()?, place)));
+    places.collect()
+}
+
 /// Notes what became of changes of a pod. Decisions may have changed meanwhile, so answers find their
 /// entry by place and value.
 fn note_pod(
@@ -514,10 +521,10 @@ fn note_pod(
     let containers = containers.map(|target| (Scope::Container, target));
     let own = (Scope::Pod, &mut pod.own);
     let mut targets: Vec<_> = [own].into_iter().chain(containers).collect();
+    let places = places(targets.iter().map(|(_, target)| &**target));
     for (change, outcome) in changes.iter().zip(applied) {
-        let mut targets = targets.iter_mut();
-        let target = targets.find(|(_, target)| target.at.as_ref() == Some(&change.at));
-        if let Some((scope, target)) = target
+        if let Some(place) = places.get(&change.at)
+            && let (scope, target) = &mut targets[*place]
             && note(hub, (*scope, target), moment, (change, outcome))
         {
             hub.queue().push(sandbox.clone());

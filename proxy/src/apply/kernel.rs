@@ -363,9 +363,9 @@ impl Writer {
     pub async fn join(
         &self,
         members: Vec<Member>,
-        is_wanted: impl Fn(&Member) -> bool,
+        still_wanted: impl Fn(&[Member]) -> usize,
     ) -> Vec<Result<Joined, JoinError>> {
-        self.join_job(members, None, is_wanted).await
+        self.join_job(members, None, still_wanted).await
     }
 
     /// The same where a group of cores may be begun: with the cookie that one of the `others` in it has and
@@ -374,16 +374,17 @@ impl Writer {
         &self,
         members: Vec<Member>,
         others: Vec<Member>,
-        is_wanted: impl Fn(&Member) -> bool,
+        still_wanted: impl Fn(&[Member]) -> usize,
     ) -> Vec<Result<Joined, JoinError>> {
-        self.join_job(members, Some(others.into()), is_wanted).await
+        self.join_job(members, Some(others.into()), still_wanted)
+            .await
     }
 
     async fn join_job(
         &self,
         mut members: Vec<Member>,
         others: Option<Arc<[Member]>>,
-        is_wanted: impl Fn(&Member) -> bool,
+        still_wanted: impl Fn(&[Member]) -> usize,
     ) -> Vec<Result<Joined, JoinError>> {
         let begin = |it: &Member| self.thread_progress.begin(&it.at, it.group.setting());
         let mut joined = Vec::with_capacity(members.len());
@@ -400,8 +401,7 @@ impl Writer {
             let answered = part.len();
             joined.extend(part);
             // What is decided of the others may be another thing by now.
-            let left = &members[joined.len()..];
-            let wanted = left.iter().take_while(|member| is_wanted(member)).count();
+            let wanted = still_wanted(&members[joined.len()..]);
             members.truncate(joined.len() + wanted);
             if answered == 0 || wanted == 0 {
                 return joined;

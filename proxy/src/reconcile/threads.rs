@@ -1,6 +1,6 @@
 //! What each thread of a pod should have, which no file of its control groups says.
 
-use super::{Gate, Part, slow::RETRY, tell, tell_refusal};
+use super::{Gate, Part, places, slow::RETRY, tell, tell_refusal};
 use crate::{
     apply::{
         caches::Swept,
@@ -10,8 +10,13 @@ use crate::{
     ledger::{Applied, Container, Entry, Ledger, Life, Pod, Route, Target},
     worker::Undone,
 };
-use koord_model::{CacheClass, ContainerId, CoreGroup, SandboxId, Setting, Value};
-use std::{collections::BTreeSet, error::Error, rc::Rc};
+use koord_model::{CacheClass, CgroupPath, ContainerId, CoreGroup, SandboxId, Setting, Value};
+use std::{
+    collections::{BTreeSet, HashMap},
+    error::Error,
+    rc::Rc,
+    slice,
+};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -33,8 +38,8 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool
     if members.is_empty() {
         return false;
     }
-    let is_wanted = |member: &Member| is_wanted(hub, member);
-    let mut joined = hub.writer().join(members.clone(), is_wanted).await;
+    let still_wanted = |left: &[Member]| still_wanted(hub, left);
+    let mut joined = hub.writer().join(members.clone(), still_wanted).await;
     let mut is_answered = is_answered_by(hub, &members, joined.len());
     if hub.is_whole() {
         is_answered &= join_unmet(hub, &members, &mut joined).await;
@@ -56,12 +61,12 @@ pub(super) async fn join(hub: &Rc<Hub>, sandbox: &SandboxId, part: Part) -> bool
     };
     let containers = pod.containers.iter_mut().map(|it| &mut it.target);
     let mut targets: Vec<_> = [&mut pod.pause].into_iter().chain(containers).collect();
+    let places = places(targets.iter().map(|target| &**target));
     // What waits for the first list is looked at after it.
     let outcomes = members.iter().zip(&joined);
     for (member, outcome) in outcomes.filter(|(_, outcome)| !is_unmet(outcome)) {
-        let mut targets = targets.iter_mut();
-        if let Some(target) = targets.find(|target| target.at.as_ref() == Some(&member.at))
-            && note(hub, target, member, outcome)
+        if let Some(place) = places.get(&member.at)
+            && note(hub, targets[*place], member, outcome)
         {
             // Behind those of all others.
             hub.queue().push_threads(sandbox.clone(), Part::Whole);
@@ -83,8 +88,8 @@ pub(crate) fn starting(pod: &Pod, id: &ContainerId) -> Vec<Member> {
 /// Brings those into their groups that a start is to find there. Who is in a group of cores as well, one
 /// of whom may have its cookie, is known after the first list, for which this waits.
 pub(crate) async fn join_starting(hub: &Hub, members: Vec<Member>) {
-    let is_wanted = |member: &Member| is_wanted(hub, member);
-    let mut joined = hub.writer().join(members.clone(), is_wanted).await;
+    let still_wanted = |left: &[Member]| still_wanted(hub, left);
+    let mut joined = hub.writer().join(members.clone(), still_wanted).await;
     if joined.iter().any(is_unmet) {
         hub.whole().await;
         join_unmet(hub, &members, &mut joined).await;
@@ -98,16 +103,19 @@ async fn join_unmet(
     members: &[Member],
     joined: &mut [Result<Joined, JoinError>],
 ) -> bool {
-    let is_wanted = |member: &Member| is_wanted(hub, member);
+    let wanted = Wanted::among(hub, members);
     let outcomes = members.iter().zip(joined);
     let unmet = outcomes.filter(|(_, outcome)| is_unmet(outcome));
-    let unmet: Vec<_> = unmet.filter(|(member, _)| is_wanted(member)).collect();
+    let unmet: Vec<_> = unmet.filter(|(member, _)| wanted.has(member)).collect();
     if unmet.is_empty() {
         return true;
     }
     let beside: Vec<_> = unmet.iter().map(|(member, _)| (*member).clone()).collect();
     let others = others(&hub.ledger().borrow(), &beside);
-    let answers = hub.writer().join_beside(beside.clone(), others, is_wanted);
+    let still_wanted = |left: &[Member]| still_wanted(hub, left);
+    let answers = hub
+        .writer()
+        .join_beside(beside.clone(), others, still_wanted);
     let answers = answers.await;
     let is_answered = is_answered_by(hub, &beside, answers.len());
     for ((_, outcome), answer) in unmet.into_iter().zip(answers) {
@@ -120,25 +128,51 @@ async fn join_unmet(
 /// is no thread, or it panicked.
 fn is_answered_by(hub: &Hub, members: &[Member], answers: usize) -> bool {
     let next = members.get(answers);
-    !next.is_some_and(|member| is_wanted(hub, member))
+    next.is_none_or(|next| still_wanted(hub, slice::from_ref(next)) == 0)
 }
 
-/// Whether it is decided now that a member is in its group: since somebody asked for that, another policy may
-/// have come, or the switch of its kind have been turned.
-fn is_wanted(hub: &Hub, member: &Member) -> bool {
-    // This is asked of each of many members: hardly any pod is worth a closer look.
-    let is_there = |pod: &Pod| {
-        let targets = pod.containers.iter().map(|container| &container.target);
-        let mut targets = targets.chain([&pod.pause]);
-        targets.any(|target| target.at.as_ref() == Some(&member.at))
-    };
-    let is_decided = |pod: &Pod| {
-        is_there(pod) && {
-            let members = members(pod, |_| true, |_| true);
-            members.iter().any(|it| it.is_same(member))
+/// How many of these, from the first one on, it is decided now that they are in their groups.
+fn still_wanted(hub: &Hub, left: &[Member]) -> usize {
+    let wanted = Wanted::among(hub, left);
+    left.iter().take_while(|member| wanted.has(member)).count()
+}
+
+/// What is decided now of some members: since somebody asked for them, another policy may have come, or the
+/// switch of a kind have been turned. It is found for all at once, because it is asked after every few of
+/// them, and a pod may have thousands.
+struct Wanted<'a> {
+    gate: Gate,
+    decided: HashMap<&'a CgroupPath, Vec<Member>>,
+}
+
+impl<'a> Wanted<'a> {
+    fn among(hub: &Hub, asked: &'a [Member]) -> Self {
+        let mut decided: HashMap<_, Vec<_>> = asked.iter().map(|it| (&it.at, Vec::new())).collect();
+        let ledger = hub.ledger().borrow();
+        for pod in ledger.pods() {
+            let targets = pod.containers.iter().map(|container| &container.target);
+            let mut places = targets.chain([&pod.pause]).flat_map(|target| &target.at);
+            // Hardly any pod is worth a closer look.
+            if !places.any(|at| decided.contains_key(at)) {
+                continue;
+            }
+            for member in members(pod, |_| true, |_| true) {
+                if let Some(there) = decided.get_mut(&member.at) {
+                    there.push(member);
+                }
+            }
         }
-    };
-    Gate::of(hub).lets_join(member) && hub.ledger().borrow().pods().any(is_decided)
+        Self {
+            gate: Gate::of(hub),
+            decided,
+        }
+    }
+
+    fn has(&self, member: &Member) -> bool {
+        let there = self.decided.get(&member.at);
+        let is_decided = there.is_some_and(|there| there.iter().any(|it| it.is_same(member)));
+        is_decided && self.gate.lets_join(member)
+    }
 }
 
 fn is_unmet(outcome: &Result<Joined, JoinError>) -> bool {

@@ -417,7 +417,7 @@ async fn while_threads_of_one_pod_are_looked_at_another_gets_its_values() {
         group: ThreadGroup::Cores(CoreGroup::None),
         with_shim: false,
     }];
-    let joined = writer.join(joined, |_| true);
+    let joined = writer.join(joined, <[_]>::len);
     let after = async {
         let quota = Change {
             at: at("a"),
@@ -484,8 +484,8 @@ async fn between_containers_whose_threads_take_long_another_pod_has_its_turn() {
     };
     let (long, other) = tokio::join!(
         biased;
-        writer.join(members(&["a", "b"]), |_| true),
-        writer.join(members(&["c"]), |_| true),
+        writer.join(members(&["a", "b"]), <[_]>::len),
+        writer.join(members(&["c"]), <[_]>::len),
     );
     assert!(matches!(long[..], [Ok(Joined::Equal), Ok(Joined::Equal)]));
     assert!(matches!(other[..], [Ok(Joined::Equal)]));
@@ -493,7 +493,10 @@ async fn between_containers_whose_threads_take_long_another_pod_has_its_turn() {
     assert_eq!(asked, [11, 31, 21]);
 
     // By its turn something else may be decided of the second.
-    let cut = writer.join(members(&["a", "b"]), |member| member.at != at("b"));
+    let cut = writer.join(members(&["a", "b"]), |left| {
+        let wanted = |member: &&Member| member.at != at("b");
+        left.iter().take_while(wanted).count()
+    });
     assert!(matches!(cut.await[..], [Ok(Joined::Equal)]));
     let asked: Vec<_> = was_asked.try_iter().collect();
     assert_eq!(asked, [11]);
@@ -503,7 +506,7 @@ async fn between_containers_whose_threads_take_long_another_pod_has_its_turn() {
     let (read, other) = tokio::join!(
         biased;
         writer.read(&wanted),
-        writer.join(members(&["c"]), |_| true),
+        writer.join(members(&["c"]), <[_]>::len),
     );
     assert_eq!(read.len(), 2);
     assert!(matches!(other[..], [Ok(Joined::Equal)]));

@@ -155,7 +155,8 @@ impl Adjustment {
 
 impl NodeAdjustment {
     /// Whether nothing is set anywhere.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.tiers
             .values()
             .chain(self.host_applications.values())

@@ -5,14 +5,15 @@
 //! it.
 
 use crate::view::PodView;
+use koord_model::{Block, CacheShares};
 use koord_proto::{
     annotation::{
-        AnnotationError, CpuBurst, DeviceAllocated, ExtendedResourceSpec, NetworkLimits,
-        OomScoreAdjSpec, PodMemoryQos, ResourceStatus,
+        AnnotationError, CpuBurst, DeviceAllocated, ExtendedResourceSpec, IoLimits, NetworkLimits,
+        OomScoreAdjSpec, PodMemoryQos, ResourceStatus, block_limits, cache_shares,
     },
     keys::annotation::{
-        CPU_BURST, DEVICE_ALLOCATED, EXTENDED_RESOURCE_SPEC, MEMORY_QOS, NETWORK_QOS,
-        OOM_SCORE_ADJ_SPEC, RESOURCE_STATUS,
+        BLKIO_QOS, CPU_BURST, DEVICE_ALLOCATED, EXTENDED_RESOURCE_SPEC, MEMORY_QOS, NETWORK_QOS,
+        OOM_SCORE_ADJ_SPEC, RESCTRL, RESOURCE_STATUS,
     },
 };
 use std::{cell::RefCell, sync::Arc};
@@ -27,7 +28,12 @@ pub struct Parsed {
     devices: Memo<DeviceAllocated>,
     network: Memo<NetworkLimits>,
     scores: Memo<OomScoreAdjSpec>,
+    caches: Memo<CacheShares>,
+    blocks: Memo<BlockLimits>,
 }
+
+/// What a pod may do to block devices.
+pub type BlockLimits = Vec<(Block, IoLimits)>;
 
 /// What the text of an annotation was found to mean, beside it.
 #[derive(Debug)]
@@ -109,6 +115,26 @@ impl PodView {
     pub fn oom_scores(&self) -> Result<Option<Arc<OomScoreAdjSpec>>, Arc<AnnotationError>> {
         let memo = &self.parsed.scores;
         self.meaning(memo, OOM_SCORE_ADJ_SPEC, OomScoreAdjSpec::parse)
+    }
+
+    /// The part of the caches and of the bandwidth to memory that it asks for; `None` without the annotation
+    /// [`RESCTRL`].
+    ///
+    /// # Errors
+    ///
+    /// When [`cache_shares`] refuses the annotation.
+    pub fn cache_shares(&self) -> Result<Option<Arc<CacheShares>>, Arc<AnnotationError>> {
+        self.meaning(&self.parsed.caches, RESCTRL, cache_shares)
+    }
+
+    /// What it may do to block devices; `None` without the annotation [`BLKIO_QOS`].
+    ///
+    /// # Errors
+    ///
+    /// When [`block_limits`] refuses the annotation.
+    pub fn block_limits(&self) -> Result<Option<Arc<BlockLimits>>, Arc<AnnotationError>> {
+        let parse = |text: &str| block_limits(text, &self.uid);
+        self.meaning(&self.parsed.blocks, BLKIO_QOS, parse)
     }
 
     fn meaning<T>(

@@ -28,7 +28,7 @@ use crate::{
 };
 use koord_model::{Block, BlockName, KubeQos, PerBlock, Setting};
 use koord_proto::{
-    annotation::{IoLimits, block_limits},
+    annotation::IoLimits,
     keys::{annotation, label},
     pods::{PodSpec, VolumeSpec},
     policy::DiskCost,
@@ -64,13 +64,15 @@ pub(super) struct Blkio;
 
 impl Hook for Blkio {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let text = view.pod.annotations.get(annotation::BLKIO_QOS);
         // As upstream, which looks at no pod without a class.
-        let Some(text) = text.filter(|_| view.qos().is_some()) else {
+        if view.qos().is_none() {
+            return Ok(Adjustment::default());
+        }
+        let Some(limits) = view.pod.block_limits()? else {
             return Ok(Adjustment::default());
         };
         let spec = view.pod.spec.as_deref();
-        let limits = block_limits(text, &view.pod.uid)?.into_iter();
+        let limits = limits.iter().cloned();
         let limits = limits.map(|(block, it)| (by_spec(block, spec), it));
         let limits: Vec<_> = limits.collect();
         Ok(limited(&limits).possible(&view.node.kernel))

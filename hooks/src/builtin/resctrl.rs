@@ -22,7 +22,7 @@ use crate::{
     view::{NodeView, Stage, View},
 };
 use koord_model::{CacheClasses, CacheGroup, Setting, Value};
-use koord_proto::{annotation::cache_shares, keys::annotation};
+use koord_proto::keys::annotation;
 
 pub(super) const META: HookMeta = HookMeta {
     name: "Resctrl",
@@ -46,10 +46,9 @@ pub(super) struct Resctrl;
 
 impl Hook for Resctrl {
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
-        let Some(text) = view.pod.annotations.get(annotation::RESCTRL) else {
+        let Some(shares) = view.pod.cache_shares()? else {
             return Ok(Adjustment::default());
         };
-        let shares = cache_shares(text)?;
         if !view.node.kernel.resctrl {
             return Ok(Adjustment::default());
         }
@@ -60,7 +59,7 @@ impl Hook for Resctrl {
         let adjustment = Adjustment {
             resctrl: Some(CacheGroup::Pod {
                 pod: view.pod.uid.clone(),
-                shares: shares.into(),
+                shares,
                 otherwise,
                 yields_to: match view.has_cache_classes {
                     true => enabled(view.node),

@@ -199,7 +199,10 @@ fn too_little_memory_is_told_of_whoever_said_it() {
         let error = decide_pod(&BatchResource, &pod, &node()).unwrap_err();
         assert_eq!(error.key(), key);
         let told = error.to_string();
-        assert!(told.starts_with(&format!("{key} limits container \"a\" to 1 bytes")), "{told}");
+        assert!(
+            told.starts_with(&format!("{key} limits container \"a\" to 1 bytes")),
+            "{told}"
+        );
     }
 }
 

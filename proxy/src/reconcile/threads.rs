@@ -103,6 +103,10 @@ async fn join_unmet(
     members: &[Member],
     joined: &mut [Result<Joined, JoinError>],
 ) -> bool {
+    // Hardly ever is there one, and all pods are looked at for what is wanted.
+    if !joined.iter().any(is_unmet) {
+        return true;
+    }
     let wanted = Wanted::among(hub, members);
     let outcomes = members.iter().zip(joined);
     let unmet = outcomes.filter(|(_, outcome)| is_unmet(outcome));
@@ -133,6 +137,9 @@ fn is_answered_by(hub: &Hub, members: &[Member], answers: usize) -> bool {
 
 /// How many of these, from the first one on, it is decided now that they are in their groups.
 fn still_wanted(hub: &Hub, left: &[Member]) -> usize {
+    if left.is_empty() {
+        return 0;
+    }
     let wanted = Wanted::among(hub, left);
     left.iter().take_while(|member| wanted.has(member)).count()
 }

@@ -1,7 +1,7 @@
 //! Runs the hooks in order and joins what they want.
 //!
 //! The chain is where a hook's faults end: an error, a panic or a conflict costs that hook its
-//! whole adjustment and nobody else anything. It has no clock and no log; an [`Observer`] is told
+//! whole adjustment, but for what it has [at least](Hook::at_least), and nobody else anything. It has no clock and no log; an [`Observer`] is told
 //! when and how a hook ends, and measures if it likes. What it knows of a panic beyond the text
 //! becomes part of the failure.
 
@@ -269,28 +269,32 @@ impl Chain {
             Members::One(container) => (Some(container), [].as_slice()),
             Members::All(containers) => (None, containers),
         };
-        let has_cache_classes = self.has_cache_classes();
+        let first = View {
+            stage,
+            pod,
+            container,
+            containers,
+            node,
+            earlier: &Merged::default(),
+            has_cache_classes: self.has_cache_classes(),
+        };
         let mut merged = Merged::default();
         let mut failures = Vec::new();
         for link in self.at(stage) {
             let result = link.observed(observer, |hook| {
-                let view = View {
-                    stage,
-                    pod,
-                    container,
-                    containers,
-                    node,
-                    earlier: &merged,
-                    has_cache_classes,
-                };
-                let (adjustment, failed) = match hook.decide(&view) {
-                    Ok(adjustment) => (adjustment, None),
-                    Err(error) => (hook.at_least(&view), Some(error)),
-                };
-                merged.merge(link.meta.name, adjustment)?;
-                failed.map_or(Ok(()), |error| Err(error.into()))
+                let earlier = &merged;
+                let adjustment = hook.decide(&View { earlier, ..first })?;
+                Ok(merged.merge(link.meta.name, adjustment)?)
             });
-            failures.extend(result.err());
+            let Err(failure) = result else { continue };
+            failures.push(failure);
+            // If this fails as well, there is nothing more to say of it.
+            let least = link.guarded(|hook| {
+                let earlier = &merged;
+                let adjustment = hook.at_least(&View { earlier, ..first });
+                Ok(merged.merge(link.meta.name, adjustment)?)
+            });
+            least.ok();
         }
         merged.leave(&self.left);
         Outcome {

@@ -27,8 +27,8 @@ pub trait Hook: Send + Sync {
     /// counts, and what becomes of the call is for its [`FailPolicy`].
     fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError>;
 
-    /// What is in force of it where [`decide`](Hook::decide) fails, whatever the pod says: what nobody may
-    /// get out of by a malformed annotation.
+    /// What is in force of it where [`decide`](Hook::decide) fails or panics, whatever the pod says: what
+    /// nobody may get out of by a malformed annotation. Unless an earlier hook has set it.
     fn at_least(&self, _view: &View<'_>) -> Adjustment {
         Adjustment::default()
     }

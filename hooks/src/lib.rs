@@ -35,7 +35,7 @@ pub use self::{
     map::Map,
     merge::{MergeError, Merged, NodeMerged, Owner},
     outcome::{Failure, FailureKind, NodeOutcome, Notice, Outcome},
-    parsed::{BlockLimits, Parsed},
+    parsed::Parsed,
     rdma::{RdmaDevices, RdmaNode},
     unsafe_path::{PathProblem, UnsafePath},
     view::{

@@ -1,7 +1,7 @@
 //! What a run of the chain gives: the values, and everything that went wrong on the way.
 //!
-//! A run never fails as a whole. What a broken hook wanted is absent, what the others wanted is
-//! there, and the caller learns from [`Outcome::closed`] whether its own call may go on.
+//! A run never fails as a whole. What a broken hook wanted is absent, but for what it has at least, what the
+//! others wanted is there, and the caller learns from [`Outcome::closed`] whether its own call may go on.
 
 use crate::{
     hook::{FailPolicy, HookError},
@@ -27,7 +27,7 @@ pub struct NodeOutcome {
     pub failures: Vec<Failure>,
 }
 
-/// A hook whose whole adjustment is absent.
+/// A hook whose whole adjustment is absent, but for what it has at least.
 #[derive(Debug, Error)]
 #[error("hook {hook} failed")]
 pub struct Failure {

@@ -33,7 +33,7 @@ pub struct Parsed {
 }
 
 /// What a pod may do to block devices.
-pub type BlockLimits = Vec<(Block, IoLimits)>;
+pub(crate) type BlockLimits = Vec<(Block, IoLimits)>;
 
 /// What the text of an annotation was found to mean, beside it.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl PodView {
     /// # Errors
     ///
     /// When [`cache_shares`] refuses the annotation.
-    pub fn cache_shares(&self) -> Result<Option<Arc<CacheShares>>, Arc<AnnotationError>> {
+    pub(crate) fn cache_shares(&self) -> Result<Option<Arc<CacheShares>>, Arc<AnnotationError>> {
         self.meaning(&self.parsed.caches, RESCTRL, cache_shares)
     }
 
@@ -132,7 +132,7 @@ impl PodView {
     /// # Errors
     ///
     /// When [`block_limits`] refuses the annotation.
-    pub fn block_limits(&self) -> Result<Option<Arc<BlockLimits>>, Arc<AnnotationError>> {
+    pub(crate) fn block_limits(&self) -> Result<Option<Arc<BlockLimits>>, Arc<AnnotationError>> {
         let parse = |text: &str| block_limits(text, &self.uid);
         self.meaning(&self.parsed.blocks, BLKIO_QOS, parse)
     }

@@ -7,7 +7,7 @@
 //!
 //! Where this differs from Koordinator v1.8:
 //! - a pod's own directory keeps the quota that the kubelet gives it: its containers, each scaled,
-//!   cannot use more together;
+//!   cannot use more together, but for ephemeral ones, which have no limits;
 //! - a quota is never scaled below 1,000 µs, the least that the kernel takes;
 //! - when the ratio goes, the quotas come back that were asked for; upstream leaves them.
 

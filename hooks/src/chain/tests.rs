@@ -5,7 +5,9 @@ use crate::{
     hook::HookError,
     testing::{self, ScriptedHook},
 };
-use koord_model::{Bvt, CacheClass, CacheGroup, KubeQos, QosClass, Setting, Value};
+use koord_model::{
+    Bvt, CacheClass, CacheGroup, CgroupPath, CpuShares, KubeQos, QosClass, Setting, Value,
+};
 use koord_proto::{
     keys::annotation,
     policy::{HostCgroupBase, NodePolicy, NodeSloSpec},
@@ -431,4 +433,50 @@ fn all_hooks_are_switched_off_at_once() {
     assert_eq!(chain.switched_off().len(), chain.hooks().len());
     assert!(chain.switch("BatchResource", true));
     assert!(chain.settings().contains(&Setting::CpuShares));
+}
+
+/// Fails as an annotation says, and has the least shares at least.
+struct Failing;
+
+impl Hook for Failing {
+    fn decide(&self, view: &View<'_>) -> Result<Adjustment, HookError> {
+        let script = view.pod.annotations.get(testing::OPEN);
+        assert!(script.is_none_or(|script| !script.starts_with("panic")));
+        Err(HookError::HostApplication {
+            name: "nginx".to_owned(),
+            source: CgroupPath::parse("../up").unwrap_err(),
+        })
+    }
+
+    fn at_least(&self, view: &View<'_>) -> Adjustment {
+        assert_ne!(view.pod.annotations.get(testing::OPEN), Some("panic twice"));
+        Adjustment {
+            cpu_shares: Some(CpuShares::MIN),
+            ..Adjustment::default()
+        }
+    }
+}
+
+#[test]
+fn what_a_hook_has_at_least_is_in_force_however_it_fails_but_not_over_anothers() {
+    let (meta, _) = ScriptedHook::with_policy(FailPolicy::Open);
+    let chain = chain().with_hook(meta, Box::new(Failing));
+    let least = "cpu.shares=2 ScriptedOpen";
+    for (script, spec, there) in [
+        ("error", "{}", Some(least)),
+        ("panic", "{}", Some(least)),
+        ("panic twice", "{}", None),
+        ("error", BATCH, Some("cpu.shares=512 BatchResource")),
+    ] {
+        let annotations = [
+            (testing::OPEN, script),
+            (annotation::EXTENDED_RESOURCE_SPEC, spec),
+        ];
+        let outcome = chain.pod(&pod("BE", &annotations), &[], &node(), &mut ());
+        let shares = shown(&outcome.merged);
+        let shares = shares.iter().find(|it| it.starts_with("cpu.shares"));
+        assert_eq!(shares.map(String::as_str), there, "{script} {spec}");
+        let failed: Vec<_> = outcome.failures.iter().map(|it| it.hook).collect();
+        assert_eq!(failed, ["ScriptedOpen"]);
+    }
 }

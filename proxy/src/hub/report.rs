@@ -57,7 +57,7 @@ pub struct PodReport {
     pub containers: Vec<ContainerReport>,
 }
 
-/// A hook of which nothing is set, and why.
+/// A hook of which nothing is set but what it has at least, and why.
 #[derive(Debug, Serialize)]
 pub struct LeftOutReport {
     pub hook: &'static str,

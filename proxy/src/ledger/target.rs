@@ -112,7 +112,8 @@ pub const GIVEN_BACK: &str = "-";
 /// What makes the kernel forget the shares of a group.
 const IDLE: Value = Value::CpuIdle(true);
 
-/// A hook that failed at the latest decision, so that nothing of it is among the entries.
+/// A hook that failed at the latest decision, so that nothing of it is among the entries but what it has at
+/// least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     pub hook: &'static str,

@@ -2,7 +2,10 @@
 
 use std::{fs, io, path::Path};
 
-/// Hexadecimal digits of it, a UUID's.
+/// Where the kernel has hyphens in it, a UUID.
+const HYPHENS: [usize; 4] = [8, 12, 16, 20];
+
+/// Hexadecimal digits of it.
 const DIGITS: usize = 32;
 
 /// What the kernel calls this boot, the same for as long as it runs and in no other one, from the procfs at
@@ -16,12 +19,18 @@ pub fn id(proc: &Path) -> io::Result<String> {
     told(text.trim_end()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The same as somebody says it who sees that file where we may not: the kernel with hyphens, systemd (`%b`)
-/// without. `None` if this is no such name.
+/// The same as somebody says it who sees that file where we may not: systemd (`%b`) leaves the hyphens out.
+/// `None` if this is no such name.
 pub fn told(text: &str) -> Option<String> {
     let digits: String = text.chars().filter(|it| *it != '-').collect();
-    let is_name = digits.len() == DIGITS && digits.bytes().all(|it| it.is_ascii_hexdigit());
-    is_name.then_some(digits)
+    if digits.len() != DIGITS || !digits.bytes().all(|it| it.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut id = digits;
+    for (count, at) in HYPHENS.into_iter().enumerate() {
+        id.insert(at + count, '-');
+    }
+    Some(id)
 }
 
 #[cfg(test)]
@@ -36,11 +45,14 @@ mod tests {
 
     #[test]
     fn hyphens_make_no_other_boot_of_it() {
-        let id = "0123456789abcdef0123456789abcdef";
-        for text in [id, "01234567-89ab-cdef-0123-456789abcdef"] {
+        let (id, bare) = (
+            "01234567-89ab-cdef-0123-456789abcdef",
+            "0123456789abcdef0123456789abcdef",
+        );
+        for text in [id, bare] {
             assert_eq!(told(text).as_deref(), Some(id));
         }
-        for text in ["", "%b", &id[1..], "0123456789abcdef0123456789abcdeg"] {
+        for text in ["", "%b", &bare[1..], "0123456789abcdef0123456789abcdeg"] {
             assert_eq!(told(text), None, "{text:?}");
         }
     }

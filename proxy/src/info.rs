@@ -31,15 +31,13 @@ struct ConfigLinux {
     resources: Option<ConfigResources>,
 }
 
-/// What is not said is left out or zero.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct ConfigResources {
-    cpu_shares: i64,
-    cpu_quota: i64,
-    cpu_period: i64,
-    memory_limit_in_bytes: i64,
-    cpuset_cpus: String,
+    cpu_shares: Option<i64>,
+    cpu_quota: Option<i64>,
+    cpu_period: Option<i64>,
+    memory_limit_in_bytes: Option<i64>,
+    cpuset_cpus: Option<String>,
     unified: Option<HashMap<String, String>>,
 }
 
@@ -123,11 +121,11 @@ impl Info {
         let linux = self.config.as_ref()?.linux.as_ref();
         let said = linux.and_then(|linux| linux.resources.as_ref());
         let created = said.map(|said| cri::LinuxContainerResources {
-            cpu_shares: said.cpu_shares,
-            cpu_quota: said.cpu_quota,
-            cpu_period: said.cpu_period,
-            memory_limit_in_bytes: said.memory_limit_in_bytes,
-            cpuset_cpus: said.cpuset_cpus.clone(),
+            cpu_shares: said.cpu_shares.unwrap_or_default(),
+            cpu_quota: said.cpu_quota.unwrap_or_default(),
+            cpu_period: said.cpu_period.unwrap_or_default(),
+            memory_limit_in_bytes: said.memory_limit_in_bytes.unwrap_or_default(),
+            cpuset_cpus: said.cpuset_cpus.clone().unwrap_or_default(),
             unified: said.unified.clone().unwrap_or_default(),
             ..Default::default()
         });
@@ -219,9 +217,12 @@ mod tests {
             Info::read(r#"{"runtimeSpec": {"linux": {"resources": {"cpu": null}}}}"#).unwrap();
         assert_eq!(info.created(), None);
         assert_eq!(info.in_force(), Some((Requested::default(), None)));
-        let info = Info::read(r#"{"config": {}, "runtimeSpec": null}"#).unwrap();
-        assert_eq!(info.created(), Some(Requested::default()));
-        assert_eq!((info.in_force(), info.shares()), (None, None));
+        for config in ["{}", r#"{"linux": {"resources": {"cpu_shares": null}}}"#] {
+            let json = format!(r#"{{"config": {config}, "runtimeSpec": null}}"#);
+            let info = Info::read(&json).unwrap();
+            assert_eq!(info.created(), Some(Requested::default()));
+            assert_eq!((info.in_force(), info.shares()), (None, None));
+        }
         for text in ["", "null", "7", r#"{"config": 7}"#] {
             assert!(Info::read(text).is_none(), "{text:?}");
         }

@@ -590,12 +590,13 @@ mod tests {
 
     #[test]
     fn a_boot_that_is_told_is_known_though_the_kernels_file_is_hidden() {
-        let id = "0123456789abcdef0123456789abcdef";
         let noted = |told| {
             let start = Start::now(Some(told), Path::new("/no-such-proc"));
             start.in_boot.map(|it| it.id)
         };
-        assert_eq!(noted(id).as_deref(), Some(id));
+        let as_the_kernel_says_it = "01234567-89ab-cdef-0123-456789abcdef";
+        let noted_id = noted("0123456789abcdef0123456789abcdef");
+        assert_eq!(noted_id.as_deref(), Some(as_the_kernel_says_it));
         // Of a manager that does not know the specifier.
         assert_eq!(noted("%b"), None);
     }

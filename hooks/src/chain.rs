@@ -1,9 +1,9 @@
 //! Runs the hooks in order and joins what they want.
 //!
 //! The chain is where a hook's faults end: an error, a panic or a conflict costs that hook its
-//! whole adjustment, but for what it has [at least](Hook::at_least), and nobody else anything. It has no clock and no log; an [`Observer`] is told
-//! when and how a hook ends, and measures if it likes. What it knows of a panic beyond the text
-//! becomes part of the failure.
+//! whole adjustment, but for what it has [at least](Hook::at_least), and nobody else anything. It
+//! has no clock and no log; an [`Observer`] is told when and how a hook ends, and measures if it
+//! likes. What it knows of a panic beyond the text becomes part of the failure.
 
 use crate::{
     builtin,

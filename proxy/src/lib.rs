@@ -11,7 +11,6 @@ mod dial;
 pub mod front;
 mod hami_core;
 pub mod hub;
-pub mod info;
 mod issues;
 pub mod ledger;
 mod lock_file;

@@ -5,7 +5,10 @@
 //! after it, or for as long as the runtime tells of its containers. What clients say never goes this
 //! way.
 
-use crate::info::Info;
+mod info;
+
+pub use self::info::Info;
+
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use koord_proto::{client::v1::runtime_service_client::RuntimeServiceClient, cri};

@@ -29,7 +29,7 @@ pub struct Variables {
     pub notify_socket: Option<OsString>,
     pub watchdog_usec: Option<String>,
     pub watchdog_pid: Option<String>,
-    /// Which boot of the machine this is: from the service, whose unit says it, the kernel's file is hidden.
+    /// Which boot of the machine this is. The unit says it, because it hides the kernel's own word.
     pub boot_id: Option<String>,
 }
 

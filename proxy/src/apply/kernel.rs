@@ -359,7 +359,8 @@ impl Writer {
     ///
     /// A member may take long, as its container likes. So they are brought in by parts, between which
     /// whatever else waits has its turn, newer decisions among it: each part after the first is asked for
-    /// only while somebody waits, and for members that are still wanted. Answers end with one that is not.
+    /// only while somebody waits, and for members that are still wanted: so many of those that are left, from
+    /// the first one on, as `still_wanted` says. Answers end with one that is not.
     pub async fn join(
         &self,
         members: Vec<Member>,

@@ -152,6 +152,8 @@ struct Wanted<'a> {
     decided: HashMap<&'a CgroupPath, Vec<Member>>,
 }
 
+// === impl Wanted ===
+
 impl<'a> Wanted<'a> {
     fn among(hub: &Hub, asked: &'a [Member]) -> Self {
         let mut decided: HashMap<_, Vec<_>> = asked.iter().map(|it| (&it.at, Vec::new())).collect();

@@ -13,10 +13,9 @@
 use super::{News, Patience, Scope, taken};
 use crate::{
     hub::{Hub, SAID, asked, leave_out, shows},
-    info::Info,
     ledger::{Changes, Container, Entry, Exemption, Ledger, Life, Original, Pod, Target, Unasked},
     originals::{self, Origin},
-    runtime::{Runtime, RuntimeError},
+    runtime::{Info, Runtime, RuntimeError},
     view,
 };
 use koord_hooks::{PodView, Requested};

@@ -9,7 +9,11 @@ use super::{
     Patience,
     origin::{asked_in_vain, least_in_vain},
 };
-use crate::{hub::Hub, info::Info, ledger::Life, runtime::Runtime};
+use crate::{
+    hub::Hub,
+    ledger::Life,
+    runtime::{Info, Runtime},
+};
 use koord_kernel::cgroup::{Generation, WeightCurve};
 use koord_model::{ContainerId, CpuShares, CpuWeight, Setting};
 use tracing::info;

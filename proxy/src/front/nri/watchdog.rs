@@ -3,12 +3,14 @@
 //! The data path answers its runtime itself: to wake another thread for each question would take
 //! longer than the answer. But a plugin that is late is closed, and its runtime goes on without it;
 //! so no hook, however slow, may keep a question from its answer. A timer runs whenever the data path
-//! is awake. When it ends, a thread reads what the runtime asks, and what the data path has not
-//! answered in half of the time that the runtime gives is answered with "no change" from here. The
-//! data path is told of the question all the same, and what it decides comes to the kernel by
-//! reconcile.
+//! is awake. When it ends and the data path has been awake all the while, a thread reads what the runtime
+//! asks, and what the data path has not answered in half of the time that the runtime gives is answered
+//! with "no change" from here. The data path is told of the question all the same, and what it decides
+//! comes to the kernel by reconcile.
 //!
-//! Nothing of this costs more than two calls of the kernel for each time that the data path wakes.
+//! A data path that rests lets the timer run on, and finds it running when it wakes again. So a busy one
+//! calls the kernel for it a few times a second, however often it wakes; one that rests for longer than
+//! the timer does finds it at its end, and starts it anew.
 //!
 //! The thread cannot always be had ([`crate::worker`]). Until it can, which each session and each
 //! question tries, the data path answers all the same, and nobody does so for it.
@@ -32,7 +34,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{self, Duration},
 };
 use tokio::{
     runtime::{Builder, Runtime},
@@ -54,10 +56,16 @@ const STACK: usize = 2 << 20;
 /// Whether a data path is awake, and since when.
 #[derive(Debug)]
 pub struct Pulse {
-    /// Runs while the data path is awake and somebody wants to know.
+    /// Runs while the data path is awake and somebody wants to know, and ends after that.
     timer: OwnedFd,
+    /// The timer runs, or the thread that waits for it has not looked yet what it has ended for.
+    runs: AtomicBool,
     /// How often it woke and went to rest: odd while it is awake.
     turns: AtomicU64,
+    /// When it woke last, in nanoseconds since there is a pulse.
+    woke: AtomicU64,
+    began: time::Instant,
+    /// Whoever sets the timer has it in hand.
     watch: Mutex<Watch>,
     /// Nobody needs the thread any more.
     over: AtomicBool,
@@ -101,7 +109,10 @@ impl Pulse {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         Ok(Arc::new(Self {
             timer,
+            runs: AtomicBool::new(false),
             turns: AtomicU64::new(1),
+            woke: AtomicU64::new(0),
+            began: time::Instant::now(),
             watch: Mutex::default(),
             over: AtomicBool::new(false),
         }))
@@ -122,21 +133,53 @@ impl Pulse {
     }
 
     fn wakes(&self) {
-        // Nobody else writes this, so two steps are one.
+        // Nobody else writes these, so two steps are one.
         let turns = self.turns.load(Ordering::SeqCst);
+        self.woke.store(self.now(), Ordering::SeqCst);
         self.turns.store(turns | 1, Ordering::SeqCst);
-        let unwatched = self.watch().unwatched;
-        if !unwatched.is_zero() {
-            self.run_timer(unwatched);
-        }
+        self.see_to_timer();
     }
 
     fn rests(&self) {
         let turns = self.turns.load(Ordering::SeqCst) | 1;
         self.turns.store(turns + 1, Ordering::SeqCst);
-        if !self.watch().unwatched.is_zero() {
-            self.run_timer(Duration::ZERO);
+    }
+
+    /// Nanoseconds since there is a pulse.
+    fn now(&self) -> u64 {
+        // They last for 584 years.
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Has the timer run if somebody wants to know.
+    fn see_to_timer(&self) {
+        let watch = self.watch();
+        if !watch.unwatched.is_zero() && !self.runs.swap(true, Ordering::SeqCst) {
+            self.run_timer(watch.unwatched);
         }
+    }
+
+    /// Looks what the timer has ended for: the turn of a data path that has been awake for as long as it may
+    /// be. If it woke meanwhile, the timer runs for what is left.
+    fn look(&self) -> Option<u64> {
+        let watch = self.watch();
+        // Before anything is looked at: who wakes later starts the timer itself.
+        self.runs.store(false, Ordering::SeqCst);
+        let turn = self.turns.load(Ordering::SeqCst);
+        if turn.is_multiple_of(2) {
+            return None;
+        }
+        let woke = self.woke.load(Ordering::SeqCst);
+        // It may have woken again since.
+        let awake = Duration::from_nanos(self.now().saturating_sub(woke));
+        let left = watch.unwatched.saturating_sub(awake);
+        if left.is_zero() {
+            return Some(turn);
+        }
+        if !self.runs.swap(true, Ordering::SeqCst) {
+            self.run_timer(left);
+        }
+        None
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -165,12 +208,8 @@ impl Pulse {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Answers for the data path until it moves.
-    fn stand_in(&self) {
-        let turn = self.turns.load(Ordering::SeqCst);
-        if turn.is_multiple_of(2) {
-            return;
-        }
+    /// Answers for the data path until it moves on from this turn.
+    fn stand_in(&self, turn: u64) {
         let (watched, unread) = {
             let watch = self.watch();
             (watch.watched.clone(), watch.unwatched)
@@ -260,7 +299,9 @@ impl Watchdog {
                 if watched.is_over() {
                     return;
                 }
-                watched.stand_in();
+                if let Some(turn) = watched.look() {
+                    watched.stand_in(turn);
+                }
             }
         })
     }
@@ -268,29 +309,90 @@ impl Watchdog {
     /// Answers for the data path on this session, until the next one. Is called on the data path.
     pub(super) fn watch(&self, session: &Session) {
         self.start();
-        *self.pulse.watch() = Watch {
+        self.pulse.wakes();
+        let next = Watch {
             watched: Some(session.watched()),
             unwatched: session.runtime().waits(None) / UNWATCHED,
         };
-        self.pulse.wakes();
+        let mut watch = self.pulse.watch();
+        // The timer may run since an earlier session, for longer.
+        self.pulse.runs.store(true, Ordering::SeqCst);
+        self.pulse.run_timer(next.unwatched);
+        *watch = next;
     }
 
     /// There is no session.
     pub(super) fn rest(&self) {
-        *self.pulse.watch() = Watch::default();
+        let mut watch = self.pulse.watch();
         self.pulse.run_timer(Duration::ZERO);
+        self.pulse.runs.store(false, Ordering::SeqCst);
+        *watch = Watch::default();
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
         // Else the pulse would keep the connection open, to a runtime that waits for answers.
-        *self.pulse.watch() = Watch::default();
+        let mut watch = self.pulse.watch();
+        *watch = Watch::default();
         self.pulse.over.store(true, Ordering::SeqCst);
         self.pulse.run_timer(Duration::from_nanos(1));
+        drop(watch);
         if let Some(thread) = self.thread.take() {
             // It has told of its panic itself.
             thread.join().ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNWATCHED: Duration = Duration::from_millis(100);
+
+    fn watched() -> Arc<Pulse> {
+        let pulse = Pulse::new().unwrap();
+        pulse.rests();
+        pulse.watch().unwatched = UNWATCHED;
+        pulse
+    }
+
+    /// Has the timer end as often as it takes until somebody has been awake for too long.
+    fn until_too_long(pulse: &Pulse) -> u64 {
+        loop {
+            pulse.wait();
+            if let Some(turn) = pulse.look() {
+                return turn;
+            }
+            assert!(pulse.runs.load(Ordering::SeqCst), "nobody would look again");
+        }
+    }
+
+    #[test]
+    fn a_timer_that_was_left_to_run_ends_for_who_woke_later_when_that_is_long_enough_awake() {
+        let pulse = watched();
+        pulse.wakes();
+        pulse.rests();
+        thread::sleep(UNWATCHED / 2);
+        let woke = time::Instant::now();
+        pulse.wakes();
+        // It woke twice.
+        assert_eq!(until_too_long(&pulse), 5);
+        assert!(woke.elapsed() >= UNWATCHED, "too early");
+    }
+
+    #[test]
+    fn of_a_data_path_that_rests_nobody_looks_again_until_it_wakes() {
+        let pulse = watched();
+        pulse.wakes();
+        pulse.rests();
+        pulse.wait();
+        assert_eq!(pulse.look(), None);
+        assert!(!pulse.runs.load(Ordering::SeqCst));
+        let woke = time::Instant::now();
+        pulse.wakes();
+        assert_eq!(until_too_long(&pulse), 5);
+        assert!(woke.elapsed() >= UNWATCHED, "too early");
     }
 }

@@ -8,7 +8,8 @@
 use koord_model::Bind;
 use koord_proto::{
     cri::{
-        CreateContainerRequest, LinuxContainerResources, RunPodSandboxRequest, UNIFIED,
+        CreateContainerRequest, Creation, LinuxContainerResources, LinuxPodSandboxConfig,
+        PodSandboxConfig, PodSandboxMetadata, RunPodSandboxRequest, UNIFIED,
         UpdateContainerResourcesRequest, UpdatePodSandboxResourcesRequest,
     },
     wire::{
@@ -69,10 +70,10 @@ fn walks_alike(request: &[u8], original: &CreateContainerRequest) -> bool {
     if !has_maps_of_entries(request) {
         return false;
     }
-    let Some(all) = CreateContainerRequest::read_keeping(request, |_| true) else {
+    let Some(all) = Creation::read(request, |_| true) else {
         return false;
     };
-    assert_eq!(all, looked_at(original));
+    assert_eq!(owned(all), looked_at(original));
     true
 }
 
@@ -93,12 +94,43 @@ fn has_maps_of_entries(request: &[u8]) -> bool {
     })
 }
 
-/// Without what nobody looks at: files, and labels and annotations of a container.
+/// What was read, as it would have been decoded.
+fn owned(creation: Creation<'_>) -> CreateContainerRequest {
+    let map = |entries: Vec<(&str, &str)>| {
+        let entries = entries.into_iter();
+        entries.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+    };
+    let pod = creation.pod.map(|pod| PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: pod.name.to_owned(),
+            uid: pod.uid.to_owned(),
+            namespace: pod.namespace.to_owned(),
+            attempt: 0,
+        }),
+        labels: map(pod.labels),
+        annotations: map(pod.annotations),
+        linux: Some(LinuxPodSandboxConfig {
+            cgroup_parent: pod.cgroup_parent.to_owned(),
+        }),
+    });
+    CreateContainerRequest {
+        pod_sandbox_id: creation.sandbox_id.to_owned(),
+        config: creation.config,
+        sandbox_config: pod,
+    }
+}
+
+/// Without what nobody looks at: files, labels and annotations of a container, which attempt a sandbox is, and
+/// whether what says nothing is there.
 fn looked_at(request: &CreateContainerRequest) -> CreateContainerRequest {
     let mut request = request.clone();
     if let Some(config) = &mut request.config {
         config.labels.clear();
         config.annotations.clear();
+    }
+    if let Some(pod) = &mut request.sandbox_config {
+        pod.metadata.get_or_insert_default().attempt = 0;
+        pod.linux.get_or_insert_default();
     }
     let linux = request.config.as_mut().and_then(|it| it.linux.as_mut());
     if let Some(resources) = linux.and_then(|it| it.resources.as_mut()) {
@@ -119,8 +151,8 @@ fn look(request: &[u8], original: &CreateContainerRequest) {
         config.labels.retain(|key, _| key == KEY);
         config.annotations.retain(|key, _| key == KEY);
     }
-    let some = CreateContainerRequest::read_keeping(request, |key| key == KEY.as_bytes());
-    assert_eq!(some, Some(expected));
+    let some = Creation::read(request, |key| key == KEY.as_bytes());
+    assert_eq!(some.map(owned), Some(expected));
 }
 
 /// A mount and a device, which no decoded message shows, as it shows no environment.

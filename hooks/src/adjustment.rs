@@ -38,11 +38,14 @@ macro_rules! adjustment {
                 })+
             }
 
-            /// Leaves a setting alone after all.
-            fn clear(&mut self, setting: Setting) {
-                match setting {
-                    $(Setting::$setting => self.$field = None),+
-                }
+            /// Leaves alone after all what the kernel has no file for.
+            #[must_use]
+            pub(crate) fn possible(mut self, kernel: &Abilities) -> Self {
+                // Few are set, so it is they that are looked for.
+                $(if self.$field.is_some() && !kernel.files.contains(&Setting::$setting) {
+                    self.$field = None;
+                })+
+                self
             }
         }
     };
@@ -126,17 +129,6 @@ impl Adjustment {
     #[must_use]
     pub fn overriding(mut self, setting: Setting) -> Self {
         self.overrides.push(setting);
-        self
-    }
-
-    /// Leaves alone after all what the kernel has no file for.
-    #[must_use]
-    pub(crate) fn possible(mut self, kernel: &Abilities) -> Self {
-        for setting in Setting::ALL {
-            if !kernel.files.contains(setting) {
-                self.clear(*setting);
-            }
-        }
         self
     }
 

@@ -17,6 +17,25 @@ impl Map {
         self.shared(key).map(|text| &**text)
     }
 
+    /// Whether these are its entries, each once. Of more than 64 it is not found out.
+    pub fn is<'a>(&self, entries: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
+        let mut left = match self.0.len() {
+            0 => 0,
+            count @ 1..=64 => u64::MAX >> (64 - count),
+            _ => return false,
+        };
+        for (key, text) in entries {
+            let index = self
+                .index_of(key)
+                .filter(|index| *self.0[*index].1 == *text);
+            let Some(bit) = index.map(|index| 1 << index).filter(|bit| left & bit != 0) else {
+                return false;
+            };
+            left ^= bit;
+        }
+        left == 0
+    }
+
     /// The same with what another has of a key, or without that key.
     #[must_use]
     pub fn with_of(self, key: &str, other: &Self) -> Self {
@@ -31,8 +50,11 @@ impl Map {
     pub(crate) fn shared(&self, key: &str) -> Option<&Arc<str>> {
         #[cfg(test)]
         reads::note(key);
-        let index = self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
-        Some(&self.0[index].1)
+        self.index_of(key).map(|index| &self.0[index].1)
+    }
+
+    fn index_of(&self, key: &str) -> Option<usize> {
+        self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok()
     }
 }
 
@@ -80,6 +102,29 @@ mod tests {
         assert_eq!(map.get("c"), None);
         assert_eq!(map, [("a", "2"), ("b", "3")].into_iter().collect());
         assert_eq!(map.0.len(), 2);
+    }
+
+    #[test]
+    fn its_entries_are_all_that_it_has_each_once_in_any_order() {
+        let map: Map = [("a", "1"), ("b", "2")].into_iter().collect();
+        for (entries, are_its) in [
+            (&[("a", "1"), ("b", "2")][..], true),
+            (&[("b", "2"), ("a", "1")], true),
+            (&[("a", "1")], false),
+            (&[("a", "1"), ("a", "1")], false),
+            (&[("a", "1"), ("b", "3")], false),
+            (&[("a", "1"), ("b", "2"), ("c", "3")], false),
+            (&[("a", "1"), ("b", "2"), ("b", "2")], false),
+        ] {
+            assert_eq!(map.is(entries.iter().copied()), are_its, "{entries:?}");
+        }
+        let none = Map::default();
+        assert!(none.is([].into_iter()));
+        assert!(!none.is([("a", "1")].into_iter()));
+        let texts: Vec<String> = (0..65).map(|number| format!("{number:02}")).collect();
+        let entries = |count| texts[..count].iter().map(|it| (&**it, &**it));
+        assert!(entries(64).collect::<Map>().is(entries(64)));
+        assert!(!entries(65).collect::<Map>().is(entries(65)));
     }
 
     #[test]

@@ -1,10 +1,15 @@
-//! CRI messages as far as they are looked at, decoded from a copy.
+//! CRI messages as far as they are looked at, decoded from a copy; of a [`Creation`] the pod is read where
+//! it lies.
 //!
 //! One set of types serves `runtime.v1` and `runtime.v1alpha2`: the numbers are the same. Fields
 //! that are not listed in `cri/runtime.proto` are skipped, so a message decoded here must never be
 //! sent on in place of the one it came from; [`wire`] changes that one instead.
 //!
 //! Zero and the empty string are "not said" in these types, as CRI has it.
+
+mod creation;
+
+pub use self::creation::{Creation, LentPod};
 
 use crate::wire::{self, Keep};
 use prost::Message;
@@ -77,11 +82,10 @@ const POD: Keep = Keep::Fields(&[
 
 /// The fields of a [`ContainerConfig`]. Nobody looks at labels and annotations of a request for it: its
 /// pod's count.
-const CONTAINER: Keep = Keep::Fields(&[(1, Keep::Whole), (15, Keep::Fields(&[(1, RESOURCES)]))]);
+const CONTAINER: &[(u32, Keep)] = &[(1, Keep::Whole), (15, Keep::Fields(&[(1, RESOURCES)]))];
 
 messages_of_pods! {
     RunPodSandboxRequest: &[(1, POD), (2, Keep::Whole)];
-    CreateContainerRequest: &[(1, Keep::Whole), (2, CONTAINER), (3, POD)];
     PodSandbox: &[
         (1, Keep::Whole),
         (2, Keep::Whole),
@@ -120,20 +124,6 @@ impl ContainerConfig {
 mod tests {
     use super::*;
 
-    /// `config { metadata { name: "a" } linux { resources { cpu_shares: 2 } } }` and an unknown
-    /// field 99, by hand from the protobuf encoding.
-    const REQUEST: &[u8] = b"\x12\x0b\x0a\x03\x0a\x01a\x7a\x04\x0a\x02\x18\x02\x9a\x06\x01x";
-
-    #[test]
-    fn a_request_is_read_past_what_is_unknown() {
-        let config = CreateContainerRequest::read_keeping(REQUEST, |_| false)
-            .unwrap()
-            .config
-            .unwrap();
-        assert_eq!(config.resources().unwrap().cpu_shares, 2);
-        assert_eq!(config.metadata.unwrap().name, "a");
-    }
-
     #[test]
     fn labels_and_annotations_that_nobody_asks_for_are_left_out() {
         let map = |keys: &str| {
@@ -146,24 +136,11 @@ mod tests {
             annotations: map(annotations),
             ..PodSandboxConfig::default()
         };
-        let request = |labels, annotations, own| CreateContainerRequest {
-            pod_sandbox_id: "s".to_owned(),
-            config: Some(ContainerConfig {
-                labels: map(own),
-                annotations: map(own),
-                ..ContainerConfig::default()
-            }),
-            sandbox_config: Some(config(labels, annotations)),
-        };
-        let keep = |key: &[u8]| key.starts_with(b"k");
-        let full = request("a k1 b", "k2 c k3", "k4 d").encode_to_vec();
-        let kept = CreateContainerRequest::read_keeping(&full, keep);
-        assert_eq!(kept, Some(request("k1", "k2 k3", "")));
-
         let full = RunPodSandboxRequest {
             config: Some(config("k1 a", "b k2")),
             runtime_handler: "kata".to_owned(),
         };
+        let keep = |key: &[u8]| key.starts_with(b"k");
         let kept = RunPodSandboxRequest::read_keeping(&full.encode_to_vec(), keep).unwrap();
         assert_eq!(
             (kept.config, kept.runtime_handler),
@@ -199,17 +176,6 @@ mod tests {
         };
         assert_eq!(Container::read_keeping(container, keep), Some(kept));
         assert_eq!(Container::read_keeping(&container[..4], keep), None);
-    }
-
-    #[test]
-    fn an_annotation_that_nobody_asks_for_may_be_no_utf_8() {
-        // sandbox_config { annotations { k: "\xff" } }
-        let request = b"\x1a\x08\x3a\x06\x0a\x01k\x12\x01\xff";
-        assert!(CreateContainerRequest::read_keeping(request, |_| false).is_some());
-        assert_eq!(
-            CreateContainerRequest::read_keeping(request, |_| true),
-            None
-        );
     }
 
     #[test]
@@ -263,16 +229,13 @@ mod tests {
             }),
             ..CreateContainerRequest::default()
         };
-        let read = CreateContainerRequest::read_keeping(&request.encode_to_vec(), |_| false);
-        assert_eq!(read.unwrap().config.unwrap().resources(), kept.as_ref());
+        let request = request.encode_to_vec();
+        let read = Creation::read(&request, |_| false).unwrap();
+        assert_eq!(read.config.unwrap().resources(), kept.as_ref());
     }
 
     #[test]
     fn what_is_no_request_is_none() {
-        assert_eq!(
-            CreateContainerRequest::read_keeping(&REQUEST[..REQUEST.len() - 1], |_| true),
-            None
-        );
         assert_eq!(UpdateContainerResourcesRequest::read(b"\x0a\x01\xff"), None);
     }
 }

@@ -231,6 +231,33 @@ prop_compose! {
 }
 
 prop_compose! {
+    /// A creation of which only the pod says much.
+    fn creation()(
+        pod_sandbox_id in text(),
+        [name, uid, namespace, cgroup_parent] in [text(), text(), text(), text()],
+        attempt in any::<u32>(),
+        labels in collection::hash_map(text(), text(), 0..4),
+        annotations in collection::hash_map(text(), text(), 0..4),
+        has_pod in any::<bool>(),
+    ) -> cri::CreateContainerRequest {
+        let pod = cri::PodSandboxConfig {
+            metadata: Some(cri::PodSandboxMetadata { name: name.clone(), uid, namespace, attempt }),
+            labels,
+            annotations,
+            linux: Some(cri::LinuxPodSandboxConfig { cgroup_parent }),
+        };
+        cri::CreateContainerRequest {
+            pod_sandbox_id,
+            config: Some(cri::ContainerConfig {
+                metadata: Some(cri::ContainerMetadata { name, attempt }),
+                ..Default::default()
+            }),
+            sandbox_config: has_pod.then_some(pod),
+        }
+    }
+}
+
+prop_compose! {
     fn resources_patch()(
         numbers in [option::of(number()), option::of(number()), option::of(number()),
                     option::of(number()), option::of(number()), option::of(number())],
@@ -348,7 +375,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_are_judged_as_the_decoder_judges_them(message in collection::vec(any::<u8>(), 0..48)) {
-        let Ok(mut decoded) = cri::CreateContainerRequest::decode(&*message) else {
+        let Ok(decoded) = cri::CreateContainerRequest::decode(&*message) else {
             return Ok(());
         };
         match wire::fields(&message).collect::<Result<Vec<_>, _>>() {
@@ -358,18 +385,58 @@ proptest! {
             Err(error) => prop_assert!(false, "{error}"),
         }
         // Also below the top; the walker refuses what no encoder writes.
-        if let Some(kept) = cri::CreateContainerRequest::read_keeping(&message, |_| true) {
-            if let Some(config) = &mut decoded.config {
-                config.labels.clear();
-                config.annotations.clear();
-            }
-            let linux = decoded.config.as_mut().and_then(|it| it.linux.as_mut());
-            if let Some(resources) = linux.and_then(|it| it.resources.as_mut()) {
-                resources.unified.retain(|file, _| cri::UNIFIED.contains(&&**file));
-            }
-            prop_assert_eq!(kept, decoded);
+        if let Some(read) = cri::Creation::read(&message, |_| true) {
+            is_as_decoded(&read, &decoded)?;
         }
     }
+
+    #[test]
+    fn a_creation_is_read_as_the_decoder_reads_it(original in creation(), again in creation()) {
+        // What comes twice is one message to a decoder.
+        let message = [original.encode_to_vec(), again.encode_to_vec()].concat();
+        let decoded = cri::CreateContainerRequest::decode(&*message).unwrap();
+        is_as_decoded(&cri::Creation::read(&message, |_| true).unwrap(), &decoded)?;
+    }
+}
+
+/// Holds what is looked at of a creation against all of it.
+fn is_as_decoded(
+    read: &cri::Creation<'_>,
+    decoded: &cri::CreateContainerRequest,
+) -> Result<(), TestCaseError> {
+    let mut config = decoded.config.clone();
+    if let Some(config) = &mut config {
+        config.labels.clear();
+        config.annotations.clear();
+        let linux = config.linux.as_mut();
+        if let Some(resources) = linux.and_then(|it| it.resources.as_mut()) {
+            resources
+                .unified
+                .retain(|file, _| cri::UNIFIED.contains(&&**file));
+        }
+    }
+    prop_assert_eq!(read.sandbox_id, &decoded.pod_sandbox_id);
+    prop_assert_eq!(&read.config, &config);
+    let (Some(pod), Some(all)) = (&read.pod, &decoded.sandbox_config) else {
+        prop_assert!(read.pod.is_none() && decoded.sandbox_config.is_none());
+        return Ok(());
+    };
+    let metadata = all.metadata.clone().unwrap_or_default();
+    prop_assert_eq!(pod.name, &metadata.name);
+    prop_assert_eq!(pod.uid, &metadata.uid);
+    prop_assert_eq!(pod.namespace, &metadata.namespace);
+    let linux = all.linux.clone().unwrap_or_default();
+    prop_assert_eq!(pod.cgroup_parent, &linux.cgroup_parent);
+    for (read, decoded) in [
+        (&pod.labels, &all.labels),
+        (&pod.annotations, &all.annotations),
+    ] {
+        prop_assert_eq!(read.len(), decoded.len());
+        for (key, value) in read {
+            prop_assert_eq!(decoded.get(*key).map(String::as_str), Some(*value));
+        }
+    }
+    Ok(())
 }
 
 #[test]

@@ -357,6 +357,14 @@ impl Pod {
         }
     }
 
+    /// The labels and annotations that requests and lists say, whatever its source does.
+    pub fn said_by_requests(&self) -> (&Map, &Map) {
+        match self.said.instead.as_deref() {
+            Some(said) => (&said.labels, &said.annotations),
+            None => (&self.view.labels, &self.view.annotations),
+        }
+    }
+
     /// By which of the kernel's queues it sends, if that is decided.
     pub fn queue(&self) -> Option<PodQueue> {
         let mut entries = self.own.entries().iter();

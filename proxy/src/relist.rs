@@ -343,14 +343,14 @@ async fn take_pod(
             }
         },
     };
-    let Some(view) = view::from_parts(
-        metadata,
-        &listed.labels,
-        &listed.annotations,
-        &listed.runtime_handler,
-        parent.as_ref(),
-        &hub.policy().inputs(),
-    ) else {
+    let inputs = hub.policy().inputs();
+    let texts = inputs.of(
+        view::texts(&listed.labels),
+        view::texts(&listed.annotations),
+    );
+    let named = view::named(metadata);
+    let view = view::from_parts(named, texts, &listed.runtime_handler, parent.as_ref());
+    let Some(view) = view else {
         return;
     };
     let is_told = {

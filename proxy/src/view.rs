@@ -24,6 +24,14 @@ pub struct Inputs {
     shapes: [u64; SHAPES / 64],
 }
 
+/// How a pod is called.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub namespace: &'a str,
+}
+
 /// How many shapes are told apart: several times as many as there are keys.
 const SHAPES: usize = 512;
 
@@ -80,9 +88,24 @@ impl Inputs {
             keep(&self.annotations, annotations),
         )
     }
+
+    /// The same, shared with what is `known` where that is it.
+    pub fn of_known<'a>(
+        &self,
+        known: Option<(&Map, &Map)>,
+        labels: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+        annotations: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+    ) -> (Map, Map) {
+        match known {
+            Some(known) if known.0.is(labels.clone()) && known.1.is(annotations.clone()) => {
+                (known.0.clone(), known.1.clone())
+            }
+            _ => self.of(labels, annotations),
+        }
+    }
 }
 
-/// The pod's directory as the request names it; `None` when it names none or no valid one.
+/// The pod's directory as the request for it names it; `None` when it names none or no valid one.
 pub fn cgroup_parent(config: &cri::PodSandboxConfig) -> Option<CgroupPath> {
     directory_of(&config.linux.as_ref()?.cgroup_parent)
 }
@@ -107,8 +130,8 @@ pub fn own_directory(parent: Option<&CgroupPath>, uid: &PodUid) -> Option<Cgroup
     own.then(|| parent.clone())
 }
 
-/// A pod from the sandbox config that RunPodSandbox and CreateContainer carry; `None` if it names
-/// no pod.
+/// A pod from the sandbox config of RunPodSandbox; `None` if it names no pod. Only labels and annotations
+/// that a hook reads are kept: a node's worth of pods stays small.
 pub fn pod(
     config: &cri::PodSandboxConfig,
     runtime_handler: &str,
@@ -116,31 +139,49 @@ pub fn pod(
     inputs: &Inputs,
 ) -> Option<PodView> {
     let metadata = config.metadata.as_ref()?;
-    from_parts(
-        metadata,
-        &config.labels,
-        &config.annotations,
-        runtime_handler,
-        parent,
-        inputs,
-    )
+    let texts = inputs.of(texts(&config.labels), texts(&config.annotations));
+    from_parts(named(metadata), texts, runtime_handler, parent)
 }
 
-/// A pod from what lists and requests both have. Only labels and annotations that a hook reads are
-/// kept: a node's worth of pods stays small.
-pub fn from_parts<'a>(
-    metadata: &cri::PodSandboxMetadata,
-    labels: impl IntoIterator<Item = (&'a String, &'a String)>,
-    annotations: impl IntoIterator<Item = (&'a String, &'a String)>,
+/// The same from the creation of a container, which shares its texts with what is `known` of the pod where
+/// they say the same.
+pub fn lent_pod(
+    pod: &cri::LentPod<'_>,
+    known: Option<(&Map, &Map)>,
     runtime_handler: &str,
     parent: Option<&CgroupPath>,
     inputs: &Inputs,
 ) -> Option<PodView> {
-    let (labels, annotations) = inputs.of(texts(labels), texts(annotations));
+    let (labels, annotations) = (pod.labels.iter().copied(), pod.annotations.iter().copied());
+    let texts = inputs.of_known(known, labels, annotations);
+    let named = Named {
+        name: pod.name,
+        uid: pod.uid,
+        namespace: pod.namespace,
+    };
+    from_parts(named, texts, runtime_handler, parent)
+}
+
+/// What a pod's metadata says that it is called.
+pub fn named(metadata: &cri::PodSandboxMetadata) -> Named<'_> {
+    Named {
+        name: &metadata.name,
+        uid: &metadata.uid,
+        namespace: &metadata.namespace,
+    }
+}
+
+/// A pod from what lists and requests both have: `texts` are what is read of its labels and annotations.
+pub fn from_parts(
+    named: Named<'_>,
+    (labels, annotations): (Map, Map),
+    runtime_handler: &str,
+    parent: Option<&CgroupPath>,
+) -> Option<PodView> {
     Some(PodView {
-        uid: PodUid::new(&metadata.uid).ok()?,
-        namespace: metadata.namespace.clone(),
-        name: metadata.name.clone(),
+        uid: PodUid::new(named.uid).ok()?,
+        namespace: named.namespace.to_owned(),
+        name: named.name.to_owned(),
         labels,
         annotations,
         spec: None,
@@ -153,9 +194,9 @@ pub fn from_parts<'a>(
 }
 
 /// The entries of a map.
-pub fn texts<'a>(
-    map: impl IntoIterator<Item = (&'a String, &'a String)>,
-) -> impl Iterator<Item = (&'a str, &'a str)> {
+pub fn texts<'a, I: Iterator<Item = (&'a String, &'a String)> + Clone>(
+    map: impl IntoIterator<IntoIter = I>,
+) -> impl Iterator<Item = (&'a str, &'a str)> + Clone {
     let entries = map.into_iter();
     entries.map(|(key, text)| (key.as_str(), text.as_str()))
 }

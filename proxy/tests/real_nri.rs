@@ -163,7 +163,7 @@ fn decide(asked: Asked) -> (String, Answer) {
 /// What hooks see of a pod, of its directory and of a container that is to be made.
 fn views(pod: &nri::PodSandbox, container: &nri::Container) -> String {
     let inputs = inputs();
-    let seen = view::pod(pod, &inputs).unwrap();
+    let seen = view::pod(pod, None, &inputs).unwrap();
     format!("{seen:?} {:?}", view::container(container))
 }
 

@@ -24,6 +24,8 @@ pub use self::{
     select::{Keep, select},
 };
 
+pub(crate) use self::select::{key, value};
+
 /// The length in bytes of a request with a patch behind it, to be held against the receiver's
 /// limit.
 pub fn patched_length(request: &[u8], patch: &[u8]) -> usize {

@@ -115,11 +115,16 @@ fn write_length(field: &mut [u8]) {
 }
 
 /// The key of a map entry.
-fn key(entry: &[u8]) -> Result<&[u8], WireError> {
+pub(crate) fn key(entry: &[u8]) -> Result<&[u8], WireError> {
     match usual_key(entry) {
         Some(key) => Ok(key),
-        None => any_key(entry),
+        None => last(entry, 1),
     }
+}
+
+/// The value of a map entry.
+pub(crate) fn value(entry: &[u8]) -> Result<&[u8], WireError> {
+    last(entry, 2)
 }
 
 /// The key of an entry as encoders write it: a key of up to 127 bytes, then a value, and no more.
@@ -138,19 +143,22 @@ fn usual_key(entry: &[u8]) -> Option<&[u8]> {
     (value.len() == length).then_some(key)
 }
 
-fn any_key(entry: &[u8]) -> Result<&[u8], WireError> {
-    let mut key: &[u8] = b"";
-    for field in fields(entry) {
+/// The bytes of the last field with this number, or none.
+fn last(message: &[u8], number: u32) -> Result<&[u8], WireError> {
+    let mut last: &[u8] = b"";
+    for field in fields(message) {
         match field? {
             Field {
-                number: 1,
+                number: it,
                 value: Value::Delimited(bytes),
-            } => key = bytes,
-            Field { number: 1, .. } => return Err(WireError::NoMessage { number: 1 }),
+            } if it == number => last = bytes,
+            Field { number: it, .. } if it == number => {
+                return Err(WireError::NoMessage { number });
+            }
             _ => {}
         }
     }
-    Ok(key)
+    Ok(last)
 }
 
 #[cfg(test)]

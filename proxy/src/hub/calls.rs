@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     apply::cri::{self as patch, PatchError},
-    ledger::{Scope, Target},
+    ledger::{Pod, Scope, Target},
     log::Name,
     reconcile::{self, Gate},
     status::Status,
@@ -80,13 +80,12 @@ impl Hub {
         message: &Message<'_>,
         until: Instant,
     ) -> Option<Opening> {
-        let inputs = self.policy().inputs();
-        let request = cri::CreateContainerRequest::read_keeping(message, |key| inputs.has(key))?;
-        let sandbox = SandboxId::new(&request.pod_sandbox_id).ok()?;
+        let creation = self.read_creation(message)?;
+        let sandbox = SandboxId::new(creation.sandbox_id).ok()?;
         let sandbox = self.ledger.borrow().meant_sandbox(sandbox);
         let known = self.ledger.borrow().pod(&sandbox).is_some();
         if known || self.exclusions.runtime_handlers.is_empty() || !self.acts() {
-            return self.open_known(request, sandbox, message, until);
+            return self.open_known(creation, sandbox, message, until);
         }
         let seen = *self.listed.borrow();
         if seen > 0 {
@@ -100,23 +99,29 @@ impl Hub {
             if !known {
                 return Decision::as_is(Untouched::UnknownPod, Effect::Unknown);
             }
-            match hub.open_known(request, sandbox, &message, until) {
+            let creation = hub.read_creation(&message);
+            match creation.and_then(|it| hub.open_known(it, sandbox, &message, until)) {
                 Some(opening) => opening.decision().await,
                 None => Decision::as_is(Untouched::Unreadable, Effect::Unknown),
             }
         })))
     }
 
+    fn read_creation<'a>(&self, message: &'a [u8]) -> Option<cri::Creation<'a>> {
+        let inputs = self.policy().inputs();
+        cri::Creation::read(message, |key| inputs.has(key))
+    }
+
     /// The same of a sandbox that is known, or need not be. It waits for a folder of the node that the
     /// container is to find, if there is one.
     fn open_known(
         self: &Rc<Self>,
-        request: cri::CreateContainerRequest,
+        creation: cri::Creation<'_>,
         sandbox: SandboxId,
         message: &Message<'_>,
         until: Instant,
     ) -> Option<Opening> {
-        let mut creation = match self.plan_creation(request, sandbox)? {
+        let mut creation = match self.plan_creation(creation, sandbox)? {
             Ok(creation) => creation,
             Err(status) => return Some(Opening::Now(Decision::refused(status))),
         };
@@ -135,15 +140,20 @@ impl Hub {
 
     fn plan_creation(
         &self,
-        request: cri::CreateContainerRequest,
+        creation: cri::Creation<'_>,
         sandbox: SandboxId,
     ) -> Option<Result<Creation, Status>> {
+        let config = creation.config?;
+        let pod = creation.pod?;
+        let parent = view::directory_of(pod.cgroup_parent);
         let inputs = self.policy().inputs();
-        let config = request.config?;
-        let sandbox_config = request.sandbox_config?;
-        let parent = view::cgroup_parent(&sandbox_config);
-        let handler = self.runtime_handler(&sandbox);
-        let pod = view::pod(&sandbox_config, &handler, parent.as_ref(), &inputs)?;
+        let ledger = self.ledger.borrow();
+        let known = ledger.pod(&sandbox);
+        // RunPodSandbox named it; CreateContainer does not repeat it.
+        let handler = known.map_or("", |known| &known.view.runtime_handler);
+        let texts = known.map(Pod::said_by_requests);
+        let pod = view::lent_pod(&pod, texts, handler, parent.as_ref(), &inputs)?;
+        drop(ledger);
         let requested = view::requested_at_creation(config.resources());
         let container = view::container(&config, requested);
         let planned = self.plan_container((&sandbox, pod), parent, container);
@@ -413,15 +423,6 @@ impl Hub {
             runtime: self.runtime_name.get(),
             cpus,
         }
-    }
-
-    /// The handler that RunPodSandbox named; CreateContainer does not repeat it.
-    fn runtime_handler(&self, sandbox: &SandboxId) -> String {
-        let ledger = self.ledger.borrow();
-        ledger
-            .pod(sandbox)
-            .map(|pod| pod.view.runtime_handler.clone())
-            .unwrap_or_default()
     }
 }
 

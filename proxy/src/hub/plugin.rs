@@ -41,7 +41,7 @@ impl Hub {
     /// another pod is looked at anew.
     pub(crate) fn sandbox_runs(&self, pod: &PodSandbox) -> Result<(), Status> {
         let inputs = self.policy().inputs();
-        let Some((view, parent)) = seen::pod(pod, &inputs) else {
+        let Some((view, parent)) = seen::pod(pod, None, &inputs) else {
             return Ok(());
         };
         let Ok(sandbox) = SandboxId::new(&pod.id) else {
@@ -76,8 +76,15 @@ impl Hub {
             self.look_at_new(pod);
         }
         let inputs = self.policy().inputs();
-        let (Some((pod, parent)), Ok(sandbox)) = (seen::pod(pod, &inputs), SandboxId::new(&pod.id))
-        else {
+        let Ok(sandbox) = SandboxId::new(&pod.id) else {
+            return Ok((None, Effect::Nothing.into()));
+        };
+        let seen = {
+            let ledger = self.ledger.borrow();
+            let known = ledger.pod(&sandbox).map(Pod::said_by_requests);
+            seen::pod(pod, known, &inputs)
+        };
+        let Some((pod, parent)) = seen else {
             return Ok((None, Effect::Nothing.into()));
         };
         let mut view = seen::container(container);

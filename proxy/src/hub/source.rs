@@ -302,10 +302,7 @@ impl Hub {
         let Some(known) = ledger.pod(sandbox) else {
             return self.first_said();
         };
-        let (labels, annotations) = match known.said.instead.as_deref() {
-            Some(said) => (&said.labels, &said.annotations),
-            None => (&known.view.labels, &known.view.annotations),
-        };
+        let (labels, annotations) = known.said_by_requests();
         view.annotations =
             mem::take(&mut view.annotations).with_of(annotation::ORIGINALS, annotations);
         let again = (labels, annotations) == (&view.labels, &view.annotations);

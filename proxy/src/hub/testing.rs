@@ -310,14 +310,11 @@ impl Bench {
         let listed = listed_pod();
         let metadata = listed.metadata.as_ref().unwrap();
         let inputs = bench.hub.policy().inputs();
-        let view = view::from_parts(
-            metadata,
-            &listed.labels,
-            &listed.annotations,
-            "",
-            Some(&bench.pod),
-            &inputs,
+        let texts = inputs.of(
+            view::texts(&listed.labels),
+            view::texts(&listed.annotations),
         );
+        let view = view::from_parts(view::named(metadata), texts, "", Some(&bench.pod));
         let requested = Requested {
             cpu_shares: CpuShares::new(1_024).ok(),
             ..Requested::default()

@@ -16,7 +16,7 @@ use std::{
 pub(super) struct Series<L, M> {
     family: Family<L, M>,
     met: RefCell<Vec<(L, M)>>,
-    /// Where the one is that was met after the one that was changed last.
+    /// Where the one is that was met after the one that was changed last, or the first behind the last.
     next: Cell<usize>,
 }
 
@@ -35,13 +35,18 @@ impl<L: Copy + Eq + Hash, M: Clone> Series<L, M> {
     pub(super) fn change<T>(&self, labels: L, change: impl FnOnce(&M) -> T) -> T {
         let mut met = self.met.borrow_mut();
         let next = self.next.get();
-        let mut around = (next..met.len()).chain(0..next.min(met.len()));
-        let known = around.find(|index| met[*index].0 == labels);
-        let index = known.unwrap_or_else(|| {
-            met.push((labels, self.family.get_or_create_owned(&labels)));
-            met.len() - 1
-        });
-        self.next.set(index + 1);
+        let index = match met.get(next) {
+            Some((known, _)) if *known == labels => next,
+            _ => {
+                let known = met.iter().position(|(known, _)| *known == labels);
+                known.unwrap_or_else(|| {
+                    met.push((labels, self.family.get_or_create_owned(&labels)));
+                    met.len() - 1
+                })
+            }
+        };
+        // A row that has come to its end is met from its beginning.
+        self.next.set((index + 1) % met.len());
         change(&met[index].1)
     }
 }

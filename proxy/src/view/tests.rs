@@ -27,6 +27,47 @@ fn keys_are_told_apart_whatever_their_length() {
 }
 
 #[test]
+fn what_is_known_is_shared_where_a_creation_says_the_same_and_nothing_else() {
+    let inputs = Inputs::new(["label"], ["note", "other"]);
+    let of = |text: &'static str| -> Map { [("note", text)].into_iter().collect() };
+    let labels: Map = [("label", "x")].into_iter().collect();
+    let annotations = of("1");
+    let known = Some((&labels, &annotations));
+    let pod = |annotations: &[(&'static str, &'static str)]| cri::LentPod {
+        name: "web",
+        uid: "1-2",
+        namespace: "shop",
+        labels: vec![("label", "x")],
+        annotations: annotations.to_vec(),
+        cgroup_parent: "",
+    };
+    let view = |pod: &_| lent_pod(pod, known, "kata", None, &inputs).unwrap();
+    let place = |map: &Map| map.get("note").map(str::as_ptr);
+    let same = view(&pod(&[("note", "1")]));
+    assert_eq!(place(&same.annotations), place(&annotations));
+    for (said, read) in [
+        (&[("note", "2")][..], of("2")),
+        (&[], Map::default()),
+        (
+            &[("note", "1"), ("other", "2")],
+            [("note", "1"), ("other", "2")].into_iter().collect(),
+        ),
+        // A key that is looked for among labels alone.
+        (&[("note", "1"), ("label", "y")], of("1")),
+    ] {
+        let view = view(&pod(said));
+        assert_eq!(view.annotations, read, "{said:?}");
+        assert_ne!(place(&view.annotations), place(&annotations), "{said:?}");
+    }
+    let named = (&*same.name, same.uid.as_str(), &*same.namespace);
+    assert_eq!(named, ("web", "1-2", "shop"));
+    assert_eq!((&same.labels, &*same.runtime_handler), (&labels, "kata"));
+    // Of a pod that nobody knows yet.
+    let new = lent_pod(&pod(&[("note", "1")]), None, "", None, &inputs);
+    assert_eq!(new.unwrap().annotations, annotations);
+}
+
+#[test]
 fn only_a_directory_of_the_pods_name_is_its_own() {
     let uid = PodUid::new("1-2").unwrap();
     for (path, own) in [

@@ -1,29 +1,28 @@
 //! Pods and containers of NRI as hooks see them: by the rules for those of CRI, so that a pod is the
 //! same whichever front brought it.
 
-use crate::view::{self, Inputs};
-use koord_hooks::{ContainerKind, ContainerView, PodView, Requested};
+use crate::view::{self, Inputs, Named};
+use koord_hooks::{ContainerKind, ContainerView, Map, PodView, Requested};
 use koord_model::{CgroupPath, OomScoreAdj};
 use koord_proto::{cri, nri};
 
-/// A pod and its directory; `None` if it names no pod.
-pub fn pod(pod: &nri::PodSandbox, inputs: &Inputs) -> Option<(PodView, Option<CgroupPath>)> {
+/// A pod and its directory; `None` if it names no pod. It shares its texts with what is `known` of it where they
+/// say the same.
+pub fn pod(
+    pod: &nri::PodSandbox,
+    known: Option<(&Map, &Map)>,
+    inputs: &Inputs,
+) -> Option<(PodView, Option<CgroupPath>)> {
     let parent = pod.linux.as_ref();
     let parent = parent.and_then(|linux| view::directory_of(&linux.cgroup_parent));
-    let metadata = cri::PodSandboxMetadata {
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-        namespace: pod.namespace.clone(),
-        attempt: 0,
+    let (labels, annotations) = (view::texts(&pod.labels), view::texts(&pod.annotations));
+    let texts = inputs.of_known(known, labels, annotations);
+    let named = Named {
+        name: &pod.name,
+        uid: &pod.uid,
+        namespace: &pod.namespace,
     };
-    let view = view::from_parts(
-        &metadata,
-        &pod.labels,
-        &pod.annotations,
-        &pod.runtime_handler,
-        parent.as_ref(),
-        inputs,
-    )?;
+    let view = view::from_parts(named, texts, &pod.runtime_handler, parent.as_ref())?;
     Some((view, parent))
 }
 
@@ -111,7 +110,7 @@ mod tests {
             ),
             ("", None, KubeQos::Guaranteed),
         ] {
-            let (view, found) = pod(&sandbox(parent), &inputs).unwrap();
+            let (view, found) = pod(&sandbox(parent), None, &inputs).unwrap();
             let found = found.as_ref().map(CgroupPath::as_str);
             assert_eq!((found, view.kube_qos), (directory, qos));
             let named = (view.uid.as_str(), &*view.namespace, &*view.name);
@@ -125,12 +124,12 @@ mod tests {
     #[test]
     fn what_names_no_pod_is_none() {
         let nameless = nri::PodSandbox::default();
-        assert!(pod(&nameless, &Inputs::default()).is_none());
+        assert!(pod(&nameless, None, &Inputs::default()).is_none());
         let bare = nri::PodSandbox {
             linux: None,
             ..sandbox("")
         };
-        let (_, parent) = pod(&bare, &Inputs::default()).unwrap();
+        let (_, parent) = pod(&bare, None, &Inputs::default()).unwrap();
         assert_eq!(parent, None);
     }
 

@@ -89,7 +89,7 @@ impl Hub {
             return false;
         }
         let inputs = self.policy().inputs();
-        let Some((view, parent)) = seen::pod(pod, &inputs) else {
+        let Some((view, parent)) = seen::pod(pod, None, &inputs) else {
             return false;
         };
         let pod = self.found_pod(view, parent, sandbox, true);

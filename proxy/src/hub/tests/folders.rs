@@ -119,7 +119,8 @@ async fn a_folder_of_a_container_from_before_a_restart_goes_with_its_pod() {
         let metadata = pod.metadata.as_ref().unwrap();
         let (labels, annotations) = (&pod.labels, &pod.annotations);
         let at = Some(&after.pod);
-        let view = view::from_parts(metadata, labels, annotations, "", at, &inputs);
+        let texts = inputs.of(view::texts(labels), view::texts(annotations));
+        let view = view::from_parts(view::named(metadata), texts, "", at);
         known.view = view.unwrap();
         after.hub.decide_again(known);
     }

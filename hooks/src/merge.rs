@@ -41,9 +41,6 @@ pub struct NodeMerged {
     pub host_applications: BTreeMap<CgroupPath, Merged>,
 }
 
-/// How many settings all hooks together want for a usual container.
-const USUAL: usize = 8;
-
 /// Two hooks want one setting.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{hook} and {with} both set {setting}")]
@@ -88,9 +85,6 @@ impl Merged {
         let overrides = mem::take(&mut adjustment.overrides);
         let mut values = Vec::new();
         adjustment.hand_over(|value| values.push(value));
-        if self.entries.capacity() == 0 && !values.is_empty() {
-            self.entries.reserve(USUAL);
-        }
         for setting in values.iter().map(Value::setting) {
             if let Some((_, owner)) = self.get(setting)
                 && !overrides.contains(&setting)

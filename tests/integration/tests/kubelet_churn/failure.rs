@@ -50,7 +50,9 @@ const OVERDUE: [&str; 2] = ["rpc error", "context deadline exceeded"];
 const PROBE: &str = "ExecSync";
 
 /// What is in that of a kubelet which misses a file of its own: no runtime was asked. One that is killed
-/// while it starts a pod which is to go has made half of the pod's places, or removed half of them.
+/// while it starts a pod which is to go has made half of the pod's places, or removed half of them; and on a
+/// busy machine its housekeeping, which looks for what is wanted and what ran a moment ago, removes the
+/// places of such a pod while it is started still.
 const OF_ITS_OWN: [&str; 2] = ["open /", "/kubelet/root/pods/"];
 
 /// What is in that of a kubelet which waits, because what it did for the pod before failed.
@@ -68,6 +70,17 @@ pub(super) fn lines(kubelet: &Kubelet) -> usize {
 
 fn is_cut_off(line: &str) -> bool {
     CUT_OFF.iter().any(|it| line.contains(it))
+}
+
+fn is_of_its_own(line: &str) -> bool {
+    OF_ITS_OWN.iter().all(|it| line.contains(it))
+}
+
+/// The failures for which somebody else was asked.
+pub(super) fn failures_of_others(log: &str) -> Vec<&str> {
+    let mut failures = failures(log);
+    failures.retain(|line| !is_of_its_own(line));
+    failures
 }
 
 /// Every error of a call that was cut off, whichever call it was.
@@ -116,9 +129,8 @@ pub(super) fn ended_by_us(node: &Node) -> Result<Vec<String>> {
 /// What kind of failure a line tells of, whichever pod it was; none if it is of a call that was cut off,
 /// of no call, or of what a containerd that was killed has left behind.
 fn kind(end: End, line: &str) -> Option<String> {
-    let of_its_own = OF_ITS_OWN.iter().all(|it| line.contains(it));
     let is_left = end == End::Kill && is_left_by_a_kill(line);
-    if of_its_own || is_cut_off(line) || is_left {
+    if is_of_its_own(line) || is_cut_off(line) || is_left {
         return None;
     }
     let (_, error) = line.split_once("err=").unwrap_or(("", line));
@@ -172,6 +184,14 @@ fn failures_are_of_one_kind_whichever_pod_they_are_of() {
     assert_eq!(kind(&line("StartContainer", "5f", "read: EOF")), None);
     let missing = "open /tmp/it/kubelet/root/pods/uid/etc-hosts: no such file";
     assert_eq!(kind(&line("StartContainer", "5f", missing)), None);
+    let log = line("StartContainer", "5f", missing)
+        + "\n"
+        + &line("StartContainer", "5f", "no container");
+    assert_eq!(failures(&log).len(), 2);
+    assert_eq!(
+        failures_of_others(&log),
+        [line("StartContainer", "5f", "no container")]
+    );
     let left = "failed to rename: rename /tmp/it/root/io.containerd.snapshotter.v1.overlayfs/snapshots/new-1 \
                 /tmp/it/root/io.containerd.snapshotter.v1.overlayfs/snapshots/18: file exists";
     assert_eq!(kind(&line("StartContainer", "5f", left)), None);

@@ -11,7 +11,7 @@ mod failure;
 mod stage;
 
 use crate::{
-    failure::{OURS, cut_off, failures, kinds, unreached},
+    failure::{OURS, cut_off, failures, failures_of_others, kinds, unreached},
     stage::{End, Part, Script, Stage},
 };
 use anyhow::{Context, Result, anyhow, ensure};
@@ -166,7 +166,7 @@ fn goes_unnoticed(front: Front) -> Result<()> {
 
 /// Fails with what the kubelet that logged this has noticed of restarts.
 fn has_noticed_nothing(log: &str) -> Result<()> {
-    let noticed = [failures(log), cut_off(log), unreached(log)].concat();
+    let noticed = [failures_of_others(log), cut_off(log), unreached(log)].concat();
     ensure!(noticed.is_empty(), "it noticed a restart: {noticed:#?}");
     Ok(())
 }

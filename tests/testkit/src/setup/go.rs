@@ -16,6 +16,17 @@ pub(super) struct GoTools {
     pub(super) go_sum: &'static str,
     /// Build tags, divided by commas; none if empty.
     pub(super) tags: &'static str,
+    pub(super) code: Code,
+}
+
+/// How programs are compiled.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Code {
+    /// For those that most tests run, also on emulated processors.
+    Fast,
+    /// In two thirds of the time, for those that few tests run; with the flags of the Makefile, so that
+    /// packages of the same versions are compiled once.
+    SoonThere,
 }
 
 impl GoTools {
@@ -26,8 +37,10 @@ impl GoTools {
             go_mod,
             go_sum,
             tags,
+            code,
         } = self;
-        cache.entry(name, &[go_mod, go_sum], |out| {
+        let flags = code.flags();
+        cache.entry(name, &[go_mod, go_sum, tags, flags], |out| {
             eprintln!("setup: building {name} from its Go modules (minutes, once)");
             let source = out.join("source");
             fs::create_dir(&source).map_err(SetupError::file("create", &source))?;
@@ -36,7 +49,15 @@ impl GoTools {
                 fs::write(&path, text).map_err(SetupError::file("write", &path))?;
             }
             run(Command::new("go")
-                .args(["build", "-trimpath", "-ldflags=-s -w", "-tags", tags, "-o"])
+                .args([
+                    "build",
+                    "-trimpath",
+                    "-ldflags=-s -w",
+                    flags,
+                    "-tags",
+                    tags,
+                    "-o",
+                ])
                 .arg(out)
                 .arg("tool")
                 .current_dir(&source)
@@ -58,5 +79,16 @@ impl GoTools {
             .env("GOWORK", "off"))
         .map_err(SetupError::recipe(self.name))?;
         Ok(directory.trim().into())
+    }
+}
+
+// === impl Code ===
+
+impl Code {
+    fn flags(self) -> &'static str {
+        match self {
+            Self::Fast => "-gcflags=all=-dwarf=false",
+            Self::SoonThere => "-gcflags=all=-N -l -dwarf=false",
+        }
     }
 }

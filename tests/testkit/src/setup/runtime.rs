@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
+use super::go::Code;
 use super::network::{with_libraries, write_program};
 use super::{Cache, Debian, GoTools, Selection, SetupError};
 use crate::command::run;
@@ -148,6 +149,7 @@ const CONTAINERD_2: GoTools = GoTools {
     go_mod: include_str!("../../../setup/containerd/go.mod"),
     go_sum: include_str!("../../../setup/containerd/go.sum"),
     tags: "",
+    code: Code::Fast,
 };
 
 const CONTAINERD_1_7_6: GoTools = GoTools {
@@ -155,6 +157,7 @@ const CONTAINERD_1_7_6: GoTools = GoTools {
     go_mod: include_str!("../../../setup/containerd-1.7.6/go.mod"),
     go_sum: include_str!("../../../setup/containerd-1.7.6/go.sum"),
     tags: "",
+    code: Code::SoonThere,
 };
 
 const CONTAINERD_1_7_13: GoTools = GoTools {
@@ -162,6 +165,7 @@ const CONTAINERD_1_7_13: GoTools = GoTools {
     go_mod: include_str!("../../../setup/containerd-1.7.13/go.mod"),
     go_sum: include_str!("../../../setup/containerd-1.7.13/go.sum"),
     tags: "",
+    code: Code::SoonThere,
 };
 
 const CONTAINERD_2_1: GoTools = GoTools {
@@ -169,6 +173,7 @@ const CONTAINERD_2_1: GoTools = GoTools {
     go_mod: include_str!("../../../setup/containerd-2.1/go.mod"),
     go_sum: include_str!("../../../setup/containerd-2.1/go.sum"),
     tags: "",
+    code: Code::SoonThere,
 };
 
 const CONTAINERD_2_2_0: GoTools = GoTools {
@@ -176,6 +181,7 @@ const CONTAINERD_2_2_0: GoTools = GoTools {
     go_mod: include_str!("../../../setup/containerd-2.2.0/go.mod"),
     go_sum: include_str!("../../../setup/containerd-2.2.0/go.sum"),
     tags: "",
+    code: Code::SoonThere,
 };
 
 const CONTAINERD_2_2: GoTools = GoTools {
@@ -183,6 +189,7 @@ const CONTAINERD_2_2: GoTools = GoTools {
     go_mod: include_str!("../../../setup/containerd-2.2/go.mod"),
     go_sum: include_str!("../../../setup/containerd-2.2/go.sum"),
     tags: "",
+    code: Code::SoonThere,
 };
 
 const CRIO: GoTools = GoTools {
@@ -191,6 +198,7 @@ const CRIO: GoTools = GoTools {
     go_sum: include_str!("../../../setup/crio/go.sum"),
     // Else it needs GnuPG's library.
     tags: "containers_image_openpgp",
+    code: Code::Fast,
 };
 
 const KUBELET: GoTools = GoTools {
@@ -198,6 +206,7 @@ const KUBELET: GoTools = GoTools {
     go_mod: include_str!("../../../setup/kubelet/go.mod"),
     go_sum: include_str!("../../../setup/kubelet/go.sum"),
     tags: "",
+    code: Code::Fast,
 };
 
 /// Fetches or builds one generation, with Debian bookworm's runc (newer ones need a newer libc).

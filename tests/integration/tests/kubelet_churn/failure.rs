@@ -50,9 +50,9 @@ const OVERDUE: [&str; 2] = ["rpc error", "context deadline exceeded"];
 const PROBE: &str = "ExecSync";
 
 /// What is in that of a kubelet which misses a file of its own: no runtime was asked. One that is killed
-/// while it starts a pod which is to go has made half of the pod's places, or removed half of them; and on a
-/// busy machine its housekeeping, which looks for what is wanted and what ran a moment ago, removes the
-/// places of such a pod while it is started still.
+/// while it starts a pod which is to go has made half of the pod's places, or removed half of them; and the
+/// housekeeping of any (`HandlePodCleanups`, 1.36) spares only what is wanted and what runs, so that such a
+/// pod loses its places if its sandbox takes long to run, as on a busy machine.
 const OF_ITS_OWN: [&str; 2] = ["open /", "/kubelet/root/pods/"];
 
 /// What is in that of a kubelet which waits, because what it did for the pod before failed.
